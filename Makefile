@@ -1,0 +1,43 @@
+# Everything from a fresh clone: `make run` and `make test` set up .venv by themselves and start at once the next time.
+PYTHON ?= python3
+VENV := .venv
+READY := $(VENV)/.ready
+ON := . $(VENV)/bin/activate &&
+export MLFLOW_DISABLE_TELEMETRY = true
+
+.PHONY: setup run test test-all ui lint clean
+
+setup: $(READY)
+
+$(READY): requirements.lock
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; name one: make $(MAKECMDGOALS) PYTHON=python3.12")'
+	test -x $(VENV)/bin/pip || $(PYTHON) -m venv $(VENV)
+	$(ON) pip install --quiet --disable-pip-version-check --requirement requirements.lock
+	$(ON) python -m pipeline.plots_template
+	touch $@
+
+run: $(READY)
+	$(ON) dvc repro
+	@$(ON) dvc metrics show
+	@echo
+	@echo "Look at   reports/report.html        curves, scores and translations of this run"
+	@echo "          make ui                    every run side by side, with its params and scores"
+	@echo "Go on     . .venv/bin/activate && dvc exp run -S warmup=600     another configuration, another row"
+	@echo "          cp recipes/multi30k.yaml params.yaml && dvc repro     real text, half an hour"
+
+test: $(READY)
+	$(ON) python -m pytest -q -m "not full"
+
+test-all: $(READY)
+	$(ON) python -m pytest -q
+
+ui: $(READY)
+	$(ON) python -m pipeline.ui
+
+lint: $(READY)
+	$(ON) ruff check . && ruff format --check . && pyright
+
+# What training resumes from, and what DVC keeps of runs that no branch, tag or experiment names.
+clean:
+	rm -rf work .pytest_cache .ruff_cache .hypothesis dvc_plots
+	if test -e $(READY); then $(ON) dvc gc --workspace --all-branches --all-tags --all-experiments --force --quiet; fi

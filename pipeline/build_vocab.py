@@ -1,0 +1,28 @@
+"""Stage build_vocab: count the subwords of the training text, both sides, by torchtext.
+
+Reads   data/tokens/train.{src,tgt}, data/bpe.codes
+Writes  data/vocab.txt, one subword a line, its line number is its id
+Params  min_count
+"""
+
+from itertools import chain
+
+from pipeline.stage import arguments, require, run
+from transformer.files import read_lines
+from transformer.params import Params
+from transformer.text import Merges, Vocabulary
+
+
+def main() -> None:
+    paths = arguments(__doc__, tokens="data/tokens", codes="data/bpe.codes", vocab="data/vocab.txt")
+    params = Params.load(paths.params)
+    require(paths.tokens, paths.codes)
+    merges = Merges.load(paths.codes)
+    lines = chain.from_iterable(read_lines(paths.tokens / f"train.{suffix}") for suffix in ("src", "tgt"))
+    vocabulary = Vocabulary.count((merges.subwords(line.split(" ")) for line in lines if line), params.min_count)
+    vocabulary.save(paths.vocab)
+    print(f"{len(vocabulary):,} subwords")
+
+
+if __name__ == "__main__":
+    run(main)

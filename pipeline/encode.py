@@ -1,0 +1,47 @@
+"""Stage encode: turn text into arrays of subword ids that training maps into memory.
+
+Reads   data/tokens, data/bpe.codes, data/vocab.txt
+Writes  data/ids: per split and side the ids, each sequence ending in </s>, and where each starts; corpus.json
+Params  max_length. Training pairs with an empty side, or a side longer than this many subwords, are dropped and counted.
+"""
+
+import json
+from pathlib import Path
+
+from pipeline.stage import arguments, require, run
+from transformer.batching import Sequences
+from transformer.files import read_lines, whole_folder
+from transformer.params import Params
+from transformer.text import EOS, Merges, Vocabulary
+
+
+def main() -> None:
+    paths = arguments(__doc__, tokens="data/tokens", codes="data/bpe.codes", vocab="data/vocab.txt", ids="data/ids")
+    params = Params.load(paths.params)
+    require(paths.tokens, paths.codes, paths.vocab)
+    merges, vocabulary = Merges.load(paths.codes), Vocabulary.load(paths.vocab)
+
+    def ids(path: Path) -> list[list[int]]:
+        return [vocabulary.ids(merges.subwords(line.split(" ") if line else [])) for line in read_lines(path)]
+
+    with whole_folder(paths.ids) as folder:
+        for split in ("train", "valid", "test"):
+            pairs = list(zip(*(ids(paths.tokens / f"{split}.{side}") for side in ("src", "tgt")), strict=True))
+            if split == "train":
+                kept = [pair for pair in pairs if all(1 <= len(side) <= params.max_length for side in pair)]
+                dropped, pairs = len(pairs) - len(kept), kept
+            for number, side in enumerate(("source", "target")):
+                Sequences.save(folder / f"{split}.{side}", ([*pair[number], EOS] for pair in pairs))
+            if not pairs:
+                raise ValueError(
+                    f"{paths.tokens}: no {split} pair is left: all have an empty side or more than "
+                    f"max_length={params.max_length} subwords; raise max_length in {paths.params}"
+                )
+        card = json.loads((paths.tokens / "text.json").read_text(encoding="utf-8"))
+        card |= {"max_length": params.max_length, "train_pairs": len(kept), "dropped_pairs": dropped}
+        (folder / "corpus.json").write_text(json.dumps(card) + "\n", encoding="utf-8")
+    print(f"{len(kept):,} training pairs; {dropped:,} dropped (empty, or longer than {params.max_length} subwords)")
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,27 @@
+"""Stage learn_bpe: learn joint byte-pair merges by subword-nmt, from the training text of both sides.
+
+Reads   data/tokens/train.{src,tgt}
+Writes  data/bpe.codes (no merges in it for bpe_merges 0: words stay whole)
+Params  bpe_merges
+"""
+
+from itertools import chain
+
+from pipeline.stage import arguments, require, run
+from transformer.files import read_lines
+from transformer.params import Params
+from transformer.text import learn_merges, save_merges
+
+
+def main() -> None:
+    paths = arguments(__doc__, tokens="data/tokens", codes="data/bpe.codes")
+    params = Params.load(paths.params)
+    require(paths.tokens)
+    lines = chain.from_iterable(read_lines(paths.tokens / f"train.{suffix}") for suffix in ("src", "tgt"))
+    codes = learn_merges(lines, params.bpe_merges)
+    save_merges(codes, paths.codes)
+    print(f"{codes.count(chr(10)) - 1:,} merges")
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,72 @@
+"""Stage report: show a finished run to a person, on one page.
+
+Reads   reports/training.csv, reports/training.json, reports/scores.json, reports/signatures.json,
+        data/raw/test.{src,tgt}, data/test.hyp
+Writes  reports/report.html, reports/curves.svg
+Params  every one, shown on the page
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from pipeline.stage import arguments, require, run
+from transformer import report
+from transformer.files import read_lines, whole_file
+from transformer.params import Params
+
+
+def main() -> None:
+    paths = arguments(
+        __doc__,
+        curve="reports/training.csv",
+        summary="reports/training.json",
+        scores="reports/scores.json",
+        signatures="reports/signatures.json",
+        raw="data/raw",
+        test="data/test.hyp",
+        page="reports/report.html",
+        picture="reports/curves.svg",
+    )
+    params = Params.load(paths.params)
+    curve = read(paths.curve, lambda path: report.checked(pd.read_csv(path)))
+    summary, scores, signatures = (read(path, read_table) for path in (paths.summary, paths.scores, paths.signatures))
+    texts = paths.raw / "test.src", paths.raw / "test.tgt", paths.test
+    sources, references, hypotheses = (read(path, lambda path: list(read_lines(path))) for path in texts)
+    for path, lines in zip(texts, (sources, references, hypotheses), strict=True):
+        if len(lines) != len(references):
+            counts = f"{len(lines)} lines, but {texts[1]} has {len(references)}"
+            raise ValueError(f"{path}: {counts}; they must pair up, so run `dvc repro`")
+    made = {
+        paths.page: report.page(asdict(params), summary, curve, scores, signatures, sources, references, hypotheses),
+        paths.picture: report.picture(curve),
+    }
+    for path, text in made.items():
+        with whole_file(path) as temporary:
+            temporary.write_text(text, encoding="utf-8", newline="\n")
+    print("the report is", paths.page)
+
+
+def read(path: Path, reader: Callable[[Path], Any]) -> Any:
+    """What the reader makes of a file. Raises ValueError, one line with the file and the remedy."""
+    require(path)
+    try:
+        return reader(path)
+    except ValueError as error:
+        raise ValueError(f"{path}: {' '.join(str(error).split())}; delete it and run `dvc repro`") from None
+
+
+def read_table(path: Path) -> dict[str, Any]:
+    """A JSON object of names and values."""
+    values = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(values, dict):
+        raise ValueError(f"holds a {type(values).__name__} where names and values should stand")
+    return values
+
+
+if __name__ == "__main__":
+    run(main)

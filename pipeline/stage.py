@@ -1,0 +1,64 @@
+"""The few lines that the stage scripts share."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tqdm import tqdm
+
+from transformer.files import sha256, sha256_text
+
+
+def arguments(doc: str | None, **paths: str) -> argparse.Namespace:
+    """Parse a stage's command line: an option --name PATH for each path, with its default, and --params."""
+    parser = argparse.ArgumentParser(description=(doc or "").split("\n")[0])
+    for name, default in {"params": "params.yaml", **paths}.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=Path, default=Path(default), metavar="PATH")
+    return parser.parse_args()
+
+
+def run(main: Callable[[], None]) -> None:
+    """Run a stage; a mistake of the user's (ValueError, or a file that cannot be read or written) ends in one line."""
+    try:
+        main()
+    except (ValueError, OSError) as error:
+        if os.environ.get("TRACEBACK"):
+            raise
+        reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
+        sys.exit(f"error: {reason}")
+
+
+def bar(total: int, unit: str, name: str) -> tqdm:
+    """A progress bar, on a terminal only."""
+    return tqdm(total=total, unit=unit, desc=name, unit_scale=True, disable=None, leave=False)
+
+
+def project_root() -> Path:
+    """The main checkout: DVC runs experiments in temporary copies of it and says where it is."""
+    return Path(os.environ.get("DVC_ROOT") or ".").absolute()
+
+
+def code_key() -> str:
+    """One hash over the code of transformer/ that this process has loaded, but for what cannot change a result."""
+    files = {name: module.__file__ for name, module in sys.modules.items() if name.startswith("transformer.")}
+    parts = sorted(
+        name for name in files if name.removeprefix("transformer.") not in ("params", "tracking", "progress")
+    )
+    return sha256_text("".join(f"{sha256(Path(str(files[name])))}  {name}\n" for name in parts))
+
+
+def content_key(**parts: object) -> str:
+    """One hash over named plain values."""
+    return sha256_text(json.dumps(parts, sort_keys=True))
+
+
+def require(*paths: Path) -> None:
+    """Raise ValueError for the first path that is missing: the stage that makes it has not run."""
+    for path in paths:
+        if not path.exists():
+            raise ValueError(f"{path} is missing; `dvc repro` makes it")

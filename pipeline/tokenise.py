@@ -1,0 +1,32 @@
+"""Stage tokenise: split lines into words by spaCy, losslessly (transformer/text.py).
+
+Reads   data/raw
+Writes  data/tokens/{train,valid,test}.{src,tgt}, tokens separated by one space; text.json: languages and case
+Params  source, target, lowercase
+"""
+
+import json
+
+from pipeline.stage import arguments, require, run
+from transformer.files import read_lines, whole_folder, write_lines
+from transformer.params import Params
+from transformer.text import tokenise, tokenizer
+
+
+def main() -> None:
+    paths = arguments(__doc__, raw="data/raw", tokens="data/tokens")
+    params = Params.load(paths.params)
+    require(paths.raw)
+    with whole_folder(paths.tokens) as folder:
+        for suffix, code in (("src", params.source), ("tgt", params.target)):
+            language = tokenizer(code)
+            for split in ("train", "valid", "test"):
+                lines = read_lines(paths.raw / f"{split}.{suffix}")
+                tokens = (" ".join(tokenise(line, language, params.lowercase)) for line in lines)
+                write_lines(folder / f"{split}.{suffix}", tokens)
+        text = {"source": params.source, "target": params.target, "lowercase": params.lowercase}
+        (folder / "text.json").write_text(json.dumps(text) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,124 @@
+"""Stage train: train the Transformer, on one device or on many, going on where a killed training stopped.
+
+Reads   data/ids, data/vocab.txt; work/train-<key>/, the state it resumes from, outside every DVC out
+Writes  data/checkpoints, reports/training.csv (the curve), reports/training.json
+Params  those named below; the number of devices is no part of the experiment: --nproc-per-node (1, 2, ..., gpu)
+"""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from argparse import Namespace
+from contextlib import nullcontext
+
+import pandas as pd
+import torch
+from filelock import FileLock
+
+from pipeline.stage import arguments, code_key, content_key, project_root, require, run
+from transformer.batching import Pairs
+from transformer.checkpoint import FORMAT, State, Store, copy_checkpoints
+from transformer.distributed import World, world
+from transformer.files import sha256, whole_file, whole_folder
+from transformer.model import Transformer
+from transformer.params import Params
+from transformer.progress import Progress
+from transformer.text import Vocabulary
+from transformer.tracking import TrainingRun
+from transformer.trainer import Interrupted, Trainer, seed_everything, train
+
+
+def main() -> None:
+    paths = arguments(
+        __doc__, ids="data/ids", vocab="data/vocab.txt", checkpoints="data/checkpoints", curve="reports/training.csv",
+        summary="reports/training.json", nproc_per_node="1",
+    )  # fmt: skip
+    params = Params.load(paths.params)
+    require(paths.ids, paths.vocab)
+    if str(paths.nproc_per_node) != "1" and "WORLD_SIZE" not in os.environ:
+        sys.exit(launch(str(paths.nproc_per_node)))
+    stop: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: stop.append(number))
+    with world() as here:
+        train_here(paths, params, here, stop)
+
+
+def launch(processes: str) -> int:
+    """Run this stage in several processes by torchrun; a SIGTERM is passed on, and its exit status is 143."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    child = subprocess.Popen([*torchrun, "-m", "pipeline.train", *sys.argv[1:]])
+    stop: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: (stop.append(number), child.terminate()))
+    status = child.wait()
+    return 143 if stop else status
+
+
+def train_here(paths: Namespace, params: Params, here: World, stop: list[int]) -> None:
+    """This process's part of the training."""
+    card = json.loads((paths.ids / "corpus.json").read_text(encoding="utf-8"))
+    sizes = params.only("d_model", "d_ff", "heads", "layers", "dropout", "norm", "positions", "tie_embeddings")
+    sizes |= {"vocabulary": len(Vocabulary.load(paths.vocab)), "max_positions": card["max_length"] + 1}
+    update = params.only("seed", "batch_tokens", "device_tokens", "warmup", "lr_factor", "adam_beta1", "adam_beta2",
+                         "adam_epsilon", "clip_norm", "label_smoothing", "precision")  # fmt: skip
+    loop = params.only("log_every", "save_every", "patience")
+    torch.use_deterministic_algorithms(params.deterministic)
+    key = content_key(**sizes, **update, **loop, deterministic=params.deterministic, keep=params.keep,
+                      code=code_key(), ids=sha256(paths.ids), vocabulary_file=sha256(paths.vocab))  # fmt: skip
+    train_key = content_key(training=key, max_steps=params.max_steps)
+    folder = project_root() / "work" / f"train-{key[:16]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / "lock") if here.leads else nullcontext():
+        here.from_leader(None)  # nobody goes on before the leader holds the lock
+        seed_everything(params.seed)
+        trainer = Trainer(
+            Transformer(**sizes), Pairs.load(paths.ids, "train"), Pairs.load(paths.ids, "valid"), here, **update
+        )
+        store, progress = Store(folder, params.keep), Progress(params.max_steps, here.leads)
+        with TrainingRun(project_root(), vars(params), train_key) if here.leads else nullcontext() as tracked:
+
+            def show(rows: list) -> None:
+                progress.show(rows)
+                if tracked and rows:
+                    tracked.log_curve(rows)
+                    if progress.tokens_per_second:
+                        tracked.log_metrics({"tokens_per_second": progress.tokens_per_second}, rows[-1]["step"])
+
+            try:
+                state = train(trainer, store, max_steps=params.max_steps, **loop, on_update=progress.updated,
+                              on_rows=show, wants_stop=lambda: bool(stop))  # fmt: skip
+            except Interrupted as reason:
+                print(reason, file=sys.stderr)
+                raise SystemExit(143) from None
+            finally:
+                progress.close()
+        if here.leads:
+            write_outs(paths, store, state, {"format": FORMAT, **card, "sizes": sizes}, train_key)
+
+
+def write_outs(paths: Namespace, store: Store, state: State, card: dict, train_key: str) -> None:
+    """Fill data/checkpoints and the reports from the finished training."""
+    with whole_folder(paths.checkpoints) as folder:
+        copy_checkpoints(store, state, folder, card)
+    with whole_file(paths.curve) as temporary:
+        pd.DataFrame(state.curve).to_csv(temporary, index=False, lineterminator="\n")
+    last = state.checkpoints[str(state.step)]
+    summary = {
+        "steps": state.step,
+        "target_tokens": state.target_tokens,
+        "train_loss": state.curve[-1]["train_loss"],
+        "valid_loss": last,
+        "valid_perplexity": math.exp(last),
+        "best_step": state.best_step,
+        "best_valid_loss": state.best_loss,
+        "best_valid_perplexity": math.exp(state.best_loss or last),
+        "train_key": train_key,
+    }
+    with whole_file(paths.summary) as temporary:
+        temporary.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,30 @@
+"""Stage translate: translate the validation and test sources with the averaged model.
+
+Reads   data/model, data/raw/{valid,test}.src
+Writes  data/valid.hyp, data/test.hyp: one translation a line, real text
+Params  beam_size, length_penalty, extra_length
+"""
+
+from pipeline.stage import arguments, bar, require, run
+from transformer.files import read_lines, write_lines
+from transformer.params import Params
+from transformer.translator import Translator
+
+
+def main() -> None:
+    paths = arguments(__doc__, model="data/model", raw="data/raw", valid="data/valid.hyp", test="data/test.hyp")
+    params = Params.load(paths.params)
+    require(paths.model, paths.raw)
+    translator = Translator.load(paths.model)
+    for split, path in (("valid", paths.valid), ("test", paths.test)):
+        lines = list(read_lines(paths.raw / f"{split}.src"))
+        with bar(len(lines), "sentence", f"translate {split}") as progress:
+            hypotheses = translator.translate(
+                lines, **params.only("beam_size", "length_penalty", "extra_length"), progress=progress.update
+            )
+        write_lines(path, hypotheses)
+        print(f"{len(lines):,} {split} sentences translated")
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,77 @@
+"""`make ui`: MLflow's pages on the runs of this project, opened at the table that shows scores and params.
+
+Reads: the store that the stages write to (mlflow.db in $DVC_ROOT or the current folder, or MLFLOW_TRACKING_URI).
+Writes: work/mlflow-ui.log.   Params: none.
+"""
+
+import argparse
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import IO
+
+from transformer import tracking
+
+HOST = "127.0.0.1"
+START_SECONDS = 120
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--port", type=int, default=5000, help="port on this machine (default: 5000)")
+    port = parser.parse_args().port
+    if not 0 < port < 2**16:
+        parser.error(f"--port {port} is no port: choose one from 1024 to 65535")
+    root = Path(os.environ.get("DVC_ROOT", ".")).resolve()
+    store = tracking.connect(root)
+    if store is None:
+        raise SystemExit("there is no store to show: see the line above")
+    table = f"/#/experiments/{store.experiment_id}/runs?workflowType=machine_learning&viewStateShareKey={tracking.VIEW}"
+    if store.uri.startswith("http"):
+        print(f"the runs are on a server that is running already: {store.uri.rstrip('/')}{table}")
+        return
+    with socket.socket() as probe:
+        if probe.connect_ex((HOST, port)) == 0:
+            raise SystemExit(f"port {port} is in use: choose another, as in `python -m pipeline.ui --port {port + 1}`")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server ends with us
+    log = root / "work" / "mlflow-ui.log"
+    with log.open("w") as output:
+        server = start(root, store.uri, port, output)
+        try:
+            wait_for(f"http://{HOST}:{port}/health", server, log)
+            print(f"http://{HOST}:{port}{table}", flush=True)
+            server.wait()
+        except KeyboardInterrupt:
+            print()
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def start(root: Path, uri: str, port: int, output: IO[str]) -> subprocess.Popen:
+    """Start the server: one worker is enough for one reader, and none for the jobs that nobody here submits."""
+    command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", uri, "--host", HOST, "--port", str(port)]
+    environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    return subprocess.Popen([*command, "--workers", "1"], cwd=root, env=environment, stdout=output, stderr=output)
+
+
+def wait_for(address: str, server: subprocess.Popen, log: Path) -> None:
+    """Return when the server answers."""
+    deadline = time.monotonic() + START_SECONDS
+    while server.poll() is None and time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(address, timeout=2):
+                return
+        except OSError:
+            time.sleep(0.2)
+    raise SystemExit(f"the MLflow server did not start: {log} says why")
+
+
+if __name__ == "__main__":
+    main()

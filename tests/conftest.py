@@ -1,0 +1,68 @@
+"""What several tests need: tiny data, a tiny model, a trainer over both, and the pipeline's stages as commands."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from transformer.batching import Pairs, Sequences
+from transformer.distributed import World
+from transformer.model import Transformer
+from transformer.text import EOS
+from transformer.trainer import Trainer, seed_everything
+
+ROOT = Path(__file__).parent.parent
+SIZES = {"vocabulary": 23, "d_model": 16, "d_ff": 32, "heads": 2, "layers": 2, "dropout": 0.1, "norm": "pre",
+         "positions": "sinusoidal", "tie_embeddings": True, "max_positions": 40}  # fmt: skip
+UPDATE = {"seed": 3, "batch_tokens": 120, "device_tokens": 48, "warmup": 20, "lr_factor": 1.0, "adam_beta1": 0.9,
+          "adam_beta2": 0.98, "adam_epsilon": 1e-9, "clip_norm": 1.0, "label_smoothing": 0.1,
+          "precision": "float32"}  # fmt: skip
+
+
+def tiny_model(**changes) -> Transformer:
+    """A small random Transformer, always the same one, without dropout unless asked for."""
+    seed_everything(7)
+    return Transformer(**{**SIZES, "dropout": 0.0, **changes}).eval()
+
+
+def random_pairs(folder: Path, count: int = 60, seed: int = 0, longest: int = 12) -> Pairs:
+    """Pairs of random ids on disk, as the stage encode writes them: the target is the source, reversed."""
+    chance = np.random.default_rng(seed)
+    lines = [chance.integers(4, SIZES["vocabulary"], chance.integers(1, longest)).tolist() for _ in range(count)]
+    folder.mkdir(parents=True, exist_ok=True)
+    Sequences.save(folder / "train.source", ([*line, EOS] for line in lines))
+    Sequences.save(folder / "train.target", ([*line[::-1], EOS] for line in lines))
+    return Pairs.load(folder, "train")
+
+
+def tiny_trainer(folder: Path, world: World | None = None, sizes: dict | None = None, **update) -> Trainer:
+    """A trainer over random pairs; dropout is on."""
+    train, valid = random_pairs(folder / "train"), random_pairs(folder / "valid", 9, seed=1)
+    seed_everything(3)
+    return Trainer(Transformer(**{**SIZES, **(sizes or {})}), train, valid, world or World(), **{**UPDATE, **update})
+
+
+def stage(name: str, folder: Path, *options: str, env: dict | None = None) -> subprocess.CompletedProcess:
+    """Run a stage script as `dvc repro` does, in `folder`."""
+    return subprocess.run(
+        [sys.executable, "-m", f"pipeline.{name}", *options],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "MLFLOW_TRACKING_URI": "", "DVC_ROOT": "", **(env or {})},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.fixture
+def one_thread():
+    """Compute on one thread, where sums have one order."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

@@ -1,0 +1,161 @@
+"""The house stands as it is described: who imports whom, and dvc.yaml says what the code really reads."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from transformer.params import Params
+
+ROOT = Path(__file__).parent.parent
+PACKAGE, STAGES = ROOT / "transformer", ROOT / "pipeline"
+HARMLESS = {"transformer/params.py", "transformer/tracking.py", "pipeline/stage.py"}  # cannot change a result
+DVC = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
+MODULES = sorted(PACKAGE.glob("*.py")) + sorted(STAGES.glob("*.py"))
+
+
+def imports(path: Path) -> set[str]:
+    """Dotted names of the modules that a file imports, at the top or inside a function."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def ours(path: Path) -> set[Path]:
+    """Files of this project that a file imports."""
+    candidates = {ROOT / (name.replace(".", "/") + ".py") for name in imports(path)}
+    return {candidate for candidate in candidates if candidate.is_file()}
+
+
+def reached(path: Path) -> set[Path]:
+    """A file and all that it imports, directly or not; what cannot change a result is not followed."""
+    found, waiting = set(), [path]
+    while waiting:
+        file = waiting.pop()
+        if file not in found and file.relative_to(ROOT).as_posix() not in HARMLESS:
+            found.add(file)
+            waiting += ours(file)
+    return found
+
+
+def knobs_read(path: Path) -> set[str]:
+    """Knobs that a stage reads: params.name, and the names in params.only(...); all of them for vars or asdict(params)."""
+    known, read = {knob.name for knob in fields(Params)}, set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "params":
+            read |= {node.attr} & known
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "only":
+            read |= {argument.value for argument in node.args if isinstance(argument, ast.Constant)}
+    return read
+
+
+def reads_all(path: Path) -> bool:
+    text = path.read_text(encoding="utf-8")
+    return "asdict(params)" in text or ("vars(params)" in text and path.stem != "train")  # train only shows them
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.glob("*.py")), ids=lambda path: path.name)
+def test_the_package_never_imports_the_pipeline(path):
+    assert not [name for name in imports(path) if name.split(".")[0] == "pipeline"]
+
+
+def test_mlflow_is_imported_by_tracking_alone_and_dvc_by_nobody():
+    for path in MODULES:
+        roots = {name.split(".")[0] for name in imports(path)}
+        assert "dvc" not in roots, path
+        assert "mlflow" not in roots or path.name in ("tracking.py", "serving.py"), path
+
+
+def test_below_the_pipeline_nobody_sees_params():
+    for path in PACKAGE.glob("*.py"):
+        assert path.name == "params.py" or "transformer.params" not in imports(path), path
+
+
+def test_the_model_stands_on_torch_alone():
+    assert {name.split(".")[0] for name in imports(PACKAGE / "model.py")} <= {"__future__", "math", "torch"}
+
+
+def test_only_the_trainer_seeds_torch():
+    for path in MODULES:
+        assert path.name == "trainer.py" or "manual_seed" not in path.read_text(encoding="utf-8"), path
+
+
+def test_torchtext_is_imported_by_text_alone_where_it_counts():
+    for path in MODULES:
+        assert path.name == "text.py" or not [name for name in imports(path) if name.startswith("torchtext")], path
+    top = ast.parse((PACKAGE / "text.py").read_text(encoding="utf-8")).body
+    assert not [node for node in top if isinstance(node, ast.ImportFrom) and "torchtext" in (node.module or "")]
+
+
+def test_no_pickle_is_ever_loaded():
+    for path in MODULES:
+        text = path.read_text(encoding="utf-8")
+        assert "torch.load" not in text, path
+        assert "allow_pickle=True" not in text, path
+        assert not {"pickle", "joblib", "cloudpickle"} & imports(path), path
+
+
+@pytest.mark.parametrize("name", sorted(DVC))
+def test_the_deps_of_a_stage_are_the_code_it_imports(name):
+    script = STAGES / f"{name}.py"
+    code = {path.relative_to(ROOT).as_posix() for path in reached(script)} - HARMLESS
+    listed = {dep for dep in DVC[name]["deps"] if dep.endswith(".py")}
+    assert listed == code
+
+
+@pytest.mark.parametrize("name", sorted(DVC))
+def test_the_params_of_a_stage_are_the_knobs_it_reads(name):
+    script = STAGES / f"{name}.py"
+    listed = DVC[name].get("params", [])
+    if reads_all(script):
+        assert listed == [{"params.yaml": None}]
+    else:
+        assert set(listed) == knobs_read(script)
+        assert len(listed) == len(set(listed))
+
+
+@pytest.mark.parametrize("name", sorted(DVC))
+def test_a_stage_says_what_it_is_and_runs_as_a_module(name):
+    assert DVC[name]["desc"]
+    assert DVC[name]["cmd"].startswith(f"python -m pipeline.{name}")
+    doc = ast.get_docstring(ast.parse((STAGES / f"{name}.py").read_text(encoding="utf-8"))) or ""
+    assert doc.startswith(f"Stage {name}: ")
+    assert all(word in doc for word in ("Reads ", "Writes ", "Params "))
+
+
+def test_every_out_of_one_stage_that_another_reads_is_its_dep():
+    made = {next(iter(out)) if isinstance(out, dict) else out: stage
+            for stage in DVC for kind in ("outs", "metrics", "plots") for out in DVC[stage].get(kind, [])}  # fmt: skip
+    for name, stage in DVC.items():
+        defaults = {node.value for node in ast.walk(ast.parse((STAGES / f"{name}.py").read_text(encoding="utf-8")))
+                    if isinstance(node, ast.Constant) and isinstance(node.value, str)}  # fmt: skip
+        needed = {path for path in made if path in defaults and made[path] != name}
+        assert needed <= set(stage["deps"]), name
+
+
+def test_every_recipe_is_a_complete_params_file_that_opens_with_its_command():
+    recipes = sorted((ROOT / "recipes").glob("*.yaml"))
+    assert {recipe.stem for recipe in recipes} >= {"toy", "copy", "multi30k"}
+    for recipe in recipes:
+        Params.load(recipe)
+        first = recipe.read_text(encoding="utf-8").split("\n")[0]
+        assert f"cp recipes/{recipe.name} params.yaml && dvc repro" in first
+
+
+def test_the_recipe_toy_is_params_yaml_as_shipped():
+    assert (ROOT / "recipes/toy.yaml").read_bytes() == (ROOT / "params.yaml").read_bytes()
+
+
+def test_every_knob_of_params_yaml_is_explained():
+    lines = (ROOT / "params.yaml").read_text(encoding="utf-8").split("\n")
+    for knob in fields(Params):
+        line = next(line for line in lines if line.startswith(f"{knob.name}:"))
+        assert "  # " in line, knob.name

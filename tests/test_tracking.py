@@ -1,0 +1,399 @@
+"""MLflow rows: one per configuration, whatever is killed, repeated, deleted or unreachable."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from transformer import tracking
+
+HERE = Path(__file__).resolve().parents[1]
+PARAMS = {"corpus": "toy", "corpus_path": "", "warmup": 100, "dropout": 0.1, "lowercase": False, "beam_size": 4}
+SCORES = {"bleu": 31.5, "valid_bleu": 32.0, "chrf": 51.0, "sentences": 200}
+KEYS = ("train_loss", "valid_loss", "learning_rate")
+
+
+def curve(last: int) -> list[dict]:
+    """Rows at steps 10, 20, ... `last`; the validation loss is taken at every third."""
+    return [
+        {
+            "step": step,
+            "train_loss": 100 / step,
+            "valid_loss": 90 / step if step % 30 == 0 else None,
+            "learning_rate": 0.1,
+        }
+        for step in range(10, last + 1, 10)
+    ]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One store for the file, since creating a database takes two seconds; each test has its own train_key."""
+    return tmp_path_factory.mktemp("root").resolve()
+
+
+@pytest.fixture(autouse=True)
+def fresh_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test begins like a new process: nothing open, nothing turned off, no settings of the user's."""
+    monkeypatch.setattr(tracking, "_off", False)
+    monkeypatch.setattr(tracking, "_stores", {})
+    for name in [name for name in os.environ if name.startswith(("MLFLOW_", "DVC_"))]:
+        monkeypatch.delenv(name)
+    for name, value in tracking.ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def key(request: pytest.FixtureRequest) -> str:
+    return request.node.name.replace("'", "")
+
+
+def opened(root: Path) -> tracking.Store:
+    store = tracking.connect(root)
+    assert store is not None
+    return store
+
+
+def train(root: Path, key: str, last: int = 60, **changed: str | int) -> str:
+    """Train to the end; the id of the row."""
+    with tracking.TrainingRun(root, PARAMS | changed, key) as run:
+        run.log_curve(curve(last))
+    assert run.row is not None
+    return run.row.id
+
+
+def score(root: Path, key: str, config: str, last: int = 60, scores: dict | None = None, **changed: str | int) -> None:
+    tracking.record_scores(
+        root, PARAMS | changed, key, config, curve(last), scores or SCORES, {"git_commit": "abc"}, {}
+    )
+
+
+def steps(store: tracking.Store, run_id: str, metric: str) -> list[int]:
+    return [point.step for point in store.client.get_metric_history(run_id, metric)]
+
+
+def start(code: str, *arguments: str, cwd: Path = HERE, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        cwd=cwd,
+        env=os.environ | {"PYTHONPATH": str(HERE), "PYTHONDONTWRITEBYTECODE": "1"} | environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from tests.test_tracking import PARAMS, curve, tracking
+with tracking.TrainingRun(Path(sys.argv[1]), PARAMS, sys.argv[2]) as run:
+    run.log_curve(curve(40))
+    print(run.row.id, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_run_killed_by_sigkill_is_continued_under_its_id_with_every_step_once(root: Path, key: str) -> None:
+    child = start(KILLED, str(root), key)
+    assert child.stdout is not None
+    run_id = child.stdout.readline().strip()
+    child.kill()
+    child.communicate()
+    store = opened(root)
+    assert store.client.get_run(run_id).info.status == "RUNNING"
+    with tracking.TrainingRun(root, PARAMS, key) as run:
+        run.log_curve(curve(90))  # the whole curve again
+        run.log_curve(curve(120))
+        run.log_metrics({"tokens_per_second": 5.0}, 120)
+    assert run.row is not None
+    assert run.row.id == run_id
+    assert sorted(steps(store, run_id, "train_loss")) == list(range(10, 130, 10))
+    assert sorted(steps(store, run_id, "learning_rate")) == list(range(10, 130, 10))
+    assert sorted(steps(store, run_id, "valid_loss")) == [30, 60, 90, 120]
+    assert store.client.get_run(run_id).info.status == "FINISHED"
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(SystemExit(143), "KILLED"), (KeyboardInterrupt(), "KILLED"), (ValueError("loss is nan"), "FAILED")],
+)
+def test_an_unfinished_run_says_how_it_ended_and_is_continued(
+    root: Path, key: str, error: BaseException, status: str
+) -> None:
+    with pytest.raises(type(error)), tracking.TrainingRun(root, PARAMS, key) as run:
+        raise error
+    assert run.row is not None
+    assert opened(root).client.get_run(run.row.id).info.status == status
+    assert train(root, key) == run.row.id
+    assert opened(root).client.get_run(run.row.id).info.status == "FINISHED"
+
+
+def test_one_row_per_configuration_however_often_it_is_trained_and_scored(root: Path, key: str) -> None:
+    run_id = train(root, key)
+    score(root, key, "c")
+    score(root, key, "c")
+    assert train(root, key) == run_id  # dvc repro --force
+    score(root, key, "c")
+    store = opened(root)
+    assert [row.id for row in store.rows(key)] == [run_id]
+    run = store.client.get_run(run_id)
+    assert run.data.params == {name: str(value) for name, value in PARAMS.items()}
+    assert {name: run.data.metrics[name] for name in SCORES} == SCORES
+    assert [steps(store, run_id, name) for name in SCORES] == [[0]] * len(SCORES)
+    assert sorted(steps(store, run_id, "valid_loss")) == [30, 60]
+    assert run.data.tags["git_commit"] == "abc"
+    assert run.info.run_name == "toy c"
+    assert run.info.status == "FINISHED"
+
+
+def test_another_beam_size_makes_a_second_row_that_carries_the_curve(root: Path, key: str) -> None:
+    first = train(root, key)
+    score(root, key, "four")
+    score(root, key, "one", beam_size=1)
+    score(root, key, "one", beam_size=1)
+    store = opened(root)
+    rows = {row.run.data.params["beam_size"]: row for row in store.rows(key)}
+    assert len(store.rows(key)) == 2
+    assert rows["4"].id == first
+    assert [steps(store, rows["1"].id, name) for name in KEYS] == [steps(store, first, name) for name in KEYS]
+    assert rows["1"].run.info.status == "FINISHED"
+
+
+def test_two_queued_beam_sizes_that_share_a_training_leave_two_rows(root: Path, key: str) -> None:
+    train(root, key, beam_size=4)
+    train(root, key, beam_size=8)  # the second worker, before the first has scored
+    score(root, key, "eight", beam_size=8)
+    score(root, key, "four", beam_size=4)
+    rows = {row.tags["config_key"]: row.run.data.params["beam_size"] for row in opened(root).rows(key)}
+    assert rows == {"four": "4", "eight": "8"}
+    assert len(opened(root).rows(key)) == 2
+
+
+def test_a_training_taken_from_the_cache_still_gets_its_row_and_curve(root: Path, key: str) -> None:
+    score(root, key, "c")
+    store = opened(root)
+    (row,) = store.rows(key)
+    assert sorted(steps(store, row.id, "train_loss")) == [10, 20, 30, 40, 50, 60]
+
+
+def test_a_changed_score_replaces_the_old_one_and_a_name_typed_in_the_page_stays(root: Path, key: str) -> None:
+    score(root, key, "c")
+    store = opened(root)
+    (row,) = store.rows(key)
+    store.client.update_run(row.id, name="my favourite")
+    score(root, key, "c", scores=SCORES | {"bleu": 30.0})
+    run = store.client.get_run(row.id)
+    assert run.data.metrics["bleu"] == 30.0
+    assert run.data.metrics["chrf"] == SCORES["chrf"]
+    assert run.info.run_name == "my favourite"
+    assert run.info.end_time == row.run.info.end_time
+
+
+def test_the_row_of_a_dvc_experiment_has_its_name(root: Path, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DVC_EXP_NAME", "wordy-bird")
+    score(root, key, "c")
+    assert [row.run.info.run_name for row in opened(root).rows(key)] == ["wordy-bird"]
+
+
+def test_mlflow_run_id_in_the_environment_hijacks_no_run(root: Path, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = opened(root).client.create_run(opened(root).experiment_id).info.run_id
+    monkeypatch.setenv("MLFLOW_RUN_ID", other)
+    assert train(root, key) != other
+    score(root, key, "c")
+    assert opened(root).client.get_run(other).data.metrics == {}
+
+
+def test_a_deleted_run_is_made_anew_and_one_deleted_in_training_fails_nothing(
+    root: Path, key: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = train(root, key)
+    opened(root).client.delete_run(first)
+    with tracking.TrainingRun(root, PARAMS, key) as run:
+        assert run.row is not None
+        assert run.row.id != first
+        opened(root).client.delete_run(run.row.id)
+        run.log_curve(curve(60))
+    assert capsys.readouterr().err.count("tracking is off") == 1
+
+
+def test_a_run_brought_back_from_the_trash_does_not_take_over_its_configuration(root: Path, key: str) -> None:
+    client, first = opened(root).client, train(root, key)
+    client.delete_run(first)
+    score(root, key, "c")
+    client.restore_run(first)
+    score(root, key, "c")
+    assert [row.id != first for row in opened(root).rows(key) if "config_key" in row.tags] == [True]
+
+
+def test_a_deleted_experiment_is_taken_out_of_the_trash(root: Path, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", key)
+    first = opened(root)
+    first.client.delete_experiment(first.experiment_id)
+    monkeypatch.setattr(tracking, "_stores", {})
+    score(root, key, "c")
+    assert opened(root).experiment_id == first.experiment_id
+    assert len(opened(root).rows(key)) == 1
+
+
+WORKER = """
+import sys
+from pathlib import Path
+from tests.test_tracking import PARAMS, SCORES, curve, tracking
+root, key = Path(sys.argv[1]), sys.argv[2]
+sys.stdin.readline()
+params = PARAMS | {"seed": key}
+with tracking.TrainingRun(root, params, key) as run:
+    for last in range(10, 210, 10):
+        run.log_curve(curve(last))
+report = root / "report.html"
+report.write_text("report")
+tracking.record_scores(root, params, key, key, curve(200), SCORES, {}, {"reports": report})
+print(tracking._off)
+"""
+
+
+def test_four_processes_create_the_database_at_once_and_write_nowhere_else(tmp_path: Path) -> None:
+    fresh, elsewhere, home = (tmp_path / name for name in ("fresh", "elsewhere", "home"))
+    for folder in (fresh, elsewhere, home):
+        folder.mkdir()
+    workers = [start(WORKER, str(fresh), f"key{n}", cwd=elsewhere, HOME=str(home)) for n in range(4)]
+    for worker in workers:
+        assert worker.stdin is not None
+        worker.stdin.write("go\n")
+        worker.stdin.flush()
+    ended = [worker.communicate(timeout=120) for worker in workers]
+    assert ended == [("False\n", "")] * 4
+    store = opened(fresh)
+    for n in range(4):
+        (row,) = store.rows(f"key{n}")
+        assert sorted(steps(store, row.id, "train_loss")) == list(range(10, 210, 10))
+        assert [file.path for file in store.client.list_artifacts(row.id, "reports")] == ["reports/report.html"]
+    assert {path.name for path in fresh.iterdir()} == {"mlflow.db", "mlartifacts", "work", "report.html"}
+    assert [*elsewhere.iterdir(), *home.iterdir()] == []
+
+
+def test_a_copied_project_puts_no_files_into_the_original(
+    root: Path, key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(root, key)
+    copy = tmp_path / "copy"
+    shutil.copytree(root, copy)
+    before = sorted(root.rglob("*"))
+    report = copy / "report.html"
+    report.write_text("report")
+    tracking.record_scores(copy, PARAMS, key, "c", curve(60), SCORES, {}, {"reports": report})
+    assert "gets none" in capsys.readouterr().err
+    assert sorted(root.rglob("*")) == before
+    assert [row.tags.get("config_key") for row in opened(copy).rows(key)] == ["c"]
+
+
+def stage(root: Path) -> None:
+    """What train and score do."""
+    with tracking.TrainingRun(root, PARAMS, "key") as run:
+        run.log_curve(curve(60))
+        run.log_metrics({"tokens_per_second": 5.0}, 60)
+    score(root, "key", "config")
+
+
+def test_a_dead_server_fails_no_stage_and_costs_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as closed:  # bound, so nobody else takes the port, and not listening
+        closed.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{closed.getsockname()[1]}")
+        monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+        stage(tmp_path)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("tracking is off for this stage: ")
+    assert "MLFLOW_TRACKING_URI" in lines[0]
+
+
+@pytest.mark.parametrize("spoilt", ["not a database", None])
+def test_a_spoilt_database_fails_no_stage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], spoilt: str | None
+) -> None:
+    if spoilt is None:
+        (tmp_path / "mlflow.db").mkdir()
+    else:
+        (tmp_path / "mlflow.db").write_text(spoilt * 50)
+    stage(tmp_path)
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_slip_of_ours_is_not_taken_for_a_dead_server(root: Path, key: str) -> None:
+    with pytest.raises(KeyError, match="step"):
+        tracking.record_scores(root, PARAMS, key, "c", [{"train_loss": 1.0}], SCORES, {}, {})
+
+
+def test_the_table_shows_scores_and_params_in_pages_that_still_know_the_tag(root: Path) -> None:
+    import mlflow
+
+    store = opened(root)
+    tags = store.client.get_experiment(store.experiment_id).tags
+    view = json.loads(tags[f"mlflow.sharedViewState.{tracking.VIEW}"])
+    assert view["selectedColumns"][:4] == [
+        "metrics.`bleu`",
+        "metrics.`valid_bleu`",
+        "metrics.`chrf`",
+        "params.`corpus`",
+    ]
+    assert view["columnOrder"] == view["selectedColumns"]
+    pages = Path(mlflow.__file__).parent / "server" / "js" / "build" / "static" / "js"
+    main = next(pages.glob("main.*.js")).read_text(encoding="utf-8")
+    unknown = {word for word in ("mlflow.sharedViewState.", "viewStateShareKey", *view) if word not in main}
+    assert unknown == set()
+
+
+def test_a_plain_mlflow_ui_opens_the_same_database(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import mlflow
+
+    opened(root)
+    monkeypatch.chdir(root)
+    assert mlflow.get_tracking_uri() == opened(root).uri
+
+
+def ui(root: Path, port: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "pipeline.ui", "--port", str(port)],
+        cwd=HERE,
+        env=os.environ | {"DVC_ROOT": str(root)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def test_make_ui_prints_an_address_that_answers_and_ends_with_ctrl_c(root: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = ui(root, port)
+    try:
+        assert server.stdout is not None
+        address = server.stdout.readline().strip()
+        number = opened(root).experiment_id
+        assert address.startswith(f"http://127.0.0.1:{port}/#/experiments/{number}/runs?")
+        asked = f"http://127.0.0.1:{port}/api/2.0/mlflow/experiments/get?experiment_id={number}"
+        with urllib.request.urlopen(asked, timeout=10) as answer:
+            assert f"mlflow.sharedViewState.{tracking.VIEW}" in answer.read().decode()
+        second = ui(root, port)
+        assert second.communicate(timeout=60)[1].startswith(f"port {port} is in use: ")
+        assert second.returncode == 1
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGINT)
+    assert server.wait(timeout=60) == 0
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0

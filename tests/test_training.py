@@ -1,0 +1,201 @@
+"""Training is a function of params and data: not of the number of devices, of kills, or of what was trained before."""
+
+import json
+import multiprocessing
+import socket
+
+import pytest
+import torch
+from conftest import tiny_trainer
+
+from transformer.checkpoint import Store, load_file, mean_weights
+from transformer.distributed import World, world
+from transformer.files import sha256
+from transformer.trainer import Diverged, Interrupted, train
+
+LOOP = {"log_every": 2, "save_every": 4, "patience": 0, "on_update": lambda step, tokens: None}
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def run(folder, work, max_steps=12, keep=2, on_rows=lambda rows: None, wants_stop=lambda: False, loop=None, **update):
+    """Train the tiny model; returns the final state and the sha256 of its weights."""
+    store = Store(work, keep)
+    state = train(tiny_trainer(folder, **update), store, max_steps=max_steps, on_rows=on_rows, wants_stop=wants_stop,
+                  **{**LOOP, **(loop or {})})  # fmt: skip
+    return state, sha256(store.weights(state.step))
+
+
+def outcome(state) -> tuple:
+    """What a training leaves for its outs."""
+    return state.step, state.curve, state.checkpoints, state.best_step, state.target_tokens, state.files
+
+
+def test_the_same_params_give_the_same_bytes_and_another_seed_others(tmp_path):
+    first, second = (run(tmp_path, tmp_path / name) for name in ("a", "b"))
+    assert outcome(first[0]) == outcome(second[0])
+    assert first[1] != run(tmp_path, tmp_path / "c", seed=4)[1]
+
+
+def test_training_learns(tmp_path):
+    state, _ = run(tmp_path, tmp_path / "w", max_steps=200, loop={"save_every": 100}, lr_factor=2.0)
+    assert state.curve[-1]["train_loss"] < 0.8 * state.curve[0]["train_loss"]
+
+
+@pytest.mark.parametrize("stop_after", [1, 2, 3, 4, 7, 8, 11])
+def test_stopped_after_any_update_and_started_again_it_ends_in_the_same_bytes(tmp_path, stop_after):
+    whole, digest = run(tmp_path, tmp_path / "straight")
+    trained = []
+
+    def wants_stop() -> bool:
+        trained.append(1)
+        return len(trained) == stop_after
+
+    with pytest.raises(Interrupted, match=f"after update {stop_after}"):
+        run(tmp_path, tmp_path / "stopped", wants_stop=wants_stop)
+    resumed, again = run(tmp_path, tmp_path / "stopped")
+    assert again == digest
+    assert outcome(resumed) == outcome(whole)
+
+
+def test_no_row_of_the_curve_is_missing_and_none_comes_twice_after_a_resume(tmp_path):
+    rows = []
+    calls = iter([False] * 6 + [True])
+    with pytest.raises(Interrupted):
+        run(tmp_path, tmp_path / "w", on_rows=rows.extend, wants_stop=lambda: next(calls))
+    resumed = []
+    run(tmp_path, tmp_path / "w", on_rows=resumed.extend)
+    assert [row["step"] for row in rows] == [2, 4, 6]
+    assert [row["step"] for row in resumed] == [2, 4, 6, 8, 10, 12]
+    assert resumed[:3] == rows
+
+
+def test_longer_and_shorter_trainings_equal_fresh_ones(tmp_path):
+    fresh = {steps: run(tmp_path, tmp_path / f"fresh{steps}", max_steps=steps) for steps in (8, 16)}
+    for order in ((8, 16), (16, 8)):
+        for steps in order:
+            state, digest = run(tmp_path, tmp_path / f"order{order[0]}", max_steps=steps)
+            assert digest == fresh[steps][1]
+            assert outcome(state) == outcome(fresh[steps][0])
+
+
+def test_early_stopping_is_an_end_that_more_max_steps_do_not_move(tmp_path):
+    worse = {"lr_factor": 1e-12}  # nothing is learned, so the first validation stays the best
+    loop = {"patience": 2}
+    state, digest = run(tmp_path, tmp_path / "w", max_steps=40, loop=loop, keep=3, **worse)
+    assert state.stopped_early
+    assert state.step < 40
+    more, again = run(tmp_path, tmp_path / "w", max_steps=80, loop=loop, keep=3, **worse)
+    assert again == digest
+    assert outcome(more) == outcome(state)
+
+
+@pytest.mark.parametrize("victim", ["weights", "optimiser", "state"])
+def test_a_harmed_newest_state_is_passed_over_for_the_one_before(tmp_path, capsys, victim):
+    _, digest = run(tmp_path, tmp_path / "w")
+    store = Store(tmp_path / "w", 2)
+    path = next((tmp_path / "w").glob(f"{victim}-00000012.*"))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    state = store.newest(12)
+    assert state is not None
+    assert state.step == 8
+    assert "damaged" in capsys.readouterr().err
+    assert run(tmp_path, tmp_path / "w")[1] == digest
+
+
+def test_the_folder_holds_no_more_than_promised(tmp_path):
+    run(tmp_path, tmp_path / "w", max_steps=40, keep=3)
+    names = sorted(path.name for path in (tmp_path / "w").iterdir())
+    assert sum(name.startswith("state") for name in names) == 2
+    assert sum(name.startswith("optimiser") for name in names) == 2
+    assert sum(name.startswith("weights") for name in names) <= 3 + 1 + 1  # last 3, the best, one of the older state
+
+
+def test_a_loss_that_is_no_number_stops_with_advice_and_saves_nothing(tmp_path):
+    with pytest.raises(Diverged, match=r"update \d+: the training loss is nan; lower lr_factor"):
+        run(tmp_path, tmp_path / "w", lr_factor=float("inf"))
+    assert not list((tmp_path / "w").glob("state*"))
+
+
+def test_gradient_accumulation_does_not_change_the_loss(tmp_path):
+    losses = []
+    for device_tokens in (16, 48, 120):
+        trainer = tiny_trainer(tmp_path, device_tokens=device_tokens, precision="float64", sizes={"dropout": 0.0})
+        losses.append([float(trainer.update(step)[0]) for step in range(1, 9)])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-9)
+    assert losses[0] == pytest.approx(losses[2], rel=1e-9)
+
+
+def test_validation_is_the_mean_over_tokens_whatever_the_batches(tmp_path):
+    values = [tiny_trainer(tmp_path, device_tokens=tokens).validate() for tokens in (1, 30, 1000)]
+    assert values == pytest.approx([values[0]] * 3, rel=1e-6)
+
+
+def losses_of_rank(rank, size, port, folder, precision, updates, queue):
+    import os
+
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    torch.set_num_threads(1)
+    with world() as here:
+        trainer = tiny_trainer(folder / f"rank{rank}of{size}", world=here, precision=precision, warmup=400)
+        losses = [float(trainer.update(step)[0]) for step in range(1, updates + 1)]
+        valid = trainer.validate()
+        stop = trainer.update(updates + 1, stop=rank == size - 1)[2]
+        if rank == 0:
+            queue.put((losses, valid, stop))
+
+
+def losses_of_world(size, folder, precision="float64", updates=100):
+    """Losses of some updates on `size` processes, the validation loss after them, and a stop wished by the last rank."""
+    spawn = multiprocessing.get_context("spawn")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    queue = spawn.Queue()
+    ranks = [spawn.Process(target=losses_of_rank, args=(rank, size, port, folder, precision, updates, queue))
+             for rank in range(size)]  # fmt: skip
+    for process in ranks:
+        process.start()
+    result = queue.get(timeout=120)
+    for process in ranks:
+        process.join()
+    return result
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    return losses_of_world(1, tmp_path_factory.mktemp("alone"))
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_any_number_of_processes_gives_the_same_losses(tmp_path, alone, size):
+    losses, valid, stop = losses_of_world(size, tmp_path)
+    assert losses == pytest.approx(alone[0], rel=1e-6)
+    assert valid == pytest.approx(alone[1], rel=1e-6)
+    assert stop  # the wish of one is known to all
+
+
+def test_the_mean_of_weights_is_their_mean(tmp_path):
+    state, _ = run(tmp_path, tmp_path / "w", keep=2)
+    store = Store(tmp_path / "w", 2)
+    paths = [store.weights(int(step)) for step in sorted(state.checkpoints, key=int)]
+    mean = mean_weights(paths)
+    for name, value in mean.items():
+        expected = torch.stack([load_file(path)[name].double() for path in paths]).mean(0)
+        torch.testing.assert_close(value, expected.float())
+    with pytest.raises(ValueError, match="no checkpoint"):
+        mean_weights([])
+
+
+def test_states_hold_only_tensors_and_json(tmp_path):
+    run(tmp_path, tmp_path / "w")
+    for path in (tmp_path / "w").iterdir():
+        assert path.suffix in (".json", ".safetensors")
+        if path.suffix == ".json":
+            assert json.loads(path.read_text())["format"] == 1
+
+
+def test_one_process_needs_no_network():
+    assert World().sum(torch.tensor(2.0)) == 2
+    assert World().from_leader("x") == "x"

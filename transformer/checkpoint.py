@@ -1,0 +1,207 @@
+"""Weights on disk (safetensors, never pickles), the state that training resumes from, averaging, the model folder.
+
+A training keeps in its folder, flat:
+    weights-<step>.safetensors, optimiser-<step>.safetensors    tensors
+    state-<step>.json    written last: counters, the curve so far, and the sha256 of every file it stands on
+A state counts only if all those files are there and unharmed, so a kill at any instant costs at most the last interval.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from transformer.files import sha256, sha256_text, whole_file
+from transformer.model import Transformer
+
+FORMAT = 1
+Row = dict[str, float | int | None]
+
+
+@dataclass
+class State:
+    """Where a training stands after update `step`; with weights and moments all that the next update depends on."""
+
+    step: int = 0
+    curve: list[Row] = field(default_factory=list)  # the rows of training.csv
+    loss_sum: float = 0.0  # nats, and
+    loss_tokens: int = 0  # target tokens since the last row of the curve
+    target_tokens: int = 0  # seen since update 1
+    best_step: int = 0
+    best_loss: float | None = None  # validation, nats per target token
+    stopped_early: bool = False
+    checkpoints: dict[str, float] = field(default_factory=dict)  # step -> validation loss, of the weights kept
+    files: dict[str, str] = field(default_factory=dict)  # name -> sha256 of every file this state stands on
+    end: bool = False  # the end of a finished training: kept until `make clean`
+
+
+class Store:
+    """The folder a training resumes from. It holds the two newest states, the last state of each finished length, the
+    last `keep` checkpoints and the best one; everything else in it is removed."""
+
+    def __init__(self, folder: Path, keep: int):
+        self.folder, self.keep = folder, keep
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def weights(self, step: int) -> Path:
+        """Where the weights after update `step` are."""
+        return self.folder / f"weights-{step:08d}.safetensors"
+
+    def _optimiser(self, step: int) -> Path:
+        return self.folder / f"optimiser-{step:08d}.safetensors"
+
+    def _state(self, step: int) -> Path:
+        return self.folder / f"state-{step:08d}.json"
+
+    def newest(self, max_steps: int) -> State | None:
+        """The newest unharmed state with step <= max_steps; harmed ones are named on standard error and passed over."""
+        for path in sorted(self.folder.glob("state-*.json"), reverse=True):
+            if int(path.stem.removeprefix("state-")) > max_steps:
+                continue
+            state = self._read(path)
+            if state is not None:
+                return state
+            print(f"{path} or a file it names is damaged; using the state before it", file=sys.stderr)
+        return None
+
+    def _read(self, path: Path) -> State | None:
+        """The state in a file, or None if it or any file it stands on is missing or has another sha256."""
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            state = State(**record["state"])
+            intact = record["format"] == FORMAT and record["sha256"] == _digest(state)
+            intact = intact and all(sha256(self.folder / name) == digest for name, digest in state.files.items())
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return state if intact else None
+
+    def save(self, state: State, weights: dict[str, Tensor], optimiser: dict[str, Tensor]) -> None:
+        """Write a state so that it is on the disk, whole, before anything older is removed."""
+        for path, tensors in ((self.weights(state.step), weights), (self._optimiser(state.step), optimiser)):
+            with whole_file(path, durable=True) as temporary:
+                save_file(tensors, temporary)
+            state.files[path.name] = sha256(path)
+        kept = {self.weights(step).name for step in self._trim(state)}
+        kept |= {self.weights(state.step).name, self._optimiser(state.step).name}
+        state.files = {name: digest for name, digest in state.files.items() if name in kept}
+        self.write(state)
+        self._prune()
+
+    def _trim(self, state: State) -> list[int]:
+        """Forget checkpoints that are neither among the last `keep` nor the best; the steps that stay."""
+        steps = sorted(int(step) for step in state.checkpoints)
+        stay = [step for step in steps if step in steps[-self.keep :] or step == state.best_step]
+        state.checkpoints = {str(step): state.checkpoints[str(step)] for step in stay}
+        return stay
+
+    def write(self, state: State) -> None:
+        """Write the JSON file of a state whose tensors are on the disk."""
+        record = {"format": FORMAT, "sha256": _digest(state), "state": asdict(state)}
+        with whole_file(self._state(state.step), durable=True) as temporary:
+            temporary.write_text(json.dumps(record, indent=1), encoding="utf-8")
+
+    def _prune(self) -> None:
+        """Remove all states but the two newest and the ends, then every file that no remaining state stands on."""
+        paths = sorted(self.folder.glob("state-*.json"))
+        states = {path: self._read_unchecked(path) for path in paths}
+        stay = [path for path in paths if path in paths[-2:] or states[path].end]
+        for path in paths:
+            if path not in stay:
+                path.unlink()
+        needed = {name for path in stay for name in states[path].files}
+        for path in self.folder.glob("*.safetensors*"):
+            if path.name not in needed:
+                path.unlink()
+
+    @staticmethod
+    def _read_unchecked(path: Path) -> State:
+        try:
+            return State(**json.loads(path.read_text(encoding="utf-8"))["state"])
+        except (ValueError, KeyError, TypeError):
+            return State()  # damaged: needs nothing, is removed in its turn
+
+    def load(self, state: State) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Weights and optimiser tensors of a state."""
+        return load_file(self.weights(state.step)), load_file(self._optimiser(state.step))
+
+
+def _digest(state: State) -> str:
+    """sha256 over everything a state says."""
+    return sha256_text(json.dumps(asdict(state), sort_keys=True))
+
+
+def mean_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
+    """Element-wise mean of checkpoints (section 6.1: "averaging the last 5 checkpoints"), summed in float64."""
+    if not paths:
+        raise ValueError("no checkpoint to average; run the stage train first")
+    total: dict[str, Tensor] = {}
+    for path in paths:
+        for name, tensor in load_file(path).items():
+            total[name] = total[name].add_(tensor) if name in total else tensor.double()
+    kinds = {name: tensor.dtype for name, tensor in load_file(paths[-1]).items()}
+    return {name: (tensor / len(paths)).to(kinds[name]) for name, tensor in total.items()}
+
+
+def save_weights(weights: dict[str, Tensor], path: Path) -> None:
+    """Write weights as safetensors, whole or not at all, without metadata (its order would change from run to run)."""
+    with whole_file(path) as temporary:
+        save_file(weights, temporary)
+
+
+def read_card(path: Path) -> dict:
+    """The JSON that describes a model (sizes, languages). Raises ValueError for a missing file or an unknown format."""
+    if not path.is_file():
+        raise ValueError(f"{path} is missing; a model folder holds model.json, weights, vocabulary and merges")
+    card = json.loads(path.read_text(encoding="utf-8"))
+    if card.get("format") != FORMAT:
+        raise ValueError(f"{path}: format {card.get('format')!r} is not {FORMAT}; it was written by another version")
+    return card
+
+
+def load_model(folder: Path) -> nn.Module:
+    """The Transformer of a model folder, in evaluation mode, on the CPU, with the precision it was stored in."""
+    sizes = read_card(folder / "model.json")["sizes"]
+    weights = load_file(folder / "weights.safetensors")
+    model = Transformer(**sizes).to(next(iter(weights.values())).dtype)
+    model.load_state_dict(weights)
+    return model.eval()
+
+
+def copy_checkpoints(store: Store, state: State, folder: Path, card: dict) -> None:
+    """Put the kept checkpoints of a finished training into `folder`, with checkpoints.json and model.json."""
+    for step in state.checkpoints:
+        shutil.copyfile(store.weights(int(step)), folder / f"{int(step):08d}.safetensors")
+    record = {"format": FORMAT, "last": state.step, "best": state.best_step, "valid_loss": state.checkpoints}
+    (folder / "checkpoints.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    (folder / "model.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
+
+
+def cpu_copy(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Detached, contiguous copies on the CPU, as safetensors wants them."""
+    return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
+
+
+def adam_tensors(model: nn.Module, optimiser: torch.optim.Adam) -> dict[str, Tensor]:
+    """Adam's two moments of every parameter, under the parameter's name."""
+    return {
+        f"{moment}.{name}": optimiser.state[parameter][moment]
+        for name, parameter in model.named_parameters()
+        for moment in ("exp_avg", "exp_avg_sq")
+    }
+
+
+def restore_adam(model: nn.Module, optimiser: torch.optim.Adam, tensors: dict[str, Tensor], step: int) -> None:
+    """Put back what adam_tensors gave after update `step`."""
+    for name, parameter in model.named_parameters():
+        optimiser.state[parameter] = {
+            "step": torch.tensor(float(step), device=parameter.device if parameter.is_cuda else None),
+            **{m: tensors[f"{m}.{name}"].to(parameter.device, copy=True) for m in ("exp_avg", "exp_avg_sq")},
+        }

@@ -1,0 +1,59 @@
+"""Processes that train together: rank, world size, sums over all of them. One process alone pays nothing for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among all: its rank, how many there are, and the device it computes on."""
+
+    rank: int = 0
+    size: int = 1
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the one process that writes files and logs."""
+        return self.rank == 0
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """Sum of a tensor over all processes, in place; every process gets it."""
+        if self.size > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def from_leader(self, value: Any) -> Any:
+        """The leader's value (plain data) on every process."""
+        if self.size == 1:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, src=0, device=self.device if self.device.type == "cuda" else None)
+        return box[0]
+
+
+@contextmanager
+def world() -> Iterator[World]:
+    """Join the processes that torchrun started (nccl on GPUs, gloo on CPUs) and leave them at the end."""
+    rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    local_rank = int(os.environ.get("LOCAL_RANK", 0))
+    on_gpu = torch.cuda.is_available()
+    device = torch.device("cuda", local_rank) if on_gpu else torch.device("cpu")
+    if on_gpu:
+        torch.cuda.set_device(device)
+    if size > 1:
+        dist.init_process_group("nccl" if on_gpu else "gloo", rank=rank, world_size=size)
+    try:
+        yield World(rank, size, device)
+    finally:
+        if size > 1:
+            dist.destroy_process_group()

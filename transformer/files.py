@@ -1,0 +1,84 @@
+"""Files that appear whole or not at all, lines that end at a line feed and nowhere else, and checksums."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def whole_file(path: Path, durable: bool = False) -> Iterator[Path]:
+    """Give a temporary path to write; rename it to `path` when the block ends well, remove it when it does not.
+
+    durable=True flushes file and folder to the disk around the rename, so that a power cut leaves the old or the new.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        yield temporary
+        if durable:
+            _sync(temporary)
+        os.replace(temporary, path)
+        if durable:
+            _sync(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """Give a new temporary folder to fill; it takes the place of `path` when the block ends well."""
+    temporary = path.with_name(path.name + ".tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        if path.exists():
+            shutil.rmtree(path)
+        os.replace(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    """Have the operating system put a file or folder on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The lines of a UTF-8 file, without their line feed. Only \\n ends a line: \\r, \\x85 or U+2028 do not."""
+    with open(path, encoding="utf-8", newline="\n") as file:
+        for line in file:
+            yield line.removesuffix("\n")
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> int:
+    """Write lines with \\n, whole or not at all; returns how many. A line must not hold a \\n of its own."""
+    count = 0
+    with whole_file(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
+        for count, line in enumerate(lines, start=1):  # noqa: B007 (the last number is the result)
+            assert "\n" not in line
+            file.write(line + "\n")
+    return count
+
+
+def sha256(path: Path) -> str:
+    """Hexadecimal sha256 of a file, or of a folder: over the names and sha256 of its files in sorted order."""
+    if path.is_dir():
+        names = sorted(file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file())
+        return sha256_text("".join(f"{sha256(path / name)}  {name}\n" for name in names))
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sha256_text(text: str) -> str:
+    """Hexadecimal sha256 of a string in UTF-8."""
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()

@@ -1,0 +1,168 @@
+"""Params: every knob of a run, its type and its range. The only reader of params.yaml."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+
+def knob(
+    least: float | None = None, below: float | None = None, above: float | None = None, choices: tuple[str, ...] = ()
+) -> Any:
+    """A required field with its range: least <= value < below, value > above, or one of `choices`."""
+    return field(metadata={"least": least, "below": below, "above": above, "choices": choices})
+
+
+@dataclass(frozen=True)
+class Params:
+    """One complete params.yaml. There are no defaults: a missing key is an error, so a run is what its file says."""
+
+    corpus: str = knob(choices=("toy", "copy", "multi30k", "files"))
+    corpus_path: str = knob()
+    source: str = knob()
+    target: str = knob()
+    lowercase: bool = knob()
+    bpe_merges: int = knob(least=0)
+    min_count: int = knob(least=1)
+    max_length: int = knob(least=1)
+    seed: int = knob(least=0)
+    d_model: int = knob(least=2)
+    d_ff: int = knob(least=1)
+    heads: int = knob(least=1)
+    layers: int = knob(least=1)
+    dropout: float = knob(least=0, below=1)
+    norm: str = knob(choices=("pre", "post"))
+    positions: str = knob(choices=("sinusoidal", "learned"))
+    tie_embeddings: bool = knob()
+    batch_tokens: int = knob(least=1)
+    device_tokens: int = knob(least=1)
+    max_steps: int = knob(least=1)
+    warmup: int = knob(least=1)
+    lr_factor: float = knob(above=0)
+    adam_beta1: float = knob(least=0, below=1)
+    adam_beta2: float = knob(least=0, below=1)
+    adam_epsilon: float = knob(above=0)
+    clip_norm: float = knob(least=0)
+    label_smoothing: float = knob(least=0, below=1)
+    precision: str = knob(choices=("float32", "float64", "bfloat16"))
+    deterministic: bool = knob()
+    log_every: int = knob(least=1)
+    save_every: int = knob(least=1)
+    keep: int = knob(least=1)
+    patience: int = knob(least=0)
+    average: str = knob(choices=("last", "best"))
+    average_last: int = knob(least=1)
+    beam_size: int = knob(least=1)
+    length_penalty: float = knob(least=0)
+    extra_length: int = knob(least=0)
+
+    @classmethod
+    def load(cls, path: Path | str) -> Params:
+        """Read and check a params.yaml.
+
+        Raises ValueError, one line with the file, the line, the value and the remedy, for a file that is missing or is
+        not YAML, a key that is missing or unknown, a value of the wrong type or out of range, and values that do not
+        go together.
+        """
+        path = Path(path)
+        try:
+            text = path.read_text(encoding="utf-8")
+            values = YAML(typ="safe").load(text)
+        except OSError as error:
+            raise ValueError(f"{path}: cannot read the params ({error.strerror}); git checkout {path}") from None
+        except (YAMLError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path}: not valid YAML ({' '.join(str(error).split())}); git checkout {path}") from None
+        if not isinstance(values, dict):
+            raise ValueError(f"{path}: must hold one `name: value` a line; git checkout {path}")
+        known = {knob.name: knob for knob in fields(cls)}
+        for name in values:
+            if name not in known:
+                raise ValueError(f"{_place(path, text, name)}: unknown knob {name!r}; remove it or correct its name")
+        for name in known:
+            if name not in values:
+                raise ValueError(f"{path}: {name} is missing; add `{name}: …` (see recipes/toy.yaml)")
+        params = cls(**{name: _checked(path, text, known[name], values[name]) for name in known})
+        params._check_together(path)
+        return params
+
+    def only(self, *names: str) -> dict[str, Any]:
+        """The named knobs as keyword arguments; spelled out where they are used, so that dvc.yaml can be checked."""
+        return {name: getattr(self, name) for name in names}
+
+    def _check_together(self, path: Path) -> None:
+        """Refuse values that are fine alone and impossible together. Raises ValueError."""
+        rules = [
+            (self.d_model % self.heads == 0, f"d_model={self.d_model} does not divide into heads={self.heads}"),
+            (self.d_model % 2 == 0, f"d_model={self.d_model} must be even (a sine and a cosine per frequency)"),
+            (
+                self.max_steps % self.save_every == 0,
+                f"save_every={self.save_every} does not divide max_steps={self.max_steps}",
+            ),
+            (
+                self.save_every % self.log_every == 0,
+                f"log_every={self.log_every} does not divide save_every={self.save_every}",
+            ),
+            (self.average_last <= self.keep, f"average_last={self.average_last} exceeds keep={self.keep}"),
+            (
+                self.max_length < self.device_tokens,
+                f"device_tokens={self.device_tokens} cannot hold a sentence of max_length={self.max_length} "
+                "subwords and its </s>",
+            ),
+            (
+                self.max_length < self.batch_tokens,
+                f"batch_tokens={self.batch_tokens} cannot hold a sentence of max_length={self.max_length} "
+                "subwords and its </s>",
+            ),
+        ]
+        for holds, mistake in rules:
+            if not holds:
+                raise ValueError(f"{path}: {mistake}; change one of them in {path} (git checkout {path} restores it)")
+
+
+def _place(path: Path, text: str, name: str) -> str:
+    """`file:line` of a key, for error messages."""
+    for number, line in enumerate(text.split("\n"), start=1):
+        if re.match(rf"{re.escape(str(name))}\s*:", line):
+            return f"{path}:{number}"
+    return str(path)
+
+
+def _checked(path: Path, text: str, knob: Any, value: Any) -> Any:
+    """The value in its declared type. Raises ValueError with place and remedy if type or range is wrong."""
+    kind, limits = knob.type, knob.metadata
+    if kind == "float" and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    right_type = type(value).__name__ == kind
+    in_range = (
+        right_type
+        and (limits["least"] is None or value >= limits["least"])
+        and (limits["below"] is None or value < limits["below"])
+        and (limits["above"] is None or value > limits["above"])
+        and (kind != "float" or abs(value) != float("inf"))
+        and (not limits["choices"] or value in limits["choices"])
+        and (kind != "str" or value != "")
+    )
+    if not in_range:
+        raise ValueError(
+            f"{_place(path, text, knob.name)}: {knob.name}={value!r} must be {_wanted(kind, limits)}; "
+            f"set it right, or git checkout {path}"
+        )
+    return value
+
+
+def _wanted(kind: str, limits: Any) -> str:
+    """What a knob accepts, in words."""
+    if limits["choices"]:
+        return "one of " + ", ".join(limits["choices"])
+    bounds = [
+        f"{sign} {limits[key]:g}"
+        for key, sign in (("least", ">="), ("above", ">"), ("below", "<"))
+        if limits[key] is not None
+    ]
+    noun = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a word"}[kind]
+    return " and ".join([f"{noun} {bounds[0]}", *bounds[1:]]) if bounds else noun
