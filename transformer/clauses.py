@@ -10,12 +10,8 @@ from transformer.lexicon import Adjective, Adverb, Modal, Noun, Verb
 
 NOMINATIVE, ACCUSATIVE, DATIVE = range(3)
 # Per gender (p: the plural of all three) the forms in the nominative, accusative and dative.
-ARTICLE = {
-    "m": ("der", "den", "dem"),
-    "f": ("die", "die", "der"),
-    "n": ("das", "das", "dem"),
-    "p": ("die", "die", "den"),
-}
+ARTICLE = {"m": ("der", "den", "dem"), "f": ("die", "die", "der"), "n": ("das", "das", "dem")}
+ARTICLE["p"] = ("die", "die", "den")
 RELATIVE = ARTICLE | {"p": ("die", "die", "denen")}
 EIN_ENDING = {"m": ("", "en", "em"), "f": ("e", "e", "er"), "n": ("", "", "em"), "p": ("e", "e", "en")}
 WEAK_ENDING = {"m": ("e", "en", "en"), "f": ("e", "e", "en"), "n": ("e", "e", "en"), "p": ("en", "en", "en")}
@@ -174,10 +170,7 @@ def german_place(clause: Clause) -> str:
 
 
 def german_main(clause: Clause, front: str, skipped: str, subject_relative: str = "") -> str:
-    """Verb second: `front` (empty in a question), the finite verb, the subject unless it is in front, and the rest.
-
-    `skipped` names the part that stands in front; a relative clause of the subject follows it between commas.
-    """
+    """Verb second: `front` (nothing in a question), the finite verb, the other parts; `skipped` is in front."""
     finite, closing = german_verb(clause)
     subject = "" if skipped == "subject" else clause.subject.german(clause.subject_case) + subject_relative
     return spaced(front, finite, subject, german_middle(clause, skipped), closing)

@@ -112,10 +112,12 @@ class Draft:
         """A subject: "given" (definite or a name), "definite", "new" (a or a numeral), or any of them."""
         if style == "any":
             style = "new" if self.chance(0.25) else "given"
-        if style == "given" and "person" in verb.subjects and self.chance(0.3):
+        bare = verb.kind != "experiencer"  # its dative must show, and a name or a numeral shows none
+        if style == "given" and bare and "person" in verb.subjects and self.chance(0.3):
             return self.name()
         if style == "new":
-            return self.phrase(self.noun(verb.subjects), "number" if negated or self.chance(0.35) else "a")
+            number = bare and (negated or self.chance(0.35))
+            return self.phrase(self.noun(verb.subjects), "number" if number else "a")
         return self.phrase(self.noun(verb.subjects), "definite")
 
     def direct(self, verb: Verb, subject: Phrase, negated: bool, definite: bool) -> Phrase:

@@ -24,23 +24,15 @@ from transformer.draft import Draft
 PHENOMENA = ("agreement", "case", "compound", "name", "negation", "number", "separable", "verb_final")
 SIZES = {"test": 500, "valid": 500, "train": 20_000}
 SEED = 170603762
-GERMAN_WORDS = range(5, 14)
+GERMAN_WORDS = range(5, 14)  # words in a German sentence
 
 # The factors of a frame: each value with its weight in the corpus.
-OPENINGS = {"subject": 6, "adverbial": 5, "object": 5, "question": 4, "clause": 5}
+OPENINGS = {"subject": 6, "adverbial": 5, "object": 5, "question": 4, "clause": 6}
 TENSES = {"present": 5, "perfect": 5, "modal": 4, "future": 3}
-PREDICATES = {"transitive": 5, "separable": 5, "dative": 3, "ditransitive": 3, "experiencer": 2, "place": 3}
+PREDICATES = {"transitive": 5, "separable": 5, "dative": 3, "ditransitive": 3, "experiencer": 3, "place": 3}
 POLARITIES = {"affirmative": 3, "negated": 2}
-CLAUSES = {
-    "none": 28,
-    "dass": 3,
-    "subject_relative": 3,
-    "object_relative": 3,
-    "weil": 2,
-    "obwohl": 2,
-    "wenn": 2,
-    "bevor": 2,
-}
+CLAUSES = {"none": 28, "dass": 3, "subject_relative": 3, "object_relative": 3}
+CLAUSES |= {"weil": 2, "obwohl": 2, "wenn": 2, "bevor": 2}
 FACTORS = (OPENINGS, TENSES, PREDICATES, POLARITIES, CLAUSES)
 RECIPIENTS = ("ditransitive", "experiencer")  # kinds of verbs with a dative beside another case
 CONJUNCTIONS = {"weil": "because", "obwohl": "although", "wenn": "if", "bevor": "before"}
@@ -74,7 +66,9 @@ class Frame(NamedTuple):
             return False
         if self.clause == "object_relative" and self.predicate in ("place", "ditransitive"):
             return False
-        if (self.predicate, self.tense) == ("experiencer", "modal") or (self.clause, self.tense) == ("wenn", "perfect"):
+        if self.predicate == "experiencer" and (self.tense == "modal" or self.clause == "bevor"):
+            return False
+        if (self.clause, self.tense) == ("wenn", "perfect"):
             return False
         if (self.opening, self.polarity, self.clause) == ("question", "negated", "subject_relative"):
             return False
@@ -93,9 +87,9 @@ def core_clause(draft: Draft, frame: Frame) -> Clause:
     style = {"dass": "any", "subject_relative": "definite"}.get(frame.clause, style)
     negated = frame.polarity == "negated"
     fronted = frame.opening == "adverbial" and frame.clause != "dass"
-    adverb = None
-    if fronted or (frame.clause != "object_relative" and draft.chance(0.15)):
-        adverb = draft.adverb(frame.tense, negated, fronted)
+    timeless = frame.clause == "object_relative" or frame.predicate == "experiencer"
+    dated = fronted or (not timeless and draft.chance(0.15))
+    adverb = draft.adverb(frame.tense, negated, fronted) if dated else None
     definite = frame.opening == "object" or frame.clause == "object_relative"
     return draft.clause(frame.predicate, frame.tense, negated, style, definite, adverb)
 

@@ -1,8 +1,7 @@
 """The words of the built-in corpus: German with its forms, English with its forms, and what goes with what.
 
 Each table holds one word per row. `_` stands for a space inside a cell, `-` for nothing, and a comma separates the
-classes of a word. Every English word has one German word (the subject tells `essen` from `fressen`, the noun tells
-"tall" from "big"), so that each sentence of the grammar has one translation in either direction.
+classes of a word. No two German words share an English one, but `essen` and `fressen`, which the subject tells apart.
 """
 
 from dataclasses import dataclass
@@ -44,8 +43,7 @@ class Verb:
     english: str
     english_past: str
     subjects: tuple[str, ...]
-    objects: tuple[str, ...]  # classes of the object; "place": static, direction, to or in what;
-    # for "report": told, if it is done at some time
+    objects: tuple[str, ...]  # classes of the object, or of the place; of a report: told, if done at some time
 
 
 @dataclass(frozen=True)
@@ -230,8 +228,9 @@ def rows(table: str) -> list[list[str]]:
 
 def compound(german: str, english: str, head: Noun) -> Noun:
     """Küchen + Tür = Küchentür, kitchen door: the head gives gender, plural and meaning."""
-    names = german + head.german.lower(), head.gender, german + head.german_plural.lower(), head.weak
-    return Noun(*names, f"{english} {head.english}", f"{english} {head.english_plural}", head.classes, compound=True)
+    singular, plural = german + head.german.lower(), german + head.german_plural.lower()
+    translations = f"{english} {head.english}", f"{english} {head.english_plural}"
+    return Noun(singular, head.gender, plural, head.weak, *translations, head.classes, compound=True)
 
 
 def classes(cell: str) -> tuple[str, ...]:
@@ -240,8 +239,12 @@ def classes(cell: str) -> tuple[str, ...]:
 
 
 NOUNS = tuple(Noun(g, x, gs, weak == "weak", e, es, classes(c)) for g, x, gs, weak, e, es, c in rows(NOUN_TABLE))
-COMPOUNDS = {n.german: [compound(*m, n) for m in rows(MODIFIER_TABLE)] for n in NOUNS if "head" in n.classes}
+HEADS = [noun for noun in NOUNS if "head" in noun.classes]
+COMPOUNDS = {head.german: [compound(g, e, head) for g, e in rows(MODIFIER_TABLE)] for head in HEADS}
 PEOPLE = tuple(Noun(n, gender, "", False, n, "", ("person", "name")) for gender, names in NAMES.items() for n in names)
 TOWNS = tuple(Noun(german, "n", "", False, english, "", ("city", "name")) for german, english in CITIES.items())
 ADJECTIVES = tuple(Adjective(german, english, classes(c)) for german, english, c in rows(ADJECTIVE_TABLE))
-VERBS = tuple(Verb(*row[:8], classes(row[8]), classes(row[9])) for row in rows(VERB_TABLE))
+VERBS = tuple(
+    Verb(kind, prefix, base, singular, participle, auxiliary, english, past, classes(subjects), classes(objects))
+    for kind, prefix, base, singular, participle, auxiliary, english, past, subjects, objects in rows(VERB_TABLE)
+)

@@ -1,0 +1,254 @@
+"""The pipeline as a user meets it: dvc repro, experiments, kills, mistakes. A small corpus of the user's own files."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, stage
+from ruamel.yaml import YAML
+
+from transformer.files import read_lines, sha256
+
+SMALL = {"corpus": "files", "corpus_path": "own", "bpe_merges": 40, "d_model": 16, "d_ff": 32, "heads": 2, "layers": 1,
+         "batch_tokens": 256, "device_tokens": 128, "max_steps": 12, "warmup": 4, "log_every": 2, "save_every": 4,
+         "keep": 3, "average_last": 2, "extra_length": 5, "max_length": 60}  # fmt: skip
+SPLITS = {"train": 150, "valid": 12, "test": 12}
+PATHS = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+
+def params_file(folder: Path, **changes) -> None:
+    """Write params.yaml: the toy recipe with the values of SMALL and `changes`."""
+    yaml = YAML()
+    values = yaml.load(ROOT / "recipes/toy.yaml")
+    values.update({**SMALL, **changes})
+    yaml.dump(values, folder / "params.yaml")
+
+
+def own_corpus(folder: Path) -> None:
+    """Files of the user's: counting in German and English."""
+    chance, german, english = random.Random(1), ["eins", "zwei", "drei", "vier", "fünf"], ["one", "two", "three", "four", "five"]
+    folder.mkdir()
+    for split, count in SPLITS.items():
+        rows = [[chance.randrange(5) for _ in range(chance.randint(1, 6))] for _ in range(count)]
+        for code, words in (("de", german), ("en", english)):
+            lines = [" ".join(words[place] for place in row) + "." for row in rows]
+            (folder / f"{split}.{code}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def command(folder: Path, *words: str, status: int = 0, **environment: str) -> str:
+    """Run a command line in the project; returns all that it printed."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("DVC_", "MLFLOW_"))}
+    env = {**kept, "PATH": PATHS, "DVC_NO_ANALYTICS": "1", "MLFLOW_DISABLE_TELEMETRY": "true", **environment}
+    done = subprocess.run(words, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == status, done.stdout
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Path:
+    """A copy of this project with a small corpus, committed, and run once by dvc repro."""
+    folder = tmp_path_factory.mktemp("project") / "clone with space"
+    ignored = shutil.ignore_patterns("__pycache__", "cache", "tmp")
+    for name in (".dvc", "pipeline", "transformer", "corpora"):
+        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+    for name in ("dvc.yaml", ".gitignore", ".dvcignore"):
+        shutil.copy(ROOT / name, folder / name)
+    own_corpus(folder / "own")
+    params_file(folder)
+    for words in ("git init -q", "git add -A", "git -c user.name=t -c user.email=t@t commit -qm start"):
+        command(folder, *words.split())
+    command(folder, "git", "config", "user.name", "t")
+    command(folder, "git", "config", "user.email", "t@t")
+    command(folder, "dvc", "repro")
+    command(folder, "git", "add", "-A")
+    command(folder, "git", "commit", "-qm", "run")
+    return folder
+
+
+def rows(folder: Path) -> list:
+    """The runs in the project's MLflow database."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    return [client.get_run(run.info.run_id) for run in client.search_runs(experiments)]
+
+
+def test_repro_makes_every_out_and_a_second_one_nothing(project):
+    for name in ("data/model/weights.safetensors", "data/test.hyp", "reports/report.html", "reports/scores.json"):
+        assert (project / name).is_file()
+    assert "up to date" in command(project, "dvc", "repro")
+    assert command(project, "git", "status", "--short") == ""
+
+
+def test_scores_stand_under_their_names_and_signatures_beside_them(project):
+    scores = json.loads((project / "reports/scores.json").read_text())
+    names = {"valid_bleu", "bleu", "chrf", "ter", "bleu_lc_tok", "exact_match", "sentences"}
+    assert set(scores) == names
+    assert scores["sentences"] == SPLITS["test"]
+    signatures = json.loads((project / "reports/signatures.json").read_text())
+    assert "tok:13a" in signatures["bleu"]
+    assert "case:mixed" in signatures["bleu"]
+    assert "tok:none" in signatures["bleu_lc_tok"]
+
+
+def test_the_curve_has_every_step_once(project):
+    with open(project / "reports/training.csv") as file:
+        curve = list(csv.DictReader(file))
+    assert list(curve[0]) == ["step", "train_loss", "valid_loss", "learning_rate"]
+    assert [int(row["step"]) for row in curve] == [2, 4, 6, 8, 10, 12]
+    assert [bool(row["valid_loss"]) for row in curve] == [False, True] * 3
+
+
+def test_the_row_has_all_params_the_curve_the_scores_and_the_model(project):
+    from mlflow import MlflowClient
+
+    (row,) = [run for run in rows(project) if run.data.params["beam_size"] == "4" and run.data.params["warmup"] == "4"]
+    assert row.info.status == "FINISHED"
+    assert set(YAML(typ="safe").load(project / "params.yaml")) == set(row.data.params)
+    scores = json.loads((project / "reports/scores.json").read_text())
+    assert row.data.metrics["bleu"] == scores["bleu"]
+    client = MlflowClient(f"sqlite:///{project / 'mlflow.db'}")
+    assert [m.step for m in client.get_metric_history(row.info.run_id, "train_loss")] == [2, 4, 6, 8, 10, 12]
+    assert {item.path for item in client.list_artifacts(row.info.run_id)} == {"hypotheses", "model"}
+
+
+def test_another_beam_reruns_three_stages_and_adds_a_row_with_the_curve(project):
+    from mlflow import MlflowClient
+
+    before = len(rows(project))
+    told = command(project, "dvc", "exp", "run", "-S", "beam_size=1")
+    ran = [name for name in YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"] if f"Running stage '{name}'" in told]
+    assert ran == ["translate", "score", "report"]
+    assert len(rows(project)) == before + 1
+    (row,) = [run for run in rows(project) if run.data.params["beam_size"] == "1"]
+    client = MlflowClient(f"sqlite:///{project / 'mlflow.db'}")
+    assert [m.step for m in client.get_metric_history(row.info.run_id, "train_loss")] == [2, 4, 6, 8, 10, 12]
+    told = command(project, "dvc", "exp", "run", "-S", "beam_size=4")
+    assert "Running stage" not in told  # all of it from the cache
+    assert len(rows(project)) == before + 1
+
+
+def test_another_warmup_retrains_and_adds_its_row(project):
+    told = command(project, "dvc", "exp", "run", "--temp", "-S", "warmup=8")
+    assert "Running stage 'train'" in told
+    assert "Running stage 'encode'" not in told
+    (row,) = [run for run in rows(project) if run.data.params["warmup"] == "8"]
+    assert "bleu" in row.data.metrics
+    assert "warmup" in command(project, "dvc", "exp", "show", "--md")
+
+
+def test_an_edit_of_the_users_corpus_reruns_the_download(project):
+    assert "changed deps" not in command(project, "dvc", "status")
+    text = (project / "own/train.de").read_text(encoding="utf-8")
+    (project / "own/train.de").write_text(text.replace("eins", "ein", 1), encoding="utf-8")
+    assert "download" in command(project, "dvc", "status")
+    (project / "own/train.de").write_text(text, encoding="utf-8")
+
+
+def test_a_wrong_override_ends_in_one_line_with_the_remedy(project):
+    told = command(project, "dvc", "exp", "run", "-S", "warmup=abc", status=255)
+    assert "warmup='abc' must be a whole number >= 1; set it right, or git checkout params.yaml" in told
+    command(project, "git", "checkout", "params.yaml")
+
+
+@pytest.fixture
+def place(project, tmp_path) -> Path:
+    """A folder beside the project with its ids and vocabulary, for running the train stage by hand."""
+    (tmp_path / "data").mkdir()
+    shutil.copytree(project / "data/ids", tmp_path / "data/ids")
+    shutil.copy(project / "data/vocab.txt", tmp_path / "data/vocab.txt")
+    params_file(tmp_path)
+    return tmp_path
+
+
+def trained(folder: Path) -> str:
+    """What a training leaves, as one hash."""
+    return sha256(folder / "data/checkpoints") + sha256(folder / "reports/training.csv")
+
+
+def start_training(folder: Path, *options: str) -> subprocess.Popen:
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "DVC_ROOT": ""}
+    return subprocess.Popen([sys.executable, "-m", "pipeline.train", *options], cwd=folder, env=env,
+                            stderr=subprocess.PIPE, text=True)  # fmt: skip
+
+
+def wait_for_state(folder: Path, process: subprocess.Popen) -> None:
+    """Wait until the first state is on the disk."""
+    while not list(folder.glob("work/train-*/state-*.json")):
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_a_killed_training_writes_no_out_and_ends_in_the_same_bytes_as_an_unkilled_one(place, number, status):
+    params_file(place, max_steps=600)
+    process = start_training(place)
+    wait_for_state(place, process)
+    process.send_signal(number)
+    assert process.wait() == status
+    assert not (place / "data/checkpoints").exists()
+    assert not (place / "reports").exists()
+    assert stage("train", place).returncode == 0
+    resumed = trained(place)
+    shutil.rmtree(place / "work")
+    assert stage("train", place).returncode == 0
+    assert trained(place) == resumed
+    assert len(rows(place)) == 1  # one row, continued
+
+
+def test_two_processes_by_torchrun_train_the_same_model(place):
+    params_file(place, precision="float64")
+    assert stage("train", place).returncode == 0
+    (place / "reports/training.csv").rename(place / "one.csv")
+    shutil.rmtree(place / "work")
+    told = stage("train", place, "--nproc-per-node=2")
+    assert told.returncode == 0, told.stderr
+    for one, two in zip(read_lines(place / "one.csv"), read_lines(place / "reports/training.csv"), strict=True):
+        for a, b in zip(one.split(","), two.split(","), strict=True):
+            assert a == b or float(a) == pytest.approx(float(b), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "wanted"),
+    [
+        ("train", {"d_model": 100, "heads": 8}, "d_model=100 does not divide into heads=8"),
+        ("train", {"warmup": 0}, "warmup=0 must be a whole number >= 1"),
+        ("download", {"corpus_path": "nowhere"}, "train.de is missing"),
+        ("download", {"source": "fr", "corpus": "toy"}, "corpus=toy has German and English, not fr-en"),
+        ("tokenise", {}, "data/raw is missing; `dvc repro` makes it"),
+        ("average", {}, "data/checkpoints is missing"),
+        ("translate", {}, "data/model is missing"),
+    ],
+)
+def test_a_mistake_ends_in_one_line_and_leaves_nothing(tmp_path, name, changes, wanted):
+    params_file(tmp_path, **changes)
+    for path in ("data/ids", "data/vocab.txt") if name == "train" else ():
+        (tmp_path / path).mkdir(parents=True)
+    before = sorted(tmp_path.rglob("*"))
+    done = stage(name, tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert wanted in done.stderr
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_training_set_that_max_length_empties_is_refused(project, tmp_path):
+    params_file(tmp_path, max_length=1)
+    names = {name: str(project / f"data/{path}") for name, path in
+             {"tokens": "tokens", "codes": "bpe.codes", "vocab": "vocab.txt"}.items()}  # fmt: skip
+    done = stage("encode", tmp_path, *(part for name, path in names.items() for part in (f"--{name}", path)))
+    assert done.returncode == 1
+    assert "no train pair is left: all have an empty side or more than max_length=1 subwords" in done.stderr
+    assert not (tmp_path / "data/ids").exists()
