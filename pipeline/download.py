@@ -22,7 +22,8 @@ SUFFIX = {"source": "src", "target": "tgt"}
 def main() -> None:
     paths = arguments(__doc__, locks="corpora", raw="data/raw")
     params = Params.load(paths.params)
-    tokenizer(params.source), tokenizer(params.target)  # an unknown language is refused before the download
+    for language in (params.source, params.target):
+        tokenizer(language)  # an unknown one is refused before the download
     labels = None
     if params.corpus == "toy":
         corpus, labels = toy(params.source, params.target)

@@ -2,7 +2,7 @@
 
 Reads   data/tokens, data/bpe.codes, data/vocab.txt
 Writes  data/ids: per split and side the ids, each sequence ending in </s>, and where each starts; corpus.json
-Params  max_length. Training pairs with an empty side, or a side longer than this many subwords, are dropped and counted.
+Params  max_length: training pairs with an empty side, or a side of more subwords, are dropped and counted
 """
 
 import json

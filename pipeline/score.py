@@ -1,6 +1,7 @@
 """Stage score: BLEU, chrF, TER and exact match, and the MLflow row of this configuration.
 
-Reads   data/valid.hyp, data/test.hyp, data/raw (references, labels); for the row: data/model, reports/training.{csv,json}
+Reads   data/valid.hyp, data/test.hyp, data/raw (references, labels); for the row also data/model and
+        reports/training.{csv,json}
 Writes  reports/scores.json, reports/signatures.json
 Params  every one: the row is written for each configuration, also when the hypotheses come out the same
 """

@@ -9,7 +9,6 @@ import json
 import math
 import os
 import signal
-import subprocess
 import sys
 from argparse import Namespace
 from contextlib import nullcontext
@@ -21,7 +20,7 @@ from filelock import FileLock
 from pipeline.stage import arguments, code_key, content_key, project_root, require, run
 from transformer.batching import Pairs
 from transformer.checkpoint import FORMAT, State, Store, copy_checkpoints
-from transformer.distributed import World, world
+from transformer.distributed import World, launch, world
 from transformer.files import sha256, whole_file, whole_folder
 from transformer.model import Transformer
 from transformer.params import Params
@@ -39,21 +38,11 @@ def main() -> None:
     params = Params.load(paths.params)
     require(paths.ids, paths.vocab)
     if str(paths.nproc_per_node) != "1" and "WORLD_SIZE" not in os.environ:
-        sys.exit(launch(str(paths.nproc_per_node)))
+        sys.exit(launch("pipeline.train", str(paths.nproc_per_node), sys.argv[1:]))
     stop: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: stop.append(number))
     with world() as here:
         train_here(paths, params, here, stop)
-
-
-def launch(processes: str) -> int:
-    """Run this stage in several processes by torchrun; a SIGTERM is passed on, and its exit status is 143."""
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    child = subprocess.Popen([*torchrun, "-m", "pipeline.train", *sys.argv[1:]])
-    stop: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, frame: (stop.append(number), child.terminate()))
-    status = child.wait()
-    return 143 if stop else status
 
 
 def train_here(paths: Namespace, params: Params, here: World, stop: list[int]) -> None:

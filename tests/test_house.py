@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import fields
 from pathlib import Path
 
@@ -47,7 +48,7 @@ def reached(path: Path) -> set[Path]:
 
 
 def knobs_read(path: Path) -> set[str]:
-    """Knobs that a stage reads: params.name, and the names in params.only(...); all of them for vars or asdict(params)."""
+    """Knobs that a stage reads: params.name, and the names in params.only(...)."""
     known, read = {knob.name for knob in fields(Params)}, set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "params":
@@ -80,7 +81,7 @@ def test_below_the_pipeline_nobody_sees_params():
 
 
 def test_the_model_stands_on_torch_alone():
-    assert {name.split(".")[0] for name in imports(PACKAGE / "model.py")} <= {"__future__", "math", "torch"}
+    assert {name.split(".")[0] for name in imports(PACKAGE / "model.py")} <= {"__future__", "math", "torch", "typing"}
 
 
 def test_only_the_trainer_seeds_torch():
@@ -159,3 +160,10 @@ def test_every_knob_of_params_yaml_is_explained():
     for knob in fields(Params):
         line = next(line for line in lines if line.startswith(f"{knob.name}:"))
         assert "  # " in line, knob.name
+
+
+def test_the_readme_explains_every_knob_with_its_value_in_the_toy_recipe():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for line in (ROOT / "params.yaml").read_text(encoding="utf-8").split("\n"):
+        if found := re.match(r"(\w+): (\S+) +# (.*)$", line):
+            assert "| {} | {} | {} |".format(*found.groups()) in readme

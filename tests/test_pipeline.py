@@ -36,7 +36,11 @@ def params_file(folder: Path, **changes) -> None:
 
 def own_corpus(folder: Path) -> None:
     """Files of the user's: counting in German and English."""
-    chance, german, english = random.Random(1), ["eins", "zwei", "drei", "vier", "fünf"], ["one", "two", "three", "four", "five"]
+    chance, german, english = (
+        random.Random(1),
+        ["eins", "zwei", "drei", "vier", "fünf"],
+        ["one", "two", "three", "four", "five"],
+    )
     folder.mkdir()
     for split, count in SPLITS.items():
         rows = [[chance.randrange(5) for _ in range(chance.randint(1, 6))] for _ in range(count)]

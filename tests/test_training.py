@@ -147,7 +147,7 @@ def losses_of_rank(rank, size, port, folder, precision, updates, queue):
 
 
 def losses_of_world(size, folder, precision="float64", updates=100):
-    """Losses of some updates on `size` processes, the validation loss after them, and a stop wished by the last rank."""
+    """Losses of updates on `size` processes, the validation loss after them, and a stop wished by the last rank."""
     spawn = multiprocessing.get_context("spawn")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -166,7 +166,7 @@ def read_card(path: Path) -> dict:
     return card
 
 
-def load_model(folder: Path) -> nn.Module:
+def load_model(folder: Path) -> Transformer:
     """The Transformer of a model folder, in evaluation mode, on the CPU, with the precision it was stored in."""
     sizes = read_card(folder / "model.json")["sizes"]
     weights = load_file(folder / "weights.safetensors")

@@ -1,4 +1,4 @@
-"""Where parallel text comes from: files of the user's, a locked download, or the copy task. Checked before it is used."""
+"""Where parallel text comes from: files of the user's, a locked download, the copy task. Checked before use."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def fetch(address: str, path: Path, entry: dict, advance: Callable[[int], None])
 
 
 def decode(data: bytes, name: str) -> list[str]:
-    """The lines of a UTF-8 file. White space of every kind (\\r, \\x85, U+2028, ...) becomes one space; only \\n ends a line.
+    """The lines of a UTF-8 file. Only \\n ends a line; other white space (\\r, \\x85, U+2028, ...) becomes one space.
 
     A byte-order mark at the start is dropped with a warning. Raises ValueError with file and line for NUL or bad UTF-8.
     """

@@ -68,8 +68,8 @@ def start(model: Transformer, source: Tensor, limits: Tensor, beam_size: int) ->
     """Encode the sources, compute the keys and values of the memory once, and open every beam with <s>."""
     bias = model.source_bias(source)
     memory = model.encode(source, bias)
-    count, heads = len(source), model.decoder[0].attention.heads
-    width = memory.shape[-1] // heads
+    past, of_memory = model.open_caches(memory, beam_size)
+    count = len(source)
     scores = memory.new_full((count, beam_size), -torch.inf)
     scores[:, 0] = 0.0  # the beams are still equal: only the first may be continued
     return Beams(
@@ -77,8 +77,8 @@ def start(model: Transformer, source: Tensor, limits: Tensor, beam_size: int) ->
         limits=limits.clamp(min=1),
         ids=source.new_full((count, beam_size, 1), BOS),
         scores=scores,
-        past=[(memory.new_empty(count * beam_size, heads, 0, width),) * 2 for _ in model.decoder],
-        memory=[layer.cross.keys_values(memory) for layer in model.decoder],
+        past=past,
+        memory=of_memory,
         bias=bias,
     )
 
@@ -89,10 +89,7 @@ def extend(model: Transformer, beams: Beams) -> tuple[Tensor, Tensor, Tensor]:
     Grows `beams.past` by one position.
     """
     _, width, length = beams.ids.shape
-    x = model.embed(model.output_embedding, beams.ids[:, :, -1], model.position_rows(length - 1, 1))
-    for number, layer in enumerate(model.decoder):
-        x, beams.past[number] = layer.step(x, beams.past[number], beams.memory[number], beams.bias)
-    logits = model.logits(model.decoder_norm(x))  # (B, N, V)
+    logits, beams.past = model.step(beams.ids[:, :, -1], length - 1, beams.past, beams.memory, beams.bias)
     steps = logits.log_softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
     steps[..., PAD] = steps[..., BOS] = -torch.inf  # no translation holds these
     totals = (beams.scores[:, :, None] + steps).flatten(1)  # (B, N*V)
@@ -179,12 +176,12 @@ def translate_ids(
     length_penalty: float,
     extra_length: int,
     batch_tokens: int = 8192,
-    progress: Callable[[int], None] = lambda sentences: None,
+    progress: Callable[[int], object] = lambda count: None,
 ) -> list[list[Hypothesis]]:
     """Search for many sentences, of any lengths, in batches of beam_size x sentences x longest <= batch_tokens.
 
     sources: ids without </s>. The output limit is source subwords + extra_length, </s> counted (section
-    6.1). progress(sentences) is called after each batch.
+    6.1). progress(count) is called after each batch.
     """
     device = next(model.parameters()).device
     results: list[list[Hypothesis]] = [[] for _ in sources]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -57,3 +60,16 @@ def world() -> Iterator[World]:
     finally:
         if size > 1:
             dist.destroy_process_group()
+
+
+def launch(module: str, processes: str, options: Sequence[str]) -> int:
+    """Run a module in several processes by torchrun; `processes` is a number or gpu, one for each GPU.
+
+    Returns its exit status. A SIGTERM is passed on to all of them, and the status is then 143.
+    """
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    child = subprocess.Popen([*torchrun, "-m", module, *options])
+    stop: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: (stop.append(number), child.terminate()))
+    status = child.wait()
+    return 143 if stop else status

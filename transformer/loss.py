@@ -66,9 +66,9 @@ def smoothed_cross_entropy(
 
 
 def cross_entropy(states: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-    """Negative log-likelihood of the targets, summed over tokens: exp of its mean is the perplexity. float64, no gradient.
+    """Negative log-likelihood of the targets, summed over tokens; exp of its mean is the perplexity. float64.
 
-    Shapes as for smoothed_cross_entropy.
+    Shapes as for smoothed_cross_entropy; not meant for gradients.
     """
     matrix = weight.to(states.dtype)
     total = torch.zeros((), dtype=torch.float64, device=states.device)

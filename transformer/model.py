@@ -8,6 +8,7 @@ Shapes, one letter per dimension in the whole package:
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -250,6 +251,25 @@ class Transformer(nn.Module):
         for layer in self.decoder:
             x = layer(x, bias, memory, memory_bias)
         return self.decoder_norm(x)
+
+    def open_caches(self, memory: Tensor, beams: int) -> tuple[list[KeysValues], list[KeysValues]]:
+        """What `step` starts from, per decoder layer: an empty past and the keys and values of memory (B, S, D)."""
+        layers = cast("list[DecoderLayer]", self.decoder)
+        of_memory = [layer.cross.keys_values(memory) for layer in layers]
+        sentences, heads, _, width = of_memory[0][0].shape
+        nothing = memory.new_empty(sentences * beams, heads, 0, width)
+        return [(nothing, nothing) for _ in layers], of_memory
+
+    def step(
+        self, ids: Tensor, place: int, past: list[KeysValues], memory: list[KeysValues], memory_bias: Tensor
+    ) -> tuple[Tensor, list[KeysValues]]:
+        """Scores (B, N, V) of what follows subwords ids (B, N), all at position `place`, and the past grown by them."""
+        x = self.embed(self.output_embedding, ids, self.position_rows(place, 1))
+        grown = []
+        for layer, so_far, seen in zip(cast("list[DecoderLayer]", self.decoder), past, memory, strict=True):
+            x, longer = layer.step(x, so_far, seen, memory_bias)
+            grown.append(longer)
+        return self.logits(self.decoder_norm(x)), grown
 
     @property
     def output_weight(self) -> Tensor:

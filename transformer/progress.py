@@ -32,7 +32,9 @@ class Progress:
         row, now = rows[-1], time.perf_counter()
         self.tokens_per_second = self._tokens / (now - self._since)
         self._tokens, self._since = 0, now
-        line = f"loss {row['train_loss']:.3f} · rate {row['learning_rate']:.2e} · {self.tokens_per_second:,.0f} tokens/s"
+        line = (
+            f"loss {row['train_loss']:.3f} · rate {row['learning_rate']:.2e} · {self.tokens_per_second:,.0f} tokens/s"
+        )
         if row["valid_loss"] is not None:
             line += f" · valid {row['valid_loss']:.4f}"
         self._bar.set_postfix_str(line)

@@ -129,8 +129,8 @@ def train(trainer: Trainer, store: Store, *, max_steps: int, log_every: int, sav
     no new best (0: never).
 
     Every process calls on_rows(rows) with the curve it starts from, on_update(step, target_tokens) after each update
-    and on_rows([row]) for each new row. Raises Interrupted, with the state saved, once wants_stop() is true on any process, and Diverged when the
-    loss is not finite.
+    and on_rows([row]) for each new row. Raises Interrupted, with the state saved, once wants_stop() is true on any
+    process, and Diverged when the loss is not finite.
     """
     state = resume(trainer, store, max_steps)
     on_rows(state.curve)

@@ -35,9 +35,9 @@ class Translator:
         beam_size: int = 4,
         length_penalty: float = 0.6,
         extra_length: int = 50,
-        progress: Callable[[int], None] = lambda sentences: None,
+        progress: Callable[[int], object] = lambda count: None,
     ) -> list[str]:
-        """The best translation of each line; an empty line stays empty. progress(sentences) is called as they get done."""
+        """The best translation of each line; an empty line stays empty. progress(count) is called as they get done."""
         ids = [
             self.vocabulary.ids(self.merges.subwords(tokenise(line, self.language, self.lowercase))) for line in lines
         ]
