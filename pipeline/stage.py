@@ -6,9 +6,11 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from transformer.files import sha256, sha256_text
@@ -55,6 +57,21 @@ def code_key() -> str:
 def content_key(**parts: object) -> str:
     """One hash over named plain values."""
     return sha256_text(json.dumps(parts, sort_keys=True))
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Hold a lock file; who comes second says so and waits."""
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        print(f"another process is at the same training; waiting for it to finish ({path})", flush=True)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def require(*paths: Path) -> None:

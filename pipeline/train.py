@@ -15,9 +15,8 @@ from contextlib import nullcontext
 
 import pandas as pd
 import torch
-from filelock import FileLock
 
-from pipeline.stage import arguments, code_key, content_key, project_root, require, run
+from pipeline.stage import alone, arguments, code_key, content_key, project_root, require, run
 from transformer.batching import Pairs
 from transformer.checkpoint import FORMAT, State, Store, copy_checkpoints
 from transformer.distributed import World, launch, world
@@ -39,13 +38,11 @@ def main() -> None:
     require(paths.ids, paths.vocab)
     if str(paths.nproc_per_node) != "1" and "WORLD_SIZE" not in os.environ:
         sys.exit(launch("pipeline.train", str(paths.nproc_per_node), sys.argv[1:]))
-    stop: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, frame: stop.append(number))
     with world() as here:
-        train_here(paths, params, here, stop)
+        train_here(paths, params, here)
 
 
-def train_here(paths: Namespace, params: Params, here: World, stop: list[int]) -> None:
+def train_here(paths: Namespace, params: Params, here: World) -> None:
     """This process's part of the training."""
     card = json.loads((paths.ids / "corpus.json").read_text(encoding="utf-8"))
     sizes = params.only("d_model", "d_ff", "heads", "layers", "dropout", "norm", "positions", "tie_embeddings")
@@ -59,8 +56,11 @@ def train_here(paths: Namespace, params: Params, here: World, stop: list[int]) -
     train_key = content_key(training=key, max_steps=params.max_steps)
     folder = project_root() / "work" / f"train-{key[:16]}"
     folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / "lock") if here.leads else nullcontext():
+    with alone(folder / "lock") if here.leads else nullcontext():
         here.from_leader(None)  # nobody goes on before the leader holds the lock
+        stop: list[int] = []
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda number, frame: stop.append(number))
         seed_everything(params.seed)
         trainer = Trainer(
             Transformer(**sizes), Pairs.load(paths.ids, "train"), Pairs.load(paths.ids, "valid"), here, **update
@@ -80,7 +80,7 @@ def train_here(paths: Namespace, params: Params, here: World, stop: list[int]) -
                               on_rows=show, wants_stop=lambda: bool(stop))  # fmt: skip
             except Interrupted as reason:
                 print(reason, file=sys.stderr)
-                raise SystemExit(143) from None
+                raise SystemExit(128 + (stop or [signal.SIGTERM])[0]) from None
             finally:
                 progress.close()
         if here.leads:

@@ -194,9 +194,9 @@ def wait_for_state(folder: Path, process: subprocess.Popen) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_a_killed_training_writes_no_out_and_ends_in_the_same_bytes_as_an_unkilled_one(place, number, status):
-    params_file(place, max_steps=600)
+    params_file(place, max_steps=160)
     process = start_training(place)
     wait_for_state(place, process)
     process.send_signal(number)
@@ -209,6 +209,17 @@ def test_a_killed_training_writes_no_out_and_ends_in_the_same_bytes_as_an_unkill
     assert stage("train", place).returncode == 0
     assert trained(place) == resumed
     assert len(rows(place)) == 1  # one row, continued
+
+
+def test_sigterm_reaches_all_processes_and_their_state_is_saved(place):
+    params_file(place, max_steps=4000)
+    process = start_training(place, "--nproc-per-node=2")
+    wait_for_state(place, process)
+    process.send_signal(signal.SIGTERM)
+    told = process.communicate()[1]
+    assert process.returncode == 143
+    assert "the same command goes on from there" in told
+    assert not (place / "data/checkpoints").exists()
 
 
 def test_two_processes_by_torchrun_train_the_same_model(place):

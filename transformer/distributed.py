@@ -65,11 +65,12 @@ def world() -> Iterator[World]:
 def launch(module: str, processes: str, options: Sequence[str]) -> int:
     """Run a module in several processes by torchrun; `processes` is a number or gpu, one for each GPU.
 
-    Returns its exit status. A SIGTERM is passed on to all of them, and the status is then 143.
+    Returns its exit status. SIGTERM and SIGINT are passed on to all of them; the status is then 128 + the signal.
     """
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     child = subprocess.Popen([*torchrun, "-m", module, *options])
     stop: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, frame: (stop.append(number), child.terminate()))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: (stop.append(number), child.send_signal(number)))
     status = child.wait()
-    return 143 if stop else status
+    return 128 + stop[0] if stop else status

@@ -211,7 +211,7 @@ class TrainingRun:
 
     @never_failing
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        killed = isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemExit) and error.code == 143)
+        killed = isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemExit) and error.code in (130, 143))
         if self.row is not None:
             status = "FINISHED" if error is None else "KILLED" if killed else "FAILED"
             self.row.client.set_terminated(self.row.id, status)
