@@ -186,6 +186,13 @@ def test_a_training_taken_from_the_cache_still_gets_its_row_and_curve(root: Path
     assert sorted(steps(store, row.id, "train_loss")) == [10, 20, 30, 40, 50, 60]
 
 
+def test_a_curve_of_any_length_is_replayed(root: Path, key: str) -> None:
+    score(root, key, "c", last=12_000)  # 1,200 rows: more than one message to MLflow may hold
+    store = opened(root)
+    (row,) = store.rows(key)
+    assert len(steps(store, row.id, "train_loss")) == len(steps(store, row.id, "learning_rate")) == 1200
+
+
 def test_a_changed_score_replaces_the_old_one_and_a_name_typed_in_the_page_stays(root: Path, key: str) -> None:
     score(root, key, "c")
     store = opened(root)

@@ -169,7 +169,9 @@ class Row:
         metrics = [Metric(key, float(value), now, step) for key, step, value in self.missing(curve)]
         metrics += [Metric(key, float(score), now, 0) for key, score in scores.items() if old.metrics.get(key) != score]
         fresh = [Param(key, str(value)) for key, value in params.items() if key not in old.params]
-        self.client.log_batch(self.id, metrics, fresh, [RunTag(key, str(tag)) for key, tag in tags.items()])
+        self.client.log_batch(self.id, metrics[:500], fresh, [RunTag(key, str(tag)) for key, tag in tags.items()])
+        for start in range(500, len(metrics), 500):  # a batch may hold 1000 things
+            self.client.log_batch(self.id, metrics[start : start + 500])
 
 
 class TrainingRun:
