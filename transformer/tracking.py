@@ -33,7 +33,7 @@ Curve = Iterable[Mapping[str, float | None]]  # rows of "step" and metrics; None
 # undocumented, so mlflow is pinned and a test looks for the words in its pages.
 VIEW = "compare"
 SCORES = ["bleu", "valid_bleu", "chrf"]
-KNOBS = "corpus warmup lr_factor d_model layers max_steps batch_tokens dropout beam_size length_penalty seed"
+KNOBS = "corpus warmup beam_size lr_factor d_model layers max_steps batch_tokens dropout length_penalty seed"
 # By default mlflow waits four minutes for a server that is gone, prints a link per run and phones home.
 ENVIRONMENT = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
 ENVIRONMENT |= {"MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
