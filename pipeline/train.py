@@ -6,7 +6,6 @@ Params  those named below; the number of devices is no part of the experiment: -
 """
 
 import json
-import math
 import os
 import signal
 import sys
@@ -93,18 +92,7 @@ def write_outs(paths: Namespace, store: Store, state: State, card: dict, train_k
         copy_checkpoints(store, state, folder, card)
     with whole_file(paths.curve) as temporary:
         pd.DataFrame(state.curve).to_csv(temporary, index=False, lineterminator="\n")
-    last = state.checkpoints[str(state.step)]
-    summary = {
-        "steps": state.step,
-        "target_tokens": state.target_tokens,
-        "train_loss": state.curve[-1]["train_loss"],
-        "valid_loss": last,
-        "valid_perplexity": math.exp(last),
-        "best_step": state.best_step,
-        "best_valid_loss": state.best_loss,
-        "best_valid_perplexity": math.exp(state.best_loss or last),
-        "train_key": train_key,
-    }
+    summary = {**state.summary(), "train_key": train_key}
     with whole_file(paths.summary) as temporary:
         temporary.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
 

@@ -9,6 +9,7 @@ A state counts only if all those files are there and unharmed, so a kill at any 
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import sys
 from collections.abc import Sequence
@@ -41,6 +42,20 @@ class State:
     checkpoints: dict[str, float] = field(default_factory=dict)  # step -> validation loss, of the weights kept
     files: dict[str, str] = field(default_factory=dict)  # name -> sha256 of every file this state stands on
     end: bool = False  # the end of a finished training: kept until `make clean`
+
+    def summary(self) -> dict[str, float | int | None]:
+        """Losses (nats per target token) and perplexities, last and best, updates and tokens of a finished training."""
+        last, best = self.checkpoints[str(self.step)], self.best_loss
+        return {
+            "steps": self.step,
+            "target_tokens": self.target_tokens,
+            "train_loss": self.curve[-1]["train_loss"],
+            "valid_loss": last,
+            "valid_perplexity": math.exp(last),
+            "best_step": self.best_step,
+            "best_valid_loss": best,
+            "best_valid_perplexity": math.exp(last if best is None else best),
+        }
 
 
 class Store:

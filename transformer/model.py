@@ -37,9 +37,8 @@ def sinusoids(length: int, d_model: int) -> Tensor:
 
 def padding_bias(source: Tensor, dtype: torch.dtype) -> Tensor:
     """0 where attention may look and -inf at padding, to be added to its scores: (B, S) -> (B, 1, 1, S)."""
-    return torch.zeros(source.shape, dtype=dtype, device=source.device).masked_fill_(source == 0, -math.inf)[
-        :, None, None
-    ]
+    bias = torch.zeros(source.shape, dtype=dtype, device=source.device)
+    return bias.masked_fill_(source == 0, -math.inf)[:, None, None]
 
 
 def causal_bias(length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
