@@ -1,13 +1,18 @@
 """Training is a function of params and data: not of the number of devices, of kills, or of what was trained before."""
 
+import itertools
 import json
 import multiprocessing
+import os
 import socket
+from pathlib import Path
 
 import pytest
 import torch
 from conftest import tiny_trainer
+from safetensors.torch import save_file
 
+from transformer import checkpoint
 from transformer.checkpoint import Store, load_file, mean_weights
 from transformer.distributed import World, world
 from transformer.files import sha256
@@ -55,6 +60,52 @@ def test_stopped_after_any_update_and_started_again_it_ends_in_the_same_bytes(tm
     resumed, again = run(tmp_path, tmp_path / "stopped")
     assert again == digest
     assert outcome(resumed) == outcome(whole)
+
+
+def dying_training(folder, work, moment):
+    """Train, and die on the spot, without any clean-up, in file operation number `moment`."""
+    torch.set_num_threads(1)
+    count = itertools.count(1)
+
+    def deadly(operation, half=lambda *arguments: None):
+        def wrapped(*arguments, **more):
+            number = next(count)
+            if number == moment:
+                half(*arguments)
+                os._exit(9)
+            return operation(*arguments, **more)
+
+        return wrapped
+
+    def half_a_file(tensors, path):
+        save_file(tensors, path)
+        os.truncate(path, path.stat().st_size // 2)
+
+    os.replace, os.fsync, Path.unlink = deadly(os.replace), deadly(os.fsync), deadly(Path.unlink)
+    checkpoint.save_file = deadly(save_file, half_a_file)
+    run(folder, work)
+
+
+def survives(folder, moment, digest) -> None:
+    """Kill a training in a file operation, start it again, and expect the very same end."""
+    process = multiprocessing.get_context("spawn").Process(target=dying_training, args=(folder, folder / "w", moment))
+    process.start()
+    process.join()
+    assert process.exitcode == 9, f"there are fewer than {moment} file operations"
+    state, again = run(folder, folder / "w")
+    assert again == digest
+    assert [row["step"] for row in state.curve] == [2, 4, 6, 8, 10, 12]
+
+
+@pytest.mark.parametrize("moment", [1, 4, 9, 20, 33])
+def test_killed_within_the_writing_of_a_state_it_ends_in_the_same_bytes(tmp_path, moment):
+    survives(tmp_path, moment, run(tmp_path, tmp_path / "straight")[1])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("moment", range(1, 46))
+def test_killed_in_any_file_operation_it_ends_in_the_same_bytes(tmp_path, moment):
+    survives(tmp_path, moment, run(tmp_path, tmp_path / "straight")[1])
 
 
 def test_no_row_of_the_curve_is_missing_and_none_comes_twice_after_a_resume(tmp_path):
@@ -113,7 +164,7 @@ def test_the_folder_holds_no_more_than_promised(tmp_path):
 
 
 def test_a_loss_that_is_no_number_stops_with_advice_and_saves_nothing(tmp_path):
-    with pytest.raises(Diverged, match=r"update \d+: the training loss is nan; lower lr_factor"):
+    with pytest.raises(Diverged, match=r"update \d+: train_loss is nan; lower lr_factor"):
         run(tmp_path, tmp_path / "w", lr_factor=float("inf"))
     assert not list((tmp_path / "w").glob("state*"))
 
@@ -133,8 +184,6 @@ def test_validation_is_the_mean_over_tokens_whatever_the_batches(tmp_path):
 
 
 def losses_of_rank(rank, size, port, folder, precision, updates, queue):
-    import os
-
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     with world() as here:

@@ -65,8 +65,13 @@ def world() -> Iterator[World]:
 def launch(module: str, processes: str, options: Sequence[str]) -> int:
     """Run a module in several processes by torchrun; `processes` is a number or gpu, one for each GPU.
 
-    Returns its exit status. SIGTERM and SIGINT are passed on to all of them; the status is then 128 + the signal.
+    Raises ValueError for a number that makes no sense here. Returns the exit status. SIGTERM and SIGINT are passed on
+    to all of them; the status is then 128 + the signal.
     """
+    if not (processes.isdigit() and int(processes)) and processes not in ("gpu", "cpu", "auto"):
+        raise ValueError(f"DEVICES={processes!r} must be a number of processes, or gpu for one on each GPU")
+    if processes == "gpu" and not torch.cuda.is_available():
+        raise ValueError("DEVICES=gpu, but torch sees no GPU here; leave DEVICES unset, or give a number of processes")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     child = subprocess.Popen([*torchrun, "-m", module, *options])
     stop: list[int] = []

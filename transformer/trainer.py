@@ -173,17 +173,15 @@ def resume(trainer: Trainer, store: Store, max_steps: int) -> State:
 
 def close_row(trainer: Trainer, state: State, validated: bool) -> Row:
     """Add this step's row to the curve: mean smoothed loss since the last row and, at a save, the validation loss."""
-    loss = state.loss_sum / state.loss_tokens
-    if not math.isfinite(loss):
-        raise Diverged(
-            f"update {state.step}: the training loss is {loss}; lower lr_factor, raise warmup or set clip_norm=1"
-        )
     row: Row = {
         "step": state.step,
-        "train_loss": loss,
+        "train_loss": state.loss_sum / state.loss_tokens,
         "valid_loss": trainer.validate() if validated else None,
         "learning_rate": trainer.rate(state.step),
     }
+    for name in ("train_loss", "valid_loss"):
+        if (loss := row[name]) is not None and not math.isfinite(loss):
+            raise Diverged(f"update {state.step}: {name} is {loss}; lower lr_factor, raise warmup or set clip_norm=1")
     state.curve.append(row)
     state.loss_sum, state.loss_tokens = 0.0, 0
     return row
