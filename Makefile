@@ -18,7 +18,7 @@ $(READY): requirements.lock
 
 run: $(READY)
 	$(ON) dvc repro
-	@$(ON) dvc metrics show
+	@$(ON) dvc metrics diff --all --targets reports/scores.json
 	@echo
 	@echo "Look at   reports/report.html        curves, scores and translations of this run"
 	@echo "          make ui                    every run side by side, with its params and scores"
