@@ -57,8 +57,8 @@ def test_a_wrong_value_is_named_with_its_line_and_the_remedy(tmp_path, name, val
     [
         ({"d_model": 100, "heads": 8}, "d_model=100 does not divide into heads=8"),
         ({"d_model": 5, "heads": 5}, "d_model=5 must be even"),
-        ({"max_steps": 1201}, "save_every=100 does not divide max_steps=1201"),
-        ({"log_every": 30}, "log_every=30 does not divide save_every=100"),
+        ({"max_steps": 1201, "save_every": 100}, "save_every=100 does not divide max_steps=1201"),
+        ({"log_every": 30, "save_every": 100}, "log_every=30 does not divide save_every=100"),
         ({"average_last": 50}, "average_last=50 exceeds keep="),
         ({"device_tokens": 100}, "device_tokens=100 cannot hold a sentence of max_length=100"),
     ],
