@@ -1,7 +1,7 @@
 """Stage score: BLEU, chrF, TER and exact match, and the MLflow row of this configuration.
 
 Reads   data/valid.hyp, data/test.hyp, data/raw (references, labels); for the row also data/model and
-        reports/training.{csv,json}
+        reports/training.csv
 Writes  reports/scores.json, reports/signatures.json
 Params  every one: the row is written for each configuration, also when the hypotheses come out the same
 """
@@ -22,11 +22,11 @@ from transformer.tracking import record_scores
 def main() -> None:
     paths = arguments(
         __doc__, raw="data/raw", valid="data/valid.hyp", test="data/test.hyp", model="data/model",
-        curve="reports/training.csv", summary="reports/training.json",
-        scores="reports/scores.json", signatures="reports/signatures.json",
+        curve="reports/training.csv", scores="reports/scores.json",
+        signatures="reports/signatures.json",
     )  # fmt: skip
     params = Params.load(paths.params)
-    require(paths.raw, paths.valid, paths.test, paths.model, paths.curve, paths.summary)
+    require(paths.raw, paths.valid, paths.test, paths.model, paths.curve)
     found = {split: list(read_lines(path)) for split, path in (("valid", paths.valid), ("test", paths.test))}
     wanted = {split: list(read_lines(paths.raw / f"{split}.tgt")) for split in found}
     valid, _ = corpus_scores(found["valid"], wanted["valid"], params.target)
@@ -40,7 +40,7 @@ def main() -> None:
             temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print(pd.Series(scores, name="score").to_string())
 
-    train_key = json.loads(paths.summary.read_text(encoding="utf-8"))["train_key"]
+    train_key = json.loads((paths.model / "model.json").read_text(encoding="utf-8"))["train_key"]
     files = {name: sha256(getattr(paths, name)) for name in ("raw", "valid", "test")}
     curve = pd.read_csv(paths.curve).astype(object)
     record_scores(

@@ -83,18 +83,18 @@ def train_here(paths: Namespace, params: Params, here: World) -> None:
             finally:
                 progress.close()
         if here.leads:
-            write_outs(paths, store, state, {"format": FORMAT, **card, "sizes": sizes}, train_key)
+            card |= {"format": FORMAT, "sizes": sizes, "train_key": train_key}
+            write_outs(paths, store, state, card)
 
 
-def write_outs(paths: Namespace, store: Store, state: State, card: dict, train_key: str) -> None:
+def write_outs(paths: Namespace, store: Store, state: State, card: dict) -> None:
     """Fill data/checkpoints and the reports from the finished training."""
     with whole_folder(paths.checkpoints) as folder:
         copy_checkpoints(store, state, folder, card)
     with whole_file(paths.curve) as temporary:
         pd.DataFrame(state.curve).to_csv(temporary, index=False, lineterminator="\n")
-    summary = {**state.summary(), "train_key": train_key}
     with whole_file(paths.summary) as temporary:
-        temporary.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+        temporary.write_text(json.dumps(state.summary(), indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
