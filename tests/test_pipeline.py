@@ -160,10 +160,22 @@ def test_an_edit_of_the_users_corpus_reruns_the_download(project):
     (project / "own/train.de").write_text(text, encoding="utf-8")
 
 
-def test_a_wrong_override_ends_in_one_line_with_the_remedy(project):
-    told = command(project, "dvc", "exp", "run", "-S", "warmup=abc", status=255)
-    assert "warmup='abc' must be a whole number >= 1; set it right, or git checkout params.yaml" in told
+@pytest.mark.parametrize(
+    ("overrides", "wanted"),
+    [
+        (["warmup=abc"], "warmup='abc' must be a whole number >= 1; set it right, or git checkout params.yaml"),
+        (["d_model=18", "heads=4"], "d_model=18 does not divide into heads=4"),  # the size of the file stays
+    ],
+)
+def test_a_wrong_override_ends_in_one_line_whose_remedy_works(project, overrides, wanted):
+    before = (project / "params.yaml").read_bytes()
+    told = command(
+        project, "dvc", "exp", "run", *(part for override in overrides for part in ("-S", override)), status=255
+    )
+    assert wanted in told
+    assert (project / "params.yaml").read_bytes() != before
     command(project, "git", "checkout", "params.yaml")
+    assert (project / "params.yaml").read_bytes() == before
 
 
 def training_place(project: Path, folder: Path, **changes) -> Path:

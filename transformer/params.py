@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -70,6 +72,18 @@ class Params:
         go together.
         """
         path = Path(path)
+        try:
+            return cls._read(path)
+        except ValueError:
+            # After a failed `dvc exp run -S`, git may hold a params.yaml whose size did not change for unchanged, and
+            # the remedy `git checkout` would do nothing. A new modification time makes git look.
+            with suppress(OSError):
+                os.utime(path)
+            raise
+
+    @classmethod
+    def _read(cls, path: Path) -> Params:
+        """`load`, without the care for git."""
         try:
             text = path.read_text(encoding="utf-8")
             values = YAML(typ="safe").load(text)
