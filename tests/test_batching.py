@@ -51,6 +51,12 @@ def test_same_seed_same_batches_and_another_seed_or_epoch_others(tmp_path):
     assert first != [rows.tolist() for rows in global_batches(pairs, 1, 1, 100)]
 
 
+def test_an_epoch_mixes_the_pairs_anew(tmp_path):
+    pairs = random_pairs(tmp_path, 200)
+    first, second = ({frozenset(rows.tolist()) for rows in global_batches(pairs, 1, epoch, 100)} for epoch in (0, 1))
+    assert len(first - second) > len(first) / 2
+
+
 def test_any_update_can_be_asked_for_first(tmp_path):
     pairs = random_pairs(tmp_path, 100)
     straight, late = Batches(pairs, 1, 100), Batches(pairs, 1, 100)

@@ -38,6 +38,15 @@ def test_no_subword_looks_like_a_special_or_holds_white_space(line):
         assert not any(letter.isspace() for letter in subword)
 
 
+def test_a_special_inside_a_word_is_no_special_whatever_the_merges():
+    lines = [" ".join(tokenise("http://a.de/</s>b", LANGUAGES["en"])), "a</s>b </s>", "x</s>y </s>"]
+    tokens = tokenise("http://a.de/</s>b", LANGUAGES["en"])
+    for count in range(40):
+        pieces = Merges(learn_merges(lines * 2, count)).subwords(tokens)
+        assert "</s>" not in pieces
+        assert join(pieces) == "http://a.de/</s>b"
+
+
 @given(nasty)
 @settings(deadline=None, max_examples=100)
 def test_ids_lose_only_what_unk_covers(line):

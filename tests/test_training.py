@@ -156,7 +156,8 @@ def test_a_harmed_newest_state_is_passed_over_for_the_one_before(tmp_path, capsy
 
 
 def test_the_folder_holds_no_more_than_promised(tmp_path):
-    run(tmp_path, tmp_path / "w", max_steps=40, keep=3)
+    state, _ = run(tmp_path, tmp_path / "w", max_steps=40, keep=3)
+    assert set(state.checkpoints) == {"32", "36", "40", str(state.best_step)}
     names = sorted(path.name for path in (tmp_path / "w").iterdir())
     assert sum(name.startswith("state") for name in names) == 2
     assert sum(name.startswith("optimiser") for name in names) == 2
