@@ -129,6 +129,23 @@ def test_longer_and_shorter_trainings_equal_fresh_ones(tmp_path):
             assert outcome(state) == outcome(fresh[steps][0])
 
 
+def test_a_much_shorter_training_after_a_long_one_keeps_its_own_states(tmp_path):
+    fresh, digest = run(tmp_path, tmp_path / "fresh", max_steps=8)
+    long, long_digest = run(tmp_path, tmp_path / "w", max_steps=40)
+    calls = iter([False] * 4 + [True])
+    with pytest.raises(Interrupted, match="after update 5"):
+        run(tmp_path, tmp_path / "w", max_steps=8, wants_stop=lambda: next(calls))
+    state = Store(tmp_path / "w", 2).newest(8)
+    assert state is not None
+    assert state.step == 5
+    short, again = run(tmp_path, tmp_path / "w", max_steps=8)
+    assert again == digest
+    assert outcome(short) == outcome(fresh)
+    assert all((tmp_path / "w" / name).is_file() for name in short.files)
+    assert run(tmp_path, tmp_path / "w", max_steps=40)[1] == long_digest
+    assert long.end
+
+
 def test_early_stopping_is_an_end_that_more_max_steps_do_not_move(tmp_path):
     worse = {"lr_factor": 1e-12}  # nothing is learned, so the first validation stays the best
     loop = {"patience": 2}

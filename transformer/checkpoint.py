@@ -59,8 +59,11 @@ class State:
 
 
 class Store:
-    """The folder a training resumes from. It holds the two newest states, the last state of each finished length, the
-    last `keep` checkpoints and the best one; everything else in it is removed."""
+    """The folder a training resumes from.
+
+    It holds the two newest states of all and up to the present step (a shorter training may follow a longer one), the
+    last state of each finished length, and the last `keep` checkpoints and the best one of each of these states.
+    """
 
     def __init__(self, folder: Path, keep: int):
         self.folder, self.keep = folder, keep
@@ -108,7 +111,7 @@ class Store:
         kept |= {self.weights(state.step).name, self._optimiser(state.step).name}
         state.files = {name: digest for name, digest in state.files.items() if name in kept}
         self.write(state)
-        self._prune()
+        self._prune(state.step)
 
     def _trim(self, state: State) -> list[int]:
         """Forget checkpoints that are neither among the last `keep` nor the best; the steps that stay."""
@@ -123,11 +126,12 @@ class Store:
         with whole_file(self._state(state.step), durable=True) as temporary:
             temporary.write_text(json.dumps(record, indent=1), encoding="utf-8")
 
-    def _prune(self) -> None:
-        """Remove all states but the two newest and the ends, then every file that no remaining state stands on."""
+    def _prune(self, step: int) -> None:
+        """Remove states that the class does not promise, then every file that no remaining state stands on."""
         paths = sorted(self.folder.glob("state-*.json"))
         states = {path: self._read_unchecked(path) for path in paths}
-        stay = [path for path in paths if path in paths[-2:] or states[path].end]
+        newest = paths[-2:] + [path for path in paths if path <= self._state(step)][-2:]
+        stay = [path for path in paths if path in newest or states[path].end]
         for path in paths:
             if path not in stay:
                 path.unlink()
