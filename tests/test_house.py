@@ -80,8 +80,10 @@ def test_below_the_pipeline_nobody_sees_params():
         assert path.name == "params.py" or "transformer.params" not in imports(path), path
 
 
-def test_the_model_stands_on_torch_alone():
-    assert {name.split(".")[0] for name in imports(PACKAGE / "model.py")} <= {"__future__", "math", "torch", "typing"}
+def test_the_model_stands_on_torch_and_numpy_alone():
+    for name in ("model", "attention", "dropout"):
+        others = {name.split(".")[0] for name in imports(PACKAGE / f"{name}.py")}
+        assert others <= {"__future__", "collections", "math", "numpy", "torch", "transformer", "typing"}, name
 
 
 def test_only_the_trainer_seeds_torch():

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer.loss import ROWS, cross_entropy, smoothed_cross_entropy
+from transformer.loss import cross_entropy, rows_at_once, smoothed_cross_entropy
 from transformer.schedule import learning_rate
 
 
@@ -35,7 +35,10 @@ def test_smoothed_loss_and_its_gradients_are_the_definition(vocabulary, tokens, 
 
 
 def test_more_tokens_than_one_pass_holds_make_the_same_loss():
-    states, weight = torch.randn(2 * ROWS + 3, 4, dtype=torch.float64), torch.randn(9, 4, dtype=torch.float64)
+    states, weight = (
+        torch.randn(2 * rows_at_once(torch.zeros(0)) + 3, 4, dtype=torch.float64),
+        torch.randn(9, 4, dtype=torch.float64),
+    )
     targets = torch.randint(1, 9, (len(states),))
     torch.testing.assert_close(
         smoothed_cross_entropy(states, weight, targets, 0.1), by_definition(states, weight, targets, 0.1)

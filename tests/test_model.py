@@ -6,7 +6,9 @@ import pytest
 import torch
 from conftest import SIZES, tiny_model
 
-from transformer.model import Attention, causal_bias, dropout, padding_bias, sinusoids
+from transformer.attention import Attention, causal_bias, padding_bias
+from transformer.dropout import dropout
+from transformer.model import sinusoids
 
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 10, 3, 0, 0]])
 TARGET = torch.tensor([[2, 11, 12, 13], [2, 14, 0, 0]])

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from transformer.model import KeysValues, Transformer
+from transformer.attention import KeysValues
+from transformer.model import Transformer
 from transformer.text import BOS, EOS, PAD
 
 

@@ -8,23 +8,15 @@ Shapes, one letter per dimension in the whole package:
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-KeysValues = tuple[Tensor, Tensor]
-
-
-def split_heads(x: Tensor, heads: int) -> Tensor:
-    """Cut the width into heads: (B, T, D) -> (B, H, T, K)."""
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
-
-
-def merge_heads(x: Tensor) -> Tensor:
-    """Undo split_heads: (B, H, T, K) -> (B, T, D)."""
-    return x.transpose(1, 2).flatten(2)
+from transformer.attention import Attention, KeysValues, Linear, causal_bias, padding_bias
+from transformer.dropout import add_dropout, dropout, dropped_relu
 
 
 def sinusoids(length: int, d_model: int) -> Tensor:
@@ -35,94 +27,11 @@ def sinusoids(length: int, d_model: int) -> Tensor:
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)  # (length, D/2, 2) -> (length, D)
 
 
-def padding_bias(source: Tensor, dtype: torch.dtype) -> Tensor:
-    """0 where attention may look and -inf at padding, to be added to its scores: (B, S) -> (B, 1, 1, S)."""
-    bias = torch.zeros(source.shape, dtype=dtype, device=source.device)
-    return bias.masked_fill_(source == 0, -math.inf)[:, None, None]
-
-
-def causal_bias(length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """-inf where position t would look at one after t (section 3.2.3): (T, T)."""
-    return torch.full((length, length), -math.inf, dtype=dtype, device=device).triu_(1)
-
-
-def dropout(x: Tensor, rate: float) -> Tensor:
-    """Zero elements with probability `rate` and scale the others up (section 5.4).
-
-    On a CPU torch spends 64 random bits and a division on each element, a fifth of a small model's training; 16 bits
-    do. The rate is rounded to 1/65536 and the scale is the inverse of the rounded share, so the mean stays exact.
-    """
-    if x.is_cuda:
-        return F.dropout(x, rate)
-    threshold = min(round(rate * 65536), 65535)
-    words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
-    keep = words.view(torch.int16)[: x.numel()].view(x.shape) >= threshold - 32768
-    return x * keep.to(x.dtype).mul_(65536 / (65536 - threshold))
-
-
-class Dropout(nn.Module):
-    """`dropout` while training, nothing otherwise."""
-
-    def __init__(self, rate: float):
-        super().__init__()
-        self.rate = rate
+class LayerNorm(nn.LayerNorm):
+    """Layer normalisation in the precision of x, with statistics in at least float32."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return dropout(x, self.rate) if self.training and self.rate else x
-
-
-class Attention(nn.Module):
-    """Multi-head scaled dot-product attention (section 3.2, equation 1): softmax(Q K^T / sqrt(K)) V per head."""
-
-    def __init__(self, d_model: int, heads: int, dropout: float):
-        super().__init__()
-        if d_model % heads:
-            raise ValueError(f"d_model={d_model} does not divide into heads={heads}; change one of them in params.yaml")
-        self.heads, self.dropout = heads, dropout
-        self.project = nn.Linear(d_model, 3 * d_model)  # rows: queries, keys, values
-        self.output = nn.Linear(d_model, d_model)
-        for rows in self.project.weight.chunk(3):
-            nn.init.xavier_uniform_(rows)
-        nn.init.xavier_uniform_(self.output.weight)
-        nn.init.zeros_(self.project.bias)
-        nn.init.zeros_(self.output.bias)
-
-    def forward(self, x: Tensor, memory: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
-        """Let x (B, T, D) attend to memory (B, S, D), or to itself. Returns (B, T, D).
-
-        bias, of a shape that broadcasts to (B, H, T, S), is added to the scores: -inf forbids a look.
-        """
-        if memory is None:
-            queries, keys, values = (split_heads(part, self.heads) for part in self.project(x).chunk(3, dim=-1))
-        else:
-            queries, (keys, values) = self.queries(x), self.keys_values(memory)
-        return self.attend(queries, (keys, values), bias)
-
-    def queries(self, x: Tensor) -> Tensor:
-        """Queries of x: (B, T, D) -> (B, H, T, K)."""
-        d_model = x.shape[-1]
-        return split_heads(F.linear(x, self.project.weight[:d_model], self.project.bias[:d_model]), self.heads)
-
-    def keys_values(self, memory: Tensor) -> KeysValues:
-        """Keys and values of memory: (B, S, D) -> twice (B, H, S, K)."""
-        d_model = memory.shape[-1]
-        both = F.linear(memory, self.project.weight[d_model:], self.project.bias[d_model:])
-        keys, values = both.chunk(2, dim=-1)
-        return split_heads(keys, self.heads), split_heads(values, self.heads)
-
-    def attend(self, queries: Tensor, keys_values: KeysValues, bias: Tensor | None) -> Tensor:
-        """Queries (B, H, T, K) look at keys and values (B, H, S, K). Returns (B, T, D), projected."""
-        keys, values = keys_values
-        if self.training and self.dropout and not queries.is_cuda:
-            # torch has no fused kernel for this case on CPUs, and draws its random numbers slowly
-            scores = (queries * queries.shape[-1] ** -0.5) @ keys.transpose(-2, -1)  # (B, H, T, S)
-            scores = scores if bias is None else scores + bias
-            seen = dropout(scores.softmax(dim=-1), self.dropout) @ values
-        else:
-            seen = F.scaled_dot_product_attention(
-                queries, keys, values, attn_mask=bias, dropout_p=self.dropout if self.training else 0.0
-            )
-        return self.output(merge_heads(seen))
+        return F.layer_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.bias.to(x.dtype), self.eps)
 
 
 class FeedForward(nn.Module):
@@ -130,14 +39,14 @@ class FeedForward(nn.Module):
 
     def __init__(self, d_model: int, d_ff: int, dropout: float):
         super().__init__()
-        self.inner, self.outer = nn.Linear(d_model, d_ff), nn.Linear(d_ff, d_model)
-        self.dropout = Dropout(dropout)
+        self.inner, self.outer = Linear(d_model, d_ff), Linear(d_ff, d_model)
+        self.dropout = dropout
         for linear in (self.inner, self.outer):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.outer(self.dropout(F.relu(self.inner(x))))
+        return self.outer(dropped_relu(self.inner(x), self.dropout if self.training else 0.0))
 
 
 class Residual(nn.Module):
@@ -145,12 +54,13 @@ class Residual(nn.Module):
 
     def __init__(self, d_model: int, dropout: float, norm: str):
         super().__init__()
-        self.norm, self.dropout, self.pre = nn.LayerNorm(d_model), Dropout(dropout), norm == "pre"
+        self.norm, self.dropout, self.pre = LayerNorm(d_model), dropout, norm == "pre"
 
-    def forward(self, x: Tensor, sublayer) -> Tensor:
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        rate = self.dropout if self.training else 0.0
         if self.pre:
-            return x + self.dropout(sublayer(self.norm(x)))
-        return self.norm(x + self.dropout(sublayer(x)))
+            return add_dropout(x, sublayer(self.norm(x)), rate)
+        return self.norm(add_dropout(x, sublayer(x), rate))
 
 
 class EncoderLayer(nn.Module):
@@ -190,9 +100,7 @@ class DecoderLayer(nn.Module):
 
         def attend_to_past(x: Tensor) -> Tensor:
             rows = x.flatten(0, 1)[:, None]  # (B, N, D) -> (B*N, 1, D)
-            queries, *new = (
-                split_heads(part, self.attention.heads) for part in self.attention.project(rows).chunk(3, -1)
-            )
+            queries, *new = self.attention.of_itself(rows)
             grown.extend(torch.cat(pair, dim=2) for pair in zip(past, new, strict=True))
             return self.attention.attend(queries, (grown[0], grown[1]), None).view_as(x)
 
@@ -212,6 +120,7 @@ class Transformer(nn.Module):
                  positions: str, tie_embeddings: bool, max_positions: int):  # fmt: skip
         super().__init__()
         self.d_model = d_model
+        self.compute: torch.dtype | None = None  # precision to compute in; None: that of the weights
         self.source_embedding = nn.Embedding(vocabulary, d_model)
         self.target_embedding = None if tie_embeddings else nn.Embedding(vocabulary, d_model)
         self.projection = None if tie_embeddings else nn.Linear(d_model, vocabulary, bias=False)
@@ -220,9 +129,9 @@ class Transformer(nn.Module):
         shape = (d_model, d_ff, heads, dropout, norm)
         self.encoder = nn.ModuleList(EncoderLayer(*shape) for _ in range(layers))
         self.decoder = nn.ModuleList(DecoderLayer(*shape) for _ in range(layers))
-        self.encoder_norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
-        self.decoder_norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
-        self.dropout = Dropout(dropout)
+        self.encoder_norm = LayerNorm(d_model) if norm == "pre" else nn.Identity()
+        self.decoder_norm = LayerNorm(d_model) if norm == "pre" else nn.Identity()
+        self.dropout = dropout
         for module in (self.source_embedding, self.target_embedding, self.projection, self.position_embedding):
             if module is not None:
                 nn.init.normal_(module.weight, std=d_model**-0.5)
@@ -233,8 +142,8 @@ class Transformer(nn.Module):
         return self.decode(target, self.encode(source, bias), bias)
 
     def source_bias(self, source: Tensor) -> Tensor:
-        """padding_bias in the precision of the weights: (B, S) -> (B, 1, 1, S)."""
-        return padding_bias(source, self.source_embedding.weight.dtype)
+        """padding_bias in the precision of the computation: (B, S) -> (B, 1, 1, S)."""
+        return padding_bias(source, self.compute or self.source_embedding.weight.dtype)
 
     def encode(self, source: Tensor, bias: Tensor) -> Tensor:
         """Memory (B, S, D) of source ids (B, S)."""
@@ -290,7 +199,9 @@ class Transformer(nn.Module):
         positions: rows to add, of a shape that broadcasts to (T, D); by default those of positions 0 to T - 1.
         """
         rows = self.position_rows(0, ids.shape[1]) if positions is None else positions
-        return self.dropout(embedding(ids) * math.sqrt(self.d_model) + rows)
+        x = embedding(ids) * math.sqrt(self.d_model) + rows
+        x = x if self.compute is None else x.to(self.compute)
+        return dropout(x, self.dropout if self.training else 0.0)
 
     def position_rows(self, start: int, length: int) -> Tensor:
         """Encodings of positions start .. start + length - 1: (length, D)."""

@@ -43,7 +43,8 @@ class Trainer:
         self.batches = Batches(train, seed, batch_tokens)
         self.seed, self.device_tokens = seed, device_tokens
         self.warmup, self.lr_factor, self.clip_norm = warmup, lr_factor, clip_norm
-        self.label_smoothing, self.bfloat16 = label_smoothing, precision == "bfloat16"
+        self.label_smoothing = label_smoothing
+        self.model.compute = torch.bfloat16 if precision == "bfloat16" else None
         self.parameters = list(self.model.parameters())
         self.optimiser = torch.optim.Adam(
             self.parameters, lr=0.0, betas=(adam_beta1, adam_beta2), eps=adam_epsilon, fused=True
@@ -95,11 +96,8 @@ class Trainer:
     def _states(self, pairs: Pairs, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
         """Decoder states where a word is to be predicted (tokens, D), the output matrix (V, D), the words (tokens,)."""
         source, target, output = (part.to(self.world.device, non_blocking=True) for part in pairs.batch(rows))
-        with torch.autocast(self.world.device.type, torch.bfloat16, enabled=self.bfloat16):
-            states = self.model(source, target)
         real = output != PAD
-        states = states[real]
-        return states.bfloat16() if self.bfloat16 else states, self.model.output_weight, output[real]
+        return self.model(source, target)[real], self.model.output_weight, output[real]
 
     @torch.inference_mode()
     def validate(self) -> float:

@@ -1,0 +1,121 @@
+"""Multi-head scaled dot-product attention (section 3.2). Shapes: see model.py."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from transformer.dropout import dropout
+
+KeysValues = tuple[Tensor, Tensor]
+
+
+def padding_bias(source: Tensor, dtype: torch.dtype) -> Tensor:
+    """0 where attention may look and -inf at padding, to be added to its scores: (B, S) -> (B, 1, 1, S)."""
+    bias = torch.zeros(source.shape, dtype=dtype, device=source.device)
+    return bias.masked_fill_(source == 0, -math.inf)[:, None, None]
+
+
+def causal_bias(length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """-inf where position t would look at one after t (section 3.2.3): (T, T)."""
+    return torch.full((length, length), -math.inf, dtype=dtype, device=device).triu_(1)
+
+
+class Linear(nn.Linear):
+    """x W + b in the precision of x: weights kept in float32 are rounded to bfloat16 where x is bfloat16."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight.to(x.dtype), self.bias.to(x.dtype))
+
+
+def split_heads(x: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
+    """Cut the width into parts and these into heads: (B, T, parts * D) -> parts times (B, H, T, K)."""
+    return x.unflatten(-1, (parts, heads, -1)).permute(2, 0, 3, 1, 4).contiguous().unbind()
+
+
+def merge_heads(x: Tensor) -> Tensor:
+    """Undo split_heads of one part: (B, H, T, K) -> (B, T, D)."""
+    return x.transpose(1, 2).flatten(2)
+
+
+class _Softmax(torch.autograd.Function):
+    """softmax(scale * scores + bias) over the last dimension, in at least float32, rounded to the scores' precision.
+
+    torch's own, on a CPU, takes several times longer over rows as short as a sentence.
+    """
+
+    @staticmethod
+    def forward(ctx, scores: Tensor, scale: float, bias: Tensor | None) -> Tensor:
+        wide = scores.to(torch.promote_types(scores.dtype, torch.float32), copy=True).mul_(scale)
+        if bias is not None:
+            wide += bias
+        wide.sub_(wide.amax(-1, keepdim=True)).exp_()
+        ctx.weights, ctx.scale = wide.div_(wide.sum(-1, keepdim=True)), scale
+        return ctx.weights.to(scores.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient: Tensor):
+        slope = gradient * ctx.weights
+        slope -= ctx.weights * slope.sum(-1, keepdim=True)
+        return slope.mul_(ctx.scale).to(gradient.dtype), None, None
+
+
+class Attention(nn.Module):
+    """Several heads of scaled dot-product attention (equation 1): softmax(Q K^T / sqrt(K)) V each."""
+
+    def __init__(self, d_model: int, heads: int, dropout: float):
+        super().__init__()
+        if d_model % heads:
+            raise ValueError(f"d_model={d_model} does not divide into heads={heads}; change one of them in params.yaml")
+        self.heads, self.dropout = heads, dropout
+        self.project = Linear(d_model, 3 * d_model)  # rows: queries, keys, values
+        self.output = Linear(d_model, d_model)
+        for rows in self.project.weight.chunk(3):
+            nn.init.xavier_uniform_(rows)
+        nn.init.xavier_uniform_(self.output.weight)
+        nn.init.zeros_(self.project.bias)
+        nn.init.zeros_(self.output.bias)
+
+    def forward(self, x: Tensor, memory: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
+        """Let x (B, T, D) attend to memory (B, S, D), or to itself. Returns (B, T, D).
+
+        bias, of a shape that broadcasts to (B, H, T, S), is added to the scores: -inf forbids a look.
+        """
+        queries, keys, values = self.of_itself(x) if memory is None else (self.queries(x), *self.keys_values(memory))
+        return self.attend(queries, (keys, values), bias)
+
+    def of_itself(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Queries, keys and values of x, in one product: (B, T, D) -> three times (B, H, T, K)."""
+        return split_heads(self.project(x), 3, self.heads)
+
+    def queries(self, x: Tensor) -> Tensor:
+        """Queries of x: (B, T, D) -> (B, H, T, K)."""
+        rows = slice(None, x.shape[-1])
+        return split_heads(self._part(x, rows), 1, self.heads)[0]
+
+    def keys_values(self, memory: Tensor) -> KeysValues:
+        """Keys and values of memory: (B, S, D) -> twice (B, H, S, K)."""
+        keys, values = split_heads(self._part(memory, slice(memory.shape[-1], None)), 2, self.heads)
+        return keys, values
+
+    def _part(self, x: Tensor, rows: slice) -> Tensor:
+        """The projection of x (B, T, D) by some rows of the matrix: (B, T, rows)."""
+        return F.linear(x, self.project.weight[rows].to(x.dtype), self.project.bias[rows].to(x.dtype))
+
+    def attend(self, queries: Tensor, keys_values: KeysValues, bias: Tensor | None) -> Tensor:
+        """Queries (B, H, T, K) look at keys and values (B, H, S, K). Returns (B, T, D), projected."""
+        keys, values = keys_values
+        if self.training and not queries.is_cuda:
+            # torch has no fused kernel with dropout on CPUs, and draws its random numbers slowly
+            weights = _Softmax.apply(queries @ keys.transpose(-2, -1), queries.shape[-1] ** -0.5, bias)  # (B, H, T, S)
+            seen = dropout(weights, self.dropout) @ values
+        else:
+            seen = F.scaled_dot_product_attention(
+                queries, keys, values, attn_mask=bias, dropout_p=self.dropout if self.training else 0.0
+            )
+        return self.output(merge_heads(seen))
