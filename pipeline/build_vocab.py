@@ -2,13 +2,13 @@
 
 Reads   data/tokens/train.{src,tgt}, data/bpe.codes
 Writes  data/vocab.txt, one subword a line, its line number is its id
-Params  min_count
+Params  min_count; init_from: the vocabulary of a model to go on from is taken over
 """
 
 from itertools import chain
 
 from pipeline.stage import arguments, require, run
-from transformer.files import read_lines
+from transformer.files import copy_file, read_lines, starting_model
 from transformer.params import Params
 from transformer.text import Merges, Vocabulary
 
@@ -18,6 +18,10 @@ def main() -> None:
     params = Params.load(paths.params)
     require(paths.tokens, paths.codes)
     merges = Merges.load(paths.codes)
+    if (folder := starting_model(params.init_from)) is not None:
+        copy_file(folder / "vocab.txt", paths.vocab)
+        print(f"taken over from {folder}")
+        return
     lines = chain.from_iterable(read_lines(paths.tokens / f"train.{suffix}") for suffix in ("src", "tgt"))
     vocabulary = Vocabulary.count((merges.subwords(line.split(" ")) for line in lines if line), params.min_count)
     vocabulary.save(paths.vocab)

@@ -1,7 +1,8 @@
 """Stage encode: turn text into arrays of subword ids that training maps into memory.
 
 Reads   data/tokens, data/bpe.codes, data/vocab.txt
-Writes  data/ids: per split and side the ids, each sequence ending in </s>, and where each starts; corpus.json
+Writes  data/ids: per split and side the ids, each sequence ending in </s>, and where each starts; per split the
+        lines of data/raw that the pairs come from; corpus.json
 Params  max_length: training pairs with an empty side, or a side of more subwords, are dropped and counted
 """
 
@@ -9,10 +10,10 @@ import json
 from pathlib import Path
 
 from pipeline.stage import arguments, require, run
-from transformer.batching import Sequences
+from transformer.batching import Pairs
 from transformer.files import read_lines, whole_folder
 from transformer.params import Params
-from transformer.text import EOS, Merges, Vocabulary
+from transformer.text import Merges, Vocabulary
 
 
 def main() -> None:
@@ -27,20 +28,21 @@ def main() -> None:
     with whole_folder(paths.ids) as folder:
         for split in ("train", "valid", "test"):
             pairs = list(zip(*(ids(paths.tokens / f"{split}.{side}") for side in ("src", "tgt")), strict=True))
+            lines = list(range(1, len(pairs) + 1))
             if split == "train":
-                kept = [pair for pair in pairs if all(1 <= len(side) <= params.max_length for side in pair)]
-                dropped, pairs = len(pairs) - len(kept), kept
-            for number, side in enumerate(("source", "target")):
-                Sequences.save(folder / f"{split}.{side}", ([*pair[number], EOS] for pair in pairs))
+                lines = [line for line in lines if all(1 <= len(side) <= params.max_length for side in pairs[line - 1])]
+                kept, dropped = len(lines), len(pairs) - len(lines)
+                pairs = [pairs[line - 1] for line in lines]
+            Pairs.save(folder, split, pairs, lines)
             if not pairs:
                 raise ValueError(
                     f"{paths.tokens}: no {split} pair is left: all have an empty side or more than "
                     f"max_length={params.max_length} subwords; raise max_length in {paths.params}"
                 )
         card = json.loads((paths.tokens / "text.json").read_text(encoding="utf-8"))
-        card |= {"max_length": params.max_length, "train_pairs": len(kept), "dropped_pairs": dropped}
+        card |= {"max_length": params.max_length, "train_pairs": kept, "dropped_pairs": dropped}
         (folder / "corpus.json").write_text(json.dumps(card) + "\n", encoding="utf-8")
-    print(f"{len(kept):,} training pairs; {dropped:,} dropped (empty, or longer than {params.max_length} subwords)")
+    print(f"{kept:,} training pairs; {dropped:,} dropped (empty, or longer than {params.max_length} subwords)")
 
 
 if __name__ == "__main__":

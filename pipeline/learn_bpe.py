@@ -2,13 +2,13 @@
 
 Reads   data/tokens/train.{src,tgt}
 Writes  data/bpe.codes (no merges in it for bpe_merges 0: words stay whole)
-Params  bpe_merges
+Params  bpe_merges; init_from: the merges of a model to go on from are taken over
 """
 
 from itertools import chain
 
 from pipeline.stage import arguments, require, run
-from transformer.files import read_lines
+from transformer.files import copy_file, read_lines, starting_model
 from transformer.params import Params
 from transformer.text import learn_merges, save_merges
 
@@ -17,6 +17,10 @@ def main() -> None:
     paths = arguments(__doc__, tokens="data/tokens", codes="data/bpe.codes")
     params = Params.load(paths.params)
     require(paths.tokens)
+    if (folder := starting_model(params.init_from)) is not None:
+        copy_file(folder / "bpe.codes", paths.codes)
+        print(f"taken over from {folder}")
+        return
     lines = chain.from_iterable(read_lines(paths.tokens / f"train.{suffix}") for suffix in ("src", "tgt"))
     codes = learn_merges(lines, params.bpe_merges)
     save_merges(codes, paths.codes)

@@ -1,6 +1,7 @@
 """Stage train: train the Transformer, on one device or on many, going on where a killed training stopped.
 
-Reads   data/ids, data/vocab.txt; work/train-<key>/, the state it resumes from, outside every DVC out
+Reads   data/ids, data/vocab.txt; init_from, a model to go on from; work/train-<key>/, the
+        state it resumes from, outside every DVC out
 Writes  data/checkpoints, reports/training.csv (the curve), reports/training.json
 Params  those named below; the number of devices is no part of the experiment: --nproc-per-node (1, 2, ..., gpu)
 """
@@ -17,15 +18,16 @@ import torch
 
 from pipeline.stage import alone, arguments, code_key, content_key, project_root, require, run
 from transformer.batching import Pairs
-from transformer.checkpoint import FORMAT, State, Store, copy_checkpoints
+from transformer.checkpoint import FORMAT, Row, State, Store, copy_checkpoints, warm_start
 from transformer.distributed import World, launch, world
-from transformer.files import sha256, whole_file, whole_folder
+from transformer.files import sha256, starting_model, whole_file, whole_folder
+from transformer.loop import Interrupted, Loop, train
 from transformer.model import Transformer
 from transformer.params import Params
 from transformer.progress import Progress
 from transformer.text import Vocabulary
 from transformer.tracking import TrainingRun
-from transformer.trainer import Interrupted, Trainer, seed_everything, train
+from transformer.trainer import Trainer, seed_everything
 
 
 def main() -> None:
@@ -44,47 +46,57 @@ def main() -> None:
 def train_here(paths: Namespace, params: Params, here: World) -> None:
     """This process's part of the training."""
     card = json.loads((paths.ids / "corpus.json").read_text(encoding="utf-8"))
+    vocabulary, start = Vocabulary.load(paths.vocab), starting_model(params.init_from)
     sizes = params.only("d_model", "d_ff", "heads", "layers", "dropout", "norm", "positions", "tie_embeddings")
-    sizes |= {"vocabulary": len(Vocabulary.load(paths.vocab)), "max_positions": card["max_length"] + 1}
+    sizes |= {"vocabulary": len(vocabulary), "max_positions": card["max_length"] + 1}
     update = params.only("seed", "batch_tokens", "device_tokens", "warmup", "lr_factor", "adam_beta1", "adam_beta2",
-                         "adam_epsilon", "clip_norm", "label_smoothing", "precision")  # fmt: skip
-    loop = params.only("log_every", "save_every", "patience")
+                         "adam_epsilon", "clip_norm", "label_smoothing", "ema_decay", "precision",
+                         "compile")  # fmt: skip
+    rhythm = params.only("log_every", "save_every", "patience", "best_by")
     torch.use_deterministic_algorithms(params.deterministic)
-    key = content_key(**sizes, **update, **loop, deterministic=params.deterministic, keep=params.keep,
-                      code=code_key(), ids=sha256(paths.ids), vocabulary_file=sha256(paths.vocab))  # fmt: skip
+    key = content_key(**sizes, **update, **rhythm, deterministic=params.deterministic, keep=params.keep,
+                      start=start and sha256(start / "weights.safetensors"), code=code_key(), ids=sha256(paths.ids),
+                      vocabulary_file=sha256(paths.vocab))  # fmt: skip
     train_key = content_key(training=key, max_steps=params.max_steps)
+    seed_everything(params.seed)
+    model = Transformer(**sizes)
+    if start is not None:
+        warm_start(model, start, sizes, paths.vocab)
+    trainer = Trainer(model, Pairs.load(paths.ids, "train"), Pairs.load(paths.ids, "valid"), here, **update)
     folder = project_root() / "work" / f"train-{key[:16]}"
     folder.mkdir(parents=True, exist_ok=True)
     with alone(folder / "lock") if here.leads else nullcontext():
         here.from_leader(None)  # nobody goes on before the leader holds the lock
-        stop: list[int] = []
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda number, frame: stop.append(number))
-        seed_everything(params.seed)
-        trainer = Trainer(
-            Transformer(**sizes), Pairs.load(paths.ids, "train"), Pairs.load(paths.ids, "valid"), here, **update
-        )
-        store, progress = Store(folder, params.keep), Progress(params.max_steps, here.leads)
+        store = Store(folder, params.keep)
         with TrainingRun(project_root(), vars(params), train_key) if here.leads else nullcontext() as tracked:
-
-            def show(rows: list) -> None:
-                progress.show(rows)
-                if tracked and rows:
-                    tracked.log_curve(rows)
-                    if progress.tokens_per_second:
-                        tracked.log_metrics({"tokens_per_second": progress.tokens_per_second}, rows[-1]["step"])
-
-            try:
-                state = train(trainer, store, max_steps=params.max_steps, **loop, on_update=progress.updated,
-                              on_rows=show, wants_stop=lambda: bool(stop))  # fmt: skip
-            except Interrupted as reason:
-                print(reason, file=sys.stderr)
-                raise SystemExit(128 + (stop or [signal.SIGTERM])[0]) from None
-            finally:
-                progress.close()
+            state = run_loop(trainer, store, Loop(params.max_steps, **rhythm), vocabulary, tracked)
         if here.leads:
             card |= {"format": FORMAT, "sizes": sizes, "train_key": train_key}
             write_outs(paths, store, state, card)
+
+
+def run_loop(trainer: Trainer, store: Store, loop: Loop, vocabulary: Vocabulary, tracked: TrainingRun | None) -> State:
+    """Train, with a progress line and the row's live curve; SIGTERM and Ctrl-C save and exit with 128 + the signal."""
+    stop: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: stop.append(number))
+    progress = Progress(loop.max_steps, trainer.world.leads)
+
+    def show(rows: list[Row]) -> None:
+        progress.show(rows)
+        if tracked and rows:
+            tracked.log_curve(rows)
+            if progress.tokens_per_second:
+                tracked.log_metrics({"tokens_per_second": progress.tokens_per_second}, int(rows[-1]["step"] or 0))
+
+    try:
+        return train(trainer, store, loop, vocabulary.text, on_update=progress.updated, on_rows=show,
+                     wants_stop=lambda: bool(stop))  # fmt: skip
+    except Interrupted as reason:
+        print(reason, file=sys.stderr)
+        raise SystemExit(128 + (stop or [signal.SIGTERM])[0]) from None
+    finally:
+        progress.close()
 
 
 def write_outs(paths: Namespace, store: Store, state: State, card: dict) -> None:

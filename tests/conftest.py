@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from transformer.batching import Pairs, Sequences
+from transformer.batching import Pairs
 from transformer.distributed import World
 from transformer.model import Transformer
-from transformer.text import EOS
 from transformer.trainer import Trainer, seed_everything
 
 ROOT = Path(__file__).parent.parent
@@ -22,7 +21,7 @@ SIZES = {"vocabulary": 23, "d_model": 16, "d_ff": 32, "heads": 2, "layers": 2, "
          "positions": "sinusoidal", "tie_embeddings": True, "max_positions": 40}  # fmt: skip
 UPDATE = {"seed": 3, "batch_tokens": 120, "device_tokens": 48, "warmup": 20, "lr_factor": 1.0, "adam_beta1": 0.9,
           "adam_beta2": 0.98, "adam_epsilon": 1e-9, "clip_norm": 1.0, "label_smoothing": 0.1,
-          "precision": "float32"}  # fmt: skip
+          "ema_decay": 0.9, "precision": "float32", "compile": False}  # fmt: skip
 
 
 def tiny_model(**changes) -> Transformer:
@@ -36,8 +35,7 @@ def random_pairs(folder: Path, count: int = 60, seed: int = 0, longest: int = 12
     chance = np.random.default_rng(seed)
     lines = [chance.integers(4, SIZES["vocabulary"], chance.integers(1, longest)).tolist() for _ in range(count)]
     folder.mkdir(parents=True, exist_ok=True)
-    Sequences.save(folder / "train.source", ([*line, EOS] for line in lines))
-    Sequences.save(folder / "train.target", ([*line[::-1], EOS] for line in lines))
+    Pairs.save(folder, "train", [(line, line[::-1]) for line in lines], range(1, count + 1))
     return Pairs.load(folder, "train")
 
 

@@ -1,6 +1,7 @@
 """Batches are a function of data, seed and epoch; nothing is lost, nothing too large."""
 
 import numpy as np
+import pytest
 from conftest import random_pairs
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +14,8 @@ lengths = st.lists(st.integers(1, 40), min_size=1, max_size=200)
 
 def pairs_of(sizes: list[int]) -> Pairs:
     starts = np.concatenate([[0], np.cumsum(sizes)])
-    return Pairs(Sequences(np.ones(starts[-1], np.int32), starts), Sequences(np.ones(starts[-1], np.int32), starts))
+    side = Sequences(np.ones(starts[-1], np.int32), starts)
+    return Pairs(side, side, np.arange(1, len(sizes) + 1))
 
 
 @given(lengths, st.integers(40, 200), st.integers(0, 5), st.integers(0, 5))
@@ -75,9 +77,16 @@ def test_micro_batches_are_the_global_batch_cut_by_device_tokens(sizes, tokens, 
 
 
 def test_a_batch_opens_targets_with_bos_ends_them_in_eos_and_pads_the_rest(tmp_path):
-    Sequences.save(tmp_path / "train.source", [[5, 6, EOS], [7, EOS]])
-    Sequences.save(tmp_path / "train.target", [[8, EOS], [9, 10, EOS]])
-    source, target, output = Pairs.load(tmp_path, "train").batch(np.array([0, 1]))
+    Pairs.save(tmp_path, "train", [([5, 6], [8]), ([7], [9, 10])], [1, 2])
+    source, target, places, output = Pairs.load(tmp_path, "train").batch(np.array([0, 1]))
     assert source.tolist() == [[5, 6, EOS], [7, EOS, PAD]]
     assert target.tolist() == [[BOS, 8, PAD], [BOS, 9, 10]]
-    assert output.tolist() == [[8, EOS, PAD], [9, 10, EOS]]
+    assert places.tolist() == [0, 1, 3, 4, 5]
+    assert output.tolist() == [8, EOS, 9, 10, EOS]
+
+
+def test_a_pair_too_long_for_a_device_is_named_by_its_line(tmp_path):
+    Pairs.save(tmp_path, "valid", [([5, 6], [8]), ([7] * 9, [9, 10])], [4, 17])
+    Pairs.load(tmp_path, "valid").refuse_longer("valid", 10)
+    with pytest.raises(ValueError, match="valid line 17 has 10 subwords, </s> included, and device_tokens=9 cannot"):
+        Pairs.load(tmp_path, "valid").refuse_longer("valid", 9)

@@ -1,5 +1,6 @@
 """Training is a function of params and data: not of the number of devices, of kills, or of what was trained before."""
 
+import errno
 import itertools
 import json
 import multiprocessing
@@ -13,21 +14,31 @@ from conftest import tiny_trainer
 from safetensors.torch import save_file
 
 from transformer import checkpoint
-from transformer.checkpoint import Store, load_file, mean_weights
+from transformer.averaging import decay_at, mean_weights
+from transformer.checkpoint import Store, best_steps, load_file
+from transformer.decoding import Hypothesis
 from transformer.distributed import World, world
 from transformer.files import sha256
-from transformer.trainer import Diverged, Interrupted, train
+from transformer.loop import Diverged, Interrupted, Loop, train
+from transformer.trainer import Trainer
+from transformer.validation import valid_bleu
 
-LOOP = {"log_every": 2, "save_every": 4, "patience": 0, "on_update": lambda step, tokens: None}
+LOOP = {"log_every": 2, "save_every": 4, "patience": 0, "best_by": "loss"}
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def run(folder, work, max_steps=12, keep=2, on_rows=lambda rows: None, wants_stop=lambda: False, loop=None, **update):
     """Train the tiny model; returns the final state and the sha256 of its weights."""
     store = Store(work, keep)
-    state = train(tiny_trainer(folder, **update), store, max_steps=max_steps, on_rows=on_rows, wants_stop=wants_stop,
-                  **{**LOOP, **(loop or {})})  # fmt: skip
+    rhythm = Loop(max_steps, **{**LOOP, **(loop or {})})
+    state = train(tiny_trainer(folder, **update), store, rhythm, text=words, on_update=lambda step, update: None,
+                  on_rows=on_rows, wants_stop=wants_stop)  # fmt: skip
     return state, sha256(store.weights(state.step))
+
+
+def words(ids) -> str:
+    """A line of text for ids."""
+    return " ".join(f"w{number}" for number in ids)
 
 
 def outcome(state) -> tuple:
@@ -62,18 +73,22 @@ def test_stopped_after_any_update_and_started_again_it_ends_in_the_same_bytes(tm
     assert outcome(resumed) == outcome(whole)
 
 
-def dying_training(folder, work, moment):
-    """Train, and die on the spot, without any clean-up, in file operation number `moment`."""
-    torch.set_num_threads(1)
-    count = itertools.count(1)
+# What a training of 12 updates does where it may die: file operations, of which half a file may remain, and work.
+OPERATIONS = {"update": 12, "validate": 3, "write": 6, "replace": 10, "fsync": 20, "unlink": 12}
 
-    def deadly(operation, half=lambda *arguments: None):
+
+def dying_training(folder, work, operation, number):
+    """Train, and die on the spot, without any clean-up, in the operation of that kind and number."""
+    torch.set_num_threads(1)
+
+    def deadly(kind, function, half=lambda *arguments: None):
+        count = itertools.count(1)
+
         def wrapped(*arguments, **more):
-            number = next(count)
-            if number == moment:
+            if kind == operation and next(count) == number:
                 half(*arguments)
                 os._exit(9)
-            return operation(*arguments, **more)
+            return function(*arguments, **more)
 
         return wrapped
 
@@ -81,31 +96,75 @@ def dying_training(folder, work, moment):
         save_file(tensors, path)
         os.truncate(path, path.stat().st_size // 2)
 
-    os.replace, os.fsync, Path.unlink = deadly(os.replace), deadly(os.fsync), deadly(Path.unlink)
-    checkpoint.save_file = deadly(save_file, half_a_file)
+    os.replace, os.fsync, Path.unlink = (
+        deadly(kind, function)
+        for kind, function in (("replace", os.replace), ("fsync", os.fsync), ("unlink", Path.unlink))
+    )
+    checkpoint.save_file = deadly("write", save_file, half_a_file)
+    Trainer.validate = deadly("validate", Trainer.validate)
+    update = Trainer.update
+    Trainer.update = deadly("update", update, half=update)  # the update is made, and nobody knows
     run(folder, work)
 
 
-def survives(folder, moment, digest) -> None:
-    """Kill a training in a file operation, start it again, and expect the very same end."""
-    process = multiprocessing.get_context("spawn").Process(target=dying_training, args=(folder, folder / "w", moment))
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    """The sha256 of the weights that nobody disturbed."""
+    folder = tmp_path_factory.mktemp("straight")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    digest = run(folder, folder / "w")[1]
+    torch.set_num_threads(threads)
+    return digest
+
+
+def survives(folder, operation, number, digest) -> None:
+    """Kill a training, start it again, and expect the very same end."""
+    process = multiprocessing.get_context("spawn").Process(
+        target=dying_training, args=(folder, folder / "w", operation, number)
+    )
     process.start()
     process.join()
-    assert process.exitcode == 9, f"there are fewer than {moment} file operations"
+    assert process.exitcode == 9, f"there are fewer than {number} operations {operation}"
     state, again = run(folder, folder / "w")
     assert again == digest
     assert [row["step"] for row in state.curve] == [2, 4, 6, 8, 10, 12]
 
 
-@pytest.mark.parametrize("moment", [1, 4, 9, 20, 33])
-def test_killed_within_the_writing_of_a_state_it_ends_in_the_same_bytes(tmp_path, moment):
-    survives(tmp_path, moment, run(tmp_path, tmp_path / "straight")[1])
+@pytest.mark.parametrize(
+    ("operation", "number"),
+    [("update", 1), ("update", 12), ("validate", 2), ("write", 2), ("write", 5), ("replace", 3), ("fsync", 8),
+     ("unlink", 7)],
+)  # fmt: skip
+def test_killed_at_work_or_while_writing_it_ends_in_the_same_bytes(tmp_path, straight, operation, number):
+    survives(tmp_path, operation, number, straight)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("moment", range(1, 46))
-def test_killed_in_any_file_operation_it_ends_in_the_same_bytes(tmp_path, moment):
-    survives(tmp_path, moment, run(tmp_path, tmp_path / "straight")[1])
+@pytest.mark.parametrize(
+    ("operation", "number"), [(kind, number) for kind, count in OPERATIONS.items() for number in range(1, count + 1)]
+)
+def test_killed_in_any_operation_it_ends_in_the_same_bytes(tmp_path, straight, operation, number):
+    survives(tmp_path, operation, number, straight)
+
+
+def test_a_full_disk_costs_the_state_being_written_and_nothing_else(tmp_path, straight, monkeypatch):
+    count = itertools.count(1)
+
+    def full(tensors, path):
+        if next(count) == 5:  # weights and optimiser of two states are on the disk
+            path.write_bytes(b"half a fi")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        save_file(tensors, path)
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    with pytest.raises(OSError, match="No space left"):
+        run(tmp_path, tmp_path / "w")
+    assert not list((tmp_path / "w").glob("*.tmp"))
+    state = Store(tmp_path / "w", 2).newest(12)
+    assert state is not None
+    assert state.step == 8
+    assert run(tmp_path, tmp_path / "w")[1] == straight
 
 
 def test_no_row_of_the_curve_is_missing_and_none_comes_twice_after_a_resume(tmp_path):
@@ -157,6 +216,47 @@ def test_early_stopping_is_an_end_that_more_max_steps_do_not_move(tmp_path):
     assert outcome(more) == outcome(state)
 
 
+def test_checkpoints_can_be_ranked_and_training_ended_by_bleu(tmp_path, monkeypatch):
+    scores = iter([10.0, 30.0, 20.0, 30.0, 5.0, 99.0])
+    monkeypatch.setattr("transformer.loop.valid_bleu", lambda *arguments: next(scores))
+    state, _ = run(tmp_path, tmp_path / "w", max_steps=40, keep=2, loop={"best_by": "bleu", "patience": 3})
+    assert state.stopped_early
+    assert (state.step, state.best_step) == (20, 8)  # equal to the best is not better
+    assert best_steps(state.checkpoints) == [8, 16, 20]
+    assert [row["valid_bleu"] for row in state.curve if row["valid_loss"] is not None] == [10, 30, 20, 30, 5]
+    assert state.summary()["best_valid_bleu"] == 30
+
+
+def test_valid_bleu_is_that_of_the_translations_and_leaves_training_as_it_was(tmp_path, monkeypatch):
+    trainer = tiny_trainer(tmp_path, precision="bfloat16")
+
+    def score() -> float:
+        return valid_bleu(trainer.model, trainer.train_pairs, trainer.world, words)
+
+    def reversed_sources(model, sources, **search):
+        assert model.compute is None  # sums of log-probabilities in bfloat16 would be rough
+        return [[Hypothesis(tuple(reversed(ids)), 0.0, 0.0)] for ids in sources]
+
+    assert score() < 20
+    monkeypatch.setattr("transformer.validation.translate_ids", reversed_sources)
+    assert score() == pytest.approx(100)  # the targets of these pairs are their sources, reversed
+    assert trainer.model.compute is torch.bfloat16
+
+
+def test_the_moving_average_follows_its_formula(tmp_path):
+    trainer = tiny_trainer(tmp_path, ema_decay=0.25)
+    expected = {name: value.detach().double() for name, value in trainer.model.named_parameters()}
+    for step in range(1, 6):
+        trainer.update(step)
+        share = min(0.25, (1 + step) / (10 + step))
+        assert decay_at(step, 0.25) == share
+        for name, value in trainer.model.named_parameters():
+            expected[name] = share * expected[name] + (1 - share) * value.detach().double()
+    for name, value in trainer.average.items():
+        torch.testing.assert_close(value.double(), expected[name], rtol=1e-5, atol=1e-7)
+    assert not tiny_trainer(tmp_path, ema_decay=0.0).average
+
+
 @pytest.mark.parametrize("victim", ["weights", "optimiser", "state"])
 def test_a_harmed_newest_state_is_passed_over_for_the_one_before(tmp_path, capsys, victim):
     _, digest = run(tmp_path, tmp_path / "w")
@@ -174,30 +274,35 @@ def test_a_harmed_newest_state_is_passed_over_for_the_one_before(tmp_path, capsy
 
 def test_the_folder_holds_no_more_than_promised(tmp_path):
     state, _ = run(tmp_path, tmp_path / "w", max_steps=40, keep=3)
-    assert set(state.checkpoints) == {"32", "36", "40", str(state.best_step)}
+    assert {"32", "36", "40"} | set(map(str, best_steps(state.checkpoints)[:3])) == set(state.checkpoints)
     names = sorted(path.name for path in (tmp_path / "w").iterdir())
     assert sum(name.startswith("state") for name in names) == 2
     assert sum(name.startswith("optimiser") for name in names) == 2
-    assert sum(name.startswith("weights") for name in names) <= 3 + 1 + 1  # last 3, the best, one of the older state
+    assert sum(name.startswith("weights") for name in names) <= 3 + 3 + 2  # last 3, best 3, those of the older state
 
 
 def test_a_loss_that_is_no_number_stops_with_advice_and_saves_nothing(tmp_path):
-    with pytest.raises(Diverged, match=r"update \d+: train_loss is nan; lower lr_factor"):
+    with pytest.raises(Diverged, match=r"update 2: the loss .* train lines (\d+, )+.*: lower lr_factor"):
         run(tmp_path, tmp_path / "w", lr_factor=float("inf"))
     assert not list((tmp_path / "w").glob("state*"))
+    told = json.loads((tmp_path / "w/diverged.json").read_text())
+    assert told["update"] == 2
+    assert told["train_lines"] == sorted(told["train_lines"])
+    trainer = tiny_trainer(tmp_path)
+    assert told["train_lines"] == sorted((trainer.batches[2] + 1).tolist())
 
 
 def test_gradient_accumulation_does_not_change_the_loss(tmp_path):
     losses = []
     for device_tokens in (16, 48, 120):
         trainer = tiny_trainer(tmp_path, device_tokens=device_tokens, precision="float64", sizes={"dropout": 0.0})
-        losses.append([float(trainer.update(step)[0]) for step in range(1, 9)])
+        losses.append([float(trainer.update(step).loss) for step in range(1, 9)])
     assert losses[0] == pytest.approx(losses[1], rel=1e-9)
     assert losses[0] == pytest.approx(losses[2], rel=1e-9)
 
 
 def test_validation_is_the_mean_over_tokens_whatever_the_batches(tmp_path):
-    values = [tiny_trainer(tmp_path, device_tokens=tokens).validate() for tokens in (1, 30, 1000)]
+    values = [tiny_trainer(tmp_path, device_tokens=tokens).validate() for tokens in (12, 30, 1000)]
     assert values == pytest.approx([values[0]] * 3, rel=1e-6)
 
 
@@ -206,9 +311,10 @@ def losses_of_rank(rank, size, port, folder, precision, updates, queue):
     torch.set_num_threads(1)
     with world() as here:
         trainer = tiny_trainer(folder / f"rank{rank}of{size}", world=here, precision=precision, warmup=400)
-        losses = [float(trainer.update(step)[0]) for step in range(1, updates + 1)]
-        valid = trainer.validate()
-        stop = trainer.update(updates + 1, stop=rank == size - 1)[2]
+        losses = [float(trainer.update(step).loss) for step in range(1, updates + 1)]
+        valid = trainer.validate(), valid_bleu(trainer.model, trainer.valid_pairs, here, words)
+        trainer.update(updates + 1, stop=rank == size - 1)
+        stop = trainer.update(updates + 2).stop
         if rank == 0:
             queue.put((losses, valid, stop))
 

@@ -7,14 +7,17 @@ device_tokens alone. Neither knows how many devices there are.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from transformer.text import BOS, PAD
+from transformer.text import BOS, EOS, PAD
+
+Pair = tuple[list[int], list[int]]  # source and target ids
 
 
 class Sequences:
@@ -41,6 +44,10 @@ class Sequences:
         np.save(f"{stem}.ids.npy", np.asarray(ids, dtype=np.int32), allow_pickle=False)
         np.save(f"{stem}.starts.npy", np.asarray(starts, dtype=np.int64), allow_pickle=False)
 
+    def __iter__(self) -> Iterator[np.ndarray]:
+        """The sequences, one after another."""
+        return (self.ids[start:end] for start, end in pairwise(self.starts))
+
     @property
     def lengths(self) -> np.ndarray:
         """Subwords of each sequence, </s> included: (sequences,)."""
@@ -54,27 +61,47 @@ class Sequences:
 
 
 class Pairs:
-    """Parallel sequences. Source and target each end in </s>."""
+    """Parallel sequences. Source and target each end in </s>; lines (pairs,): where each stands in data/raw, from 1."""
 
-    def __init__(self, source: Sequences, target: Sequences):
-        self.source, self.target = source, target
+    def __init__(self, source: Sequences, target: Sequences, lines: np.ndarray):
+        self.source, self.target, self.lines = source, target, lines
         self.source_lengths, self.target_lengths = source.lengths, target.lengths
         self.longest = np.maximum(self.source_lengths, self.target_lengths)  # the longer side of each pair
 
     @classmethod
     def load(cls, folder: Path, split: str) -> Pairs:
         """Memory-map one split, as the stage `encode` writes it."""
-        return cls(Sequences.load(folder / f"{split}.source"), Sequences.load(folder / f"{split}.target"))
+        source, target = (Sequences.load(folder / f"{split}.{side}") for side in ("source", "target"))
+        return cls(source, target, np.load(folder / f"{split}.lines.npy", mmap_mode="r", allow_pickle=False))
+
+    @staticmethod
+    def save(folder: Path, split: str, pairs: Sequence[Pair], lines: Sequence[int]) -> None:
+        """Write what `load` reads; </s> is added to each side."""
+        for number, side in enumerate(("source", "target")):
+            Sequences.save(folder / f"{split}.{side}", ([*pair[number], EOS] for pair in pairs))
+        np.save(folder / f"{split}.lines.npy", np.asarray(lines, dtype=np.int64), allow_pickle=False)
+
+    def refuse_longer(self, split: str, device_tokens: int) -> None:
+        """Raise ValueError, naming the pair, if one does not fit into device_tokens."""
+        row = int(np.argmax(self.longest))
+        if self.longest[row] > device_tokens:
+            raise ValueError(
+                f"{split} line {self.lines[row]} has {self.longest[row]} subwords, </s> included, and device_tokens="
+                f"{device_tokens} cannot hold it; raise device_tokens, or shorten or remove that line"
+            )
 
     def __len__(self) -> int:
         return len(self.longest)
 
-    def batch(self, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
-        """Source (B, S), target input (B, T) that opens with <s>, and target output (B, T) that ends in </s>."""
+    def batch(self, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Source (B, S), target input (B, T) that opens with <s>; and where in B * T a subword is to be predicted, and
+        which, </s> at the end: places (tokens,) and targets (tokens,)."""
         source, output = self.source.padded(rows), self.target.padded(rows)
         input = np.concatenate([np.full((len(rows), 1), BOS, output.dtype), output[:, :-1]], axis=1)
         input[output == PAD] = PAD
-        return tuple(torch.from_numpy(part.astype(np.int64)) for part in (source, input, output))  # type: ignore
+        places = np.flatnonzero(output != PAD)
+        parts = (source, input, places, output.reshape(-1)[places])
+        return tuple(torch.from_numpy(part.astype(np.int64)) for part in parts)  # type: ignore
 
 
 def cut(longest: np.ndarray, tokens: int) -> list[slice]:

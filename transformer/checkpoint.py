@@ -12,7 +12,6 @@ import json
 import math
 import shutil
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -37,24 +36,27 @@ class State:
     loss_tokens: int = 0  # target tokens since the last row of the curve
     target_tokens: int = 0  # seen since update 1
     best_step: int = 0
-    best_loss: float | None = None  # validation, nats per target token
+    best: float | None = None  # what that step is worth
     stopped_early: bool = False
-    checkpoints: dict[str, float] = field(default_factory=dict)  # step -> validation loss, of the weights kept
+    # step -> what the weights kept are worth, less is better: validation loss (nats per target token) or minus BLEU
+    checkpoints: dict[str, float] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)  # name -> sha256 of every file this state stands on
     end: bool = False  # the end of a finished training: kept until `make clean`
 
     def summary(self) -> dict[str, float | int | None]:
         """Losses (nats per target token) and perplexities, last and best, updates and tokens of a finished training."""
-        last, best = self.checkpoints[str(self.step)], self.best_loss
+        losses = [loss for row in self.curve if (loss := row["valid_loss"]) is not None]
+        bleus = [bleu for row in self.curve if (bleu := row.get("valid_bleu")) is not None]
         return {
             "steps": self.step,
             "target_tokens": self.target_tokens,
             "train_loss": self.curve[-1]["train_loss"],
-            "valid_loss": last,
-            "valid_perplexity": math.exp(last),
+            "valid_loss": losses[-1],
+            "valid_perplexity": math.exp(losses[-1]),
             "best_step": self.best_step,
-            "best_valid_loss": best,
-            "best_valid_perplexity": math.exp(last if best is None else best),
+            "best_valid_loss": min(losses),
+            "best_valid_perplexity": math.exp(min(losses)),
+            **({"best_valid_bleu": max(bleus)} if bleus else {}),
         }
 
 
@@ -62,7 +64,7 @@ class Store:
     """The folder a training resumes from.
 
     It holds the two newest states of all and up to the present step (a shorter training may follow a longer one), the
-    last state of each finished length, and the last `keep` checkpoints and the best one of each of these states.
+    last state of each finished length, and of each of these states the last `keep` and the best `keep` checkpoints.
     """
 
     def __init__(self, folder: Path, keep: int):
@@ -114,9 +116,9 @@ class Store:
         self._prune(state.step)
 
     def _trim(self, state: State) -> list[int]:
-        """Forget checkpoints that are neither among the last `keep` nor the best; the steps that stay."""
+        """Forget checkpoints that are neither among the last `keep` nor among the best; the steps that stay."""
         steps = sorted(int(step) for step in state.checkpoints)
-        stay = [step for step in steps if step in steps[-self.keep :] or step == state.best_step]
+        stay = sorted({*steps[-self.keep :], *best_steps(state.checkpoints)[: self.keep]})
         state.checkpoints = {str(step): state.checkpoints[str(step)] for step in stay}
         return stay
 
@@ -152,21 +154,14 @@ class Store:
         return load_file(self.weights(state.step)), load_file(self._optimiser(state.step))
 
 
+def best_steps(checkpoints: dict[str, float]) -> list[int]:
+    """Steps of checkpoints, the best first; of equal ones the earlier."""
+    return sorted(map(int, checkpoints), key=lambda step: (checkpoints[str(step)], step))
+
+
 def _digest(state: State) -> str:
     """sha256 over everything a state says."""
     return sha256_text(json.dumps(asdict(state), sort_keys=True))
-
-
-def mean_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
-    """Element-wise mean of checkpoints (section 6.1: "averaging the last 5 checkpoints"), summed in float64."""
-    if not paths:
-        raise ValueError("no checkpoint to average; run the stage train first")
-    total: dict[str, Tensor] = {}
-    for path in paths:
-        for name, tensor in load_file(path).items():
-            total[name] = total[name].add_(tensor) if name in total else tensor.double()
-    kinds = {name: tensor.dtype for name, tensor in load_file(paths[-1]).items()}
-    return {name: (tensor / len(paths)).to(kinds[name]) for name, tensor in total.items()}
 
 
 def save_weights(weights: dict[str, Tensor], path: Path) -> None:
@@ -194,11 +189,35 @@ def load_model(folder: Path) -> Transformer:
     return model.eval()
 
 
+def warm_start(model: Transformer, folder: Path, sizes: dict[str, object], vocabulary: Path) -> None:
+    """Put the weights of a model folder into a new model, for training to go on from.
+
+    Raises ValueError where sizes (all but dropout and, for sinusoids, max_positions) or vocabulary differ.
+    """
+    theirs = read_card(folder / "model.json")["sizes"]
+    free = {"dropout"} | ({"max_positions"} if sizes["positions"] == "sinusoidal" else set())
+    for name in sorted(sizes.keys() - free):
+        if theirs[name] != sizes[name]:
+            raise ValueError(
+                f"init_from={folder} has {name}={theirs[name]}, this training {sizes[name]}; make them equal"
+            )
+    if (folder / "vocab.txt").read_bytes() != vocabulary.read_bytes():
+        raise ValueError(f"init_from={folder} has another vocabulary than {vocabulary}; `dvc repro` takes over its own")
+    model.load_state_dict(load_file(folder / "weights.safetensors"))
+
+
 def copy_checkpoints(store: Store, state: State, folder: Path, card: dict) -> None:
-    """Put the kept checkpoints of a finished training into `folder`, with checkpoints.json and model.json."""
+    """Put the kept checkpoints of a finished training into `folder`, with checkpoints.json and model.json.
+
+    The moving average of the weights, if there is one, becomes average.safetensors.
+    """
     for step in state.checkpoints:
         shutil.copyfile(store.weights(int(step)), folder / f"{int(step):08d}.safetensors")
-    record = {"format": FORMAT, "last": state.step, "best": state.best_step, "valid_loss": state.checkpoints}
+    moments = store.load(state)[1]
+    average = {name.removeprefix("average."): value for name, value in moments.items() if name.startswith("average.")}
+    if average:
+        save_weights(average, folder / "average.safetensors")
+    record = {"format": FORMAT, "last": state.step, "best": state.best_step, "worth": state.checkpoints}
     (folder / "checkpoints.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     (folder / "model.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
 

@@ -43,6 +43,14 @@ class World:
         dist.broadcast_object_list(box, src=0, device=self.device if self.device.type == "cuda" else None)
         return box[0]
 
+    def gathered(self, value: Any) -> list[Any]:
+        """The values (plain data) of all processes, in order of rank, on every process."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
 
 @contextmanager
 def world() -> Iterator[World]:

@@ -29,6 +29,12 @@ def whole_file(path: Path, durable: bool = False) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file, whole or not at all."""
+    with whole_file(target) as temporary:
+        shutil.copyfile(source, temporary)
+
+
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
     """Give a new temporary folder to fill; it takes the place of `path` when the block ends well."""
@@ -51,6 +57,21 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def starting_model(init_from: str) -> Path | None:
+    """The model folder that `init_from` names, or None for a file: recipes/random, which says to start from none.
+
+    Raises ValueError for anything else.
+    """
+    path = Path(init_from)
+    if path.is_file():
+        return None
+    if not (path / "model.json").is_file():
+        raise ValueError(
+            f"init_from={init_from} is no model folder (it has no model.json); recipes/random starts afresh"
+        )
+    return path
 
 
 def read_lines(path: Path) -> Iterator[str]:

@@ -32,6 +32,7 @@ class Params:
     bpe_merges: int = knob(least=0)
     min_count: int = knob(least=1)
     max_length: int = knob(least=1)
+    init_from: str = knob()
     seed: int = knob(least=0)
     d_model: int = knob(least=2)
     d_ff: int = knob(least=1)
@@ -51,13 +52,16 @@ class Params:
     adam_epsilon: float = knob(above=0)
     clip_norm: float = knob(least=0)
     label_smoothing: float = knob(least=0, below=1)
+    ema_decay: float = knob(least=0, below=1)
     precision: str = knob(choices=("float32", "float64", "bfloat16"))
     deterministic: bool = knob()
+    compile: bool = knob()
     log_every: int = knob(least=1)
     save_every: int = knob(least=1)
     keep: int = knob(least=1)
     patience: int = knob(least=0)
-    average: str = knob(choices=("last", "best"))
+    best_by: str = knob(choices=("loss", "bleu"))
+    average: str = knob(choices=("last", "best", "ema"))
     average_last: int = knob(least=1)
     beam_size: int = knob(least=1)
     length_penalty: float = knob(least=0)
@@ -122,6 +126,10 @@ class Params:
                 f"log_every={self.log_every} does not divide save_every={self.save_every}",
             ),
             (self.average_last <= self.keep, f"average_last={self.average_last} exceeds keep={self.keep}"),
+            (
+                self.average != "ema" or self.ema_decay > 0,
+                f"average=ema needs the moving average that ema_decay={self.ema_decay:g} switches off (0.999 is usual)",
+            ),
             (
                 self.max_length < self.device_tokens,
                 f"device_tokens={self.device_tokens} cannot hold a sentence of max_length={self.max_length} "

@@ -7,6 +7,7 @@ import time
 from tqdm import tqdm
 
 from transformer.checkpoint import Row
+from transformer.trainer import Update
 
 
 class Progress:
@@ -16,11 +17,12 @@ class Progress:
         self._bar = tqdm(total=max_steps, unit="step", desc="train", disable=None if visible else True, leave=False)
         self._visible, self._max_steps = visible, max_steps
         self._tokens, self._since = 0, time.perf_counter()
+        self._start: tuple[float, int] | None = None  # when the first row came, and its step
         self.tokens_per_second = 0.0  # target tokens, since the last row
 
-    def updated(self, step: int, tokens: int) -> None:
-        """Count an update of `tokens` target tokens."""
-        self._tokens += tokens
+    def updated(self, step: int, update: Update) -> None:
+        """Count an update."""
+        self._tokens += update.tokens
         self._bar.update(step - self._bar.n)
 
     def show(self, rows: list[Row]) -> None:
@@ -32,14 +34,26 @@ class Progress:
         row, now = rows[-1], time.perf_counter()
         self.tokens_per_second = self._tokens / (now - self._since)
         self._tokens, self._since = 0, now
+        step = int(row["step"] or 0)
+        self._start = self._start or (now, step)
         line = (
             f"loss {row['train_loss']:.3f} · rate {row['learning_rate']:.2e} · {self.tokens_per_second:,.0f} tokens/s"
         )
         if row["valid_loss"] is not None:
             line += f" · valid {row['valid_loss']:.4f}"
+        if row.get("valid_bleu") is not None:
+            line += f" · BLEU {row['valid_bleu']:.1f}"
         self._bar.set_postfix_str(line)
         if self._visible and self._bar.disable and row["valid_loss"] is not None:
-            print(f"update {row['step']} of {self._max_steps} · {line}", flush=True)
+            print(f"update {step} of {self._max_steps} · {line}{self._left(now, step)}", flush=True)
+
+    def _left(self, now: float, step: int) -> str:
+        """Time left, as the updates since the first row went."""
+        since, first = self._start or (now, step)
+        if step == first:
+            return ""
+        seconds = round((now - since) / (step - first) * (self._max_steps - step))
+        return f" · {seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d} left"
 
     def close(self) -> None:
         """End the line."""
