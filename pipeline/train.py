@@ -45,6 +45,9 @@ def main() -> None:
 
 def train_here(paths: Namespace, params: Params, here: World) -> None:
     """This process's part of the training."""
+    stop: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: stop.append(number))
     card = json.loads((paths.ids / "corpus.json").read_text(encoding="utf-8"))
     vocabulary, start = Vocabulary.load(paths.vocab), starting_model(params.init_from)
     sizes = params.only("d_model", "d_ff", "heads", "layers", "dropout", "norm", "positions", "tie_embeddings")
@@ -69,17 +72,15 @@ def train_here(paths: Namespace, params: Params, here: World) -> None:
         here.from_leader(None)  # nobody goes on before the leader holds the lock
         store = Store(folder, params.keep)
         with TrainingRun(project_root(), vars(params), train_key) if here.leads else nullcontext() as tracked:
-            state = run_loop(trainer, store, Loop(params.max_steps, **rhythm), vocabulary, tracked)
+            state = run_loop(trainer, store, Loop(params.max_steps, **rhythm), vocabulary, tracked, stop)
         if here.leads:
             card |= {"format": FORMAT, "sizes": sizes, "train_key": train_key}
             write_outs(paths, store, state, card)
 
 
-def run_loop(trainer: Trainer, store: Store, loop: Loop, vocabulary: Vocabulary, tracked: TrainingRun | None) -> State:
-    """Train, with a progress line and the row's live curve; SIGTERM and Ctrl-C save and exit with 128 + the signal."""
-    stop: list[int] = []
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, frame: stop.append(number))
+def run_loop(trainer: Trainer, store: Store, loop: Loop, vocabulary: Vocabulary, tracked: TrainingRun | None,
+             stop: list[int]) -> State:  # fmt: skip
+    """Train, with a progress line and the row's live curve; a signal in `stop` saves and exits, 128 + the signal."""
     progress = Progress(loop.max_steps, trainer.world.leads)
 
     def show(rows: list[Row]) -> None:
@@ -93,7 +94,8 @@ def run_loop(trainer: Trainer, store: Store, loop: Loop, vocabulary: Vocabulary,
         return train(trainer, store, loop, vocabulary.text, on_update=progress.updated, on_rows=show,
                      wants_stop=lambda: bool(stop))  # fmt: skip
     except Interrupted as reason:
-        print(reason, file=sys.stderr)
+        if trainer.world.leads:
+            print(reason, file=sys.stderr)
         raise SystemExit(128 + (stop or [signal.SIGTERM])[0]) from None
     finally:
         progress.close()

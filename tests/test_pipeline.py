@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -63,7 +64,7 @@ def project(tmp_path_factory) -> Path:
     """A copy of this project with a small corpus, committed, and run once by dvc repro."""
     folder = tmp_path_factory.mktemp("project") / "clone with space"
     ignored = shutil.ignore_patterns("__pycache__", "cache", "tmp")
-    for name in (".dvc", "pipeline", "transformer", "corpora"):
+    for name in (".dvc", "pipeline", "transformer", "corpora", "recipes"):
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
     for name in ("dvc.yaml", ".gitignore", ".dvcignore"):
         shutil.copy(ROOT / name, folder / name)
@@ -181,6 +182,7 @@ def test_a_wrong_override_ends_in_one_line_whose_remedy_works(project, overrides
 def training_place(project: Path, folder: Path, **changes) -> Path:
     """A folder with the ids and vocabulary of the project, for running the train stage by hand."""
     (folder / "data").mkdir(parents=True)
+    shutil.copytree(ROOT / "recipes", folder / "recipes")
     shutil.copytree(project / "data/ids", folder / "data/ids")
     shutil.copy(project / "data/vocab.txt", folder / "data/vocab.txt")
     params_file(folder, **changes)
@@ -242,6 +244,121 @@ def test_sigterm_reaches_all_processes_and_their_state_is_saved(place):
     assert process.returncode == 143
     assert "the same command goes on from there" in told
     assert not (place / "data/checkpoints").exists()
+
+
+def test_when_one_process_dies_the_others_stop_and_the_training_can_go_on(place):
+    params_file(place, max_steps=8000, save_every=2)
+    process = start_training(place, "--nproc-per-node=3")
+    wait_for_state(place, process)
+    (victim,) = (pid for pid in processes() if environment(pid).get("LOCAL_RANK") == "1" and folder_of(pid) == place)
+    os.kill(victim, signal.SIGKILL)
+    told = process.communicate(timeout=30)[1]
+    assert process.returncode == 1
+    assert "error: process 1 of 3 ended first, with SIGKILL; the others were stopped" in told
+    assert "Traceback" not in told
+    (state,) = sorted(place.glob("work/train-*/state-*.json"))[-1:]
+    params_file(place, max_steps=int(state.stem.removeprefix("state-")) + 2, save_every=2)
+    done = stage("train", place)
+    assert done.returncode == 0, done.stderr
+    assert "going on after update" in done.stdout
+
+
+def processes() -> list[int]:
+    """All processes that this one may look into."""
+    return [int(path.name) for path in Path("/proc").glob("[0-9]*") if os.access(path / "environ", os.R_OK)]
+
+
+def environment(pid: int) -> dict[str, str]:
+    """The environment a process was started with; empty if it is gone."""
+    try:
+        text = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
+    except OSError:
+        return {}
+    return dict(part.split("=", 1) for part in text.split("\0") if "=" in part)
+
+
+def folder_of(pid: int) -> Path | None:
+    """The folder a process runs in; None if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cwd").resolve()
+    except OSError:
+        return None
+
+
+def test_a_second_training_beside_the_first_waits_and_both_leave_the_same(place, unkilled):
+    params_file(place, max_steps=160)
+    first, second = start_training(place), start_training(place)
+    for process in (first, second):
+        assert process.wait() == 0, process.stderr and process.stderr.read()
+    assert trained(place) == unkilled
+    assert len(rows(place)) == 1
+
+
+def first_loss(folder: Path) -> float:
+    with open(folder / "reports/training.csv") as file:
+        return float(next(csv.DictReader(file))["train_loss"])
+
+
+def test_a_training_goes_on_from_a_model_folder_with_its_vocabulary_and_merges(project, place):
+    model = project / "data/model"
+    assert stage("train", place).returncode == 0
+    cold = first_loss(place)
+    params_file(place, init_from=str(model), bpe_merges=3)
+    shutil.copytree(project / "data/tokens", place / "data/tokens")
+    for name in ("learn_bpe", "build_vocab"):
+        assert f"taken over from {model}" in stage(name, place).stdout
+    assert (place / "data/bpe.codes").read_bytes() == (model / "bpe.codes").read_bytes()
+    assert (place / "data/vocab.txt").read_bytes() == (model / "vocab.txt").read_bytes()
+    assert stage("train", place).returncode == 0
+    assert first_loss(place) < cold
+    assert len(list(place.glob("work/train-*"))) == 2  # another start is another training
+
+
+@pytest.mark.parametrize(
+    ("changes", "vocabulary", "wanted"),
+    [
+        ({"init_from": "nowhere"}, None, "init_from=nowhere is no model folder (it has no model.json)"),
+        ({"d_ff": 64}, None, "has d_ff=32, this training 64; make them equal"),
+        ({}, "<pad>", "has another vocabulary than data/vocab.txt"),
+    ],
+)
+def test_a_model_that_does_not_fit_is_refused(project, place, changes, vocabulary, wanted):
+    params_file(place, **{"init_from": str(project / "data/model"), **changes})
+    if vocabulary:
+        text = (place / "data/vocab.txt").read_text(encoding="utf-8").split("\n")
+        text[-2] = "another"
+        (place / "data/vocab.txt").write_text("\n".join(text), encoding="utf-8")
+    done = stage("train", place)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: init_from=")
+    assert wanted in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (place / "work").exists()
+
+
+def test_the_mean_is_of_the_last_checkpoints_or_of_the_best_or_the_moving_one(project, place):
+    params_file(place, ema_decay=0.9, best_by="bleu")
+    assert stage("train", place).returncode == 0
+    for name in ("bpe.codes", "vocab.txt"):
+        shutil.copy(project / f"data/{name}", place / "data" / name)
+    record = json.loads((place / "data/checkpoints/checkpoints.json").read_text())
+    assert sorted(record["worth"]) == ["12", "4", "8"]
+    best = sorted(sorted(map(int, record["worth"])), key=lambda step: record["worth"][str(step)])[:2]
+    weights = {}
+    for average, told in (("last", "8, 12"), ("best", ", ".join(map(str, sorted(best)))), ("ema", "moving average")):
+        params_file(place, ema_decay=0.9, best_by="bleu", average=average)
+        assert told in stage("average", place).stdout
+        weights[average] = sha256(place / "data/model/weights.safetensors")
+    assert weights["ema"] == sha256(place / "data/checkpoints/average.safetensors")
+    assert weights["last"] != weights["ema"]
+    params_file(place, average="ema")
+    assert "average=ema needs the moving average that ema_decay=0 switches off" in stage("average", place).stderr
+
+
+def test_the_log_says_step_loss_rate_speed_and_time_left(place):
+    told = stage("train", place).stdout
+    pattern = r"update 8 of 12 · loss \d\.\d+ · rate \d\.\d+e-\d+ · [\d,]+ tokens/s · valid \d\.\d+ · 0:00:\d\d left"
+    assert re.search(pattern, told), told
 
 
 def test_two_processes_by_torchrun_train_the_same_model(place):
