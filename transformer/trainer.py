@@ -46,7 +46,8 @@ class Trainer:
             pairs.refuse_longer(split, device_tokens)
         self.model, self.world = model.to(world.device, wide(precision)), world
         self.model.compute = torch.bfloat16 if precision == "bfloat16" else None
-        self.states = torch.compile(self.model, dynamic=True) if compile else self.model
+        compiles = compile and world.device.type == "cuda"  # for a CPU it makes nothing faster
+        self.states = torch.compile(self.model, dynamic=True) if compiles else self.model
         self.train_pairs, self.valid_pairs = train, valid
         self.batches = Batches(train, seed, batch_tokens)
         self.seed, self.device_tokens = seed, device_tokens
