@@ -7,7 +7,7 @@ import torch
 from conftest import SIZES, tiny_model
 
 from transformer.attention import Attention, causal_bias, padding_bias
-from transformer.dropout import dropout
+from transformer.dropout import add_dropout, dropout, dropped_relu
 from transformer.model import sinusoids
 
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 10, 3, 0, 0]])
@@ -24,9 +24,13 @@ def test_attention_is_equation_1():
 
 
 def test_attention_computes_the_same_with_and_without_torchs_fused_kernel():
-    attention = Attention(d_model=8, heads=2, dropout=1e-9).double()  # a rate that drops nothing, in training
+    attention = Attention(d_model=8, heads=2, dropout=0.0).double()
     x, bias = torch.randn(2, 5, 8, dtype=torch.float64), causal_bias(5, torch.float64, torch.device("cpu"))
-    torch.testing.assert_close(attention.train()(x, bias=bias), attention.eval()(x, bias=bias))
+    results = []
+    for training in (True, False):
+        seen = attention.train(training)(x.requires_grad_(), bias=bias)
+        results.append((seen, torch.autograd.grad(seen.square().sum(), (x, *attention.parameters()))))
+    torch.testing.assert_close(*results)
 
 
 def test_no_position_sees_the_future():
@@ -109,6 +113,33 @@ def test_dropout_drops_its_share_and_keeps_the_mean(rate):
     assert dropped == pytest.approx(rate, abs=5 * math.sqrt(rate * (1 - rate) / len(x)) + 1 / 65536)
     assert x.max().item() == pytest.approx(1 / (1 - rate), rel=2e-4)
     assert x.mean().item() == pytest.approx(1, abs=5 * math.sqrt(rate / (1 - rate) / len(x)))
+
+
+def test_dropout_beside_a_relu_or_a_sum_is_the_same_dropout():
+    x, y = (torch.randn(3, 7, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    pairs = [
+        (lambda: dropped_relu(x, 0.4), lambda: dropout(torch.relu(x), 0.4)),
+        (lambda: add_dropout(y, x, 0.4), lambda: y + dropout(x, 0.4)),
+    ]
+    for functions in pairs:
+        results = []
+        for function in functions:
+            torch.manual_seed(5)
+            value = function()
+            results.append((value, torch.autograd.grad(value.square().sum(), x)))
+        torch.testing.assert_close(*results)
+        assert (results[0][1][0] == 0).any()  # something was dropped
+
+
+def test_bfloat16_computes_in_bfloat16_and_keeps_its_weights_in_float32():
+    model = tiny_model()
+    exact = model(SOURCE, TARGET)
+    model.compute = torch.bfloat16
+    rough = model(SOURCE, TARGET)
+    assert rough.dtype is torch.bfloat16
+    torch.testing.assert_close(rough.float(), exact, rtol=0.05, atol=0.05)
+    rough.float().square().sum().backward()
+    assert {(p.dtype, p.grad.dtype) for p in model.parameters() if p.grad is not None} == {(torch.float32,) * 2}
 
 
 def test_biases_hide_padding_and_the_future():
