@@ -18,8 +18,8 @@ import torch
 
 from pipeline.stage import alone, arguments, code_key, content_key, project_root, require, run
 from transformer.batching import Pairs
-from transformer.checkpoint import FORMAT, Row, State, Store, copy_checkpoints, warm_start
-from transformer.distributed import World, launch, world
+from transformer.checkpoint import FORMAT, State, Store, copy_checkpoints, warm_start
+from transformer.distributed import World, launch, stop_signals, world
 from transformer.files import sha256, starting_model, whole_file, whole_folder
 from transformer.loop import Interrupted, Loop, train
 from transformer.model import Transformer
@@ -45,9 +45,7 @@ def main() -> None:
 
 def train_here(paths: Namespace, params: Params, here: World) -> None:
     """This process's part of the training."""
-    stop: list[int] = []
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, frame: stop.append(number))
+    stop = stop_signals()
     card = json.loads((paths.ids / "corpus.json").read_text(encoding="utf-8"))
     vocabulary, start = Vocabulary.load(paths.vocab), starting_model(params.init_from)
     sizes = params.only("d_model", "d_ff", "heads", "layers", "dropout", "norm", "positions", "tie_embeddings")
@@ -72,33 +70,19 @@ def train_here(paths: Namespace, params: Params, here: World) -> None:
         here.from_leader(None)  # nobody goes on before the leader holds the lock
         store = Store(folder, params.keep)
         with TrainingRun(project_root(), vars(params), train_key) if here.leads else nullcontext() as tracked:
-            state = run_loop(trainer, store, Loop(params.max_steps, **rhythm), vocabulary, tracked, stop)
+            progress = Progress(params.max_steps, here.leads, tracked)
+            try:
+                state = train(trainer, store, Loop(params.max_steps, **rhythm), vocabulary.text,
+                              on_update=progress.updated, on_rows=progress.show,
+                              wants_stop=lambda: bool(stop))  # fmt: skip
+            except Interrupted as reason:
+                progress.say(str(reason))
+                raise SystemExit(128 + (stop or [signal.SIGTERM])[0]) from None
+            finally:
+                progress.close()
         if here.leads:
             card |= {"format": FORMAT, "sizes": sizes, "train_key": train_key}
             write_outs(paths, store, state, card)
-
-
-def run_loop(trainer: Trainer, store: Store, loop: Loop, vocabulary: Vocabulary, tracked: TrainingRun | None,
-             stop: list[int]) -> State:  # fmt: skip
-    """Train, with a progress line and the row's live curve; a signal in `stop` saves and exits, 128 + the signal."""
-    progress = Progress(loop.max_steps, trainer.world.leads)
-
-    def show(rows: list[Row]) -> None:
-        progress.show(rows)
-        if tracked and rows:
-            tracked.log_curve(rows)
-            if progress.tokens_per_second:
-                tracked.log_metrics({"tokens_per_second": progress.tokens_per_second}, int(rows[-1]["step"] or 0))
-
-    try:
-        return train(trainer, store, loop, vocabulary.text, on_update=progress.updated, on_rows=show,
-                     wants_stop=lambda: bool(stop))  # fmt: skip
-    except Interrupted as reason:
-        if trainer.world.leads:
-            print(reason, file=sys.stderr)
-        raise SystemExit(128 + (stop or [signal.SIGTERM])[0]) from None
-    finally:
-        progress.close()
 
 
 def write_outs(paths: Namespace, store: Store, state: State, card: dict) -> None:

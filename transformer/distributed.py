@@ -87,6 +87,14 @@ def world() -> Iterator[World]:
             dist.destroy_process_group()
 
 
+def stop_signals() -> list[int]:
+    """From now on SIGTERM and SIGINT end nothing: their numbers are added to the list that is returned."""
+    seen: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: seen.append(number))
+    return seen
+
+
 def launch(module: str, processes: str, options: Sequence[str]) -> int:
     """Run a module in several processes, as torchrun does; `processes` is a number, or gpu for one on each GPU.
 

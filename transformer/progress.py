@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
 from transformer.checkpoint import Row
 from transformer.trainer import Update
 
+if TYPE_CHECKING:
+    from transformer.tracking import TrainingRun
+
 
 class Progress:
-    """A bar on a terminal; elsewhere (logs, CI) one line per validation."""
+    """A bar on a terminal; elsewhere (logs, CI) one line per validation; and the live curve of the training's row."""
 
-    def __init__(self, max_steps: int, visible: bool):
+    def __init__(self, max_steps: int, visible: bool, tracked: TrainingRun | None):
         self._bar = tqdm(total=max_steps, unit="step", desc="train", disable=None if visible else True, leave=False)
-        self._visible, self._max_steps = visible, max_steps
+        self._visible, self._max_steps, self._tracked = visible, max_steps, tracked
         self._tokens, self._since = 0, time.perf_counter()
         self._start: tuple[float, int] | None = None  # when the first row came, and its step
-        self.tokens_per_second = 0.0  # target tokens, since the last row
 
     def updated(self, step: int, update: Update) -> None:
         """Count an update."""
@@ -26,19 +30,20 @@ class Progress:
         self._bar.update(step - self._bar.n)
 
     def show(self, rows: list[Row]) -> None:
-        """Show the last of some new rows of the curve."""
+        """Track some new rows of the curve and show the last."""
+        if self._tracked and rows:
+            self._tracked.log_curve(rows)
         if not self._tokens:  # the curve that a resumed training starts from
             if rows and self._visible:
                 print(f"going on after update {rows[-1]['step']}", flush=True)
             return
         row, now = rows[-1], time.perf_counter()
-        self.tokens_per_second = self._tokens / (now - self._since)
+        step, speed = int(row["step"] or 0), self._tokens / (now - self._since)  # target tokens/s since the last row
         self._tokens, self._since = 0, now
-        step = int(row["step"] or 0)
+        if self._tracked:
+            self._tracked.log_metrics({"tokens_per_second": speed}, step)
         self._start = self._start or (now, step)
-        line = (
-            f"loss {row['train_loss']:.3f} · rate {row['learning_rate']:.2e} · {self.tokens_per_second:,.0f} tokens/s"
-        )
+        line = f"loss {row['train_loss']:.3f} · rate {row['learning_rate']:.2e} · {speed:,.0f} tokens/s"
         if row["valid_loss"] is not None:
             line += f" · valid {row['valid_loss']:.4f}"
         if row.get("valid_bleu") is not None:
@@ -54,6 +59,11 @@ class Progress:
             return ""
         seconds = round((now - since) / (step - first) * (self._max_steps - step))
         return f" · {seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d} left"
+
+    def say(self, line: str) -> None:
+        """One line on standard error, of the process that leads."""
+        if self._visible:
+            print(line, file=sys.stderr)
 
     def close(self) -> None:
         """End the line."""
