@@ -5,7 +5,7 @@ READY := $(VENV)/.ready
 ON := . $(VENV)/bin/activate &&
 export MLFLOW_DISABLE_TELEMETRY = true
 
-.PHONY: setup run test test-all ui lint clean
+.PHONY: setup bench-setup run test test-all ui lint clean
 
 setup: $(READY)
 
@@ -15,6 +15,10 @@ $(READY): requirements.lock
 	$(ON) pip install --quiet --disable-pip-version-check --requirement requirements.lock
 	$(ON) python -m pipeline.plots_template
 	touch $@
+
+# Two other trainers, for benchmarks/train.py: without what they pin, which is an old torch.
+bench-setup: $(READY)
+	$(ON) pip install --quiet --disable-pip-version-check --no-deps --requirement benchmarks/requirements.txt
 
 run: $(READY)
 	$(ON) dvc repro

@@ -1,0 +1,133 @@
+# pyright: reportMissingImports=false
+"""JoeyNMT and OpenNMT-py: their own models, losses and optimisers, and the calls that their training loops make.
+
+Their data loaders are left out, which favours them: they get the tensors that this project's batching makes. Both
+install without what they pin by `make bench-setup`.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.flops import DROPOUT, SMOOTHING
+from benchmarks.programs import BETAS, CLIP_NORM, SEED, WARMUP, Program, Task
+from benchmarks.stubs import stub_if_missing
+from transformer.text import BOS, EOS, PAD, UNK
+from transformer.trainer import seed_everything
+
+
+class JoeyNMT(Program):
+    """joeynmt 2.3: what TrainManager does for each batch."""
+
+    def __init__(self, task: Task):
+        super().__init__(task)
+        from joeynmt.builders import build_gradient_clipper, build_optimizer
+
+        seed_everything(SEED)
+        self.model: Any = self._model().to(task.device).train()
+        self.model.loss_function = ("crossentropy", SMOOTHING)
+        choices = {"optimizer": "adam", "learning_rate": 3e-4, "adam_betas": BETAS}
+        self.optimiser = build_optimizer(choices, self.model.parameters())
+        self.clip: Any = build_gradient_clipper({"clip_grad_val": None, "clip_grad_norm": CLIP_NORM})
+        self.ids = torch.arange(task.vocabulary)
+        self.ids[[PAD, UNK]] = self.ids[[UNK, PAD]]  # JoeyNMT numbers them the other way round
+
+    def _model(self) -> Any:
+        from joeynmt.model import build_model
+        from joeynmt.vocabulary import Vocabulary
+
+        size = self.task.size
+        names = SimpleNamespace(unk_token="<unk>", pad_token="<pad>", bos_token="<s>", eos_token="</s>", sep_token=None,
+                                unk_id=0, pad_id=1, bos_id=BOS, eos_id=EOS, lang_tags=[])  # fmt: skip
+        vocabulary = Vocabulary([str(i) for i in range(4, self.task.vocabulary)], names)
+        half = {"type": "transformer", "num_layers": size.layers, "num_heads": size.heads, "hidden_size": size.d_model,
+                "ff_size": size.d_ff, "dropout": DROPOUT, "layer_norm": "pre",
+                "embeddings": {"embedding_dim": size.d_model, "scale": True, "dropout": DROPOUT}}  # fmt: skip
+        return build_model({"encoder": half, "decoder": half, "tied_embeddings": True, "tied_softmax": True},
+                           vocabulary, vocabulary)  # fmt: skip
+
+    def update(self, step: int) -> None:
+        batch = self._batch(step)
+        with self.task.autocast:
+            loss, _, _, correct = self.model(return_type="loss", **vars(batch))
+        loss = batch.normalize(loss, normalization="tokens")
+        loss.backward()
+        self.told = loss.item(), correct.item()  # both are read for its log
+        self.clip(parameters=self.model.parameters())
+        self.optimiser.step()
+        self.model.zero_grad()
+
+    def _batch(self, step: int) -> Any:
+        from joeynmt.batch import Batch
+
+        rows = self.rows(step)
+        source, _, output = (self.ids[part] for part in self.task.pairs.batch(rows))
+        target = torch.cat([torch.full((len(rows), 1), BOS), output], dim=1)
+        lengths = torch.from_numpy(self.task.pairs.source_lengths[rows])
+        pad = self.model.pad_index
+        batch = Batch(source, lengths, None, target, None, torch.arange(len(rows)), self.task.device, pad, EOS)
+        batch.sort_by_src_length()
+        return batch
+
+
+class OpenNMT(Program):
+    """OpenNMT-py 3.5: what Trainer does for each batch."""
+
+    def __init__(self, task: Task):
+        super().__init__(task)
+        for name in ("fasttext", "pyonmttok"):  # read and filter text; not to be had for every Python
+            stub_if_missing(name)
+        from onmt.model_builder import build_model
+        from onmt.utils.loss import LossCompute
+        from onmt.utils.optimizers import Optimizer
+
+        seed_everything(SEED)
+        ids = {"<blank>": PAD, "<unk>": UNK, "<s>": BOS, "</s>": EOS}
+        ids |= {str(i): i for i in range(len(ids), task.vocabulary)}
+        options = self._options()
+        self.model = build_model(options, options, {"src": ids, "tgt": ids}, None, 0).train()
+        self.loss = LossCompute.from_opts(options, self.model, ids)
+        self.optimiser = Optimizer.from_opt(self.model, options)
+
+    def _options(self) -> Any:
+        """Their defaults, but for the sizes and what all programs share."""
+        import onmt.opts
+        from onmt.utils.parse import ArgumentParser
+
+        size = self.task.size
+        given = {"layers": size.layers, "hidden_size": size.d_model, "word_vec_size": size.d_model,
+                 "heads": size.heads, "transformer_ff": size.d_ff, "dropout": DROPOUT, "attention_dropout": DROPOUT,
+                 "label_smoothing": SMOOTHING, "encoder_type": "transformer", "decoder_type": "transformer",
+                 "optim": "adam", "adam_beta2": BETAS[1], "learning_rate": 1.0, "decay_method": "noam",
+                 "warmup_steps": WARMUP, "max_grad_norm": CLIP_NORM, "param_init": 0.0, "data": "none",
+                 "src_vocab": "none"}  # fmt: skip
+        words = [word for name, value in given.items() for word in (f"--{name}", str(value))]
+        words += ["--param_init_glorot", "--position_encoding", "--share_embeddings", "--share_decoder_embeddings",
+                  "--share_vocab", *(["--gpu_ranks", "0"] if self.task.device.type == "cuda" else [])]  # fmt: skip
+        parser = ArgumentParser()
+        onmt.opts.train_opts(parser)
+        options = parser.parse_known_args(words)[0]
+        ArgumentParser.update_model_opts(options)
+        ArgumentParser.validate_model_opts(options)
+        return options
+
+    def update(self, step: int) -> None:
+        batch, tokens = self._batch(step)
+        self.optimiser.zero_grad(set_to_none=True)
+        with self.task.autocast:
+            states, looks = self.model(batch["src"], batch["tgt"], batch["srclen"], bptt=False, with_align=False)
+            loss, _ = self.loss(batch, states, looks)
+        self.optimiser.backward(loss / tokens)
+        self.optimiser.step()
+
+    def _batch(self, step: int) -> tuple[dict[str, Tensor], int]:
+        rows = self.rows(step)
+        source, _, output = self.task.batch(rows)
+        target = torch.cat([torch.full_like(output[:, :1], BOS), output], dim=1)
+        lengths = torch.from_numpy(self.task.pairs.source_lengths[rows]).to(self.task.device)
+        batch = {"src": source[..., None], "tgt": target[..., None], "srclen": lengths}
+        return batch, int(self.task.pairs.target_lengths[rows].sum())

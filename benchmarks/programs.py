@@ -1,0 +1,141 @@
+"""Programs that train on the same batches: this project's trainer, and a model of torch's own layers.
+
+What they share is here too: the task that all get, and the precision to compute in.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from benchmarks.flops import DROPOUT, SMOOTHING, Size
+from transformer.batching import Batches, Pairs
+from transformer.distributed import World
+from transformer.model import Transformer, sinusoids
+from transformer.text import PAD
+from transformer.trainer import Trainer, seed_everything
+
+SEED, WARMUP, CLIP_NORM, BETAS, EPSILON = 1, 800, 1.0, (0.9, 0.98), 1e-9
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a program is to train, on what, and where."""
+
+    size: Size
+    vocabulary: int
+    pairs: Pairs
+    batch_tokens: int
+    precision: str
+    device: torch.device
+    script: Path | None = None  # of the Annotated Transformer
+
+    @property
+    def autocast(self) -> AbstractContextManager:
+        """Mixed precision as torch does it; nothing for float32."""
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bfloat16")
+
+    def batch(self, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
+        """Source (B, S), target input (B, T), target output (B, T), on the device."""
+        source, target, output = (part.to(self.device, non_blocking=True) for part in self.pairs.batch(rows))
+        return source, target, output
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait until a GPU has done all that it was told."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+class Program:
+    """One update after another over the batches of the task."""
+
+    def __init__(self, task: Task):
+        self.task, self.batches = task, Batches(task.pairs, SEED, task.batch_tokens)
+
+    def rows(self, step: int) -> np.ndarray:
+        """The pairs of update `step`, counted from 1."""
+        return self.batches[step]
+
+    def positions(self, rows: np.ndarray) -> int:
+        """Source and target tokens that a batch takes with its padding."""
+        pairs = self.task.pairs
+        return len(rows) * int(pairs.source_lengths[rows].max() + pairs.target_lengths[rows].max())
+
+    def update(self, step: int) -> None:
+        """Make update `step`."""
+        raise NotImplementedError
+
+
+class Ours(Program):
+    """This project's trainer, as the stage train calls it."""
+
+    def __init__(self, task: Task):
+        super().__init__(task)
+        seed_everything(SEED)
+        model = Transformer(**vars(task.size), vocabulary=task.vocabulary, dropout=DROPOUT, norm="pre",
+                            positions="sinusoidal", tie_embeddings=True,
+                            max_positions=int(task.pairs.longest.max()) + 1)  # fmt: skip
+        self.trainer = Trainer(
+            model, task.pairs, task.pairs, World(device=task.device), seed=SEED, batch_tokens=task.batch_tokens,
+            device_tokens=task.batch_tokens, warmup=WARMUP, lr_factor=1.0, adam_beta1=BETAS[0], adam_beta2=BETAS[1],
+            adam_epsilon=EPSILON, clip_norm=CLIP_NORM, label_smoothing=SMOOTHING, precision=task.precision,
+        )  # fmt: skip
+        self.batches = self.trainer.batches
+
+    def update(self, step: int) -> None:
+        self.trainer.update(step)
+
+
+class TorchTransformer(nn.Module):
+    """nn.Transformer between one embedding for source, target and projection, and sinusoidal positions."""
+
+    def __init__(self, size: Size, vocabulary: int, longest: int):
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, size.d_model, padding_idx=PAD)
+        nn.init.normal_(self.embedding.weight, std=size.d_model**-0.5)
+        self.register_buffer("positions", sinusoids(longest, size.d_model).float())
+        self.dropout = nn.Dropout(DROPOUT)
+        self.transformer = nn.Transformer(size.d_model, size.heads, size.layers, size.layers, size.d_ff, DROPOUT,
+                                          batch_first=True, norm_first=True)  # fmt: skip
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Ids (B, T) -> (B, T, D)."""
+        x = self.embedding(ids) * math.sqrt(self.embedding.embedding_dim)
+        return self.dropout(x + self.get_buffer("positions")[: ids.shape[1]])
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """Scores (B, T, V) for source (B, S) and target (B, T)."""
+        length, padding = target.shape[1], source == PAD
+        later = torch.ones(length, length, dtype=torch.bool, device=target.device).triu(1)
+        states = self.transformer(self.embed(source), self.embed(target), tgt_mask=later, src_key_padding_mask=padding,
+                                  memory_key_padding_mask=padding, tgt_is_causal=True)  # fmt: skip
+        return F.linear(states, self.embedding.weight)
+
+
+class TorchBaseline(Program):
+    """What torch's documentation leads to: its layers, its loss, its Adam, its autocast."""
+
+    def __init__(self, task: Task):
+        super().__init__(task)
+        seed_everything(SEED)
+        longest = int(task.pairs.longest.max()) + 1
+        self.model = TorchTransformer(task.size, task.vocabulary, longest).to(task.device).train()
+        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=3e-4, betas=BETAS, eps=EPSILON)
+
+    def update(self, step: int) -> None:
+        source, target, output = self.task.batch(self.rows(step))
+        self.optimiser.zero_grad()
+        with self.task.autocast:
+            scores = self.model(source, target)
+            loss = F.cross_entropy(scores.flatten(0, 1), output.flatten(), ignore_index=PAD, label_smoothing=SMOOTHING)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), CLIP_NORM)
+        self.optimiser.step()

@@ -1,0 +1,44 @@
+"""Stand-ins for modules that another program imports and a training step never calls."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+
+
+class Stub(ModuleType):
+    """A module of which every name exists and is another stub; calling one gives a stub too."""
+
+    def __init__(self, name: str):
+        super().__init__(name)
+        self.__path__ = []  # it may have modules inside
+
+    def __getattr__(self, name: str) -> Stub:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Stub(f"{self.__name__}.{name}")
+
+    def __call__(self, *arguments: object, **options: object) -> Stub:
+        return self
+
+
+def importable(name: str) -> bool:
+    """Whether a module can be imported."""
+    try:
+        importlib.import_module(name)
+    except Exception:  # an old module may fail in any way
+        return False
+    return True
+
+
+def stub_if_missing(module: str, *names: str) -> None:
+    """Put a stub in the place of a module that cannot be imported, or lacks one of the names; so for its parents."""
+    parent = module.rpartition(".")[0]
+    if parent:
+        stub_if_missing(parent)
+    whole = importable(module) and all(
+        hasattr(sys.modules[module], name) or importable(f"{module}.{name}") for name in names
+    )
+    if not whole:
+        sys.modules[module] = Stub(module)

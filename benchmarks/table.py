@@ -1,0 +1,84 @@
+"""What was measured, as rows, as a table and as a chart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+
+COLUMNS = {  # key of a row -> title and format in the table
+    "program": ("program", "{}"),
+    "size": ("size", "{}"),
+    "precision": ("precision", "{}"),
+    "tokens_per_second": ("target tokens/s", "{:,.0f}"),
+    "ratio": ("ratio", "{:.2f}"),
+    "matrix_share": ("share of matrix rate", "{:.1%}"),
+    "memory_mb": ("peak memory, MB", "{:,.0f}"),
+    "padding_share": ("padding", "{:.1%}"),
+}
+Round = Mapping[str, float]
+
+
+def rate(rounds: Sequence[Round], what: str) -> float:
+    """Median over the rounds of something per second."""
+    return median(one[what] / one["seconds"] for one in rounds)
+
+
+def row_of(setting: Mapping[str, str], rounds: Sequence[Round], matrix_rate: float) -> dict:
+    """The row of one program at one size and precision; matrix_rate in FLOP/s at that precision."""
+    return {
+        "program": setting["program"],
+        "size": setting["size"],
+        "precision": setting["precision"],
+        "device": setting["device"],
+        "tokens_per_second": rate(rounds, "target_tokens"),
+        "matrix_share": rate(rounds, "flop") / matrix_rate,
+        "memory_mb": max(one["memory"] for one in rounds) / 1e6,
+        "padding_share": 1 - sum(one["tokens"] for one in rounds) / sum(one["positions"] for one in rounds),
+        "matrix_rate_gflops": matrix_rate / 1e9,
+        "rounds": [one["target_tokens"] / one["seconds"] for one in rounds],
+    }
+
+
+def with_ratios(rows: Sequence[dict]) -> list[dict]:
+    """The rows, each with how many times as fast this trainer is, at its better precision, at the same size."""
+    done = []
+    for row in rows:
+        ours = [r["tokens_per_second"] for r in rows if r["program"] == "ours" and r["size"] == row["size"]]
+        done.append(row | {"ratio": max(ours) / row["tokens_per_second"] if ours else None})
+    return done
+
+
+def text_table(rows: Sequence[Mapping], columns: Mapping[str, tuple[str, str]] = COLUMNS) -> str:
+    """The rows in aligned columns, words to the left and numbers to the right."""
+    cells = [[title for title, _ in columns.values()]]
+    for row in rows:
+        cells.append(["–" if row[key] is None else form.format(row[key]) for key, (_, form) in columns.items()])
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    sides = ["<" if rows and isinstance(rows[0][key], str) else ">" for key in columns]
+    lines = [[f"{cell:{side}{width}}" for cell, side, width in zip(line, sides, widths, strict=True)] for line in cells]
+    return "\n".join("  ".join(line).rstrip() for line in lines)
+
+
+def draw(rows: Sequence[Mapping], path: Path) -> None:
+    """Bars of target tokens per second, a panel for each size, as .svg or as .html that needs no network."""
+    import altair as alt
+    import pandas as pd
+
+    from transformer.report import theme
+
+    kept = [{key: row[key] for key in ("program", "size", "precision", "tokens_per_second")} for row in rows]
+    bars = alt.Chart(pd.DataFrame(kept)).mark_bar().encode(
+        alt.X("tokens_per_second:Q", title="target tokens per second, padding not counted"),
+        alt.Y("program:N", title=None, sort="-x"),
+        alt.Color("precision:N", title=None, legend=alt.Legend(orient="top")),
+        yOffset="precision:N",
+        row=alt.Row("size:N", title=None, sort=["tiny", "base"]),
+    )  # fmt: skip
+    chart = bars.properties(width=560).resolve_scale(x="independent")
+    look = theme(font="Liberation Sans, Arial, sans-serif", background="#ffffff") | {"padding": 16}
+    drawn = alt.Chart.from_dict(chart.to_dict() | {"config": look})
+    if path.suffix == ".html":
+        drawn.save(str(path), inline=True)
+    else:
+        drawn.save(str(path))

@@ -1,0 +1,110 @@
+"""Training speed of this project and of others, in one run, on the same batches.
+
+All programs get the same pairs, ids, sizes, dropout, label smoothing and, but for the Annotated Transformer, the same
+batches; each runs in its own process, and they take turns, round after round. A round is whole updates: batch to
+tensors, forward, loss, backward, clipping and Adam. The list of an epoch's batches is made outside the clock, and so
+would be the data loaders of the others, which are not called at all; this favours them. Medians over rounds.
+
+    python -m benchmarks.train --size tiny --rounds 5 --json speed.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+from benchmarks.flops import SIZES
+from benchmarks.processes import alternate, workers
+from benchmarks.scaling import scaling
+from benchmarks.table import draw, rate, row_of, text_table, with_ratios
+from pipeline.stage import require, run
+
+BOTH = ("float32", "bfloat16")
+PROGRAMS = {"ours": BOTH, "torch": BOTH, "joeynmt": BOTH, "opennmt": BOTH, "annotated": ("float32",)}
+MODULES = {"joeynmt": "joeynmt", "opennmt": "onmt"}  # what to have installed
+
+
+def options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    add = parser.add_argument
+    add("--ids", type=Path, default=Path("data/ids"), metavar="PATH", help="id arrays as the stage encode writes them")
+    add("--vocab", type=Path, default=Path("data/vocab.txt"), metavar="PATH", help="their vocabulary")
+    add("--size", choices=(*SIZES, "both"), default="tiny")
+    add("--precision", choices=(*BOTH, "both"), default="both")
+    add("--programs", metavar="A,B", help=f"some of {', '.join(PROGRAMS)}; default: all that can be run")
+    add("--annotated", type=Path, metavar="PATH", help="your copy of the_annotated_transformer.py (2022)")
+    add("--batch-tokens", type=int, default=4096, metavar="N", help="sentences x longest side of an update")
+    add("--rounds", type=int, default=5, metavar="N")
+    add("--seconds", type=float, default=10.0, metavar="S", help="length of a round; its last update is finished")
+    add("--device", choices=("cpu", "cuda"), default="cpu")
+    add("--json", type=Path, metavar="FILE", help="write the rows")
+    add("--plot", type=Path, metavar="FILE", help="draw the rows, as .svg or .html")
+    add("--scaling", action="store_true", help="cost per token with 10,000 to 1,000,000 pairs, instead of the above")
+    return parser.parse_args()
+
+
+def chosen(given: argparse.Namespace) -> list[str]:
+    """The programs to measure. Raises ValueError for one that is asked for by name and cannot be run."""
+    missing = {name: f"{name} is not installed; `make bench-setup` installs it"
+               for name, module in MODULES.items() if find_spec(module) is None}  # fmt: skip
+    if given.annotated is None:
+        missing["annotated"] = "annotated needs --annotated PATH, your copy of the_annotated_transformer.py"
+    if given.programs is None:
+        return [name for name in PROGRAMS if name not in missing]
+    names = given.programs.split(",")
+    for name in names:
+        if name not in PROGRAMS:
+            raise ValueError(f"--programs: {name!r} is none of {', '.join(PROGRAMS)}")
+        if name in missing:
+            raise ValueError(missing[name])
+    return names
+
+
+def common(given: argparse.Namespace) -> dict:
+    """What all processes are told."""
+    script = given.annotated and str(given.annotated)
+    return {"ids": str(given.ids), "vocab": str(given.vocab), "batch_tokens": given.batch_tokens,
+            "device": given.device, "annotated": script}  # fmt: skip
+
+
+def measure(given: argparse.Namespace, size: str, names: list[str]) -> list[dict]:
+    """The rows of one size: every program at each of its precisions, and the matrix rate to hold them against."""
+    wanted = BOTH if given.precision == "both" else (given.precision,)
+    runs = [(name, precision) for name in names for precision in wanted if precision in PROGRAMS[name]]
+    runs += [("matrices", precision) for precision in sorted({precision for _, precision in runs})]
+    settings = [common(given) | {"size": size, "program": name, "precision": precision} for name, precision in runs]
+    with workers(settings) as started:
+        alternate(started, given.rounds, given.seconds)
+        rates = {worker.setting["precision"]: rate(worker.rounds, "flop")
+                 for worker in started if worker.setting["program"] == "matrices"}  # fmt: skip
+        return [row_of(worker.setting, worker.rounds, rates[worker.setting["precision"]])
+                for worker in started if worker.setting["program"] != "matrices"]  # fmt: skip
+
+
+def main() -> None:
+    given = options()
+    require(given.ids, given.vocab, *([given.annotated] if given.annotated else []))
+    if given.plot and given.plot.suffix not in (".svg", ".html"):
+        raise ValueError(f"--plot {given.plot}: draw it as .svg or .html")
+    if given.scaling:
+        rows = scaling(common(given), "tiny" if given.size == "both" else given.size, given.rounds, given.seconds)
+    else:
+        names = chosen(given)
+        sizes = SIZES if given.size == "both" else [given.size]
+        rows = with_ratios([row for size in sizes for row in measure(given, size, names)])
+        if not rows:
+            raise ValueError("nothing could be measured; TRACEBACK=1 shows what the programs say")
+        print(text_table(rows))
+        for rate_of in sorted({(row["size"], row["precision"], row["matrix_rate_gflops"]) for row in rows}):
+            print("matrix rate of {}, {}: {:,.0f} GFLOP/s".format(*rate_of))
+        if given.plot:
+            draw(rows, given.plot)
+    if given.json:
+        given.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    run(main)

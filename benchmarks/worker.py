@@ -1,0 +1,119 @@
+"""One program in a process of its own: it says when it is ready, then answers each line that it is sent, in JSON.
+
+Sent    {"command": "round", "first": 1, "seconds": 10}: whole updates after that one, until the seconds have passed
+        {"command": "epoch", "number": 3}: the batch list of that epoch
+Answer  a JSON object; {"error": ...} when the program cannot be run
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from benchmarks.annotated import Annotated
+from benchmarks.flops import SIZES, useful_flop
+from benchmarks.matrices import MatrixRate
+from benchmarks.peers import JoeyNMT, OpenNMT
+from benchmarks.programs import SEED, Ours, Program, Task, TorchBaseline, synchronise
+from transformer.batching import Pairs, global_batches
+from transformer.text import Vocabulary
+
+KINDS = {"ours": Ours, "torch": TorchBaseline, "joeynmt": JoeyNMT, "opennmt": OpenNMT, "annotated": Annotated}
+
+
+def task_of(setting: dict) -> Task:
+    """The task that a JSON object describes."""
+    return Task(
+        size=SIZES[setting["size"]],
+        vocabulary=len(Vocabulary.load(Path(setting["vocab"]))),
+        pairs=Pairs.load(Path(setting["ids"]), "train"),
+        batch_tokens=setting["batch_tokens"],
+        precision=setting["precision"],
+        device=torch.device(setting["device"]),
+        script=Path(setting["annotated"]) if setting.get("annotated") else None,
+    )
+
+
+def peak_memory(device: torch.device) -> int:
+    """Most bytes that this process held at a time: on a GPU those of tensors, else resident ones."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    status = Path("/proc/self/status")
+    if status.exists():  # elsewhere counted too: what the process that started this one held
+        return next(int(line.split()[1]) * 1024 for line in status.read_text().splitlines() if "VmHWM" in line)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def updates(program: Program, first: int, seconds: float) -> dict[str, float]:
+    """Whole updates from `first` on until `seconds` have passed. The list of an epoch's batches is made off the clock,
+    and so is one more update at the start, in which memory is asked for."""
+    program.update(first)
+    task, step, lists = program.task, first + 1, 0.0
+    synchronise(task.device)
+    counts = dict.fromkeys(("updates", "tokens", "target_tokens", "positions", "flop"), 0.0)
+    start = time.perf_counter()
+    while not counts["updates"] or time.perf_counter() - start - lists < seconds:
+        asked = time.perf_counter()
+        rows = program.rows(step)
+        lists += time.perf_counter() - asked
+        program.update(step)
+        synchronise(task.device)
+        source, target = task.pairs.source_lengths[rows], task.pairs.target_lengths[rows]
+        seen = (1, source.sum() + target.sum(), target.sum(), program.positions(rows),
+                useful_flop(task.size, task.vocabulary, source, target))  # fmt: skip
+        counts = {name: total + float(more) for (name, total), more in zip(counts.items(), seen, strict=True)}
+        step += 1
+    return counts | {"seconds": time.perf_counter() - start - lists, "memory": peak_memory(task.device)}
+
+
+def release() -> None:
+    """Give freed memory back, so that many large programs can wait side by side."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim:
+        trim(0)
+
+
+def epoch(task: Task, number: int) -> dict[str, float]:
+    """Seconds that the batch list of an epoch takes, and its target tokens."""
+    start = time.perf_counter()
+    batches = global_batches(task.pairs, SEED, number, task.batch_tokens)
+    seconds = time.perf_counter() - start
+    return {"seconds": seconds, "updates": len(batches), "target_tokens": int(task.pairs.target_lengths.sum())}
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # what a program prints is no answer
+
+    def answer(**values: object) -> None:
+        answers.write(json.dumps(values) + "\n")
+
+    try:
+        setting = json.loads(sys.argv[1])
+        task = task_of(setting)
+        program = MatrixRate(task) if setting["program"] == "matrices" else KINDS[setting["program"]](task)
+        answer(ready=True)
+        for line in sys.stdin:
+            order = json.loads(line)
+            if order["command"] == "epoch":
+                answer(**epoch(task, order["number"]))
+            elif isinstance(program, Program):
+                answer(**updates(program, order["first"], order["seconds"]))
+                release()
+            else:
+                answer(**program.round(order["seconds"]))
+    except Exception as error:
+        answer(error=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+        if os.environ.get("TRACEBACK"):
+            raise
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+"""The benchmark measures what it says: it runs, its rows are whole, its arithmetic is right. Times are not checked."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+import torch
+from conftest import ROOT, SIZES, random_pairs
+from torch.utils.flop_counter import FlopCounterMode
+
+from benchmarks.flops import SIZES as MEASURED
+from benchmarks.flops import Size, matrix_shapes, useful_flop
+from benchmarks.processes import Failed, Worker
+from benchmarks.scaling import tiled
+from benchmarks.table import row_of, text_table, with_ratios
+from transformer.batching import Sequences
+from transformer.model import Transformer
+from transformer.text import SPECIALS
+
+# With the names and signatures of the real one, and none of its code; it checks what it is given.
+SCRIPT = """
+import GPUtil, torch
+import altair as alt
+import nowhere.to_be.found as absent
+from torchtext.data.functional import to_map_style_dataset
+from torchtext.vocab import build_vocab_from_iterator
+from torch import nn
+
+alt.data_transformers.disable_max_rows()
+
+class Batch:
+    def __init__(self, src, tgt=None, pad=2):
+        assert src.shape[1] == tgt.shape[1] == 72 and len(src) <= 32
+        assert pad == 0 and (src[:, 0] == 2).all() and (tgt[:, 0] == 2).all()
+        assert ((src == 3).sum(1) == 1).all() and ((tgt == 3).sum(1) == 1).all()
+        self.src, self.tgt, self.tgt_y = src, tgt[:, :-1], tgt[:, 1:]
+        self.src_mask, self.tgt_mask = src != pad, self.tgt != pad
+        self.ntokens = (self.tgt_y != pad).sum()
+
+class Model(nn.Module):
+    def __init__(self, vocabulary, width):
+        super().__init__()
+        self.embedding, self.generator = nn.Embedding(vocabulary, width), nn.Linear(width, vocabulary)
+    def forward(self, src, tgt, src_mask, tgt_mask):
+        return self.embedding(tgt) + self.embedding(src).mean(1, keepdim=True)
+
+def make_model(src_vocab, tgt_vocab, N=6, d_model=512, d_ff=2048, h=8, dropout=0.1):
+    assert (N, d_model, d_ff, h, dropout) == (4, 128, 256, 4, 0.1) and src_vocab == tgt_vocab
+    return Model(tgt_vocab, d_model)
+
+class LabelSmoothing(nn.Module):
+    def __init__(self, size, padding_idx, smoothing=0.0):
+        super().__init__()
+        assert (padding_idx, smoothing) == (0, 0.1)
+    def forward(self, x, target):
+        return nn.functional.cross_entropy(x, target, ignore_index=0, reduction="sum")
+
+class SimpleLossCompute:
+    def __init__(self, generator, criterion):
+        self.generator, self.criterion = generator, criterion
+    def __call__(self, x, y, norm):
+        x = self.generator(x)
+        loss = self.criterion(x.flatten(0, 1), y.flatten()) / norm
+        return loss.data * norm, loss
+
+if __name__ == "__main__":
+    raise SystemExit("a notebook's cells do not run")
+"""
+
+
+def benchmark(folder, *options: str) -> subprocess.CompletedProcess:
+    """Run it on a few hundred random pairs, at the size tiny."""
+    command = [sys.executable, "-m", "benchmarks.train", "--ids", str(folder / "ids"), "--vocab",
+               str(folder / "vocab.txt"), "--rounds", "1", "--seconds", "0.01", "--batch-tokens", "256",
+               "--precision", "float32", *options]  # fmt: skip
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Ids and vocabulary as the pipeline writes them."""
+    folder = tmp_path_factory.mktemp("benchmark")
+    random_pairs(folder / "ids", 300)
+    words = [*SPECIALS, *(f"▁{i}" for i in range(len(SPECIALS), SIZES["vocabulary"]))]
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    return folder
+
+
+def test_rows_of_this_trainer_and_of_torch(folder):
+    done = benchmark(folder, "--programs", "ours,torch", "--json", f"{folder}/rows.json", "--plot", f"{folder}/b.svg")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((folder / "rows.json").read_text())
+    assert [(row["program"], row["size"], row["precision"], row["device"]) for row in rows] == [
+        ("ours", "tiny", "float32", "cpu"),
+        ("torch", "tiny", "float32", "cpu"),
+    ]
+    for row in rows:
+        assert row["tokens_per_second"] > 0
+        assert row["matrix_share"] > 0
+        assert row["matrix_rate_gflops"] > 0
+        assert row["memory_mb"] > 10
+        assert 0 < row["padding_share"] < 1
+        assert row["ratio"] == pytest.approx(rows[0]["tokens_per_second"] / row["tokens_per_second"])
+        assert row["program"] in done.stdout
+    assert (folder / "b.svg").read_text().startswith("<svg")
+
+
+def test_a_copy_of_the_annotated_transformer_trains_on_its_own_batches(folder):
+    script = folder / "the_annotated_transformer.py"
+    script.write_text(SCRIPT)
+    given = ("--programs", "annotated", "--annotated", str(script), "--json", f"{folder}/annotated.json")
+    done = benchmark(folder, *given)
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads((folder / "annotated.json").read_text())
+    assert row["padding_share"] > 0.8  # sentences of at most twelve, padded to 72
+
+
+def test_another_script_is_refused_in_one_line(folder):
+    script = folder / "other.py"
+    script.write_text("make_model = None\n")
+    done = benchmark(folder, "--programs", "annotated", "--annotated", str(script))
+    assert done.returncode == 1
+    assert "annotated tiny float32: not measured" in done.stderr
+    assert "lacks Batch, LabelSmoothing, SimpleLossCompute" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("program", "module"), [("joeynmt", "joeynmt"), ("opennmt", "onmt")])
+def test_the_other_trainers_train(folder, program, module):
+    if find_spec(module) is None:
+        pytest.skip("make bench-setup installs it")
+    done = benchmark(folder, "--programs", program, "--json", f"{folder}/{program}.json")
+    assert done.returncode == 0, done.stderr
+    assert [row["program"] for row in json.loads((folder / f"{program}.json").read_text())] == [program]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--ids", "nowhere"], "error: nowhere is missing; `dvc repro` makes it"),
+        (["--programs", "ours,theirs"], "error: --programs: 'theirs' is none of"),
+        (["--programs", "annotated"], "error: annotated needs --annotated PATH"),
+        (["--plot", "speed.png"], "error: --plot speed.png: draw it as .svg or .html"),
+    ],
+)
+def test_a_mistake_ends_in_one_line(folder, options, reason):
+    done = benchmark(folder, *options)
+    assert done.returncode == 1
+    assert done.stderr.startswith(reason)
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_program_that_cannot_be_built_says_why(folder):
+    setting = {"program": "ours", "size": "tiny", "precision": "float32", "device": "nowhere", "batch_tokens": 256,
+               "ids": str(folder / "ids"), "vocab": str(folder / "vocab.txt")}  # fmt: skip
+    worker = Worker(setting)
+    with pytest.raises(Failed, match="nowhere"):
+        worker.hear()
+    worker.close()
+
+
+def test_useful_flop_is_what_torch_counts_without_padding():
+    size, vocabulary, source, target = Size(16, 32, 2, 3), 23, 7, 5
+    model = Transformer(**vars(size), vocabulary=vocabulary, dropout=0.0, norm="pre", positions="sinusoidal",
+                        tie_embeddings=True, max_positions=40)  # fmt: skip
+    with FlopCounterMode(display=False) as counter:
+        model.logits(model(torch.full((1, source), 4), torch.full((1, target), 4)))
+    ahead = 6 * size.layers * 2 * size.d_model * target * (target - 1) / 2  # masked, so computed for nothing
+    useful = useful_flop(size, vocabulary, np.array([source]), np.array([target]))
+    assert useful + ahead == 3 * counter.get_total_flops()  # twice as much backward as forward
+
+
+def test_the_matrix_rate_is_measured_on_every_matrix_of_the_model():
+    for size in MEASURED.values():
+        model = Transformer(**vars(size), vocabulary=99, dropout=0.0, norm="pre", positions="sinusoidal",
+                            tie_embeddings=True, max_positions=40)  # fmt: skip
+        weights = sum(parameter.numel() for parameter in model.parameters() if parameter.dim() == 2)
+        assert sum(rows * columns * number for (rows, columns), number in matrix_shapes(size, 99).items()) == weights
+
+
+def test_a_row_is_the_median_of_its_rounds():
+    rounds = [{"target_tokens": tokens, "seconds": 2.0, "flop": 1e9 * tokens, "tokens": 60, "positions": 80,
+               "memory": 5e6} for tokens in (20, 60, 400)]  # fmt: skip
+    setting = {"size": "tiny", "precision": "float32", "device": "cpu"}
+    rows = with_ratios([
+        row_of({"program": "torch", **setting}, rounds[:1], 60e9),
+        row_of({"program": "ours", **setting}, rounds, 60e9),
+    ])  # fmt: skip
+    assert rows[1]["tokens_per_second"] == 30
+    assert rows[1]["matrix_share"] == 0.5
+    assert rows[1]["padding_share"] == 0.25
+    assert [row["ratio"] for row in rows] == [3, 1]
+    assert text_table(rows).splitlines()[2].split() == ["ours", "tiny", "float32", "30", "1.00", "50.0%", "5", "25.0%"]
+
+
+def test_pairs_are_repeated_whole(folder):
+    with tiled(folder / "ids", 700) as many:
+        for side in ("source", "target"):
+            few, more = (Sequences.load(place / f"train.{side}") for place in (folder / "ids", many))
+            assert len(more.lengths) == 700
+            for row in (0, 299, 300, 699):
+                first, again = few.padded(np.array([row % 300])), more.padded(np.array([row]))
+                assert first.tolist() == again.tolist()
