@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 
 class Failed(Exception):
@@ -39,7 +39,8 @@ class Worker:
     def ask(self, command: str, **values: object) -> dict:
         """Have it run a command and wait for the answer."""
         assert self.process.stdin
-        self.process.stdin.write(json.dumps({"command": command, **values}) + "\n")
+        with suppress(BrokenPipeError):  # it is gone, which hear() says
+            self.process.stdin.write(json.dumps({"command": command, **values}) + "\n")
         return self.hear()
 
     def __str__(self) -> str:
