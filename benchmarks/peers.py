@@ -1,8 +1,8 @@
 # pyright: reportMissingImports=false
 """JoeyNMT and OpenNMT-py: their own models, losses and optimisers, and the calls that their training loops make.
 
-Their data loaders are left out, which favours them: they get the tensors that this project's batching makes. Both
-install without what they pin by `make bench-setup`.
+Their data loaders are left out, which favours them: text is read, and put into batches, off the clock. Both install
+without what they pin by `make bench-setup`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks.feeding import Epochs, joeynmt_epoch, opennmt_epoch
 from benchmarks.flops import DROPOUT, SMOOTHING
 from benchmarks.programs import BETAS, CLIP_NORM, SEED, WARMUP, Program, Task
 from benchmarks.stubs import stub_if_missing
@@ -33,6 +35,9 @@ class JoeyNMT(Program):
         choices = {"optimizer": "adam", "learning_rate": 3e-4, "adam_betas": BETAS}
         self.optimiser = build_optimizer(choices, self.model.parameters())
         self.clip: Any = build_gradient_clipper({"clip_grad_val": None, "clip_grad_norm": CLIP_NORM})
+        self.scaler = torch.amp.GradScaler(task.device.type, enabled=task.precision == "float16")
+        if task.own_batches:
+            self.batches = Epochs(joeynmt_epoch(task.pairs, SEED, task.batch_tokens))
         self.ids = torch.arange(task.vocabulary)
         self.ids[[PAD, UNK]] = self.ids[[UNK, PAD]]  # JoeyNMT numbers them the other way round
 
@@ -51,21 +56,22 @@ class JoeyNMT(Program):
                            vocabulary, vocabulary)  # fmt: skip
 
     def update(self, step: int) -> None:
-        batch = self._batch(step)
+        batch = self.batch(self.rows(step))
         with self.task.autocast:
             loss, _, _, correct = self.model(return_type="loss", **vars(batch))
         loss = batch.normalize(loss, normalization="tokens")
-        loss.backward()
+        self.scaler.scale(loss).backward()
         self.told = loss.item(), correct.item()  # both are read for its log
         self.clip(parameters=self.model.parameters())
-        self.optimiser.step()
+        self.scaler.step(self.optimiser)
+        self.scaler.update()
         self.model.zero_grad()
 
-    def _batch(self, step: int) -> Any:
+    def batch(self, rows: np.ndarray) -> Any:
+        """What its data loader makes of the pairs `rows`, sorted as it trains on them."""
         from joeynmt.batch import Batch
 
-        rows = self.rows(step)
-        source, _, output = (self.ids[part] for part in self.task.pairs.batch(rows))
+        source, _, output = (self.ids[part] for part in self.task.padded(rows))
         target = torch.cat([torch.full((len(rows), 1), BOS), output], dim=1)
         lengths = torch.from_numpy(self.task.pairs.source_lengths[rows])
         pad = self.model.pad_index
@@ -92,6 +98,9 @@ class OpenNMT(Program):
         self.model = build_model(options, options, {"src": ids, "tgt": ids}, None, 0).train()
         self.loss = LossCompute.from_opts(options, self.model, ids)
         self.optimiser = Optimizer.from_opt(self.model, options)
+        if task.own_batches:
+            given = options.batch_size_multiple, options.bucket_size
+            self.batches = Epochs(opennmt_epoch(task.pairs, SEED, task.batch_tokens, *given))
 
     def _options(self) -> Any:
         """Their defaults, but for the sizes and what all programs share."""
@@ -104,7 +113,8 @@ class OpenNMT(Program):
                  "label_smoothing": SMOOTHING, "encoder_type": "transformer", "decoder_type": "transformer",
                  "optim": "adam", "adam_beta2": BETAS[1], "learning_rate": 1.0, "decay_method": "noam",
                  "warmup_steps": WARMUP, "max_grad_norm": CLIP_NORM, "param_init": 0.0, "data": "none",
-                 "src_vocab": "none"}  # fmt: skip
+                 "src_vocab": "none",
+                 "model_dtype": "fp16" if self.task.precision == "float16" else "fp32"}  # fmt: skip
         words = [word for name, value in given.items() for word in (f"--{name}", str(value))]
         words += ["--param_init_glorot", "--position_encoding", "--share_embeddings", "--share_decoder_embeddings",
                   "--share_vocab", *(["--gpu_ranks", "0"] if self.task.device.type == "cuda" else [])]  # fmt: skip
@@ -116,7 +126,7 @@ class OpenNMT(Program):
         return options
 
     def update(self, step: int) -> None:
-        batch, tokens = self._batch(step)
+        batch, tokens = self.batch(self.rows(step))
         self.optimiser.zero_grad(set_to_none=True)
         with self.task.autocast:
             states, looks = self.model(batch["src"], batch["tgt"], batch["srclen"], bptt=False, with_align=False)
@@ -124,10 +134,16 @@ class OpenNMT(Program):
         self.optimiser.backward(loss / tokens)
         self.optimiser.step()
 
-    def _batch(self, step: int) -> tuple[dict[str, Tensor], int]:
-        rows = self.rows(step)
+    def lengths(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        source, target = super().lengths(rows)
+        return source - self.task.own_batches, target  # it puts no </s> behind a source
+
+    def batch(self, rows: np.ndarray) -> tuple[dict[str, Tensor], int]:
+        """What its data loader makes of the pairs `rows`, and their target tokens."""
         source, _, output = self.task.batch(rows)
+        if self.task.own_batches:
+            source = source.masked_fill(source == EOS, PAD)[:, :-1]
         target = torch.cat([torch.full_like(output[:, :1], BOS), output], dim=1)
-        lengths = torch.from_numpy(self.task.pairs.source_lengths[rows]).to(self.task.device)
-        batch = {"src": source[..., None], "tgt": target[..., None], "srclen": lengths}
-        return batch, int(self.task.pairs.target_lengths[rows].sum())
+        sources, targets = self.lengths(rows)
+        lengths = torch.from_numpy(sources).to(self.task.device)
+        return {"src": source[..., None], "tgt": target[..., None], "srclen": lengths}, int(targets.sum())

@@ -44,7 +44,8 @@ class Worker:
         return self.hear()
 
     def __str__(self) -> str:
-        return " ".join(str(self.setting[key]) for key in ("program", "size", "precision"))
+        words = [str(self.setting[key]) for key in ("program", "size", "precision")]
+        return " ".join([*words, *(["(forced)"] if self.setting.get("forced") else [])])
 
     def give_up(self, reason: Failed) -> None:
         """End the process and say why its program has no row."""
@@ -78,7 +79,7 @@ def workers(settings: Sequence[dict]) -> Iterator[list[Worker]]:
 def alternate(started: list[Worker], rounds: int, seconds: float) -> None:
     """Let every process run its round, then every one its next, so that a slow moment of the machine meets them all.
 
-    All begin a round at the same update, so on the same batches. Who fails in a round leaves the list.
+    All begin a round at the same update. Who fails in a round leaves the list.
     """
     for number in range(rounds):
         for worker in list(started):

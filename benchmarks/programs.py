@@ -1,4 +1,4 @@
-"""Programs that train on the same batches: this project's trainer, and a model of torch's own layers.
+"""Programs that train on batches of sentences of like length: this project's trainer, and a model of torch's layers.
 
 What they share is here too: the task that all get, and the precision to compute in.
 """
@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from benchmarks.feeding import Epochs
 from benchmarks.flops import DROPOUT, SMOOTHING, Size
 from transformer.batching import Batches, Pairs
 from transformer.distributed import World
@@ -33,6 +34,7 @@ class Task:
     vocabulary: int
     pairs: Pairs
     batch_tokens: int
+    own_batches: bool  # those that the program makes itself, else this project's
     precision: str
     device: torch.device
     script: Path | None = None  # of the Annotated Transformer
@@ -40,11 +42,19 @@ class Task:
     @property
     def autocast(self) -> AbstractContextManager:
         """Mixed precision as torch does it; nothing for float32."""
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bfloat16")
+        reduced = self.precision != "float32"
+        return torch.autocast(self.device.type, getattr(torch, self.precision) if reduced else None, enabled=reduced)
+
+    def padded(self, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
+        """Source (B, S), target input (B, T), target output (B, T)."""
+        source, target, places, targets = self.pairs.batch(rows)
+        output = torch.full_like(target, PAD)
+        output.view(-1)[places] = targets
+        return source, target, output
 
     def batch(self, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
-        """Source (B, S), target input (B, T), target output (B, T), on the device."""
-        source, target, output = (part.to(self.device, non_blocking=True) for part in self.pairs.batch(rows))
+        """The same, on the device."""
+        source, target, output = (part.to(self.device, non_blocking=True) for part in self.padded(rows))
         return source, target, output
 
 
@@ -58,16 +68,20 @@ class Program:
     """One update after another over the batches of the task."""
 
     def __init__(self, task: Task):
-        self.task, self.batches = task, Batches(task.pairs, SEED, task.batch_tokens)
+        self.task = task
+        self.batches: Batches | Epochs = Batches(task.pairs, SEED, task.batch_tokens)
 
     def rows(self, step: int) -> np.ndarray:
         """The pairs of update `step`, counted from 1."""
         return self.batches[step]
 
+    def lengths(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Tokens of each source and target: (B,), (B,)."""
+        return self.task.pairs.source_lengths[rows], self.task.pairs.target_lengths[rows]
+
     def positions(self, rows: np.ndarray) -> int:
         """Source and target tokens that a batch takes with its padding."""
-        pairs = self.task.pairs
-        return len(rows) * int(pairs.source_lengths[rows].max() + pairs.target_lengths[rows].max())
+        return len(rows) * int(sum(side.max() for side in self.lengths(rows)))
 
     def update(self, step: int) -> None:
         """Make update `step`."""
@@ -86,7 +100,8 @@ class Ours(Program):
         self.trainer = Trainer(
             model, task.pairs, task.pairs, World(device=task.device), seed=SEED, batch_tokens=task.batch_tokens,
             device_tokens=task.batch_tokens, warmup=WARMUP, lr_factor=1.0, adam_beta1=BETAS[0], adam_beta2=BETAS[1],
-            adam_epsilon=EPSILON, clip_norm=CLIP_NORM, label_smoothing=SMOOTHING, precision=task.precision,
+            adam_epsilon=EPSILON, clip_norm=CLIP_NORM, label_smoothing=SMOOTHING, ema_decay=0.0,
+            precision=task.precision, compile=False,
         )  # fmt: skip
         self.batches = self.trainer.batches
 

@@ -35,6 +35,7 @@ def tiled(ids: Path, pairs: int) -> Iterator[Path]:
             lengths = np.resize(np.diff(starts), pairs)
             np.save(Path(name, f"{stem}.ids.npy"), np.resize(flat, int(lengths.sum())))
             np.save(Path(name, f"{stem}.starts.npy"), np.concatenate([[0], np.cumsum(lengths)]))
+        np.save(Path(name, "train.lines.npy"), np.resize(np.load(ids / "train.lines.npy"), pairs))
         yield Path(name)
 
 

@@ -30,6 +30,8 @@ def row_of(setting: Mapping[str, str], rounds: Sequence[Round], matrix_rate: flo
         "program": setting["program"],
         "size": setting["size"],
         "precision": setting["precision"],
+        "forced": setting["forced"],
+        "batches": setting["batches"],
         "device": setting["device"],
         "tokens_per_second": rate(rounds, "target_tokens"),
         "matrix_share": rate(rounds, "flop") / matrix_rate,
@@ -49,6 +51,27 @@ def with_ratios(rows: Sequence[dict]) -> list[dict]:
     return done
 
 
+def marked(rows: Sequence[dict]) -> list[dict]:
+    """The rows, with a mark behind each precision that its program does not offer itself."""
+    return [row | {"precision": f"{row['precision']} (forced)"} if row["forced"] else row for row in rows]
+
+
+def summary(rows: Sequence[Mapping]) -> list[str]:
+    """A line for each size: how many times as fast this trainer is as each other program, both at their best."""
+    lines = []
+    for size in dict.fromkeys(row["size"] for row in rows):
+        best: dict[str, Mapping] = {}
+        for row in sorted((row for row in rows if row["size"] == size), key=lambda row: row["tokens_per_second"]):
+            if not row["forced"]:
+                best[row["program"]] = row
+        ours = best.pop("ours", None)
+        if ours and best:
+            others = sorted(best.values(), key=lambda row: row["ratio"])
+            told = ", ".join(f"{row['ratio']:.1f} x {row['program']} ({row['precision']})" for row in others)
+            lines.append(f"{size}: ours ({ours['precision']}) is {told}")
+    return lines
+
+
 def text_table(rows: Sequence[Mapping], columns: Mapping[str, tuple[str, str]] = COLUMNS) -> str:
     """The rows in aligned columns, words to the left and numbers to the right."""
     cells = [[title for title, _ in columns.values()]]
@@ -60,14 +83,14 @@ def text_table(rows: Sequence[Mapping], columns: Mapping[str, tuple[str, str]] =
     return "\n".join("  ".join(line).rstrip() for line in lines)
 
 
-def draw(rows: Sequence[Mapping], path: Path) -> None:
+def draw(rows: Sequence[dict], path: Path) -> None:
     """Bars of target tokens per second, a panel for each size, as .svg or as .html that needs no network."""
     import altair as alt
     import pandas as pd
 
     from transformer.report import theme
 
-    kept = [{key: row[key] for key in ("program", "size", "precision", "tokens_per_second")} for row in rows]
+    kept = [{key: row[key] for key in ("program", "size", "precision", "tokens_per_second")} for row in marked(rows)]
     bars = alt.Chart(pd.DataFrame(kept)).mark_bar().encode(
         alt.X("tokens_per_second:Q", title="target tokens per second, padding not counted"),
         alt.Y("program:N", title=None, sort="-x"),

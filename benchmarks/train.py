@@ -1,9 +1,9 @@
-"""Training speed of this project and of others, in one run, on the same batches.
+"""Training speed of this project and of others, in one run, on the same pairs.
 
-All programs get the same pairs, ids, sizes, dropout, label smoothing and, but for the Annotated Transformer, the same
-batches; each runs in its own process, and they take turns, round after round. A round is whole updates: batch to
-tensors, forward, loss, backward, clipping and Adam. The list of an epoch's batches is made outside the clock, and so
-would be the data loaders of the others, which are not called at all; this favours them. Medians over rounds.
+All programs get the same pairs, ids, sizes, dropout and label smoothing, in batches that each puts together by its own
+rule, at a precision that it offers; each runs in its own process, and they take turns, round after round. A round is
+whole updates: batch to tensors, forward, loss, backward, clipping and Adam. The list of an epoch's batches is made
+outside the clock, and so would be the data loaders of the others, which are not called; this favours them. Medians.
 
     python -m benchmarks.train --size tiny --rounds 5 --json speed.json
 """
@@ -18,11 +18,13 @@ from pathlib import Path
 from benchmarks.flops import SIZES
 from benchmarks.processes import alternate, workers
 from benchmarks.scaling import scaling
-from benchmarks.table import draw, rate, row_of, text_table, with_ratios
+from benchmarks.table import draw, marked, rate, row_of, summary, text_table, with_ratios
 from pipeline.stage import require, run
 
 BOTH = ("float32", "bfloat16")
-PROGRAMS = {"ours": BOTH, "torch": BOTH, "joeynmt": BOTH, "opennmt": BOTH, "annotated": ("float32",)}
+PROGRAMS = ("ours", "torch", "joeynmt", "opennmt", "annotated")
+OFFERED = {"ours": BOTH, "torch": BOTH, "annotated": ("float32",)}  # precisions; of the others, by the device:
+PEERS_OFFER = {"cpu": ("float32",), "cuda": ("float32", "float16")}
 MODULES = {"joeynmt": "joeynmt", "opennmt": "onmt"}  # what to have installed
 
 
@@ -33,10 +35,12 @@ def options() -> argparse.Namespace:
     add("--ids", type=Path, default=Path("data/ids"), metavar="PATH", help="id arrays as the stage encode writes them")
     add("--vocab", type=Path, default=Path("data/vocab.txt"), metavar="PATH", help="their vocabulary")
     add("--size", choices=(*SIZES, "both"), default="tiny")
-    add("--precision", choices=(*BOTH, "both"), default="both")
+    add("--precision", choices=(*BOTH, "float16", "all"), default="all", help="all: each that the program offers")
+    add("--force-autocast", action="store_true", help="also the others in bfloat16, which they do not offer themselves")
     add("--programs", metavar="A,B", help=f"some of {', '.join(PROGRAMS)}; default: all that can be run")
     add("--annotated", type=Path, metavar="PATH", help="your copy of the_annotated_transformer.py (2022)")
     add("--batch-tokens", type=int, default=4096, metavar="N", help="sentences x longest side of an update")
+    add("--batches", choices=("own", "shared"), default="own", help="each program's own, or this project's for all")
     add("--rounds", type=int, default=5, metavar="N")
     add("--seconds", type=float, default=10.0, metavar="S", help="length of a round; its last update is finished")
     add("--device", choices=("cpu", "cuda"), default="cpu")
@@ -67,15 +71,23 @@ def common(given: argparse.Namespace) -> dict:
     """What all processes are told."""
     script = given.annotated and str(given.annotated)
     return {"ids": str(given.ids), "vocab": str(given.vocab), "batch_tokens": given.batch_tokens,
-            "device": given.device, "annotated": script}  # fmt: skip
+            "batches": given.batches, "device": given.device, "annotated": script}  # fmt: skip
+
+
+def precisions(given: argparse.Namespace, program: str) -> dict[str, bool]:
+    """The precisions to measure a program at -> whether the benchmark forces it on the program."""
+    found = dict.fromkeys(OFFERED.get(program, PEERS_OFFER[given.device]), False)
+    if given.force_autocast and program in MODULES:
+        found["bfloat16"] = True
+    return {name: forced for name, forced in found.items() if given.precision in (name, "all")}
 
 
 def measure(given: argparse.Namespace, size: str, names: list[str]) -> list[dict]:
     """The rows of one size: every program at each of its precisions, and the matrix rate to hold them against."""
-    wanted = BOTH if given.precision == "both" else (given.precision,)
-    runs = [(name, precision) for name in names for precision in wanted if precision in PROGRAMS[name]]
-    runs += [("matrices", precision) for precision in sorted({precision for _, precision in runs})]
-    settings = [common(given) | {"size": size, "program": name, "precision": precision} for name, precision in runs]
+    runs = [(name, *run) for name in names for run in precisions(given, name).items()]
+    runs += [("matrices", precision, False) for precision in sorted({precision for _, precision, _ in runs})]
+    settings = [common(given) | {"size": size, "program": name, "precision": precision, "forced": forced}
+                for name, precision, forced in runs]  # fmt: skip
     with workers(settings) as started:
         alternate(started, given.rounds, given.seconds)
         rates = {worker.setting["precision"]: rate(worker.rounds, "flop")
@@ -97,7 +109,7 @@ def main() -> None:
         rows = with_ratios([row for size in sizes for row in measure(given, size, names)])
         if not rows:
             raise ValueError("nothing could be measured; TRACEBACK=1 shows what the programs say")
-        print(text_table(rows))
+        print(text_table(marked(rows)), *summary(rows), sep="\n")
         for rate_of in sorted({(row["size"], row["precision"], row["matrix_rate_gflops"]) for row in rows}):
             print("matrix rate of {}, {}: {:,.0f} GFLOP/s".format(*rate_of))
         if given.plot:

@@ -35,6 +35,7 @@ def task_of(setting: dict) -> Task:
         vocabulary=len(Vocabulary.load(Path(setting["vocab"]))),
         pairs=Pairs.load(Path(setting["ids"]), "train"),
         batch_tokens=setting["batch_tokens"],
+        own_batches=setting["batches"] == "own",
         precision=setting["precision"],
         device=torch.device(setting["device"]),
         script=Path(setting["annotated"]) if setting.get("annotated") else None,
@@ -65,7 +66,7 @@ def updates(program: Program, first: int, seconds: float) -> dict[str, float]:
         lists += time.perf_counter() - asked
         program.update(step)
         synchronise(task.device)
-        source, target = task.pairs.source_lengths[rows], task.pairs.target_lengths[rows]
+        source, target = program.lengths(rows)
         seen = (1, source.sum() + target.sum(), target.sum(), program.positions(rows),
                 useful_flop(task.size, task.vocabulary, source, target))  # fmt: skip
         counts = {name: total + float(more) for (name, total), more in zip(counts.items(), seen, strict=True)}

@@ -16,11 +16,16 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.flops import SIZES as MEASURED
 from benchmarks.flops import Size, matrix_shapes, useful_flop
 from benchmarks.processes import Failed, Worker
+from benchmarks.programs import Program, Task
 from benchmarks.scaling import tiled
-from benchmarks.table import row_of, text_table, with_ratios
-from transformer.batching import Sequences
+from benchmarks.table import marked, row_of, summary, text_table, with_ratios
+from benchmarks.train import MODULES
+from benchmarks.worker import KINDS
+from transformer.batching import Pairs
 from transformer.model import Transformer
-from transformer.text import SPECIALS
+from transformer.text import PAD, SPECIALS
+
+LIMIT = 100  # sentences x longest side, of the batches that are looked at
 
 # With the names and signatures of the real one, and none of its code; it checks what it is given.
 SCRIPT = """
@@ -81,6 +86,13 @@ def benchmark(folder, *options: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
+def program_of(folder, name: str, own_batches: bool) -> Program:
+    """A program over those pairs."""
+    pairs = Pairs.load(folder / "ids", "train")
+    given = {"batch_tokens": LIMIT, "own_batches": own_batches, "precision": "float32", "device": torch.device("cpu")}
+    return KINDS[name](Task(size=Size(16, 32, 2, 1), vocabulary=SIZES["vocabulary"], pairs=pairs, **given))
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Ids and vocabulary as the pipeline writes them."""
@@ -130,13 +142,66 @@ def test_another_script_is_refused_in_one_line(folder):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(("program", "module"), [("joeynmt", "joeynmt"), ("opennmt", "onmt")])
-def test_the_other_trainers_train(folder, program, module):
-    if find_spec(module) is None:
+@pytest.fixture(params=[*MODULES])
+def other(request) -> str:
+    """The name of another trainer that is installed."""
+    if find_spec(MODULES[request.param]) is None:
         pytest.skip("make bench-setup installs it")
-    done = benchmark(folder, "--programs", program, "--json", f"{folder}/{program}.json")
+    return request.param
+
+
+@pytest.mark.parametrize("batches", ["own", "shared"])
+def test_the_other_trainers_train(folder, other, batches):
+    given = ("--precision", "all", "--force-autocast", "--batches", batches)
+    done = benchmark(folder, "--programs", other, *given, "--json", f"{folder}/{other}.json")
     assert done.returncode == 0, done.stderr
-    assert [row["program"] for row in json.loads((folder / f"{program}.json").read_text())] == [program]
+    rows = json.loads((folder / f"{other}.json").read_text())
+    assert [(row["program"], row["precision"], row["forced"], row["batches"]) for row in rows] == [
+        (other, "float32", False, batches),
+        (other, "bfloat16", True, batches),
+    ]
+    assert "bfloat16 (forced)" in done.stdout
+
+
+def test_the_other_trainers_put_batches_together_by_their_own_rule(folder, other):
+    program = program_of(folder, other, own_batches=True)
+    pairs, epochs = program.task.pairs, [program.batches.epoch(number) for number in range(2)]
+    for epoch in epochs:
+        rows = np.concatenate(epoch).tolist()
+        assert len(set(rows)) == len(rows)
+        if other == "joeynmt":
+            assert len(rows) == len(pairs)
+            sizes = [
+                (len(batch), pairs.longest[batch].max(), pairs.longest[batch[:-1]].max(initial=0)) for batch in epoch
+            ]
+            assert all((number - 1) * without_last < LIMIT for number, _, without_last in sizes)
+            assert all(number * longest >= LIMIT for number, longest, _ in sizes[:-1])
+        else:
+            twice = len(pairs) - len({source.tobytes() for source in pairs.source})
+            assert len(pairs) - twice <= len(rows) <= len(pairs)
+            longest = np.maximum(pairs.source_lengths - 1, pairs.target_lengths + 1)  # no </s>; <s> and </s>
+            assert all(len(batch) * longest[batch].max() <= LIMIT for batch in epoch)
+    assert [batch.tolist() for batch in epochs[0]] != [batch.tolist() for batch in epochs[1]]
+    steps = [batch.tolist() for epoch in epochs for batch in epoch]
+    for step in (len(steps), 1, len(epochs[0]), len(epochs[0]) + 1):  # a round begins before the last one's end
+        assert program.rows(step).tolist() == steps[step - 1]
+
+
+@pytest.mark.parametrize("own_batches", [True, False])
+def test_the_padding_of_the_other_trainers_is_what_they_are_fed(folder, other, own_batches):
+    program = program_of(folder, other, own_batches=own_batches)
+    rows = program.rows(1)
+    if other == "joeynmt":
+        batch = program.batch(rows)
+        source, target, pad = batch.src, batch.trg, program.model.pad_index
+    else:
+        batch, tokens = program.batch(rows)
+        source, target, pad = batch["src"], batch["tgt"][:, 1:], PAD
+        assert tokens == (target != pad).sum()
+        assert batch["srclen"].tolist() == (source != pad).sum((1, 2)).tolist()
+    assert source.numel() + target.numel() == program.positions(rows)
+    for side, lengths in zip((source, target), program.lengths(rows), strict=True):
+        assert (side != pad).sum() == lengths.sum()
 
 
 @pytest.mark.parametrize(
@@ -157,7 +222,7 @@ def test_a_mistake_ends_in_one_line(folder, options, reason):
 
 def test_a_program_that_cannot_be_built_says_why(folder):
     setting = {"program": "ours", "size": "tiny", "precision": "float32", "device": "nowhere", "batch_tokens": 256,
-               "ids": str(folder / "ids"), "vocab": str(folder / "vocab.txt")}  # fmt: skip
+               "batches": "own", "ids": str(folder / "ids"), "vocab": str(folder / "vocab.txt")}  # fmt: skip
     worker = Worker(setting)
     with pytest.raises(Failed, match="nowhere"):
         worker.hear()
@@ -186,7 +251,7 @@ def test_the_matrix_rate_is_measured_on_every_matrix_of_the_model():
 def test_a_row_is_the_median_of_its_rounds():
     rounds = [{"target_tokens": tokens, "seconds": 2.0, "flop": 1e9 * tokens, "tokens": 60, "positions": 80,
                "memory": 5e6} for tokens in (20, 60, 400)]  # fmt: skip
-    setting = {"size": "tiny", "precision": "float32", "device": "cpu"}
+    setting = {"size": "tiny", "precision": "float32", "forced": False, "batches": "own", "device": "cpu"}
     rows = with_ratios([
         row_of({"program": "torch", **setting}, rounds[:1], 60e9),
         row_of({"program": "ours", **setting}, rounds, 60e9),
@@ -198,11 +263,22 @@ def test_a_row_is_the_median_of_its_rounds():
     assert text_table(rows).splitlines()[2].split() == ["ours", "tiny", "float32", "30", "1.00", "50.0%", "5", "25.0%"]
 
 
+def test_the_summary_holds_best_against_best_and_leaves_out_what_is_forced():
+    measured = [("ours", "float32", 60, False), ("ours", "bfloat16", 90, False), ("torch", "float32", 30, False),
+                ("torch", "bfloat16", 20, False), ("opennmt", "float32", 45, False),
+                ("opennmt", "bfloat16", 80, True)]  # fmt: skip
+    rows = with_ratios([{"size": "base", "program": program, "precision": precision, "tokens_per_second": speed,
+                         "forced": forced} for program, precision, speed, forced in measured])  # fmt: skip
+    assert summary(rows) == ["base: ours (bfloat16) is 2.0 x opennmt (float32), 3.0 x torch (float32)"]
+    assert [row["precision"] for row in marked(rows)][-2:] == ["float32", "bfloat16 (forced)"]
+    assert summary(rows[2:]) == []
+
+
 def test_pairs_are_repeated_whole(folder):
+    few = Pairs.load(folder / "ids", "train")
     with tiled(folder / "ids", 700) as many:
-        for side in ("source", "target"):
-            few, more = (Sequences.load(place / f"train.{side}") for place in (folder / "ids", many))
-            assert len(more.lengths) == 700
-            for row in (0, 299, 300, 699):
-                first, again = few.padded(np.array([row % 300])), more.padded(np.array([row]))
-                assert first.tolist() == again.tolist()
+        more = Pairs.load(many, "train")
+        assert len(more) == len(more.lines) == 700
+        for row in (0, 299, 300, 699):
+            again, first = (pairs.batch(np.array([r])) for pairs, r in ((more, row), (few, row % 300)))
+            assert [part.tolist() for part in again] == [part.tolist() for part in first]

@@ -1,0 +1,100 @@
+# pyright: reportMissingImports=false
+"""The batches that JoeyNMT and OpenNMT-py make of the same pairs: their own code, given lengths instead of text."""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from transformer.batching import Pairs
+
+Epoch = Callable[[int], list[np.ndarray]]  # number of an epoch, from 0 -> row numbers of each of its batches
+
+
+class Epochs:
+    """Batch of every update, counted from 1, where epochs may differ in their number of batches."""
+
+    def __init__(self, epoch: Epoch):
+        self.epoch, self._ends = epoch, [0]  # the last update before each epoch
+        self._number, self._batches = -1, []
+
+    def __getitem__(self, step: int) -> np.ndarray:
+        """Row numbers of update `step`."""
+        while step > self._ends[-1]:
+            self._load(len(self._ends) - 1)
+            self._ends.append(self._ends[-1] + len(self._batches))
+        number = bisect_left(self._ends, step) - 1
+        if number != self._number:
+            self._load(number)
+        return self._batches[step - 1 - self._ends[number]]
+
+    def _load(self, number: int) -> None:
+        self._number, self._batches = number, self.epoch(number)
+
+
+class JoeyData:
+    """What JoeyNMT's samplers read of a dataset: of each pair its number and two sequences without </s>."""
+
+    def __init__(self, pairs: Pairs, seed: int):
+        self.source, self.target = pairs.source_lengths.tolist(), pairs.target_lengths.tolist()
+        self.indices, self.random_subset, self.split, self.seed = list(range(len(pairs))), -1, "train", seed
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, row: int) -> tuple[int, range, range]:
+        return row, range(self.source[row] - 1), range(self.target[row] - 1)
+
+
+def joeynmt_epoch(pairs: Pairs, seed: int, batch_tokens: int) -> Epoch:
+    """BaseDataset.make_iter with batch_type "token": pairs in random order, a batch as soon as sentences x longest side
+    reach batch_tokens. Seeded anew for each epoch, as TrainManager does."""
+    from joeynmt.datasets import TokenBatchSampler
+    from joeynmt.helpers_for_ddp import RandomSubsetSampler
+
+    data: Any = JoeyData(pairs, seed)
+    order = RandomSubsetSampler(data, shuffle=True, generator=torch.Generator())
+    batches = TokenBatchSampler(order, batch_size=batch_tokens, drop_last=False, seed=seed)
+
+    def epoch(number: int) -> list[np.ndarray]:
+        batches.set_seed(seed + number)
+        return [np.array(rows) for rows in batches]
+
+    return epoch
+
+
+def opennmt_epoch(pairs: Pairs, seed: int, batch_tokens: int, multiple: int, bucket_size: int) -> Epoch:
+    """DynamicDatasetIter with batch_type "tokens": buckets of the corpus as it stands, each sorted by length, cut where
+    the next sentence would exceed batch_tokens, shuffled. A batch has no source twice; who comes second is left out.
+
+    Its __iter__ and _bucketing read files, so what they do with a bucket is written here. Theirs fill a bucket from
+    the next pass when the corpus ends, here it ends with the corpus.
+    """
+    from onmt.constants import CorpusTask
+    from onmt.inputters.dynamic_iterator import DynamicDatasetIter
+    from onmt.utils.misc import RandomShuffler
+
+    theirs = DynamicDatasetIter({}, {}, {}, {}, CorpusTask.TRAIN, "tokens", batch_tokens, multiple)
+    examples = []
+    for row, (source, target) in enumerate(zip(pairs.source, pairs.target_lengths.tolist(), strict=True)):
+        if len(source) > 1:  # the source has no </s> there, the target has <s> too
+            sides = {"src": source.tobytes(), "src_ids": range(len(source) - 1)}, {"tgt_ids": range(target + 1)}
+            examples.append((dict(zip(("src", "tgt"), sides, strict=True)), row))
+
+    def batches(bucket: list) -> list[np.ndarray]:
+        ordered = sorted(bucket, key=lambda example: theirs.sort_key(example[0]))
+        return [np.array([row for _, row in batch])
+                for batch in theirs.batch_iter(ordered, batch_tokens, "tokens", multiple)]  # fmt: skip
+
+    buckets = [batches(examples[start : start + bucket_size]) for start in range(0, len(examples), bucket_size)]
+
+    def epoch(number: int) -> list[np.ndarray]:
+        shuffled = RandomShuffler(random.Random(seed + number).getstate())
+        return [rows for bucket in buckets for rows in shuffled(bucket)]
+
+    return epoch
