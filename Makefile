@@ -27,7 +27,7 @@ run: $(READY)
 	@echo "Look at   reports/report.html        curves, scores and translations of this run"
 	@echo "          make ui                    every run side by side, with its params and scores"
 	@echo "Go on     . .venv/bin/activate && dvc exp run -S warmup=600     another configuration, another row"
-	@echo "          cp recipes/multi30k.yaml params.yaml && dvc repro     real text, forty minutes"
+	@echo "          cp recipes/multi30k.yaml params.yaml && dvc repro     real text, half an hour"
 
 test: $(READY)
 	$(ON) python -m pytest -q -m "not full"
