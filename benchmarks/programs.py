@@ -6,6 +6,7 @@ What they share is here too: the task that all get, and the precision to compute
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,7 +65,7 @@ def synchronise(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-class Program:
+class Program(ABC):
     """One update after another over the batches of the task."""
 
     def __init__(self, task: Task):
@@ -83,9 +84,9 @@ class Program:
         """Source and target tokens that a batch takes with its padding."""
         return len(rows) * int(sum(side.max() for side in self.lengths(rows)))
 
+    @abstractmethod
     def update(self, step: int) -> None:
         """Make update `step`."""
-        raise NotImplementedError
 
 
 class Ours(Program):

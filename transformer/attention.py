@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 from transformer.dropout import dropout
 
 KeysValues = tuple[Tensor, Tensor]
+ALL = slice(None)
 
 
 def padding_bias(source: Tensor, dtype: torch.dtype) -> Tensor:
@@ -28,8 +29,9 @@ def causal_bias(length: int, dtype: torch.dtype, device: torch.device) -> Tensor
 class Linear(nn.Linear):
     """x W + b in the precision of x: weights kept in float32 are rounded to bfloat16 where x is bfloat16."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight.to(x.dtype), self.bias.to(x.dtype))
+    def forward(self, x: Tensor, rows: slice = ALL) -> Tensor:
+        """By all rows of W, or some: (..., columns) -> (..., rows)."""
+        return F.linear(x, self.weight[rows].to(x.dtype), self.bias[rows].to(x.dtype))
 
 
 def split_heads(x: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
@@ -95,17 +97,12 @@ class Attention(nn.Module):
 
     def queries(self, x: Tensor) -> Tensor:
         """Queries of x: (B, T, D) -> (B, H, T, K)."""
-        rows = slice(None, x.shape[-1])
-        return split_heads(self._part(x, rows), 1, self.heads)[0]
+        return split_heads(self.project(x, slice(None, x.shape[-1])), 1, self.heads)[0]
 
     def keys_values(self, memory: Tensor) -> KeysValues:
         """Keys and values of memory: (B, S, D) -> twice (B, H, S, K)."""
-        keys, values = split_heads(self._part(memory, slice(memory.shape[-1], None)), 2, self.heads)
+        keys, values = split_heads(self.project(memory, slice(memory.shape[-1], None)), 2, self.heads)
         return keys, values
-
-    def _part(self, x: Tensor, rows: slice) -> Tensor:
-        """The projection of x (B, T, D) by some rows of the matrix: (B, T, rows)."""
-        return F.linear(x, self.project.weight[rows].to(x.dtype), self.project.bias[rows].to(x.dtype))
 
     def attend(self, queries: Tensor, keys_values: KeysValues, bias: Tensor | None) -> Tensor:
         """Queries (B, H, T, K) look at keys and values (B, H, S, K). Returns (B, T, D), projected."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
@@ -15,10 +16,11 @@ def mean_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
     if not paths:
         raise ValueError("no checkpoint to average; run the stage train first")
     total: dict[str, Tensor] = {}
+    kinds: dict[str, torch.dtype] = {}
     for path in paths:
         for name, tensor in load_file(path).items():
-            total[name] = total[name] + tensor.double() if name in total else tensor.double()
-    kinds = {name: tensor.dtype for name, tensor in load_file(paths[0]).items()}
+            total[name] = total[name].add_(tensor) if name in total else tensor.double()
+            kinds[name] = tensor.dtype
     return {name: (tensor / len(paths)).to(kinds[name]) for name, tensor in total.items()}
 
 

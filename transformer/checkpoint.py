@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -35,13 +36,16 @@ class State:
     loss_sum: float = 0.0  # nats, and
     loss_tokens: int = 0  # target tokens since the last row of the curve
     target_tokens: int = 0  # seen since update 1
-    best_step: int = 0
-    best: float | None = None  # what that step is worth
     stopped_early: bool = False
     # step -> what the weights kept are worth, less is better: validation loss (nats per target token) or minus BLEU
     checkpoints: dict[str, float] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)  # name -> sha256 of every file this state stands on
     end: bool = False  # the end of a finished training: kept until `make clean`
+
+    @property
+    def best_step(self) -> int:
+        """The step of the best checkpoint, which is always kept; 0 before the first validation."""
+        return best_steps(self.checkpoints)[0] if self.checkpoints else 0
 
     def summary(self) -> dict[str, float | int | None]:
         """Losses (nats per target token) and perplexities, last and best, updates and tokens of a finished training."""
@@ -153,6 +157,12 @@ class Store:
         """Weights and optimiser tensors of a state."""
         return load_file(self.weights(state.step)), load_file(self._optimiser(state.step))
 
+    def average(self, state: State) -> dict[str, Tensor]:
+        """The moving average of the weights in a state; empty if the training keeps none."""
+        prefix = "average."
+        with safe_open(self._optimiser(state.step), framework="pt") as file:
+            return {name.removeprefix(prefix): file.get_tensor(name) for name in file.keys() if name.startswith(prefix)}  # noqa: SIM118
+
 
 def best_steps(checkpoints: dict[str, float]) -> list[int]:
     """Steps of checkpoints, the best first; of equal ones the earlier."""
@@ -213,9 +223,7 @@ def copy_checkpoints(store: Store, state: State, folder: Path, card: dict) -> No
     """
     for step in state.checkpoints:
         shutil.copyfile(store.weights(int(step)), folder / f"{int(step):08d}.safetensors")
-    moments = store.load(state)[1]
-    average = {name.removeprefix("average."): value for name, value in moments.items() if name.startswith("average.")}
-    if average:
+    if average := store.average(state):
         save_weights(average, folder / "average.safetensors")
     record = {"format": FORMAT, "last": state.step, "best": state.best_step, "worth": state.checkpoints}
     (folder / "checkpoints.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

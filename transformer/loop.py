@@ -133,8 +133,6 @@ def note_validation(state: State, loop: Loop) -> None:
     loss, bleu = row["valid_loss"], row.get("valid_bleu")
     worth = loss if bleu is None else -bleu
     assert worth is not None
-    if state.best is None or worth < state.best:
-        state.best_step, state.best = state.step, worth
     state.checkpoints[str(state.step)] = worth
     validations = [row["step"] for row in state.curve if row["valid_loss"] is not None]
     since_best = sum(1 for step in validations if step is not None and step > state.best_step)
