@@ -8,7 +8,8 @@ from conftest import tiny_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer.decoding import best, length_divisor, translate_ids
+from transformer.decoding import largest, translate_ids
+from transformer.hypothesis import length_divisor
 from transformer.text import BOS, EOS, PAD
 
 SENTENCES = [[5, 6, 7, 8], [9], [10, 11], [12, 13, 14, 15, 16, 17, 18], [5, 5, 5]]
@@ -22,8 +23,9 @@ def log_probability(model, source: list[int], target: list[int]) -> float:
 
 
 def search(model, sources, beam_size=4, length_penalty=0.6, extra_length=6, **more):
+    models = model if isinstance(model, list) else [model]
     return translate_ids(
-        model, sources, beam_size=beam_size, length_penalty=length_penalty, extra_length=extra_length, **more
+        models, sources, beam_size=beam_size, length_penalty=length_penalty, extra_length=extra_length, **more
     )
 
 
@@ -104,7 +106,7 @@ def test_no_hypothesis_is_longer_than_the_limit_and_none_is_missing(seed, extra_
 
 @given(st.lists(st.integers(0, 4), min_size=4, max_size=12), st.integers(1, 4))
 def test_equal_scores_go_to_the_earlier_beam_then_the_lower_id(scores, count):
-    _, places = best(torch.tensor([scores], dtype=torch.float64), count)
+    _, places = largest(torch.tensor([scores], dtype=torch.float64), count)
     assert places[0].tolist() == sorted(range(len(scores)), key=lambda place: (-scores[place], place))[:count]
 
 

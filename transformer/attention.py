@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from transformer.dropout import dropout
+from transformer.linear import Linear
 
 KeysValues = tuple[Tensor, Tensor]
-ALL = slice(None)
+FEW = 64  # queries of a sentence; more are left to torch's fused attention, which needs no memory for the weights
 
 
 def padding_bias(source: Tensor, dtype: torch.dtype) -> Tensor:
@@ -24,14 +25,6 @@ def padding_bias(source: Tensor, dtype: torch.dtype) -> Tensor:
 def causal_bias(length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """-inf where position t would look at one after t (section 3.2.3): (T, T)."""
     return torch.full((length, length), -math.inf, dtype=dtype, device=device).triu_(1)
-
-
-class Linear(nn.Linear):
-    """x W + b in the precision of x: weights kept in float32 are rounded to bfloat16 where x is bfloat16."""
-
-    def forward(self, x: Tensor, rows: slice = ALL) -> Tensor:
-        """By all rows of W, or some: (..., columns) -> (..., rows)."""
-        return F.linear(x, self.weight[rows].to(x.dtype), self.bias[rows].to(x.dtype))
 
 
 def split_heads(x: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
@@ -65,6 +58,32 @@ class _Softmax(torch.autograd.Function):
         slope = gradient * ctx.weights
         slope -= ctx.weights * slope.sum(-1, keepdim=True)
         return slope.mul_(ctx.scale).to(gradient.dtype), None, None
+
+
+class Past:
+    """Keys and values of the subwords decoded so far, all N beams of a sentence side by side, grown in place."""
+
+    def __init__(self) -> None:
+        self.length = 0  # t*N
+        self.room: Tensor | None = None  # (2, B, H, at least t*N, K)
+
+    def grow(self, keys: Tensor, values: Tensor) -> KeysValues:
+        """Add those of one more subword, (B, H, N, K) each. Returns all, (B, H, t*N, K) each."""
+        before, self.length = self.length, self.length + keys.shape[2]
+        if self.room is None or self.length > self.room.shape[3]:
+            count, heads, _, width = keys.shape
+            wider = keys.new_empty(2, count, heads, 2 * self.length, width)
+            if self.room is not None:
+                wider[:, :, :, :before] = self.room[:, :, :, :before]
+            self.room = wider
+        used = self.room[:, :, :, : self.length]
+        used[0, :, :, before:], used[1, :, :, before:] = keys, values
+        return used[0], used[1]
+
+    def keep(self, rows: Tensor) -> None:
+        """Go on with some sentences only."""
+        if self.room is not None:
+            self.room = self.room[:, :, :, : self.length][:, rows]
 
 
 class Attention(nn.Module):
@@ -107,12 +126,14 @@ class Attention(nn.Module):
     def attend(self, queries: Tensor, keys_values: KeysValues, bias: Tensor | None) -> Tensor:
         """Queries (B, H, T, K) look at keys and values (B, H, S, K). Returns (B, T, D), projected."""
         keys, values = keys_values
-        if self.training and not queries.is_cuda:
-            # torch has no fused kernel with dropout on CPUs, and draws its random numbers slowly
-            weights = _Softmax.apply(queries @ keys.transpose(-2, -1), queries.shape[-1] ** -0.5, bias)  # (B, H, T, S)
-            seen = dropout(weights, self.dropout) @ values
-        else:
-            seen = F.scaled_dot_product_attention(
-                queries, keys, values, attn_mask=bias, dropout_p=self.dropout if self.training else 0.0
-            )
+        if queries.is_cuda or (queries.shape[-2] > FEW and not self.training):
+            rate = self.dropout if self.training else 0.0
+            seen = F.scaled_dot_product_attention(queries, keys, values, attn_mask=bias, dropout_p=rate)
+        else:  # on a CPU torch's kernel knows no dropout, and is slow where queries are few
+            weights = self.weights(queries, keys, bias)
+            seen = (dropout(weights, self.dropout) if self.training else weights) @ values
         return self.output(merge_heads(seen))
+
+    def weights(self, queries: Tensor, keys: Tensor, bias: Tensor | None) -> Tensor:
+        """Where queries (B, H, T, K) look among keys (B, H, S, K) (equation 1): (B, H, T, S), rows sum to 1."""
+        return _Softmax.apply(queries @ keys.transpose(-2, -1), queries.shape[-1] ** -0.5, bias)

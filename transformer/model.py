@@ -15,8 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer.attention import Attention, KeysValues, Linear, causal_bias, padding_bias
+from transformer.attention import Attention, KeysValues, Past, causal_bias, padding_bias
 from transformer.dropout import add_dropout, dropout, dropped_relu
+from transformer.linear import Linear, product
 
 
 def sinusoids(length: int, d_model: int) -> Tensor:
@@ -90,23 +91,19 @@ class DecoderLayer(nn.Module):
         x = self.residuals[1](x, lambda x: self.cross(x, memory, memory_bias))
         return self.residuals[2](x, self.feed_forward)
 
-    def step(self, x: Tensor, past: KeysValues, memory: KeysValues, memory_bias: Tensor) -> tuple[Tensor, KeysValues]:
-        """One more position of N beams: x (B, N, D), past (B*N, H, t, K), memory (B, H, S, K).
+    def step(self, x: Tensor, past: Past, ancestry: Tensor, memory: KeysValues, memory_bias: Tensor) -> Tensor:
+        """One more position of the N beams of each sentence: (B, N, D) -> (B, N, D). Grows `past` by it.
 
-        The beams of a sentence stand side by side as N queries to the one memory they share, so nothing is repeated.
-        Returns (B, N, D) and the past with this position added, (B*N, H, t + 1, K).
+        ancestry (B, 1, N, t*N) tells which of the past's positions, this one included, each beam may look at.
         """
-        grown: list[Tensor] = []
 
         def attend_to_past(x: Tensor) -> Tensor:
-            rows = x.flatten(0, 1)[:, None]  # (B, N, D) -> (B*N, 1, D)
-            queries, *new = self.attention.of_itself(rows)
-            grown.extend(torch.cat(pair, dim=2) for pair in zip(past, new, strict=True))
-            return self.attention.attend(queries, (grown[0], grown[1]), None).view_as(x)
+            queries, keys, values = self.attention.of_itself(x)
+            return self.attention.attend(queries, past.grow(keys, values), ancestry)
 
         x = self.residuals[0](x, attend_to_past)
         x = self.residuals[1](x, lambda x: self.cross.attend(self.cross.queries(x), memory, memory_bias))
-        return self.residuals[2](x, self.feed_forward), (grown[0], grown[1])
+        return self.residuals[2](x, self.feed_forward)
 
 
 class Transformer(nn.Module):
@@ -160,24 +157,17 @@ class Transformer(nn.Module):
             x = layer(x, bias, memory, memory_bias)
         return self.decoder_norm(x)
 
-    def open_caches(self, memory: Tensor, beams: int) -> tuple[list[KeysValues], list[KeysValues]]:
-        """What `step` starts from, per decoder layer: an empty past and the keys and values of memory (B, S, D)."""
-        layers = cast("list[DecoderLayer]", self.decoder)
-        of_memory = [layer.cross.keys_values(memory) for layer in layers]
-        sentences, heads, _, width = of_memory[0][0].shape
-        nothing = memory.new_empty(sentences * beams, heads, 0, width)
-        return [(nothing, nothing) for _ in layers], of_memory
+    def memory_keys_values(self, memory: Tensor) -> list[KeysValues]:
+        """Per decoder layer, the keys and values of memory (B, S, D): twice (B, H, S, K)."""
+        return [layer.cross.keys_values(memory) for layer in cast("list[DecoderLayer]", self.decoder)]
 
-    def step(
-        self, ids: Tensor, place: int, past: list[KeysValues], memory: list[KeysValues], memory_bias: Tensor
-    ) -> tuple[Tensor, list[KeysValues]]:
-        """Scores (B, N, V) of what follows subwords ids (B, N), all at position `place`, and the past grown by them."""
+    def step(self, ids: Tensor, place: int, pasts: list[Past], ancestry: Tensor, memory: list[KeysValues],
+             memory_bias: Tensor) -> Tensor:  # fmt: skip
+        """States (B, N, D) of subwords ids (B, N), all at position `place`; see DecoderLayer.step."""
         x = self.embed(self.output_embedding, ids, self.position_rows(place, 1))
-        grown = []
-        for layer, so_far, seen in zip(cast("list[DecoderLayer]", self.decoder), past, memory, strict=True):
-            x, longer = layer.step(x, so_far, seen, memory_bias)
-            grown.append(longer)
-        return self.logits(self.decoder_norm(x)), grown
+        for layer, past, seen in zip(cast("list[DecoderLayer]", self.decoder), pasts, memory, strict=True):
+            x = layer.step(x, past, ancestry, seen, memory_bias)
+        return self.decoder_norm(x)
 
     @property
     def output_weight(self) -> Tensor:
@@ -186,7 +176,7 @@ class Transformer(nn.Module):
 
     def logits(self, states: Tensor) -> Tensor:
         """Scores over the vocabulary: (..., D) -> (..., V)."""
-        return F.linear(states, self.output_weight)
+        return product(states, self.output_weight)
 
     @property
     def output_embedding(self) -> nn.Embedding:

@@ -23,7 +23,7 @@ def valid_bleu(model: Transformer, pairs: Pairs, world: World, text: Text) -> fl
     share = range(world.rank, len(sources), world.size)
     model.eval()
     compute, model.compute = model.compute, None
-    found = translate_ids(model, [sources[row] for row in share], beam_size=1, length_penalty=0.0, extra_length=50)
+    found = translate_ids([model], [sources[row] for row in share], beam_size=1, length_penalty=0.0, extra_length=50)
     model.compute = compute
     lines = {row: text(hypotheses[0].ids) for row, hypotheses in zip(share, found, strict=True)}
     merged = {row: line for part in world.gathered(lines) for row, line in part.items()}
