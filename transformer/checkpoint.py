@@ -20,10 +20,10 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from transformer.card import FORMAT, read_card
 from transformer.files import sha256, sha256_text, whole_file
 from transformer.model import Transformer
 
-FORMAT = 1
 Row = dict[str, float | int | None]
 
 
@@ -178,16 +178,6 @@ def save_weights(weights: dict[str, Tensor], path: Path) -> None:
     """Write weights as safetensors, whole or not at all, without metadata (its order would change from run to run)."""
     with whole_file(path) as temporary:
         save_file(weights, temporary)
-
-
-def read_card(path: Path) -> dict:
-    """The JSON that describes a model (sizes, languages). Raises ValueError for a missing file or an unknown format."""
-    if not path.is_file():
-        raise ValueError(f"{path} is missing; a model folder holds model.json, weights, vocabulary and merges")
-    card = json.loads(path.read_text(encoding="utf-8"))
-    if card.get("format") != FORMAT:
-        raise ValueError(f"{path}: format {card.get('format')!r} is not {FORMAT}; it was written by another version")
-    return card
 
 
 def load_model(folder: Path) -> Transformer:

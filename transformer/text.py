@@ -72,6 +72,11 @@ class Merges:
         """Read a bpe.codes file as `learn_merges` wrote it."""
         return cls(path.read_text(encoding="utf-8"))
 
+    @property
+    def none(self) -> bool:
+        """Words stay whole."""
+        return self._bpe is None
+
     def subwords(self, tokens: Iterable[str]) -> list[str]:
         """Cut each token into subwords; the concatenation stays the same."""
         if self._bpe is None:

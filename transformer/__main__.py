@@ -1,0 +1,142 @@
+"""Translate lines of text on the command line.
+
+python -m transformer data/model < source.de > target.en
+python -m transformer data/model --input source.de --output target.en --beam-size 8
+python -m transformer data/model                                   in a terminal: a line in, a line out
+python -m transformer data/ct2/int8                                the same on CTranslate2, without torch
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO
+
+from tqdm import tqdm
+
+from transformer.files import whole_file
+from transformer.translator import Translation, Translator
+
+AT_A_TIME = 1000  # lines that are sorted and batched together
+
+
+def options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m transformer", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("models", nargs="+", type=Path, metavar="MODEL", help="model folder; several are an ensemble")
+    add("--input", type=Path, metavar="FILE", help="UTF-8, one sentence a line; default: standard input")
+    add("--output", type=Path, metavar="FILE", help="appears whole, at the end; default: standard output")
+    add("--beam-size", type=int, default=4, metavar="N", help="hypotheses kept per sentence; 1: greedy (default 4)")
+    add("--length-penalty", type=float, default=0.6, metavar="A", help="alpha of ((5 + n) / 6)^alpha (default 0.6)")
+    add("--extra-length", type=int, default=50, metavar="N", help="output: source subwords + this many (default 50)")
+    add("--replace-unk", action="store_true", help="copy the source word that <unk> looks at; for word-level models")
+    add("--alternatives", type=int, default=0, metavar="N",
+        help="N lines for each: line number, score, log-probability, translation, separated by tabs")  # fmt: skip
+    add("--sample", action="store_true", help="draw translations instead of searching for the best one")
+    add("--seed", type=int, default=1, metavar="N", help="of --sample (default 1)")
+    add("--temperature", type=float, default=1.0, metavar="T", help="of --sample: below 1 is less random (default 1)")
+    add("--top-k", type=int, default=0, metavar="K", help="of --sample: the K likeliest subwords only (default: all)")
+    add("--top-p", type=float, default=1.0, metavar="P", help="of --sample: the likeliest that reach P (default: all)")
+    return parser.parse_args()
+
+
+def translations(translator: Translator, given: argparse.Namespace, lines: list[str], done) -> list[list[Translation]]:
+    """What is asked for, of each line."""
+    count = given.alternatives or 1
+    if given.sample:
+        return translator.sample(
+            lines, samples=count, seed=given.seed, temperature=given.temperature, top_k=given.top_k,
+            top_p=given.top_p, extra_length=given.extra_length, progress=done,
+        )  # fmt: skip
+    found = translator.alternatives(
+        lines, given.beam_size, length_penalty=given.length_penalty, extra_length=given.extra_length,
+        replace_unk=given.replace_unk, progress=done,
+    )  # fmt: skip
+    return [alternatives[:count] for alternatives in found]
+
+
+def shown(given: argparse.Namespace, number: int, found: list[Translation]) -> str:
+    """The output for one line."""
+    if not given.alternatives:
+        return found[0].text + "\n"
+    return "".join(f"{number}\t{one.score:.6f}\t{one.log_probability:.6f}\t{one.text}\n" for one in found)
+
+
+def decoded(file: BinaryIO, name: str) -> Iterator[str]:
+    """The lines of a file; only a line feed ends one. Raises ValueError for what is not UTF-8."""
+    for number, line in enumerate(file, start=1):
+        try:
+            yield line.decode().removesuffix("\n")
+        except UnicodeDecodeError:
+            raise ValueError(f"{name}:{number}: not UTF-8; convert it, for example by iconv -t utf-8") from None
+
+
+def translate_file(translator: Translator, given: argparse.Namespace) -> None:
+    """All lines, in chunks, with a progress bar."""
+    name = str(given.input or "standard input")
+    total = None
+    if given.input:
+        with open(given.input, "rb") as file:
+            total = sum(1 for _ in file)
+    source = open(given.input, "rb") if given.input else nullcontext(sys.stdin.buffer)  # noqa: SIM115 (closed below)
+    target = whole_file(given.output) if given.output else nullcontext(None)
+    with source as file, target as path, tqdm(total=total, unit="sentence", disable=None, leave=False) as progress:
+        out = open(path, "w", encoding="utf-8", newline="\n") if path else sys.stdout  # noqa: SIM115
+        lines, number = decoded(file, name), 0
+        while chunk := list(islice(lines, AT_A_TIME)):
+            for found in translations(translator, given, chunk, progress.update):
+                number += 1
+                out.write(shown(given, number, found))
+            out.flush()
+        if path:
+            out.close()
+
+
+def converse(translator: Translator, given: argparse.Namespace) -> None:
+    """A line in, a line out, until Ctrl-D."""
+    for number in range(1, sys.maxsize):
+        try:
+            line = input(f"{translator.source.lang}> ")
+        except (EOFError, KeyboardInterrupt):
+            print()
+            return
+        try:
+            print(shown(given, number, translations(translator, given, [line], lambda count: None)[0]), end="")
+        except ValueError as error:
+            print(f"error: {error}", file=sys.stderr)
+
+
+def main() -> None:
+    given = options()
+    sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
+    try:
+        if given.alternatives < 0:
+            raise ValueError(f"--alternatives {given.alternatives}: name how many, from 1 on")
+        if given.alternatives > given.beam_size and not given.sample:
+            raise ValueError(f"--alternatives {given.alternatives} needs --beam-size {given.alternatives} or more")
+        translator = Translator.load(*given.models)
+        if given.input is None and sys.stdin.isatty():
+            import readline  # noqa: F401 (gives input() its history and editing)
+
+            converse(translator, given)
+        else:
+            translate_file(translator, given)
+    except BrokenPipeError:  # the reader, `head` say, has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except (ValueError, OSError) as error:
+        reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
+        sys.exit(f"error: {reason}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""Forced decoding: the model reads a given translation, to score it or to show where it looks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from transformer.attention import Attention
+from transformer.decoding import batches
+from transformer.model import DecoderLayer, EncoderLayer, Transformer
+from transformer.text import BOS, EOS, PAD
+
+
+@torch.inference_mode()
+def score_ids(
+    models: Sequence[Transformer],
+    sources: Sequence[Sequence[int]],
+    targets: Sequence[Sequence[int]],
+    *,
+    batch_tokens: int = 8192,
+    progress: Callable[[int], object] = lambda count: None,
+) -> list[list[float]]:
+    """log P of each subword of the targets (ids without </s>), </s> last; several models are an ensemble.
+
+    The sum over a target is the log_probability of a hypothesis. progress(count) is called after each batch.
+    """
+    results: list[list[float]] = [[] for _ in sources]
+    device = next(models[0].parameters()).device
+    longest = [max(source, target, key=len) for source, target in zip(sources, targets, strict=True)]
+    for rows, _ in batches(longest, batch_tokens):
+        source = padded([[*sources[row], EOS] for row in rows]).to(device)
+        target = padded([[BOS, *targets[row]] for row in rows]).to(device)
+        wanted = padded([[*targets[row], EOS] for row in rows]).to(device)
+        logs = []
+        for model in models:
+            steps = model.logits(model(source, target))
+            precision = torch.promote_types(steps.dtype, torch.float32)
+            logs.append(steps.log_softmax(-1, dtype=precision).gather(2, wanted[:, :, None])[:, :, 0])
+        mean = torch.stack(logs).logsumexp(0) - torch.tensor(float(len(logs))).log().item()
+        for row, values in zip(rows, mean.tolist(), strict=True):
+            results[row] = values[: len(targets[row]) + 1]
+        progress(len(rows))
+    return results
+
+
+def padded(sequences: Sequence[Sequence[int]]) -> Tensor:
+    """Sequences of ids, filled up with <pad>: (B, longest)."""
+    rows = [torch.tensor(sequence) for sequence in sequences]
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
+
+
+@dataclass(frozen=True)
+class AttentionMaps:
+    """Attention weights of one sentence pair, per layer and head; rows sum to 1. S and T count </s> and <s>."""
+
+    encoder: Tensor  # (layers, H, S, S) source looks at source
+    decoder: Tensor  # (layers, H, T, T) target looks at target
+    cross: Tensor  # (layers, H, T, S) row t: where the model looks in the source to write target subword t
+
+
+@torch.inference_mode()
+def attention_maps(model: Transformer, source: Sequence[int], target: Sequence[int]) -> AttentionMaps:
+    """Where the model looks while it reads source and target (ids without </s>)."""
+    encoder = cast("list[EncoderLayer]", list(model.encoder))
+    decoder = cast("list[DecoderLayer]", list(model.decoder))
+    kinds = [[layer.attention for layer in encoder], [layer.attention for layer in decoder],
+             [layer.cross for layer in decoder]]  # fmt: skip
+    device = next(model.parameters()).device
+    with recorded([attention for kind in kinds for attention in kind]) as weights:
+        model(torch.tensor([[*source, EOS]], device=device), torch.tensor([[BOS, *target]], device=device))
+    return AttentionMaps(*(torch.stack([weights[attention] for attention in kind]) for kind in kinds))
+
+
+@contextmanager
+def recorded(attentions: Sequence[Attention]) -> Iterator[dict[Attention, Tensor]]:
+    """Collects the weights (H, T, S) of attentions over the first sentence of what they are called with."""
+    weights: dict[Attention, Tensor] = {}
+
+    def look(attention: Attention, arguments: tuple, named: dict) -> None:
+        x = arguments[0]
+        memory = named.get("memory", arguments[1] if len(arguments) > 1 else None)
+        bias = named.get("bias", arguments[2] if len(arguments) > 2 else None)
+        keys = attention.keys_values(x if memory is None else memory)[0]
+        weights[attention] = attention.weights(attention.queries(x), keys, bias)[0].cpu()
+
+    handles = [attention.register_forward_pre_hook(look, with_kwargs=True) for attention in attentions]
+    try:
+        yield weights
+    finally:
+        for handle in handles:
+            handle.remove()
