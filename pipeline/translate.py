@@ -1,8 +1,8 @@
 """Stage translate: translate the validation and test sources with the averaged model.
 
-Reads   data/model, data/raw/{valid,test}.src
+Reads   data/model, data/ct2 (for engine: ctranslate2), data/raw/{valid,test}.src
 Writes  data/valid.hyp, data/test.hyp: one translation a line, real text
-Params  beam_size, length_penalty, extra_length
+Params  engine, beam_size, length_penalty, extra_length, replace_unk
 """
 
 from pipeline.stage import arguments, bar, require, run
@@ -12,16 +12,18 @@ from transformer.translator import Translator
 
 
 def main() -> None:
-    paths = arguments(__doc__, model="data/model", raw="data/raw", valid="data/valid.hyp", test="data/test.hyp")
+    paths = arguments(
+        __doc__, model="data/model", ct2="data/ct2", raw="data/raw", valid="data/valid.hyp", test="data/test.hyp"
+    )
     params = Params.load(paths.params)
-    require(paths.model, paths.raw)
-    translator = Translator.load(paths.model)
+    folder = paths.model if params.engine == "torch" else paths.ct2 / "float32"
+    require(folder, paths.raw)
+    translator = Translator.load(folder)
+    options = params.only("beam_size", "length_penalty", "extra_length", "replace_unk")
     for split, path in (("valid", paths.valid), ("test", paths.test)):
         lines = list(read_lines(paths.raw / f"{split}.src"))
         with bar(len(lines), "sentence", f"translate {split}") as progress:
-            hypotheses = translator.translate(
-                lines, **params.only("beam_size", "length_penalty", "extra_length"), progress=progress.update
-            )
+            hypotheses = translator.translate(lines, **options, progress=progress.update)
         write_lines(path, hypotheses)
         print(f"{len(lines):,} {split} sentences translated")
 

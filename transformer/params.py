@@ -66,6 +66,8 @@ class Params:
     beam_size: int = knob(least=1)
     length_penalty: float = knob(least=0)
     extra_length: int = knob(least=0)
+    engine: str = knob(choices=("torch", "ctranslate2"))
+    replace_unk: bool = knob()
 
     @classmethod
     def load(cls, path: Path | str) -> Params:
@@ -129,6 +131,11 @@ class Params:
             (
                 self.average != "ema" or self.ema_decay > 0,
                 f"average=ema needs the moving average that ema_decay={self.ema_decay:g} switches off (0.999 is usual)",
+            ),
+            (
+                not self.replace_unk or (self.bpe_merges == 0 and self.engine == "torch"),
+                f"replace_unk=true needs whole words (bpe_merges=0, not {self.bpe_merges}) and engine=torch, "
+                f"not {self.engine}",
             ),
             (
                 self.max_length < self.device_tokens,
