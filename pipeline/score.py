@@ -7,13 +7,11 @@ Params  every one: the row is written for each configuration, also when the hypo
 """
 
 import json
-import os
-import subprocess
 
 import pandas as pd
 
-from pipeline.stage import arguments, content_key, project_root, require, run
-from transformer.files import read_lines, sha256, whole_file
+from pipeline.stage import arguments, keys, origin, project_root, require, run
+from transformer.files import read_lines, whole_file
 from transformer.params import Params
 from transformer.scoring import corpus_scores, exact_match_by_label
 from transformer.tracking import record_scores
@@ -40,27 +38,18 @@ def main() -> None:
             temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print(pd.Series(scores, name="score").to_string())
 
-    train_key = json.loads((paths.model / "model.json").read_text(encoding="utf-8"))["train_key"]
-    files = {name: sha256(getattr(paths, name)) for name in ("raw", "valid", "test")}
+    train_key, config_key = keys(params, paths.model, raw=paths.raw, valid=paths.valid, test=paths.test)
     curve = pd.read_csv(paths.curve).astype(object)
     record_scores(
         project_root(),
         vars(params),
         train_key,
-        content_key(params=vars(params), train_key=train_key, **files),
+        config_key,
         curve.where(curve.notna(), None).to_dict("records"),
         scores,
         {**{f"signature_{name}": signature for name, signature in signatures.items()}, **origin()},
-        {"hypotheses": paths.test, "model": paths.model},
+        {"hypotheses": paths.test},
     )
-
-
-def origin() -> dict[str, str]:
-    """Where this run comes from: the git commit, and the DVC experiment if it is one."""
-    git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True)
-    tags = {"git_commit": git.stdout.strip()} if git.returncode == 0 else {}
-    names = ("DVC_EXP_NAME", "DVC_EXP_BASELINE_REV")
-    return tags | {name: os.environ[name] for name in names if os.environ.get(name)}
 
 
 if __name__ == "__main__":

@@ -1,0 +1,156 @@
+"""The model of a row in MLflow's registry: a version that can be served, with its card, and the alias `champion`.
+
+One version per configuration, found by its config_key. Versions whose validation data differ are not compared: the
+champion is the best in valid_bleu among those with the data of the version that came last.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from transformer.tracking import Row, Store, connect, never_failing
+
+CHAMPION = "champion"
+NEEDED = ("mlflow", "numpy", "pandas", "safetensors", "spacy", "subword-nmt", "torch", "tqdm")  # to serve it
+ARTIFACT = "model"
+
+
+@never_failing
+def register(
+    root: Path, name: str, folder: Path, config_key: str, valid_bleu: float, valid_sha256: str, card: str
+) -> str | None:
+    """Log the model folder of a configuration to its row and register it. Returns what to say of it.
+
+    card: Markdown, kept beside the model and as the version's description.
+    """
+    if (store := connect(root)) is None:
+        return None
+    filters = f"tags.config_key = '{config_key}'"
+    found = store.client.search_runs([store.experiment_id], filter_string=filters, max_results=1)
+    if not found:
+        return f"no MLflow row has config_key {config_key[:7]}: nothing to register; rerun the stage score"
+    if not store.takes_artifacts:
+        return "MLflow keeps this experiment's files in another place: nothing registered"
+    row = Row(store.client, found[0])
+    tags = {"config_key": config_key, "valid_bleu": str(valid_bleu), "valid_sha256": valid_sha256}
+    if version_of(store, name, config_key) is None:
+        upload(store, row, folder, card)
+    with store.lock:  # two processes must not both find that there is no version
+        number = version_of(store, name, config_key) or create_version(store, row, name, card)
+        for key, value in tags.items():
+            store.client.set_model_version_tag(name, number, key, value)
+        best = choose_champion(store, name, valid_sha256)
+    told = "which is the champion" if number == best else f"the champion is version {best}"
+    return f"models:/{name}/{number} registered; {told}"
+
+
+def versions(store: Store, name: str) -> list[Any]:
+    """All versions of a registered model, the oldest first."""
+    found = store.client.search_model_versions(f"name = '{name}'")
+    return sorted(found, key=lambda one: int(one.version))
+
+
+def version_of(store: Store, name: str, config_key: str) -> str | None:
+    """The number of the version that has a configuration, if there is one."""
+    return next((str(one.version) for one in versions(store, name) if one.tags.get("config_key") == config_key), None)
+
+
+def upload(store: Store, row: Row, folder: Path, card: str) -> None:
+    """Log a model folder to a row as an MLflow model."""
+    with tempfile.TemporaryDirectory() as scratch:
+        served = Path(scratch) / ARTIFACT
+        save(served, folder, card)
+        store.client.log_artifacts(row.id, str(served), ARTIFACT)
+
+
+def create_version(store: Store, row: Row, name: str, card: str) -> str:
+    """Register the model of a row; the number of the new version."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        store.client.create_registered_model(name)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+    source = f"{row.run.info.artifact_uri}/{ARTIFACT}"
+    made = store.client.create_model_version(name, source, row.id, description=card)
+    return str(made.version)
+
+
+def choose_champion(store: Store, name: str, valid_sha256: str) -> str:
+    """Give the alias to the version with the best valid_bleu on this validation data, of equal ones the older."""
+    rivals = [one for one in versions(store, name) if one.tags.get("valid_sha256") == valid_sha256]
+    best = max(rivals, key=lambda one: (float(one.tags["valid_bleu"]), -int(one.version)))
+    if best.version != store.client.get_registered_model(name).aliases.get(CHAMPION):
+        store.client.set_registered_model_alias(name, CHAMPION, str(best.version))
+    return str(best.version)
+
+
+def save(target: Path, folder: Path, card: str) -> None:
+    """A model folder as an MLflow model: from code, with signature, example and the package it needs."""
+    import pandas as pd
+    from mlflow import pyfunc
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
+
+    from transformer.serving import DEFAULTS
+
+    for noisy in ("mlflow.pyfunc", "mlflow.models"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    params = [
+        ParamSpec(name, DataType.double if isinstance(value, float) else DataType.long, value)
+        for name, value in DEFAULTS.items()
+    ]
+    pyfunc.save_model(
+        target,
+        python_model=str(Path(__file__).with_name("serving.py")),
+        artifacts={"model": str(folder)},
+        code_paths=[str(Path(__file__).parent)],
+        signature=ModelSignature(
+            Schema([ColSpec(DataType.string, "text")]), Schema([ColSpec(DataType.string)]), ParamSchema(params)
+        ),
+        input_example=(pd.DataFrame({"text": [example(folder)]}), dict(DEFAULTS)),
+        pip_requirements=[f"{package}=={version(package)}" for package in NEEDED],
+    )
+    (target / "README.md").write_text(card, encoding="utf-8")
+
+
+def example(folder: Path) -> str:
+    """A line that the model's vocabulary can spell: its first whole words."""
+    from transformer.text import SPACE, Vocabulary, join
+
+    words = [subword for subword in Vocabulary.load(folder / "vocab.txt").subwords if subword.startswith(SPACE)]
+    return join([word for word in words if len(word) > 1][:5]) or "1"
+
+
+def model_card(
+    name: str,
+    languages: tuple[str, str],
+    params: Mapping[str, object],
+    scores: Mapping[str, float],
+    signatures: Mapping[str, str],
+    data: Mapping[str, str],  # file name -> "12,345 lines, sha256 ..."
+    origin: Mapping[str, str],
+) -> str:
+    """What a user of the model has to know, in Markdown."""
+
+    def table(head: str, rows: Mapping[str, object]) -> list[str]:
+        lines = [f"| {key} | {value} |" for key, value in rows.items()]
+        return [f"| {head} | |", "| --- | --- |", *lines, ""]
+
+    source, target = languages
+    signed = {key: f"{value} {signatures.get(key, '')}".strip().replace("|", "\\|") for key, value in scores.items()}
+    return "\n".join([
+        f"# {name}", "",
+        f"Translates {source} to {target}, a sentence a line, by an encoder-decoder Transformer.", "",
+        "    mlflow models serve --model-uri models:/" + f"{name}@{CHAMPION} --env-manager local --port 5001",
+        "    curl localhost:5001/invocations --json '{\"inputs\": [\"...\"]}'", "",
+        "It knows what its training text shows and nothing else; other domains, and sentences much longer than",
+        "those of training, come out worse than the scores say.", "",
+        *table("score", signed), *table("data", data), *table("origin", origin), *table("param", params),
+    ])  # fmt: skip
