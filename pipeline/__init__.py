@@ -1,7 +1,1 @@
 """The stages, one script each."""
-
-import os
-
-# Threads of torch's pool wait for each other a moment, then sleep. By default they spin for milliseconds, and on a
-# machine where anything else runs a small model trains several times slower for it. Set before torch is loaded.
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,8 +13,10 @@ import pytest
 import torch
 
 from transformer.batching import Pairs
+from transformer.checkpoint import cpu_copy, save_weights
 from transformer.distributed import World
 from transformer.model import Transformer
+from transformer.text import BOS, PAD, Merges, Vocabulary, learn_merges, save_merges, tokenise, tokenizer
 from transformer.trainer import Trainer, seed_everything
 
 ROOT = Path(__file__).parent.parent
@@ -55,6 +58,34 @@ def stage(name: str, folder: Path, *options: str, env: dict | None = None) -> su
         capture_output=True,
         text=True,
     )
+
+
+TEXT = ("Ein Hund rennt im Gras .", "Zwei Männer spielen Schach .", "Ein Mann und zwei Hunde .")
+
+
+def model_folder(folder: Path, merges: int = 40, seed: int = 7, spread: float = 0.3, **changes) -> Path:
+    """A model folder as the stage average writes it: merges and vocabulary of TEXT, random weights far from even."""
+    german = tokenizer("de")
+    words = [tokenise(line, german) for line in TEXT]
+    codes = learn_merges((" ".join(line) for line in words), merges)
+    folder.mkdir(parents=True)
+    save_merges(codes, folder / "bpe.codes")
+    vocabulary = Vocabulary.count((Merges(codes).subwords(line) for line in words), 1)
+    vocabulary.save(folder / "vocab.txt")
+    sizes = {**SIZES, "dropout": 0.0, "vocabulary": len(vocabulary), **changes}
+    seed_everything(seed)
+    model = Transformer(**sizes)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight += spread * torch.randn_like(weight)
+        # <pad> and <s> get next to no probability, as in a trained model
+        last = model.decoder_norm if sizes["norm"] == "pre" else model.decoder[-1].residuals[-1].norm
+        last.bias.fill_(2.0)
+        model.output_weight[[PAD, BOS]] = -2.0
+    save_weights(cpu_copy(model.state_dict()), folder / "weights.safetensors")
+    card = {"format": 1, "sizes": sizes, "source": "de", "target": "en", "lowercase": False, "train_key": "none"}
+    (folder / "model.json").write_text(json.dumps(card))
+    return folder
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """The search is the one that transformer/decoding.py defines, in float64, where near-ties do not flip."""
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from conftest import tiny_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer.decoding import largest, translate_ids
+from transformer.decoding import beam_search, largest, translate_ids
 from transformer.hypothesis import length_divisor
 from transformer.text import BOS, EOS, PAD
 
@@ -78,18 +79,76 @@ def test_a_batch_of_mixed_lengths_equals_one_by_one(seed, beam_size):
     assert [[h.ids for h in found] for found in together] == [[h.ids for h in found] for found in small]
 
 
-@given(st.integers(0, 10**6))
-@settings(deadline=None, max_examples=10)
-def test_a_beam_as_wide_as_the_space_finds_the_true_best(seed):
-    """4 subwords besides the specials, at most 3 with </s>: every translation can be tried."""
+def check_against_every_translation(seed: int, length_penalty: float) -> None:
+    """2 subwords besides the specials, at most 3 with </s>: every translation can be tried."""
     model = model64(seed, vocabulary=6)
     source = [4, 5]
     inner = [1, 4, 5]  # <unk> and the two subwords
     space = [list(ids) for length in range(3) for ids in itertools.product(inner, repeat=length)]
-    scores = {tuple(ids): log_probability(model, source, ids) / length_divisor(len(ids) + 1, 0.6) for ids in space}
-    found = search(model, [source], beam_size=27, extra_length=1)[0]
-    assert found[0].ids == max(scores, key=scores.__getitem__)
-    assert {hypothesis.ids for hypothesis in found} == set(scores)
+    scores = {
+        tuple(ids): log_probability(model, source, ids) / length_divisor(len(ids) + 1, length_penalty) for ids in space
+    }
+    found = search(model, [source], beam_size=27, length_penalty=length_penalty, extra_length=1)[0]
+    assert [hypothesis.ids for hypothesis in found] == sorted(scores, key=scores.__getitem__, reverse=True)
+    for hypothesis in found:
+        assert hypothesis.score == pytest.approx(scores[hypothesis.ids], abs=1e-9)
+
+
+@given(st.integers(0, 10**6), st.floats(0, 2))
+@settings(deadline=None, max_examples=10)
+def test_a_beam_as_wide_as_the_space_finds_the_true_best(seed, length_penalty):
+    check_against_every_translation(seed, length_penalty)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("hundred", range(10))
+def test_a_beam_as_wide_as_the_space_finds_the_true_best_of_1000_models(hundred):
+    for seed in range(100 * hundred, 100 * hundred + 100):
+        check_against_every_translation(seed, length_penalty=seed % 5 / 2)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 4))
+@settings(deadline=None, max_examples=10)
+def test_what_is_finished_does_not_change_when_others_go_on(seed, beam_size):
+    model = model64(seed)
+    for source, short, long in zip(
+        SENTENCES,
+        search(model, SENTENCES, beam_size),
+        search(model, SENTENCES, beam_size, extra_length=20),
+        strict=True,
+    ):
+        if len(short) == beam_size and all(len(found.ids) < len(source) + 6 for found in short):
+            assert short == long
+
+
+@given(st.integers(0, 10**6))
+@settings(deadline=None, max_examples=10)
+def test_an_ensemble_averages_probabilities(seed):
+    models = [model64(seed), model64(seed + 1)]
+    for source, found in zip(SENTENCES, search(models, SENTENCES), strict=True):
+        for hypothesis in found:
+            target, total = list(hypothesis.ids), 0.0
+            ended = len(target) < len(source) + 6
+            for place, subword in enumerate([*target, EOS][: len(target) + ended]):
+                shares = [
+                    model.logits(model(torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *target]])))[0, place]
+                    .softmax(-1)[subword].item()
+                    for model in models
+                ]  # fmt: skip
+                total += math.log(sum(shares) / 2)
+            assert hypothesis.log_probability == pytest.approx(total, abs=1e-9)
+
+
+def test_an_ensemble_of_equals_is_the_model():
+    model = model64()
+    one, three = search(model, SENTENCES), search([model] * 3, SENTENCES)
+    assert [[h.ids for h in found] for found in one] == [[h.ids for h in found] for found in three]
+
+
+def test_the_end_is_barred_before_min_length():
+    source = torch.tensor([[5, 6, EOS], [9, EOS, PAD]])
+    found = beam_search([model64()], source, torch.tensor([9, 9]), beam_size=3, length_penalty=0.6, min_length=9)
+    assert {len(hypothesis.ids) for hypotheses in found for hypothesis in hypotheses} <= {8, 9}
 
 
 @given(st.integers(0, 10**6), st.integers(0, 5), st.integers(1, 4))

@@ -2,9 +2,9 @@
 
 Its beam search takes the same steps; what differs is undone here. It divides log P by n^length_penalty, so it is asked
 for all its hypotheses at penalty 1, its division is taken back and they are ranked by ours. At its limit it takes
-unfinished hypotheses for finished ones, and it has one limit for a whole batch, so a sentence that went beyond its own
-is translated again with that. What stays: near-ties may fall the other way, and scores lack the model's probability of
-<pad> and <s>, which it gives to the other subwords.
+unfinished hypotheses for finished ones, and it has one limit for a whole batch: a sentence that met one is translated
+again with its own, and with room (`patience`) for all that ended and all that did not. What stays: near-ties may fall
+the other way, and the probability of <pad> and <s>, next to nothing once a model is trained, goes to other subwords.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import ctranslate2
 from transformer.hypothesis import Hypothesis, ranked
 from transformer.text import BOS, EOS, PAD, SPECIALS, Vocabulary
 
+END = SPECIALS[EOS]
 BARRED = [[SPECIALS[PAD]], [SPECIALS[BOS]]]  # no translation holds these
 
 
@@ -64,20 +65,23 @@ class CTranslate2Engine:
         for rows, answers in jobs:
             for row, answer in zip(rows, answers, strict=True):
                 found = answer.result()
-                if max(map(len, found.hypotheses)) > limits[row]:
-                    found = self._start([sources[row]], limits[row], beam_size)[0].result()
+                longest = max(map(len, found.hypotheses))
+                if longest > limits[row] or any(tokens[-1:] != [END] for tokens in found.hypotheses):
+                    found = self._start([sources[row]], limits[row], beam_size, patience=2)[0].result()
                 results[row] = self._ours(found, length_penalty, beam_size)
             progress(len(rows))
         return results
 
-    def _start(self, sources: Sequence[Sequence[int]], limit: int, beam_size: int) -> list:
-        """Begin to translate a batch; the answers to wait for."""
+    def _start(self, sources: Sequence[Sequence[int]], limit: int, beam_size: int, patience: int = 1) -> list:
+        """Begin to translate a batch; the answers to wait for. Greedy search (beam_size 1) knows no patience."""
+        patience = patience if beam_size > 1 else 1
         words = self.vocabulary.subwords
         return self.translator.translate_batch(
             [[words[number] for number in source] for source in sources],
             asynchronous=True,
             beam_size=beam_size,
-            num_hypotheses=beam_size,
+            num_hypotheses=beam_size * patience,
+            patience=patience,
             length_penalty=1,
             max_input_length=0,
             min_decoding_length=0,
@@ -93,5 +97,7 @@ class CTranslate2Engine:
             (self.vocabulary.ids(tokens), score * max(1, len(tokens)))
             for tokens, score in zip(found.hypotheses, found.scores, strict=True)
         ]
-        ended = [(ids[:-1], total) for ids, total in pairs if ids[-1:] == [EOS]]
+        ended = sorted(((ids[:-1], total) for ids, total in pairs if ids[-1:] == [EOS]), key=lambda one: len(one[0]))
+        if len(ended) > beam_size:  # the search is over when so many have ended, at the same step or before
+            ended = [one for one in ended if len(one[0]) <= len(ended[beam_size - 1][0])]
         return ranked(ended or pairs, bool(ended), length_penalty, beam_size)

@@ -63,7 +63,7 @@ class AttentionMaps:
     cross: Tensor  # (layers, H, T, S) row t: where the model looks in the source to write target subword t
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def attention_maps(model: Transformer, source: Sequence[int], target: Sequence[int]) -> AttentionMaps:
     """Where the model looks while it reads source and target (ids without </s>)."""
     encoder = cast("list[EncoderLayer]", list(model.encoder))

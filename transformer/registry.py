@@ -93,7 +93,6 @@ def choose_champion(store: Store, name: str, valid_sha256: str) -> str:
 
 def save(target: Path, folder: Path, card: str) -> None:
     """A model folder as an MLflow model: from code, with signature, example and the package it needs."""
-    import pandas as pd
     from mlflow import pyfunc
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
@@ -112,9 +111,9 @@ def save(target: Path, folder: Path, card: str) -> None:
         artifacts={"model": str(folder)},
         code_paths=[str(Path(__file__).parent)],
         signature=ModelSignature(
-            Schema([ColSpec(DataType.string, "text")]), Schema([ColSpec(DataType.string)]), ParamSchema(params)
+            Schema([ColSpec(DataType.string)]), Schema([ColSpec(DataType.string)]), ParamSchema(params)
         ),
-        input_example=(pd.DataFrame({"text": [example(folder)]}), dict(DEFAULTS)),
+        input_example=([example(folder)], dict(DEFAULTS)),
         pip_requirements=[f"{package}=={version(package)}" for package in NEEDED],
     )
     (target / "README.md").write_text(card, encoding="utf-8")

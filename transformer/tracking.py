@@ -37,6 +37,7 @@ KNOBS = "corpus warmup beam_size lr_factor d_model layers max_steps batch_tokens
 # By default mlflow waits four minutes for a server that is gone, prints a link per run and phones home.
 ENVIRONMENT = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
 ENVIRONMENT |= {"MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
+ENVIRONMENT |= {"MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,87 @@
+"""CTranslate2 translates as torch does, and says so where it cannot."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import TEXT, model_folder
+
+from pipeline.compare_engines import refuse
+from transformer.export import POSITIONS, export
+from transformer.files import sha256
+from transformer.translator import Translator
+
+LINES = [*TEXT, "Hund", "", "Ein Mann spielt Schach im Gras und zwei Hunde rennen ."]
+SHAPES = {
+    "pre": {},
+    "post": {"norm": "post"},
+    "learned positions": {"positions": "learned"},
+    "three matrices": {"tie_embeddings": False},
+    "one layer": {"layers": 1, "heads": 4},
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_exported_model_is_the_same_translator(shape, tmp_path):
+    folder = model_folder(tmp_path / "model", spread=0.6, **SHAPES[shape])
+    export(folder, tmp_path / "ct2", "float32")
+    torch, ct2 = Translator.load(folder), Translator.load(tmp_path / "ct2")
+    for beam_size in (1, 4):
+        for extra_length in (0, 3, 30):  # the limit cuts all, some and few
+            wanted = torch.alternatives(LINES, beam_size, extra_length=extra_length)
+            found = ct2.alternatives(LINES, beam_size, extra_length=extra_length)
+            assert [one[0].text for one in found] == [one[0].text for one in wanted]
+            assert [len(one) for one in found] == [len(one) for one in wanted]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A model and its two exports."""
+    place = tmp_path_factory.mktemp("engines")
+    folder = model_folder(place / "model", spread=0.6)
+    for precision in ("float32", "int8"):
+        export(folder, place / precision, precision)
+    return place
+
+
+def test_int8_is_smaller_and_translates(folders):
+    sizes = [(folders / name / "model.bin").stat().st_size for name in ("float32", "int8")]
+    assert sizes[1] < sizes[0]
+    assert len(Translator.load(folders / "int8").translate(LINES, extra_length=5)) == len(LINES)
+
+
+def test_an_export_is_the_same_bytes_each_time(folders, tmp_path):
+    export(folders / "model", tmp_path / "again", "float32")
+    assert sha256(tmp_path / "again") == sha256(folders / "float32")
+
+
+def test_a_sentence_beyond_the_positions_is_refused_not_cut(folders):
+    translator = Translator.load(folders / "float32")
+    with pytest.raises(ValueError, match=r"sentence 2 has .* subwords; with extra_length=50 .* takes 4,046"):
+        translator.translate(["Hund", "Hund " * POSITIONS])
+
+
+def test_what_ctranslate2_cannot_do_is_refused_by_name(folders):
+    translator = Translator.load(folders / "float32")
+    for call in (lambda: translator.sample(["Hund"]), lambda: translator.score(["Hund"], ["dog"])):
+        with pytest.raises(ValueError, match="needs a model folder of the stage average"):
+            call()
+    with pytest.raises(ValueError, match="no ensembles"):
+        Translator.load(folders / "float32", folders / "float32")
+
+
+GOOD = {"float32_identical_beam_1": 99.6, "float32_identical_beam_4": 99.1, "torch_bleu_beam_1": 40.0,
+        "torch_bleu_beam_4": 41.0, "int8_bleu_beam_1": 39.6, "int8_bleu_beam_4": 40.6}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("worse", "wanted"),
+    [
+        ({"float32_identical_beam_1": 99.4}, "99.40% of valid .* beam 1, less than 99.5%"),
+        ({"float32_identical_beam_4": 98.9}, "98.90% of valid .* beam 4, less than 99.0%"),
+        ({"int8_bleu_beam_4": 40.4}, "int8 loses 0.60 BLEU"),
+    ],
+)
+def test_an_engine_that_is_another_translator_stops_the_pipeline(worse, wanted):
+    refuse(GOOD, 1000)
+    with pytest.raises(ValueError, match=wanted):
+        refuse(GOOD | worse, 1000)

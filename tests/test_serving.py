@@ -1,0 +1,155 @@
+"""The model in MLflow's registry and behind a real HTTP server."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from conftest import TEXT, model_folder
+from test_translator import ODD
+
+from transformer import tracking
+from transformer.registry import model_card, register, save
+from transformer.translator import Translator
+
+PATHS = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return model_folder(tmp_path_factory.mktemp("serving") / "model")
+
+
+@pytest.fixture(scope="module")
+def server(folder, tmp_path_factory):
+    """`mlflow models serve` on loopback, in a folder where nothing of this project can be imported."""
+    place = tmp_path_factory.mktemp("server")
+    save(place / "served", folder, "# card\n")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = ["mlflow", "models", "serve", "--model-uri", "served", "--env-manager", "local", "--port", str(port)]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHONPATH", "MLFLOW_"))}
+    with open(place / "log", "w") as log:
+        process = subprocess.Popen(
+            words, cwd=place, env={**kept, "PATH": PATHS, "MLFLOW_DISABLE_TELEMETRY": "true"}, stdout=log, stderr=log,
+            start_new_session=True,
+        )  # fmt: skip
+    address = f"http://127.0.0.1:{port}"
+    for _ in range(600):  # of a tenth of a second: it answers when it has loaded the model
+        try:
+            urllib.request.urlopen(f"{address}/ping").read()
+            break
+        except OSError:
+            assert process.poll() is None, (place / "log").read_text()
+            time.sleep(0.1)
+    yield f"{address}/invocations"
+    os.killpg(process.pid, 15)
+    process.wait()
+
+
+def ask(server: str, request: object) -> tuple[int, dict]:
+    """Status and answer of a request."""
+    body = request if isinstance(request, bytes) else json.dumps(request).encode()
+    post = urllib.request.Request(server, body, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(post) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
+def test_the_server_translates_as_the_folder_does(server, folder):
+    wanted = Translator.load(folder).translate(TEXT, beam_size=2, length_penalty=1.0, extra_length=9)
+    params = {"beam_size": 2, "length_penalty": 1.0, "extra_length": 9}
+    assert ask(server, {"inputs": list(TEXT), "params": params}) == (200, {"predictions": wanted})
+    table = {"columns": ["text"], "data": [[line] for line in TEXT]}
+    assert ask(server, {"dataframe_split": table, "params": params}) == (200, {"predictions": wanted})
+    assert ask(server, {"inputs": TEXT[0], "params": params}) == (200, {"predictions": wanted[:1]})
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_the_server_answers_odd_lines(server, name):
+    status, answer = ask(server, {"inputs": [ODD[name]], "params": {"beam_size": 1, "extra_length": 0}})
+    assert status == 200
+    assert len(answer["predictions"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("request_body", "wanted"),
+    [
+        (b"no json", "valid JSON"),
+        ({"lines": ["a"]}, "inputs"),
+        ({"inputs": []}, "missing inputs"),
+        ({"inputs": ["wort " * 10_000]}, "subwords; the server takes 1,000: cut it"),
+        ({"inputs": ["a", "x" * 200_000]}, "line 2 has 200,000 characters, more than 100,000: cut it"),
+        ({"inputs": ["a"] * 1001}, "1,001 lines; a request may have 1,000"),
+        ({"inputs": ["a\ud800"]}, "\\ud800"),
+        ({"inputs": ["a"], "params": {"beam_size": 0}}, "beam_size=0 must be 1 to 32"),
+        ({"inputs": ["a"], "params": {"beam_size": "wide"}}, "beam_size"),
+        ({"inputs": ["a"], "params": {"extra_length": -1}}, "extra_length=-1 must be 0 to 1000"),
+        ({"inputs": ["a"], "params": {"length_penalty": 1e9}}, "length_penalty=1000000000.0 must be"),
+    ],
+)
+def test_a_bad_request_gets_400_and_a_reason(server, request_body, wanted):
+    status, answer = ask(server, request_body)
+    assert status == 400
+    assert wanted in answer["message"]
+    assert ask(server, {"inputs": ["Hund"], "params": {"extra_length": 0}})[0] == 200  # and it goes on
+
+
+def test_the_stored_model_holds_code_text_and_safetensors_alone(folder, tmp_path):
+    save(tmp_path / "served", folder, "# card\n")
+    kinds = {path.suffix for path in (tmp_path / "served").rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    assert kinds <= {"", ".py", ".json", ".yaml", ".txt", ".md", ".codes", ".safetensors", ".jinja"}
+    assert "beam_size" in (tmp_path / "served/MLmodel").read_text()  # the signature names the params
+    example = json.loads((tmp_path / "served/serving_input_example.json").read_text())
+    assert example["inputs"] != [""]
+
+
+def scored(root: Path, config_key: str) -> None:
+    """The row of a configuration, as the stage score leaves it."""
+    tracking.record_scores(root, {"corpus": "toy"}, config_key, config_key, [], {"bleu": 1.0}, {}, {})
+
+
+def test_each_configuration_is_one_version_and_the_best_on_valid_the_champion(folder, tmp_path, monkeypatch):
+    from mlflow import MlflowClient, pyfunc
+
+    monkeypatch.setattr(tracking, "_stores", {})
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    told = {}
+    for key, bleu, data in (("a", 30.0, "x"), ("b", 40.0, "x"), ("c", 35.0, "x"), ("a", 30.0, "x"), ("d", 10.0, "y")):
+        scored(tmp_path, key)
+        told[key] = register(tmp_path, "toy-de-en", folder, key, bleu, data, f"# card of {key}\n")
+    assert told["b"] == "models:/toy-de-en/2 registered; which is the champion"
+    assert told["c"] == "models:/toy-de-en/3 registered; the champion is version 2"
+    assert told["d"] == "models:/toy-de-en/4 registered; which is the champion"  # other data, no rival
+    client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    versions = client.search_model_versions("name = 'toy-de-en'")
+    assert sorted(version.tags["config_key"] for version in versions) == ["a", "b", "c", "d"]
+    champion = client.get_model_version_by_alias("toy-de-en", "champion")
+    assert champion.description == "# card of d\n"
+    loaded = pyfunc.load_model(champion.source)
+    assert loaded.predict([TEXT[0]]) == Translator.load(folder).translate([TEXT[0]])
+
+
+def test_a_configuration_without_a_row_is_not_registered(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(tracking, "_stores", {})
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    assert "no MLflow row" in str(register(tmp_path, "toy-de-en", folder, "nobody", 1.0, "x", ""))
+
+
+def test_the_card_tells_scores_with_signatures_data_params_and_origin():
+    card = model_card("toy-de-en", ("de", "en"), {"warmup": 400}, {"bleu": 31.5}, {"bleu": "nrefs:1|case:mixed"},
+                      {"train.src": "3 lines, sha256 abc"}, {"git_commit": "0123"})  # fmt: skip
+    for row in ("| bleu | 31.5 nrefs:1\\|case:mixed |", "| train.src | 3 lines, sha256 abc |", "| warmup | 400 |",
+                "| git_commit | 0123 |"):  # fmt: skip
+        assert row in card
