@@ -15,11 +15,25 @@ import torch
 from torch import Tensor
 
 from benchmarks.feeding import Epochs, joeynmt_epoch, opennmt_epoch
-from benchmarks.flops import DROPOUT, SMOOTHING
+from benchmarks.flops import DROPOUT, SMOOTHING, Size
 from benchmarks.programs import BETAS, CLIP_NORM, SEED, WARMUP, Program, Task
 from benchmarks.stubs import stub_if_missing
 from transformer.text import BOS, EOS, PAD, UNK
 from transformer.trainer import seed_everything
+
+
+def joeynmt_model(size: Size, vocabulary: int) -> Any:
+    """JoeyNMT's Transformer with one tied matrix."""
+    from joeynmt.model import build_model
+    from joeynmt.vocabulary import Vocabulary
+
+    names = SimpleNamespace(unk_token="<unk>", pad_token="<pad>", bos_token="<s>", eos_token="</s>", sep_token=None,
+                            unk_id=0, pad_id=1, bos_id=BOS, eos_id=EOS, lang_tags=[])  # fmt: skip
+    words = Vocabulary([str(i) for i in range(4, vocabulary)], names)
+    half = {"type": "transformer", "num_layers": size.layers, "num_heads": size.heads, "hidden_size": size.d_model,
+            "ff_size": size.d_ff, "dropout": DROPOUT, "layer_norm": "pre",
+            "embeddings": {"embedding_dim": size.d_model, "scale": True, "dropout": DROPOUT}}  # fmt: skip
+    return build_model({"encoder": half, "decoder": half, "tied_embeddings": True, "tied_softmax": True}, words, words)
 
 
 class JoeyNMT(Program):
@@ -30,7 +44,7 @@ class JoeyNMT(Program):
         from joeynmt.builders import build_gradient_clipper, build_optimizer
 
         seed_everything(SEED)
-        self.model: Any = self._model().to(task.device).train()
+        self.model: Any = joeynmt_model(task.size, task.vocabulary).to(task.device).train()
         self.model.loss_function = ("crossentropy", SMOOTHING)
         choices = {"optimizer": "adam", "learning_rate": 3e-4, "adam_betas": BETAS}
         self.optimiser = build_optimizer(choices, self.model.parameters())
@@ -40,20 +54,6 @@ class JoeyNMT(Program):
             self.batches = Epochs(joeynmt_epoch(task.pairs, SEED, task.batch_tokens))
         self.ids = torch.arange(task.vocabulary)
         self.ids[[PAD, UNK]] = self.ids[[UNK, PAD]]  # JoeyNMT numbers them the other way round
-
-    def _model(self) -> Any:
-        from joeynmt.model import build_model
-        from joeynmt.vocabulary import Vocabulary
-
-        size = self.task.size
-        names = SimpleNamespace(unk_token="<unk>", pad_token="<pad>", bos_token="<s>", eos_token="</s>", sep_token=None,
-                                unk_id=0, pad_id=1, bos_id=BOS, eos_id=EOS, lang_tags=[])  # fmt: skip
-        vocabulary = Vocabulary([str(i) for i in range(4, self.task.vocabulary)], names)
-        half = {"type": "transformer", "num_layers": size.layers, "num_heads": size.heads, "hidden_size": size.d_model,
-                "ff_size": size.d_ff, "dropout": DROPOUT, "layer_norm": "pre",
-                "embeddings": {"embedding_dim": size.d_model, "scale": True, "dropout": DROPOUT}}  # fmt: skip
-        return build_model({"encoder": half, "decoder": half, "tied_embeddings": True, "tied_softmax": True},
-                           vocabulary, vocabulary)  # fmt: skip
 
     def update(self, step: int) -> None:
         batch = self.batch(self.rows(step))

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 
@@ -15,13 +15,16 @@ class Failed(Exception):
 
 
 class Worker:
-    """A process that runs one program. Between rounds it waits, and takes no processor time."""
+    """A process that runs one program. Between rounds it waits, and takes no processor time.
+
+    setting["worker"] names the module that runs in it.
+    """
 
     def __init__(self, setting: dict):
         self.setting, self.rounds = setting, []
         quiet = None if os.environ.get("TRACEBACK") else subprocess.DEVNULL
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.worker", json.dumps(setting)],
+            [sys.executable, "-m", setting.get("worker", "benchmarks.worker"), json.dumps(setting)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=quiet, text=True, bufsize=1,
         )  # fmt: skip
 
@@ -89,3 +92,19 @@ def alternate(started: list[Worker], rounds: int, seconds: float) -> None:
             except Failed as reason:
                 worker.give_up(reason)
                 started.remove(worker)
+
+
+def serve(prepare: Callable[[dict], Callable[[dict], dict]]) -> None:
+    """The other end of a Worker: prepare from the setting, say when ready, then answer each order on standard input."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # what a program prints is no answer
+    try:
+        answer = prepare(json.loads(sys.argv[1]))
+        answers.write(json.dumps({"ready": True}) + "\n")
+        for line in sys.stdin:
+            answers.write(json.dumps(answer(json.loads(line))) + "\n")
+    except Exception as error:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        answers.write(json.dumps({"error": reason}) + "\n")
+        if os.environ.get("TRACEBACK"):
+            raise

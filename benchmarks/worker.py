@@ -8,11 +8,9 @@ Answer  a JSON object; {"error": ...} when the program cannot be run
 from __future__ import annotations
 
 import ctypes
-import json
-import os
 import resource
-import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -21,6 +19,7 @@ from benchmarks.annotated import Annotated
 from benchmarks.flops import SIZES, useful_flop
 from benchmarks.matrices import MatrixRate
 from benchmarks.peers import JoeyNMT, OpenNMT
+from benchmarks.processes import serve
 from benchmarks.programs import SEED, Ours, Program, Task, TorchBaseline, synchronise
 from transformer.batching import Pairs, global_batches
 from transformer.text import Vocabulary
@@ -89,32 +88,22 @@ def epoch(task: Task, number: int) -> dict[str, float]:
     return {"seconds": seconds, "updates": len(batches), "target_tokens": int(task.pairs.target_lengths.sum())}
 
 
-def main() -> None:
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what a program prints is no answer
+def prepare(setting: dict) -> Callable[[dict], dict]:
+    """What answers the orders to the program that a JSON object describes."""
+    task = task_of(setting)
+    program = MatrixRate(task) if setting["program"] == "matrices" else KINDS[setting["program"]](task)
 
-    def answer(**values: object) -> None:
-        answers.write(json.dumps(values) + "\n")
+    def answer(order: dict) -> dict:
+        if order["command"] == "epoch":
+            return epoch(task, order["number"])
+        if isinstance(program, Program):
+            counts = updates(program, order["first"], order["seconds"])
+            release()
+            return counts
+        return program.round(order["seconds"])
 
-    try:
-        setting = json.loads(sys.argv[1])
-        task = task_of(setting)
-        program = MatrixRate(task) if setting["program"] == "matrices" else KINDS[setting["program"]](task)
-        answer(ready=True)
-        for line in sys.stdin:
-            order = json.loads(line)
-            if order["command"] == "epoch":
-                answer(**epoch(task, order["number"]))
-            elif isinstance(program, Program):
-                answer(**updates(program, order["first"], order["seconds"]))
-                release()
-            else:
-                answer(**program.round(order["seconds"]))
-    except Exception as error:
-        answer(error=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
-        if os.environ.get("TRACEBACK"):
-            raise
+    return answer
 
 
 if __name__ == "__main__":
-    main()
+    serve(prepare)

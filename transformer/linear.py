@@ -6,7 +6,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-ALL = slice(None)
 # oneDNN's product, which torch uses for bfloat16 and, on the way through its compiler, for float32. Called by itself
 # torch takes MKL for float32, which is half as fast on processors that are not Intel's.
 ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
@@ -22,6 +21,7 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 class Linear(nn.Linear):
     """x W + b in the precision of x: weights kept in float32 are rounded to bfloat16 where x is bfloat16."""
 
-    def forward(self, x: Tensor, rows: slice = ALL) -> Tensor:
+    def forward(self, x: Tensor, rows: slice | None = None) -> Tensor:
         """By all rows of W, or some: (..., columns) -> (..., rows)."""
-        return product(x, self.weight[rows].to(x.dtype), self.bias[rows].to(x.dtype))
+        weight, bias = (self.weight, self.bias) if rows is None else (self.weight[rows], self.bias[rows])
+        return product(x, weight.to(x.dtype), bias.to(x.dtype))

@@ -1,0 +1,65 @@
+"""One translating program in a process of its own; see benchmarks/worker.py for the orders.
+
+Sent    {"command": "round", "first": 0, "seconds": 10}: calls of 4 batches (of 8, if of one sentence) until then
+Answer  {"sentences": ..., "target_tokens": ..., "seconds": ...}
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from benchmarks.decoders import KINDS, SEED, Task
+from benchmarks.flops import SIZES
+from benchmarks.processes import serve
+from transformer.files import read_lines
+from transformer.text import Merges, Vocabulary, tokenise, tokenizer
+
+
+def sentences(setting: dict, vocabulary: Vocabulary) -> list[list[int]]:
+    """The ids of the lines to translate."""
+    language, merges = tokenizer(setting["language"]), Merges.load(Path(setting["codes"]))
+    lines = read_lines(Path(setting["text"]))
+    return [vocabulary.ids(merges.subwords(tokenise(line, language))) for line in lines]
+
+
+def calls(ids: list[list[int]], batch: int) -> list[list[list[list[int]]]]:
+    """Batches of like length, some of them for each call, in an order of chance that is the same for all programs."""
+    ordered = sorted((sentence for sentence in ids if sentence), key=len)
+    batches = [ordered[start : start + batch] for start in range(0, len(ordered), batch)]
+    random.Random(SEED).shuffle(batches)
+    at_once = 4 if batch > 1 else 8
+    return [batches[start : start + at_once] for start in range(0, len(batches), at_once)]
+
+
+def prepare(setting: dict) -> Callable[[dict], dict]:
+    """What answers the orders to the program that a JSON object describes."""
+    vocabulary = Vocabulary.load(Path(setting["vocab"]))
+    task = Task(
+        SIZES[setting["size"]], len(vocabulary), setting["beam_size"], setting["batch"], setting["steps"],
+        setting["precision"], torch.device(setting["device"]),
+    )  # fmt: skip
+    program = KINDS[setting["program"]](task)
+    work = calls(sentences(setting, vocabulary), task.batch)
+    program.translate_all(work[0][:1])
+
+    def answer(order: dict) -> dict:
+        done, start, place = 0, time.perf_counter(), order["first"]
+        while not done or time.perf_counter() - start < order["seconds"]:
+            batches = work[place % len(work)]
+            program.translate_all(batches)
+            done += sum(map(len, batches))
+            place += 1
+        if task.device.type == "cuda":
+            torch.cuda.synchronize()
+        return {"sentences": done, "target_tokens": done * task.steps, "seconds": time.perf_counter() - start}
+
+    return answer
+
+
+if __name__ == "__main__":
+    serve(prepare)

@@ -1,0 +1,181 @@
+# pyright: reportMissingImports=false
+"""Programs that translate, each through its own public search: same sentences, same shape, same number of steps.
+
+Weights are random and </s> is barred until the last step, so that all do the same work whatever they would say.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.flops import DROPOUT, Size
+from benchmarks.peers import joeynmt_model
+from transformer.decoding import beam_search
+from transformer.forced import padded
+from transformer.model import Transformer
+from transformer.text import BOS, EOS, PAD, SPECIALS, UNK
+from transformer.trainer import seed_everything
+
+SEED = 1
+Ids = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What every program is asked for."""
+
+    size: Size
+    vocabulary: int
+    beam_size: int
+    batch: int  # sentences at a time
+    steps: int  # subwords of every translation
+    precision: str
+    device: torch.device
+
+
+class Decoder(ABC):
+    """A program that translates some sentences, `batch` at a time."""
+
+    def __init__(self, task: Task):
+        self.task = task
+
+    @abstractmethod
+    def translate(self, sentences: Ids) -> None:
+        """Translate a batch of ids without </s>."""
+
+    def translate_all(self, batches: Sequence[Ids]) -> None:
+        """Translate several batches."""
+        for batch in batches:
+            self.translate(batch)
+
+    def padded(self, sentences: Ids) -> Tensor:
+        """Ids with </s>, filled up: (B, S)."""
+        return padded([[*sentence, EOS] for sentence in sentences]).to(self.task.device)
+
+
+def our_model(task: Task) -> Transformer:
+    """This project's model with random weights."""
+    seed_everything(SEED)
+    size = vars(task.size) | {"vocabulary": task.vocabulary, "max_positions": 512}
+    return Transformer(
+        **size, dropout=DROPOUT, norm="pre", positions="sinusoidal", tie_embeddings=True
+    ).eval()  # fmt: skip
+
+
+class Ours(Decoder):
+    """transformer.decoding.beam_search."""
+
+    def __init__(self, task: Task):
+        super().__init__(task)
+        self.model = our_model(task).to(task.device)
+
+    @torch.inference_mode()
+    def translate(self, sentences: Ids) -> None:
+        task = self.task
+        limits = torch.full((len(sentences),), task.steps, device=task.device)
+        beam_search([self.model], self.padded(sentences), limits, beam_size=task.beam_size, length_penalty=0.6,
+                    min_length=task.steps)  # fmt: skip
+
+
+class CTranslate2(Decoder):
+    """ctranslate2.Translator.translate_batch on the same model: float32 or int8."""
+
+    def __init__(self, task: Task):
+        super().__init__(task)
+        import ctranslate2
+
+        from transformer.export import specification
+
+        self.words = [*SPECIALS, *(str(number) for number in range(len(SPECIALS), task.vocabulary))]
+        spec = specification(our_model(task))
+        spec.register_source_vocabulary(self.words)
+        spec.register_target_vocabulary(self.words)
+        spec.config.add_source_eos = True
+        spec.validate()
+        spec.optimize(quantization=task.precision)
+        self.folder = tempfile.TemporaryDirectory()
+        spec.save(self.folder.name)
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        kind = "cuda" if task.device.type == "cuda" else "cpu"
+        self.translator = ctranslate2.Translator(
+            self.folder.name, kind, inter_threads=cores, intra_threads=1, compute_type=task.precision
+        )  # several batches side by side: faster here than threads within one
+
+    def translate(self, sentences: Ids) -> None:
+        self.translate_all([sentences])
+
+    def translate_all(self, batches: Sequence[Ids]) -> None:
+        task = self.task
+        tokens = [[self.words[number] for number in sentence] for batch in batches for sentence in batch]
+        self.translator.translate_batch(
+            tokens, max_batch_size=task.batch, beam_size=task.beam_size, max_input_length=0,
+            min_decoding_length=task.steps, max_decoding_length=task.steps,
+        )  # fmt: skip
+
+
+class JoeyNMT(Decoder):
+    """joeynmt.search.search, as its prediction calls it."""
+
+    def __init__(self, task: Task):
+        super().__init__(task)
+        seed_everything(SEED)
+        self.model: Any = joeynmt_model(task.size, task.vocabulary).to(task.device).eval()
+        self.ids = torch.arange(task.vocabulary, device=task.device)
+        self.ids[[PAD, UNK]] = self.ids[[UNK, PAD]]  # JoeyNMT numbers them the other way round
+
+    def translate(self, sentences: Ids) -> None:
+        from joeynmt.batch import Batch
+        from joeynmt.search import search
+
+        task = self.task
+        source = self.ids[self.padded(sentences)]
+        lengths = torch.tensor([len(sentence) + 1 for sentence in sentences])
+        places = torch.arange(len(sentences))
+        batch = Batch(source, lengths, None, None, None, places, task.device, self.model.pad_index, EOS, is_train=False)
+        batch.sort_by_src_length()
+        search(self.model, batch, max_output_length=task.steps, beam_size=task.beam_size, beam_alpha=0.6,
+               min_output_length=task.steps)  # fmt: skip
+
+
+class HuggingFace(Decoder):
+    """transformers.MarianMTModel.generate."""
+
+    def __init__(self, task: Task):
+        super().__init__(task)
+        import transformers
+
+        marian: Any = transformers  # its types say less than it takes
+
+        seed_everything(SEED)
+        size = task.size
+        both = {name: {"layers": size.layers, "attention_heads": size.heads, "ffn_dim": size.d_ff}
+                for name in ("encoder", "decoder")}  # fmt: skip
+        config = marian.MarianConfig(
+            vocab_size=task.vocabulary, d_model=size.d_model, activation_function="relu", scale_embedding=True,
+            max_position_embeddings=512, pad_token_id=PAD, bos_token_id=BOS, eos_token_id=EOS,
+            decoder_start_token_id=BOS, forced_eos_token_id=None,
+            **{f"{half}_{name}": value for half, values in both.items() for name, value in values.items()},
+        )  # fmt: skip
+        self.model: Any = marian.MarianMTModel(config).to(task.device).eval()
+
+    @torch.inference_mode()
+    def translate(self, sentences: Ids) -> None:
+        task = self.task
+        source = self.padded(sentences)
+        self.model.generate(
+            input_ids=source, attention_mask=(source != PAD).long(), num_beams=task.beam_size, do_sample=False,
+            min_new_tokens=task.steps, max_new_tokens=task.steps,
+        )  # fmt: skip
+
+
+KINDS = {"ours": Ours, "ctranslate2": CTranslate2, "joeynmt": JoeyNMT, "huggingface": HuggingFace}
+PLACES = {"ours": "transformer", "ctranslate2": "ctranslate2", "joeynmt": "joeynmt", "huggingface": "transformers"}
+OFFERED = {"ctranslate2": ("float32", "int8")}  # precisions; the others: float32
