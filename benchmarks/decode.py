@@ -101,7 +101,7 @@ def with_ratios(rows: list[dict]) -> list[dict]:
 
 def main() -> None:
     given = options()
-    require(given.text, given.codes, given.vocab)
+    require(given.text, *([given.model] if given.model else [given.codes, given.vocab]))
     if given.model:
         rows = engine_rows(given.model, given.text, given.beam_size, given.rounds)
     else:
