@@ -48,8 +48,8 @@ class Decoder(ABC):
         self.task = task
 
     @abstractmethod
-    def translate(self, sentences: Ids) -> None:
-        """Translate a batch of ids without </s>."""
+    def translate(self, sentences: Ids) -> int:
+        """Translate a batch of ids without </s>; the subwords of the longest translation."""
 
     def translate_all(self, batches: Sequence[Ids]) -> None:
         """Translate several batches."""
@@ -78,11 +78,12 @@ class Ours(Decoder):
         self.model = our_model(task).to(task.device)
 
     @torch.inference_mode()
-    def translate(self, sentences: Ids) -> None:
+    def translate(self, sentences: Ids) -> int:
         task = self.task
         limits = torch.full((len(sentences),), task.steps, device=task.device)
-        beam_search([self.model], self.padded(sentences), limits, beam_size=task.beam_size, length_penalty=0.6,
-                    min_length=task.steps)  # fmt: skip
+        found = beam_search([self.model], self.padded(sentences), limits, beam_size=task.beam_size, length_penalty=0.6,
+                            min_length=task.steps)  # fmt: skip
+        return max(len(hypotheses[0].ids) for hypotheses in found)
 
 
 class CTranslate2(Decoder):
@@ -109,13 +110,16 @@ class CTranslate2(Decoder):
             self.folder.name, kind, inter_threads=cores, intra_threads=1, compute_type=task.precision
         )  # several batches side by side: faster here than threads within one
 
-    def translate(self, sentences: Ids) -> None:
-        self.translate_all([sentences])
+    def translate(self, sentences: Ids) -> int:
+        return max(len(found.hypotheses[0]) for found in self._translate(sentences))
 
     def translate_all(self, batches: Sequence[Ids]) -> None:
+        self._translate([sentence for batch in batches for sentence in batch])
+
+    def _translate(self, sentences: Ids) -> list:
         task = self.task
-        tokens = [[self.words[number] for number in sentence] for batch in batches for sentence in batch]
-        self.translator.translate_batch(
+        tokens = [[self.words[number] for number in sentence] for sentence in sentences]
+        return self.translator.translate_batch(
             tokens, max_batch_size=task.batch, beam_size=task.beam_size, max_input_length=0,
             min_decoding_length=task.steps, max_decoding_length=task.steps,
         )  # fmt: skip
@@ -131,7 +135,7 @@ class JoeyNMT(Decoder):
         self.ids = torch.arange(task.vocabulary, device=task.device)
         self.ids[[PAD, UNK]] = self.ids[[UNK, PAD]]  # JoeyNMT numbers them the other way round
 
-    def translate(self, sentences: Ids) -> None:
+    def translate(self, sentences: Ids) -> int:
         from joeynmt.batch import Batch
         from joeynmt.search import search
 
@@ -141,8 +145,9 @@ class JoeyNMT(Decoder):
         places = torch.arange(len(sentences))
         batch = Batch(source, lengths, None, None, None, places, task.device, self.model.pad_index, EOS, is_train=False)
         batch.sort_by_src_length()
-        search(self.model, batch, max_output_length=task.steps, beam_size=task.beam_size, beam_alpha=0.6,
-               min_output_length=task.steps)  # fmt: skip
+        found, _, _ = search(self.model, batch, max_output_length=task.steps, beam_size=task.beam_size, beam_alpha=0.6,
+                             min_output_length=task.steps)  # fmt: skip
+        return found.shape[1]
 
 
 class HuggingFace(Decoder):
@@ -167,13 +172,14 @@ class HuggingFace(Decoder):
         self.model: Any = marian.MarianMTModel(config).to(task.device).eval()
 
     @torch.inference_mode()
-    def translate(self, sentences: Ids) -> None:
+    def translate(self, sentences: Ids) -> int:
         task = self.task
         source = self.padded(sentences)
-        self.model.generate(
+        found = self.model.generate(
             input_ids=source, attention_mask=(source != PAD).long(), num_beams=task.beam_size, do_sample=False,
             min_new_tokens=task.steps, max_new_tokens=task.steps,
         )  # fmt: skip
+        return found.shape[1] - 1  # less <s>
 
 
 KINDS = {"ours": Ours, "ctranslate2": CTranslate2, "joeynmt": JoeyNMT, "huggingface": HuggingFace}

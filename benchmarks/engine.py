@@ -25,7 +25,7 @@ def engine_rows(model: Path, text: Path, beams: list[int], rounds: int) -> list[
         for beam_size in beams:
             programs: dict[str, Callable[[], object]] = {
                 "pipeline": lambda beam=beam_size: translator.translate(lines, beam),
-                "bare": lambda beam=beam_size: bare.translate_batch(words, beam_size=beam, max_batch_size=32),
+                "bare": lambda beam=beam_size: bare.translate_batch(words, beam_size=beam, max_batch_size=64),
             }
             seconds: dict[str, list[float]] = {program: [] for program in programs}
             for number in range(rounds + 1):

@@ -30,7 +30,8 @@ def main() -> None:
         {"train_key": train_key, "config_key": config_key, **origin()},
     )  # fmt: skip
     valid_sha256 = "".join(sha256(path) for path in files.values())
-    told = register(project_root(), name, paths.model, config_key, scores["valid_bleu"], valid_sha256, card)
+    options = params.only("beam_size", "length_penalty", "extra_length")
+    told = register(project_root(), name, paths.model, options, config_key, scores["valid_bleu"], valid_sha256, card)
     print(told or "not registered")
 
 

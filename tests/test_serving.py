@@ -20,6 +20,7 @@ from transformer import tracking
 from transformer.registry import model_card, register, save
 from transformer.translator import Translator
 
+OPTIONS = {"beam_size": 3, "length_penalty": 1.5, "extra_length": 20}
 PATHS = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 
@@ -32,7 +33,7 @@ def folder(tmp_path_factory) -> Path:
 def server(folder, tmp_path_factory):
     """`mlflow models serve` on loopback, in a folder where nothing of this project can be imported."""
     place = tmp_path_factory.mktemp("server")
-    save(place / "served", folder, "# card\n")
+    save(place / "served", folder, OPTIONS, "# card\n")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -76,6 +77,11 @@ def test_the_server_translates_as_the_folder_does(server, folder):
     assert ask(server, {"inputs": TEXT[0], "params": params}) == (200, {"predictions": wanted[:1]})
 
 
+def test_a_request_without_params_gets_the_search_that_the_model_was_scored_with(server, folder):
+    wanted = Translator.load(folder).translate(TEXT, **OPTIONS)
+    assert ask(server, {"inputs": list(TEXT)}) == (200, {"predictions": wanted})
+
+
 @pytest.mark.parametrize("name", ODD)
 def test_the_server_answers_odd_lines(server, name):
     status, answer = ask(server, {"inputs": [ODD[name]], "params": {"beam_size": 1, "extra_length": 0}})
@@ -93,7 +99,7 @@ def test_the_server_answers_odd_lines(server, name):
         ({"inputs": ["a", "x" * 200_000]}, "line 2 has 200,000 characters, more than 100,000: cut it"),
         ({"inputs": ["a"] * 1001}, "1,001 lines; a request may have 1,000"),
         ({"inputs": ["a\ud800"]}, "\\ud800"),
-        ({"inputs": ["a"], "params": {"beam_size": 0}}, "beam_size=0 must be 1 to 32"),
+        ({"inputs": ["a"], "params": {"beam_size": 0}}, "beam_size=0 must be 1 to 64"),
         ({"inputs": ["a"], "params": {"beam_size": "wide"}}, "beam_size"),
         ({"inputs": ["a"], "params": {"extra_length": -1}}, "extra_length=-1 must be 0 to 1000"),
         ({"inputs": ["a"], "params": {"length_penalty": 1e9}}, "length_penalty=1000000000.0 must be"),
@@ -107,7 +113,7 @@ def test_a_bad_request_gets_400_and_a_reason(server, request_body, wanted):
 
 
 def test_the_stored_model_holds_code_text_and_safetensors_alone(folder, tmp_path):
-    save(tmp_path / "served", folder, "# card\n")
+    save(tmp_path / "served", folder, OPTIONS, "# card\n")
     kinds = {path.suffix for path in (tmp_path / "served").rglob("*") if path.is_file() and path.suffix != ".pyc"}
     assert kinds <= {"", ".py", ".json", ".yaml", ".txt", ".md", ".codes", ".safetensors", ".jinja"}
     assert "beam_size" in (tmp_path / "served/MLmodel").read_text()  # the signature names the params
@@ -128,7 +134,7 @@ def test_each_configuration_is_one_version_and_the_best_on_valid_the_champion(fo
     told = {}
     for key, bleu, data in (("a", 30.0, "x"), ("b", 40.0, "x"), ("c", 35.0, "x"), ("a", 30.0, "x"), ("d", 10.0, "y")):
         scored(tmp_path, key)
-        told[key] = register(tmp_path, "toy-de-en", folder, key, bleu, data, f"# card of {key}\n")
+        told[key] = register(tmp_path, "toy-de-en", folder, OPTIONS, key, bleu, data, f"# card of {key}\n")
     assert told["b"] == "models:/toy-de-en/2 registered; which is the champion"
     assert told["c"] == "models:/toy-de-en/3 registered; the champion is version 2"
     assert told["d"] == "models:/toy-de-en/4 registered; which is the champion"  # other data, no rival
@@ -138,13 +144,13 @@ def test_each_configuration_is_one_version_and_the_best_on_valid_the_champion(fo
     champion = client.get_model_version_by_alias("toy-de-en", "champion")
     assert champion.description == "# card of d\n"
     loaded = pyfunc.load_model(champion.source)
-    assert loaded.predict([TEXT[0]]) == Translator.load(folder).translate([TEXT[0]])
+    assert loaded.predict([TEXT[0]]) == Translator.load(folder).translate([TEXT[0]], **OPTIONS)
 
 
 def test_a_configuration_without_a_row_is_not_registered(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(tracking, "_stores", {})
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    assert "no MLflow row" in str(register(tmp_path, "toy-de-en", folder, "nobody", 1.0, "x", ""))
+    assert "no MLflow row" in str(register(tmp_path, "toy-de-en", folder, OPTIONS, "nobody", 1.0, "x", ""))
 
 
 def test_the_card_tells_scores_with_signatures_data_params_and_origin():

@@ -40,7 +40,7 @@ class CTranslate2Engine:
         beam_size: int,
         length_penalty: float,
         extra_length: int,
-        batch_tokens: int = 2048,
+        batch_tokens: int = 4096,
         progress: Callable[[int], object] = lambda count: None,
     ) -> list[list[Hypothesis]]:
         """As decoding.translate_ids, for one model. Raises ValueError for a source that the model has no positions for.

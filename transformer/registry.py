@@ -22,11 +22,19 @@ ARTIFACT = "model"
 
 @never_failing
 def register(
-    root: Path, name: str, folder: Path, config_key: str, valid_bleu: float, valid_sha256: str, card: str
+    root: Path,
+    name: str,
+    folder: Path,
+    options: Mapping[str, int | float],
+    config_key: str,
+    valid_bleu: float,
+    valid_sha256: str,
+    card: str,
 ) -> str | None:
     """Log the model folder of a configuration to its row and register it. Returns what to say of it.
 
-    card: Markdown, kept beside the model and as the version's description.
+    options: beam_size, length_penalty and extra_length that it was scored with, and is served with unless a request
+    has its own. card: Markdown, kept beside the model and as the version's description.
     """
     if (store := connect(root)) is None:
         return None
@@ -39,7 +47,7 @@ def register(
     row = Row(store.client, found[0])
     tags = {"config_key": config_key, "valid_bleu": str(valid_bleu), "valid_sha256": valid_sha256}
     if version_of(store, name, config_key) is None:
-        upload(store, row, folder, card)
+        upload(store, row, folder, options, card)
     with store.lock:  # two processes must not both find that there is no version
         number = version_of(store, name, config_key) or create_version(store, row, name, card)
         for key, value in tags.items():
@@ -60,11 +68,11 @@ def version_of(store: Store, name: str, config_key: str) -> str | None:
     return next((str(one.version) for one in versions(store, name) if one.tags.get("config_key") == config_key), None)
 
 
-def upload(store: Store, row: Row, folder: Path, card: str) -> None:
+def upload(store: Store, row: Row, folder: Path, options: Mapping[str, int | float], card: str) -> None:
     """Log a model folder to a row as an MLflow model."""
     with tempfile.TemporaryDirectory() as scratch:
         served = Path(scratch) / ARTIFACT
-        save(served, folder, card)
+        save(served, folder, options, card)
         store.client.log_artifacts(row.id, str(served), ARTIFACT)
 
 
@@ -91,19 +99,17 @@ def choose_champion(store: Store, name: str, valid_sha256: str) -> str:
     return str(best.version)
 
 
-def save(target: Path, folder: Path, card: str) -> None:
+def save(target: Path, folder: Path, options: Mapping[str, int | float], card: str) -> None:
     """A model folder as an MLflow model: from code, with signature, example and the package it needs."""
     from mlflow import pyfunc
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
 
-    from transformer.serving import DEFAULTS
-
     for noisy in ("mlflow.pyfunc", "mlflow.models"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     params = [
         ParamSpec(name, DataType.double if isinstance(value, float) else DataType.long, value)
-        for name, value in DEFAULTS.items()
+        for name, value in options.items()
     ]
     pyfunc.save_model(
         target,
@@ -113,7 +119,7 @@ def save(target: Path, folder: Path, card: str) -> None:
         signature=ModelSignature(
             Schema([ColSpec(DataType.string)]), Schema([ColSpec(DataType.string)]), ParamSchema(params)
         ),
-        input_example=([example(folder)], dict(DEFAULTS)),
+        input_example=([example(folder)], dict(options)),
         pip_requirements=[f"{package}=={version(package)}" for package in NEEDED],
     )
     (target / "README.md").write_text(card, encoding="utf-8")

@@ -18,8 +18,8 @@ from mlflow.pyfunc.model import PythonModel
 from transformer.translator import Translator
 
 # What one request may ask for: beyond it a few requests would occupy a server for minutes.
-MOST_LINES, MOST_SUBWORDS, MOST_BEAMS, MOST_EXTRA = 1000, 1000, 32, 1000
-DEFAULTS = {"beam_size": 4, "length_penalty": 0.6, "extra_length": 50}
+MOST_LINES, MOST_SUBWORDS, MOST_BEAMS, MOST_EXTRA = 1000, 1000, 64, 1000
+OPTIONS = ("beam_size", "length_penalty", "extra_length")  # a request that leaves one out gets that of the signature
 
 
 class Refusal(MlflowException):
@@ -48,7 +48,7 @@ class ServedTranslator(PythonModel):
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> list[str]:
         """The best translation of each line, the one column of model_input. Raises Refusal for what cannot be met."""
         try:
-            return self.answer(model_input.iloc[:, 0].tolist(), {**DEFAULTS, **(params or {})})
+            return self.answer(model_input.iloc[:, 0].tolist(), params or {})
         except ValueError as error:
             raise Refusal(str(error)) from None
 
@@ -69,7 +69,7 @@ class ServedTranslator(PythonModel):
                 raise ValueError(
                     f"line {number} has {len(subwords):,} subwords; the server takes {MOST_SUBWORDS:,}: cut it"
                 )
-        return self.translator.translate(lines, **{name: params[name] for name in DEFAULTS})
+        return self.translator.translate(lines, **{name: params[name] for name in OPTIONS})
 
 
 def refuse(number: int, line: str) -> None:

@@ -1,0 +1,102 @@
+"""Whether one system translates better than another, or only luckily: paired tests by sacreBLEU over test sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean, stdev
+from typing import Any
+
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.significance import PairedTest
+
+TESTS = {"bs": "p_bootstrap", "ar": "p_randomisation"}  # Koehn 2004; Riezler and Maxwell 2005
+SAMPLES = {"bs": 1000, "ar": 10000}
+
+
+@dataclass(frozen=True)
+class System:
+    """What is known of one experiment."""
+
+    name: str
+    params: Mapping[str, object]
+    scores: Mapping[str, float]
+    signatures: Mapping[str, str]
+    hypotheses: Sequence[str]
+
+
+def refuse_different(systems: Sequence[System]) -> None:
+    """Raise ValueError for systems whose scores were not computed in the same way."""
+    first = systems[0]
+    for system in systems[1:]:
+        for metric, signature in first.signatures.items():
+            other = system.signatures.get(metric)
+            if other != signature:
+                raise ValueError(
+                    f"{metric} of {first.name} has the signature {signature}, of {system.name} {other}; "
+                    "score both in one way: dvc exp run again"
+                )
+
+
+def against_the_first(systems: Sequence[System], references: Sequence[str]) -> list[dict]:
+    """A row per system: its BLEU and, but for the first, the difference and two p-values.
+
+    p: the chance of a difference as large if both were equally good. The same numbers each time.
+    """
+    named: list[tuple[str, Sequence[str]]] = [
+        (str(place), list(system.hypotheses)) for place, system in enumerate(systems)
+    ]
+    bleu = BLEU().corpus_score
+    rows: list[dict] = [
+        {"name": system.name, "bleu": round(bleu(lines, [list(references)]).score, 2)}
+        for system, (_, lines) in zip(systems, named, strict=True)
+    ]
+    for row in rows[1:]:
+        row["delta"] = round(row["bleu"] - rows[0]["bleu"], 2)
+    for kind, column in TESTS.items() if len(systems) > 1 else ():
+        test = PairedTest(named, {"BLEU": BLEU()}, [list(references)], kind, SAMPLES[kind])
+        results: Any = test()[1]["BLEU"][1:]
+        for row, system, found in zip(rows[1:], systems[1:], results, strict=True):
+            # of two systems that say the same, sacreBLEU counts no larger difference, and calls it significant
+            row[column] = 1.0 if system.hypotheses == systems[0].hypotheses else found.p_value
+    return rows
+
+
+def over_seeds(systems: Sequence[System]) -> list[dict]:
+    """A row per configuration, whatever its seed: runs, mean and standard deviation of BLEU on test and on valid."""
+    groups: dict[str, list[System]] = {}
+    for system in systems:
+        same = {name: value for name, value in system.params.items() if name != "seed"}
+        groups.setdefault(repr(sorted(same.items())), []).append(system)
+    rows = []
+    for group in groups.values():
+        row: dict = {"names": ", ".join(system.name for system in group), "runs": len(group)}
+        for score in ("bleu", "valid_bleu"):
+            values = [system.scores[score] for system in group]
+            row[f"{score}_mean"] = round(mean(values), 2)
+            row[f"{score}_deviation"] = round(stdev(values), 2) if len(values) > 1 else None
+        rows.append(row)
+    return rows
+
+
+def differing(systems: Sequence[System]) -> list[str]:
+    """The knobs whose values are not the same in all systems."""
+    names = dict.fromkeys(name for system in systems for name in system.params)
+    return [name for name in names if len({repr(system.params.get(name)) for system in systems}) > 1]
+
+
+def changed_most(
+    one: System, other: System, sources: Sequence[str], references: Sequence[str], count: int
+) -> list[dict]:
+    """The sentences whose chrF differs most between two systems, the largest difference first."""
+    score = CHRF().sentence_score
+    rows = []
+    for number, (source, reference, before, after) in enumerate(
+        zip(sources, references, one.hypotheses, other.hypotheses, strict=True), start=1
+    ):
+        if before != after:
+            change = score(after, [reference]).score - score(before, [reference]).score
+            rows.append({"line": number, "change": round(change, 1), "source": source, "reference": reference,
+                         "before": before, "after": after})  # fmt: skip
+    return sorted(rows, key=lambda row: (-abs(row["change"]), row["line"]))[:count]
