@@ -233,8 +233,8 @@ def test_valid_bleu_is_that_of_the_translations_and_leaves_training_as_it_was(tm
     def score() -> float:
         return valid_bleu(trainer.model, trainer.train_pairs, trainer.world, words)
 
-    def reversed_sources(model, sources, **search):
-        assert model.compute is None  # sums of log-probabilities in bfloat16 would be rough
+    def reversed_sources(models, sources, **search):
+        assert models[0].compute is None  # sums of log-probabilities in bfloat16 would be rough
         return [[Hypothesis(tuple(reversed(ids)), 0.0, 0.0)] for ids in sources]
 
     assert score() < 20
