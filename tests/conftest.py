@@ -16,7 +16,7 @@ from transformer.batching import Pairs
 from transformer.checkpoint import cpu_copy, save_weights
 from transformer.distributed import World
 from transformer.model import Transformer
-from transformer.text import BOS, PAD, Merges, Vocabulary, learn_merges, save_merges, tokenise, tokenizer
+from transformer.text import BOS, EOS, PAD, Merges, Vocabulary, learn_merges, save_merges, tokenise, tokenizer
 from transformer.trainer import Trainer, seed_everything
 
 ROOT = Path(__file__).parent.parent
@@ -60,6 +60,17 @@ def stage(name: str, folder: Path, *options: str, env: dict | None = None) -> su
     )
 
 
+def make_ends_likely(model: Transformer, pull: float) -> None:
+    """Let a random model say </s> now and then, or no translation would end before its limit."""
+    last = (
+        model.decoder_norm
+        if isinstance(model.decoder_norm, torch.nn.LayerNorm)
+        else model.decoder[-1].residuals[-1].norm
+    )
+    with torch.no_grad():
+        model.output_weight[EOS] += pull * last.bias / last.bias.norm()
+
+
 TEXT = ("Ein Hund rennt im Gras .", "Zwei Männer spielen Schach .", "Ein Mann und zwei Hunde .")
 
 
@@ -82,6 +93,7 @@ def model_folder(folder: Path, merges: int = 40, seed: int = 7, spread: float = 
         last = model.decoder_norm if sizes["norm"] == "pre" else model.decoder[-1].residuals[-1].norm
         last.bias.fill_(2.0)
         model.output_weight[[PAD, BOS]] = -2.0
+    make_ends_likely(model, pull=0.5)
     save_weights(cpu_copy(model.state_dict()), folder / "weights.safetensors")
     card = {"format": 1, "sizes": sizes, "source": "de", "target": "en", "lowercase": False, "train_key": "none"}
     (folder / "model.json").write_text(json.dumps(card))

@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from conftest import tiny_model
+from conftest import make_ends_likely, tiny_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,11 +16,11 @@ from transformer.text import BOS, EOS, PAD
 SENTENCES = [[5, 6, 7, 8], [9], [10, 11], [12, 13, 14, 15, 16, 17, 18], [5, 5, 5]]
 
 
-def log_probability(model, source: list[int], target: list[int]) -> float:
-    """log P(target, </s> | source) by forced decoding, without any cache."""
+def log_probability(model, source: list[int], target: list[int], ended: bool = True) -> float:
+    """log P(target, </s> if ended | source) by forced decoding, without any cache."""
     states = model(torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *target]]))
     steps = model.logits(states)[0].log_softmax(-1)
-    return sum(steps[place, subword].item() for place, subword in enumerate([*target, EOS]))
+    return sum(steps[place, subword].item() for place, subword in enumerate([*target, EOS][: len(target) + ended]))
 
 
 def search(model, sources, beam_size=4, length_penalty=0.6, extra_length=6, **more):
@@ -37,6 +37,7 @@ def model64(seed: int = 7, **changes):
     with torch.no_grad():
         for weight in model.parameters():
             weight += 0.3 * torch.randn_like(weight)
+    make_ends_likely(model, pull=seed % 4)
     return model
 
 
@@ -45,12 +46,20 @@ def model64(seed: int = 7, **changes):
 def test_every_score_is_the_score_of_forced_decoding(seed, norm, positions):
     model = model64(seed, norm=norm, positions=positions)
     for source, hypotheses in zip(SENTENCES, search(model, SENTENCES), strict=True):
-        limit = len(source) + 6
         for found in hypotheses:
-            if len(found.ids) < limit:  # ended by itself
-                wanted = log_probability(model, source, list(found.ids))
-                assert found.log_probability == pytest.approx(wanted, abs=1e-9)
-                assert found.score == pytest.approx(wanted / length_divisor(len(found.ids) + 1, 0.6), abs=1e-9)
+            ended = len(found.ids) < len(source) + 6  # by itself; what met the limit has no </s>
+            wanted = log_probability(model, source, list(found.ids), ended)
+            divisor = length_divisor(len(found.ids) + ended, 0.6)
+            assert found.log_probability == pytest.approx(wanted, abs=1e-9)
+            assert found.score == pytest.approx(wanted / divisor, abs=1e-9)
+
+
+def test_random_models_end_some_translations_and_not_others():
+    """What the tests above and below stand on."""
+    ended = [len(found.ids) < len(source) + 6 for seed in range(8)
+             for source, hypotheses in zip(SENTENCES, search(model64(seed), SENTENCES), strict=True)
+             for found in hypotheses]  # fmt: skip
+    assert 0.2 < sum(ended) / len(ended) < 0.8
 
 
 @given(st.integers(0, 10**6))
