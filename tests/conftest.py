@@ -74,7 +74,9 @@ def make_ends_likely(model: Transformer, pull: float) -> None:
 TEXT = ("Ein Hund rennt im Gras .", "Zwei Männer spielen Schach .", "Ein Mann und zwei Hunde .")
 
 
-def model_folder(folder: Path, merges: int = 40, seed: int = 7, spread: float = 0.3, **changes) -> Path:
+def model_folder(
+    folder: Path, merges: int = 40, seed: int = 7, spread: float = 0.3, pull: float = 0.5, **changes
+) -> Path:
     """A model folder as the stage average writes it: merges and vocabulary of TEXT, random weights far from even."""
     german = tokenizer("de")
     words = [tokenise(line, german) for line in TEXT]
@@ -93,7 +95,7 @@ def model_folder(folder: Path, merges: int = 40, seed: int = 7, spread: float = 
         last = model.decoder_norm if sizes["norm"] == "pre" else model.decoder[-1].residuals[-1].norm
         last.bias.fill_(2.0)
         model.output_weight[[PAD, BOS]] = -2.0
-    make_ends_likely(model, pull=0.5)
+    make_ends_likely(model, pull)
     save_weights(cpu_copy(model.state_dict()), folder / "weights.safetensors")
     card = {"format": 1, "sizes": sizes, "source": "de", "target": "en", "lowercase": False, "train_key": "none"}
     (folder / "model.json").write_text(json.dumps(card))

@@ -17,6 +17,7 @@ SHAPES = {
     "learned positions": {"positions": "learned"},
     "three matrices": {"tie_embeddings": False},
     "one layer": {"layers": 1, "heads": 4},
+    "an end is rare": {"pull": 0.0, "positions": "learned"},
 }
 
 
