@@ -6,7 +6,6 @@ Weights are random and </s> is barred until the last step, so that all do the sa
 
 from __future__ import annotations
 
-import os
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -18,8 +17,7 @@ from torch import Tensor
 
 from benchmarks.flops import DROPOUT, Size
 from benchmarks.peers import joeynmt_model
-from transformer.decoding import beam_search
-from transformer.forced import padded
+from transformer.decoding import beam_search, padded
 from transformer.model import Transformer
 from transformer.text import BOS, EOS, PAD, SPECIALS, UNK
 from transformer.trainer import seed_everything
@@ -93,21 +91,16 @@ class CTranslate2(Decoder):
         super().__init__(task)
         import ctranslate2
 
+        from transformer.ct2_engine import cores
         from transformer.export import specification
 
         self.words = [*SPECIALS, *(str(number) for number in range(len(SPECIALS), task.vocabulary))]
-        spec = specification(our_model(task))
-        spec.register_source_vocabulary(self.words)
-        spec.register_target_vocabulary(self.words)
-        spec.config.add_source_eos = True
-        spec.validate()
-        spec.optimize(quantization=task.precision)
+        spec = specification(our_model(task), self.words, task.precision)
         self.folder = tempfile.TemporaryDirectory()
         spec.save(self.folder.name)
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         kind = "cuda" if task.device.type == "cuda" else "cpu"
         self.translator = ctranslate2.Translator(
-            self.folder.name, kind, inter_threads=cores, intra_threads=1, compute_type=task.precision
+            self.folder.name, kind, inter_threads=cores(), intra_threads=1, compute_type=task.precision
         )  # several batches side by side: faster here than threads within one
 
     def translate(self, sentences: Ids) -> int:

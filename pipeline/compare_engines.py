@@ -25,11 +25,11 @@ def main() -> None:
     require(paths.model, paths.ct2, paths.raw)
     sources, references = (list(read_lines(paths.raw / f"valid.{side}")) for side in ("src", "tgt"))
     folders = {"torch": paths.model, "float32": paths.ct2 / "float32", "int8": paths.ct2 / "int8"}
+    translators = {name: Translator.load(folder) for name, folder in folders.items()}
     options = params.only("length_penalty", "extra_length")
     record: dict[str, float] = {}
     for beam_size in IDENTICAL:
-        found = {name: Translator.load(folder).translate(sources, beam_size, **options)
-                 for name, folder in folders.items()}  # fmt: skip
+        found = {name: one.translate(sources, beam_size, **options) for name, one in translators.items()}
         for name, lines in found.items():
             record[f"{name}_bleu_beam_{beam_size}"] = round(BLEU().corpus_score(lines, [references]).score, 4)
         for name in ("float32", "int8"):

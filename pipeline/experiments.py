@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from functools import cache
 from pathlib import Path
 
 from ruamel.yaml import YAML
@@ -20,6 +21,12 @@ def command(*words: str) -> str:
         told = (done.stderr.strip() or done.stdout.strip() or f"{' '.join(words)} failed").split("\n")[-1]
         raise ValueError(told)
     return done.stdout
+
+
+@cache
+def cache_folder() -> Path:
+    """Where DVC keeps the contents of outs."""
+    return Path(command("dvc", "cache", "dir").strip()) / "files/md5"
 
 
 class Experiment:
@@ -55,7 +62,7 @@ class Experiment:
         return self.out(path).decode().removesuffix("\n").split("\n")
 
     def _cached(self, digest: str, path: str) -> bytes:
-        file = Path(command("dvc", "cache", "dir").strip()) / "files/md5" / digest[:2] / digest[2:]
+        file = cache_folder() / digest[:2] / digest[2:]
         if not digest or not file.is_file():
             raise ValueError(
                 f"{path} of {self.name} is not in DVC's cache; `dvc exp pull` or `dvc fetch --all-commits` gets it, "

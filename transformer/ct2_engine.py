@@ -22,6 +22,11 @@ END = SPECIALS[EOS]
 BARRED = [[SPECIALS[PAD]], [SPECIALS[BOS]]]  # no translation holds these
 
 
+def cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class CTranslate2Engine:
     """A folder that transformer/export.py wrote."""
 
@@ -29,9 +34,8 @@ class CTranslate2Engine:
         """positions: rows of the model's position table, which no sequence may exceed."""
         self.vocabulary, self.positions = vocabulary, positions
         device = "cuda" if ctranslate2.get_cuda_device_count() else "cpu"
-        threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         # small models gain more from batches side by side than from threads within one
-        self.translator = ctranslate2.Translator(str(folder), device, inter_threads=threads, intra_threads=1)
+        self.translator = ctranslate2.Translator(str(folder), device, inter_threads=cores(), intra_threads=1)
 
     def search(
         self,

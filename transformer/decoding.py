@@ -192,7 +192,8 @@ def translate_ids(
     """
     results: list[list[Hypothesis]] = [[] for _ in sources]
     device = next(models[0].parameters()).device
-    for rows, source in batches(sources, batch_tokens // beam_size):
+    for rows in batches(sources, batch_tokens // beam_size):
+        source = padded([[*sources[row], EOS] for row in rows])
         limits = torch.tensor([len(sources[row]) + extra_length for row in rows])
         found = beam_search(
             models, source.to(device), limits.to(device), beam_size=beam_size, length_penalty=length_penalty
@@ -203,14 +204,16 @@ def translate_ids(
     return results
 
 
-def batches(sources: Sequence[Sequence[int]], batch_tokens: int) -> Iterator[tuple[list[int], Tensor]]:
-    """Rows of like length, the longest first, and their ids (B, S), padded, with </s>; B x S <= batch_tokens."""
+def batches(sources: Sequence[Sequence[int]], batch_tokens: int) -> Iterator[list[int]]:
+    """Rows of like length, the longest first: so many that, with </s> and padding, they have at most batch_tokens."""
     order = sorted(range(len(sources)), key=lambda row: len(sources[row]))
     while order:
-        longest = len(sources[order[-1]]) + 1
-        size = max(1, batch_tokens // longest)
+        size = max(1, batch_tokens // (len(sources[order[-1]]) + 1))
         rows, order = order[-size:], order[:-size]
-        source = torch.full((len(rows), longest), PAD, dtype=torch.int64)
-        for place, row in enumerate(rows):
-            source[place, : len(sources[row]) + 1] = torch.tensor([*sources[row], EOS])
-        yield rows, source
+        yield rows
+
+
+def padded(sequences: Sequence[Sequence[int]]) -> Tensor:
+    """Sequences of ids, filled up with <pad>: (B, longest)."""
+    rows = [torch.tensor(sequence) for sequence in sequences]
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)

@@ -28,13 +28,7 @@ def export(model_folder: Path, target: Path, quantization: str) -> None:
     """
     card = read_card(model_folder / "model.json")
     vocabulary = Vocabulary.load(model_folder / "vocab.txt").subwords
-    spec = specification(load_model(model_folder).float())
-    spec.register_source_vocabulary(vocabulary)
-    spec.register_target_vocabulary(vocabulary)
-    spec.config.add_source_eos = True
-    spec.config.layer_norm_epsilon = nn.LayerNorm(1).eps
-    spec.validate()
-    spec.optimize(quantization=quantization)
+    spec = specification(load_model(model_folder).float(), vocabulary, quantization)
     with whole_folder(target) as folder:
         spec.save(str(folder))
         for name in ("bpe.codes", "vocab.txt"):
@@ -43,8 +37,20 @@ def export(model_folder: Path, target: Path, quantization: str) -> None:
         (folder / "model.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
 
 
-def specification(model: Transformer) -> Any:
-    """The weights of a model under CTranslate2's names. Tied matrices are stored once: it finds equal ones."""
+def specification(model: Transformer, vocabulary: list[str], quantization: str) -> Any:
+    """What CTranslate2 saves of a model with these subwords. Tied matrices are stored once: it finds equal ones."""
+    spec = named_weights(model)
+    spec.register_source_vocabulary(vocabulary)
+    spec.register_target_vocabulary(vocabulary)
+    spec.config.add_source_eos = True
+    spec.config.layer_norm_epsilon = nn.LayerNorm(1).eps
+    spec.validate()
+    spec.optimize(quantization=quantization)
+    return spec
+
+
+def named_weights(model: Transformer) -> Any:
+    """The weights of a model under CTranslate2's names."""
     encoder, decoder = cast("list[Any]", list(model.encoder)), cast("list[Any]", list(model.decoder))
     pre = encoder[0].residuals[0].pre
     spec: Any = TransformerSpec.from_config(len(encoder), encoder[0].attention.heads, pre_norm=pre)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,9 +12,9 @@ import torch
 from torch import Tensor
 
 from transformer.attention import Attention
-from transformer.decoding import batches
+from transformer.decoding import batches, padded
 from transformer.model import DecoderLayer, EncoderLayer, Transformer
-from transformer.text import BOS, EOS, PAD
+from transformer.text import BOS, EOS
 
 
 @torch.inference_mode()
@@ -32,7 +33,7 @@ def score_ids(
     results: list[list[float]] = [[] for _ in sources]
     device = next(models[0].parameters()).device
     longest = [max(source, target, key=len) for source, target in zip(sources, targets, strict=True)]
-    for rows, _ in batches(longest, batch_tokens):
+    for rows in batches(longest, batch_tokens):
         source = padded([[*sources[row], EOS] for row in rows]).to(device)
         target = padded([[BOS, *targets[row]] for row in rows]).to(device)
         wanted = padded([[*targets[row], EOS] for row in rows]).to(device)
@@ -41,17 +42,11 @@ def score_ids(
             steps = model.logits(model(source, target))
             precision = torch.promote_types(steps.dtype, torch.float32)
             logs.append(steps.log_softmax(-1, dtype=precision).gather(2, wanted[:, :, None])[:, :, 0])
-        mean = torch.stack(logs).logsumexp(0) - torch.tensor(float(len(logs))).log().item()
+        mean = torch.stack(logs).logsumexp(0) - math.log(len(logs))
         for row, values in zip(rows, mean.tolist(), strict=True):
             results[row] = values[: len(targets[row]) + 1]
         progress(len(rows))
     return results
-
-
-def padded(sequences: Sequence[Sequence[int]]) -> Tensor:
-    """Sequences of ids, filled up with <pad>: (B, longest)."""
-    rows = [torch.tensor(sequence) for sequence in sequences]
-    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
 
 
 @dataclass(frozen=True)

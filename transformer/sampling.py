@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from transformer.decoding import batches
+from transformer.decoding import batches, padded
 from transformer.hypothesis import Hypothesis
 from transformer.incremental import Incremental
 from transformer.model import Transformer
@@ -47,7 +47,8 @@ def sample_ids(
         )
     results: list[list[Hypothesis]] = [[] for _ in sources]
     device = next(models[0].parameters()).device
-    for rows, source in batches(sources, batch_tokens // samples):
+    for rows in batches(sources, batch_tokens // samples):
+        source = padded([[*sources[row], EOS] for row in rows])
         limits = torch.tensor([len(sources[row]) + extra_length for row in rows]).clamp(min=1)
         chances = np.zeros((len(rows), samples, int(limits.max())))
         for place, row in enumerate(rows):
