@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from pipeline.experiments import Experiment
+from pipeline.experiments import results
 from pipeline.stage import run
 from transformer.comparison import against_the_first, changed_most, differing, over_seeds, refuse_different
 from transformer.files import whole_file
@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=5, metavar="N", help="that changed most, shown of each pair")
     parser.add_argument("--output", type=Path, default=Path("reports/comparison.json"), metavar="PATH")
     given = parser.parse_args()
-    experiments = [Experiment(name) for name in dict.fromkeys(given.experiments)]
+    experiments = [results(name) for name in dict.fromkeys(given.experiments)]
     sources, references = (experiments[0].lines(f"data/raw/test.{side}") for side in ("src", "tgt"))
     for one in experiments[1:]:
         if one.lines("data/raw/test.tgt") != references:

@@ -1,17 +1,21 @@
-"""What DVC and git keep of experiments, commits and the work tree, read without checking anything out."""
+"""The results of experiments, commits and the work tree, read from git and DVC's cache, nothing checked out."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-from functools import cache
+from collections.abc import Mapping
+from functools import cache, cached_property
 from pathlib import Path
 
 from ruamel.yaml import YAML
 
+from transformer import files
 from transformer.comparison import System
+from transformer.params import Params
 
 WORKSPACE = "workspace"
+EXPERIMENTS = "refs/exps/"  # .../<2 digits>/<38 digits of the commit it was started from>/<name>
 
 
 def command(*words: str) -> str:
@@ -29,63 +33,134 @@ def cache_folder() -> Path:
     return Path(command("dvc", "cache", "dir").strip()) / "files/md5"
 
 
-class Experiment:
-    """One experiment (by its name), commit, branch or tag, or the work tree: its params, scores and outs."""
+@cache
+def sha256(path: Path) -> str:
+    """sha256 of a file that does not change while this process runs."""
+    return files.sha256(path)
 
-    def __init__(self, name: str):
-        self.name, self.commit = name, None if name == WORKSPACE else resolved(name)
-        lock = YAML(typ="safe").load(self.text("dvc.lock"))
-        outs = [out for stage in lock["stages"].values() for out in stage.get("outs", [])]
-        self.hashes = {out["path"]: out["md5"] for out in outs}
+
+class Results:
+    """What one configuration left behind, wherever that is kept."""
+
+    name: str
 
     def text(self, path: str) -> str:
-        """A file that git holds."""
-        if self.commit is None:
-            return Path(path).read_text(encoding="utf-8")
+        """A file that git holds: params, metrics, curves."""
+        raise NotImplementedError
+
+    def folder(self, path: str) -> dict[str, Path]:
+        """The files of a folder that DVC holds: name -> where its content lies."""
+        raise NotImplementedError
+
+    def file(self, path: str) -> Path:
+        """Where the content of a file lies that DVC holds."""
+        raise NotImplementedError
+
+    def lines(self, path: str) -> list[str]:
+        """The lines of a text that DVC holds."""
+        return list(files.read_lines(self.file(path)))
+
+    def sha256(self, path: str) -> str:
+        """As files.sha256, of a file, or of a folder (a path that ends in /), that DVC holds."""
+        if not path.endswith("/"):
+            return sha256(self.file(path))
+        held = sorted(self.folder(path[:-1]).items())
+        return files.sha256_text("".join(f"{sha256(place)}  {name}\n" for name, place in held))
+
+    @cached_property
+    def params(self) -> Params:
+        """Its params. Raises ValueError where another version of this project wrote them."""
+        return Params.parse(self.text("params.yaml"), f"params.yaml of {self.name}")
+
+    def scores(self) -> dict[str, float]:
+        """Name -> score."""
+        return json.loads(self.text("reports/scores.json"))
+
+    def signatures(self) -> dict[str, str]:
+        """Name of a score -> how sacreBLEU computed it."""
+        return json.loads(self.file("reports/signatures.json").read_text(encoding="utf-8"))
+
+    def lock(self) -> dict[str, dict]:
+        """Stage -> what DVC recorded of it."""
+        return YAML(typ="safe").load(self.text("dvc.lock")).get("stages", {})
+
+    def system(self) -> System:
+        """Its scores and translations of test."""
+        knobs = YAML(typ="safe").load(self.text("params.yaml"))
+        return System(self.name, knobs, self.scores(), self.signatures(), self.lines("data/test.hyp"))
+
+
+class WorkTree(Results):
+    """The current folder; places: path in the project -> where it is instead."""
+
+    def __init__(self, places: Mapping[str, Path] | None = None):
+        self.name, self._places = WORKSPACE, dict(places or {})
+
+    def text(self, path: str) -> str:
+        return self.file(path).read_text(encoding="utf-8")
+
+    def file(self, path: str) -> Path:
+        above, _, name = path.rpartition("/")
+        return self._places.get(path) or self._places.get(above, Path(above)) / name
+
+    def folder(self, path: str) -> dict[str, Path]:
+        return {file.name: file for file in self.file(path).iterdir()}
+
+
+class Experiment(Results):
+    """One experiment (by its name), commit, branch or tag."""
+
+    def __init__(self, name: str, commit: str = ""):
+        self.name, self.commit = name, commit or resolved(name)
+
+    @cached_property
+    def hashes(self) -> dict[str, str]:
+        """Path of an out -> its md5 in DVC's cache."""
+        outs = [out for stage in self.lock().values() for out in stage.get("outs", [])]
+        return {out["path"]: out["md5"] for out in outs}
+
+    def text(self, path: str) -> str:
         try:
             return command("git", "show", f"{self.commit}:{path}")
         except ValueError:
             raise ValueError(f"{self.name} has no {path}; run it by `dvc exp run`, or commit it") from None
 
-    def out(self, path: str) -> bytes:
-        """A file that DVC's cache holds, or one in a folder that it holds."""
-        if self.commit is None:
-            return Path(path).read_bytes()
+    def file(self, path: str) -> Path:
         if path in self.hashes:
             return self._cached(self.hashes[path], path)
-        folder, _, inside = path.rpartition("/")
-        listing = json.loads(self._cached(self.hashes.get(folder, ""), folder))
-        return self._cached(next((one["md5"] for one in listing if one["relpath"] == inside), ""), path)
+        above, _, name = path.rpartition("/")
+        return self.folder(above)[name]
 
-    def lines(self, path: str) -> list[str]:
-        """The lines of a file that DVC's cache holds."""
-        return self.out(path).decode().removesuffix("\n").split("\n")
+    def folder(self, path: str) -> dict[str, Path]:
+        listing = json.loads(self._cached(self.hashes.get(path, ""), path).read_text(encoding="utf-8"))
+        return {one["relpath"]: self._cached(one["md5"], f"{path}/{one['relpath']}") for one in listing}
 
-    def _cached(self, digest: str, path: str) -> bytes:
-        file = cache_folder() / digest[:2] / digest[2:]
-        if not digest or not file.is_file():
+    def _cached(self, digest: str, path: str) -> Path:
+        place = cache_folder() / digest[:2] / digest[2:]
+        if not digest or not place.is_file():
             raise ValueError(
                 f"{path} of {self.name} is not in DVC's cache; `dvc exp pull` or `dvc fetch --all-commits` gets it, "
                 "dvc exp run makes it"
             )
-        return file.read_bytes()
+        return place
 
-    def system(self) -> System:
-        """Its scores and translations of test."""
-        return System(
-            self.name,
-            YAML(typ="safe").load(self.text("params.yaml")),
-            json.loads(self.text("reports/scores.json")),
-            json.loads(self.out("reports/signatures.json")),
-            self.lines("data/test.hyp"),
-        )
+
+def results(name: str) -> Results:
+    """By an experiment's name, what git knows a commit by, or `workspace`. Raises ValueError for anything else."""
+    return WorkTree() if name == WORKSPACE else Experiment(name)
+
+
+def experiments() -> list[tuple[str, str, str]]:
+    """Name, commit and baseline commit of every experiment of DVC's."""
+    listed = command("git", "for-each-ref", "--format=%(objectname) %(refname)", EXPERIMENTS).split("\n")
+    found = [line.split(" ", 1) for line in listed if line]
+    parts = [(commit, reference.removeprefix(EXPERIMENTS).split("/", 2)) for commit, reference in found]
+    return [(part[2], commit, part[0] + part[1]) for commit, part in parts if len(part) == 3 and len(part[1]) == 38]
 
 
 def resolved(name: str) -> str:
     """The commit of an experiment's name, or of what git knows by it. Raises ValueError for a name of neither."""
-    found = [line.split() for line in command("git", "for-each-ref", "--format=%(refname) %(objectname)",
-                                              "refs/exps").strip().split("\n") if line]  # fmt: skip
-    commits = {commit for reference, commit in found if reference.rpartition("/")[2] == name}
+    commits = {commit for known, commit, _ in experiments() if known == name}
     if len(commits) > 1:
         raise ValueError(f"{name} names {len(commits)} experiments; give the hash of one, as `dvc exp show` has it")
     if commits:

@@ -1,44 +1,62 @@
-"""Stage register: the model as a version in MLflow's registry, with its card; the best on valid is the champion.
+"""Stage register: complete the MLflow row, and put the model into the registry; the best on valid is the champion.
 
-Reads   data/model, data/raw, data/{valid,test}.hyp, reports/scores.json, reports/signatures.json
-Writes  nothing here: the model goes to the MLflow row of this configuration and to the registry
-Params  every one: each configuration is a version
+Reads   data/model, data/raw, data/{valid,test}.hyp, dvc.lock and all reports
+Writes  nothing here: DVC runs a stage without outs whenever a configuration comes back, also when all else is cached,
+        so the row is always there
+Params  every one: each configuration is a row
 """
 
-import json
+import sys
+import tempfile
 from pathlib import Path
 
-from pipeline.stage import arguments, keys, origin, project_root, require, run
-from transformer.files import read_lines, sha256
-from transformer.params import Params
+from pipeline.experiments import Results, WorkTree
+from pipeline.rows import datasets, origin, whole_row
+from pipeline.stage import arguments, project_root, require, run
+from transformer.recording import record
 from transformer.registry import model_card, register
+from transformer.tracking import reason, store_errors
 
 
 def main() -> None:
     paths = arguments(
         __doc__, raw="data/raw", valid="data/valid.hyp", test="data/test.hyp", model="data/model",
-        scores="reports/scores.json", signatures="reports/signatures.json",
+        curve="reports/training.csv", summary="reports/training.json", environment="reports/environment.json",
+        engines="reports/engines.json", scores="reports/scores.json", signatures="reports/signatures.json",
+        page="reports/report.html",
     )  # fmt: skip
-    params = Params.load(paths.params)
-    require(paths.raw, paths.valid, paths.test, paths.model, paths.scores, paths.signatures)
-    scores, signatures = (json.loads(path.read_text(encoding="utf-8")) for path in (paths.scores, paths.signatures))
-    train_key, config_key = keys(params, paths.model, raw=paths.raw, valid=paths.valid, test=paths.test)
+    require(paths.raw, paths.valid, paths.test, paths.model, paths.curve, paths.scores, paths.signatures, paths.page)
+    places = {"params.yaml": paths.params, "data/raw": paths.raw, "data/valid.hyp": paths.valid,
+              "data/test.hyp": paths.test, "data/model": paths.model, "reports/training.csv": paths.curve,
+              "reports/training.json": paths.summary, "reports/scores.json": paths.scores,
+              "reports/signatures.json": paths.signatures, "reports/environment.json": paths.environment,
+              "reports/report.html": paths.page}  # fmt: skip
+    results, here = WorkTree(places), origin()
+    row = whole_row(results, here, here.get("DVC_EXP_BASELINE_REV"))
+    if not record(project_root(), row):
+        print("not registered: MLflow is out of reach; `python -m pipeline.track` does it later")
+        return
+    try:
+        print(register_model(results, row["train_key"], row["config_key"], here))
+    except store_errors() as error:
+        print(f"not registered: {reason(error)}; `python -m pipeline.track` does it later", file=sys.stderr)
+
+
+def register_model(results: Results, train_key: str, config_key: str, origin: dict[str, str]) -> str:
+    """Put the model of finished results into the registry; what to say of it. Raises store errors."""
+    params, scores = results.params, results.scores()
     name = f"{params.corpus}-{params.source}-{params.target}"
-    files = {side: paths.raw / f"valid.{side}" for side in ("src", "tgt")}
-    card = model_card(
-        name, (params.source, params.target), vars(params), scores, signatures, described(paths.raw),
-        {"train_key": train_key, "config_key": config_key, **origin()},
-    )  # fmt: skip
-    valid_sha256 = "".join(sha256(path) for path in files.values())
+    data = {str(one["name"]): f"{one['lines']:,} lines, sha256 {one['sha256']}" for one in datasets(results)}
+    card = model_card(name, (params.source, params.target), vars(params), scores, results.signatures(), data,
+                      {"train_key": train_key, "config_key": config_key, **origin})  # fmt: skip
+    valid_sha256 = "".join(results.sha256(f"data/raw/valid.{side}") for side in ("src", "tgt"))
     options = params.only("beam_size", "length_penalty", "extra_length")
-    told = register(project_root(), name, paths.model, options, config_key, scores["valid_bleu"], valid_sha256, card)
-    print(told or "not registered")
-
-
-def described(raw: Path) -> dict[str, str]:
-    """Lines and sha256 of every file of the corpus."""
-    return {path.name: f"{sum(1 for _ in read_lines(path)):,} lines, sha256 {sha256(path)}"
-            for path in sorted(raw.iterdir())}  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        for file, place in results.folder("data/model").items():
+            (Path(folder) / file).symlink_to(place.absolute())
+        return register(
+            project_root(), name, Path(folder), options, config_key, scores["valid_bleu"], valid_sha256, card
+        )
 
 
 if __name__ == "__main__":

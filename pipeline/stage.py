@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +14,8 @@ from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from transformer.files import sha256, sha256_text
-from transformer.params import Params
+
+HARMLESS = ("outbox", "params", "progress", "recording", "tracking")  # modules that cannot change a result
 
 
 def arguments(doc: str | None, **paths: str) -> argparse.Namespace:
@@ -50,30 +50,13 @@ def project_root() -> Path:
 def code_key() -> str:
     """One hash over the code of transformer/ that this process has loaded, but for what cannot change a result."""
     files = {name: module.__file__ for name, module in sys.modules.items() if name.startswith("transformer.")}
-    parts = sorted(
-        name for name in files if name.removeprefix("transformer.") not in ("params", "tracking", "progress")
-    )
+    parts = sorted(name for name in files if name.removeprefix("transformer.") not in HARMLESS)
     return sha256_text("".join(f"{sha256(Path(str(files[name])))}  {name}\n" for name in parts))
 
 
 def content_key(**parts: object) -> str:
     """One hash over named plain values."""
     return sha256_text(json.dumps(parts, sort_keys=True))
-
-
-def keys(params: Params, model: Path, **files: Path) -> tuple[str, str]:
-    """train_key of a model folder, and config_key: what names the MLflow row of these params and files."""
-    train_key = json.loads((model / "model.json").read_text(encoding="utf-8"))["train_key"]
-    hashes = {name: sha256(path) for name, path in files.items()}
-    return train_key, content_key(params=vars(params), train_key=train_key, **hashes)
-
-
-def origin() -> dict[str, str]:
-    """Where this run comes from: the git commit, and the DVC experiment if it is one."""
-    git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True)
-    tags = {"git_commit": git.stdout.strip()} if git.returncode == 0 else {}
-    names = ("DVC_EXP_NAME", "DVC_EXP_BASELINE_REV")
-    return tags | {name: os.environ[name] for name in names if os.environ.get(name)}
 
 
 @contextmanager

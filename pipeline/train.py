@@ -2,7 +2,8 @@
 
 Reads   data/ids, data/vocab.txt; init_from, a model to go on from; work/train-<key>/, the
         state it resumes from, outside every DVC out
-Writes  data/checkpoints, reports/training.csv (the curve), reports/training.json
+Writes  data/checkpoints, reports/training.csv (the curve), reports/training.json, reports/environment.json (what
+        it was computed with)
 Params  those named below; the number of devices is no part of the experiment: --nproc-per-node (1, 2, ..., gpu)
 """
 
@@ -16,6 +17,7 @@ from contextlib import nullcontext
 import pandas as pd
 import torch
 
+from pipeline.environment import environment
 from pipeline.stage import alone, arguments, code_key, content_key, project_root, require, run
 from transformer.batching import Pairs
 from transformer.checkpoint import FORMAT, State, Store, copy_checkpoints, warm_start
@@ -25,15 +27,15 @@ from transformer.loop import Interrupted, Loop, train
 from transformer.model import Transformer
 from transformer.params import Params
 from transformer.progress import Progress
+from transformer.recording import TrainingRun
 from transformer.text import Vocabulary
-from transformer.tracking import TrainingRun
 from transformer.trainer import Trainer, seed_everything
 
 
 def main() -> None:
     paths = arguments(
         __doc__, ids="data/ids", vocab="data/vocab.txt", checkpoints="data/checkpoints", curve="reports/training.csv",
-        summary="reports/training.json", nproc_per_node="1",
+        summary="reports/training.json", environment="reports/environment.json", nproc_per_node="1",
     )  # fmt: skip
     params = Params.load(paths.params)
     require(paths.ids, paths.vocab)
@@ -69,7 +71,11 @@ def train_here(paths: Namespace, params: Params, here: World) -> None:
     with alone(folder / "lock") if here.leads else nullcontext():
         here.from_leader(None)  # nobody goes on before the leader holds the lock
         store = Store(folder, params.keep)
-        with TrainingRun(project_root(), vars(params), train_key) if here.leads else nullcontext() as tracked:
+        facts = environment(here.device, here.size)
+        row = TrainingRun(
+            project_root(), vars(params), train_key, {f"env_{name}": str(fact) for name, fact in facts.items()}
+        )
+        with row if here.leads else nullcontext() as tracked:
             progress = Progress(params.max_steps, here.leads, tracked)
             try:
                 state = train(trainer, store, Loop(params.max_steps, **rhythm), vocabulary.text,
@@ -82,17 +88,18 @@ def train_here(paths: Namespace, params: Params, here: World) -> None:
                 progress.close()
         if here.leads:
             card |= {"format": FORMAT, "sizes": sizes, "train_key": train_key}
-            write_outs(paths, store, state, card)
+            write_outs(paths, store, state, card, facts)
 
 
-def write_outs(paths: Namespace, store: Store, state: State, card: dict) -> None:
+def write_outs(paths: Namespace, store: Store, state: State, card: dict, facts: dict) -> None:
     """Fill data/checkpoints and the reports from the finished training."""
     with whole_folder(paths.checkpoints) as folder:
         copy_checkpoints(store, state, folder, card)
     with whole_file(paths.curve) as temporary:
         pd.DataFrame(state.curve).to_csv(temporary, index=False, lineterminator="\n")
-    with whole_file(paths.summary) as temporary:
-        temporary.write_text(json.dumps(state.summary(), indent=1) + "\n", encoding="utf-8")
+    for path, record in ((paths.summary, state.summary()), (paths.environment, facts)):
+        with whole_file(path) as temporary:
+            temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

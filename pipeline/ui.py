@@ -29,9 +29,10 @@ def main() -> None:
     if not 0 < port < 2**16:
         parser.error(f"--port {port} is no port: choose one from 1024 to 65535")
     root = Path(os.environ.get("DVC_ROOT", ".")).resolve()
-    store = tracking.connect(root)
-    if store is None:
-        raise SystemExit("there is no store to show: see the line above")
+    try:
+        store = tracking.connect(root)
+    except tracking.store_errors() as error:
+        raise SystemExit(f"there is no store to show: {tracking.reason(error)}") from None
     table = f"/#/experiments/{store.experiment_id}/runs?workflowType=machine_learning&viewStateShareKey={tracking.VIEW}"
     if store.uri.startswith("http"):
         print(f"the runs are on a server that is running already: {store.uri.rstrip('/')}{table}")

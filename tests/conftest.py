@@ -6,11 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from servers import mlflow_server, postgres
 
 from transformer.batching import Pairs
 from transformer.checkpoint import cpu_copy, save_weights
@@ -109,3 +111,10 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def team_server(tmp_path_factory) -> Iterator[str]:
+    """MLflow's server over PostgreSQL, as a team has it: its address."""
+    with postgres() as backend, mlflow_server(tmp_path_factory.mktemp("server"), backend) as address:
+        yield address

@@ -8,12 +8,13 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from pathlib import Path
 
 import pytest
 
-from transformer import tracking
+from transformer import recording, tracking
 
 HERE = Path(__file__).resolve().parents[1]
 PARAMS = {"corpus": "toy", "corpus_path": "", "warmup": 100, "dropout": 0.1, "lowercase": False, "beam_size": 4}
@@ -43,7 +44,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def fresh_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test begins like a new process: nothing open, nothing turned off, no settings of the user's."""
-    monkeypatch.setattr(tracking, "_off", False)
     monkeypatch.setattr(tracking, "_stores", {})
     for name in [name for name in os.environ if name.startswith(("MLFLOW_", "DVC_"))]:
         monkeypatch.delenv(name)
@@ -56,24 +56,31 @@ def key(request: pytest.FixtureRequest) -> str:
     return request.node.name.replace("'", "")
 
 
-def opened(root: Path) -> tracking.Store:
-    store = tracking.connect(root)
-    assert store is not None
-    return store
+opened = tracking.connect
+
+
+def training(root: Path, key: str, **changed: str | int) -> recording.TrainingRun:
+    return recording.TrainingRun(root, PARAMS | changed, key, {"env_torch": "2"})
 
 
 def train(root: Path, key: str, last: int = 60, **changed: str | int) -> str:
-    """Train to the end; the id of the row."""
-    with tracking.TrainingRun(root, PARAMS | changed, key) as run:
+    """Train to the end; the id of the row that was changed last."""
+    with training(root, key, **changed) as run:
         run.log_curve(curve(last))
-    assert run.row is not None
-    return run.row.id
+    return max(opened(root).rows(key), key=lambda row: row.run.info.end_time or 0).id
+
+
+def configuration(key: str, config: str, last: int = 60, **changed: str | int) -> dict:
+    """What the stage score tells of a configuration."""
+    return {"params": PARAMS | changed, "train_key": key, "config_key": config, "curve": curve(last),
+            "scores": SCORES, "target_tokens": 1000, "tags": {"git_commit": "abc"}}  # fmt: skip
 
 
 def score(root: Path, key: str, config: str, last: int = 60, scores: dict | None = None, **changed: str | int) -> None:
-    tracking.record_scores(
-        root, PARAMS | changed, key, config, curve(last), scores or SCORES, {"git_commit": "abc"}, {}
-    )
+    told = configuration(key, config, last, **changed)
+    if "DVC_EXP_NAME" in os.environ:
+        told["tags"]["DVC_EXP_NAME"] = os.environ["DVC_EXP_NAME"]
+    assert recording.record(root, {**told, "scores": scores or SCORES})
 
 
 def steps(store: tracking.Store, run_id: str, metric: str) -> list[int]:
@@ -95,10 +102,12 @@ def start(code: str, *arguments: str, cwd: Path = HERE, **environment: str) -> s
 KILLED = """
 import sys
 from pathlib import Path
-from tests.test_tracking import PARAMS, curve, tracking
-with tracking.TrainingRun(Path(sys.argv[1]), PARAMS, sys.argv[2]) as run:
+from tests.test_tracking import curve, opened, time, training
+with training(Path(sys.argv[1]), sys.argv[2]) as run:
     run.log_curve(curve(40))
-    print(run.row.id, flush=True)
+    while run.outbox._waiting:
+        time.sleep(0.01)
+    print(opened(Path(sys.argv[1])).rows(sys.argv[2])[0].id, flush=True)
     sys.stdin.read()
 """
 
@@ -111,12 +120,10 @@ def test_a_run_killed_by_sigkill_is_continued_under_its_id_with_every_step_once(
     child.communicate()
     store = opened(root)
     assert store.client.get_run(run_id).info.status == "RUNNING"
-    with tracking.TrainingRun(root, PARAMS, key) as run:
+    with training(root, key) as run:
         run.log_curve(curve(90))  # the whole curve again
         run.log_curve(curve(120))
-        run.log_metrics({"tokens_per_second": 5.0}, 120)
-    assert run.row is not None
-    assert run.row.id == run_id
+    assert [row.id for row in store.rows(key)] == [run_id]
     assert sorted(steps(store, run_id, "train_loss")) == list(range(10, 130, 10))
     assert sorted(steps(store, run_id, "learning_rate")) == list(range(10, 130, 10))
     assert sorted(steps(store, run_id, "valid_loss")) == [30, 60, 90, 120]
@@ -130,12 +137,12 @@ def test_a_run_killed_by_sigkill_is_continued_under_its_id_with_every_step_once(
 def test_an_unfinished_run_says_how_it_ended_and_is_continued(
     root: Path, key: str, error: BaseException, status: str
 ) -> None:
-    with pytest.raises(type(error)), tracking.TrainingRun(root, PARAMS, key) as run:
+    with pytest.raises(type(error)), training(root, key):
         raise error
-    assert run.row is not None
-    assert opened(root).client.get_run(run.row.id).info.status == status
-    assert train(root, key) == run.row.id
-    assert opened(root).client.get_run(run.row.id).info.status == "FINISHED"
+    (row,) = opened(root).rows(key)
+    assert row.run.info.status == status
+    assert train(root, key) == row.id
+    assert opened(root).client.get_run(row.id).info.status == "FINISHED"
 
 
 def test_one_row_per_configuration_however_often_it_is_trained_and_scored(root: Path, key: str) -> None:
@@ -225,12 +232,15 @@ def test_a_deleted_run_is_made_anew_and_one_deleted_in_training_fails_nothing(
 ) -> None:
     first = train(root, key)
     opened(root).client.delete_run(first)
-    with tracking.TrainingRun(root, PARAMS, key) as run:
-        assert run.row is not None
-        assert run.row.id != first
-        opened(root).client.delete_run(run.row.id)
+    with training(root, key) as run:
+        while run.outbox._waiting:
+            time.sleep(0.01)
+        (row,) = opened(root).rows(key)
+        assert row.id != first
+        opened(root).client.delete_run(row.id)
         run.log_curve(curve(60))
     assert capsys.readouterr().err.count("tracking is off") == 1
+    assert list((root / "work/outbox").glob("*.jsonl")) == []
 
 
 def test_a_run_brought_back_from_the_trash_does_not_take_over_its_configuration(root: Path, key: str) -> None:
@@ -255,17 +265,14 @@ def test_a_deleted_experiment_is_taken_out_of_the_trash(root: Path, key: str, mo
 WORKER = """
 import sys
 from pathlib import Path
-from tests.test_tracking import PARAMS, SCORES, curve, tracking
+from tests.test_tracking import configuration, curve, recording, training
 root, key = Path(sys.argv[1]), sys.argv[2]
 sys.stdin.readline()
-params = PARAMS | {"seed": key}
-with tracking.TrainingRun(root, params, key) as run:
+with training(root, key, seed=key) as run:
     for last in range(10, 210, 10):
         run.log_curve(curve(last))
-report = root / "report.html"
-report.write_text("report")
-tracking.record_scores(root, params, key, key, curve(200), SCORES, {}, {"reports": report})
-print(tracking._off)
+told = {**configuration(key, key, last=200, seed=key), "texts": {"report.html": "report"}}
+print(recording.record(root, told))
 """
 
 
@@ -279,68 +286,24 @@ def test_four_processes_create_the_database_at_once_and_write_nowhere_else(tmp_p
         worker.stdin.write("go\n")
         worker.stdin.flush()
     ended = [worker.communicate(timeout=120) for worker in workers]
-    assert ended == [("False\n", "")] * 4
+    assert ended == [("True\n", "")] * 4
     store = opened(fresh)
     for n in range(4):
         (row,) = store.rows(f"key{n}")
         assert sorted(steps(store, row.id, "train_loss")) == list(range(10, 210, 10))
-        assert [file.path for file in store.client.list_artifacts(row.id, "reports")] == ["reports/report.html"]
-    assert {path.name for path in fresh.iterdir()} == {"mlflow.db", "mlartifacts", "work", "report.html"}
+        assert [file.path for file in store.client.list_artifacts(row.id)] == ["report.html"]
+    assert {path.name for path in fresh.iterdir()} == {"mlflow.db", "mlartifacts", "work"}
     assert [*elsewhere.iterdir(), *home.iterdir()] == []
 
 
-def test_a_copied_project_puts_no_files_into_the_original(
-    root: Path, key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_copied_project_puts_no_files_into_the_original(root: Path, key: str, tmp_path: Path) -> None:
     train(root, key)
     copy = tmp_path / "copy"
     shutil.copytree(root, copy)
     before = sorted(root.rglob("*"))
-    report = copy / "report.html"
-    report.write_text("report")
-    tracking.record_scores(copy, PARAMS, key, "c", curve(60), SCORES, {}, {"reports": report})
-    assert "gets none" in capsys.readouterr().err
+    assert recording.record(copy, {**configuration(key, "c"), "texts": {"report.html": "report"}})
     assert sorted(root.rglob("*")) == before
     assert [row.tags.get("config_key") for row in opened(copy).rows(key)] == ["c"]
-
-
-def stage(root: Path) -> None:
-    """What train and score do."""
-    with tracking.TrainingRun(root, PARAMS, "key") as run:
-        run.log_curve(curve(60))
-        run.log_metrics({"tokens_per_second": 5.0}, 60)
-    score(root, "key", "config")
-
-
-def test_a_dead_server_fails_no_stage_and_costs_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with socket.socket() as closed:  # bound, so nobody else takes the port, and not listening
-        closed.bind(("127.0.0.1", 0))
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{closed.getsockname()[1]}")
-        monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-        stage(tmp_path)
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1
-    assert lines[0].startswith("tracking is off for this stage: ")
-    assert "MLFLOW_TRACKING_URI" in lines[0]
-
-
-@pytest.mark.parametrize("spoilt", ["not a database", None])
-def test_a_spoilt_database_fails_no_stage(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], spoilt: str | None
-) -> None:
-    if spoilt is None:
-        (tmp_path / "mlflow.db").mkdir()
-    else:
-        (tmp_path / "mlflow.db").write_text(spoilt * 50)
-    stage(tmp_path)
-    assert len(capsys.readouterr().err.splitlines()) == 1
-
-
-def test_a_slip_of_ours_is_not_taken_for_a_dead_server(root: Path, key: str) -> None:
-    with pytest.raises(KeyError, match="step"):
-        tracking.record_scores(root, PARAMS, key, "c", [{"train_loss": 1.0}], SCORES, {}, {})
 
 
 def test_the_table_shows_scores_and_params_in_pages_that_still_know_the_tag(root: Path) -> None:

@@ -92,10 +92,19 @@ class Params:
         """`load`, without the care for git."""
         try:
             text = path.read_text(encoding="utf-8")
-            values = YAML(typ="safe").load(text)
         except OSError as error:
             raise ValueError(f"{path}: cannot read the params ({error.strerror}); git checkout {path}") from None
-        except (YAMLError, UnicodeDecodeError) as error:
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path}: not valid YAML ({' '.join(str(error).split())}); git checkout {path}") from None
+        return cls.parse(text, path)
+
+    @classmethod
+    def parse(cls, text: str, path: Path | str) -> Params:
+        """Check the text of a params.yaml, which is called `path` in what is raised: as `load`."""
+        path = Path(path)
+        try:
+            values = YAML(typ="safe").load(text)
+        except YAMLError as error:
             raise ValueError(f"{path}: not valid YAML ({' '.join(str(error).split())}); git checkout {path}") from None
         if not isinstance(values, dict):
             raise ValueError(f"{path}: must hold one `name: value` a line; git checkout {path}")

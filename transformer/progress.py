@@ -12,7 +12,7 @@ from transformer.checkpoint import Row
 from transformer.trainer import Update
 
 if TYPE_CHECKING:
-    from transformer.tracking import TrainingRun
+    from transformer.recording import TrainingRun
 
 
 class Progress:
@@ -23,25 +23,30 @@ class Progress:
         self._visible, self._max_steps, self._tracked = visible, max_steps, tracked
         self._tokens, self._since = 0, time.perf_counter()
         self._start: tuple[float, int] | None = None  # when the first row came, and its step
+        self._update: Update | None = None  # the newest
 
     def updated(self, step: int, update: Update) -> None:
         """Count an update."""
         self._tokens += update.tokens
+        self._update = update
         self._bar.update(step - self._bar.n)
 
     def show(self, rows: list[Row]) -> None:
         """Track some new rows of the curve and show the last."""
-        if self._tracked and rows:
-            self._tracked.log_curve(rows)
-        if not self._tokens:  # the curve that a resumed training starts from
+        if self._update is None:  # the curve that a resumed training starts from
+            if self._tracked:
+                self._tracked.log_curve(rows)
             if rows and self._visible:
                 print(f"going on after update {rows[-1]['step']}", flush=True)
             return
         row, now = rows[-1], time.perf_counter()
-        step, speed = int(row["step"] or 0), self._tokens / (now - self._since)  # target tokens/s since the last row
+        step, seconds = int(row["step"] or 0), now - self._since
+        speed = self._tokens / seconds  # target tokens/s since the last row
         self._tokens, self._since = 0, now
         if self._tracked:
-            self._tracked.log_metrics({"tokens_per_second": speed}, step)
+            norm = float(self._update.gradient_norm)
+            costs = {"tokens_per_second": speed, "seconds": seconds, "gradient_norm": norm}
+            self._tracked.log_curve([{**row, **costs}])
         self._start = self._start or (now, step)
         line = f"loss {row['train_loss']:.3f} · rate {row['learning_rate']:.2e} · {speed:,.0f} tokens/s"
         if row["valid_loss"] is not None:

@@ -1,7 +1,8 @@
 """The model of a row in MLflow's registry: a version that can be served, with its card, and the alias `champion`.
 
-One version per configuration, found by its config_key. Versions whose validation data differ are not compared: the
-champion is the best in valid_bleu among those with the data of the version that came last.
+One version per model, uploaded once: of the configurations that share it (other beams, say), it carries the card and
+the options of the best on valid. Versions whose validation data differ are not compared: the champion is the best in
+valid_bleu among those with the data of the version that came last.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from transformer.tracking import Row, Store, connect, never_failing
+from filelock import FileLock
+
+from transformer.files import sha256
+from transformer.tracking import Row, Store, connect
 
 CHAMPION = "champion"
 NEEDED = ("mlflow", "numpy", "pandas", "safetensors", "spacy", "subword-nmt", "torch", "tqdm")  # to serve it
 ARTIFACT = "model"
 
 
-@never_failing
 def register(
     root: Path,
     name: str,
@@ -30,31 +33,43 @@ def register(
     valid_bleu: float,
     valid_sha256: str,
     card: str,
-) -> str | None:
-    """Log the model folder of a configuration to its row and register it. Returns what to say of it.
+) -> str:
+    """Register the model folder of a configuration whose row is there. Returns what to say of it.
 
     options: beam_size, length_penalty and extra_length that it was scored with, and is served with unless a request
-    has its own. card: Markdown, kept beside the model and as the version's description.
+    has its own. card: Markdown, kept beside the model and as the version's description. Raises store errors.
     """
-    if (store := connect(root)) is None:
-        return None
-    filters = f"tags.config_key = '{config_key}'"
-    found = store.client.search_runs([store.experiment_id], filter_string=filters, max_results=1)
+    store = connect(root)
+    found = store.client.search_runs([store.experiment_id], f"tags.config_key = '{config_key}'", max_results=1)
     if not found:
-        return f"no MLflow row has config_key {config_key[:7]}: nothing to register; rerun the stage score"
+        return (
+            f"no MLflow row has config_key {config_key[:7]}: nothing to register; `python -m pipeline.track` makes it"
+        )
     if not store.takes_artifacts:
         return "MLflow keeps this experiment's files in another place: nothing registered"
     row = Row(store.client, found[0])
     tags = {"config_key": config_key, "valid_bleu": str(valid_bleu), "valid_sha256": valid_sha256}
-    if version_of(store, name, config_key) is None:
-        upload(store, row, folder, options, card)
-    with store.lock:  # two processes must not both find that there is no version
-        number = version_of(store, name, config_key) or create_version(store, row, name, card)
-        for key, value in tags.items():
-            store.client.set_model_version_tag(name, number, key, value)
+    same = {"model_sha256": sha256(folder), "valid_sha256": valid_sha256}
+    with FileLock(root / "work" / "register.lock"):  # the same model may come from two workers at once
+        known = version_of(store, name, same)
+        if known is None:
+            upload(store, row, folder, options, card)
+            known = create_version(store, row, name, card)
+        elif not tells_better(known, config_key, valid_bleu):
+            tags = {}
+        elif known.tags.get("config_key") != config_key:
+            retell(store, known, folder, options, card)
+        for key, value in {**same, **tags}.items():
+            store.client.set_model_version_tag(name, str(known.version), key, value)
         best = choose_champion(store, name, valid_sha256)
-    told = "which is the champion" if number == best else f"the champion is version {best}"
-    return f"models:/{name}/{number} registered; {told}"
+    store.client.set_tag(row.id, "model", f"models:/{name}/{known.version}")
+    told = "which is the champion" if str(known.version) == best else f"the champion is version {best}"
+    return f"models:/{name}/{known.version} registered; {told}"
+
+
+def tells_better(version: Any, config_key: str, valid_bleu: float) -> bool:
+    """Whether a version is to carry the card and options of this configuration: its own, or a better one on valid."""
+    return version.tags.get("config_key") == config_key or valid_bleu > float(version.tags.get("valid_bleu", "-inf"))
 
 
 def versions(store: Store, name: str) -> list[Any]:
@@ -63,9 +78,19 @@ def versions(store: Store, name: str) -> list[Any]:
     return sorted(found, key=lambda one: int(one.version))
 
 
-def version_of(store: Store, name: str, config_key: str) -> str | None:
-    """The number of the version that has a configuration, if there is one."""
-    return next((str(one.version) for one in versions(store, name) if one.tags.get("config_key") == config_key), None)
+def version_of(store: Store, name: str, tags: Mapping[str, str]) -> Any | None:
+    """The version that has these tags and whose files are there, if there is one."""
+    from mlflow.exceptions import MlflowException
+
+    for one in versions(store, name):
+        if all(one.tags.get(key) == value for key, value in tags.items()):
+            try:
+                if store.client.get_run(one.run_id).info.lifecycle_stage == "active":
+                    return one
+            except MlflowException as error:
+                if error.error_code != "RESOURCE_DOES_NOT_EXIST":  # its row was deleted for good
+                    raise
+    return None
 
 
 def upload(store: Store, row: Row, folder: Path, options: Mapping[str, int | float], card: str) -> None:
@@ -76,8 +101,18 @@ def upload(store: Store, row: Row, folder: Path, options: Mapping[str, int | flo
         store.client.log_artifacts(row.id, str(served), ARTIFACT)
 
 
-def create_version(store: Store, row: Row, name: str, card: str) -> str:
-    """Register the model of a row; the number of the new version."""
+def retell(store: Store, version: Any, folder: Path, options: Mapping[str, int | float], card: str) -> None:
+    """Give a version other options and another card; its weights stay where they are."""
+    with tempfile.TemporaryDirectory() as scratch:
+        served = Path(scratch) / ARTIFACT
+        save(served, folder, options, card)
+        for small in ("MLmodel", "README.md", "input_example.json", "serving_input_example.json"):
+            store.client.log_artifact(version.run_id, str(served / small), ARTIFACT)
+    store.client.update_model_version(version.name, version.version, card)
+
+
+def create_version(store: Store, row: Row, name: str, card: str) -> Any:
+    """Register the model of a row: the new version."""
     from mlflow.exceptions import MlflowException
 
     try:
@@ -85,9 +120,7 @@ def create_version(store: Store, row: Row, name: str, card: str) -> str:
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
-    source = f"{row.run.info.artifact_uri}/{ARTIFACT}"
-    made = store.client.create_model_version(name, source, row.id, description=card)
-    return str(made.version)
+    return store.client.create_model_version(name, f"{row.run.info.artifact_uri}/{ARTIFACT}", row.id, description=card)
 
 
 def choose_champion(store: Store, name: str, valid_sha256: str) -> str:

@@ -1,22 +1,17 @@
-"""MLflow: one row per configuration, found by what was computed, and never a reason for a stage to fail.
-
-`train_key` names a training (its knobs, code, ids), `config_key` a scored configuration. `train` logs live to a row of
-its train_key, `score` claims that row for its config_key, and no run id is stored. So a stage that DVC took from its
-cache, which logs nothing, still gets its row, and a repeated one no second.
-"""
+"""The MLflow store, its rows, and what can go wrong with it. Who writes what into a row: recording.py."""
 
 from __future__ import annotations
 
-import functools
 import json
 import logging
 import os
-import sys
+import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
@@ -24,10 +19,8 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Experiment, Run
 
-P = ParamSpec("P")
-T = TypeVar("T")
 Params = Mapping[str, str | int | float | bool]
-Curve = Iterable[Mapping[str, float | None]]  # rows of "step" and metrics; None where one was not taken at that step
+Curve = Iterable[Mapping[str, float | None]]  # rows of "step", perhaps "time" (ms), and metrics; None: not taken then
 
 # What the runs table shows at once. The tag is what the page's "share" button writes, under a name of ours; it is
 # undocumented, so mlflow is pinned and a test looks for the words in its pages.
@@ -38,6 +31,7 @@ KNOBS = "corpus warmup beam_size lr_factor d_model layers max_steps batch_tokens
 ENVIRONMENT = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
 ENVIRONMENT |= {"MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
 ENVIRONMENT |= {"MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"}
+SECRETS = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 
 
 @dataclass(frozen=True)
@@ -55,12 +49,20 @@ class Store:
         runs = self.client.search_runs([self.experiment_id], filter_string=f"tags.train_key = '{train_key}'")
         return [Row(self.client, run) for run in runs]
 
-    def create(self, name: str, tags: dict[str, str]) -> Row:
-        return Row(self.client, self.client.create_run(self.experiment_id, tags=tags, run_name=name))
+    def trashed(self, config_key: str) -> bool:
+        """Whether the row of a configuration was put into the trash."""
+        from mlflow.entities import ViewType
+
+        wanted = f"tags.config_key = '{config_key}'"
+        return bool(self.client.search_runs([self.experiment_id], wanted, ViewType.DELETED_ONLY, max_results=1))
+
+    def create(self, name: str, tags: dict[str, str], start_time: int | None = None) -> Row:
+        """A new row; start_time: ms, default now."""
+        run = self.client.create_run(self.experiment_id, start_time, tags, name)
+        return Row(self.client, run)
 
 
 _stores: dict[tuple[Path, str], Store] = {}
-_off = False  # set by the first failure: nothing more is tried in this process
 
 
 def store_errors() -> tuple[type[Exception], ...]:
@@ -73,29 +75,35 @@ def store_errors() -> tuple[type[Exception], ...]:
     return MlflowException, SQLAlchemyError, CommandError, OSError, ImportError
 
 
-def never_failing(function: Callable[P, T]) -> Callable[P, T | None]:
-    """Decorate: a failing store costs one warning, turns tracking off for this process, and None is returned."""
-
-    @functools.wraps(function)
-    def guarded(*args: P.args, **kwargs: P.kwargs) -> T | None:
-        global _off
-        if _off:
-            return None
-        try:
-            return function(*args, **kwargs)
-        except store_errors() as error:
-            _off = True
-            reason = " ".join(str(error).split())[:200] or type(error).__name__
-            remedy = "check MLFLOW_TRACKING_URI or, if it is unset, the disk; a spoilt mlflow.db may be moved away"
-            print(f"tracking is off for this stage: {reason}; results are not affected; {remedy}", file=sys.stderr)
-            return None
-
-    return guarded
+def refused(error: Exception) -> bool:
+    """Whether the store understood and will not, as for a row that somebody deleted: a second try is of no use."""
+    codes = ("INVALID_PARAMETER_VALUE", "INVALID_STATE", "RESOURCE_DOES_NOT_EXIST")
+    return getattr(error, "error_code", None) in codes
 
 
-@never_failing
-def connect(root: Path) -> Store | None:
-    """Open the store, or None: MLFLOW_TRACKING_URI if set, else <root>/mlflow.db, as a plain `mlflow ui` in `root`."""
+def reason(error: Exception) -> str:
+    """What went wrong, on one line, without credentials."""
+    return hidden(" ".join(str(error).split()))[:200] or type(error).__name__
+
+
+def hidden(text: str) -> str:
+    """The text without the user and password of an address, and without the secrets that variables hold."""
+    for name in SECRETS:
+        if secret := os.environ.get(name):
+            text = text.replace(secret, "***")
+    return re.sub(r"(://)[^/@\s]*@", r"\1***@", text)
+
+
+def address() -> str:
+    """Where rows go, without credentials: as MLFLOW_TRACKING_URI says, else to the project's own file."""
+    return hidden(os.environ.get("MLFLOW_TRACKING_URI") or "mlflow.db")
+
+
+def connect(root: Path) -> Store:
+    """Open the store: MLFLOW_TRACKING_URI if set, else <root>/mlflow.db, as a plain `mlflow ui` in `root`.
+
+    Raises one of store_errors().
+    """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     root = root.resolve()
@@ -138,6 +146,33 @@ def open_experiment(client: MlflowClient, artifacts: str | None) -> Experiment:
     return experiment
 
 
+class Monitor:
+    """One of MLflow's looks at the machine."""
+
+    def __init__(self, monitor: Any) -> None:
+        self._monitor = monitor
+        monitor.collect_metrics()  # load is measured from the look before
+        monitor.clear_metrics()
+
+    def look(self) -> dict[str, float]:
+        """Load, memory and the like, by their names in MLflow, units included."""
+        self._monitor.collect_metrics()
+        found = self._monitor.aggregate_metrics()
+        self._monitor.clear_metrics()
+        return found
+
+
+def machine_monitors() -> list[Monitor]:
+    """Looks at processor and memory and, where nvidia-ml-py is installed and finds some, at GPUs."""
+    from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
+    from mlflow.system_metrics.metrics.gpu_monitor import GPUMonitor
+
+    monitors = [Monitor(CPUMonitor())]
+    with suppress(ImportError, RuntimeError):
+        monitors.append(Monitor(GPUMonitor()))
+    return monitors
+
+
 class Row:
     """One MLflow run, by its id. Writes only what is not there yet, so everything may be replayed."""
 
@@ -149,105 +184,55 @@ class Row:
         """Could this be the row of `params`? They cannot be changed once logged, only added."""
         return all(key in params and str(params[key]) == value for key, value in self.run.data.params.items())
 
-    def missing(self, curve: Curve) -> Iterable[tuple[str, int, float]]:
-        """The (metric, step, value) of a curve that this row lacks; MLflow would keep equal ones twice."""
+    def missing(self, curve: Curve, now: int) -> Iterable[tuple[str, float, int, int]]:
+        """The (metric, value, time, step) of a curve that this row lacks; MLflow would keep equal ones twice."""
         for point in curve:
-            step = int(point["step"] or 0)
+            step, time = int(point["step"] or 0), int(point.get("time") or now)
             for key, value in point.items():
-                if key == "step" or value is None:
+                if key in ("step", "time") or value is None:
                     continue
                 if key not in self.steps:
                     self.steps[key] = {old.step for old in self.client.get_metric_history(self.id, key)}
                 if step not in self.steps[key]:
                     self.steps[key].add(step)
-                    yield key, step, value
+                    yield key, float(value), time, step
 
     def log(self, params: Params, curve: Curve, scores: Mapping[str, float], tags: Mapping[str, str]) -> None:
         """Add the params and points that are missing, the scores that changed, and the tags."""
         from mlflow.entities import Metric, Param, RunTag
 
         now, old = int(time.time() * 1000), self.run.data
-        metrics = [Metric(key, float(value), now, step) for key, step, value in self.missing(curve)]
-        metrics += [Metric(key, float(score), now, 0) for key, score in scores.items() if old.metrics.get(key) != score]
-        fresh = [Param(key, str(value)) for key, value in params.items() if key not in old.params]
-        self.client.log_batch(self.id, metrics[:500], fresh, [RunTag(key, str(tag)) for key, tag in tags.items()])
-        for start in range(500, len(metrics), 500):  # a batch may hold 1000 things
-            self.client.log_batch(self.id, metrics[start : start + 500])
+        try:
+            metrics = [Metric(*point) for point in self.missing(curve, now)]
+            metrics += [
+                Metric(key, float(score), now, 0) for key, score in scores.items() if old.metrics.get(key) != score
+            ]
+            fresh = [Param(key, str(value)) for key, value in params.items() if key not in old.params]
+            self.client.log_batch(self.id, metrics[:500], fresh, [RunTag(key, str(tag)) for key, tag in tags.items()])
+            for start in range(500, len(metrics), 500):  # a batch may hold 1000 things
+                self.client.log_batch(self.id, metrics[start : start + 500])
+        except BaseException:
+            self.steps.clear()  # what was sent is unknown now
+            raise
 
+    def log_datasets(self, datasets: Iterable[Mapping[str, str | int]]) -> None:
+        """Name the files that this row was computed from: name, sha256, lines, and the context (train, valid, test)."""
+        from mlflow.entities import Dataset, DatasetInput, InputTag
 
-class TrainingRun:
-    """The row of a training while it runs: RUNNING inside `with`, then FINISHED, KILLED (SIGTERM, Ctrl-C) or FAILED.
+        inputs = []
+        for file in datasets:
+            told = json.dumps({"sha256": file["sha256"], "lines": file["lines"]})
+            dataset = Dataset(str(file["name"]), str(file["sha256"])[:36], "local", told, profile=told)
+            inputs.append(DatasetInput(dataset, [InputTag("mlflow.data.context", str(file["context"]))]))
+        self.client.log_inputs(self.id, inputs)
 
-    Continues, under its id, the row of the same train_key and params that a killed or failed process left. A row with
-    other params is left alone: it is still to be scored. Enter in one process only, under the training's own lock.
-    """
+    def log_texts(self, texts: Mapping[str, str]) -> None:
+        """Keep texts as files of this row, those that are not there yet or have another length."""
+        there = {file.path: file.file_size for file in self.client.list_artifacts(self.id)} if texts else {}
+        for name, text in texts.items():
+            if there.get(name) != len(text.encode("utf-8")):
+                self.client.log_text(self.id, text, name)
 
-    def __init__(self, root: Path, params: Params, train_key: str) -> None:
-        self.root, self.params, self.train_key = root, params, train_key
-        self.row: Row | None = None  # None: tracking is off
-
-    def __enter__(self) -> TrainingRun:
-        self._open()
-        return self
-
-    @never_failing
-    def _open(self) -> None:
-        if (store := connect(self.root)) is None:
-            return
-        name = os.environ.get("DVC_EXP_NAME") or f"{self.params.get('corpus')} {self.train_key[:7]}"
-        with store.lock:
-            rows = [row for row in store.rows(self.train_key) if row.fits(self.params)]
-            rows.sort(key=lambda row: ("config_key" in row.tags, row.run.info.status == "FINISHED"))  # first unclaimed
-            self.row = rows[0] if rows else store.create(name, {"train_key": self.train_key})
-            store.client.update_run(self.row.id, status="RUNNING")
-            self.row.log(self.params, (), {}, {})
-
-    @never_failing
-    def log_curve(self, rows: Curve) -> None:
-        """Log rows of the curve; steps that are there already are skipped, so the whole curve may be replayed."""
-        if self.row is not None:
-            self.row.log({}, rows, {}, {})
-
-    def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
-        """Log what differs between two equal runs and so stands in no out: speed, memory."""
-        self.log_curve([{"step": step, **metrics}])
-
-    @never_failing
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        killed = isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemExit) and error.code in (130, 143))
-        if self.row is not None:
-            status = "FINISHED" if error is None else "KILLED" if killed else "FAILED"
-            self.row.client.set_terminated(self.row.id, status)
-
-
-@never_failing
-def record_scores(
-    root: Path,
-    params: Params,
-    train_key: str,
-    config_key: str,
-    curve_rows: Curve,
-    scores: Mapping[str, float],
-    tags: Mapping[str, str],
-    artifacts: Mapping[str, Path],  # folder name in the row: file or folder to copy
-) -> None:
-    """Write the one row of a configuration: the one it has, else a free one of its training, else a new one."""
-    if (store := connect(root)) is None:
-        return
-    keys = {"train_key": train_key, "config_key": config_key}
-    name = tags.get("DVC_EXP_NAME") or os.environ.get("DVC_EXP_NAME") or f"{params.get('corpus')} {config_key[:7]}"
-    with store.lock:
-        rows = [row for row in store.rows(train_key) if row.tags.get("config_key", config_key) == config_key]
-        rows = [row for row in rows if "config_key" in row.tags or row.fits(params)]
-        rows.sort(key=lambda row: ("config_key" not in row.tags, row.run.info.status != "FINISHED"))
-        row = rows[0] if rows else store.create(name, keys)
-        if "config_key" not in row.tags:  # later the name stays: somebody may have typed one in the page
-            store.client.update_run(row.id, name=name)
-        row.log(params, curve_rows, scores, {**tags, **keys})
-        # The end stays that of the training, or an update next week would make it the longest of the table.
-        store.client.set_terminated(row.id, "FINISHED", end_time=row.run.info.end_time)
-    if artifacts and not store.takes_artifacts:
-        print("MLflow keeps this experiment's files in another place, so it gets none: see reports/", file=sys.stderr)
-    for folder, path in artifacts.items() if store.takes_artifacts else ():
-        copy = store.client.log_artifacts if path.is_dir() else store.client.log_artifact
-        copy(row.id, str(path), folder)
+    def total(self, metric: str) -> float:
+        """The sum of a metric over its steps."""
+        return sum(point.value for point in self.client.get_metric_history(self.id, metric))

@@ -1,0 +1,122 @@
+"""Rebuild the MLflow rows that are missing: after a lost database, or for results that were pulled.
+
+    python -m pipeline.track
+
+Reads DVC's experiments, the commits that changed dvc.lock, the work tree, DVC's cache, and work/: what was never sent,
+and the journal of trainings. A row that is there, or in the trash, is left alone, so a second run changes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+from pipeline.experiments import Experiment, Results, WorkTree, command, experiments
+from pipeline.register import register_model
+from pipeline.rows import keys, origin, whole_row
+from pipeline.stage import project_root, run
+from transformer.outbox import read, tell_the_dead
+from transformer.recording import Scribe
+from transformer.tracking import address, connect, reason, store_errors
+
+Found = tuple[Results, dict[str, str]]  # results, and where they come from: the tags of origin()
+
+
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    try:
+        told = rebuild(project_root())
+    except store_errors() as error:
+        raise ValueError(f"MLflow cannot be written: {reason(error)}") from None
+    print(", ".join(f"{count} {what}" for what, count in told.items()) or "nothing to track: no results here yet")
+
+
+def rebuild(root: Path) -> Counter[str]:
+    """Make the rows that are missing; how many were made, were there, could not be read. Raises store errors."""
+    outbox = root / "work" / "outbox"
+    if outbox.is_dir():
+        tell_the_dead(outbox, partial(Scribe, root))
+    replay(root)
+    there, told = finished(root), Counter()
+    for results, tags in [*kept(), (WorkTree(), origin())]:
+        try:
+            if stale(results):
+                continue
+            train_key, config_key = keys(results)
+            if config_key in there:
+                told["there"] += there[config_key] == 0
+                there[config_key] += 1
+                continue
+            row = whole_row(results, tags, tags.get("DVC_EXP_BASELINE_REV"))
+            Scribe(root).tell([{"act": "configuration", **row, "rebuild": True}])
+            register_model(results, train_key, config_key, tags)
+            there[config_key] = 1
+            told["made"] += 1
+        except (ValueError, KeyError, OSError) as error:
+            told["left out (not in DVC's cache, or of another version of this project)"] += 1
+            if "DVC_EXP_NAME" in tags:  # old commits are many
+                print(f"{results.name} is left out: {error}", file=sys.stderr)
+    return told
+
+
+def replay(root: Path) -> None:
+    """Write the trainings of work/journal again of which the store knows nothing, not even in the trash."""
+    from mlflow.entities import ViewType
+
+    store = connect(root)
+    for path in sorted((root / "work" / "journal").glob("*.jsonl")):
+        acts = list(read(path))
+        train_key = next((act["train_key"] for act in acts if act["act"] == "train"), None)
+        wanted = f"tags.train_key = '{train_key}'"
+        known = store.client.search_runs([store.experiment_id], wanted, ViewType.ALL, max_results=1)
+        if train_key and acts[0].get("address") == address() and not known:
+            Scribe(root).tell(acts[1:])
+
+
+def finished(root: Path) -> Counter[str]:
+    """The config_key of each row that has all there is, or that is in the trash; each counted 0 times."""
+    from mlflow.entities import ViewType
+
+    store, found, token = connect(root), Counter(), ""
+    while token is not None:
+        page = store.client.search_runs([store.experiment_id], run_view_type=ViewType.ALL, page_token=token or None)
+        for one in page:
+            if "dvc_score" in one.data.tags or one.info.lifecycle_stage == "deleted":
+                found[one.data.tags.get("config_key", "")] = 0
+        token = page.token or None
+    return found
+
+
+def kept() -> list[Found]:
+    """Every experiment of DVC's, and every commit that changed what DVC recorded, the oldest first.
+
+    So of two with one configuration the row has the name of the first, as it had when they were run.
+    """
+    marked = {commit: {"git_commit": baseline, "DVC_EXP_NAME": name, "DVC_EXP_BASELINE_REV": baseline}
+              for name, commit, baseline in experiments()}  # fmt: skip
+    listed = command("git", "rev-list", "--branches", "--tags", "--remotes", "--", "dvc.lock").split()
+    if not listed and not marked:
+        return []
+    dates = command("git", "log", "--no-walk=unsorted", "--format=%ct %H", *listed, *marked).split("\n")
+    order = sorted((int(date), commit) for date, commit in (line.split() for line in dates if line))
+    found = [(commit, marked.get(commit, {"git_commit": commit})) for _, commit in order]
+    return [(Experiment(tags.get("DVC_EXP_NAME", commit[:10]), commit), tags) for commit, tags in found]
+
+
+def stale(results: Results) -> bool:
+    """Whether params or scores are not those that DVC recorded: they were edited after the last run, or never run."""
+    lock = results.lock()
+    if "score" not in lock or "report" not in lock:
+        return True
+    recorded = lock["score"]["params"]["params.yaml"]
+    outs = {out["path"]: out["md5"] for out in lock["score"]["outs"]}
+    digest = hashlib.md5(results.text("reports/scores.json").encode(), usedforsecurity=False).hexdigest()
+    return recorded != vars(results.params) or outs["reports/scores.json"] != digest
+
+
+if __name__ == "__main__":
+    run(main)
