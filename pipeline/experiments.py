@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Mapping
 from functools import cache, cached_property
 from pathlib import Path
@@ -30,7 +31,7 @@ def command(*words: str) -> str:
 @cache
 def cache_folder() -> Path:
     """Where DVC keeps the contents of outs."""
-    return Path(command("dvc", "cache", "dir").strip()) / "files/md5"
+    return Path(command(sys.executable, "-m", "dvc", "cache", "dir").strip()) / "files/md5"
 
 
 @cache

@@ -105,12 +105,10 @@ def against(results: Results, baseline: str) -> dict[str, float]:
 
 
 def translations(results: Results) -> str:
-    """The test set as a table: line, chrF, source, reference, translation."""
-    names = {"source": "data/raw/test.src", "reference": "data/raw/test.tgt", "translation": "data/test.hyp"}
+    """The test set as a table: line, chrF, reference, translation, source."""
+    names = {"reference": "data/raw/test.tgt", "translation": "data/test.hyp", "source": "data/raw/test.src"}
     table = pd.DataFrame({name: results.lines(path) for name, path in names.items()})
-    score = CHRF().sentence_score
-    chrf = [round(score(ours, [theirs]).score, 1)
-            for ours, theirs in zip(table["translation"], table["reference"], strict=True)]  # fmt: skip
+    pairs = zip(table["translation"], table["reference"], strict=True)
     table.insert(0, "line", range(1, len(table) + 1))
-    table.insert(1, "chrf", chrf)
+    table.insert(1, "chrf", [round(CHRF().sentence_score(ours, [theirs]).score, 1) for ours, theirs in pairs])
     return table.to_csv(index=False, lineterminator="\n")

@@ -1,5 +1,6 @@
 """`make ui`: MLflow's pages on the runs of this project, opened at the table that shows scores and params.
 
+Makes the rows that are missing (pipeline.track), and shows the knobs that differ.
 Reads: the store that the stages write to (mlflow.db in $DVC_ROOT or the current folder, or MLFLOW_TRACKING_URI).
 Writes: work/mlflow-ui.log.   Params: none.
 """
@@ -16,6 +17,7 @@ import urllib.request
 from pathlib import Path
 from typing import IO
 
+from pipeline.track import rebuild
 from transformer import tracking
 
 HOST = "127.0.0.1"
@@ -29,17 +31,14 @@ def main() -> None:
     if not 0 < port < 2**16:
         parser.error(f"--port {port} is no port: choose one from 1024 to 65535")
     root = Path(os.environ.get("DVC_ROOT", ".")).resolve()
-    try:
-        store = tracking.connect(root)
-    except tracking.store_errors() as error:
-        raise SystemExit(f"there is no store to show: {tracking.reason(error)}") from None
-    table = f"/#/experiments/{store.experiment_id}/runs?workflowType=machine_learning&viewStateShareKey={tracking.VIEW}"
-    if store.uri.startswith("http"):
-        print(f"the runs are on a server that is running already: {store.uri.rstrip('/')}{table}")
-        return
     with socket.socket() as probe:
         if probe.connect_ex((HOST, port)) == 0:
             raise SystemExit(f"port {port} is in use: choose another, as in `python -m pipeline.ui --port {port + 1}`")
+    store = prepared(root)
+    table = f"/#/experiments/{store.experiment_id}/runs?workflowType=machine_learning&viewStateShareKey={tracking.VIEW}"
+    if store.uri.startswith("http"):
+        print(f"the runs are on a server that is running already: {tracking.hidden(store.uri).rstrip('/')}{table}")
+        return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server ends with us
     log = root / "work" / "mlflow-ui.log"
     with log.open("w") as output:
@@ -55,10 +54,26 @@ def main() -> None:
             server.wait()
 
 
+def prepared(root: Path) -> tracking.Store:
+    """The store, with a row for every result, and a view that shows what differs."""
+    os.chdir(root)
+    try:
+        store = tracking.connect(root)
+        try:
+            rebuild(root)
+        except ValueError as error:
+            print(f"no rows were rebuilt: {error}", file=sys.stderr)
+        tracking.show_what_differs(store)
+    except tracking.store_errors() as error:
+        raise SystemExit(f"there is no store to show: {tracking.reason(error)}") from None
+    return store
+
+
 def start(root: Path, uri: str, port: int, output: IO[str]) -> subprocess.Popen:
     """Start the server: one worker is enough for one reader, and none for the jobs that nobody here submits."""
-    command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", uri, "--host", HOST, "--port", str(port)]
+    command = [sys.executable, "-m", "mlflow", "ui", "--host", HOST, "--port", str(port)]
     environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    environment |= {"MLFLOW_BACKEND_STORE_URI": uri}  # not on the command line: it may hold a password
     return subprocess.Popen([*command, "--workers", "1"], cwd=root, env=environment, stdout=output, stderr=output)
 
 

@@ -25,7 +25,7 @@ Curve = Iterable[Mapping[str, float | None]]  # rows of "step", perhaps "time" (
 # What the runs table shows at once. The tag is what the page's "share" button writes, under a name of ours; it is
 # undocumented, so mlflow is pinned and a test looks for the words in its pages.
 VIEW = "compare"
-SCORES = ["bleu", "valid_bleu", "chrf"]
+SCORES = ["bleu", "valid_bleu", "delta_bleu", "p_bootstrap"]
 KNOBS = "corpus warmup beam_size lr_factor d_model layers max_steps batch_tokens dropout length_penalty seed"
 # By default mlflow waits four minutes for a server that is gone, prints a link per run and phones home.
 ENVIRONMENT = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
@@ -131,19 +131,32 @@ def connect(root: Path) -> Store:
 
 def open_experiment(client: MlflowClient, artifacts: str | None) -> Experiment:
     """Find, restore or create the experiment, whose place for artifacts is then fixed, and give it the view."""
-    columns = [f"metrics.`{score}`" for score in SCORES] + [f"params.`{knob}`" for knob in KNOBS.split()]
-    order = {"columnOrder": columns, "orderByKey": columns[0], "orderByAsc": False}
-    widths = {column: 7 * len(column) - 30 for column in columns}  # pixels: the name fits, and as many columns as can
-    view = json.dumps({"selectedColumns": columns, "columnWidths": widths} | order)
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "translation"
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
         experiment = client.get_experiment(client.create_experiment(name, artifacts))
     if experiment.lifecycle_stage == "deleted":
         client.restore_experiment(experiment.experiment_id)
-    if experiment.tags.get(f"mlflow.sharedViewState.{VIEW}") != view:
-        client.set_experiment_tag(experiment.experiment_id, f"mlflow.sharedViewState.{VIEW}", view)
+    if f"mlflow.sharedViewState.{VIEW}" not in experiment.tags:
+        client.set_experiment_tag(experiment.experiment_id, f"mlflow.sharedViewState.{VIEW}", view(KNOBS.split()))
     return experiment
+
+
+def view(knobs: Iterable[str]) -> str:
+    """What the runs table shows at once: the scores, best first, and some knobs."""
+    columns = [f"metrics.`{score}`" for score in SCORES] + [f"params.`{knob}`" for knob in knobs]
+    order = {"columnOrder": columns, "orderByKey": columns[0], "orderByAsc": False}
+    widths = {column: 7 * len(column) - 30 for column in columns}  # pixels: the name fits, and as many columns as can
+    return json.dumps({"selectedColumns": columns, "columnWidths": widths} | order)
+
+
+def show_what_differs(store: Store) -> None:
+    """Have the runs table show the knobs that are not the same in all rows; of one row alone, the usual ones."""
+    runs = store.client.search_runs([store.experiment_id], max_results=1000)
+    names = dict.fromkeys(KNOBS.split() + sorted({name for run in runs for name in run.data.params}))
+    differ = [name for name in names if len({run.data.params.get(name) for run in runs}) > 1]
+    tag = view(differ or KNOBS.split())
+    store.client.set_experiment_tag(store.experiment_id, f"mlflow.sharedViewState.{VIEW}", tag)
 
 
 class Monitor:
