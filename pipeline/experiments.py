@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -85,6 +86,15 @@ class Results:
         """Stage -> what DVC recorded of it."""
         return YAML(typ="safe").load(self.text("dvc.lock")).get("stages", {})
 
+    def stale(self) -> bool:
+        """Whether params or scores are not those that DVC recorded: edited after the last run, or never run."""
+        lock = self.lock()
+        if "score" not in lock or "report" not in lock:
+            return True
+        outs = {out["path"]: out["md5"] for out in lock["score"]["outs"]}
+        digest = hashlib.md5(self.text("reports/scores.json").encode(), usedforsecurity=False).hexdigest()
+        return lock["score"]["params"]["params.yaml"] != vars(self.params) or outs["reports/scores.json"] != digest
+
     def system(self) -> System:
         """Its scores and translations of test."""
         knobs = YAML(typ="safe").load(self.text("params.yaml"))
@@ -92,17 +102,17 @@ class Results:
 
 
 class WorkTree(Results):
-    """The current folder; places: path in the project -> where it is instead."""
+    """A folder with the project in it; places: path in the project -> where it is instead."""
 
-    def __init__(self, places: Mapping[str, Path] | None = None):
-        self.name, self._places = WORKSPACE, dict(places or {})
+    def __init__(self, places: Mapping[str, Path] | None = None, root: Path = Path()):
+        self.name, self._places, self._root = WORKSPACE, dict(places or {}), root
 
     def text(self, path: str) -> str:
         return self.file(path).read_text(encoding="utf-8")
 
     def file(self, path: str) -> Path:
         above, _, name = path.rpartition("/")
-        return self._places.get(path) or self._places.get(above, Path(above)) / name
+        return self._places.get(path) or self._places.get(above, self._root / above) / name
 
     def folder(self, path: str) -> dict[str, Path]:
         return {file.name: file for file in self.file(path).iterdir()}

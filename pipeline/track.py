@@ -9,7 +9,6 @@ and the journal of trainings. A row that is there, or in the trash, is left alon
 from __future__ import annotations
 
 import argparse
-import hashlib
 import sys
 from collections import Counter
 from functools import partial
@@ -44,7 +43,7 @@ def rebuild(root: Path) -> Counter[str]:
     there, told = finished(root), Counter()
     for results, tags in [*kept(), (WorkTree(), origin())]:
         try:
-            if stale(results):
+            if results.stale():
                 continue
             train_key, config_key = keys(results)
             if config_key in there:
@@ -105,17 +104,6 @@ def kept() -> list[Found]:
     order = sorted((int(date), commit) for date, commit in (line.split() for line in dates if line))
     found = [(commit, marked.get(commit, {"git_commit": commit})) for _, commit in order]
     return [(Experiment(tags.get("DVC_EXP_NAME", commit[:10]), commit), tags) for commit, tags in found]
-
-
-def stale(results: Results) -> bool:
-    """Whether params or scores are not those that DVC recorded: they were edited after the last run, or never run."""
-    lock = results.lock()
-    if "score" not in lock or "report" not in lock:
-        return True
-    recorded = lock["score"]["params"]["params.yaml"]
-    outs = {out["path"]: out["md5"] for out in lock["score"]["outs"]}
-    digest = hashlib.md5(results.text("reports/scores.json").encode(), usedforsecurity=False).hexdigest()
-    return recorded != vars(results.params) or outs["reports/scores.json"] != digest
 
 
 if __name__ == "__main__":
