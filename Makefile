@@ -41,7 +41,7 @@ ui: $(READY)
 lint: $(READY)
 	$(ON) ruff check . && ruff format --check . && pyright
 
-# What training resumes from, and what DVC keeps of runs that no branch, tag or experiment names.
-clean:
-	rm -rf work .pytest_cache .ruff_cache .hypothesis dvc_plots
-	if test -e $(READY); then $(ON) dvc gc --workspace --all-branches --all-tags --all-experiments --force --quiet; fi
+# What no result needs: states that trainings resume from, caches, and what DVC keeps for no commit, tag or experiment.
+# make clean DAYS=30 spares what was touched in the last 30 days.
+clean: $(READY)
+	$(ON) python -m pipeline.clean --days $(or $(DAYS),0)

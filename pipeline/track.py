@@ -64,30 +64,20 @@ def rebuild(root: Path) -> Counter[str]:
 
 def replay(root: Path) -> None:
     """Write the trainings of work/journal again of which the store knows nothing, not even in the trash."""
-    from mlflow.entities import ViewType
-
     store = connect(root)
     for path in sorted((root / "work" / "journal").glob("*.jsonl")):
         acts = list(read(path))
         train_key = next((act["train_key"] for act in acts if act["act"] == "train"), None)
-        wanted = f"tags.train_key = '{train_key}'"
-        known = store.client.search_runs([store.experiment_id], wanted, ViewType.ALL, max_results=1)
-        if train_key and acts[0].get("address") == address() and not known:
+        ours = train_key and acts[0].get("address") == address()
+        if ours and not any(store.everything(f"tags.train_key = '{train_key}'")):
             Scribe(root).tell(acts[1:])
 
 
 def finished(root: Path) -> Counter[str]:
     """The config_key of each row that has all there is, or that is in the trash; each counted 0 times."""
-    from mlflow.entities import ViewType
-
-    store, found, token = connect(root), Counter(), ""
-    while token is not None:
-        page = store.client.search_runs([store.experiment_id], run_view_type=ViewType.ALL, page_token=token or None)
-        for one in page:
-            if "dvc_score" in one.data.tags or one.info.lifecycle_stage == "deleted":
-                found[one.data.tags.get("config_key", "")] = 0
-        token = page.token or None
-    return found
+    rows = connect(root).everything()
+    done = [row for row in rows if "dvc_score" in row.data.tags or row.info.lifecycle_stage == "deleted"]
+    return Counter({row.data.tags.get("config_key", ""): 0 for row in done})
 
 
 def kept() -> list[Found]:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from pipeline.experiments import Experiment, WorkTree, command
+from pipeline.experiments import Experiment, Results, WorkTree, command
 from pipeline.rows import recorded_environment
 from pipeline.stage import project_root, run
 
@@ -97,7 +97,7 @@ def repeat(clone: Path) -> None:
     print()
 
 
-def compared(recorded: Experiment, new: WorkTree) -> pd.DataFrame:
+def compared(recorded: Results, new: Results) -> pd.DataFrame:
     """A row per out: stage, out, both hashes, verdict."""
     outs = {(stage, out["path"]): out["md5"] for stage, entry in new.lock().items() for out in entry.get("outs", [])}
     close = near(recorded, new, "reports/scores.json")
@@ -116,7 +116,7 @@ def compared(recorded: Experiment, new: WorkTree) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def near(recorded: Experiment, new: WorkTree, path: str) -> bool:
+def near(recorded: Results, new: Results, path: str) -> bool:
     """Whether the numbers of a report agree within tolerance; curves on the mean over their rows."""
     old, now = recorded.text(path), new.text(path)
     if path.endswith(".csv"):
@@ -131,7 +131,7 @@ def near(recorded: Experiment, new: WorkTree, path: str) -> bool:
     )
 
 
-def differences(recorded: Experiment, here: dict) -> pd.DataFrame:
+def differences(recorded: Results, here: dict) -> pd.DataFrame:
     """A row per fact of the environment that was another when it was recorded, or that was not recorded."""
     known = {name: str(value) for name, value in recorded_environment(recorded).items()} or pinned(recorded)
     other = {name: str(value) for name, value in here.items()
@@ -140,7 +140,7 @@ def differences(recorded: Experiment, here: dict) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def pinned(recorded: Experiment) -> dict[str, str]:
+def pinned(recorded: Results) -> dict[str, str]:
     """The versions that the commit asks for, where what it really ran on is not in the cache."""
     try:
         lines = recorded.text("requirements.lock").split("\n")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import random
 import re
 import shutil
 import signal
@@ -16,77 +15,16 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, stage
+from projects import SPLITS, command, params_file, reader, rows, small_project
 from ruamel.yaml import YAML
 
 from transformer.files import read_lines, sha256
 
-SMALL = {"corpus": "files", "corpus_path": "own", "bpe_merges": 40, "d_model": 16, "d_ff": 32, "heads": 2, "layers": 1,
-         "batch_tokens": 256, "device_tokens": 128, "max_steps": 12, "warmup": 4, "log_every": 2, "save_every": 4,
-         "keep": 3, "average_last": 2, "extra_length": 5, "max_length": 60}  # fmt: skip
-SPLITS = {"train": 150, "valid": 12, "test": 12}
-PATHS = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-
-
-def params_file(folder: Path, **changes) -> None:
-    """Write params.yaml: the toy recipe with the values of SMALL and `changes`."""
-    yaml = YAML()
-    values = yaml.load(ROOT / "recipes/toy.yaml")
-    values.update({**SMALL, **changes})
-    yaml.dump(values, folder / "params.yaml")
-
-
-def own_corpus(folder: Path) -> None:
-    """Files of the user's: counting in German and English."""
-    chance, german, english = (
-        random.Random(1),
-        ["eins", "zwei", "drei", "vier", "fünf"],
-        ["one", "two", "three", "four", "five"],
-    )
-    folder.mkdir()
-    for split, count in SPLITS.items():
-        rows = [[chance.randrange(5) for _ in range(chance.randint(1, 6))] for _ in range(count)]
-        for code, words in (("de", german), ("en", english)):
-            lines = [" ".join(words[place] for place in row) + "." for row in rows]
-            (folder / f"{split}.{code}").write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def command(folder: Path, *words: str, status: int = 0, **environment: str) -> str:
-    """Run a command line in the project; returns all that it printed."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("DVC_", "MLFLOW_"))}
-    env = {**kept, "PATH": PATHS, "DVC_NO_ANALYTICS": "1", "MLFLOW_DISABLE_TELEMETRY": "true", **environment}
-    done = subprocess.run(words, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    assert done.returncode == status, done.stdout
-    return done.stdout
-
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Path:
-    """A copy of this project with a small corpus, committed, and run once by dvc repro."""
-    folder = tmp_path_factory.mktemp("project") / "clone with space"
-    ignored = shutil.ignore_patterns("__pycache__", "cache", "tmp")
-    for name in (".dvc", "pipeline", "transformer", "corpora", "recipes"):
-        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
-    for name in ("dvc.yaml", ".gitignore", ".dvcignore"):
-        shutil.copy(ROOT / name, folder / name)
-    own_corpus(folder / "own")
-    params_file(folder)
-    for words in ("git init -q", "git add -A", "git -c user.name=t -c user.email=t@t commit -qm start"):
-        command(folder, *words.split())
-    command(folder, "git", "config", "user.name", "t")
-    command(folder, "git", "config", "user.email", "t@t")
-    command(folder, "dvc", "repro")
-    command(folder, "git", "add", "-A")
-    command(folder, "git", "commit", "-qm", "run")
-    return folder
-
-
-def rows(folder: Path) -> list:
-    """The runs in the project's MLflow database."""
-    from mlflow import MlflowClient
-
-    client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
-    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
-    return [client.get_run(run.info.run_id) for run in client.search_runs(experiments)]
+    """A small project that was run once, in a folder with a space in its name."""
+    return small_project(tmp_path_factory.mktemp("project") / "clone with space")
 
 
 def test_repro_makes_every_out_and_a_second_one_nothing(project):
@@ -116,28 +54,25 @@ def test_the_curve_has_every_step_once(project):
 
 
 def test_the_row_has_all_params_the_curve_the_scores_and_the_model(project):
-    from mlflow import MlflowClient
-
     (row,) = [run for run in rows(project) if run.data.params["beam_size"] == "4" and run.data.params["warmup"] == "4"]
     assert row.info.status == "FINISHED"
     assert set(YAML(typ="safe").load(project / "params.yaml")) == set(row.data.params)
     scores = json.loads((project / "reports/scores.json").read_text())
     assert row.data.metrics["bleu"] == scores["bleu"]
-    client = MlflowClient(f"sqlite:///{project / 'mlflow.db'}")
+    client = reader(project)
     assert [m.step for m in client.get_metric_history(row.info.run_id, "train_loss")] == [2, 4, 6, 8, 10, 12]
-    assert {item.path for item in client.list_artifacts(row.info.run_id)} == {"hypotheses", "model"}
+    files = {"translations.csv", "report.html", "model"}
+    assert {item.path for item in client.list_artifacts(row.info.run_id)} == files
 
 
 def test_another_beam_reruns_what_stands_on_it_and_adds_a_row_with_the_curve(project):
-    from mlflow import MlflowClient
-
     before = len(rows(project))
     told = command(project, "dvc", "exp", "run", "--name", "narrow", "-S", "beam_size=1")
     ran = [name for name in YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"] if f"Running stage '{name}'" in told]
-    assert ran == ["translate", "score", "register", "report"]
+    assert ran == ["translate", "score", "report", "register"]
     assert len(rows(project)) == before + 1
     (row,) = [run for run in rows(project) if run.data.params["beam_size"] == "1"]
-    client = MlflowClient(f"sqlite:///{project / 'mlflow.db'}")
+    client = reader(project)
     assert [m.step for m in client.get_metric_history(row.info.run_id, "train_loss")] == [2, 4, 6, 8, 10, 12]
     told = command(project, "dvc", "exp", "run", "-S", "beam_size=4")
     assert told.count("Running stage") == told.count("Running stage 'register'")  # the rest from the cache

@@ -147,7 +147,8 @@ class Scribe:
 
         A rebuild leaves alone what somebody put into the trash.
         """
-        if rebuild and store.trashed(config_key):
+        found = store.everything(f"tags.config_key = '{config_key}'") if rebuild else ()
+        if any(run.info.lifecycle_stage == "deleted" for run in found):
             return
         keys = {"train_key": train_key, "config_key": config_key}
         name = tags.get("DVC_EXP_NAME") or f"{params.get('corpus')} {config_key[:7]}"

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,12 +49,18 @@ class Store:
         runs = self.client.search_runs([self.experiment_id], filter_string=f"tags.train_key = '{train_key}'")
         return [Row(self.client, run) for run in runs]
 
-    def trashed(self, config_key: str) -> bool:
-        """Whether the row of a configuration was put into the trash."""
+    def everything(self, wanted: str = "", elsewhere: bool = False) -> Iterator[Run]:
+        """Every run that fits a filter of MLflow's, also in the trash and, if asked for, also in other experiments."""
         from mlflow.entities import ViewType
 
-        wanted = f"tags.config_key = '{config_key}'"
-        return bool(self.client.search_runs([self.experiment_id], wanted, ViewType.DELETED_ONLY, max_results=1))
+        here = [self.experiment_id]
+        if elsewhere:
+            here = [one.experiment_id for one in self.client.search_experiments(ViewType.ALL)]
+        token: str | None = ""
+        while token is not None:
+            page = self.client.search_runs(here, wanted, ViewType.ALL, page_token=token or None)
+            yield from page
+            token = page.token or None
 
     def create(self, name: str, tags: dict[str, str], start_time: int | None = None) -> Row:
         """A new row; start_time: ms, default now."""
