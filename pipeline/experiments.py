@@ -169,6 +169,22 @@ def experiments() -> list[tuple[str, str, str]]:
     return [(part[2], commit, part[0] + part[1]) for commit, part in parts if len(part) == 3 and len(part[1]) == 38]
 
 
+def kept() -> list[tuple[Experiment, dict[str, str]]]:
+    """Every experiment of DVC's and every commit that changed dvc.lock, each with its origin, the oldest first.
+
+    So of two with one configuration the row has the name of the first, as it had when they were run.
+    """
+    marked = {commit: {"git_commit": baseline, "DVC_EXP_NAME": name, "DVC_EXP_BASELINE_REV": baseline}
+              for name, commit, baseline in experiments()}  # fmt: skip
+    listed = command("git", "rev-list", "--branches", "--tags", "--remotes", "--", "dvc.lock").split()
+    if not listed and not marked:
+        return []
+    dates = command("git", "log", "--no-walk=unsorted", "--format=%ct %H", *listed, *marked).split("\n")
+    order = sorted((int(date), commit) for date, commit in (line.split() for line in dates if line))
+    found = [(commit, marked.get(commit, {"git_commit": commit})) for _, commit in order]
+    return [(Experiment(tags.get("DVC_EXP_NAME", commit[:10]), commit), tags) for commit, tags in found]
+
+
 def resolved(name: str) -> str:
     """The commit of an experiment's name, or of what git knows by it. Raises ValueError for a name of neither."""
     commits = {commit for known, commit, _ in experiments() if known == name}

@@ -14,15 +14,13 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
-from pipeline.experiments import Experiment, Results, WorkTree, command, experiments
+from pipeline.experiments import WorkTree, kept
 from pipeline.register import register_model
 from pipeline.rows import keys, origin, whole_row
 from pipeline.stage import project_root, run
 from transformer.outbox import read, tell_the_dead
 from transformer.recording import Scribe
 from transformer.tracking import address, connect, reason, store_errors
-
-Found = tuple[Results, dict[str, str]]  # results, and where they come from: the tags of origin()
 
 
 def main() -> None:
@@ -78,22 +76,6 @@ def finished(root: Path) -> Counter[str]:
     rows = connect(root).everything()
     done = [row for row in rows if "dvc_score" in row.data.tags or row.info.lifecycle_stage == "deleted"]
     return Counter({row.data.tags.get("config_key", ""): 0 for row in done})
-
-
-def kept() -> list[Found]:
-    """Every experiment of DVC's, and every commit that changed what DVC recorded, the oldest first.
-
-    So of two with one configuration the row has the name of the first, as it had when they were run.
-    """
-    marked = {commit: {"git_commit": baseline, "DVC_EXP_NAME": name, "DVC_EXP_BASELINE_REV": baseline}
-              for name, commit, baseline in experiments()}  # fmt: skip
-    listed = command("git", "rev-list", "--branches", "--tags", "--remotes", "--", "dvc.lock").split()
-    if not listed and not marked:
-        return []
-    dates = command("git", "log", "--no-walk=unsorted", "--format=%ct %H", *listed, *marked).split("\n")
-    order = sorted((int(date), commit) for date, commit in (line.split() for line in dates if line))
-    found = [(commit, marked.get(commit, {"git_commit": commit})) for _, commit in order]
-    return [(Experiment(tags.get("DVC_EXP_NAME", commit[:10]), commit), tags) for commit, tags in found]
 
 
 if __name__ == "__main__":

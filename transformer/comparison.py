@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import mean, stdev
 from typing import Any
 
@@ -17,13 +17,13 @@ SAMPLES = {"bs": 1000, "ar": 10000}
 
 @dataclass(frozen=True)
 class System:
-    """What is known of one experiment."""
+    """What is known of one experiment; how it was scored and what it said only where that is asked."""
 
     name: str
     params: Mapping[str, object]
     scores: Mapping[str, float]
-    signatures: Mapping[str, str]
-    hypotheses: Sequence[str]
+    signatures: Mapping[str, str] = field(default_factory=dict)
+    hypotheses: Sequence[str] = ()
 
 
 def refuse_different(systems: Sequence[System]) -> None:
@@ -81,7 +81,7 @@ def over_seeds(systems: Sequence[System]) -> list[dict]:
 
 
 def differing(systems: Sequence[System]) -> list[str]:
-    """The knobs whose values are not the same in all systems."""
+    """The knobs whose values are not the same in all systems, in the order of params.yaml."""
     names = dict.fromkeys(name for system in systems for name in system.params)
     return [name for name in names if len({repr(system.params.get(name)) for system in systems}) > 1]
 

@@ -1,0 +1,86 @@
+"""What each knob does to BLEU: runs that are equal in all other knobs, compared; as numbers and as a page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from statistics import mean, stdev
+
+import altair as alt
+import pandas as pd
+
+from transformer.comparison import System, differing
+from transformer.report import Chart, number, render, specification
+
+SCORES = ("bleu", "valid_bleu")
+TASK = ("corpus", "corpus_path", "source", "target")  # runs on different text are never compared
+
+
+def families(runs: Sequence[System], knob: str) -> list[list[System]]:
+    """Groups of at least two runs that differ in `knob` alone, each ordered by its value."""
+    groups: dict[str, list[System]] = {}
+    for run in runs:
+        others = {name: value for name, value in run.params.items() if name != knob}
+        groups.setdefault(repr(sorted(others.items())), []).append(run)
+    return [sorted(group, key=lambda run: order(run.params[knob])) for group in groups.values() if len(group) > 1]
+
+
+def order(value: object) -> tuple[str, float, str]:
+    """Numbers by size, words by the alphabet."""
+    return ("", float(value), "") if isinstance(value, int | float) else ("word", 0.0, str(value))
+
+
+def effects(runs: Sequence[System]) -> list[dict]:
+    """A row per knob and pair of values, the lowest and another: in how many pairs of runs, and the mean change."""
+    rows = []
+    for knob in differing(runs):
+        if knob in TASK:
+            continue
+        changes: dict[tuple, list[System]] = {}
+        for first, *others in families(runs, knob):
+            for other in others:
+                changes.setdefault((first.params[knob], other.params[knob]), []).extend((first, other))
+        for (low, high), found in sorted(changes.items(), key=lambda item: tuple(map(order, item[0]))):
+            row: dict = {"knob": knob, "from": low, "to": high, "pairs": len(found) // 2}
+            for score in SCORES:
+                gains = [b.scores[score] - a.scores[score] for a, b in zip(found[::2], found[1::2], strict=True)]
+                row[score] = round(mean(gains), 2)
+                row[f"{score}_deviation"] = round(stdev(gains), 2) if len(gains) > 1 else None
+            rows.append(row)
+    return rows
+
+
+def chart(runs: Sequence[System], knob: str) -> Chart | None:
+    """BLEU on valid by the value of a knob, a line through the runs that are equal otherwise."""
+    rows = [{"value": run.params[knob], "valid_bleu": run.scores["valid_bleu"], "line": place, "run": run.name}
+            for place, family in enumerate(families(runs, knob)) for run in family]  # fmt: skip
+    if not rows:
+        return None
+    values = sorted({run.params[knob] for run in runs}, key=order)
+    x = alt.X("value:O", title=knob, sort=[json.loads(json.dumps(value)) for value in values])
+    x = x.axis(labelAngle=0, grid=False)
+    y = alt.Y("valid_bleu:Q", title="BLEU on valid", axis=alt.Axis(minExtent=46)).scale(zero=False)
+    tooltip = ["run:N", "value:O", alt.Tooltip("valid_bleu:Q", format=".2f")]
+    lines = alt.Chart(pd.DataFrame(rows)).mark_line(point=True, strokeWidth=2, opacity=0.8)
+    return lines.encode(x, y, detail="line:N", tooltip=tooltip).properties(width="container", height=200)
+
+
+def score_table(runs: Sequence[System]) -> list[dict]:
+    """A row per run, best on valid first: name, scores, and the knobs that differ."""
+    ranked = sorted(runs, key=lambda run: -run.scores["valid_bleu"])
+    knobs = differing(runs)
+    return [{"name": run.name, **{score: round(run.scores[score], 2) for score in SCORES},
+             **{knob: run.params.get(knob) for knob in knobs}} for run in ranked]  # fmt: skip
+
+
+def page(runs: Sequence[System]) -> str:
+    """All of it on one self-contained HTML page."""
+    charts = {knob: chart(runs, knob) for knob in differing(runs) if knob not in TASK}
+    drawn = {knob: specification(found) for knob, found in charts.items() if found is not None}
+
+    def shown(rows: list[dict]) -> list[dict]:
+        scores = {name for row in rows for name in row if name.startswith(SCORES)}
+        return [{name: number(value, 2) if name in scores else value for name, value in row.items()} for row in rows]
+
+    lead = f"{len(runs)} runs, of DVC's experiments, the commits and this folder; best on valid first."
+    return render("experiments", lead=lead, scores=shown(score_table(runs)), effects=shown(effects(runs)), charts=drawn)
