@@ -6,6 +6,7 @@ Writes  nothing here: DVC runs a stage without outs whenever a configuration com
 Params  every one: each configuration is a row
 """
 
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -53,7 +54,7 @@ def register_model(results: Results, train_key: str, config_key: str, origin: di
     options = params.only("beam_size", "length_penalty", "extra_length")
     with tempfile.TemporaryDirectory() as folder:
         for file, place in results.folder("data/model").items():
-            (Path(folder) / file).symlink_to(place.absolute())
+            shutil.copyfile(place, Path(folder) / file)  # MLflow follows no links out of the folder
         return register(
             project_root(), name, Path(folder), options, config_key, scores["valid_bleu"], valid_sha256, card
         )
