@@ -30,10 +30,10 @@ run: $(READY)
 	@echo "          cp recipes/multi30k.yaml params.yaml && dvc repro     real text, half an hour"
 
 test: $(READY)
-	$(ON) python -m pytest -q -m "not full"
+	$(ON) python -m pytest -q -n 2 --dist loadfile -m "not full"
 
 test-all: $(READY)
-	$(ON) python -m pytest -q
+	$(ON) python -m pytest -q -n 2 --dist loadfile
 
 ui: $(READY)
 	$(ON) python -m pipeline.ui

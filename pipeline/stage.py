@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from transformer.files import sha256, sha256_text
 
-HARMLESS = ("outbox", "params", "progress", "recording", "tracking")  # modules that cannot change a result
+HARMLESS = ("outbox", "params", "progress", "recording", "tracking", "view")  # modules that cannot change a result
 
 
 def arguments(doc: str | None, **paths: str) -> argparse.Namespace:

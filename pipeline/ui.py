@@ -19,6 +19,7 @@ from typing import IO
 
 from pipeline.track import rebuild
 from transformer import tracking
+from transformer.view import VIEW, show_what_differs
 
 HOST = "127.0.0.1"
 START_SECONDS = 120
@@ -35,7 +36,7 @@ def main() -> None:
         if probe.connect_ex((HOST, port)) == 0:
             raise SystemExit(f"port {port} is in use: choose another, as in `python -m pipeline.ui --port {port + 1}`")
     store = prepared(root)
-    table = f"/#/experiments/{store.experiment_id}/runs?workflowType=machine_learning&viewStateShareKey={tracking.VIEW}"
+    table = f"/#/experiments/{store.experiment_id}/runs?workflowType=machine_learning&viewStateShareKey={VIEW}"
     if store.uri.startswith("http"):
         print(f"the runs are on a server that is running already: {tracking.hidden(store.uri).rstrip('/')}{table}")
         return
@@ -63,7 +64,7 @@ def prepared(root: Path) -> tracking.Store:
             rebuild(root)
         except ValueError as error:
             print(f"no rows were rebuilt: {error}", file=sys.stderr)
-        tracking.show_what_differs(store)
+        show_what_differs(store)
     except tracking.store_errors() as error:
         raise SystemExit(f"there is no store to show: {tracking.reason(error)}") from None
     return store

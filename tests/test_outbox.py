@@ -113,7 +113,8 @@ def test_a_slow_server_gets_all_that_a_training_said_meanwhile(
 KILLED = """
 import os, sys, time
 from pathlib import Path
-from tests.test_tracking import curve, training
+from tests.test_tracking import curve, outbox, training
+outbox.REST = 0
 with training(Path(sys.argv[1]), "killed") as run:
     run.log_curve(curve(40))
     while run.outbox._waiting:

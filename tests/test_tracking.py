@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from transformer import recording, tracking
+from transformer import outbox, recording, tracking, view
 
 HERE = Path(__file__).resolve().parents[1]
 PARAMS = {"corpus": "toy", "corpus_path": "", "warmup": 100, "dropout": 0.1, "lowercase": False, "beam_size": 4}
@@ -41,6 +41,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def fresh_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test begins like a new process: nothing open, nothing turned off, no settings of the user's."""
     monkeypatch.setattr(tracking, "_stores", {})
+    monkeypatch.setattr(outbox, "REST", 0)
     for name in [name for name in os.environ if name.startswith(("MLFLOW_", "DVC_"))]:
         monkeypatch.delenv(name)
     for name, value in tracking.ENVIRONMENT.items():
@@ -98,7 +99,8 @@ def start(code: str, *arguments: str, cwd: Path = HERE, **environment: str) -> s
 KILLED = """
 import sys
 from pathlib import Path
-from tests.test_tracking import curve, opened, time, training
+from tests.test_tracking import curve, opened, outbox, time, training
+outbox.REST = 0
 with training(Path(sys.argv[1]), sys.argv[2]) as run:
     run.log_curve(curve(40))
     while run.outbox._waiting:
@@ -307,13 +309,13 @@ def test_the_table_shows_scores_and_params_in_pages_that_still_know_the_tag(root
 
     store = opened(root)
     tags = store.client.get_experiment(store.experiment_id).tags
-    view = json.loads(tags[f"mlflow.sharedViewState.{tracking.VIEW}"])
+    shown = json.loads(tags[f"mlflow.sharedViewState.{view.VIEW}"])
     scores = ["bleu", "valid_bleu", "delta_bleu", "p_bootstrap"]
-    assert view["selectedColumns"][:5] == [*(f"metrics.`{name}`" for name in scores), "params.`corpus`"]
-    assert view["columnOrder"] == view["selectedColumns"]
+    assert shown["selectedColumns"][:5] == [*(f"metrics.`{name}`" for name in scores), "params.`corpus`"]
+    assert shown["columnOrder"] == shown["selectedColumns"]
     pages = Path(mlflow.__file__).parent / "server" / "js" / "build" / "static" / "js"
     main = next(pages.glob("main.*.js")).read_text(encoding="utf-8")
-    unknown = {word for word in ("mlflow.sharedViewState.", "viewStateShareKey", *view) if word not in main}
+    unknown = {word for word in ("mlflow.sharedViewState.", "viewStateShareKey", *shown) if word not in main}
     assert unknown == set()
 
 

@@ -18,7 +18,7 @@ from conftest import ROOT
 from servers import free_port
 from test_tracking import configuration
 
-from transformer import recording, tracking
+from transformer import recording, view
 
 # no GPU, and nothing that would look for the network
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -99,8 +99,8 @@ def page(browser) -> Iterator:
 
 
 def test_the_address_answers_and_a_taken_port_is_named(root: Path, address: str) -> None:
-    place, _, view = address.partition("/#/")
-    assert view.endswith(f"&viewStateShareKey={tracking.VIEW}")
+    place, _, shown = address.partition("/#/")
+    assert shown.endswith(f"&viewStateShareKey={view.VIEW}")
     with urllib.request.urlopen(f"{place}/health", timeout=10) as answer:
         assert answer.status == 200
     second = ui(root, int(place.rpartition(":")[2]))

@@ -23,6 +23,7 @@ from transformer.tracking import address, reason, refused, store_errors
 
 Act = dict[str, Any]
 PAUSES = (1, 2, 5, 15)  # seconds between tries, then 30 each
+REST = 5  # seconds between messages: what is posted meanwhile goes together, and costs the training less
 REMEDY = (
     "results are not affected; check MLFLOW_TRACKING_URI or, if it is unset, the disk (move a spoilt mlflow.db away)"
 )
@@ -114,6 +115,7 @@ class Outbox:
                     own.tell(acts)
                     with self._news:
                         del self._waiting[: len(acts)]
+                        self._news.wait_for(lambda: self._closing, REST)
                 return
             except store_errors() as error:
                 if refused(error):

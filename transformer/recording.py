@@ -19,7 +19,7 @@ from transformer.outbox import Act, Outbox
 from transformer.tracking import Curve, Monitor, Params, Row, Store, connect, machine_monitors
 
 PATIENCE = 10  # seconds that a training waits for the store at its end
-LONG_PATIENCE = 60  # seconds that a stage waits which has nothing else to do
+LONG_PATIENCE = 30  # seconds that a stage waits which has nothing else to do
 LOOK = 10  # seconds between two looks at the machine
 
 

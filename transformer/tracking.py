@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
+
+from transformer.view import KNOBS, TAG, view
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -22,11 +25,6 @@ if TYPE_CHECKING:
 Params = Mapping[str, str | int | float | bool]
 Curve = Iterable[Mapping[str, float | None]]  # rows of "step", perhaps "time" (ms), and metrics; None: not taken then
 
-# What the runs table shows at once. The tag is what the page's "share" button writes, under a name of ours; it is
-# undocumented, so mlflow is pinned and a test looks for the words in its pages.
-VIEW = "compare"
-SCORES = ["bleu", "valid_bleu", "delta_bleu", "p_bootstrap"]
-KNOBS = "corpus warmup beam_size lr_factor d_model layers max_steps batch_tokens dropout length_penalty seed"
 # By default mlflow waits four minutes for a server that is gone, prints a link per run and phones home.
 ENVIRONMENT = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
 ENVIRONMENT |= {"MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
@@ -119,20 +117,33 @@ def connect(root: Path) -> Store:
         return _stores[root, uri]
     if not given and any(mark in str(root) for mark in "%?"):
         raise OSError(f"no database address can name the folder {root}: rename it, without % and ?")
-    from mlflow import MlflowClient  # takes two seconds, and only rank 0 needs it
-    from mlflow.store.db import utils
-
-    utils.MAX_RETRY_COUNT = 3  # not 10, which sleeps 101 seconds over a file that cannot be opened
-    for noisy in ("mlflow.store", "urllib3.connectionpool"):
-        logging.getLogger(noisy).setLevel(logging.CRITICAL)  # our one line says it
     lock = FileLock(root / "work" / "mlflow.lock", timeout=60)  # held for milliseconds, two seconds the first time
     artifacts = str(root / "mlartifacts") if uri.startswith("sqlite:") else None
-    with lock:  # two processes that create one sqlite file at once can spoil it for good
-        client = MlflowClient(tracking_uri=uri)
-        experiment = open_experiment(client, artifacts)
+    with without_collector():
+        from mlflow import MlflowClient  # here, since it takes a second, and only rank 0 needs it
+        from mlflow.store.db import utils
+
+        utils.MAX_RETRY_COUNT = 3  # not 10, which sleeps 101 seconds over a file that cannot be opened
+        for noisy in ("mlflow.store", "urllib3.connectionpool"):
+            logging.getLogger(noisy).setLevel(logging.CRITICAL)  # our one line says it
+        with lock:  # two processes that create one sqlite file at once can spoil it for good
+            client = MlflowClient(tracking_uri=uri)
+            experiment = open_experiment(client, artifacts)
     place = experiment.artifact_location
     here = ":/" in place or Path(place).parent.is_dir() if given else place == artifacts
     return _stores.setdefault((root, uri), Store(client, uri, experiment.experiment_id, lock, here))
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """Switch off the search for garbage: an import leaves none, and in the presence of torch it takes half the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def open_experiment(client: MlflowClient, artifacts: str | None) -> Experiment:
@@ -143,26 +154,9 @@ def open_experiment(client: MlflowClient, artifacts: str | None) -> Experiment:
         experiment = client.get_experiment(client.create_experiment(name, artifacts))
     if experiment.lifecycle_stage == "deleted":
         client.restore_experiment(experiment.experiment_id)
-    if f"mlflow.sharedViewState.{VIEW}" not in experiment.tags:
-        client.set_experiment_tag(experiment.experiment_id, f"mlflow.sharedViewState.{VIEW}", view(KNOBS.split()))
+    if TAG not in experiment.tags:
+        client.set_experiment_tag(experiment.experiment_id, TAG, view(KNOBS))
     return experiment
-
-
-def view(knobs: Iterable[str]) -> str:
-    """What the runs table shows at once: the scores, best first, and some knobs."""
-    columns = [f"metrics.`{score}`" for score in SCORES] + [f"params.`{knob}`" for knob in knobs]
-    order = {"columnOrder": columns, "orderByKey": columns[0], "orderByAsc": False}
-    widths = {column: 7 * len(column) - 30 for column in columns}  # pixels: the name fits, and as many columns as can
-    return json.dumps({"selectedColumns": columns, "columnWidths": widths} | order)
-
-
-def show_what_differs(store: Store) -> None:
-    """Have the runs table show the knobs that are not the same in all rows; of one row alone, the usual ones."""
-    runs = store.client.search_runs([store.experiment_id], max_results=1000)
-    names = dict.fromkeys(KNOBS.split() + sorted({name for run in runs for name in run.data.params}))
-    differ = [name for name in names if len({run.data.params.get(name) for run in runs}) > 1]
-    tag = view(differ or KNOBS.split())
-    store.client.set_experiment_tag(store.experiment_id, f"mlflow.sharedViewState.{VIEW}", tag)
 
 
 class Monitor:
