@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 from conftest import TEXT, model_folder
+from mlflow import MlflowClient, pyfunc
+from test_tracking import configuration, fresh_process  # noqa: F401
 from test_translator import ODD
 
-from transformer import tracking
+from transformer import recording
 from transformer.registry import model_card, register, save
 from transformer.translator import Translator
 
@@ -123,34 +125,63 @@ def test_the_stored_model_holds_code_text_and_safetensors_alone(folder, tmp_path
 
 def scored(root: Path, config_key: str) -> None:
     """The row of a configuration, as the stage score leaves it."""
-    tracking.record_scores(root, {"corpus": "toy"}, config_key, config_key, [], {"bleu": 1.0}, {}, {})
+    assert recording.record(root, configuration(config_key, config_key))
 
 
-def test_each_configuration_is_one_version_and_the_best_on_valid_the_champion(folder, tmp_path, monkeypatch):
-    from mlflow import MlflowClient, pyfunc
+@pytest.fixture
+def models(folder, tmp_path_factory) -> dict[str, Path]:
+    """Two models."""
+    return {"first": folder, "second": model_folder(tmp_path_factory.mktemp("second") / "model", seed=8)}
 
-    monkeypatch.setattr(tracking, "_stores", {})
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+def test_each_model_is_one_version_and_the_best_on_valid_the_champion(models, tmp_path, fresh_process):  # noqa: F811
     told = {}
-    for key, bleu, data in (("a", 30.0, "x"), ("b", 40.0, "x"), ("c", 35.0, "x"), ("a", 30.0, "x"), ("d", 10.0, "y")):
+    for key, model, bleu, data in (("a", "first", 30.0, "x"), ("b", "second", 40.0, "x"), ("a", "first", 30.0, "x"),
+                                   ("d", "first", 10.0, "y")):  # fmt: skip
         scored(tmp_path, key)
-        told[key] = register(tmp_path, "toy-de-en", folder, OPTIONS, key, bleu, data, f"# card of {key}\n")
+        told[key] = register(tmp_path, "toy-de-en", models[model], OPTIONS, key, bleu, data, f"# card of {key}\n")
     assert told["b"] == "models:/toy-de-en/2 registered; which is the champion"
-    assert told["c"] == "models:/toy-de-en/3 registered; the champion is version 2"
-    assert told["d"] == "models:/toy-de-en/4 registered; which is the champion"  # other data, no rival
+    assert told["a"] == "models:/toy-de-en/1 registered; the champion is version 2"
+    assert told["d"] == "models:/toy-de-en/3 registered; which is the champion"  # other data, no rival
     client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
     versions = client.search_model_versions("name = 'toy-de-en'")
-    assert sorted(version.tags["config_key"] for version in versions) == ["a", "b", "c", "d"]
-    champion = client.get_model_version_by_alias("toy-de-en", "champion")
-    assert champion.description == "# card of d\n"
-    loaded = pyfunc.load_model(champion.source)
-    assert loaded.predict([TEXT[0]]) == Translator.load(folder).translate([TEXT[0]], **OPTIONS)
+    assert sorted(version.tags["config_key"] for version in versions) == ["a", "b", "d"]
+    assert client.get_model_version_by_alias("toy-de-en", "champion").description == "# card of d\n"
 
 
-def test_a_configuration_without_a_row_is_not_registered(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(tracking, "_stores", {})
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    assert "no MLflow row" in str(register(tmp_path, "toy-de-en", folder, OPTIONS, "nobody", 1.0, "x", ""))
+def test_configurations_of_one_model_share_its_files_and_it_is_served_as_the_best_of_them_was_scored(
+    models,
+    tmp_path,
+    fresh_process,  # noqa: F811
+):
+    for key, beam_size, bleu in (("narrow", 1, 30.0), ("wide", 3, 31.0), ("wider", 5, 30.5)):
+        scored(tmp_path, key)
+        options = {**OPTIONS, "beam_size": beam_size}
+        told = register(tmp_path, "toy-de-en", models["first"], options, key, bleu, "x", f"# card of {key}\n")
+        assert told == "models:/toy-de-en/1 registered; which is the champion"
+    client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    (version,) = client.search_model_versions("name = 'toy-de-en'")
+    assert (version.tags["config_key"], version.description) == ("wide", "# card of wide\n")
+    assert len(list((tmp_path / "mlartifacts").rglob("weights.safetensors"))) == 1
+    rows = client.search_runs(["1"])
+    assert [row.data.tags["model"] for row in rows] == ["models:/toy-de-en/1"] * 3
+    loaded = pyfunc.load_model(version.source)
+    assert loaded.predict([TEXT[0]]) == Translator.load(models["first"]).translate([TEXT[0]], **OPTIONS)
+
+
+def test_a_version_whose_row_was_deleted_is_not_built_upon(models, tmp_path, fresh_process):  # noqa: F811
+    scored(tmp_path, "a")
+    register(tmp_path, "toy-de-en", models["first"], OPTIONS, "a", 30.0, "x", "# card\n")
+    client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    (row,) = client.search_runs(["1"])
+    client.delete_run(row.info.run_id)
+    scored(tmp_path, "b")
+    told = register(tmp_path, "toy-de-en", models["first"], OPTIONS, "b", 31.0, "x", "# card\n")
+    assert told == "models:/toy-de-en/2 registered; which is the champion"
+
+
+def test_a_configuration_without_a_row_is_not_registered(folder, tmp_path, fresh_process):  # noqa: F811
+    assert "no MLflow row" in register(tmp_path, "toy-de-en", folder, OPTIONS, "nobody", 1.0, "x", "")
 
 
 def test_the_card_tells_scores_with_signatures_data_params_and_origin():
