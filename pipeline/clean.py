@@ -49,7 +49,7 @@ def old(root: Path, before: float) -> Iterator[Path]:
     """What may go: nobody uses it, and its newest file is older than `before` (seconds since 1970)."""
     work = root / "work"
     for path in [*sorted(work.glob("*")), *(root / name for name in CACHES), *orphans(root)]:
-        spared = path.name in ("outbox", "journal") or path.suffix == ".lock"
+        spared = path.name in ("cores", "journal", "outbox") or path.suffix == ".lock"
         if spared or not path.exists() or newest(path) > before:
             continue
         lock = FileLock(path / "lock")

@@ -18,7 +18,7 @@ import pandas as pd
 import torch
 
 from pipeline.environment import environment
-from pipeline.stage import alone, arguments, code_key, content_key, project_root, require, run
+from pipeline.stage import alone, arguments, code_key, content_key, cores, project_root, require, run
 from transformer.batching import Pairs
 from transformer.checkpoint import FORMAT, State, Store, copy_checkpoints, warm_start
 from transformer.distributed import World, launch, stop_signals, world
@@ -68,8 +68,12 @@ def train_here(paths: Namespace, params: Params, here: World) -> None:
     trainer = Trainer(model, Pairs.load(paths.ids, "train"), Pairs.load(paths.ids, "valid"), here, **update)
     folder = project_root() / "work" / f"train-{key[:16]}"
     folder.mkdir(parents=True, exist_ok=True)
-    with alone(folder / "lock") if here.leads else nullcontext():
-        here.from_leader(None)  # nobody goes on before the leader holds the lock
+    threads = 0 if here.device.type == "cuda" else here.size * torch.get_num_threads()
+    with (
+        alone(folder / "lock") if here.leads else nullcontext(),
+        cores(threads) if here.leads and threads else nullcontext(),
+    ):
+        here.from_leader(None)  # nobody goes on before the leader holds the locks
         store = Store(folder, params.keep)
         facts = environment(here.device, here.size)
         row = TrainingRun(

@@ -154,6 +154,12 @@ def test_credentials_reach_neither_a_log_nor_the_disk(
     assert "geheim" not in told + errors + written
 
 
+def test_a_secret_that_an_error_repeats_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "geheim")
+    error = OSError("401 for Bearer geheim at https://me:hunter2@runs.example.org/api")
+    assert tracking.reason(error) == "401 for Bearer *** at https://***@runs.example.org/api"
+
+
 def test_an_address_without_a_server_shows_no_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"postgresql+psycopg://me:geheim@{dead_address()}/runs")
     told, errors = stages(tmp_path, patience=5)
