@@ -4,7 +4,8 @@
     python -m pipeline.verify EXP       # an experiment (`dvc exp show`), commit, branch or tag
 
 Exit status: 0 every out is identical, byte for byte; 2 some are only within tolerance; 3 some differ; 1 it could not be
-run. Nothing is taken from DVC's cache, and no MLflow row is written. DEVICES is taken over; the clone is in work/.
+run. Nothing is taken from DVC's cache, and no MLflow row is written. On a CPU it takes as many threads and processes as
+were recorded, unless OMP_NUM_THREADS or DEVICES says otherwise. The clone is in work/.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def main() -> None:
     shutil.rmtree(clone, ignore_errors=True)
     try:
         prepare(recorded, clone)
-        repeat(clone)
+        repeat(clone, as_recorded(recorded))
         table = compared(recorded, WorkTree(root=clone))
         print(table.to_string(index=False))
         environment = differences(recorded, json.loads((clone / FACTS).read_text(encoding="utf-8")))
@@ -78,9 +79,22 @@ def prepare(recorded: Experiment, clone: Path) -> None:
     local.write_text(f"[cache]\n    dir = {json.dumps(str(clone / '.dvc' / 'cache'))}\n", encoding="utf-8")
 
 
-def repeat(clone: Path) -> None:
-    """Run the pipeline there; each stage's name shows as it starts. Raises ValueError when one fails."""
+def as_recorded(recorded: Results) -> dict[str, str]:
+    """As many threads and processes as computed it, where this machine has the cores: sums depend on their order."""
+    facts = recorded_environment(recorded)
+    threads, devices = int(facts.get("threads", 0)), int(facts.get("devices", 1))
+    if facts.get("device") != "CPU" or not 0 < threads * devices <= (os.cpu_count() or 1):
+        return {}
+    return {"OMP_NUM_THREADS": str(threads), "DEVICES": str(devices)}
+
+
+def repeat(clone: Path, same: dict[str, str]) -> None:
+    """Run the pipeline there, with the variables `same`; each stage's name shows as it starts.
+
+    Raises ValueError when a stage fails.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("DVC_", "MLFLOW_"))}
+    kept = {**same, **kept}
     kept["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', '')}"
     log = clone.with_suffix(".log")
     with open(log, "w", encoding="utf-8") as file:

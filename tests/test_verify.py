@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from ruamel.yaml import YAML
 
 from pipeline.experiments import WorkTree
-from pipeline.verify import compared, differences
+from pipeline.verify import as_recorded, compared, differences
 
 CURVE = "step,train_loss,valid_loss\n10,{},\n20,{},3.0\n"
 SCORES = {"bleu": 40.0, "valid_bleu": 41.0}
@@ -56,6 +57,19 @@ def test_an_out_that_is_no_longer_made_is_different(tmp_path):
     YAML().dump(lock, tmp_path / "new/dvc.lock")
     table = compared(recorded, new).set_index("stage")
     assert (table.loc["average", "new"], table.loc["average", "verdict"]) == ("missing", "different")
+
+
+def test_a_repetition_computes_with_the_threads_and_processes_that_were_recorded(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    recorded = tree(tmp_path / "recorded", SCORES, CURVE.format(5, 4), {})
+    facts = tmp_path / "recorded/reports/environment.json"
+    for device, threads, devices, wanted in (
+        ("CPU", 1, 2, {"OMP_NUM_THREADS": "1", "DEVICES": "2"}),
+        ("CPU", 8, 1, {}),  # more than there are
+        ("NVIDIA H200", 1, 1, {}),
+    ):
+        facts.write_text(json.dumps({"device": device, "threads": threads, "devices": devices}))
+        assert as_recorded(recorded) == wanted
 
 
 def test_the_environments_are_told_apart_fact_by_fact(tmp_path):
