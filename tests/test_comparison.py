@@ -50,6 +50,7 @@ def test_seeds_of_one_configuration_are_one_row():
     scores = [{"bleu": bleu, "valid_bleu": bleu + 1} for bleu in (30.0, 32.0, 34.0, 20.0)]
     systems = [system(f"s{seed}", [], seed=seed, scores=score) for seed, score in enumerate(scores[:3])]
     systems.append(system("other", [], seed=0, warmup=800, scores=scores[3]))
+    systems.append(system("again", [], seed=0, scores=scores[0]))  # one run has two names: it counts once
     three, one = over_seeds(systems)
     assert three == {"names": "s0, s1, s2", "runs": 3, "bleu_mean": 32.0, "bleu_deviation": 2.0,
                      "valid_bleu_mean": 33.0, "valid_bleu_deviation": 2.0}  # fmt: skip

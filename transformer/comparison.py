@@ -68,7 +68,9 @@ def over_seeds(systems: Sequence[System]) -> list[dict]:
     groups: dict[str, list[System]] = {}
     for system in systems:
         same = {name: value for name, value in system.params.items() if name != "seed"}
-        groups.setdefault(repr(sorted(same.items())), []).append(system)
+        group = groups.setdefault(repr(sorted(same.items())), [])
+        if system.params.get("seed") not in [one.params.get("seed") for one in group]:  # the same run by another name
+            group.append(system)
     rows = []
     for group in groups.values():
         row: dict = {"names": ", ".join(system.name for system in group), "runs": len(group)}
