@@ -59,7 +59,7 @@ def against_the_first(systems: Sequence[System], references: Sequence[str]) -> l
         results: Any = test()[1]["BLEU"][1:]
         for row, system, found in zip(rows[1:], systems[1:], results, strict=True):
             # of two systems that say the same, sacreBLEU counts no larger difference, and calls it significant
-            row[column] = 1.0 if system.hypotheses == systems[0].hypotheses else found.p_value
+            row[column] = 1.0 if system.hypotheses == systems[0].hypotheses else round(found.p_value, 4)
     return rows
 
 
