@@ -6,6 +6,7 @@ import hashlib
 import json
 import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Mapping
 from functools import cache, cached_property
 from pathlib import Path
@@ -17,6 +18,10 @@ from transformer.comparison import System
 from transformer.params import Params
 
 WORKSPACE = "workspace"
+OPTIONS = {"params": "params.yaml", "raw": "data/raw", "valid": "data/valid.hyp", "test": "data/test.hyp",
+           "model": "data/model", "curve": "reports/training.csv", "summary": "reports/training.json",
+           "scores": "reports/scores.json", "signatures": "reports/signatures.json",
+           "environment": "reports/environment.json", "page": "reports/report.html"}  # fmt: skip
 EXPERIMENTS = "refs/exps/"  # .../<2 digits>/<38 digits of the commit it was started from>/<name>
 
 
@@ -106,6 +111,11 @@ class WorkTree(Results):
 
     def __init__(self, places: Mapping[str, Path] | None = None, root: Path = Path()):
         self.name, self._places, self._root = WORKSPACE, dict(places or {}), root
+
+    @classmethod
+    def of_stage(cls, paths: Namespace) -> WorkTree:
+        """Where the options of a stage's command line say."""
+        return cls({place: getattr(paths, option) for option, place in OPTIONS.items() if hasattr(paths, option)})
 
     def text(self, path: str) -> str:
         return self.file(path).read_text(encoding="utf-8")

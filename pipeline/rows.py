@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
-from sacrebleu.metrics.chrf import CHRF
 
 from pipeline.experiments import Experiment, Results
 from pipeline.stage import content_key
-from transformer.comparison import TESTS, against_the_first
+from transformer.comparison import TESTS, against_the_first, sentence_scores
 from transformer.files import sha256_text
 
 SPLITS = {"train": "training", "valid": "validation", "test": "test"}  # file name -> context, as MLflow shows it
@@ -45,9 +44,9 @@ def row(results: Results, origin: Mapping[str, str]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def whole_row(results: Results, origin: Mapping[str, str], baseline: str | None) -> dict[str, Any]:
+def whole_row(results: Results, origin: Mapping[str, str]) -> dict[str, Any]:
     """All of the row: with the stage hashes, the difference to its baseline, translations and the report page."""
-    made = row(results, origin)
+    made, baseline = row(results, origin), origin.get("DVC_EXP_BASELINE_REV")
     made["tags"] |= stage_hashes(results)
     made["scores"] = {**made["scores"], **(against(results, baseline) if baseline else {})}
     page = results.file("reports/report.html").read_text(encoding="utf-8")
@@ -108,7 +107,7 @@ def translations(results: Results) -> str:
     """The test set as a table: line, chrF, reference, translation, source."""
     names = {"reference": "data/raw/test.tgt", "translation": "data/test.hyp", "source": "data/raw/test.src"}
     table = pd.DataFrame({name: results.lines(path) for name, path in names.items()})
-    pairs = zip(table["translation"], table["reference"], strict=True)
+    scores = sentence_scores(list(table["reference"]), list(table["translation"]))
     table.insert(0, "line", range(1, len(table) + 1))
-    table.insert(1, "chrf", [round(CHRF().sentence_score(ours, [theirs]).score, 1) for ours, theirs in pairs])
+    table.insert(1, "chrf", [round(score, 1) for score in scores])
     return table.to_csv(index=False, lineterminator="\n")

@@ -40,11 +40,7 @@ def main() -> None:
             temporary.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
     print(pd.Series(scores, name="score").to_string())
 
-    places = {"params.yaml": paths.params, "data/raw": paths.raw, "data/valid.hyp": paths.valid,
-              "data/test.hyp": paths.test, "data/model": paths.model, "reports/training.csv": paths.curve,
-              "reports/training.json": paths.summary, "reports/scores.json": paths.scores,
-              "reports/signatures.json": paths.signatures, "reports/environment.json": paths.environment}  # fmt: skip
-    record(project_root(), row(WorkTree(places), origin()))
+    record(project_root(), row(WorkTree.of_stage(paths), origin()))
 
 
 if __name__ == "__main__":

@@ -14,9 +14,18 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
+from transformer import machine
 from transformer.files import sha256, sha256_text
 
-HARMLESS = ("outbox", "params", "progress", "recording", "tracking", "view")  # modules that cannot change a result
+HARMLESS = (
+    "machine",
+    "outbox",
+    "params",
+    "progress",
+    "recording",
+    "tracking",
+    "view",
+)  # modules that cannot change a result
 
 
 def arguments(doc: str | None, **paths: str) -> argparse.Namespace:
@@ -82,7 +91,7 @@ def cores(count: int) -> Iterator[None]:
     Threads that wait for each other must run at the same time: two trainings on the same two cores were measured to be
     five times slower each.
     """
-    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    there = machine.cores()
     folder = project_root() / "work" / "cores"
     folder.mkdir(parents=True, exist_ok=True)
     held, told = [], False

@@ -43,14 +43,14 @@ def rebuild(root: Path) -> Counter[str]:
         try:
             if results.stale():
                 continue
-            train_key, config_key = keys(results)
+            _, config_key = keys(results)
             if config_key in there:
                 told["there"] += there[config_key] == 0
                 there[config_key] += 1
                 continue
-            row = whole_row(results, tags, tags.get("DVC_EXP_BASELINE_REV"))
+            row = whole_row(results, tags)
             Scribe(root).tell([{"act": "configuration", **row, "rebuild": True}])
-            register_model(results, train_key, config_key, tags)
+            register_model(results, row, tags)
             there[config_key] = 1
             told["made"] += 1
         except (ValueError, KeyError, OSError) as error:

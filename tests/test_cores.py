@@ -12,7 +12,7 @@ from pipeline import stage
 
 @pytest.fixture(autouse=True)
 def four_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(stage.os, "sched_getaffinity", lambda _: range(4), raising=False)
+    monkeypatch.setattr(stage.machine, "cores", lambda: 4)
     monkeypatch.setattr(stage.time, "sleep", lambda _: threading.Event().wait(0.01))
     monkeypatch.setenv("DVC_ROOT", str(tmp_path))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 from conftest import TEXT, model_folder
 from mlflow import MlflowClient, pyfunc
+from servers import free_port
 from test_tracking import configuration, fresh_process  # noqa: F401
 from test_translator import ODD
 
@@ -36,9 +36,7 @@ def server(folder, tmp_path_factory):
     """`mlflow models serve` on loopback, in a folder where nothing of this project can be imported."""
     place = tmp_path_factory.mktemp("server")
     save(place / "served", folder, OPTIONS, "# card\n")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     words = ["mlflow", "models", "serve", "--model-uri", "served", "--env-manager", "local", "--port", str(port)]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHONPATH", "MLFLOW_"))}
     with open(place / "log", "w") as log:

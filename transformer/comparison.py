@@ -63,16 +63,23 @@ def against_the_first(systems: Sequence[System], references: Sequence[str]) -> l
     return rows
 
 
-def over_seeds(systems: Sequence[System]) -> list[dict]:
-    """A row per configuration, whatever its seed: runs, mean and standard deviation of BLEU on test and on valid."""
+def equal_but_for(knob: str, systems: Sequence[System]) -> list[list[System]]:
+    """The systems in groups that have all other knobs in common."""
     groups: dict[str, list[System]] = {}
     for system in systems:
-        same = {name: value for name, value in system.params.items() if name != "seed"}
-        group = groups.setdefault(repr(sorted(same.items())), [])
-        if system.params.get("seed") not in [one.params.get("seed") for one in group]:  # the same run by another name
-            group.append(system)
+        others = {name: value for name, value in system.params.items() if name != knob}
+        groups.setdefault(repr(sorted(others.items())), []).append(system)
+    return list(groups.values())
+
+
+def over_seeds(systems: Sequence[System]) -> list[dict]:
+    """A row per configuration, whatever its seed: runs, mean and standard deviation of BLEU on test and on valid."""
     rows = []
-    for group in groups.values():
+    for found in equal_but_for("seed", systems):
+        by_seed: dict[object, System] = {}
+        for system in found:
+            by_seed.setdefault(system.params.get("seed"), system)  # a run that has two names counts once
+        group = list(by_seed.values())
         row: dict = {"names": ", ".join(system.name for system in group), "runs": len(group)}
         for score in ("bleu", "valid_bleu"):
             values = [system.scores[score] for system in group]
@@ -80,6 +87,12 @@ def over_seeds(systems: Sequence[System]) -> list[dict]:
             row[f"{score}_deviation"] = round(stdev(values), 2) if len(values) > 1 else None
         rows.append(row)
     return rows
+
+
+def sentence_scores(references: Sequence[str], hypotheses: Sequence[str]) -> list[float]:
+    """chrF of each hypothesis against its own reference."""
+    metric = CHRF()
+    return [metric.sentence_score(ours, [theirs]).score for ours, theirs in zip(hypotheses, references, strict=True)]
 
 
 def differing(systems: Sequence[System]) -> list[str]:

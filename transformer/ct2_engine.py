@@ -9,22 +9,17 @@ the other way, and the probability of <pad> and <s>, next to nothing once a mode
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import ctranslate2
 
 from transformer.hypothesis import Hypothesis, ranked
+from transformer.machine import cores
 from transformer.text import BOS, EOS, PAD, SPECIALS, Vocabulary
 
 END = SPECIALS[EOS]
 BARRED = [[SPECIALS[PAD]], [SPECIALS[BOS]]]  # no translation holds these
-
-
-def cores() -> int:
-    """Processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class CTranslate2Engine:

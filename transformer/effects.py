@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from statistics import mean, stdev
+from typing import Any
 
 import altair as alt
 import pandas as pd
 
-from transformer.comparison import System, differing
+from transformer.comparison import System, differing, equal_but_for
 from transformer.report import Chart, number, render, specification
 
 SCORES = ("bleu", "valid_bleu")
@@ -18,11 +18,8 @@ TASK = ("corpus", "corpus_path", "source", "target")  # runs on different text a
 
 def families(runs: Sequence[System], knob: str) -> list[list[System]]:
     """Groups of at least two runs that differ in `knob` alone, each ordered by its value."""
-    groups: dict[str, list[System]] = {}
-    for run in runs:
-        others = {name: value for name, value in run.params.items() if name != knob}
-        groups.setdefault(repr(sorted(others.items())), []).append(run)
-    return [sorted(group, key=lambda run: order(run.params[knob])) for group in groups.values() if len(group) > 1]
+    groups = [group for group in equal_but_for(knob, runs) if len(group) > 1]
+    return [sorted(group, key=lambda run: order(run.params[knob])) for group in groups]
 
 
 def order(value: object) -> tuple[str, float, str]:
@@ -36,14 +33,14 @@ def effects(runs: Sequence[System]) -> list[dict]:
     for knob in differing(runs):
         if knob in TASK:
             continue
-        changes: dict[tuple, list[System]] = {}
+        changes: dict[tuple, list[tuple[System, System]]] = {}
         for first, *others in families(runs, knob):
             for other in others:
-                changes.setdefault((first.params[knob], other.params[knob]), []).extend((first, other))
+                changes.setdefault((first.params[knob], other.params[knob]), []).append((first, other))
         for (low, high), found in sorted(changes.items(), key=lambda item: tuple(map(order, item[0]))):
-            row: dict = {"knob": knob, "from": low, "to": high, "pairs": len(found) // 2}
+            row: dict = {"knob": knob, "from": low, "to": high, "pairs": len(found)}
             for score in SCORES:
-                gains = [b.scores[score] - a.scores[score] for a, b in zip(found[::2], found[1::2], strict=True)]
+                gains = [other.scores[score] - first.scores[score] for first, other in found]
                 row[score] = round(mean(gains), 2)
                 row[f"{score}_deviation"] = round(stdev(gains), 2) if len(gains) > 1 else None
             rows.append(row)
@@ -56,8 +53,8 @@ def chart(runs: Sequence[System], knob: str) -> Chart | None:
             for place, family in enumerate(families(runs, knob)) for run in family]  # fmt: skip
     if not rows:
         return None
-    values = sorted({run.params[knob] for run in runs}, key=order)
-    x = alt.X("value:O", title=knob, sort=[json.loads(json.dumps(value)) for value in values])
+    values: list[Any] = sorted({run.params[knob] for run in runs}, key=order)
+    x = alt.X("value:O", title=knob, sort=values)
     x = x.axis(labelAngle=0, grid=False)
     y = alt.Y("valid_bleu:Q", title="BLEU on valid", axis=alt.Axis(minExtent=46)).scale(zero=False)
     tooltip = ["run:N", "value:O", alt.Tooltip("valid_bleu:Q", format=".2f")]

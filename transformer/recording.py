@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer.outbox import Act, Outbox
-from transformer.tracking import Curve, Monitor, Params, Row, Store, connect, machine_monitors
+from transformer.tracking import Curve, Monitor, Params, Row, Store, connect, machine_monitors, now
 
 PATIENCE = 10  # seconds that a training waits for the store at its end
 LONG_PATIENCE = 30  # seconds that a stage waits which has nothing else to do
@@ -55,11 +55,6 @@ def record(root: Path, configuration: Mapping[str, Any]) -> bool:
     outbox = Outbox(root, partial(Scribe, root))
     outbox.post("configuration", **configuration)
     return outbox.close(LONG_PATIENCE)
-
-
-def now() -> int:
-    """Milliseconds since 1970, as MLflow counts."""
-    return int(time.time() * 1000)
 
 
 class Scribe:

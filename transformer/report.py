@@ -15,7 +15,8 @@ import pandas as pd
 import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
-from sacrebleu.metrics.chrf import CHRF
+
+from transformer.comparison import sentence_scores
 
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
 CURVE_COLUMNS = ("step", "train_loss", "valid_loss", "learning_rate")
@@ -135,12 +136,6 @@ def picture(curves: pd.DataFrame) -> str:
     look = theme(font="Liberation Sans, Arial, sans-serif", background="#ffffff") | {"padding": 16}
     chart = loss_lines(rounded(thin(curves))).properties(width=760, height=360)
     return vl_convert.vegalite_to_svg(specification(chart) | {"config": look}, VEGA_LITE)
-
-
-def sentence_scores(references: Sequence[str], hypotheses: Sequence[str]) -> list[float]:
-    """chrF of each hypothesis against its own reference."""
-    metric = CHRF()
-    return [metric.sentence_score(ours, [theirs]).score for ours, theirs in zip(hypotheses, references, strict=True)]
 
 
 def mark_differences(reference: str, hypothesis: str) -> tuple[list[Word], list[Word]]:

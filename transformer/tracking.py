@@ -186,6 +186,11 @@ def machine_monitors() -> list[Monitor]:
     return monitors
 
 
+def now() -> int:
+    """Milliseconds since 1970, as MLflow counts."""
+    return int(time.time() * 1000)
+
+
 class Row:
     """One MLflow run, by its id. Writes only what is not there yet, so everything may be replayed."""
 
@@ -197,10 +202,10 @@ class Row:
         """Could this be the row of `params`? They cannot be changed once logged, only added."""
         return all(key in params and str(params[key]) == value for key, value in self.run.data.params.items())
 
-    def missing(self, curve: Curve, now: int) -> Iterable[tuple[str, float, int, int]]:
+    def missing(self, curve: Curve, moment: int) -> Iterable[tuple[str, float, int, int]]:
         """The (metric, value, time, step) of a curve that this row lacks; MLflow would keep equal ones twice."""
         for point in curve:
-            step, time = int(point["step"] or 0), int(point.get("time") or now)
+            step, time = int(point["step"] or 0), int(point.get("time") or moment)
             for key, value in point.items():
                 if key in ("step", "time") or value is None:
                     continue
@@ -214,11 +219,11 @@ class Row:
         """Add the params and points that are missing, the scores that changed, and the tags."""
         from mlflow.entities import Metric, Param, RunTag
 
-        now, old = int(time.time() * 1000), self.run.data
+        moment, old = now(), self.run.data
         try:
-            metrics = [Metric(*point) for point in self.missing(curve, now)]
+            metrics = [Metric(*point) for point in self.missing(curve, moment)]
             metrics += [
-                Metric(key, float(score), now, 0) for key, score in scores.items() if old.metrics.get(key) != score
+                Metric(key, float(score), moment, 0) for key, score in scores.items() if old.metrics.get(key) != score
             ]
             fresh = [Param(key, str(value)) for key, value in params.items() if key not in old.params]
             self.client.log_batch(self.id, metrics[:500], fresh, [RunTag(key, str(tag)) for key, tag in tags.items()])
