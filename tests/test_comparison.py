@@ -40,6 +40,13 @@ def test_identical_systems_differ_by_chance_and_a_spoilt_one_does_not():
     assert against_the_first(systems, REFERENCES) == rows
 
 
+def test_systems_of_equal_score_are_not_called_different():
+    one, other = ([f"{word} {line}" for line in REFERENCES] for word in ("wrong", "false"))
+    assert one != other
+    row = against_the_first([system("one", one), system("other", other)], REFERENCES)[1]
+    assert (row["delta"], row["p_bootstrap"], row["p_randomisation"]) == (0, 1, 1)
+
+
 def test_different_signatures_are_refused():
     other = system("b", REFERENCES, signatures={"bleu": "nrefs:1|case:lc"})
     with pytest.raises(ValueError, match=r"bleu of a .*case:mixed, of b .*case:lc"):

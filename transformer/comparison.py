@@ -47,19 +47,18 @@ def against_the_first(systems: Sequence[System], references: Sequence[str]) -> l
     named: list[tuple[str, Sequence[str]]] = [
         (str(place), list(system.hypotheses)) for place, system in enumerate(systems)
     ]
-    bleu = BLEU().corpus_score
+    exact = [BLEU().corpus_score(lines, [list(references)]).score for _, lines in named]
     rows: list[dict] = [
-        {"name": system.name, "bleu": round(bleu(lines, [list(references)]).score, 2)}
-        for system, (_, lines) in zip(systems, named, strict=True)
+        {"name": system.name, "bleu": round(score, 2)} for system, score in zip(systems, exact, strict=True)
     ]
     for row in rows[1:]:
         row["delta"] = round(row["bleu"] - rows[0]["bleu"], 2)
     for kind, column in TESTS.items() if len(systems) > 1 else ():
         test = PairedTest(named, {"BLEU": BLEU()}, [list(references)], kind, SAMPLES[kind])
         results: Any = test()[1]["BLEU"][1:]
-        for row, system, found in zip(rows[1:], systems[1:], results, strict=True):
-            # of two systems that say the same, sacreBLEU counts no larger difference, and calls it significant
-            row[column] = 1.0 if system.hypotheses == systems[0].hypotheses else round(found.p_value, 4)
+        for row, score, found in zip(rows[1:], exact[1:], results, strict=True):
+            # every difference is as large as none; sacreBLEU counts those larger than it, of equal systems not one
+            row[column] = 1.0 if score == exact[0] else round(found.p_value, 4)
     return rows
 
 
