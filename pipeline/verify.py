@@ -26,9 +26,10 @@ from pipeline.rows import recorded_environment
 from pipeline.stage import project_root, run
 
 # What floating point touches may differ between machines; what stands before it may not.
-NUMERIC = ("train", "average", "export", "translate", "compare_engines", "score", "report")
+NUMERIC = ("train", "average", "export", "translate", "compare_engines", "score", "report", "register")
 POINTS, SHARE = 0.5, 0.02  # tolerance: of a score in percent, absolutely; of another number, relatively
 FACTS = "reports/environment.json"
+NO_NUMBERS = ("reports/signatures.json", "data/row.json")
 STATUS = {"identical": 0, "within tolerance": 2, "different": 3}
 
 
@@ -124,7 +125,7 @@ def compared(recorded: Results, new: Results) -> pd.DataFrame:
             found = outs.get((stage, path), "missing")
             verdict = "identical" if found == old else "different"
             if verdict == "different" and stage in NUMERIC and found != "missing":
-                held = path.endswith((".csv", ".json")) and path != "reports/signatures.json"
+                held = path.endswith((".csv", ".json")) and path not in NO_NUMBERS
                 verdict = "within tolerance" if (near(recorded, new, path) if held else close) else "different"
             rows.append({"stage": stage, "out": path, "recorded": old[:10], "new": found[:10], "verdict": verdict})
     return pd.DataFrame(rows)

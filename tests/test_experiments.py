@@ -134,6 +134,18 @@ def test_a_configuration_that_comes_back_from_the_run_cache_gets_its_row(project
     assert len(rows(project)) == 5
 
 
+def test_a_fresh_clone_that_comes_to_the_committed_results_gets_its_whole_row(project, tmp_path):
+    clone = tmp_path / "clone"
+    command(tmp_path, "git", "clone", "--quiet", str(project), str(clone))
+    command(clone, "dvc", "repro")
+    assert command(clone, "git", "status", "--short") == ""
+    ((key, (_, _, params, _, *rest)),) = seen(clone).items()
+    _, _, wanted, _, *others = seen(project)[key]
+    assert (params, rest) == (wanted, others)  # files, data, and a hash of each stage
+    assert "model" in rows(clone)[0].data.tags
+    assert command(clone, "dvc", "repro").count("Running stage") == 0
+
+
 def test_a_second_clone_pulls_reruns_nothing_and_shares_the_rows(project, tmp_path, team_server):
     remote, clone = tmp_path / "remote", tmp_path / "clone"
     command(project, "dvc", "remote", "add", "--local", "--default", "team", str(remote))
