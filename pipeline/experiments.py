@@ -180,18 +180,21 @@ def experiments() -> list[tuple[str, str, str]]:
 
 
 def kept() -> list[tuple[Experiment, dict[str, str]]]:
-    """Every experiment of DVC's and every commit that changed dvc.lock, each with its origin, the oldest first.
+    """Every experiment of DVC's and every commit that changed dvc.lock, each with its origin.
 
-    So of two with one configuration the row has the name of the first, as it had when they were run.
+    HEAD and the experiments come first, the oldest before the others: so of two with one configuration the row has the
+    name of the first, as when they were run. Other commits follow: a clone brings them along, and ran none of them.
     """
     marked = {commit: {"git_commit": baseline, "DVC_EXP_NAME": name, "DVC_EXP_BASELINE_REV": baseline}
               for name, commit, baseline in experiments()}  # fmt: skip
     listed = command("git", "rev-list", "--branches", "--tags", "--remotes", "--", "dvc.lock").split()
     if not listed and not marked:
         return []
-    dates = command("git", "log", "--no-walk=unsorted", "--format=%ct %H", *listed, *marked).split("\n")
-    order = sorted((int(date), commit) for date, commit in (line.split() for line in dates if line))
-    found = [(commit, marked.get(commit, {"git_commit": commit})) for _, commit in order]
+    head = command("git", "rev-parse", "HEAD").strip()
+    dates = command("git", "log", "--no-walk=unsorted", "--format=%ct %H", head, *listed, *marked).split("\n")
+    dated = {commit: int(date) for date, commit in (line.split() for line in dates if line)}
+    order = sorted(dated, key=lambda commit: (commit != head and commit not in marked, dated[commit], commit))
+    found = [(commit, marked.get(commit, {"git_commit": commit})) for commit in order]
     return [(Experiment(tags.get("DVC_EXP_NAME", commit[:10]), commit), tags) for commit, tags in found]
 
 

@@ -137,12 +137,18 @@ def test_a_configuration_that_comes_back_from_the_run_cache_gets_its_row(project
 def test_a_fresh_clone_that_comes_to_the_committed_results_gets_its_whole_row(project, tmp_path):
     clone = tmp_path / "clone"
     command(tmp_path, "git", "clone", "--quiet", str(project), str(clone))
+    command(clone, "git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-q", "--allow-empty", "-m", "later")
     command(clone, "dvc", "repro")
     assert command(clone, "git", "status", "--short") == ""
     ((key, (_, _, params, _, *rest)),) = seen(clone).items()
     _, _, wanted, _, *others = seen(project)[key]
     assert (params, rest) == (wanted, others)  # files, data, and a hash of each stage
-    assert "model" in rows(clone)[0].data.tags
+    before = rows(clone)[0].data.tags
+    assert "model" in before
+    (clone / "mlflow.db").unlink()
+    command(clone, sys.executable, "-m", "pipeline.track")
+    after = rows(clone)[0].data.tags
+    assert after["git_commit"] == before["git_commit"] == command(clone, "git", "rev-parse", "HEAD").strip()
     assert command(clone, "dvc", "repro").count("Running stage") == 0
 
 
