@@ -23,7 +23,7 @@ from transformer.tracking import address, reason, refused, store_errors
 
 Act = dict[str, Any]
 PAUSES = (1, 2, 5, 15)  # seconds between tries, then 30 each
-REST = 15  # seconds between messages: what is posted meanwhile goes together, and costs the training less
+REST = 5  # seconds between messages: what is posted meanwhile goes together, and costs the training less
 REMEDY = (
     "results are not affected; check MLFLOW_TRACKING_URI or, if it is unset, the disk (move a spoilt mlflow.db away)"
 )
