@@ -29,7 +29,7 @@ WITHOUT = """
 from contextlib import nullcontext
 import pipeline.train as stage
 stage.TrainingRun = lambda *_: nullcontext()
-stage.main()
+stage.run(stage.main)
 """
 PROGRAMS = {"with": ["-m", "pipeline.train"], "without": ["-c", WITHOUT]}
 
