@@ -18,15 +18,8 @@ from tqdm import tqdm
 from transformer import machine
 from transformer.files import sha256, sha256_text
 
-HARMLESS = (
-    "machine",
-    "outbox",
-    "params",
-    "progress",
-    "recording",
-    "tracking",
-    "view",
-)  # modules that cannot change a result
+# Modules that cannot change a result.
+HARMLESS = ("machine", "outbox", "params", "progress", "recording", "tracking", "view")
 
 
 def arguments(doc: str | None, **paths: str) -> argparse.Namespace:
@@ -97,14 +90,12 @@ def cores(count: int) -> Iterator[None]:
     there = machine.cores()
     folder = project_root() / "work" / "cores"
     folder.mkdir(parents=True, exist_ok=True)
-    held, told = [], False
-    while not held:
-        held = free_locks([folder / str(number) for number in range(there)], min(count, there))
-        if not held and not told:
+    paths, told = [folder / str(number) for number in range(there)], False
+    while not (held := free_locks(paths, min(count, there))):
+        if not told:
             print("waiting for another training to free its cores; OMP_NUM_THREADS=1 needs one only", flush=True)
             told = True
-        if not held:
-            time.sleep(1)
+        time.sleep(1)
     try:
         yield
     finally:

@@ -24,6 +24,7 @@ import pandas as pd
 from pipeline.experiments import Experiment, Results, WorkTree, command
 from pipeline.rows import recorded_environment
 from pipeline.stage import project_root, run
+from transformer.machine import cores
 
 # What floating point touches may differ between machines; what stands before it may not.
 NUMERIC = ("train", "average", "export", "translate", "compare_engines", "score", "report", "register")
@@ -84,7 +85,7 @@ def as_recorded(recorded: Results) -> dict[str, str]:
     """As many threads and processes as computed it, where this machine has the cores: sums depend on their order."""
     facts = recorded_environment(recorded)
     threads, devices = int(facts.get("threads", 0)), int(facts.get("devices", 1))
-    if facts.get("device") != "CPU" or not 0 < threads * devices <= (os.cpu_count() or 1):
+    if facts.get("device") != "CPU" or not 0 < threads * devices <= cores():
         return {}
     return {"OMP_NUM_THREADS": str(threads), "DEVICES": str(devices)}
 
@@ -94,8 +95,7 @@ def repeat(clone: Path, same: dict[str, str]) -> None:
 
     Raises ValueError when a stage fails.
     """
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("DVC_", "MLFLOW_"))}
-    kept = {**same, **kept}
+    kept = same | {name: value for name, value in os.environ.items() if not name.startswith(("DVC_", "MLFLOW_"))}
     kept["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', '')}"
     log = clone.with_suffix(".log")
     with open(log, "w", encoding="utf-8") as file:

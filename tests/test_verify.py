@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
 from ruamel.yaml import YAML
 
+from pipeline import verify
 from pipeline.experiments import WorkTree
 from pipeline.verify import as_recorded, compared, differences
 
@@ -61,7 +61,7 @@ def test_an_out_that_is_no_longer_made_is_different(tmp_path):
 
 
 def test_a_repetition_computes_with_the_threads_and_processes_that_were_recorded(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(verify, "cores", lambda: 4)
     recorded = tree(tmp_path / "recorded", SCORES, CURVE.format(5, 4), {})
     facts = tmp_path / "recorded/reports/environment.json"
     for device, threads, devices, wanted in (
