@@ -1,5 +1,6 @@
 """MLflow rows: one per configuration, whatever is killed, repeated, deleted or unreachable."""
 
+import gc
 import json
 import os
 import shutil
@@ -325,3 +326,12 @@ def test_a_plain_mlflow_ui_opens_the_same_database(root: Path, monkeypatch: pyte
     opened(root)
     monkeypatch.chdir(root)
     assert mlflow.get_tracking_uri() == opened(root).uri
+
+
+def test_what_an_import_makes_is_left_out_of_later_searches_for_garbage() -> None:
+    """Else the next one looks through all of MLflow and stops the training for a third of a second."""
+    with tracking.without_collector():
+        assert not gc.isenabled()
+        made = [[] for _ in range(1000)]
+    assert gc.isenabled()
+    assert not {id(one) for one in made} & {id(one) for one in gc.get_objects()}
