@@ -335,3 +335,17 @@ def test_what_an_import_makes_is_left_out_of_later_searches_for_garbage() -> Non
         made = [[] for _ in range(1000)]
     assert gc.isenabled()
     assert not {id(one) for one in made} & {id(one) for one in gc.get_objects()}
+
+
+def test_what_a_failed_connection_leaves_can_still_be_found_as_garbage() -> None:
+    """Else a server that is down for days fills the memory, a try after another."""
+    made: list[list] = []
+
+    def fail() -> None:
+        made.extend([] for _ in range(1000))
+        raise OSError("down")
+
+    with pytest.raises(OSError, match="down"), tracking.without_collector():
+        fail()
+    assert gc.isenabled()
+    assert {id(one) for one in made} <= {id(one) for one in gc.get_objects()}
