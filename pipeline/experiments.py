@@ -6,6 +6,7 @@ import hashlib
 import json
 import subprocess
 import sys
+from abc import ABC, abstractmethod
 from argparse import Namespace
 from collections.abc import Mapping
 from functools import cache, cached_property
@@ -46,22 +47,22 @@ def sha256(path: Path) -> str:
     return files.sha256(path)
 
 
-class Results:
+class Results(ABC):
     """What one configuration left behind, wherever that is kept."""
 
     name: str
 
+    @abstractmethod
     def text(self, path: str) -> str:
         """A file that git holds: params, metrics, curves."""
-        raise NotImplementedError
 
+    @abstractmethod
     def folder(self, path: str) -> dict[str, Path]:
         """The files of a folder that DVC holds: name -> where its content lies."""
-        raise NotImplementedError
 
+    @abstractmethod
     def file(self, path: str) -> Path:
         """Where the content of a file lies that DVC holds."""
-        raise NotImplementedError
 
     def lines(self, path: str) -> list[str]:
         """The lines of a text that DVC holds."""
