@@ -95,7 +95,8 @@ class Ours(Program):
     def __init__(self, task: Task):
         super().__init__(task)
         seed_everything(SEED)
-        model = Transformer(**vars(task.size), vocabulary=task.vocabulary, dropout=DROPOUT, norm="pre",
+        model = Transformer(**vars(task.size), vocabulary=task.vocabulary, dropout=DROPOUT,
+                            attention_dropout=DROPOUT, activation_dropout=DROPOUT, norm="pre",
                             positions="sinusoidal", tie_embeddings=True,
                             max_positions=int(task.pairs.longest.max()) + 1)  # fmt: skip
         self.trainer = Trainer(

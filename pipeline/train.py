@@ -50,7 +50,8 @@ def train_here(paths: Namespace, params: Params, here: World) -> None:
     stop = stop_signals()
     card = json.loads((paths.ids / "corpus.json").read_text(encoding="utf-8"))
     vocabulary, start = Vocabulary.load(paths.vocab), starting_model(params.init_from)
-    sizes = params.only("d_model", "d_ff", "heads", "layers", "dropout", "norm", "positions", "tie_embeddings")
+    sizes = params.only("d_model", "d_ff", "heads", "layers", "dropout", "attention_dropout", "activation_dropout",
+                        "norm", "positions", "tie_embeddings")  # fmt: skip
     sizes |= {"vocabulary": len(vocabulary), "max_positions": card["max_length"] + 1}
     update = params.only("seed", "batch_tokens", "device_tokens", "warmup", "lr_factor", "adam_beta1", "adam_beta2",
                          "adam_epsilon", "clip_norm", "label_smoothing", "ema_decay", "precision",

@@ -22,8 +22,10 @@ from transformer.text import BOS, EOS, PAD, Merges, Vocabulary, learn_merges, sa
 from transformer.trainer import Trainer, seed_everything
 
 ROOT = Path(__file__).parent.parent
-SIZES = {"vocabulary": 23, "d_model": 16, "d_ff": 32, "heads": 2, "layers": 2, "dropout": 0.1, "norm": "pre",
-         "positions": "sinusoidal", "tie_embeddings": True, "max_positions": 40}  # fmt: skip
+SIZES = {"vocabulary": 23, "d_model": 16, "d_ff": 32, "heads": 2, "layers": 2, "dropout": 0.1,
+         "attention_dropout": 0.1, "activation_dropout": 0.1, "norm": "pre", "positions": "sinusoidal",
+         "tie_embeddings": True, "max_positions": 40}  # fmt: skip
+DRY = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
 UPDATE = {"seed": 3, "batch_tokens": 120, "device_tokens": 48, "warmup": 20, "lr_factor": 1.0, "adam_beta1": 0.9,
           "adam_beta2": 0.98, "adam_epsilon": 1e-9, "clip_norm": 1.0, "label_smoothing": 0.1,
           "ema_decay": 0.9, "precision": "float32", "compile": False}  # fmt: skip
@@ -32,7 +34,7 @@ UPDATE = {"seed": 3, "batch_tokens": 120, "device_tokens": 48, "warmup": 20, "lr
 def tiny_model(**changes) -> Transformer:
     """A small random Transformer, always the same one, without dropout unless asked for."""
     seed_everything(7)
-    return Transformer(**{**SIZES, "dropout": 0.0, **changes}).eval()
+    return Transformer(**{**SIZES, **DRY, **changes}).eval()
 
 
 def random_pairs(folder: Path, count: int = 60, seed: int = 0, longest: int = 12) -> Pairs:
@@ -87,7 +89,7 @@ def model_folder(
     save_merges(codes, folder / "bpe.codes")
     vocabulary = Vocabulary.count((Merges(codes).subwords(line) for line in words), 1)
     vocabulary.save(folder / "vocab.txt")
-    sizes = {**SIZES, "dropout": 0.0, "vocabulary": len(vocabulary), **changes}
+    sizes = {**SIZES, **DRY, "vocabulary": len(vocabulary), **changes}
     seed_everything(seed)
     model = Transformer(**sizes)
     with torch.no_grad():

@@ -8,7 +8,7 @@ from conftest import SIZES, tiny_model
 
 from transformer.attention import Attention, causal_bias, padding_bias
 from transformer.dropout import add_dropout, dropout, dropped_relu
-from transformer.model import sinusoids
+from transformer.model import Transformer, sinusoids
 
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 10, 3, 0, 0]])
 TARGET = torch.tensor([[2, 11, 12, 13], [2, 14, 0, 0]])
@@ -97,12 +97,25 @@ def test_post_norm_ends_in_a_norm_and_pre_norm_starts_with_one():
     torch.testing.assert_close(states.mean(-1), torch.zeros(2, 4), atol=1e-5, rtol=0)
 
 
-def test_dropout_reaches_attention_and_stops_at_inference():
-    model = tiny_model(dropout=0.5)
+def test_a_card_from_before_dropout_had_three_rates_still_makes_its_model():
+    old = {name: value for name, value in SIZES.items() if name not in ("attention_dropout", "activation_dropout")}
+    assert Transformer(**old).state_dict().keys() == tiny_model().state_dict().keys()
+
+
+@pytest.mark.parametrize("knob", ["dropout", "attention_dropout", "activation_dropout"])
+def test_each_dropout_reaches_its_place_in_all_layers_and_no_other_and_stops_at_inference(knob):
+    model = tiny_model(**{knob: 0.5})
     assert torch.equal(model(SOURCE, TARGET), model(SOURCE, TARGET))
-    attention = model.encoder[0].attention.train()
+    model.train()
     x = torch.randn(2, 5, 16)
-    assert not torch.equal(attention(x), attention(x))
+    for layer in (*model.encoder, *model.decoder):
+        attentions = [part for part in layer.children() if isinstance(part, Attention)]
+        places = [(residual, "dropout", (x, torch.tanh)) for residual in layer.residuals]
+        places += [(attention, "attention_dropout", (x,)) for attention in attentions]
+        for part, own, inputs in [*places, (layer.feed_forward, "activation_dropout", (x,))]:
+            assert torch.equal(part(*inputs), part(*inputs)) == (own != knob)
+    embedded = [model.embed(model.source_embedding, SOURCE) for _ in range(2)]
+    assert torch.equal(*embedded) == (knob != "dropout")
 
 
 @pytest.mark.parametrize("rate", [0.0001, 0.1, 0.3, 0.9])

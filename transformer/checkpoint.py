@@ -192,10 +192,11 @@ def load_model(folder: Path) -> Transformer:
 def warm_start(model: Transformer, folder: Path, sizes: dict[str, object], vocabulary: Path) -> None:
     """Put the weights of a model folder into a new model, for training to go on from.
 
-    Raises ValueError where sizes (all but dropout and, for sinusoids, max_positions) or vocabulary differ.
+    Raises ValueError where sizes (all but dropouts and, for sinusoids, max_positions) or vocabulary differ.
     """
     theirs = read_card(folder / "model.json")["sizes"]
-    free = {"dropout"} | ({"max_positions"} if sizes["positions"] == "sinusoidal" else set())
+    free = {"dropout", "attention_dropout", "activation_dropout"}
+    free |= {"max_positions"} if sizes["positions"] == "sinusoidal" else set()
     for name in sorted(sizes.keys() - free):
         if theirs[name] != sizes[name]:
             raise ValueError(

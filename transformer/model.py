@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -35,13 +35,21 @@ class LayerNorm(nn.LayerNorm):
         return F.layer_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.bias.to(x.dtype), self.eps)
 
 
+class Rates(NamedTuple):
+    """Probabilities of dropout: of what a sub-layer gives (section 5.4), of attention weights, inside feed-forward."""
+
+    residual: float
+    attention: float
+    activation: float
+
+
 class FeedForward(nn.Module):
     """max(0, x W1 + b1) W2 + b2 at every position (section 3.3, equation 2): (B, T, D) -> (B, T, D)."""
 
-    def __init__(self, d_model: int, d_ff: int, dropout: float):
+    def __init__(self, d_model: int, d_ff: int, activation_dropout: float):
         super().__init__()
         self.inner, self.outer = Linear(d_model, d_ff), Linear(d_ff, d_model)
-        self.dropout = dropout
+        self.dropout = activation_dropout
         for linear in (self.inner, self.outer):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
@@ -67,10 +75,11 @@ class Residual(nn.Module):
 class EncoderLayer(nn.Module):
     """Self-attention, then feed-forward, each in a residual connection: (B, S, D) -> (B, S, D)."""
 
-    def __init__(self, d_model: int, d_ff: int, heads: int, dropout: float, norm: str):
+    def __init__(self, d_model: int, d_ff: int, heads: int, rates: Rates, norm: str):
         super().__init__()
-        self.attention, self.feed_forward = Attention(d_model, heads, dropout), FeedForward(d_model, d_ff, dropout)
-        self.residuals = nn.ModuleList(Residual(d_model, dropout, norm) for _ in range(2))
+        self.attention = Attention(d_model, heads, rates.attention)
+        self.feed_forward = FeedForward(d_model, d_ff, rates.activation)
+        self.residuals = nn.ModuleList(Residual(d_model, rates.residual, norm) for _ in range(2))
 
     def forward(self, x: Tensor, bias: Tensor) -> Tensor:
         x = self.residuals[0](x, lambda x: self.attention(x, bias=bias))
@@ -80,11 +89,11 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     """Masked self-attention, attention to the memory, feed-forward: (B, T, D) -> (B, T, D)."""
 
-    def __init__(self, d_model: int, d_ff: int, heads: int, dropout: float, norm: str):
+    def __init__(self, d_model: int, d_ff: int, heads: int, rates: Rates, norm: str):
         super().__init__()
-        self.attention, self.cross = Attention(d_model, heads, dropout), Attention(d_model, heads, dropout)
-        self.feed_forward = FeedForward(d_model, d_ff, dropout)
-        self.residuals = nn.ModuleList(Residual(d_model, dropout, norm) for _ in range(3))
+        self.attention, self.cross = (Attention(d_model, heads, rates.attention) for _ in range(2))
+        self.feed_forward = FeedForward(d_model, d_ff, rates.activation)
+        self.residuals = nn.ModuleList(Residual(d_model, rates.residual, norm) for _ in range(3))
 
     def forward(self, x: Tensor, bias: Tensor, memory: Tensor, memory_bias: Tensor) -> Tensor:
         x = self.residuals[0](x, lambda x: self.attention(x, bias=bias))
@@ -111,10 +120,13 @@ class Transformer(nn.Module):
 
     tie_embeddings shares one matrix (V, D) between source, target and projection (section 3.4). max_positions is the
     number of rows of a learned position table; positions beyond it share the last row. Sinusoids have no limit.
+    dropout is on embeddings and on what each sub-layer gives (section 5.4), attention_dropout on attention weights,
+    activation_dropout inside the feed-forward layers.
     """
 
     def __init__(self, *, vocabulary: int, d_model: int, d_ff: int, heads: int, layers: int, dropout: float, norm: str,
-                 positions: str, tie_embeddings: bool, max_positions: int):  # fmt: skip
+                 positions: str, tie_embeddings: bool, max_positions: int, attention_dropout: float = 0.0,
+                 activation_dropout: float = 0.0):  # fmt: skip
         super().__init__()
         self.d_model = d_model
         self.compute: torch.dtype | None = None  # precision to compute in; None: that of the weights
@@ -123,7 +135,7 @@ class Transformer(nn.Module):
         self.projection = None if tie_embeddings else nn.Linear(d_model, vocabulary, bias=False)
         self.position_embedding = nn.Embedding(max_positions, d_model) if positions == "learned" else None
         self.register_buffer("sinusoids", sinusoids(max_positions, d_model), persistent=False)
-        shape = (d_model, d_ff, heads, dropout, norm)
+        shape = (d_model, d_ff, heads, Rates(dropout, attention_dropout, activation_dropout), norm)
         self.encoder = nn.ModuleList(EncoderLayer(*shape) for _ in range(layers))
         self.decoder = nn.ModuleList(DecoderLayer(*shape) for _ in range(layers))
         self.encoder_norm = LayerNorm(d_model) if norm == "pre" else nn.Identity()

@@ -39,6 +39,8 @@ class Params:
     heads: int = knob(least=1)
     layers: int = knob(least=1)
     dropout: float = knob(least=0, below=1)
+    attention_dropout: float = knob(least=0, below=1)
+    activation_dropout: float = knob(least=0, below=1)
     norm: str = knob(choices=("pre", "post"))
     positions: str = knob(choices=("sinusoidal", "learned"))
     tie_embeddings: bool = knob()
