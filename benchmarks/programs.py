@@ -101,9 +101,9 @@ class Ours(Program):
                             max_positions=int(task.pairs.longest.max()) + 1)  # fmt: skip
         self.trainer = Trainer(
             model, task.pairs, task.pairs, World(device=task.device), seed=SEED, batch_tokens=task.batch_tokens,
-            device_tokens=task.batch_tokens, warmup=WARMUP, lr_factor=1.0, adam_beta1=BETAS[0], adam_beta2=BETAS[1],
-            adam_epsilon=EPSILON, clip_norm=CLIP_NORM, label_smoothing=SMOOTHING, ema_decay=0.0,
-            precision=task.precision, compile=False,
+            device_tokens=task.batch_tokens, warmup=WARMUP, lr_factor=1.0, optimiser="adam",
+            adam_beta1=BETAS[0], adam_beta2=BETAS[1], adam_epsilon=EPSILON, clip_norm=CLIP_NORM,
+            label_smoothing=SMOOTHING, ema_decay=0.0, precision=task.precision, compile=False,
         )  # fmt: skip
         self.batches = self.trainer.batches
 

@@ -2,7 +2,7 @@
 
 Reads   data/raw
 Writes  data/tokens/{train,valid,test}.{src,tgt}, tokens separated by one space; text.json: languages and case
-Params  source, target, lowercase
+Params  source, target, lowercase, lowercase_source
 """
 
 import json
@@ -10,7 +10,7 @@ import json
 from pipeline.stage import arguments, require, run
 from transformer.files import read_lines, whole_folder, write_lines
 from transformer.params import Params
-from transformer.text import tokenise, tokenizer
+from transformer.text import Side
 
 
 def main() -> None:
@@ -18,13 +18,13 @@ def main() -> None:
     params = Params.load(paths.params)
     require(paths.raw)
     with whole_folder(paths.tokens) as folder:
-        for suffix, code in (("src", params.source), ("tgt", params.target)):
-            language = tokenizer(code)
+        text = {"source": params.source, "target": params.target, "lowercase": params.lowercase,
+                "lowercase_source": params.lowercase or params.lowercase_source}  # fmt: skip
+        for suffix, side in zip(("src", "tgt"), Side.of(text), strict=True):
             for split in ("train", "valid", "test"):
                 lines = read_lines(paths.raw / f"{split}.{suffix}")
-                tokens = (" ".join(tokenise(line, language, params.lowercase)) for line in lines)
+                tokens = (" ".join(side.tokens(line)) for line in lines)
                 write_lines(folder / f"{split}.{suffix}", tokens)
-        text = {"source": params.source, "target": params.target, "lowercase": params.lowercase}
         (folder / "text.json").write_text(json.dumps(text) + "\n", encoding="utf-8")
 
 

@@ -26,9 +26,9 @@ SIZES = {"vocabulary": 23, "d_model": 16, "d_ff": 32, "heads": 2, "layers": 2, "
          "attention_dropout": 0.1, "activation_dropout": 0.1, "norm": "pre", "positions": "sinusoidal",
          "tie_embeddings": True, "max_positions": 40}  # fmt: skip
 DRY = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
-UPDATE = {"seed": 3, "batch_tokens": 120, "device_tokens": 48, "warmup": 20, "lr_factor": 1.0, "adam_beta1": 0.9,
-          "adam_beta2": 0.98, "adam_epsilon": 1e-9, "clip_norm": 1.0, "label_smoothing": 0.1,
-          "ema_decay": 0.9, "precision": "float32", "compile": False}  # fmt: skip
+UPDATE = {"seed": 3, "batch_tokens": 120, "device_tokens": 48, "warmup": 20, "lr_factor": 1.0,
+          "optimiser": "adam", "adam_beta1": 0.9, "adam_beta2": 0.98, "adam_epsilon": 1e-9, "clip_norm": 1.0,
+          "label_smoothing": 0.1, "ema_decay": 0.9, "precision": "float32", "compile": False}  # fmt: skip
 
 
 def tiny_model(**changes) -> Transformer:

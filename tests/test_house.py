@@ -51,10 +51,11 @@ def reached(path: Path) -> set[Path]:
 
 
 def knobs_read(path: Path) -> set[str]:
-    """Knobs that a stage reads: params.name, and the names in params.only(...)."""
+    """Knobs that a stage reads: params.name, and the names in params.only(...), its own and those of training.py."""
     known, read = {knob.name for knob in fields(Params)}, set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "params":
+    files = {path} | {file for file in ours(path) if file.name == "training.py"}
+    for node in (node for file in files for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("params", "self.params"):
             read |= {node.attr} & known
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "only":
             read |= {argument.value for argument in node.args if isinstance(argument, ast.Constant)}

@@ -59,6 +59,7 @@ def test_a_wrong_value_is_named_with_its_line_and_the_remedy(tmp_path, name, val
         ({"d_model": 5, "heads": 5}, "d_model=5 must be even"),
         ({"max_steps": 1201, "save_every": 100}, "save_every=100 does not divide max_steps=1201"),
         ({"log_every": 30, "save_every": 100}, "log_every=30 does not divide save_every=100"),
+        ({"back_translation_steps": 30}, "save_every=50 does not divide back_translation_steps=30"),
         ({"average_last": 50}, "average_last=50 exceeds keep="),
         ({"device_tokens": 100}, "device_tokens=100 cannot hold a sentence of max_length=100"),
     ],

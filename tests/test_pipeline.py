@@ -18,6 +18,7 @@ from conftest import ROOT, stage
 from projects import SPLITS, command, params_file, reader, rows, small_project
 from ruamel.yaml import YAML
 
+from transformer.batching import Pairs
 from transformer.files import read_lines, sha256
 
 
@@ -131,6 +132,7 @@ def training_place(project: Path, folder: Path, **changes) -> Path:
     (folder / "data").mkdir(parents=True)
     shutil.copytree(ROOT / "recipes", folder / "recipes")
     shutil.copytree(project / "data/ids", folder / "data/ids")
+    (folder / "data/back").mkdir()  # no back-translation; that of the project went with an experiment that failed
     shutil.copy(project / "data/vocab.txt", folder / "data/vocab.txt")
     params_file(folder, **changes)
     return folder
@@ -155,9 +157,9 @@ def trained(folder: Path) -> str:
     return sha256(folder / "data/checkpoints") + sha256(folder / "reports/training.csv")
 
 
-def start_training(folder: Path, *options: str) -> subprocess.Popen:
+def start(name: str, folder: Path, *options: str) -> subprocess.Popen:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "DVC_ROOT": ""}
-    return subprocess.Popen([sys.executable, "-m", "pipeline.train", *options], cwd=folder, env=env,
+    return subprocess.Popen([sys.executable, "-m", f"pipeline.{name}", *options], cwd=folder, env=env,
                             stderr=subprocess.PIPE, text=True)  # fmt: skip
 
 
@@ -171,7 +173,7 @@ def wait_for_state(folder: Path, process: subprocess.Popen) -> None:
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_a_killed_training_writes_no_out_and_ends_in_the_same_bytes_as_an_unkilled_one(place, unkilled, number, status):
     params_file(place, max_steps=160)
-    process = start_training(place)
+    process = start("train", place)
     wait_for_state(place, process)
     process.send_signal(number)
     assert process.wait() == status
@@ -182,9 +184,72 @@ def test_a_killed_training_writes_no_out_and_ends_in_the_same_bytes_as_an_unkill
     assert len(rows(place)) == 1  # one row, continued
 
 
+def back_place(project: Path, folder: Path, steps: int = 160, **changes) -> Path:
+    """A folder for running the stage back_translate by hand."""
+    training_place(project, folder, back_translation_steps=steps, d_model=32, warmup=40, **changes)
+    shutil.copytree(project / "data/raw", folder / "data/raw")
+    shutil.copy(project / "data/bpe.codes", folder / "data/bpe.codes")
+    return folder
+
+
+def test_training_targets_get_translated_sources_after_their_own_and_training_takes_both(project, tmp_path):
+    place = back_place(project, tmp_path / "place")
+    assert stage("back_translate", place).returncode == 0
+    real, both = (Pairs.load(place / "data" / name, "train") for name in ("ids", "back"))
+    sources, targets = list(real.source), list(real.target)
+    count = json.loads((place / "data/back/back.json").read_text())["translated_pairs"]
+    assert len(both) == len(real) + count
+    assert count > 0.9 * len(real)
+    row_of = {int(line): row for row, line in enumerate(real.lines)}
+    for row, (source, target, line) in enumerate(zip(both.source, both.target, both.lines, strict=True)):
+        own = row_of[int(line)]
+        assert target.tolist() == targets[own].tolist()
+        assert row >= len(real) or source.tolist() == sources[own].tolist()
+    german = set(" ".join(read_lines(place / "data/raw/train.src")).replace(".", " ").split())
+    translated = " ".join(read_lines(place / "data/back/train.src")).replace(".", " ").split()
+    assert sum(word in german for word in translated) > 0.9 * len(translated)
+    assert stage("train", place).returncode == 0
+    with_both = trained(place)
+    shutil.rmtree(place / "data/back")
+    (place / "data/back").mkdir()
+    assert stage("train", place).returncode == 0
+    assert trained(place) != with_both
+
+
+def test_a_killed_back_translation_writes_no_out_and_ends_in_the_same_bytes_as_an_unkilled_one(project, tmp_path):
+    unkilled, killed = (back_place(project, tmp_path / name) for name in ("unkilled", "killed"))
+    assert stage("back_translate", unkilled).returncode == 0
+    process = start("back_translate", killed)
+    wait_for_state(killed, process)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (killed / "data/back/train.src").exists()
+    assert stage("back_translate", killed).returncode == 0
+    assert sha256(killed / "data/back") == sha256(unkilled / "data/back")
+
+
+def test_two_processes_give_the_same_back_translations(project, tmp_path):
+    one, two = (back_place(project, tmp_path / name, steps=40, precision="float64") for name in ("one", "two"))
+    assert stage("back_translate", one).returncode == 0
+    told = stage("back_translate", two, "--nproc-per-node=2")
+    assert told.returncode == 0, told.stderr
+    assert sha256(two / "data/back") == sha256(one / "data/back")
+
+
+def test_the_source_alone_can_be_lower_cased(tmp_path):
+    (tmp_path / "data/raw").mkdir(parents=True)
+    for split in SPLITS:
+        for side in ("src", "tgt"):
+            (tmp_path / f"data/raw/{split}.{side}").write_text("Ein Hund.\n", encoding="utf-8")
+    params_file(tmp_path, lowercase_source=True)
+    assert stage("tokenise", tmp_path).returncode == 0
+    assert list(read_lines(tmp_path / "data/tokens/test.src")) == ["▁ein ▁hund ."]
+    assert list(read_lines(tmp_path / "data/tokens/test.tgt")) == ["▁Ein ▁Hund ."]
+
+
 def test_sigterm_reaches_all_processes_and_their_state_is_saved(place):
     params_file(place, max_steps=4000)
-    process = start_training(place, "--nproc-per-node=2")
+    process = start("train", place, "--nproc-per-node=2")
     wait_for_state(place, process)
     process.send_signal(signal.SIGTERM)
     told = process.communicate()[1]
@@ -195,7 +260,7 @@ def test_sigterm_reaches_all_processes_and_their_state_is_saved(place):
 
 def test_when_one_process_dies_the_others_stop_and_the_training_can_go_on(place):
     params_file(place, max_steps=8000, save_every=2)
-    process = start_training(place, "--nproc-per-node=3")
+    process = start("train", place, "--nproc-per-node=3")
     wait_for_state(place, process)
     (victim,) = (pid for pid in processes() if environment(pid).get("LOCAL_RANK") == "1" and folder_of(pid) == place)
     os.kill(victim, signal.SIGKILL)
@@ -234,7 +299,7 @@ def folder_of(pid: int) -> Path | None:
 
 def test_a_second_training_beside_the_first_waits_and_both_leave_the_same(place, unkilled):
     params_file(place, max_steps=160)
-    first, second = start_training(place), start_training(place)
+    first, second = start("train", place), start("train", place)
     for process in (first, second):
         assert process.wait() == 0, process.stderr and process.stderr.read()
     assert trained(place) == unkilled

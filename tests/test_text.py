@@ -8,7 +8,20 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from transformer.text import BOS, EOS, PAD, SPECIALS, UNK, Merges, Vocabulary, join, learn_merges, tokenise, tokenizer
+from transformer.text import (
+    BOS,
+    EOS,
+    PAD,
+    SPECIALS,
+    UNK,
+    Merges,
+    Side,
+    Vocabulary,
+    join,
+    learn_merges,
+    tokenise,
+    tokenizer,
+)
 
 LANGUAGES = {code: tokenizer(code) for code in ("de", "en")}
 SAMPLE = [
@@ -59,6 +72,17 @@ def test_ids_lose_only_what_unk_covers(line):
 
 def test_a_token_after_a_space_carries_the_mark():
     assert tokenise("Die  Datei (neu).", LANGUAGES["de"]) == ["▁Die", "▁Datei", "▁(", "neu", ")", "."]
+
+
+def test_each_side_has_its_case_and_older_model_folders_one_for_both():
+    card = {"source": "de", "target": "en", "lowercase": False}
+    for sides, cases in ((Side.of(card), (False, False)), (Side.of({**card, "lowercase": True}), (True, True)),
+                         (Side.of({**card, "lowercase_source": True}), (True, False))):  # fmt: skip
+        assert tuple(side.lowercase for side in sides) == cases
+        assert [side.language.lang for side in sides] == ["de", "en"]
+        assert [join(side.tokens("Über  ALLEM")) for side in sides] == [
+            "über allem" if lower else "Über ALLEM" for lower in cases
+        ]
 
 
 def test_lowercase_lowers_both_case_and_nothing_else():

@@ -57,9 +57,11 @@ def test_training_learns(tmp_path):
     assert state.curve[-1]["train_loss"] < 0.8 * state.curve[0]["train_loss"]
 
 
-@pytest.mark.parametrize("stop_after", [1, 2, 3, 4, 7, 8, 11])
-def test_stopped_after_any_update_and_started_again_it_ends_in_the_same_bytes(tmp_path, stop_after):
-    whole, digest = run(tmp_path, tmp_path / "straight")
+@pytest.mark.parametrize(
+    ("stop_after", "optimiser"), [*((step, "adam") for step in (1, 2, 3, 4, 7, 8, 11)), (4, "muon"), (7, "muon")]
+)
+def test_stopped_after_any_update_and_started_again_it_ends_in_the_same_bytes(tmp_path, stop_after, optimiser):
+    whole, digest = run(tmp_path, tmp_path / "straight", optimiser=optimiser)
     trained = []
 
     def wants_stop() -> bool:
@@ -67,8 +69,8 @@ def test_stopped_after_any_update_and_started_again_it_ends_in_the_same_bytes(tm
         return len(trained) == stop_after
 
     with pytest.raises(Interrupted, match=f"after update {stop_after}"):
-        run(tmp_path, tmp_path / "stopped", wants_stop=wants_stop)
-    resumed, again = run(tmp_path, tmp_path / "stopped")
+        run(tmp_path, tmp_path / "stopped", wants_stop=wants_stop, optimiser=optimiser)
+    resumed, again = run(tmp_path, tmp_path / "stopped", optimiser=optimiser)
     assert again == digest
     assert outcome(resumed) == outcome(whole)
 
@@ -306,11 +308,12 @@ def test_validation_is_the_mean_over_tokens_whatever_the_batches(tmp_path):
     assert values == pytest.approx([values[0]] * 3, rel=1e-6)
 
 
-def losses_of_rank(rank, size, port, folder, precision, updates, queue):
+def losses_of_rank(rank, size, port, folder, precision, updates, optimiser, queue):
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     with world() as here:
-        trainer = tiny_trainer(folder / f"rank{rank}of{size}", world=here, precision=precision, warmup=400)
+        trainer = tiny_trainer(folder / f"rank{rank}of{size}", world=here, precision=precision, warmup=400,
+                               optimiser=optimiser)  # fmt: skip
         losses = [float(trainer.update(step).loss) for step in range(1, updates + 1)]
         valid = trainer.validate(), valid_bleu(trainer.model, trainer.valid_pairs, here, words)
         trainer.update(updates + 1, stop=rank == size - 1)
@@ -319,15 +322,15 @@ def losses_of_rank(rank, size, port, folder, precision, updates, queue):
             queue.put((losses, valid, stop))
 
 
-def losses_of_world(size, folder, precision="float64", updates=100):
+def losses_of_world(size, folder, precision="float64", updates=100, optimiser="adam"):
     """Losses of updates on `size` processes, the validation loss after them, and a stop wished by the last rank."""
     spawn = multiprocessing.get_context("spawn")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     queue = spawn.Queue()
-    ranks = [spawn.Process(target=losses_of_rank, args=(rank, size, port, folder, precision, updates, queue))
-             for rank in range(size)]  # fmt: skip
+    task = (port, folder, precision, updates, optimiser, queue)
+    ranks = [spawn.Process(target=losses_of_rank, args=(rank, size, *task)) for rank in range(size)]
     for process in ranks:
         process.start()
     result = queue.get(timeout=120)
@@ -347,6 +350,11 @@ def test_any_number_of_processes_gives_the_same_losses(tmp_path, alone, size):
     assert losses == pytest.approx(alone[0], rel=1e-6)
     assert valid == pytest.approx(alone[1], rel=1e-6)
     assert stop  # the wish of one is known to all
+
+
+def test_any_number_of_processes_gives_the_same_losses_with_muon(tmp_path):
+    one, two = (losses_of_world(size, tmp_path / str(size), optimiser="muon") for size in (1, 2))
+    assert two[0] == pytest.approx(one[0], rel=1e-6)
 
 
 def test_the_mean_of_weights_is_their_mean(tmp_path):

@@ -93,7 +93,7 @@ def browser() -> Iterator:
 def page(browser) -> Iterator:
     """A new window that has seen nothing yet."""
     window = browser.new_page(viewport={"width": 1600, "height": 900})
-    window.set_default_timeout(60_000)
+    window.set_default_timeout(300_000)  # the page takes minutes on a machine that does much else
     yield window
     window.close()
 

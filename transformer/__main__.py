@@ -104,7 +104,7 @@ def converse(translator: Translator, given: argparse.Namespace) -> None:
     """A line in, a line out, until Ctrl-D."""
     for number in range(1, sys.maxsize):
         try:
-            line = input(f"{translator.source.lang}> ")
+            line = input(f"{translator.source.language.lang}> ")
         except (EOFError, KeyboardInterrupt):
             print()
             return

@@ -93,6 +93,10 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.longest)
 
+    def backwards(self) -> Pairs:
+        """The same pairs from target to source."""
+        return Pairs(self.target, self.source, self.lines)
+
     def batch(self, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Source (B, S), target input (B, T) that opens with <s>; and where in B * T a subword is to be predicted, and
         which, </s> at the end: places (tokens,) and targets (tokens,)."""

@@ -15,10 +15,9 @@ import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from transformer.card import FORMAT, read_card
 from transformer.files import sha256, sha256_text, whole_file
@@ -224,21 +223,3 @@ def copy_checkpoints(store: Store, state: State, folder: Path, card: dict) -> No
 def cpu_copy(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Detached, contiguous copies on the CPU, as safetensors wants them."""
     return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
-
-
-def adam_tensors(model: nn.Module, optimiser: torch.optim.Adam) -> dict[str, Tensor]:
-    """Adam's two moments of every parameter, under the parameter's name."""
-    return {
-        f"{moment}.{name}": optimiser.state[parameter][moment]
-        for name, parameter in model.named_parameters()
-        for moment in ("exp_avg", "exp_avg_sq")
-    }
-
-
-def restore_adam(model: nn.Module, optimiser: torch.optim.Adam, tensors: dict[str, Tensor], step: int) -> None:
-    """Put back what adam_tensors gave after update `step`."""
-    for name, parameter in model.named_parameters():
-        optimiser.state[parameter] = {
-            "step": torch.tensor(float(step), device=parameter.device if parameter.is_cuda else None),
-            **{m: tensors[f"{m}.{name}"].to(parameter.device, copy=True) for m in ("exp_avg", "exp_avg_sq")},
-        }

@@ -95,6 +95,12 @@ def stop_signals() -> list[int]:
     return seen
 
 
+def heed_signals() -> None:
+    """SIGTERM and SIGINT end this process again, as before stop_signals."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def launch(module: str, processes: str, options: Sequence[str]) -> int:
     """Run a module in several processes, as torchrun does; `processes` is a number, or gpu for one on each GPU.
 

@@ -46,10 +46,10 @@ class Rates(NamedTuple):
 class FeedForward(nn.Module):
     """max(0, x W1 + b1) W2 + b2 at every position (section 3.3, equation 2): (B, T, D) -> (B, T, D)."""
 
-    def __init__(self, d_model: int, d_ff: int, activation_dropout: float):
+    def __init__(self, d_model: int, d_ff: int, dropout: float):
         super().__init__()
         self.inner, self.outer = Linear(d_model, d_ff), Linear(d_ff, d_model)
-        self.dropout = activation_dropout
+        self.dropout = dropout
         for linear in (self.inner, self.outer):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)

@@ -29,10 +29,12 @@ class Params:
     source: str = knob()
     target: str = knob()
     lowercase: bool = knob()
+    lowercase_source: bool = knob()
     bpe_merges: int = knob(least=0)
     min_count: int = knob(least=1)
     max_length: int = knob(least=1)
     init_from: str = knob()
+    back_translation_steps: int = knob(least=0)
     seed: int = knob(least=0)
     d_model: int = knob(least=2)
     d_ff: int = knob(least=1)
@@ -49,6 +51,7 @@ class Params:
     max_steps: int = knob(least=1)
     warmup: int = knob(least=1)
     lr_factor: float = knob(above=0)
+    optimiser: str = knob(choices=("adam", "muon"))
     adam_beta1: float = knob(least=0, below=1)
     adam_beta2: float = knob(least=0, below=1)
     adam_epsilon: float = knob(above=0)
@@ -137,6 +140,10 @@ class Params:
             (
                 self.save_every % self.log_every == 0,
                 f"log_every={self.log_every} does not divide save_every={self.save_every}",
+            ),
+            (
+                self.back_translation_steps % self.save_every == 0,
+                f"save_every={self.save_every} does not divide back_translation_steps={self.back_translation_steps}",
             ),
             (self.average_last <= self.keep, f"average_last={self.average_last} exceeds keep={self.keep}"),
             (

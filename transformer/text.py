@@ -9,8 +9,9 @@ from __future__ import annotations
 import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import spacy
 from spacy.language import Language
@@ -53,6 +54,24 @@ def tokenise(line: str, language: Language, lowercase: bool = False) -> list[str
         tokens.append(SPACE + word if after_space else word)
         after_space = bool(token.whitespace_)
     return tokens
+
+
+class Side(NamedTuple):
+    """How lines of one side become tokens."""
+
+    language: Language  # of `tokenizer`
+    lowercase: bool
+
+    @classmethod
+    def of(cls, card: Mapping[str, Any]) -> tuple[Side, Side]:
+        """Source and target side, by what a model folder or corpus says of itself."""
+        lowercase = card["lowercase"]
+        source = cls(tokenizer(card["source"]), card.get("lowercase_source", lowercase))  # older folders have one case
+        return source, cls(tokenizer(card["target"]), lowercase)
+
+    def tokens(self, line: str) -> list[str]:
+        """See `tokenise`."""
+        return tokenise(line, self.language, self.lowercase)
 
 
 def join(subwords: Iterable[str]) -> str:

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from transformer.averaging import copy_parameters, follow
 from transformer.batching import Batches, Pairs, cut, micro_batches
-from transformer.checkpoint import adam_tensors, cpu_copy, restore_adam
+from transformer.checkpoint import cpu_copy
 from transformer.distributed import World
 from transformer.loss import cross_entropy, smoothed_cross_entropy
 from transformer.model import Transformer
+from transformer.optimiser import Optimiser
 from transformer.schedule import learning_rate
 from transformer.text import PAD
 
@@ -39,9 +40,9 @@ class Trainer:
     """
 
     def __init__(self, model: Transformer, train: Pairs, valid: Pairs, world: World, *, seed: int, batch_tokens: int,
-                 device_tokens: int, warmup: int, lr_factor: float, adam_beta1: float, adam_beta2: float,
-                 adam_epsilon: float, clip_norm: float, label_smoothing: float, ema_decay: float, precision: str,
-                 compile: bool):  # fmt: skip
+                 device_tokens: int, warmup: int, lr_factor: float, optimiser: str, adam_beta1: float,
+                 adam_beta2: float, adam_epsilon: float, clip_norm: float, label_smoothing: float, ema_decay: float,
+                 precision: str, compile: bool):  # fmt: skip
         for split, pairs in (("train", train), ("valid", valid)):
             pairs.refuse_longer(split, device_tokens)
         self.model, self.world = model.to(world.device, wide(precision)), world
@@ -55,9 +56,7 @@ class Trainer:
         self.label_smoothing, self.ema_decay = label_smoothing, ema_decay
         self.parameters = list(self.model.parameters())
         self.average = copy_parameters(self.model) if ema_decay else {}
-        self.optimiser = torch.optim.Adam(
-            self.parameters, lr=0.0, betas=(adam_beta1, adam_beta2), eps=adam_epsilon, fused=True
-        )
+        self.optimiser = Optimiser(self.model, optimiser, adam_beta1, adam_beta2, adam_epsilon)
         self._wish = torch.zeros((), device=world.device)  # to stop, of any process, before the update made last
 
     def update(self, step: int, stop: bool = False) -> Update:
@@ -78,9 +77,7 @@ class Trainer:
         norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
         if self.clip_norm:
             torch.nn.utils.clip_grads_with_norm_(self.parameters, self.clip_norm, norm)
-        for group in self.optimiser.param_groups:
-            group["lr"] = self.rate(step)
-        self.optimiser.step()
+        self.optimiser.step(self.rate(step))
         follow(self.average, self.model, self.ema_decay, step)
         return Update(loss_sum, tokens, norm, stop)
 
@@ -127,14 +124,13 @@ class Trainer:
 
     def tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Copies of the weights, and of the optimiser's moments with the moving average of the weights, if any."""
-        moments = adam_tensors(self.model, self.optimiser)
-        moments |= {f"average.{name}": value for name, value in self.average.items()}
+        moments = self.optimiser.tensors() | {f"average.{name}": value for name, value in self.average.items()}
         return cpu_copy(self.model.state_dict()), cpu_copy(moments)
 
     def restore(self, weights: dict[str, Tensor], moments: dict[str, Tensor], step: int) -> None:
         """Go back to where `tensors` was called, after update `step`."""
         self.model.load_state_dict(weights)
-        restore_adam(self.model, self.optimiser, moments, step)
+        self.optimiser.restore(moments, step)
         for name, value in self.average.items():
             value.copy_(moments[f"average.{name}"])
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformer.card import read_card
 from transformer.hypothesis import Hypothesis
-from transformer.text import UNK, Merges, Vocabulary, join, tokenise, tokenizer
+from transformer.text import UNK, Merges, Side, Vocabulary, join
 
 if TYPE_CHECKING:
     from transformer.forced import AttentionMaps
@@ -37,10 +37,10 @@ class Translation:
 class Translator:
     """Text in, text out."""
 
-    def __init__(self, engine: Any, merges: Merges, vocabulary: Vocabulary, source: str, target: str, lowercase: bool):
-        """engine: a TorchEngine or CTranslate2Engine. source and target: language codes."""
-        self.engine, self.merges, self.vocabulary, self.lowercase = engine, merges, vocabulary, lowercase
-        self.source, self.target = tokenizer(source), tokenizer(target)
+    def __init__(self, engine: Any, merges: Merges, vocabulary: Vocabulary, source: Side, target: Side):
+        """engine: a TorchEngine or CTranslate2Engine."""
+        self.engine, self.merges, self.vocabulary = engine, merges, vocabulary
+        self.source, self.target = source, target
 
     @classmethod
     def load(cls, *folders: Path | str) -> Translator:
@@ -65,7 +65,7 @@ class Translator:
             from transformer.torch_engine import TorchEngine
 
             engine = TorchEngine.load(paths)
-        return cls(engine, merges, vocabulary, first["source"], first["target"], first["lowercase"])
+        return cls(engine, merges, vocabulary, *Side.of(first))
 
     def translate(self, lines: Sequence[str], beam_size: int = 4, **options: Any) -> list[str]:
         """The best translation of each line. Options as of `alternatives`."""
@@ -124,10 +124,9 @@ class Translator:
         maps = self._torch("attention")(self.vocabulary.ids(one), self.vocabulary.ids(other))
         return maps, [*one, "</s>"], [*other, "</s>"]
 
-    def words(self, lines: Sequence[str], language: Any = None) -> list[list[str]]:
-        """The subwords of each line, a source unless another language is given."""
-        tokens = (tokenise(line, language or self.source, self.lowercase) for line in lines)
-        return [self.merges.subwords(line) for line in tokens]
+    def words(self, lines: Sequence[str], side: Side | None = None) -> list[list[str]]:
+        """The subwords of each line, a source unless another side is given."""
+        return [self.merges.subwords((side or self.source).tokens(line)) for line in lines]
 
     def _torch(self, method: str) -> Callable:
         """A method that only the torch engine has."""

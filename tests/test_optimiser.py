@@ -1,0 +1,37 @@
+"""What an optimiser does to each kind of weight."""
+
+import pytest
+import torch
+from conftest import tiny_trainer
+
+from transformer.optimiser import MATRIX_RATE
+
+RATE = 0.01  # of the first update, whose steps do not depend on the size of its gradient
+
+
+def first_steps(folder, optimiser) -> dict:
+    """What the first update adds to each weight, in multiples of the learning rate."""
+    trainer = tiny_trainer(folder, optimiser=optimiser, precision="float64")
+    trainer.rate = lambda step: RATE
+    before = {name: weight.detach().clone() for name, weight in trainer.model.named_parameters()}
+    trainer.update(1)
+    return {name: (weight.detach() - before[name]) / RATE for name, weight in trainer.model.named_parameters()}
+
+
+def test_muon_steps_alike_in_all_directions_of_a_layers_matrices_and_like_adam_elsewhere(tmp_path):
+    muon, adam = (first_steps(tmp_path, optimiser) for optimiser in ("muon", "adam"))
+    layers = [name for name in muon if muon[name].ndim == 2 and name.startswith(("encoder.", "decoder."))]
+    assert len(layers) == 2 * 4 + 2 * 6
+    for name in layers:
+        singular = torch.linalg.svdvals(muon[name]) / (MATRIX_RATE * 0.2 * max(muon[name].shape) ** 0.5)
+        assert float(singular.median()) > 0.6
+        assert float(singular.max()) < 1.3
+    for name in muon.keys() - set(layers):
+        assert torch.equal(muon[name], adam[name])
+
+
+def test_adam_steps_by_the_learning_rate(tmp_path):
+    for name, step in first_steps(tmp_path, "adam").items():
+        moved = step[step != 0].abs()  # a key's bias has no gradient but rounding
+        if len(moved) and not name.endswith("project.bias"):
+            assert float(moved.median()) == pytest.approx(1.0, rel=1e-3)
