@@ -5,6 +5,8 @@ import itertools
 import json
 import multiprocessing
 import os
+import platform
+import resource
 import socket
 from pathlib import Path
 
@@ -50,6 +52,22 @@ def test_the_same_params_give_the_same_bytes_and_another_seed_others(tmp_path):
     first, second = (run(tmp_path, tmp_path / name) for name in ("a", "b"))
     assert outcome(first[0]) == outcome(second[0])
     assert first[1] != run(tmp_path, tmp_path / "c", seed=4)[1]
+
+
+def page_faults_of_a_second_batch(folder: Path) -> int:
+    """How many pages the kernel gives to a process with a Trainer for 160 MB that it has had and freed before."""
+    tiny_trainer(folder)
+    for _ in range(2):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        blocks = [torch.ones(5_000_000) for _ in range(8)]
+        del blocks
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries keep memory as they like")
+def test_a_batch_gets_the_memory_that_the_one_before_it_freed(tmp_path):
+    with multiprocessing.get_context("spawn").Pool(1) as fresh:
+        assert fresh.apply(page_faults_of_a_second_batch, (tmp_path,)) < 1000  # of 39,062
 
 
 def test_training_learns(tmp_path):
