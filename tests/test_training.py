@@ -67,7 +67,8 @@ def page_faults_of_a_second_batch(folder: Path) -> int:
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries keep memory as they like")
 def test_a_batch_gets_the_memory_that_the_one_before_it_freed(tmp_path):
     with multiprocessing.get_context("spawn").Pool(1) as fresh:
-        assert fresh.apply(page_faults_of_a_second_batch, (tmp_path,)) < 1000  # of 39,062
+        faults = fresh.apply(page_faults_of_a_second_batch, (tmp_path,))
+    assert faults < 20_000  # of 39,063; a block that no hole is large enough for costs 4,883
 
 
 def test_training_learns(tmp_path):
