@@ -8,6 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+ROWS = 64  # tokens are projected by multiples of so many, zeros added: oneDNN compiles a program for each new shape
+
 
 def rows_at_once(states: Tensor) -> int:
     """Tokens to project to the vocabulary at a time: on a CPU few, so that their scores stay in its cache."""
@@ -26,11 +28,12 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         share = smoothing / (len(weight) - 2)
         most, vocabulary = rows_at_once(states), len(weight)
         matrix = F.pad(weight.to(states.dtype), (0, 0, 0, -vocabulary % 64))  # products of odd widths are slower
-        scores, chances = (states.new_empty(min(most, len(states)), len(matrix)) for _ in range(2))
-        states_slope, weight_slope = torch.empty_like(states), torch.zeros_like(weight)
+        padded = F.pad(states, (0, 0, 0, -len(states) % ROWS))
+        scores, chances = (states.new_empty(min(most, len(padded)), len(matrix)) for _ in range(2))
+        slope, weight_slope = torch.empty_like(padded), torch.zeros_like(weight)
         log_chances, at_goal = [], []  # of the targets
-        for rows, goals, rows_slope in zip(*(x.split(most) for x in (states, targets, states_slope)), strict=True):
-            goal = torch.arange(len(rows), device=rows.device), goals  # its place in (tokens, V)
+        for rows, goals, rows_slope in zip(*(x.split(most) for x in (padded, targets, slope)), strict=True):
+            goal = torch.arange(len(goals), device=rows.device), goals  # its place in (tokens, V)
             z = torch.mm(rows, matrix.T, out=scores[: len(rows)])
             z[:, vocabulary:] = -torch.inf
             p = torch.softmax(z, dim=1, out=chances[: len(rows)])
@@ -40,6 +43,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
             torch.mm(p, matrix, out=rows_slope)
             weight_slope += (p.T @ rows)[:vocabulary]
         others = share * (weight.sum(dim=0) - weight[padding])
+        states_slope = slope[: len(states)]
         states_slope -= others.to(states.dtype)
         everywhere = share * states.sum(dim=0, dtype=weight.dtype)
         weight_slope -= everywhere
