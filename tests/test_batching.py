@@ -1,5 +1,7 @@
 """Batches are a function of data, seed and epoch; nothing is lost, nothing too large."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from conftest import random_pairs
@@ -74,6 +76,28 @@ def test_micro_batches_are_the_global_batch_cut_by_device_tokens(sizes, tokens, 
         pieces = micro_batches(pairs, rows, device_tokens)
         assert np.concatenate(pieces).tolist() == rows.tolist()
         assert all(len(piece) * pairs.longest[piece].max() <= device_tokens for piece in pieces)
+
+
+def resident(folder: Path) -> dict[str, int]:
+    """KiB that this process holds of each file of the folder that it has mapped, as Linux counts."""
+    held, name = {}, None
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        field, *rest = line.split(maxsplit=5)
+        if not field.endswith(":"):  # the head of a mapping, with the file at its end
+            name = Path(rest[-1]).name if str(folder) in line else None
+        elif name and field == "Rss:":
+            held[name] = held.get(name, 0) + int(rest[0])
+    return held
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux says which files a process holds")
+def test_batches_do_not_gather_the_corpus_in_memory(tmp_path):
+    pairs = random_pairs(tmp_path, 2000)
+    pairs.source.ids.sum()
+    assert resident(tmp_path)["train.source.ids.npy"] > 0
+    pairs.batch(np.arange(1000))
+    held = resident(tmp_path)
+    assert [held[f"train.{side}.{part}.npy"] for side in ("source", "target") for part in ("ids", "starts")] == [0] * 4
 
 
 def test_a_batch_opens_targets_with_bos_ends_them_in_eos_and_pads_the_rest(tmp_path):

@@ -6,6 +6,7 @@ device_tokens alone. Neither knows how many devices there are.
 
 from __future__ import annotations
 
+import mmap
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -18,6 +19,7 @@ from torch import Tensor
 from transformer.text import BOS, EOS, PAD
 
 Pair = tuple[list[int], list[int]]  # source and target ids
+MADV_DONTNEED = getattr(mmap, "MADV_DONTNEED", None)  # Windows has none
 
 
 class Sequences:
@@ -57,7 +59,15 @@ class Sequences:
         """The sequences `rows`, padded to the longest of them: (len(rows), longest)."""
         starts, ends = np.asarray(self.starts[rows]), np.asarray(self.starts[rows + 1])
         places = starts[:, None] + np.arange((ends - starts).max(initial=0))
-        return np.where(places < ends[:, None], self.ids[np.minimum(places, len(self.ids) - 1)], PAD)
+        padded = np.where(places < ends[:, None], self.ids[np.minimum(places, len(self.ids) - 1)], PAD)
+        self._let_go()
+        return padded
+
+    def _let_go(self) -> None:
+        """Unmap what was read; it stays in the system's cache. Else this process holds the whole corpus in the end."""
+        for file in (self.ids.base, self.starts.base):
+            if MADV_DONTNEED is not None and isinstance(file, mmap.mmap):
+                file.madvise(MADV_DONTNEED)
 
 
 class Pairs:
