@@ -7,8 +7,8 @@ text itself, as here: Nguyen et al. 2020, "Data Diversification").
 Reads   data/ids, data/raw/train.tgt, data/bpe.codes, data/vocab.txt; work/train-<key>/, the state it resumes from
 Writes  data/back: back.json, how many were translated; train.src, the translations; the training pairs, first as in
         data/ids, then with translated sources. For back_translation_steps: 0 back.json alone
-Params  back_translation_steps: updates of that model, whose last third of checkpoints is averaged; what training.py
-        names: as for the stage train
+Params  back_translation_steps: updates of that model, the mean of the checkpoints kept from their last third; what
+        training.py names: as for the stage train
 """
 
 import json
@@ -48,9 +48,9 @@ def main() -> None:
         heed_signals()  # nothing from here on is worth saving
         if here.leads:
             steps = sorted(map(int, state.checkpoints))
-            steps = steps[-max(1, steps[-1] // params.save_every // 3) :]  # the last third of the training, if kept
+            late = [step for step in steps if 3 * step > 2 * steps[-1]]  # one kept as the best may be older
             model = Transformer(**training.sizes).to(here.device)
-            model.load_state_dict(mean_weights([store.weights(step) for step in steps]))
+            model.load_state_dict(mean_weights([store.weights(step) for step in late]))
             write_pairs(paths, training, model.eval())
 
 
