@@ -128,6 +128,14 @@ def test_dropout_drops_its_share_and_keeps_the_mean(rate):
     assert x.mean().item() == pytest.approx(1, abs=5 * math.sqrt(rate / (1 - rate) / len(x)))
 
 
+def test_the_gradient_of_what_dropout_keeps_is_scaled_up_and_of_what_it_drops_zero():
+    x, slope = (torch.randn(3, 7, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    y = dropout(x, 0.4)
+    (gradient,) = torch.autograd.grad(y, x, slope)
+    assert 0 < y.count_nonzero() < y.numel()
+    torch.testing.assert_close(gradient, slope * (y != 0) / 0.6, rtol=2e-5, atol=0)
+
+
 def test_dropout_beside_a_relu_or_a_sum_is_the_same_dropout():
     x, y = (torch.randn(3, 7, dtype=torch.float64, requires_grad=True) for _ in range(2))
     pairs = [

@@ -23,20 +23,34 @@ def kept(x: Tensor, rate: float) -> tuple[Tensor, float]:
     return keep.to(x.dtype), 65536 / (65536 - threshold)
 
 
+class _AddDropout(torch.autograd.Function):
+    """x + dropout(y), in one pass over y each way."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, y: Tensor, rate: float) -> Tensor:
+        keep, ctx.scale = kept(y, rate)
+        ctx.save_for_backward(keep)
+        return torch.addcmul(x, y, keep, value=ctx.scale)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient: Tensor):
+        (keep,) = ctx.saved_tensors
+        return gradient, torch.addcmul(gradient.new_zeros(()), gradient, keep, value=ctx.scale), None
+
+
 def dropout(x: Tensor, rate: float) -> Tensor:
     """Zero elements with probability `rate` and scale the others up by 1 / (1 - rate), so that the mean stays."""
     if x.is_cuda or not rate:
         return F.dropout(x, rate)
-    keep, scale = kept(x, rate)
-    return (x * keep).mul_(scale)
+    return _AddDropout.apply(x.new_zeros(()), x, rate)
 
 
 def add_dropout(x: Tensor, y: Tensor, rate: float) -> Tensor:
-    """x + dropout(y), without passing over y for itself."""
+    """x + dropout(y), of one shape."""
     if x.is_cuda or not rate:
         return x + F.dropout(y, rate)
-    keep, scale = kept(y, rate)
-    return torch.addcmul(x, y, keep, value=scale)
+    return _AddDropout.apply(x, y, rate)
 
 
 class _DroppedRelu(torch.autograd.Function):
@@ -45,7 +59,7 @@ class _DroppedRelu(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, rate: float) -> Tensor:
         keep, ctx.scale = kept(x, rate)
-        y = keep.mul_(x).clamp_(min=0).mul_(ctx.scale)
+        y = torch.addcmul(x.new_zeros(()), x, keep, value=ctx.scale).clamp_(min=0)
         ctx.save_for_backward(y)
         return y
 
