@@ -72,8 +72,9 @@ def test_a_batch_gets_the_memory_that_the_one_before_it_freed(tmp_path):
 
 
 def test_training_learns(tmp_path):
-    state, _ = run(tmp_path, tmp_path / "w", max_steps=200, loop={"save_every": 100}, lr_factor=2.0)
-    assert state.curve[-1]["train_loss"] < 0.8 * state.curve[0]["train_loss"]
+    rhythm = {"log_every": 50, "save_every": 100}  # means of 50 updates: single ones differ by more than is learnt
+    state, _ = run(tmp_path, tmp_path / "w", max_steps=200, loop=rhythm, lr_factor=2.0)
+    assert state.curve[-1]["train_loss"] < 0.97 * state.curve[0]["train_loss"]  # 0.94; without learning 1.00
 
 
 @pytest.mark.parametrize(
