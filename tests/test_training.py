@@ -9,6 +9,7 @@ import platform
 import resource
 import socket
 from pathlib import Path
+from statistics import mean
 
 import pytest
 import torch
@@ -72,9 +73,9 @@ def test_a_batch_gets_the_memory_that_the_one_before_it_freed(tmp_path):
 
 
 def test_training_learns(tmp_path):
-    rhythm = {"log_every": 50, "save_every": 100}  # means of 50 updates: single ones differ by more than is learnt
-    state, _ = run(tmp_path, tmp_path / "w", max_steps=200, loop=rhythm, lr_factor=2.0)
-    assert state.curve[-1]["train_loss"] < 0.97 * state.curve[0]["train_loss"]  # 0.94; without learning 1.00
+    state, _ = run(tmp_path, tmp_path / "w", max_steps=400, loop={"save_every": 100}, lr_factor=2.0)
+    losses = [row["train_loss"] for row in state.curve]
+    assert mean(losses[-50:]) < 0.8 * losses[0]  # two single rows say little: each is the mean of two updates
 
 
 @pytest.mark.parametrize(
