@@ -15,11 +15,14 @@ import json
 from importlib.util import find_spec
 from pathlib import Path
 
+import torch
+
 from benchmarks.flops import SIZES
 from benchmarks.processes import alternate, workers
 from benchmarks.scaling import scaling
 from benchmarks.table import draw, marked, rate, row_of, summary, text_table, with_ratios
 from pipeline.stage import require, run
+from transformer.linear import multiplies_bfloat16
 
 BOTH = ("float32", "bfloat16")
 PROGRAMS = ("ours", "torch", "joeynmt", "opennmt", "annotated")
@@ -79,6 +82,8 @@ def precisions(given: argparse.Namespace, program: str) -> dict[str, bool]:
     found = dict.fromkeys(OFFERED.get(program, PEERS_OFFER[given.device]), False)
     if given.force_autocast and program in MODULES:
         found["bfloat16"] = True
+    if not multiplies_bfloat16(torch.device(given.device)):
+        found.pop("bfloat16", None)
     return {name: forced for name, forced in found.items() if given.precision in (name, "all")}
 
 
@@ -101,6 +106,11 @@ def main() -> None:
     require(given.ids, given.vocab, *([given.annotated] if given.annotated else []))
     if given.plot and given.plot.suffix not in (".svg", ".html"):
         raise ValueError(f"--plot {given.plot}: draw it as .svg or .html")
+    if given.precision in ("bfloat16", "all") and not multiplies_bfloat16(torch.device(given.device)):
+        told = "this machine has no instructions for bfloat16"
+        if given.precision == "bfloat16":
+            raise ValueError(f"--precision bfloat16: {told}, an update would take minutes; take float32")
+        print(f"float32 only: {told}")
     if given.scaling:
         rows = scaling(common(given), "tiny" if given.size == "both" else given.size, given.rounds, given.seconds)
     else:

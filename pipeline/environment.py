@@ -9,6 +9,8 @@ from pathlib import Path
 
 import torch
 
+from transformer.linear import multiplies_bfloat16
+
 PACKAGES = ("ctranslate2", "numpy", "sacrebleu", "safetensors", "spacy", "subword-nmt", "torch", "torchtext")
 
 
@@ -17,7 +19,8 @@ def environment(device: torch.device, devices: int) -> dict[str, str | int]:
     kind = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     system = {"system": platform.system(), "machine": platform.machine(), "python": platform.python_version()}
     return {**system, "cpu": processor(), "cores": os.cpu_count() or 0, "threads": torch.get_num_threads(),
-            "device": kind, "devices": devices, **{name: version(name) for name in PACKAGES}}  # fmt: skip
+            "device": kind, "devices": devices, "bfloat16": "yes" if multiplies_bfloat16(device) else "no",
+            **{name: version(name) for name in PACKAGES}}  # fmt: skip
 
 
 def processor() -> str:

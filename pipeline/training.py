@@ -118,6 +118,8 @@ class Training:
             store = Store(folder, self.params.keep)
             with row if row and here.leads else nullcontext() as tracked:
                 progress = Progress(self.max_steps, here.leads, tracked)
+                if self.params.precision == "bfloat16" and trainer.model.compute is None:
+                    progress.say("in float32: this machine has no instructions for bfloat16, which would be slower")
                 try:
                     state = train(trainer, store, Loop(self.max_steps, **self.rhythm), self.vocabulary.text,
                                   on_update=progress.updated, on_rows=progress.show,

@@ -19,9 +19,10 @@ from benchmarks.processes import Failed, Worker
 from benchmarks.programs import Program, Task
 from benchmarks.scaling import tiled
 from benchmarks.table import marked, row_of, summary, text_table, with_ratios
-from benchmarks.train import MODULES
+from benchmarks.train import MODULES, options, precisions
 from benchmarks.worker import KINDS
 from transformer.batching import Pairs
+from transformer.linear import multiplies_bfloat16
 from transformer.model import Transformer
 from transformer.text import PAD, SPECIALS
 
@@ -156,11 +157,12 @@ def test_the_other_trainers_train(folder, other, batches):
     done = benchmark(folder, "--programs", other, *given, "--json", f"{folder}/{other}.json")
     assert done.returncode == 0, done.stderr
     rows = json.loads((folder / f"{other}.json").read_text())
+    forced = multiplies_bfloat16(torch.device("cpu"))
     assert [(row["program"], row["precision"], row["forced"], row["batches"]) for row in rows] == [
         (other, "float32", False, batches),
         (other, "bfloat16", True, batches),
-    ]
-    assert "bfloat16 (forced)" in done.stdout
+    ][: 1 + forced]
+    assert ("bfloat16 (forced)" in done.stdout) == forced
 
 
 def test_the_other_trainers_put_batches_together_by_their_own_rule(folder, other):
@@ -261,6 +263,15 @@ def test_a_row_is_the_median_of_its_rounds():
     assert rows[1]["padding_share"] == 0.25
     assert [row["ratio"] for row in rows] == [3, 1]
     assert text_table(rows).splitlines()[2].split() == ["ours", "tiny", "float32", "30", "1.00", "50.0%", "5", "25.0%"]
+
+
+def test_bfloat16_is_left_out_where_the_machine_has_no_instructions_for_it(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["train", "--force-autocast"])
+    given = options()
+    for has, wanted in ((True, ["float32", "bfloat16"]), (False, ["float32"])):
+        monkeypatch.setattr("benchmarks.train.multiplies_bfloat16", lambda device, has=has: has)
+        for program in ("ours", "torch", "joeynmt"):
+            assert [*precisions(given, program)] == wanted
 
 
 def test_the_summary_holds_best_against_best_and_leaves_out_what_is_forced():

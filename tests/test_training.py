@@ -250,7 +250,19 @@ def test_checkpoints_can_be_ranked_and_training_ended_by_bleu(tmp_path, monkeypa
     assert state.summary()["best_valid_bleu"] == 30
 
 
+def test_a_machine_without_bfloat16_trains_in_float32_instead(tmp_path, monkeypatch):
+    plain = tiny_trainer(tmp_path)
+    for has, compute in ((True, torch.bfloat16), (False, None)):
+        monkeypatch.setattr("transformer.trainer.multiplies_bfloat16", lambda device, has=has: has)
+        trainer = tiny_trainer(tmp_path, precision="bfloat16")
+        assert trainer.model.compute is compute
+    for one in (plain, trainer):
+        one.update(1)
+    assert all(torch.equal(a, b) for a, b in zip(plain.parameters, trainer.parameters, strict=True))
+
+
 def test_valid_bleu_is_that_of_the_translations_and_leaves_training_as_it_was(tmp_path, monkeypatch):
+    monkeypatch.setattr("transformer.trainer.multiplies_bfloat16", lambda device: True)
     trainer = tiny_trainer(tmp_path, precision="bfloat16")
 
     def score() -> float:

@@ -13,6 +13,7 @@ from transformer.averaging import copy_parameters, follow
 from transformer.batching import Batches, Pairs, cut, micro_batches
 from transformer.checkpoint import cpu_copy
 from transformer.distributed import World
+from transformer.linear import multiplies_bfloat16
 from transformer.loss import cross_entropy, smoothed_cross_entropy
 from transformer.model import Transformer
 from transformer.optimiser import Optimiser
@@ -51,7 +52,8 @@ def keep_freed_memory() -> None:
 class Trainer:
     """Model, optimiser and data of one training: makes one update, validates, and turns itself into tensors.
 
-    The process keeps the memory that a batch frees. Raises ValueError for a pair longer than device_tokens.
+    In bfloat16 weights and sums are float32; so is all, where the device has no instructions for bfloat16. The process
+    keeps the memory that a batch frees. Raises ValueError for a pair longer than device_tokens.
     """
 
     def __init__(self, model: Transformer, train: Pairs, valid: Pairs, world: World, *, seed: int, batch_tokens: int,
@@ -62,7 +64,8 @@ class Trainer:
             pairs.refuse_longer(split, device_tokens)
         keep_freed_memory()
         self.model, self.world = model.to(world.device, wide(precision)), world
-        self.model.compute = torch.bfloat16 if precision == "bfloat16" else None
+        rounds = precision == "bfloat16" and multiplies_bfloat16(world.device)
+        self.model.compute = torch.bfloat16 if rounds else None
         compiles = compile and world.device.type == "cuda"  # for a CPU it makes nothing faster
         self.states = torch.compile(self.model, dynamic=True) if compiles else self.model
         self.train_pairs, self.valid_pairs = train, valid
