@@ -11,13 +11,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import spacy
-from spacy.language import Language
 from subword_nmt import apply_bpe, learn_bpe
 
 from transformer.files import read_lines, whole_file, write_lines
+
+if TYPE_CHECKING:
+    from spacy.language import Language
 
 SPACE = "▁"
 ESCAPE = "▂"
@@ -36,6 +37,8 @@ def tokenizer(language: str) -> Language:
 
     Raises ValueError for a language that spaCy does not know.
     """
+    import spacy  # here, since it takes two seconds, and most stages only meet subwords
+
     try:
         return spacy.blank(language)
     except (ImportError, ValueError) as error:
