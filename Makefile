@@ -29,11 +29,14 @@ run: $(READY)
 	@echo "Go on     . .venv/bin/activate && dvc exp run -S warmup=600     another configuration, another row"
 	@echo "          cp recipes/multi30k.yaml params.yaml && dvc repro     real text, half an hour"
 
+# Three processes on two cores: whole pipelines wait for files and for one another.
+TEST := python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
+
 test: $(READY)
-	$(ON) python -m pytest -q -n 2 --dist loadfile -m "not full"
+	$(ON) $(TEST) -m "not full"
 
 test-all: $(READY)
-	$(ON) python -m pytest -q -n 2 --dist loadfile
+	$(ON) $(TEST)
 
 ui: $(READY)
 	$(ON) python -m pipeline.ui

@@ -31,6 +31,14 @@ UPDATE = {"seed": 3, "batch_tokens": 120, "device_tokens": 48, "warmup": 20, "lr
           "label_smoothing": 0.1, "ema_decay": 0.9, "precision": "float32", "compile": False}  # fmt: skip
 
 
+SLOWEST = ("test_experiments.py", "test_pipeline.py")  # whole pipelines, minutes each
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the slowest files, or one process would still be at them when the others have nothing left to do."""
+    items.sort(key=lambda item: item.path.name not in SLOWEST)
+
+
 def tiny_model(**changes) -> Transformer:
     """A small random Transformer, always the same one, without dropout unless asked for."""
     seed_everything(7)
