@@ -29,8 +29,8 @@ run: $(READY)
 	@echo "Go on     . .venv/bin/activate && dvc exp run -S warmup=600     another configuration, another row"
 	@echo "          cp recipes/multi30k.yaml params.yaml && dvc repro     real text, half an hour"
 
-# Three processes on two cores: whole pipelines wait for files and for one another. One thread each: more would only spin.
-TEST := OMP_NUM_THREADS=1 python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
+# Three processes on two cores: whole pipelines wait for files and for one another.
+TEST := python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 
 test: $(READY)
 	$(ON) $(TEST) -m "not full"

@@ -109,8 +109,8 @@ def main() -> None:
     if given.precision in ("bfloat16", "all") and not multiplies_bfloat16(torch.device(given.device)):
         told = "this machine has no instructions for bfloat16"
         if given.precision == "bfloat16":
-            raise ValueError(f"--precision bfloat16: {told}, an update would take minutes; take float32")
-        print(f"float32 only: {told}")
+            raise ValueError(f"--precision bfloat16: {told}; take float32")
+        print(f"without bfloat16: {told}")
     if given.scaling:
         rows = scaling(common(given), "tiny" if given.size == "both" else given.size, given.rounds, given.seconds)
     else:
