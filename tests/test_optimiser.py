@@ -4,7 +4,7 @@ import pytest
 import torch
 from conftest import tiny_trainer
 
-from transformer.optimiser import MATRIX_RATE
+from transformer.optimiser import MATRIX_RATE, Muon
 
 RATE = 0.01  # of the first update, whose steps do not depend on the size of its gradient
 
@@ -28,6 +28,26 @@ def test_muon_steps_alike_in_all_directions_of_a_layers_matrices_and_like_adam_e
         assert float(singular.max()) < 1.3
     for name in muon.keys() - set(layers):
         assert torch.equal(muon[name], adam[name])
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_muon_makes_the_steps_of_torchs(precision):
+    shapes = [(24, 8), (8, 8), (8, 24), (24, 8)]
+    ours, theirs = ([torch.zeros(shape) for shape in shapes] for _ in range(2))
+    muon = Muon(ours, precision)
+    peer = torch.optim.Muon(theirs, lr=RATE, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
+    for group in muon.param_groups:
+        group["lr"] = RATE
+    random = torch.Generator().manual_seed(1)
+    for _ in range(3):
+        for matrix, other in zip(ours, theirs, strict=True):
+            matrix.grad = other.grad = torch.randn(matrix.shape, generator=random)
+        before = [matrix.clone() for matrix in (*ours, *theirs)]
+        muon.step()
+        peer.step()
+        steps = [matrix - old for matrix, old in zip((*ours, *theirs), before, strict=True)]
+        for step, other in zip(steps[: len(ours)], steps[len(ours) :], strict=True):
+            assert float((step - other).norm() / other.norm()) < 0.03  # bfloat16 keeps 8 bits of each number
 
 
 def test_adam_steps_by_the_learning_rate(tmp_path):
