@@ -48,7 +48,7 @@ class Task:
 
     def padded(self, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
         """Source (B, S), target input (B, T), target output (B, T)."""
-        source, target, places, targets = self.pairs.batch(rows)
+        source, target, places, targets = map(torch.from_numpy, self.pairs.batch(rows))
         output = torch.full_like(target, PAD)
         output.view(-1)[places] = targets
         return source, target, output

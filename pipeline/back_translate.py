@@ -12,22 +12,11 @@ Params  back_translation_steps: updates of that model, the mean of the checkpoin
 """
 
 import json
-from argparse import Namespace
-from pathlib import Path
 
-import torch
-
-from pipeline.stage import arguments, bar, require, run
-from pipeline.training import Training, spread
-from transformer.averaging import mean_weights
+from pipeline.stage import arguments, require, run
 from transformer.batching import Pairs
-from transformer.distributed import heed_signals, world
-from transformer.files import read_lines, whole_folder, write_lines
-from transformer.model import Transformer
+from transformer.files import whole_folder, write_lines
 from transformer.params import Params
-from transformer.text import Merges, Side
-from transformer.torch_engine import TorchEngine
-from transformer.translator import Translator
 
 
 def main() -> None:
@@ -37,45 +26,17 @@ def main() -> None:
     )  # fmt: skip
     params = Params.load(paths.params)
     require(paths.ids, paths.raw, paths.codes, paths.vocab)
-    if not params.back_translation_steps:
-        with whole_folder(paths.back) as folder:
-            note(folder, 0)
-        return
-    spread("pipeline.back_translate", str(paths.nproc_per_node))
-    with world() as here:
-        training = Training(params, params.back_translation_steps, paths.ids, paths.vocab, backwards=True)
-        store, state = training.run(here)
-        heed_signals()  # nothing from here on is worth saving
-        if here.leads:
-            steps = sorted(map(int, state.checkpoints))
-            late = [step for step in steps if 3 * step > 2 * steps[-1]]  # one kept as the best may be older
-            model = Transformer(**training.sizes).to(here.device)
-            model.load_state_dict(mean_weights([store.weights(step) for step in late]))
-            write_pairs(paths, training, model.eval())
+    found, pairs, lines = [], [], []
+    if params.back_translation_steps:
+        from pipeline.back_translation import back_translate  # here, since torch takes seconds and most runs want none
 
-
-@torch.inference_mode()
-def write_pairs(paths: Namespace, training: Training, model: Transformer) -> None:
-    """Translate the targets and write all pairs."""
-    merges, vocabulary, (source, target) = Merges.load(paths.codes), training.vocabulary, Side.of(training.card)
-    translator = Translator(TorchEngine([model]), merges, vocabulary, target, source)
-    real = Pairs.load(paths.ids, "train")
-    targets = list(read_lines(paths.raw / "train.tgt"))
-    with bar(len(real), "sentence", "translate train back") as progress:
-        found = translator.translate([targets[line - 1] for line in real.lines], progress=progress.update)
-    sources = [vocabulary.ids(subwords) for subwords in translator.words(found, source)]
-    fits = [row for row, ids in enumerate(sources) if 1 <= len(ids) <= training.card["max_length"]]
-    pairs = [(list(one[:-1]), list(other[:-1])) for one, other in zip(real.source, real.target, strict=True)]
-    pairs += [(sources[row], pairs[row][1]) for row in fits]
+        found, pairs, lines = back_translate(paths, params)
     with whole_folder(paths.back) as folder:
-        Pairs.save(folder, "train", pairs, [*real.lines, *real.lines[fits]])
-        write_lines(folder / "train.src", found)
-        note(folder, len(fits))
-
-
-def note(folder: Path, count: int) -> None:
-    """Say, on the disk and to the user, how many pairs back-translation adds."""
-    (folder / "back.json").write_text(json.dumps({"translated_pairs": count}) + "\n", encoding="utf-8")
+        if found:
+            write_lines(folder / "train.src", found)
+            Pairs.save(folder, "train", pairs, lines)
+        count = len(pairs) - len(found)
+        (folder / "back.json").write_text(json.dumps({"translated_pairs": count}) + "\n", encoding="utf-8")
     print(f"{count:,} training pairs more by back-translation")
 
 

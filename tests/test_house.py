@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -51,9 +53,9 @@ def reached(path: Path) -> set[Path]:
 
 
 def knobs_read(path: Path) -> set[str]:
-    """Knobs that a stage reads: params.name, and the names in params.only(...), its own and those of training.py."""
+    """Knobs that a stage reads, itself or in pipeline/: params.name, and the names in params.only(...)."""
     known, read = {knob.name for knob in fields(Params)}, set()
-    files = {path} | {file for file in ours(path) if file.name == "training.py"}
+    files = {file for file in reached(path) if file.parent == STAGES}
     for node in (node for file in files for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))):
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("params", "self.params"):
             read |= {node.attr} & known
@@ -93,6 +95,12 @@ def test_the_model_stands_on_torch_and_numpy_alone():
 def test_only_the_trainer_seeds_torch():
     for path in MODULES:
         assert path.name == "trainer.py" or "manual_seed" not in path.read_text(encoding="utf-8"), path
+
+
+def test_stages_that_compute_no_model_start_without_torch():
+    light = set(DVC) - {"train", "average", "export"}
+    code = f"import sys, {', '.join(f'pipeline.{name}' for name in light)}; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True).stdout == "False\n"
 
 
 def test_torchtext_is_imported_by_text_alone_where_it_counts():

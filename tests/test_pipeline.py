@@ -14,12 +14,14 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from conftest import ROOT, stage
 from projects import SPLITS, command, params_file, reader, rows, small_project
 from ruamel.yaml import YAML
 
 from transformer.batching import Pairs
 from transformer.files import read_lines, sha256
+from transformer.linear import multiplies_bfloat16
 
 
 @pytest.fixture(scope="module")
@@ -367,10 +369,13 @@ def test_the_mean_is_of_the_last_checkpoints_or_of_the_best_or_the_moving_one(pr
     assert "average=ema needs the moving average that ema_decay=0 switches off" in stage("average", place).stderr
 
 
-def test_the_log_says_step_loss_rate_speed_and_time_left(place):
-    told = stage("train", place).stdout
+def test_the_log_says_the_precision_if_another_and_step_loss_rate_speed_and_time_left(place):
+    params_file(place, precision="bfloat16")
+    told = stage("train", place)
+    falls_back = not multiplies_bfloat16(torch.device("cpu"))
+    assert ("in float32: this machine has no instructions for bfloat16" in told.stderr) == falls_back
     pattern = r"update 8 of 12 · loss \d\.\d+ · rate \d\.\d+e-\d+ · [\d,]+ tokens/s · valid \d\.\d+ · 0:00:\d\d left"
-    assert re.search(pattern, told), told
+    assert re.search(pattern, told.stdout), told.stdout
 
 
 def test_two_processes_by_torchrun_train_the_same_model(place):

@@ -13,8 +13,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from transformer.text import BOS, EOS, PAD
 
@@ -107,15 +105,15 @@ class Pairs:
         """The same pairs from target to source."""
         return Pairs(self.target, self.source, self.lines)
 
-    def batch(self, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def batch(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Source (B, S), target input (B, T) that opens with <s>; and where in B * T a subword is to be predicted, and
         which, </s> at the end: places (tokens,) and targets (tokens,)."""
         source, output = self.source.padded(rows), self.target.padded(rows)
         input = np.concatenate([np.full((len(rows), 1), BOS, output.dtype), output[:, :-1]], axis=1)
         input[output == PAD] = PAD
         places = np.flatnonzero(output != PAD)
-        parts = (source, input, places, output.reshape(-1)[places])
-        return tuple(torch.from_numpy(part.astype(np.int64)) for part in parts)  # type: ignore
+        wide = np.int64  # torch has indices so
+        return source.astype(wide), input.astype(wide), places.astype(wide), output.reshape(-1)[places].astype(wide)
 
 
 def cut(longest: np.ndarray, tokens: int) -> list[slice]:

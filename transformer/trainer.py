@@ -123,7 +123,7 @@ class Trainer:
 
     def _states(self, pairs: Pairs, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
         """Decoder states where a subword is to be predicted (tokens, D), output matrix (V, D), subwords (tokens,)."""
-        parts = pairs.batch(rows)
+        parts = tuple(map(torch.from_numpy, pairs.batch(rows)))
         if self.world.device.type == "cuda":  # copied while the device computes
             parts = tuple(part.pin_memory().to(self.world.device, non_blocking=True) for part in parts)
         source, target, places, output = parts
