@@ -31,7 +31,7 @@ UPDATE = {"seed": 3, "batch_tokens": 120, "device_tokens": 48, "warmup": 20, "lr
           "label_smoothing": 0.1, "ema_decay": 0.9, "precision": "float32", "compile": False}  # fmt: skip
 
 
-SLOWEST = ("test_experiments.py", "test_pipeline.py")  # whole pipelines, minutes each
+SLOWEST = ("test_pipeline.py", "test_experiments.py", "test_stages.py")  # whole pipelines, minutes each
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -86,3 +86,16 @@ def reader(folder: Path, uri: str = "") -> MlflowClient:
         shutil.copy(folder / "mlflow.db", copy)
         uri = f"sqlite:///{copy}"
     return MlflowClient(uri)
+
+
+def seen(folder: Path, uri: str = "") -> dict[str, tuple]:
+    """What a person sees of each scored row, by its config_key: name, status, params, metrics, files, data."""
+    client, found = reader(folder, uri), {}
+    for run in rows(folder, uri):
+        files = {file.path for file in client.list_artifacts(run.info.run_id)} - {"model"}
+        data = {(one.dataset.name, one.dataset.profile) for one in run.inputs.dataset_inputs}
+        tags = {name: value for name, value in run.data.tags.items() if name.startswith(("dvc_", "env_", "signature"))}
+        key = run.data.tags["config_key"]
+        assert key not in found
+        found[key] = (run.info.run_name, run.info.status, run.data.params, run.data.metrics, files, data, tags)
+    return found

@@ -22,6 +22,7 @@ from transformer.checkpoint import Store, best_steps, load_file
 from transformer.decoding import Hypothesis
 from transformer.distributed import World, world
 from transformer.files import sha256
+from transformer.linear import multiplies_bfloat16
 from transformer.loop import Diverged, Interrupted, Loop, train
 from transformer.trainer import Trainer
 from transformer.validation import valid_bleu
@@ -259,6 +260,23 @@ def test_a_machine_without_bfloat16_trains_in_float32_instead(tmp_path, monkeypa
     for one in (plain, trainer):
         one.update(1)
     assert all(torch.equal(a, b) for a, b in zip(plain.parameters, trainer.parameters, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("has", "multiplies"),
+    [
+        ({"avx512_f": True, "avx512_bf16": False, "amx_bf16": False}, False),  # oneDNN imitates them, slowly
+        ({"avx512_f": True, "avx512_bf16": True, "amx_bf16": False}, True),
+        ({"avx512_f": True, "avx512_bf16": False, "amx_bf16": True}, True),
+        ({"bf16": True}, True),  # ARM
+    ],
+)
+def test_bfloat16_is_for_processors_with_instructions_for_it(monkeypatch, has, multiplies):
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: has)
+    assert multiplies_bfloat16(torch.device("cpu")) is multiplies
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+    assert not multiplies_bfloat16(torch.device("cpu"))
 
 
 def test_valid_bleu_is_that_of_the_translations_and_leaves_training_as_it_was(tmp_path, monkeypatch):
