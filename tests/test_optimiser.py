@@ -30,8 +30,10 @@ def test_muon_steps_alike_in_all_directions_of_a_layers_matrices_and_like_adam_e
         assert torch.equal(muon[name], adam[name])
 
 
+@pytest.mark.parametrize("together", [1, 2**24])
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
-def test_muon_makes_the_steps_of_torchs(precision):
+def test_muon_makes_the_steps_of_torchs(monkeypatch, precision, together):
+    monkeypatch.setattr("transformer.optimiser.TOGETHER", together)
     shapes = [(24, 8), (8, 8), (8, 24), (24, 8)]
     ours, theirs = ([torch.zeros(shape) for shape in shapes] for _ in range(2))
     muon = Muon(ours, precision)

@@ -13,6 +13,7 @@ from transformer.model import Transformer
 
 MATRIX_RATE = 2.0  # Muon's learning rate over Adam's: measured on Multi30k, the loss falls faster than with 1
 MOMENTUM = 0.95  # Jordan et al. 2024
+TOGETHER = 2**24  # numbers in the matrices that are made orthogonal at a time: a few copies of them are in memory
 A, B, C = 3.4445, -4.7750, 2.0315  # of the polynomial that brings singular values near 1; by the same
 
 
@@ -39,13 +40,16 @@ class Muon(torch.optim.Optimizer):
 
     def __init__(self, matrices: Sequence[Tensor], precision: torch.dtype):
         shapes = {matrix.shape: [other for other in matrices if other.shape == matrix.shape] for matrix in matrices}
-        groups: list[dict[str, Any]] = [{"params": alike} for alike in shapes.values()]
+        groups: list[dict[str, Any]] = []
+        for alike in shapes.values():
+            most = max(1, TOGETHER // alike[0].numel())
+            groups += [{"params": alike[start : start + most]} for start in range(0, len(alike), most)]
         super().__init__(groups, {"lr": 0.0})
         self.precision = precision
 
     @torch.no_grad()
     def step(self) -> None:
-        """Update the matrices from their gradients, those of one shape together."""
+        """Update the matrices from their gradients, several of one shape together."""
         for group in self.param_groups:
             matrices, directions = group["params"], []
             for matrix in matrices:
