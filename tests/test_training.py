@@ -1,6 +1,7 @@
 """Training is a function of params and data: not of the number of devices, of kills, or of what was trained before."""
 
 import errno
+import gc
 import itertools
 import json
 import multiprocessing
@@ -71,6 +72,26 @@ def test_a_batch_gets_the_memory_that_the_one_before_it_freed(tmp_path):
     with multiprocessing.get_context("spawn").Pool(1) as fresh:
         faults = fresh.apply(page_faults_of_a_second_batch, (tmp_path,))
     assert faults < 20_000  # of 39,063; a block that no hole is large enough for costs 4,883
+
+
+def tensors_alive() -> int:
+    """Tensors that Python knows of."""
+    return sum(issubclass(type(thing), torch.Tensor) for thing in gc.get_objects())
+
+
+@pytest.mark.parametrize("compute", [None, torch.bfloat16])
+def test_an_update_leaves_no_tensor_behind(tmp_path, compute):
+    trainer = tiny_trainer(tmp_path, sizes={"attention_dropout": 0.1, "activation_dropout": 0.1})
+    trainer.model.compute = compute
+    trainer.update(1)  # makes the moments of the weights
+    gc.collect()
+    gc.disable()  # what only the collector of cycles frees stays for hundreds of updates
+    try:
+        before = tensors_alive()
+        trainer.update(2)
+        assert tensors_alive() == before
+    finally:
+        gc.enable()
 
 
 def test_training_learns(tmp_path):

@@ -49,14 +49,17 @@ class _Softmax(torch.autograd.Function):
         if bias is not None:
             wide += bias
         wide.sub_(wide.amax(-1, keepdim=True)).exp_()
-        ctx.weights, ctx.scale = wide.div_(wide.sum(-1, keepdim=True)), scale
-        return ctx.weights.to(scores.dtype)
+        wide.div_(wide.sum(-1, keepdim=True))
+        ctx.scale = scale
+        ctx.save_for_backward(wide)  # in float32 it is the result, which would never be freed as an attribute of ctx
+        return wide.to(scores.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, gradient: Tensor):
-        slope = gradient * ctx.weights
-        slope -= ctx.weights * slope.sum(-1, keepdim=True)
+        (weights,) = ctx.saved_tensors
+        slope = gradient * weights
+        slope -= weights * slope.sum(-1, keepdim=True)
         return slope.mul_(ctx.scale).to(gradient.dtype), None, None
 
 
