@@ -39,7 +39,9 @@ class Muon(torch.optim.Optimizer):
     """
 
     def __init__(self, matrices: Sequence[Tensor], precision: torch.dtype):
-        shapes = {matrix.shape: [other for other in matrices if other.shape == matrix.shape] for matrix in matrices}
+        shapes: dict[torch.Size, list[Tensor]] = {}
+        for matrix in matrices:
+            shapes.setdefault(matrix.shape, []).append(matrix)
         groups: list[dict[str, Any]] = []
         for alike in shapes.values():
             most = max(1, TOGETHER // alike[0].numel())
