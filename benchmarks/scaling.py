@@ -42,7 +42,7 @@ def tiled(ids: Path, pairs: int) -> Iterator[Path]:
 def scaling(setting: dict, size: str, rounds: int, seconds: float) -> list[dict]:
     """Measure this trainer over PAIRS pairs, alternating, print the rows and the largest ratios, and return them."""
     with tiled_folders(Path(setting["ids"])) as folders:
-        asked = setting | {"size": size, "program": "ours", "precision": "bfloat16"}  # where the machine has it
+        asked = setting | {"size": size, "program": "ours"}
         with workers([asked | {"ids": str(folder), "pairs": pairs} for pairs, folder in folders.items()]) as started:
             alternate(started, rounds, seconds)
             rows = [row_of(worker) for worker in started]

@@ -112,7 +112,11 @@ def main() -> None:
             raise ValueError(f"--precision bfloat16: {told}; take float32")
         print(f"without bfloat16: {told}")
     if given.scaling:
-        rows = scaling(common(given), "tiny" if given.size == "both" else given.size, given.rounds, given.seconds)
+        offered = list(precisions(given, "ours"))
+        if not offered:
+            raise ValueError(f"--scaling --precision {given.precision}: take {' or '.join(BOTH)}")
+        size = "tiny" if given.size == "both" else given.size
+        rows = scaling(common(given) | {"precision": offered[-1]}, size, given.rounds, given.seconds)
     else:
         names = chosen(given)
         sizes = SIZES if given.size == "both" else [given.size]

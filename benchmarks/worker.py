@@ -64,12 +64,12 @@ def updates(program: Program, first: int, seconds: float) -> dict[str, float]:
         rows = program.rows(step)
         lists += time.perf_counter() - asked
         program.update(step)
-        synchronise(task.device)
         source, target = program.lengths(rows)
         seen = (1, source.sum() + target.sum(), target.sum(), program.positions(rows),
                 useful_flop(task.size, task.vocabulary, source, target))  # fmt: skip
         counts = {name: total + float(more) for (name, total), more in zip(counts.items(), seen, strict=True)}
         step += 1
+    synchronise(task.device)  # not after each update: a training goes on while the device computes
     return counts | {"seconds": time.perf_counter() - start - lists, "memory": peak_memory(task.device)}
 
 
