@@ -50,8 +50,10 @@ class Sequences:
 
     @property
     def lengths(self) -> np.ndarray:
-        """Subwords of each sequence, </s> included: (sequences,)."""
-        return np.diff(self.starts)
+        """Subwords of each sequence, </s> included: (sequences,), int32."""
+        lengths = np.diff(self.starts).astype(np.int32)
+        self._let_go()
+        return lengths
 
     def padded(self, rows: np.ndarray) -> np.ndarray:
         """The sequences `rows`, padded to the longest of them: (len(rows), longest)."""
@@ -127,7 +129,7 @@ def cut(longest: np.ndarray, tokens: int) -> list[slice]:
         low, high = start + 1, min(len(longest), start + max(1, tokens // max(1, int(longest[start]))))
         while low < high:
             middle = (low + high + 1) // 2
-            low, high = (middle, high) if (middle - start) * longest[middle - 1] <= tokens else (low, middle - 1)
+            low, high = (middle, high) if (middle - start) * int(longest[middle - 1]) <= tokens else (low, middle - 1)
         runs.append(slice(start, low))
         start = low
     return runs
