@@ -94,6 +94,12 @@ def test_an_update_leaves_no_tensor_behind(tmp_path, compute):
         gc.enable()
 
 
+def test_no_library_that_plans_attention_for_each_shape_of_a_batch_is_taken(tmp_path):
+    torch.backends.cuda.enable_cudnn_sdp(True)  # torch's first choice on a Hopper GPU
+    tiny_trainer(tmp_path)
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
+
+
 def test_training_learns(tmp_path):
     state, _ = run(tmp_path, tmp_path / "w", max_steps=400, loop={"save_every": 100}, lr_factor=2.0)
     losses = [row["train_loss"] for row in state.curve]

@@ -53,7 +53,8 @@ class Trainer:
     """Model, optimiser and data of one training: makes one update, validates, and turns itself into tensors.
 
     In bfloat16 weights and sums are float32; so is all, where the device has no instructions for bfloat16. The process
-    keeps the memory that a batch frees. Raises ValueError for a pair longer than device_tokens.
+    keeps the memory that a batch frees, and its attention goes without cuDNN. Raises ValueError for a pair longer than
+    device_tokens.
     """
 
     def __init__(self, model: Transformer, train: Pairs, valid: Pairs, world: World, *, seed: int, batch_tokens: int,
@@ -63,6 +64,7 @@ class Trainer:
         for split, pairs in (("train", train), ("valid", valid)):
             pairs.refuse_longer(split, device_tokens)
         keep_freed_memory()
+        torch.backends.cuda.enable_cudnn_sdp(False)  # it plans for 20 to 40 ms at each new shape: at nearly each batch
         self.model, self.world = model.to(world.device, wide(precision)), world
         rounds = precision == "bfloat16" and multiplies_bfloat16(world.device)
         self.model.compute = torch.bfloat16 if rounds else None
