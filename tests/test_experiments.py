@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import sys
@@ -47,6 +48,13 @@ def test_a_sweep_over_the_training_runs_no_preprocessing_again(project):
         log = command(project, "dvc", "queue", "logs", name)
         ran = re.findall(r"Running stage '(\w+)'", log)
         assert not {"download", "tokenise", "learn_bpe", "build_vocab", "encode"} & set(ran)
+
+
+def test_experiments_are_shown_with_their_knobs_and_scores(project):
+    table = command(project, "dvc", "exp", "show", "--csv")
+    shown = [row for row in csv.DictReader(table.split("\n")) if row["typ"] == "branch_base" or row["Experiment"]]
+    assert {(row["warmup"], row["seed"]) for row in shown} == {(warmup, seed) for warmup in "48" for seed in "12"}
+    assert all(float(row["bleu"]) >= 0 for row in shown)
 
 
 def test_seeds_are_grouped_and_each_difference_has_a_p_value(project):
