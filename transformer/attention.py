@@ -29,7 +29,8 @@ def causal_bias(length: int, dtype: torch.dtype, device: torch.device) -> Tensor
 
 def split_heads(x: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
     """Cut the width into parts and these into heads: (B, T, parts * D) -> parts times (B, H, T, K)."""
-    return x.unflatten(-1, (parts, heads, -1)).permute(2, 0, 3, 1, 4).contiguous().unbind()
+    cut = tuple(part.transpose(1, 2) for part in x.unflatten(-1, (parts, heads, -1)).unbind(2))
+    return cut if x.is_cuda else tuple(part.contiguous() for part in cut)  # on a GPU the kernel reads them as they lie
 
 
 def merge_heads(x: Tensor) -> Tensor:
