@@ -9,10 +9,12 @@ export MLFLOW_DISABLE_TELEMETRY = true
 
 setup: $(READY)
 
+# Compiled after the installation: pip does it on one core. Some files in packages are for other versions of Python.
 $(READY): requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; name one: make $(MAKECMDGOALS) PYTHON=python3.12")'
 	test -x $(VENV)/bin/pip || $(PYTHON) -m venv $(VENV)
-	$(ON) pip install --quiet --disable-pip-version-check --requirement requirements.lock
+	$(ON) pip install --quiet --no-compile --disable-pip-version-check --requirement requirements.lock
+	$(ON) python -m compileall -qq -j 0 $(VENV)/lib || true
 	$(ON) python -m pipeline.plots_template
 	touch $@
 
