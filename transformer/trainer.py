@@ -78,7 +78,8 @@ class Trainer:
         self.parameters = list(self.model.parameters())
         self.average = copy_parameters(self.model) if ema_decay else {}
         self.optimiser = Optimiser(self.model, optimiser, adam_beta1, adam_beta2, adam_epsilon)
-        self._wish = torch.zeros((), device=world.device)  # to stop, of any process, before the update made last
+        self._wish = torch.zeros(())  # to stop, of any process, before the update made last
+        self._written: torch.Event | None = None  # when a GPU has told it
 
     def update(self, step: int, stop: bool = False) -> Update:
         """Make update `step`, counted from 1; `stop` tells all processes that this one wants no more."""
@@ -109,7 +110,7 @@ class Trainer:
     def _reduce(self, loss_sum: Tensor, stop: bool) -> tuple[Tensor, bool]:
         """Sum gradients, loss and the wish to stop over all processes, in one message.
 
-        The wish comes back one update later, when reading it no longer waits for the device.
+        The wish comes back one update later: a GPU tells it when it gets there, and only that is waited for.
         """
         if self.world.size == 1:
             return loss_sum, stop
@@ -120,7 +121,10 @@ class Trainer:
         sizes = [gradient.numel() for gradient in gradients]
         for parameter, part in zip(self.parameters, flat[:-2].split(sizes), strict=True):
             parameter.grad = part.view_as(parameter)
-        agreed, self._wish = bool(self._wish), flat[-1]
+        if self._written is not None:
+            self._written.synchronize()
+        agreed, self._wish = bool(self._wish), flat[-1].to("cpu", non_blocking=True, copy=True)
+        self._written = torch.cuda.current_stream().record_event() if flat.is_cuda else None
         return flat[-2].double(), agreed
 
     def _states(self, pairs: Pairs, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
