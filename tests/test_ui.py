@@ -137,7 +137,9 @@ def test_the_curves_of_all_rows_lie_over_each_other(page, address: str) -> None:
     page.get_by_placeholder("Search metric charts").fill("valid_loss")
     one_plot = "document.querySelectorAll('.js-plotly-plot').length === 1"
     rows = "new Set(document.querySelector('.js-plotly-plot').data.map(curve => curve.name))"
-    page.wait_for_function(f"{one_plot} && {rows}.size === 3")  # not their colours: those of two ids may be the same
+    lines = "document.querySelectorAll('.js-plotly-plot path.js-line')"
+    # not the colours of the lines: MLflow takes them from the runs' ids, and those of two may be the same
+    page.wait_for_function(f"{one_plot} && {rows}.size === 3 && {lines}.length >= 3")
 
 
 def test_the_files_of_a_run_are_a_table_of_translations_and_the_report(page, address: str) -> None:
