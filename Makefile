@@ -31,8 +31,9 @@ run: $(READY)
 	@echo "Go on     . .venv/bin/activate && dvc exp run -S warmup=600     another configuration, another row"
 	@echo "          cp recipes/multi30k.yaml params.yaml && dvc repro     real text, half an hour"
 
-# Three processes on two cores: whole pipelines wait for files and for one another.
-TEST := python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
+# Three processes on two cores: whole pipelines wait for files and for one another. One that a test kills is not restarted:
+# the test would be run in it again, without end.
+TEST := python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 test: $(READY)
 	$(ON) $(TEST) -m "not full"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,10 +12,18 @@ from pipeline import stage
 
 
 @pytest.fixture(autouse=True)
-def four_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def waits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> threading.Event:
+    """Four cores in an empty project, and whether a training has begun to wait for some."""
+    begun = threading.Event()
+
+    def sleep(seconds: float) -> None:
+        begun.set()
+        threading.Event().wait(seconds / 100)
+
     monkeypatch.setattr(stage.machine, "cores", lambda: 4)
-    monkeypatch.setattr(stage.time, "sleep", lambda _: threading.Event().wait(0.01))
+    monkeypatch.setattr(stage, "time", SimpleNamespace(sleep=sleep))
     monkeypatch.setenv("DVC_ROOT", str(tmp_path))
+    return begun
 
 
 def trying(count: int) -> tuple[threading.Thread, threading.Event]:
@@ -30,22 +39,23 @@ def trying(count: int) -> tuple[threading.Thread, threading.Event]:
     return thread, had
 
 
-def test_trainings_run_side_by_side_while_their_cores_do(capsys):
+def test_trainings_run_side_by_side_while_their_cores_do(waits, capsys):
     with stage.cores(2):
         thread, had = trying(2)
         thread.join(60)
         assert had.is_set()
         thread, had = trying(3)  # more than the two that are left
-        while "waiting for another training" not in capsys.readouterr().out:
-            assert not had.is_set()
+        assert waits.wait(60)
         assert not had.is_set()
     thread.join(60)
     assert had.is_set()
+    assert capsys.readouterr().out.count("waiting for another training") == 1
 
 
-def test_more_cores_than_there_are_means_all_of_them():
+def test_more_cores_than_there_are_means_all_of_them(waits):
     with stage.cores(64):
         thread, had = trying(1)
+        assert waits.wait(60)
         assert not had.is_set()
     thread.join(60)
     assert had.is_set()
