@@ -73,20 +73,11 @@ def wait_for_port(port: int, process: subprocess.Popen) -> None:
 def mlflow_server(folder: Path, backend: str) -> Iterator[str]:
     """`mlflow server` as compose.yaml starts it, artifacts proxied: its address."""
     port, log = free_port(), folder / "server.log"
-    words = [
-        sys.executable,
-        "-m",
-        "mlflow",
-        "server",
-        "--artifacts-destination",
-        str(folder / "files"),
-        "--workers",
-        "1",
-    ]
+    words = [sys.executable, "-m", "mlflow", "server", "--artifacts-destination", str(folder / "files"),
+             "--workers", "1", "--host", "127.0.0.1", "--port", str(port)]  # fmt: skip
     env = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
     env |= {"MLFLOW_BACKEND_STORE_URI": backend, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     with open(log, "w") as output:
-        words += ["--workers", "1", "--host", "127.0.0.1", "--port", str(port)]
         process = subprocess.Popen(words, cwd=folder, env=env, stdout=output, stderr=output, start_new_session=True)
     address = f"http://127.0.0.1:{port}"
     try:
