@@ -16,6 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.flops import SIZES as MEASURED
 from benchmarks.flops import Size, matrix_shapes, useful_flop
 from benchmarks.processes import Failed, Worker
+from benchmarks.profile import REST, is_product, profiled, told
 from benchmarks.programs import Program, Task
 from benchmarks.scaling import tiled
 from benchmarks.table import marked, row_of, summary, text_table, with_ratios
@@ -248,6 +249,21 @@ def test_the_matrix_rate_is_measured_on_every_matrix_of_the_model():
                             tie_embeddings=True, max_positions=40)  # fmt: skip
         weights = sum(parameter.numel() for parameter in model.parameters() if parameter.dim() == 2)
         assert sum(rows * columns * number for (rows, columns), number in matrix_shapes(size, 99).items()) == weights
+
+
+def test_a_profile_divides_the_whole_time_of_an_update_among_operations(folder):
+    rows = profiled(program_of(folder, "ours", own_batches=True), updates=2)
+    assert sum(row["share"] for row in rows) == pytest.approx(1)
+    assert all(row["share"] > 0 and row["milliseconds"] > 0 for row in rows)
+    calls = {row["operation"]: row["calls"] for row in rows}
+    assert calls["_SmoothedCrossEntropy"] == 1  # one micro-batch
+    assert {"aten::mm", "aten::addmm", "aten::bmm"} == {name for name in calls if is_product(name)}
+    assert rows[-1]["operation"] == REST
+    shown, line = told(rows, least=0.1)
+    assert sum(row["share"] for row in shown) == pytest.approx(1)
+    whole = rows[-1]["milliseconds"] / rows[-1]["share"]
+    products = sum(row["milliseconds"] for row in rows if row["operation"] in ("aten::mm", "aten::addmm", "aten::bmm"))
+    assert line == f"an update takes {whole:,.1f} ms, {products / whole:.1%} of it in products of matrices"
 
 
 def test_a_row_is_the_median_of_its_rounds():

@@ -1,0 +1,115 @@
+"""Where an update of this project's trainer spends its time, operation by operation, as torch's profiler sees it.
+
+    python -m benchmarks.profile --size base
+    python -m benchmarks.profile --size base --device cuda --batch-tokens 25000
+
+The precision is the one that the device is fast at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from benchmarks.flops import SIZES
+from benchmarks.programs import Ours, Program, synchronise
+from benchmarks.table import text_table
+from benchmarks.worker import task_of
+from pipeline.stage import require, run
+from transformer.linear import multiplies_bfloat16
+
+WARM = 3  # updates before the clock starts
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")  # and all of oneDNN's
+REST = "(between them)"  # a GPU waits; a processor is in Python, NumPy's random bits or the profiler
+COLUMNS = {
+    "operation": ("operation", "{}"),
+    "share": ("share of the time", "{:.1%}"),
+    "milliseconds": ("ms an update", "{:.2f}"),
+    "calls": ("calls an update", "{:,.0f}"),
+}
+
+
+def is_product(operation: str) -> bool:
+    """Whether an operation multiplies matrices; attention by a fused kernel is not counted as one."""
+    return operation.rpartition("::")[2] in PRODUCTS or "mkldnn" in operation
+
+
+def seconds_of(program: Program, updates: int) -> float:
+    """Seconds of an update, mean of so many."""
+    synchronise(program.task.device)
+    start = time.perf_counter()
+    for step in range(WARM + 1, WARM + updates + 1):
+        program.update(step)
+    synchronise(program.task.device)
+    return (time.perf_counter() - start) / updates
+
+
+def profiled(program: Program, updates: int) -> list[dict]:
+    """A row per operation, the longest first, then one of what is left of an update.
+
+    On a GPU the time that it computes, held against updates without the profiler, which slows the host; on a processor
+    the time in the operation itself, held against the same updates.
+    """
+    for step in range(1, WARM + 1):
+        program.update(step)
+    on_gpu = program.task.device.type == "cuda"
+    plain = seconds_of(program, updates) if on_gpu else 0.0
+    kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
+    with profile(activities=kinds) as seen:
+        slowed = seconds_of(program, updates)
+    whole, rows = 1000 * (plain or slowed), []
+    for event in seen.key_averages():
+        spent = event.self_device_time_total if on_gpu else event.self_cpu_time_total  # µs
+        if event.device_type.name == "CPU" and spent:  # a kernel's time is that of the operation that started it
+            share, calls = spent / 1000 / updates / whole, event.count / updates
+            rows.append({"operation": event.key, "share": share, "milliseconds": share * whole, "calls": calls})
+    left = 1 - sum(row["share"] for row in rows)
+    rows.sort(key=lambda row: -row["share"])
+    return [*rows, {"operation": REST, "share": left, "milliseconds": left * whole, "calls": None}]
+
+
+def told(rows: list[dict], least: float) -> tuple[list[dict], str]:
+    """The rows of at least that share, the others as one, and a line that sums them up."""
+    shown = [row for row in rows if row["share"] >= least or row["operation"] == REST]
+    few = [row for row in rows if row not in shown]
+    if few:
+        calls = sum(row["calls"] for row in few)
+        together = {name: sum(row[name] for row in few) for name in ("share", "milliseconds")}
+        shown.insert(-1, {"operation": f"({len(few)} others)", **together, "calls": calls})
+    products = sum(row["share"] for row in rows if is_product(row["operation"]))
+    whole = sum(row["milliseconds"] for row in rows)
+    return shown, f"an update takes {whole:,.1f} ms, {products:.1%} of it in products of matrices"
+
+
+def options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    add = parser.add_argument
+    add("--ids", type=Path, default=Path("data/ids"), metavar="PATH", help="id arrays as the stage encode writes them")
+    add("--vocab", type=Path, default=Path("data/vocab.txt"), metavar="PATH", help="their vocabulary")
+    add("--size", choices=[*SIZES], default="tiny")
+    add("--batch-tokens", type=int, default=4096, metavar="N", help="sentences x longest side of an update")
+    add("--updates", type=int, default=20, metavar="N")
+    add("--least", type=float, default=0.01, metavar="SHARE", help="of the time, for an operation to have a line")
+    add("--device", choices=("cpu", "cuda"), default="cpu")
+    return parser.parse_args()
+
+
+def main() -> None:
+    given = options()
+    require(given.ids, given.vocab)
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or it writes a line when it starts, and one when it stops
+    precision = "bfloat16" if multiplies_bfloat16(torch.device(given.device)) else "float32"
+    task = task_of(vars(given) | {"precision": precision, "batches": "own"})
+    rows, sum_of_all = told(profiled(Ours(task), given.updates), given.least)
+    print(text_table(rows, COLUMNS))
+    print(f"{given.size}, {precision}, {given.batch_tokens:,} tokens, {given.device}: {sum_of_all}")
+
+
+if __name__ == "__main__":
+    run(main)
