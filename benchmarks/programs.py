@@ -92,6 +92,8 @@ class Program(ABC):
 class Ours(Program):
     """This project's trainer, as the stage train calls it."""
 
+    compile = False
+
     def __init__(self, task: Task):
         super().__init__(task)
         seed_everything(SEED)
@@ -103,12 +105,18 @@ class Ours(Program):
             model, task.pairs, task.pairs, World(device=task.device), seed=SEED, batch_tokens=task.batch_tokens,
             device_tokens=task.batch_tokens, warmup=WARMUP, lr_factor=1.0, optimiser="adam",
             adam_beta1=BETAS[0], adam_beta2=BETAS[1], adam_epsilon=EPSILON, clip_norm=CLIP_NORM,
-            label_smoothing=SMOOTHING, ema_decay=0.0, precision=task.precision, compile=False,
+            label_smoothing=SMOOTHING, ema_decay=0.0, precision=task.precision, compile=self.compile,
         )  # fmt: skip
         self.batches = self.trainer.batches
 
     def update(self, step: int) -> None:
         self.trainer.update(step)
+
+
+class Compiled(Ours):
+    """The same with `compile: true`, which does something on a GPU only."""
+
+    compile = True
 
 
 class TorchTransformer(nn.Module):

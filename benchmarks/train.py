@@ -25,8 +25,9 @@ from pipeline.stage import require, run
 from transformer.linear import multiplies_bfloat16
 
 BOTH = ("float32", "bfloat16")
-PROGRAMS = ("ours", "torch", "joeynmt", "opennmt", "annotated")
-OFFERED = {"ours": BOTH, "torch": BOTH, "annotated": ("float32",)}  # precisions; of the others, by the device:
+PROGRAMS = ("ours", "compiled", "torch", "joeynmt", "opennmt", "annotated")
+# precisions that a program offers; of those not named, by the device
+OFFERED = {"ours": BOTH, "compiled": BOTH, "torch": BOTH, "annotated": ("float32",)}
 PEERS_OFFER = {"cpu": ("float32",), "cuda": ("float32", "float16")}
 MODULES = {"joeynmt": "joeynmt", "opennmt": "onmt"}  # what to have installed
 
@@ -57,6 +58,8 @@ def chosen(given: argparse.Namespace) -> list[str]:
     """The programs to measure. Raises ValueError for one that is asked for by name and cannot be run."""
     missing = {name: f"{name} is not installed; `make bench-setup` installs it"
                for name, module in MODULES.items() if find_spec(module) is None}  # fmt: skip
+    if given.device == "cpu":
+        missing["compiled"] = "compiled needs --device cuda: `compile: true` does nothing for a CPU"
     if given.annotated is None:
         missing["annotated"] = "annotated needs --annotated PATH, your copy of the_annotated_transformer.py"
     if given.programs is None:

@@ -20,11 +20,12 @@ from benchmarks.flops import SIZES, useful_flop
 from benchmarks.matrices import MatrixRate
 from benchmarks.peers import JoeyNMT, OpenNMT
 from benchmarks.processes import serve
-from benchmarks.programs import SEED, Ours, Program, Task, TorchBaseline, synchronise
+from benchmarks.programs import SEED, Compiled, Ours, Program, Task, TorchBaseline, synchronise
 from transformer.batching import Pairs, global_batches
 from transformer.text import Vocabulary
 
-KINDS = {"ours": Ours, "torch": TorchBaseline, "joeynmt": JoeyNMT, "opennmt": OpenNMT, "annotated": Annotated}
+KINDS = {"ours": Ours, "compiled": Compiled, "torch": TorchBaseline, "joeynmt": JoeyNMT, "opennmt": OpenNMT,
+         "annotated": Annotated}  # fmt: skip
 
 
 def task_of(setting: dict) -> Task:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from benchmarks.profile import REST, is_product, profiled, told
 from benchmarks.programs import Program, Task
 from benchmarks.scaling import tiled
 from benchmarks.table import marked, row_of, summary, text_table, with_ratios
-from benchmarks.train import MODULES, options, precisions
+from benchmarks.train import MODULES, chosen, options, precisions
 from benchmarks.worker import KINDS
 from transformer.batching import Pairs
 from transformer.linear import multiplies_bfloat16
@@ -213,6 +214,7 @@ def test_the_padding_of_the_other_trainers_is_what_they_are_fed(folder, other, o
         (["--ids", "nowhere"], "error: nowhere is missing; `dvc repro` makes it"),
         (["--programs", "ours,theirs"], "error: --programs: 'theirs' is none of"),
         (["--programs", "annotated"], "error: annotated needs --annotated PATH"),
+        (["--programs", "compiled"], "error: compiled needs --device cuda"),
         (["--plot", "speed.png"], "error: --plot speed.png: draw it as .svg or .html"),
     ],
 )
@@ -279,6 +281,17 @@ def test_a_row_is_the_median_of_its_rounds():
     assert rows[1]["padding_share"] == 0.25
     assert [row["ratio"] for row in rows] == [3, 1]
     assert text_table(rows).splitlines()[2].split() == ["ours", "tiny", "float32", "30", "1.00", "50.0%", "5", "25.0%"]
+
+
+def test_on_a_gpu_this_trainer_is_measured_compiled_too(folder, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["train", "--device", "cuda"])
+    assert {"ours", "compiled"} < {*chosen(options())}
+    asked = []
+    trainer = SimpleNamespace(batches=None)
+    monkeypatch.setattr("benchmarks.programs.Trainer", lambda *_, compile, **__: asked.append(compile) or trainer)
+    for name in ("ours", "compiled"):
+        program_of(folder, name, own_batches=True)
+    assert asked == [False, True]
 
 
 def test_bfloat16_is_left_out_where_the_machine_has_no_instructions_for_it(monkeypatch):
