@@ -29,7 +29,7 @@ REST = "(between them)"  # a GPU waits; a processor is in Python, NumPy's random
 COLUMNS = {
     "operation": ("operation", "{}"),
     "share": ("share of the time", "{:.1%}"),
-    "milliseconds": ("ms an update", "{:.2f}"),
+    "milliseconds": ("ms an update", "{:,.2f}"),
     "calls": ("calls an update", "{:,.0f}"),
 }
 
