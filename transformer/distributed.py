@@ -13,6 +13,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+
+# Its functions have the group of the moment as a default argument. Imported later, as Adam does, they would keep ours,
+# and its threads: one that lets go of a tensor while Python ends aborts the process.
+import torch.distributed.nn
 from torch import Tensor
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
