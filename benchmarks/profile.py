@@ -103,6 +103,10 @@ def options() -> argparse.Namespace:
 def main() -> None:
     given = options()
     require(given.ids, given.vocab)
+    if given.device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("--device cuda: torch sees no GPU here; take cpu")
+    if given.updates < 1:
+        raise ValueError(f"--updates {given.updates}: take 1 or more")
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or it writes a line when it starts, and one when it stops
     precision = "bfloat16" if multiplies_bfloat16(torch.device(given.device)) else "float32"
     task = task_of(vars(given) | {"precision": precision, "batches": "own"})

@@ -18,6 +18,7 @@ from benchmarks.flops import SIZES as MEASURED
 from benchmarks.flops import Size, matrix_shapes, useful_flop
 from benchmarks.processes import Failed, Worker
 from benchmarks.profile import REST, is_product, profiled, told
+from benchmarks.profile import main as profile
 from benchmarks.programs import Program, Task
 from benchmarks.scaling import tiled
 from benchmarks.table import marked, row_of, summary, text_table, with_ratios
@@ -266,6 +267,17 @@ def test_a_profile_divides_the_whole_time_of_an_update_among_operations(folder):
     whole = rows[-1]["milliseconds"] / rows[-1]["share"]
     products = sum(row["milliseconds"] for row in rows if row["operation"] in ("aten::mm", "aten::addmm", "aten::bmm"))
     assert line == f"an update takes {whole:,.1f} ms, {products / whole:.1%} of it in products of matrices"
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [(["--updates", "0"], "--updates 0: take 1 or more"), (["--ids", "nowhere"], "nowhere is missing")],
+)
+def test_a_profile_of_nothing_is_refused(folder, monkeypatch, options, reason):
+    given = ["--ids", str(folder / "ids"), "--vocab", str(folder / "vocab.txt"), *options]
+    monkeypatch.setattr("sys.argv", ["profile", *given])
+    with pytest.raises(ValueError, match=reason):
+        profile()
 
 
 def test_a_row_is_the_median_of_its_rounds():
