@@ -25,7 +25,7 @@ from transformer.linear import multiplies_bfloat16
 
 WARM = 3  # updates before the clock starts
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")  # and all of oneDNN's
-REST = "(between them)"  # a GPU waits; a processor is in Python, NumPy's random bits or the profiler
+REST = "(between them)"  # a GPU waits; a processor is in Python, NumPy's part of a batch or the profiler
 COLUMNS = {
     "operation": ("operation", "{}"),
     "share": ("share of the time", "{:.1%}"),
@@ -75,15 +75,14 @@ def profiled(program: Program, updates: int) -> list[dict]:
 
 def told(rows: list[dict], least: float) -> tuple[list[dict], str]:
     """The rows of at least that share, the others as one, and a line that sums them up."""
-    shown = [row for row in rows if row["share"] >= least or row["operation"] == REST]
-    few = [row for row in rows if row not in shown]
+    *operations, rest = rows
+    shown, few = ([row for row in operations if (row["share"] >= least) == kept] for kept in (True, False))
     if few:
-        calls = sum(row["calls"] for row in few)
-        together = {name: sum(row[name] for row in few) for name in ("share", "milliseconds")}
-        shown.insert(-1, {"operation": f"({len(few)} others)", **together, "calls": calls})
+        together = {name: sum(row[name] for row in few) for name in ("share", "milliseconds", "calls")}
+        shown.append({"operation": f"({len(few)} others)", **together})
     products = sum(row["share"] for row in rows if is_product(row["operation"]))
     whole = sum(row["milliseconds"] for row in rows)
-    return shown, f"an update takes {whole:,.1f} ms, {products:.1%} of it in products of matrices"
+    return [*shown, rest], f"an update takes {whole:,.1f} ms, {products:.1%} of it in products of matrices"
 
 
 def options() -> argparse.Namespace:
