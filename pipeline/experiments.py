@@ -21,7 +21,7 @@ from transformer.params import Params
 WORKSPACE = "workspace"
 OPTIONS = {"params": "params.yaml", "raw": "data/raw", "valid": "data/valid.hyp", "test": "data/test.hyp",
            "model": "data/model", "curve": "reports/training.csv", "summary": "reports/training.json",
-           "scores": "reports/scores.json", "signatures": "reports/signatures.json",
+           "scores": "reports/scores.json", "signatures": "reports/signatures.json", "engines": "reports/engines.json",
            "environment": "reports/environment.json", "page": "reports/report.html"}  # fmt: skip
 EXPERIMENTS = "refs/exps/"  # .../<2 digits>/<38 digits of the commit it was started from>/<name>
 
@@ -100,6 +100,18 @@ class Results(ABC):
         outs = {out["path"]: out["md5"] for out in lock["score"]["outs"]}
         digest = hashlib.md5(self.text("reports/scores.json").encode(), usedforsecurity=False).hexdigest()
         return lock["score"]["params"]["params.yaml"] != vars(self.params) or outs["reports/scores.json"] != digest
+
+    def engines_agree(self) -> bool | None:
+        """Whether compare_engines found the exported models to translate as this model; None: not measured on it."""
+        lock = self.lock()
+        try:
+            (model,) = (out["md5"] for out in lock["average"]["outs"] if out["path"] == "data/model")
+            measured = {dep["path"]: dep["md5"] for dep in lock["compare_engines"]["deps"]}
+        except (KeyError, ValueError):
+            return None
+        if measured.get("data/model") != model:
+            return None
+        return json.loads(self.text("reports/engines.json")).get("engines_agree", True)  # version 0.1 kept no others
 
     def system(self) -> System:
         """Its scores and translations of test."""

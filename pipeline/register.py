@@ -1,6 +1,7 @@
 """Stage register: complete the MLflow row, and put the model into the registry; the best on valid is the champion.
 
-Reads   data/model, data/raw, data/{valid,test}.hyp, dvc.lock and all reports
+Reads   data/model, data/raw, data/{valid,test}.hyp, dvc.lock and all reports; reports/engines.json, where it was
+        measured on this model, is no dependency: nothing waits for compare_engines
 Writes  data/row.json (which row and training this is). `persist` keeps it out of the run cache: so DVC runs this stage
         in a fresh clone and whenever a configuration comes back, also when all else is cached; the row is always there
 Params  every one: each configuration is a row
@@ -61,8 +62,9 @@ def register_model(results: Results, row: dict[str, Any], origin: dict[str, str]
         for file, place in results.folder("data/model").items():
             shutil.copyfile(place, Path(folder) / file)  # MLflow follows no links out of the folder
         return register(
-            project_root(), name, Path(folder), options, row["config_key"], scores["valid_bleu"], valid_sha256, card
-        )
+            project_root(), name, Path(folder), options, row["config_key"], scores["valid_bleu"], valid_sha256, card,
+            results.engines_agree(),
+        )  # fmt: skip
 
 
 if __name__ == "__main__":

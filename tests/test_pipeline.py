@@ -184,3 +184,22 @@ def test_a_wrong_override_ends_in_one_line_whose_remedy_works(project, overrides
     assert (project / "params.yaml").read_bytes() != before
     command(project, "git", "checkout", "params.yaml")
     assert (project / "params.yaml").read_bytes() == before
+
+
+def test_an_experiment_that_learns_next_to_nothing_and_whose_exports_differ_gets_its_run_with_bleu(project, tmp_path):
+    clone = tmp_path / "clone"
+    shutil.copytree(project, clone)
+    script = clone / "pipeline/compare_engines.py"
+    text = script.read_text(encoding="utf-8")
+    script.write_text(re.sub("(?m)^TRAINED = .*", "TRAINED = -1", re.sub("1: 99.5", "1: 200", text)), encoding="utf-8")
+    changed = re.sub(r"100 \* \(1 - 1 / sentences\)", "200", script.read_text(encoding="utf-8"))
+    script.write_text(changed, encoding="utf-8")  # from here on no export is good enough
+    command(clone, "git", "commit", "-qam", "strict")
+    told = command(clone, "dvc", "exp", "run", "-S", "warmup=8000")
+    assert "the engines differ: data/ct2/float32 translates" in told
+    assert "not made champion" in told
+    (row,) = [run for run in rows(clone) if run.data.params["warmup"] == "8000"]
+    assert row.info.status == "FINISHED"
+    assert row.data.metrics["bleu"] >= 0
+    told = command(clone, "dvc", "exp", "run", "-S", "engine=ctranslate2", status=255)
+    assert "error: engine=ctranslate2 is refused: data/ct2/float32 translates" in told

@@ -137,7 +137,7 @@ def test_each_model_is_one_version_and_the_best_on_valid_the_champion(models, tm
     for key, model, bleu, data in (("a", "first", 30.0, "x"), ("b", "second", 40.0, "x"), ("a", "first", 30.0, "x"),
                                    ("d", "first", 10.0, "y")):  # fmt: skip
         scored(tmp_path, key)
-        told[key] = register(tmp_path, "toy-de-en", models[model], OPTIONS, key, bleu, data, f"# card of {key}\n")
+        told[key] = register(tmp_path, "toy-de-en", models[model], OPTIONS, key, bleu, data, f"# card of {key}\n", True)
     assert told["b"] == "models:/toy-de-en/2 registered; which is the champion"
     assert told["a"] == "models:/toy-de-en/1 registered; the champion is version 2"
     assert told["d"] == "models:/toy-de-en/3 registered; which is the champion"  # other data, no rival
@@ -155,7 +155,7 @@ def test_configurations_of_one_model_share_its_files_and_it_is_served_as_the_bes
     for key, beam_size, bleu in (("narrow", 1, 30.0), ("wide", 3, 31.0), ("wider", 5, 30.5)):
         scored(tmp_path, key)
         options = {**OPTIONS, "beam_size": beam_size}
-        told = register(tmp_path, "toy-de-en", models["first"], options, key, bleu, "x", f"# card of {key}\n")
+        told = register(tmp_path, "toy-de-en", models["first"], options, key, bleu, "x", f"# card of {key}\n", True)
         assert told == "models:/toy-de-en/1 registered; which is the champion"
     client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
     (version,) = client.search_model_versions("name = 'toy-de-en'")
@@ -167,19 +167,35 @@ def test_configurations_of_one_model_share_its_files_and_it_is_served_as_the_bes
     assert loaded.predict([TEXT[0]]) == Translator.load(models["first"]).translate([TEXT[0]], **OPTIONS)
 
 
+def test_a_model_whose_exports_differ_or_were_not_compared_is_registered_and_never_champion(
+    models,
+    tmp_path,
+    fresh_process,  # noqa: F811
+):
+    client, told = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}"), []
+    for key, model, bleu, agree in (("a", "first", 30.0, None), ("a", "first", 30.0, True),
+                                    ("b", "second", 40.0, False), ("a", "first", 30.0, False)):  # fmt: skip
+        scored(tmp_path, key)
+        told.append(register(tmp_path, "toy-de-en", models[model], OPTIONS, key, bleu, "x", "# card\n", agree))
+    assert "not made champion before compare_engines has measured it" in told[0]
+    assert told[1] == "models:/toy-de-en/1 registered; which is the champion"
+    assert "models:/toy-de-en/2 registered; it is not made champion, since data/ct2 does not translate" in told[2]
+    assert "champion" not in client.get_registered_model("toy-de-en").aliases  # taken back from the first
+
+
 def test_a_version_whose_row_was_deleted_is_not_built_upon(models, tmp_path, fresh_process):  # noqa: F811
     scored(tmp_path, "a")
-    register(tmp_path, "toy-de-en", models["first"], OPTIONS, "a", 30.0, "x", "# card\n")
+    register(tmp_path, "toy-de-en", models["first"], OPTIONS, "a", 30.0, "x", "# card\n", True)
     client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
     (row,) = client.search_runs(["1"])
     client.delete_run(row.info.run_id)
     scored(tmp_path, "b")
-    told = register(tmp_path, "toy-de-en", models["first"], OPTIONS, "b", 31.0, "x", "# card\n")
+    told = register(tmp_path, "toy-de-en", models["first"], OPTIONS, "b", 31.0, "x", "# card\n", True)
     assert told == "models:/toy-de-en/2 registered; which is the champion"
 
 
 def test_a_configuration_without_a_row_is_not_registered(folder, tmp_path, fresh_process):  # noqa: F811
-    assert "no MLflow row" in register(tmp_path, "toy-de-en", folder, OPTIONS, "nobody", 1.0, "x", "")
+    assert "no MLflow row" in register(tmp_path, "toy-de-en", folder, OPTIONS, "nobody", 1.0, "x", "", True)
 
 
 def test_the_card_tells_scores_with_signatures_data_params_and_origin():

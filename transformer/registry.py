@@ -2,7 +2,8 @@
 
 One version per model, uploaded once: of the configurations that share it (other beams, say), it carries the card and
 the options of the best on valid. Versions whose validation data differ are not compared: the champion is the best in
-valid_bleu among those with the data of the version that came last.
+valid_bleu among those with the data of the version that came last. A version whose exported models translate otherwise
+than it does, or were not compared with it, is never made champion (the tag `engines`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ from transformer.tracking import Row, Store, connect
 CHAMPION = "champion"
 NEEDED = ("mlflow", "numpy", "pandas", "safetensors", "spacy", "subword-nmt", "torch", "tqdm")  # to serve it
 ARTIFACT = "model"
+ENGINES = {True: "agree", False: "differ", None: "not compared"}
+NO_CHAMPION = {
+    False: "it is not made champion, since data/ct2 does not translate as data/model (reports/engines.json)",
+    None: "it is not made champion before compare_engines has measured it: `dvc repro`",
+}
 
 
 def register(
@@ -33,11 +39,13 @@ def register(
     valid_bleu: float,
     valid_sha256: str,
     card: str,
+    engines_agree: bool | None,
 ) -> str:
     """Register the model folder of a configuration whose row is there. Returns what to say of it.
 
     options: beam_size, length_penalty and extra_length that it was scored with, and is served with unless a request
-    has its own. card: Markdown, kept beside the model and as the version's description. Raises store errors.
+    has its own. card: Markdown, kept beside the model and as the version's description. engines_agree: whether the
+    exported models translate as this one; None: not compared. Raises store errors.
     """
     store = connect(root)
     found = store.client.search_runs([store.experiment_id], f"tags.config_key = '{config_key}'", max_results=1)
@@ -59,11 +67,12 @@ def register(
             tags = {}
         elif known.tags.get("config_key") != config_key:
             retell(store, known, folder, options, card)
-        for key, value in {**same, **tags}.items():
+        for key, value in {**same, **tags, "engines": ENGINES[engines_agree]}.items():
             store.client.set_model_version_tag(name, str(known.version), key, value)
         best = choose_champion(store, name, valid_sha256)
     store.client.set_tag(row.id, "model", f"models:/{name}/{known.version}")
-    told = "which is the champion" if str(known.version) == best else f"the champion is version {best}"
+    told = "which is the champion" if str(known.version) == best else f"the champion is version {best or 'none yet'}"
+    told = NO_CHAMPION.get(engines_agree, told) if str(known.version) != best else told
     return f"models:/{name}/{known.version} registered; {told}"
 
 
@@ -124,10 +133,20 @@ def create_version(store: Store, row: Row, name: str, card: str) -> Any:
 
 
 def choose_champion(store: Store, name: str, valid_sha256: str) -> str:
-    """Give the alias to the version with the best valid_bleu on this validation data, of equal ones the older."""
-    rivals = [one for one in versions(store, name) if one.tags.get("valid_sha256") == valid_sha256]
+    """Give the alias to the version with the best valid_bleu on this validation data, of equal ones the older.
+
+    Only versions whose engines agree are candidates (those of older projects have no such tag, and did). Where there
+    is no candidate, the alias is taken from a version that is none, and the result is empty.
+    """
+    found = [one for one in versions(store, name) if one.tags.get("engines", "agree") == "agree"]
+    rivals = [one for one in found if one.tags.get("valid_sha256") == valid_sha256]
+    champion = store.client.get_registered_model(name).aliases.get(CHAMPION)
+    if not rivals:
+        if champion is not None and champion not in [str(one.version) for one in found]:
+            store.client.delete_registered_model_alias(name, CHAMPION)
+        return ""
     best = max(rivals, key=lambda one: (float(one.tags["valid_bleu"]), -int(one.version)))
-    if best.version != store.client.get_registered_model(name).aliases.get(CHAMPION):
+    if str(best.version) != str(champion):
         store.client.set_registered_model_alias(name, CHAMPION, str(best.version))
     return str(best.version)
 
