@@ -15,7 +15,7 @@ $(READY): requirements.lock
 	test -x $(VENV)/bin/pip || $(PYTHON) -m venv $(VENV)
 	$(ON) pip install --quiet --no-compile --disable-pip-version-check --requirement requirements.lock
 	$(ON) python -m compileall -qq -j 0 $(VENV)/lib || true
-	$(ON) python -m pipeline.plots_template
+	$(ON) python -m pipeline plots_template
 	touch $@
 
 # Two other trainers, for benchmarks/train.py: without what they pin, which is an old torch.
@@ -42,7 +42,7 @@ test-all: $(READY)
 	$(ON) $(TEST)
 
 ui: $(READY)
-	$(ON) python -m pipeline.ui
+	$(ON) python -m pipeline ui
 
 lint: $(READY)
 	$(ON) ruff check . && ruff format --check . && pyright
@@ -50,4 +50,4 @@ lint: $(READY)
 # What no result needs: states that trainings resume from, caches, and what DVC keeps for no commit, tag or experiment.
 # make clean DAYS=30 spares what was touched in the last 30 days.
 clean: $(READY)
-	$(ON) python -m pipeline.clean --days $(or $(DAYS),0)
+	$(ON) python -m pipeline clean --days $(or $(DAYS),0)

@@ -20,9 +20,9 @@ from torch import Tensor
 from benchmarks.flops import DROPOUT, SMOOTHING
 from benchmarks.programs import SEED, Program, Task
 from benchmarks.stubs import stub_if_missing
-from transformer.schedule import learning_rate
-from transformer.text import BOS, PAD
-from transformer.trainer import seed_everything
+from transformer.text.vocabulary import BOS, PAD
+from transformer.training.schedule import learning_rate
+from transformer.training.train_step import seed_everything
 
 SENTENCES, LENGTH, ACCUMULATED, SCRIPT_WARMUP = 32, 72, 10, 3000
 NAMES = ("make_model", "Batch", "LabelSmoothing", "SimpleLossCompute")

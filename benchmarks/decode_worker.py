@@ -17,7 +17,9 @@ from benchmarks.decoders import KINDS, SEED, Task
 from benchmarks.flops import SIZES
 from benchmarks.processes import serve
 from transformer.files import read_lines
-from transformer.text import Merges, Vocabulary, tokenise, tokenizer
+from transformer.text.bpe import Merges
+from transformer.text.vocabulary import Vocabulary
+from transformer.text.words import tokenise, tokenizer
 
 
 def sentences(setting: dict, vocabulary: Vocabulary) -> list[list[int]]:

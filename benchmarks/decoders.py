@@ -17,10 +17,10 @@ from torch import Tensor
 
 from benchmarks.flops import DROPOUT, Size
 from benchmarks.peers import joeynmt_model
-from transformer.decoding import beam_search, padded
-from transformer.model import Transformer
-from transformer.text import BOS, EOS, PAD, SPECIALS, UNK
-from transformer.trainer import seed_everything
+from transformer.decoding.beam_search import beam_search, padded
+from transformer.model.transformer import Transformer
+from transformer.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
+from transformer.training.train_step import seed_everything
 
 SEED = 1
 Ids = Sequence[Sequence[int]]
@@ -91,8 +91,8 @@ class CTranslate2(Decoder):
         super().__init__(task)
         import ctranslate2
 
-        from transformer.ct2_engine import cores
-        from transformer.export import specification
+        from transformer.inference.ctranslate2_engine import cores
+        from transformer.inference.ctranslate2_export import specification
 
         self.words = [*SPECIALS, *(str(number) for number in range(len(SPECIALS), task.vocabulary))]
         spec = specification(our_model(task), self.words, task.precision)

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
-from transformer.export import export
 from transformer.files import read_lines
-from transformer.translator import Translator
+from transformer.inference.ctranslate2_export import export
+from transformer.inference.translator import Translator
 
 
 def engine_rows(model: Path, text: Path, beams: list[int], rounds: int) -> list[dict]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from transformer.batching import Pairs
+from transformer.text.pairs import Pairs
 
 Epoch = Callable[[int], list[np.ndarray]]  # number of an epoch, from 0 -> row numbers of each of its batches
 

@@ -18,8 +18,8 @@ from benchmarks.feeding import Epochs, joeynmt_epoch, opennmt_epoch
 from benchmarks.flops import DROPOUT, SMOOTHING, Size
 from benchmarks.programs import BETAS, CLIP_NORM, SEED, WARMUP, Program, Task
 from benchmarks.stubs import stub_if_missing
-from transformer.text import BOS, EOS, PAD, UNK
-from transformer.trainer import seed_everything
+from transformer.text.vocabulary import BOS, EOS, PAD, UNK
+from transformer.training.train_step import seed_everything
 
 
 def joeynmt_model(size: Size, vocabulary: int) -> Any:

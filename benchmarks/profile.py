@@ -20,8 +20,8 @@ from benchmarks.flops import SIZES
 from benchmarks.programs import Ours, Program, synchronise
 from benchmarks.table import text_table
 from benchmarks.worker import task_of
-from pipeline.stage import require, run
-from transformer.linear import multiplies_bfloat16
+from pipeline.shared.stage import require, run
+from transformer.model.linear import multiplies_bfloat16
 
 WARM = 3  # updates before the clock starts
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")  # and all of oneDNN's

@@ -18,11 +18,12 @@ from torch import Tensor, nn
 
 from benchmarks.feeding import Epochs
 from benchmarks.flops import DROPOUT, SMOOTHING, Size
-from transformer.batching import Batches, Pairs
-from transformer.distributed import World
-from transformer.model import Transformer, sinusoids
-from transformer.text import PAD
-from transformer.trainer import Trainer, seed_everything
+from transformer.model.transformer import Transformer, sinusoids
+from transformer.text.pairs import Pairs
+from transformer.text.vocabulary import PAD
+from transformer.training.batches import Batches
+from transformer.training.distributed import World
+from transformer.training.train_step import Trainer, seed_everything
 
 SEED, WARMUP, CLIP_NORM, BETAS, EPSILON = 1, 800, 1.0, (0.9, 0.98), 1e-9
 

@@ -88,7 +88,7 @@ def draw(rows: Sequence[dict], path: Path) -> None:
     import altair as alt
     import pandas as pd
 
-    from transformer.report import theme
+    from transformer.reporting.charts import theme
 
     kept = [{key: row[key] for key in ("program", "size", "precision", "tokens_per_second")} for row in marked(rows)]
     bars = alt.Chart(pd.DataFrame(kept)).mark_bar().encode(

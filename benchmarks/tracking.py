@@ -33,7 +33,8 @@ stage.run(stage.main)
 """
 WITH = """
 import pipeline.train as stage
-from transformer import outbox, recording
+from transformer.tracking import outbox
+from transformer.tracking import recorder as recording
 outbox.REST *= 2
 recording.LOOK *= 2
 stage.run(stage.main)

@@ -21,8 +21,8 @@ from benchmarks.flops import SIZES
 from benchmarks.processes import alternate, workers
 from benchmarks.scaling import scaling
 from benchmarks.table import draw, marked, rate, row_of, summary, text_table, with_ratios
-from pipeline.stage import require, run
-from transformer.linear import multiplies_bfloat16
+from pipeline.shared.stage import require, run
+from transformer.model.linear import multiplies_bfloat16
 
 BOTH = ("float32", "bfloat16")
 PROGRAMS = ("ours", "compiled", "torch", "joeynmt", "opennmt", "annotated")

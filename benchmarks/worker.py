@@ -21,8 +21,9 @@ from benchmarks.matrices import MatrixRate
 from benchmarks.peers import JoeyNMT, OpenNMT
 from benchmarks.processes import serve
 from benchmarks.programs import SEED, Compiled, Ours, Program, Task, TorchBaseline, synchronise
-from transformer.batching import Pairs, global_batches
-from transformer.text import Vocabulary
+from transformer.text.pairs import Pairs
+from transformer.text.vocabulary import Vocabulary
+from transformer.training.batches import global_batches
 
 KINDS = {"ours": Ours, "compiled": Compiled, "torch": TorchBaseline, "joeynmt": JoeyNMT, "opennmt": OpenNMT,
          "annotated": Annotated}  # fmt: skip

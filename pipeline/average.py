@@ -9,11 +9,12 @@ Params  average (last: mean of the last average_last checkpoints; best: of those
 import json
 import shutil
 
-from pipeline.stage import arguments, require, run
-from transformer.averaging import mean_weights
-from transformer.checkpoint import best_steps, save_weights
+from pipeline.shared.params import Params
+from pipeline.shared.stage import arguments, require, run
 from transformer.files import whole_folder
-from transformer.params import Params
+from transformer.model.averaging import mean_weights
+from transformer.model.weights import save_weights
+from transformer.training.checkpoints import best_steps
 
 
 def main() -> None:

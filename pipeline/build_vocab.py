@@ -7,10 +7,12 @@ Params  min_count; init_from: the vocabulary of a model to go on from is taken o
 
 from itertools import chain
 
-from pipeline.stage import arguments, require, run
-from transformer.files import copy_file, read_lines, starting_model
-from transformer.params import Params
-from transformer.text import Merges, Vocabulary
+from pipeline.shared.params import Params
+from pipeline.shared.stage import arguments, require, run
+from transformer.files import copy_file, read_lines
+from transformer.model_folder import starting_model
+from transformer.text.bpe import Merges
+from transformer.text.vocabulary import Vocabulary
 
 
 def main() -> None:

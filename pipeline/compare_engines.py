@@ -10,11 +10,11 @@ import json
 
 from sacrebleu.metrics.bleu import BLEU
 
-from pipeline.stage import arguments, require, run
+from pipeline.shared.params import Params
+from pipeline.shared.stage import arguments, require, run
+from transformer.evaluation.scores import exact_match
 from transformer.files import read_lines, whole_file
-from transformer.params import Params
-from transformer.scoring import exact_match
-from transformer.translator import Translator
+from transformer.inference.translator import Translator
 
 IDENTICAL = {1: 99.5, 4: 99.0}  # percent of float32's translations, by beam size; near-ties may fall either way
 BLEU_LOSS = 0.5  # of int8

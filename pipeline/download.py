@@ -9,12 +9,13 @@ Params  corpus, corpus_path, source, target
 import tempfile
 from pathlib import Path
 
-from pipeline.stage import arguments, bar, run
-from transformer.corpora import SIDES, SPLITS, Corpus, copy_corpus, locked_corpus, user_corpus
+from pipeline.shared.params import Params
+from pipeline.shared.stage import arguments, bar, run
+from transformer.corpora.copy_task import copy_corpus
+from transformer.corpora.parallel_files import SIDES, SPLITS, Corpus, locked_corpus, user_corpus
+from transformer.corpora.toy.grammar import toy_corpus
 from transformer.files import whole_folder, write_lines
-from transformer.grammar import toy_corpus
-from transformer.params import Params
-from transformer.text import tokenizer
+from transformer.text.words import tokenizer
 
 SUFFIX = {"source": "src", "target": "tgt"}
 

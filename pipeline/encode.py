@@ -9,11 +9,12 @@ Params  max_length: training pairs with an empty side, or a side of more subword
 import json
 from pathlib import Path
 
-from pipeline.stage import arguments, require, run
-from transformer.batching import Pairs
+from pipeline.shared.params import Params
+from pipeline.shared.stage import arguments, require, run
 from transformer.files import read_lines, whole_folder
-from transformer.params import Params
-from transformer.text import Merges, Vocabulary
+from transformer.text.bpe import Merges
+from transformer.text.pairs import Pairs
+from transformer.text.vocabulary import Vocabulary
 
 
 def main() -> None:

@@ -5,8 +5,8 @@ Writes  data/ct2/float32 and data/ct2/int8: folders that stand alone, for progra
 Params  none
 """
 
-from pipeline.stage import arguments, require, run
-from transformer.export import export
+from pipeline.shared.stage import arguments, require, run
+from transformer.inference.ctranslate2_export import export
 
 PRECISIONS = ("float32", "int8")
 

@@ -7,10 +7,11 @@ Params  bpe_merges; init_from: the merges of a model to go on from are taken ove
 
 from itertools import chain
 
-from pipeline.stage import arguments, require, run
-from transformer.files import copy_file, read_lines, starting_model
-from transformer.params import Params
-from transformer.text import learn_merges, save_merges
+from pipeline.shared.params import Params
+from pipeline.shared.stage import arguments, require, run
+from transformer.files import copy_file, read_lines
+from transformer.model_folder import starting_model
+from transformer.text.bpe import learn_merges, save_merges
 
 
 def main() -> None:

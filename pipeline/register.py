@@ -8,18 +8,14 @@ Params  every one: each configuration is a row
 """
 
 import json
-import shutil
-import tempfile
-from pathlib import Path
 from typing import Any
 
-from pipeline.experiments import Results, WorkTree
-from pipeline.rows import origin, whole_row
-from pipeline.stage import arguments, project_root, require, run
+from pipeline.shared.results import Results, WorkTree
+from pipeline.shared.run_record import origin, register_model, whole_row
+from pipeline.shared.stage import arguments, project_root, require, run
 from transformer.files import whole_file
-from transformer.recording import record
-from transformer.registry import model_card, register
-from transformer.tracking import reason, store_errors
+from transformer.tracking.recorder import record
+from transformer.tracking.store import reason, store_errors
 
 
 def main() -> None:
@@ -46,25 +42,7 @@ def recorded_and_registered(results: Results, row: dict[str, Any], origin: dict[
             return register_model(results, row, origin)
         except store_errors() as error:
             trouble = reason(error)
-    return f"not registered: {trouble}; `python -m pipeline.track` does it later"
-
-
-def register_model(results: Results, row: dict[str, Any], origin: dict[str, str]) -> str:
-    """Put the model of results whose row is written into the registry; what to say of it. Raises store errors."""
-    params, scores = results.params, results.scores()
-    name = f"{params.corpus}-{params.source}-{params.target}"
-    data = {str(one["name"]): f"{one['lines']:,} lines, sha256 {one['sha256']}" for one in row["datasets"]}
-    card = model_card(name, (params.source, params.target), vars(params), scores, results.signatures(), data,
-                      {"train_key": row["train_key"], "config_key": row["config_key"], **origin})  # fmt: skip
-    valid_sha256 = "".join(results.sha256(f"data/raw/valid.{side}") for side in ("src", "tgt"))
-    options = params.only("beam_size", "length_penalty", "extra_length")
-    with tempfile.TemporaryDirectory() as folder:
-        for file, place in results.folder("data/model").items():
-            shutil.copyfile(place, Path(folder) / file)  # MLflow follows no links out of the folder
-        return register(
-            project_root(), name, Path(folder), options, row["config_key"], scores["valid_bleu"], valid_sha256, card,
-            results.engines_agree(),
-        )  # fmt: skip
+    return f"not registered: {trouble}; `python -m pipeline track` does it later"
 
 
 if __name__ == "__main__":

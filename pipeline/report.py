@@ -14,10 +14,11 @@ from typing import Any
 
 import pandas as pd
 
-from pipeline.stage import arguments, require, run
-from transformer import report
+from pipeline.shared.params import Params
+from pipeline.shared.stage import arguments, require, run
 from transformer.files import read_lines, whole_file
-from transformer.params import Params
+from transformer.reporting import charts
+from transformer.reporting import page as report
 
 
 def main() -> None:
@@ -33,7 +34,7 @@ def main() -> None:
         picture="reports/curves.svg",
     )
     params = Params.load(paths.params)
-    curve = read(paths.curve, lambda path: report.checked(pd.read_csv(path)))
+    curve = read(paths.curve, lambda path: charts.checked(pd.read_csv(path)))
     summary, scores, signatures = (read(path, read_table) for path in (paths.summary, paths.scores, paths.signatures))
     texts = paths.raw / "test.src", paths.raw / "test.tgt", paths.test
     sources, references, hypotheses = (read(path, lambda path: list(read_lines(path))) for path in texts)
@@ -43,7 +44,7 @@ def main() -> None:
             raise ValueError(f"{path}: {counts}; they must pair up, so run `dvc repro`")
     made = {
         paths.page: report.page(asdict(params), summary, curve, scores, signatures, sources, references, hypotheses),
-        paths.picture: report.picture(curve),
+        paths.picture: charts.picture(curve),
     }
     for path, text in made.items():
         with whole_file(path) as temporary:

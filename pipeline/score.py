@@ -10,13 +10,13 @@ import json
 
 import pandas as pd
 
-from pipeline.experiments import WorkTree
-from pipeline.rows import origin, row
-from pipeline.stage import arguments, project_root, require, run
+from pipeline.shared.params import Params
+from pipeline.shared.results import WorkTree
+from pipeline.shared.run_record import origin, row
+from pipeline.shared.stage import arguments, project_root, require, run
+from transformer.evaluation.scores import corpus_scores, exact_match_by_label
 from transformer.files import read_lines, whole_file
-from transformer.params import Params
-from transformer.recording import record
-from transformer.scoring import corpus_scores, exact_match_by_label
+from transformer.tracking.recorder import record
 
 
 def main() -> None:

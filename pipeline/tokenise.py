@@ -7,10 +7,10 @@ Params  source, target, lowercase, lowercase_source
 
 import json
 
-from pipeline.stage import arguments, require, run
+from pipeline.shared.params import Params
+from pipeline.shared.stage import arguments, require, run
 from transformer.files import read_lines, whole_folder, write_lines
-from transformer.params import Params
-from transformer.text import Side
+from transformer.text.words import Side
 
 
 def main() -> None:

@@ -13,14 +13,15 @@ from argparse import Namespace
 
 import pandas as pd
 
-from pipeline.environment import environment
-from pipeline.stage import arguments, project_root, require, run
-from pipeline.training import Training, spread
-from transformer.checkpoint import FORMAT, State, Store, copy_checkpoints
-from transformer.distributed import World, world
-from transformer.files import starting_model, whole_file, whole_folder
-from transformer.params import Params
-from transformer.recording import TrainingRun
+from pipeline.shared.params import Params
+from pipeline.shared.stage import arguments, project_root, require, run
+from pipeline.training.environment import environment
+from pipeline.training.job import Training, spread
+from transformer.files import whole_file, whole_folder
+from transformer.model_folder import starting_model
+from transformer.tracking.recorder import TrainingRun
+from transformer.training.checkpoints import FORMAT, State, Store, copy_checkpoints
+from transformer.training.distributed import World, world
 
 
 def main() -> None:

@@ -5,10 +5,10 @@ Writes  data/valid.hyp, data/test.hyp: one translation a line, real text
 Params  engine, beam_size, length_penalty, extra_length, replace_unk
 """
 
-from pipeline.stage import arguments, bar, require, run
+from pipeline.shared.params import Params
+from pipeline.shared.stage import arguments, bar, require, run
 from transformer.files import read_lines, write_lines
-from transformer.params import Params
-from transformer.translator import Translator
+from transformer.inference.translator import Translator
 
 
 def main() -> None:

@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from servers import mlflow_server, postgres
+from support.servers import mlflow_server, postgres
 
-from transformer.batching import Pairs
-from transformer.checkpoint import cpu_copy, save_weights
-from transformer.distributed import World
-from transformer.model import Transformer
-from transformer.text import BOS, EOS, PAD, Merges, Vocabulary, learn_merges, save_merges, tokenise, tokenizer
-from transformer.trainer import Trainer, seed_everything
-
-ROOT = Path(__file__).parent.parent
-SIZES = {"vocabulary": 23, "d_model": 16, "d_ff": 32, "heads": 2, "layers": 2, "dropout": 0.1,
-         "attention_dropout": 0.1, "activation_dropout": 0.1, "norm": "pre", "positions": "sinusoidal",
-         "tie_embeddings": True, "max_positions": 40}  # fmt: skip
-DRY = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
-UPDATE = {"seed": 3, "batch_tokens": 120, "device_tokens": 48, "warmup": 20, "lr_factor": 1.0,
-          "optimiser": "adam", "adam_beta1": 0.9, "adam_beta2": 0.98, "adam_epsilon": 1e-9, "clip_norm": 1.0,
-          "label_smoothing": 0.1, "ema_decay": 0.9, "precision": "float32", "compile": False}  # fmt: skip
-
+from transformer.tracking import outbox
+from transformer.tracking import store as tracking
 
 SLOWEST = ("test_pipeline.py", "test_experiments.py", "test_stages.py")  # whole pipelines, minutes each
 
@@ -37,81 +18,6 @@ SLOWEST = ("test_pipeline.py", "test_experiments.py", "test_stages.py")  # whole
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the slowest files, or one process would still be at them when the others have nothing left to do."""
     items.sort(key=lambda item: item.path.name not in SLOWEST)
-
-
-def tiny_model(**changes) -> Transformer:
-    """A small random Transformer, always the same one, without dropout unless asked for."""
-    seed_everything(7)
-    return Transformer(**{**SIZES, **DRY, **changes}).eval()
-
-
-def random_pairs(folder: Path, count: int = 60, seed: int = 0, longest: int = 12) -> Pairs:
-    """Pairs of random ids on disk, as the stage encode writes them: the target is the source, reversed."""
-    chance = np.random.default_rng(seed)
-    lines = [chance.integers(4, SIZES["vocabulary"], chance.integers(1, longest)).tolist() for _ in range(count)]
-    folder.mkdir(parents=True, exist_ok=True)
-    Pairs.save(folder, "train", [(line, line[::-1]) for line in lines], range(1, count + 1))
-    return Pairs.load(folder, "train")
-
-
-def tiny_trainer(folder: Path, world: World | None = None, sizes: dict | None = None, **update) -> Trainer:
-    """A trainer over random pairs; dropout is on."""
-    train, valid = random_pairs(folder / "train"), random_pairs(folder / "valid", 9, seed=1)
-    seed_everything(3)
-    return Trainer(Transformer(**{**SIZES, **(sizes or {})}), train, valid, world or World(), **{**UPDATE, **update})
-
-
-def stage(name: str, folder: Path, *options: str, env: dict | None = None) -> subprocess.CompletedProcess:
-    """Run a stage script as `dvc repro` does, in `folder`."""
-    return subprocess.run(
-        [sys.executable, "-m", f"pipeline.{name}", *options],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "MLFLOW_TRACKING_URI": "", "DVC_ROOT": "", **(env or {})},
-        capture_output=True,
-        text=True,
-    )
-
-
-def make_ends_likely(model: Transformer, pull: float) -> None:
-    """Let a random model say </s> now and then, or no translation would end before its limit."""
-    last = (
-        model.decoder_norm
-        if isinstance(model.decoder_norm, torch.nn.LayerNorm)
-        else model.decoder[-1].residuals[-1].norm
-    )
-    with torch.no_grad():
-        model.output_weight[EOS] += pull * last.bias / last.bias.norm()
-
-
-TEXT = ("Ein Hund rennt im Gras .", "Zwei Männer spielen Schach .", "Ein Mann und zwei Hunde .")
-
-
-def model_folder(
-    folder: Path, merges: int = 40, seed: int = 7, spread: float = 0.3, pull: float = 0.5, **changes
-) -> Path:
-    """A model folder as the stage average writes it: merges and vocabulary of TEXT, random weights far from even."""
-    german = tokenizer("de")
-    words = [tokenise(line, german) for line in TEXT]
-    codes = learn_merges((" ".join(line) for line in words), merges)
-    folder.mkdir(parents=True)
-    save_merges(codes, folder / "bpe.codes")
-    vocabulary = Vocabulary.count((Merges(codes).subwords(line) for line in words), 1)
-    vocabulary.save(folder / "vocab.txt")
-    sizes = {**SIZES, **DRY, "vocabulary": len(vocabulary), **changes}
-    seed_everything(seed)
-    model = Transformer(**sizes)
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight += spread * torch.randn_like(weight)
-        # <pad> and <s> get next to no probability, as in a trained model
-        last = model.decoder_norm if sizes["norm"] == "pre" else model.decoder[-1].residuals[-1].norm
-        last.bias.fill_(2.0)
-        model.output_weight[[PAD, BOS]] = -2.0
-    make_ends_likely(model, pull)
-    save_weights(cpu_copy(model.state_dict()), folder / "weights.safetensors")
-    card = {"format": 1, "sizes": sizes, "source": "de", "target": "en", "lowercase": False, "train_key": "none"}
-    (folder / "model.json").write_text(json.dumps(card))
-    return folder
 
 
 @pytest.fixture
@@ -128,3 +34,14 @@ def team_server(tmp_path_factory) -> Iterator[str]:
     """MLflow's server over PostgreSQL, as a team has it: its address."""
     with postgres() as backend, mlflow_server(tmp_path_factory.mktemp("server"), backend) as address:
         yield address
+
+
+@pytest.fixture
+def fresh_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test begins like a new process: nothing open, nothing turned off, no settings of the user's."""
+    monkeypatch.setattr(tracking, "_stores", {})
+    monkeypatch.setattr(outbox, "REST", 0)
+    for name in [name for name in os.environ if name.startswith(("MLFLOW_", "DVC_"))]:
+        monkeypatch.delenv(name)
+    for name, value in tracking.ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)

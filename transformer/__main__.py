@@ -20,7 +20,7 @@ from typing import BinaryIO
 from tqdm import tqdm
 
 from transformer.files import whole_file
-from transformer.translator import Translation, Translator
+from transformer.inference.translator import Translation, Translator
 
 AT_A_TIME = 1000  # lines that are sorted and batched together
 

@@ -59,21 +59,6 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def starting_model(init_from: str) -> Path | None:
-    """The model folder that `init_from` names, or None for a file: recipes/random, which says to start from none.
-
-    Raises ValueError for anything else.
-    """
-    path = Path(init_from)
-    if path.is_file():
-        return None
-    if not (path / "model.json").is_file():
-        raise ValueError(
-            f"init_from={init_from} is no model folder (it has no model.json); recipes/random starts afresh"
-        )
-    return path
-
-
 def read_lines(path: Path) -> Iterator[str]:
     """The lines of a UTF-8 file, without their line feed. Only \\n ends a line: \\r, \\x85 or U+2028 do not."""
     with open(path, encoding="utf-8", newline="\n") as file:

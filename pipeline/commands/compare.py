@@ -1,0 +1,68 @@
+"""Compare experiments on the test set: is a difference real, what changed, and how much is the seed.
+
+    python -m pipeline compare EXP1 EXP2 ...     names as in `dvc exp show`; also commits, and `workspace`
+
+The first is the baseline. Reads git and DVC's cache; prints, and writes reports/comparison.json.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import pandas as pd
+
+from pipeline.shared.results import results
+from pipeline.shared.stage import renamed
+from transformer.evaluation.comparison import against_the_first, changed_most, differing, over_seeds, refuse_different
+from transformer.files import whole_file
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("experiments", nargs="+", metavar="EXP", help="experiment, commit, branch or tag; workspace")
+    parser.add_argument("--sentences", type=int, default=5, metavar="N", help="that changed most, shown of each pair")
+    parser.add_argument("--output", type=Path, default=Path("reports/comparison.json"), metavar="PATH")
+    given = parser.parse_args()
+    experiments = [results(name) for name in dict.fromkeys(given.experiments)]
+    sources, references = (experiments[0].lines(f"data/raw/test.{side}") for side in ("src", "tgt"))
+    for one in experiments[1:]:
+        if one.lines("data/raw/test.tgt") != references:
+            raise ValueError(f"{one.name} was scored on another test set than {experiments[0].name}")
+    systems = [one.system() for one in experiments]
+    refuse_different(systems)
+    knobs = differing(systems)
+    rows = against_the_first(systems, references)
+    for row, system in zip(rows, systems, strict=True):
+        row |= {name: system.params.get(name) for name in knobs}
+    record = {
+        "signature": systems[0].signatures["bleu"],
+        "systems": rows,
+        "configurations": over_seeds(systems),
+        "changed_most": {
+            system.name: changed_most(systems[0], system, sources, references, given.sentences)
+            for system in systems[1:]
+        },
+    }
+    with whole_file(given.output) as temporary:
+        temporary.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    show(record)
+    print(f"\nwritten to {given.output}")
+
+
+def show(record: dict) -> None:
+    """Print what was found."""
+    print(f"BLEU on test, {record['signature']}; p of a difference as large by chance\n")
+    print(pd.DataFrame(record["systems"]).to_string(index=False, na_rep=""))
+    if any(row["runs"] > 1 for row in record["configurations"]):
+        print("\nover seeds\n")
+        print(pd.DataFrame(record["configurations"]).to_string(index=False, na_rep=""))
+    for name, sentences in record["changed_most"].items():
+        print(f"\n{name}: what changed most, by chrF")
+        for row in sentences:
+            print(f"\n  line {row['line']}, {row['change']:+}", f"  source     {row['source']}",
+                  f"  reference  {row['reference']}", f"  before     {row['before']}",
+                  f"  after      {row['after']}", sep="\n")  # fmt: skip
+
+
+if __name__ == "__main__":
+    renamed("compare", main)

@@ -1,0 +1,53 @@
+"""All experiments on one page: scores, and what each knob does.
+
+    python -m pipeline summary
+
+Reads git: DVC's experiments, the commits that changed dvc.lock, this folder. Prints; writes reports/experiments.html.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pandas as pd
+
+from pipeline.shared.results import WorkTree, kept
+from pipeline.shared.stage import renamed
+from transformer.evaluation.comparison import System
+from transformer.evaluation.sweeps import effects, score_table
+from transformer.files import whole_file
+from transformer.reporting.sweep_page import page
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, default=Path("reports/experiments.html"), metavar="PATH")
+    output = parser.parse_args().output
+    runs = scored()
+    if not runs:
+        raise ValueError("there are no results yet; `dvc repro` makes some")
+    with whole_file(output) as temporary:
+        temporary.write_text(page(runs), encoding="utf-8", newline="\n")
+    print(pd.DataFrame(score_table(runs)).to_string(index=False, na_rep=""))
+    if found := effects(runs):
+        print("\nwhat each knob does, all others equal: mean change of BLEU\n")
+        print(pd.DataFrame(found).to_string(index=False, na_rep=""))
+    print(f"\nwritten to {output}")
+
+
+def scored() -> list[System]:
+    """Every configuration that has scores, once, under the name of the first that had it."""
+    found: dict[str, System] = {}
+    for results in [*(one for one, _ in kept()), WorkTree()]:
+        try:
+            if not results.stale():
+                params = vars(results.params)
+                found.setdefault(repr(sorted(params.items())), System(results.name, params, results.scores()))
+        except (ValueError, KeyError, OSError):  # another version of this project, or never run
+            continue
+    return list(found.values())
+
+
+if __name__ == "__main__":
+    renamed("summary", main)

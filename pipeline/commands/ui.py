@@ -1,0 +1,95 @@
+"""`make ui`: MLflow's pages on the runs of this project, opened at the table that shows scores and params.
+
+Makes the rows that are missing (pipeline.track), and shows the knobs that differ.
+Reads: the store that the stages write to (mlflow.db in $DVC_ROOT or the current folder, or MLFLOW_TRACKING_URI).
+Writes: work/mlflow-ui.log.   Params: none.
+"""
+
+import argparse
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import IO
+
+from pipeline.commands.track import rebuild
+from pipeline.shared.stage import renamed
+from transformer.tracking import store as tracking
+from transformer.tracking.runs_table import VIEW, show_what_differs
+
+HOST = "127.0.0.1"
+START_SECONDS = 120
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--port", type=int, default=5000, help="port on this machine (default: 5000)")
+    port = parser.parse_args().port
+    if not 0 < port < 2**16:
+        parser.error(f"--port {port} is no port: choose one from 1024 to 65535")
+    root = Path(os.environ.get("DVC_ROOT", ".")).resolve()
+    with socket.socket() as probe:
+        if probe.connect_ex((HOST, port)) == 0:
+            raise SystemExit(f"port {port} is in use: choose another, as in `python -m pipeline ui --port {port + 1}`")
+    store = prepared(root)
+    table = f"/#/experiments/{store.experiment_id}/runs?workflowType=machine_learning&viewStateShareKey={VIEW}"
+    if store.uri.startswith("http"):
+        print(f"the runs are on a server that is running already: {tracking.hidden(store.uri).rstrip('/')}{table}")
+        return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server ends with us
+    log = root / "work" / "mlflow-ui.log"
+    with log.open("w") as output:
+        server = start(root, store.uri, port, output)
+        try:
+            wait_for(f"http://{HOST}:{port}/health", server, log)
+            print(f"http://{HOST}:{port}{table}", flush=True)
+            server.wait()
+        except KeyboardInterrupt:
+            print()
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def prepared(root: Path) -> tracking.Store:
+    """The store, with a row for every result, and a view that shows what differs."""
+    os.chdir(root)
+    try:
+        store = tracking.connect(root)
+        try:
+            rebuild(root)
+        except ValueError as error:
+            print(f"no rows were rebuilt: {error}", file=sys.stderr)
+        show_what_differs(store.client, store.experiment_id)
+    except tracking.store_errors() as error:
+        raise SystemExit(f"there is no store to show: {tracking.reason(error)}") from None
+    return store
+
+
+def start(root: Path, uri: str, port: int, output: IO[str]) -> subprocess.Popen:
+    """Start the server: one worker is enough for one reader, and none for the jobs that nobody here submits."""
+    command = [sys.executable, "-m", "mlflow", "ui", "--host", HOST, "--port", str(port)]
+    environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    environment |= {"MLFLOW_BACKEND_STORE_URI": uri}  # not on the command line: it may hold a password
+    return subprocess.Popen([*command, "--workers", "1"], cwd=root, env=environment, stdout=output, stderr=output)
+
+
+def wait_for(address: str, server: subprocess.Popen, log: Path) -> None:
+    """Return when the server answers."""
+    deadline = time.monotonic() + START_SECONDS
+    while server.poll() is None and time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(address, timeout=2):
+                return
+        except OSError:
+            time.sleep(0.2)
+    raise SystemExit(f"the MLflow server did not start: {log} says why")
+
+
+if __name__ == "__main__":
+    renamed("ui", main)

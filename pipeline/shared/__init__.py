@@ -1,0 +1,1 @@
+"""What stages and commands share. Nothing here can change a result, so no stage depends on it."""

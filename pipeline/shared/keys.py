@@ -1,0 +1,24 @@
+"""Hashes that name what was computed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from transformer.files import sha256, sha256_text
+
+CODE = ("transformer.", "pipeline.training.")
+HARMLESS = ("transformer.tracking.", "transformer.cores")  # cannot change a result
+
+
+def code_key() -> str:
+    """One hash over the code that this process has loaded and that can change a result."""
+    files = {name: module.__file__ for name, module in sys.modules.items() if name.startswith(CODE)}
+    parts = sorted(name for name in files if not name.startswith(HARMLESS))
+    return sha256_text("".join(f"{sha256(Path(str(files[name])))}  {name}\n" for name in parts))
+
+
+def content_key(**parts: object) -> str:
+    """One hash over named plain values."""
+    return sha256_text(json.dumps(parts, sort_keys=True))

@@ -1,0 +1,137 @@
+"""The MLflow row of a configuration, put together from its results, wherever these are kept."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from pipeline.shared.keys import content_key
+from pipeline.shared.results import Experiment, Results
+from pipeline.shared.stage import project_root
+from transformer.evaluation.comparison import TESTS, against_the_first, sentence_scores
+from transformer.files import sha256_text
+from transformer.tracking.model_card import model_card
+from transformer.tracking.registry import register
+
+SPLITS = {"train": "training", "valid": "validation", "test": "test"}  # file name -> context, as MLflow shows it
+LAST = "register"  # the stage that writes the row when all others are done
+
+
+def keys(results: Results) -> tuple[str, str]:
+    """train_key, and config_key: what names the row of these params, corpus and translations."""
+    train_key = json.loads(results.file("data/model/model.json").read_text(encoding="utf-8"))["train_key"]
+    paths = {"raw": "data/raw/", "valid": "data/valid.hyp", "test": "data/test.hyp"}
+    hashes = {name: results.sha256(path) for name, path in paths.items()}
+    return train_key, content_key(params=vars(results.params), train_key=train_key, **hashes)
+
+
+def row(results: Results, origin: Mapping[str, str]) -> dict[str, Any]:
+    """What recording.record writes of finished results, but for the files and for what later stages add."""
+    train_key, config_key = keys(results)
+    curve = pd.read_csv(io.StringIO(results.text("reports/training.csv"))).astype(object)
+    signatures = {f"signature_{name}": signature for name, signature in results.signatures().items()}
+    environment = recorded_environment(results)
+    return {
+        "params": vars(results.params), "train_key": train_key, "config_key": config_key,
+        "curve": curve.where(curve.notna(), None).to_dict("records"),
+        "scores": results.scores(),
+        "target_tokens": json.loads(results.text("reports/training.json"))["target_tokens"],
+        "tags": {**signatures, **{f"env_{name}": str(value) for name, value in environment.items()}, **origin},
+        "datasets": datasets(results),
+    }  # fmt: skip
+
+
+def whole_row(results: Results, origin: Mapping[str, str]) -> dict[str, Any]:
+    """All of the row: with the stage hashes, the difference to its baseline, translations and the report page."""
+    made, baseline = row(results, origin), origin.get("DVC_EXP_BASELINE_REV")
+    made["tags"] |= stage_hashes(results)
+    made["scores"] = {**made["scores"], **(against(results, baseline) if baseline else {})}
+    page = results.file("reports/report.html").read_text(encoding="utf-8")
+    made["texts"] = {"translations.csv": translations(results), "report.html": page}
+    return made
+
+
+def recorded_environment(results: Results) -> dict[str, str | int]:
+    """What the training ran on, as pipeline/environment.py has it; nothing where that was not kept."""
+    try:
+        return json.loads(results.file("reports/environment.json").read_text(encoding="utf-8"))
+    except (ValueError, OSError, KeyError):
+        return {}
+
+
+def origin() -> dict[str, str]:
+    """Where this run comes from: the git commit, and the DVC experiment if it is one."""
+    git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True)
+    tags = {"git_commit": git.stdout.strip()} if git.returncode == 0 else {}
+    names = ("DVC_EXP_NAME", "DVC_EXP_BASELINE_REV")
+    return tags | {name: os.environ[name] for name in names if os.environ.get(name)}
+
+
+def datasets(results: Results) -> list[dict[str, str | int]]:
+    """Every file of the corpus: name, sha256, lines, and what it is for."""
+    corpus = results.params.corpus
+    return [{"name": f"{corpus} {name}", "sha256": results.sha256(f"data/raw/{name}"), "lines": count_lines(place),
+             "context": SPLITS.get(name.split(".")[0], name)}
+            for name, place in sorted(results.folder("data/raw").items())]  # fmt: skip
+
+
+def count_lines(place: Any) -> int:
+    """Line feeds in a file."""
+    with open(place, "rb") as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+
+
+def stage_hashes(results: Results) -> dict[str, str]:
+    """dvc_<stage> -> a hash of all that DVC recorded of it: command, deps, params, outs."""
+    return {f"dvc_{stage}": sha256_text(json.dumps(entry, sort_keys=True, default=str))
+            for stage, entry in results.lock().items() if stage != LAST}  # fmt: skip
+
+
+def against(results: Results, baseline: str) -> dict[str, float]:
+    """BLEU on test less that of the baseline commit, and the p-values of that; nothing if the two do not compare."""
+    try:
+        first = Experiment("baseline", baseline)
+        references = results.lines("data/raw/test.tgt")
+        if first.lines("data/raw/test.tgt") != references or first.signatures() != results.signatures():
+            return {}
+        found = against_the_first([first.system(), results.system()], references)[1]
+    except (ValueError, KeyError):  # it was never run, or its outs are not in the cache
+        return {}
+    return {"delta_bleu": found["delta"], **{name: found[name] for name in TESTS.values()}}
+
+
+def translations(results: Results) -> str:
+    """The test set as a table: line, chrF, reference, translation, source."""
+    names = {"reference": "data/raw/test.tgt", "translation": "data/test.hyp", "source": "data/raw/test.src"}
+    table = pd.DataFrame({name: results.lines(path) for name, path in names.items()})
+    scores = sentence_scores(list(table["reference"]), list(table["translation"]))
+    table.insert(0, "line", range(1, len(table) + 1))
+    table.insert(1, "chrf", [round(score, 1) for score in scores])
+    return table.to_csv(index=False, lineterminator="\n")
+
+
+def register_model(results: Results, row: dict[str, Any], origin: dict[str, str]) -> str:
+    """Put the model of results whose row is written into the registry; what to say of it. Raises store errors."""
+    params, scores = results.params, results.scores()
+    name = f"{params.corpus}-{params.source}-{params.target}"
+    data = {str(one["name"]): f"{one['lines']:,} lines, sha256 {one['sha256']}" for one in row["datasets"]}
+    card = model_card(name, (params.source, params.target), vars(params), scores, results.signatures(), data,
+                      {"train_key": row["train_key"], "config_key": row["config_key"], **origin})  # fmt: skip
+    valid_sha256 = "".join(results.sha256(f"data/raw/valid.{side}") for side in ("src", "tgt"))
+    options = params.only("beam_size", "length_penalty", "extra_length")
+    with tempfile.TemporaryDirectory() as folder:
+        for file, place in results.folder("data/model").items():
+            shutil.copyfile(place, Path(folder) / file)  # MLflow follows no links out of the folder
+        return register(
+            project_root(), name, Path(folder), options, row["config_key"], scores["valid_bleu"], valid_sha256, card,
+            results.engines_agree(),
+        )  # fmt: skip

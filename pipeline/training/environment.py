@@ -1,0 +1,33 @@
+"""What a result was computed with, as far as it may change a digit: versions, processor, devices."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+from transformer.model.linear import multiplies_bfloat16
+
+PACKAGES = ("ctranslate2", "numpy", "sacrebleu", "safetensors", "spacy", "subword-nmt", "torch", "torchtext")
+
+
+def environment(device: torch.device, devices: int) -> dict[str, str | int]:
+    """Name -> value; devices: how many computed together, of the kind of `device`."""
+    kind = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+    system = {"system": platform.system(), "machine": platform.machine(), "python": platform.python_version()}
+    return {**system, "cpu": processor(), "cores": os.cpu_count() or 0, "threads": torch.get_num_threads(),
+            "device": kind, "devices": devices, "bfloat16": "yes" if multiplies_bfloat16(device) else "no",
+            **{name: version(name) for name in PACKAGES}}  # fmt: skip
+
+
+def processor() -> str:
+    """The model of the processor, as Linux names it; else what Python knows, which may be the architecture only."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text(encoding="utf-8").split("\n") if cpuinfo.is_file() else []
+    facts = dict(line.split(":", 1) for line in reversed(lines) if ":" in line)
+    names = {key.strip(): value.strip() for key, value in facts.items()}
+    family = "/".join(names[key] for key in ("cpu family", "model", "stepping") if key in names)
+    return f"{names['model name']} {family}".strip() if "model name" in names else platform.processor()

@@ -1,0 +1,356 @@
+"""The built-in corpus: what it promises about its sizes, its splits, its two languages and its difficulty."""
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from itertools import combinations
+from pathlib import Path
+from random import Random
+
+import pytest
+import sacrebleu
+
+from transformer.corpora.toy import lexicon
+from transformer.corpora.toy import word_choice as draft
+from transformer.corpora.toy.clauses import (
+    Clause,
+    Phrase,
+    english_clause,
+    english_number,
+    german_final,
+    german_main,
+    german_number,
+    third_person,
+)
+from transformer.corpora.toy.grammar import PHENOMENA, Pair, draw_frame, pair, toy_corpus
+
+SHA256 = "a36faa84684149ba062ddc35b15dbfb8ace8669e595c3b318e25479432f08084"
+NOUNS = {noun.german: noun for noun in (*lexicon.NOUNS, *lexicon.PEOPLE, *lexicon.TOWNS)}
+NOUNS |= {noun.german: noun for compounds in lexicon.COMPOUNDS.values() for noun in compounds}
+VERBS = {verb.prefix + verb.infinitive: verb for verb in lexicon.VERBS if verb.kind != "bare" or verb.prefix}
+ADJECTIVES = {adjective.english: adjective for adjective in lexicon.ADJECTIVES}
+MODALS = {modal.infinitive: modal for modal in lexicon.MODALS}
+
+
+@pytest.fixture(scope="module")
+def corpus() -> dict[str, list[Pair]]:
+    return toy_corpus()
+
+
+def as_bytes(corpus: dict[str, list[Pair]]) -> bytes:
+    rows = [(split, p.source, p.target, p.frame, *p.phenomena) for split, pairs in corpus.items() for p in pairs]
+    return "".join("\t".join(row) + "\n" for row in rows).encode()
+
+
+def words(sentence: str) -> list[str]:
+    return re.findall(r"[\w'-]+|[^\w\s]", sentence)
+
+
+# What is in it
+
+
+def test_the_splits_have_their_sizes_and_no_pair_twice(corpus):
+    assert {split: len(pairs) for split, pairs in corpus.items()} == {"train": 20_000, "valid": 500, "test": 500}
+    sources = [p.source for pairs in corpus.values() for p in pairs]
+    assert len(set(sources)) == len(sources), "a source stands in two places: within a split, or in train and test"
+
+
+def test_it_is_the_same_to_the_byte_every_time(corpus):
+    assert hashlib.sha256(as_bytes(corpus)).hexdigest() == SHA256
+
+
+def test_it_does_not_depend_on_the_hash_seed_of_the_process():
+    code = "from test_toy_corpus import *; print(hashlib.sha256(as_bytes(toy_corpus())).hexdigest())"
+    here, root = Path(__file__).parent, Path(__file__).parents[2]
+    for seed in ("1", "2"):
+        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": f"{here}{os.pathsep}{root}"}
+        run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+        assert run.stdout.strip() == SHA256
+
+
+def test_sentences_are_short_and_punctuated(corpus):
+    for p in (p for pairs in corpus.values() for p in pairs):
+        assert 5 <= len(p.source.split()) <= 13
+        assert p.source[0].isupper()
+        assert p.target[0].isupper()
+        assert p.source[-1] == p.target[-1] in ".?"
+        assert re.fullmatch(r"[^ ]+( [^ ]+)*", p.source)
+        assert re.fullmatch(r"[A-Za-z'-]+(,? [A-Za-z'-]+)*[.?]", p.target)
+
+
+@pytest.mark.parametrize("split", ["valid", "test"])
+@pytest.mark.parametrize("phenomenon", PHENOMENA)
+def test_each_phenomenon_has_sentences_enough_to_be_measured(corpus, split, phenomenon):
+    assert sum(phenomenon in p.phenomena for p in corpus[split]) >= 60
+
+
+# What must be put together anew
+
+
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_a_third_of_the_sentences_have_a_frame_never_seen_in_train(corpus, split):
+    seen = {p.frame for p in corpus["train"]}
+    assert 0.30 <= sum(p.frame not in seen for p in corpus[split]) / len(corpus[split]) <= 0.45
+
+
+def test_every_two_parts_of_an_unseen_frame_are_frequent_in_train(corpus):
+    def pairs_of(frame: str) -> list[tuple]:
+        return list(combinations(enumerate(frame.split()), 2))
+
+    met = Counter(two for p in corpus["train"] for two in pairs_of(p.frame))
+    rare = {two: met[two] for p in corpus["test"] for two in pairs_of(p.frame) if met[two] < 50}
+    assert not rare
+
+
+def test_hardly_a_word_of_valid_and_test_is_new(corpus):
+    def vocabulary(split: str, side: str) -> set[str]:
+        return {word.lower() for p in corpus[split] for word in words(getattr(p, side))}
+
+    for split in ("valid", "test"):
+        assert vocabulary(split, "target") <= vocabulary("train", "target")
+        new = vocabulary(split, "source") - vocabulary("train", "source")
+        assert len(new) <= 3, "a rare ending or compound may be new in German, no more"
+
+
+# One translation for each sentence
+
+
+def assert_one_to_one(pairs: list[Pair]) -> None:
+    english, german = {}, {}
+    for p in pairs:
+        assert english.setdefault(p.source, p.target) == p.target
+        assert german.setdefault(p.target, p.source) == p.source
+
+
+def test_each_sentence_has_one_translation_in_either_direction(corpus):
+    assert_one_to_one([p for pairs in corpus.values() for p in pairs])
+
+
+def test_no_two_readings_meet_in_a_small_lexicon(monkeypatch):
+    """With few words the grammar says the same again and again: two meanings with one wording would meet."""
+    few = "Mann Junge Frau Kind Bruder Hund Katze Apfel Birne Koffer Tür Garten Schlüssel".split()  # noqa: SIM905
+    monkeypatch.setattr(draft, "NOUNS", [NOUNS[word] for word in few])
+    monkeypatch.setattr(draft, "PEOPLE", [NOUNS["Anna"], NOUNS["Paul"]])
+    monkeypatch.setattr(draft, "TOWNS", lexicon.TOWNS[:1])
+    monkeypatch.setattr(draft, "MODALS", lexicon.MODALS[2:3])
+    monkeypatch.setattr(draft, "COMPOUNDS", {head: found[:1] for head, found in lexicon.COMPOUNDS.items()})
+    monkeypatch.setattr(draft.Draft, "adjective", lambda self, noun: None)
+    monkeypatch.setattr(draft.Draft, "number", lambda self, noun: 2)
+    monkeypatch.setattr(draft.Draft, "fresh", draft.Draft.pick)
+    draft.nouns.cache_clear()
+    rng = Random(1)
+    pairs = [pair(rng, draw_frame(rng, held_out=False)) for _ in range(20_000)]
+    draft.nouns.cache_clear()
+    assert len({p.source for p in pairs}) < 19_000, "too few sentences come twice for the check to mean anything"
+    assert_one_to_one(pairs)
+
+
+# Correct German, correct English
+
+
+def phrase(text: str, determiner: str = "the", plural: bool = False, number: int = 0, adjective: str = "") -> Phrase:
+    return Phrase(NOUNS[text], determiner, plural, number, ADJECTIVES[adjective] if adjective else None)
+
+
+@pytest.mark.parametrize(
+    ("made", "nominative", "accusative", "dative", "english"),
+    [
+        (phrase("Hund", adjective="old"), "der alte Hund", "den alten Hund", "dem alten Hund", "the old dog"),
+        (phrase("Hund", "a", adjective="old"), "ein alter Hund", "einen alten Hund", "einem alten Hund", "an old dog"),
+        (phrase("Kind", "a", adjective="small"), "ein kleines Kind", "ein kleines Kind", "einem kleinen Kind",
+         "a small child"),
+        (phrase("Tasche", "her", adjective="expensive"), "ihre teure Tasche", "ihre teure Tasche",
+         "ihrer teuren Tasche", "her expensive bag"),
+        (phrase("Junge"), "der Junge", "den Jungen", "dem Jungen", "the boy"),
+        (phrase("Nachbar", "a"), "ein Nachbar", "einen Nachbarn", "einem Nachbarn", "a neighbour"),
+        (phrase("Kind", plural=True), "die Kinder", "die Kinder", "den Kindern", "the children"),
+        (phrase("Frau", plural=True, adjective="tired"), "die müden Frauen", "die müden Frauen", "den müden Frauen",
+         "the tired women"),
+        (phrase("Auto", plural=True), "die Autos", "die Autos", "den Autos", "the cars"),
+        (phrase("Apfel", "", True, 23, "fresh"), "dreiundzwanzig frische Äpfel", "dreiundzwanzig frische Äpfel",
+         "dreiundzwanzig frischen Äpfeln", "twenty-three fresh apples"),
+        (phrase("Brief", "no", True), "keine Briefe", "keine Briefe", "keinen Briefen", "any letters"),
+        (phrase("Küchentür", "his"), "seine Küchentür", "seine Küchentür", "seiner Küchentür", "his kitchen door"),
+        (phrase("Bürouhr", "a"), "eine Bürouhr", "eine Bürouhr", "einer Bürouhr", "an office clock"),
+        (phrase("Anna", ""), "Anna", "Anna", "Anna", "Anna"),
+    ],
+)  # fmt: skip
+def test_phrases_are_declined(made, nominative, accusative, dative, english):
+    assert [made.german(case) for case in range(3)] == [nominative, accusative, dative]
+    assert made.english() == english
+
+
+ANNA, PAUL = phrase("Anna", ""), phrase("Paul", "")
+OPEN_DOOR = {"verb": VERBS["aufmachen"], "subject": ANNA, "direct": phrase("Tür")}
+
+
+@pytest.mark.parametrize(
+    ("clause", "main", "final", "english"),
+    [
+        (Clause(tense="present", **OPEN_DOOR), "Anna macht die Tür auf", "dass Anna die Tür aufmacht",
+         "Anna opens the door"),
+        (Clause(tense="perfect", negated=True, **OPEN_DOOR), "Anna hat die Tür nicht aufgemacht",
+         "dass Anna die Tür nicht aufgemacht hat", "Anna did not open the door"),
+        (Clause(tense="modal", modal=MODALS["müssen"], negated=True, **OPEN_DOOR), "Anna muss die Tür nicht aufmachen",
+         "dass Anna die Tür nicht aufmachen muss", "Anna does not have to open the door"),
+        (Clause(tense="modal", modal=MODALS["können"], negated=True, **OPEN_DOOR), "Anna kann die Tür nicht aufmachen",
+         "dass Anna die Tür nicht aufmachen kann", "Anna cannot open the door"),
+        (Clause(tense="future", **OPEN_DOOR), "Anna wird die Tür aufmachen", "dass Anna die Tür aufmachen wird",
+         "Anna will open the door"),
+        (Clause(VERBS["sehen"], "perfect", ANNA, phrase("Hund", "no"), negated=True), "Anna hat keinen Hund gesehen",
+         "dass Anna keinen Hund gesehen hat", "Anna did not see a dog"),
+        (Clause(VERBS["geben"], "present", phrase("Frau"), phrase("Hut", "a"), phrase("Kind", plural=True)),
+         "die Frau gibt den Kindern einen Hut", "dass die Frau den Kindern einen Hut gibt",
+         "the woman gives a hat to the children"),
+        (Clause(VERBS["fehlen"], "present", ANNA, phrase("Hund", plural=True)), "Anna fehlen die Hunde",
+         "dass Anna die Hunde fehlen", "Anna misses the dogs"),
+        (Clause(VERBS["zuhören"], "present", PAUL, phrase("Arzt")), "Paul hört dem Arzt zu",
+         "dass Paul dem Arzt zuhört", "Paul listens to the doctor"),
+        (Clause(VERBS["folgen"], "perfect", phrase("Bär", plural=True), phrase("Junge")), "die Bären sind dem Jungen "
+         "gefolgt", "dass die Bären dem Jungen gefolgt sind", "the bears followed the boy"),
+        (Clause(VERBS["laufen"], "perfect", PAUL, place=phrase("Wald"), directed=True), "Paul ist in den Wald gelaufen",
+         "dass Paul in den Wald gelaufen ist", "Paul ran into the forest"),
+        (Clause(VERBS["laufen"], "perfect", PAUL, place=phrase("Wald")), "Paul ist im Wald gelaufen",
+         "dass Paul im Wald gelaufen ist", "Paul ran in the forest"),
+        (Clause(VERBS["fahren"], "present", PAUL, place=phrase("Wien", ""), directed=True), "Paul fährt nach Wien",
+         "dass Paul nach Wien fährt", "Paul drives to Vienna"),
+        (Clause(VERBS["suchen"], "present", PAUL, phrase("Schlüssel"), adverb=lexicon.ADVERBS[0]),
+         "Paul sucht oft den Schlüssel", "dass Paul oft den Schlüssel sucht", "Paul often looks for the key"),
+    ],
+)  # fmt: skip
+def test_the_german_verb_stands_second_or_last_and_english_keeps_its_order(clause, main, final, english):
+    assert german_main(clause, clause.subject.german(clause.subject_case), "subject") == main
+    assert german_final(clause, "dass") == final
+    assert english_clause(clause) == english
+
+
+def test_questions_and_objects_in_front():
+    clause = Clause(VERBS["einladen"], "present", phrase("Mann", "", True, 3), phrase("Arzt"), negated=True)
+    assert german_main(clause, "", "") == "laden drei Männer den Arzt nicht ein"
+    assert english_clause(clause, question=True) == "do three men not invite the doctor"
+    assert german_main(clause, "den Arzt", "direct") == "den Arzt laden drei Männer nicht ein"
+
+
+APPROVED = [
+    ("Der Mann, der ein Bürofenster aufmacht, fehlt einem Bären nicht.",
+     "A bear does not miss the man who opens an office window."),
+    ("Die Frau wird ein Junge besuchen, obwohl Max schläft.",
+     "A boy will visit the woman although Max sleeps."),
+    ("Den neuen Ball kaufen drei Männer nicht.",
+     "Three men do not buy the new ball."),
+    ("Am Montag werden die Bären der Frau nicht zuhören.",
+     "On Monday the bears will not listen to the woman."),
+    ("Wenn ein Mann arbeitet, schmeckt den vier Jungen ihre Birne.",
+     "If a man works, the four boys enjoy their pear."),
+    ("Weil zwei Mädchen geschlafen haben, wird Sophie keine Stühle wegwerfen.",
+     "Because two girls slept, Sophie will not throw away any chairs."),
+    ("Sagt Sophie, dass Max der Lehrerin die achtundsiebzig Museumsschlüssel schickt?",
+     "Does Sophie say that Max sends the seventy-eight museum keys to the teacher?"),
+    ("Wird die Frau ihrem Vater ihr schwarzes Auto zeigen?",
+     "Will the woman show her black car to her father?"),
+    ("Hat dem Mann die Birne geschmeckt, die Jonas weggeworfen hat?",
+     "Did the man enjoy the pear that Jonas threw away?"),
+    ("Das Kind, dem die Männer danken, wird dem Arzt antworten.",
+     "The child that the men thank will answer the doctor."),
+    ("Bevor die freundlichen Frauen einschlafen, findet Jonas oft eine Tasche.",
+     "Before the friendly women fall asleep, Jonas often finds a bag."),
+]  # fmt: skip
+
+
+def test_sentences_read_and_approved_by_hand_are_in_train(corpus):
+    known = {p.source: p.target for p in corpus["train"]}
+    assert {source: known.get(source) for source, _ in APPROVED} == dict(APPROVED)
+
+
+@pytest.mark.parametrize(
+    ("number", "german", "english"),
+    [(7, "sieben", "seven"), (12, "zwölf", "twelve"), (16, "sechzehn", "sixteen"), (17, "siebzehn", "seventeen"),
+     (18, "achtzehn", "eighteen"), (21, "einundzwanzig", "twenty-one"), (30, "dreißig", "thirty"),
+     (76, "sechsundsiebzig", "seventy-six"), (99, "neunundneunzig", "ninety-nine")],
+)  # fmt: skip
+def test_the_german_numeral_says_the_unit_first(number, german, english):
+    assert (german_number(number), english_number(number)) == (german, english)
+
+
+def test_numerals_are_distinct():
+    assert len({german_number(n) for n in range(2, 100)}) == len({english_number(n) for n in range(2, 100)}) == 98
+
+
+# It takes more than a dictionary
+
+FUNCTION_WORDS = {
+    "nicht": "", "hat": "", "haben": "", "ist": "", "sind": "", "wird": "will", "werden": "will", "dass": "that",
+    "weil": "because", "obwohl": "although", "wenn": "if", "bevor": "before", "in": "in", "im": "in the", "ins":
+    "into the", "nach": "to", "um": "at", "Uhr": "o'clock", "am": "on", "Montag": "Monday", "Freitag": "Friday",
+    "jeden": "every", "Tag": "day", "Sommer": "summer", "gestern": "yesterday", "heute": "today", "Morgen": "morning",
+    "morgen": "tomorrow", "letzte": "last", "Woche": "week", "bald": "soon", "oft": "often", "manchmal": "sometimes",
+    "kann": "can", "können": "can", "soll": "should", "sollen": "should", "muss": "has to", "müssen": "have to",
+    "will": "wants to", "wollen": "want to", "darf": "is allowed to", "dürfen": "are allowed to", "denen": "that",
+    "der": "the", "die": "the", "das": "the", "den": "the", "dem": "the", ",": "", ".": ".", "?": "?",
+}  # fmt: skip
+
+
+def best_dictionary() -> dict[str, str]:
+    """For each German word the English word or phrase that is most often right, by someone who knows the lexicon."""
+    known = dict(FUNCTION_WORDS) | {german_number(n): english_number(n) for n in range(2, 100)}
+    for stem, english in (("ein", "a"), ("kein", "a"), ("sein", "his"), ("ihr", "her")):
+        known |= {stem + ending: english for ending in ("", "e", "en", "em", "er")}
+    for adjective in lexicon.ADJECTIVES:
+        known |= {adjective.german + ending: adjective.english for ending in ("e", "en", "er", "es")}
+    for noun in NOUNS.values():
+        known |= {noun.german_plural: noun.english_plural, noun.german_plural + "n": noun.english_plural}
+        known[noun.german] = noun.english
+    for verb in reversed(lexicon.VERBS):
+        known |= {verb.prefix: "", verb.infinitive: verb.english, verb.prefix + verb.infinitive: verb.english}
+        known |= {verb.singular: third_person(verb.english), verb.prefix + verb.participle: verb.english_past}
+        known[verb.prefix + verb.singular] = third_person(verb.english)
+    return known
+
+
+def learned_dictionary(pairs: list[Pair], rounds: int) -> dict[str, str]:
+    """For each German word the most probable English one, by IBM model 1 (Brown et al. 1993)."""
+    sides = [(uncapitalised(p.source), uncapitalised(p.target)) for p in pairs]
+    probability: dict[tuple[str, str], float] = defaultdict(lambda: 1.0)
+    for _ in range(rounds):
+        count, total = defaultdict(float), defaultdict(float)
+        for german, english in sides:
+            for e in english:
+                norm = sum(probability[g, e] for g in german)
+                for g in german:
+                    share = probability[g, e] / norm
+                    count[g, e] += share
+                    total[g] += share
+        probability = defaultdict(float, {(g, e): n / total[g] for (g, e), n in count.items()})
+    best: dict[str, str] = {}
+    for g, e in sorted(probability, key=probability.__getitem__):
+        best[g] = e
+    return best
+
+
+def uncapitalised(sentence: str) -> list[str]:
+    """The words; the first in lower case unless it is a noun or a name."""
+    first, *rest = words(sentence)
+    return [first if first in NOUNS else first.lower(), *rest]
+
+
+def substituted(sentence: str, dictionary: dict[str, str]) -> str:
+    """The sentence with each word replaced, in the German order."""
+    english = " ".join(filter(None, (dictionary.get(word, word) for word in uncapitalised(sentence))))
+    english = re.sub(r" ([.,?])", r"\1", re.sub(r"\ba ([aeiou])", r"an \1", english))
+    return english[0].upper() + english[1:]
+
+
+def bleu_of_substitution(pairs: list[Pair], dictionary: dict[str, str]) -> float:
+    hypotheses = [substituted(p.source, dictionary) for p in pairs]
+    return sacrebleu.corpus_bleu(hypotheses, [[p.target for p in pairs]]).score
+
+
+def test_the_best_dictionary_does_not_translate_it(corpus):
+    assert bleu_of_substitution(corpus["test"], best_dictionary()) < 35
+
+
+def test_a_learned_dictionary_does_not_translate_it(corpus):
+    assert bleu_of_substitution(corpus["test"], learned_dictionary(corpus["train"][:4000], rounds=4)) < 35

@@ -1,0 +1,135 @@
+"""What else a model can do: draw translations, score given ones, show where it looks."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_search import SENTENCES, log_probability, model64, search
+
+from transformer.decoding.attention_maps import attention_maps
+from transformer.decoding.forced_decoding import score_ids
+from transformer.decoding.sampling import pick, sample_ids
+from transformer.text.vocabulary import BOS, EOS, PAD
+
+
+@given(st.integers(0, 10**6))
+@settings(deadline=None, max_examples=10)
+def test_a_given_translation_gets_the_score_that_the_search_gave_it(seed):
+    model = model64(seed)
+    for source, found in zip(SENTENCES, search(model, SENTENCES), strict=True):
+        ended = [hypothesis for hypothesis in found if len(hypothesis.ids) < len(source) + 6]
+        scores = score_ids([model], [source] * len(ended), [list(hypothesis.ids) for hypothesis in ended])
+        for hypothesis, steps in zip(ended, scores, strict=True):
+            assert len(steps) == len(hypothesis.ids) + 1
+            assert sum(steps) == pytest.approx(hypothesis.log_probability, abs=1e-9)
+
+
+@given(st.lists(st.lists(st.integers(4, 22), max_size=9), min_size=1, max_size=6), st.integers(1, 60))
+@settings(deadline=None, max_examples=20)
+def test_scores_do_not_depend_on_the_batch(targets, batch_tokens):
+    model, sources = model64(), (SENTENCES * 2)[: len(targets)]
+    together = score_ids([model], sources, targets, batch_tokens=batch_tokens)
+    for source, target, steps in zip(sources, targets, together, strict=True):
+        assert sum(steps) == pytest.approx(log_probability(model, source, target), abs=1e-9)
+
+
+@given(st.integers(0, 10**6), st.floats(0.3, 2), st.integers(0, 5), st.floats(0.2, 1))
+@settings(deadline=None, max_examples=10)
+def test_a_sample_depends_on_seed_and_sentence_alone(seed, temperature, top_k, top_p):
+    options = {
+        "samples": 2,
+        "seed": seed,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "extra_length": 6,
+    }
+    model = model64()
+    together = sample_ids([model], SENTENCES, **options)
+    alone = [sample_ids([model], [source], **options)[0] for source in reversed(SENTENCES)][::-1]
+    assert [[h.ids for h in found] for found in together] == [[h.ids for h in found] for found in alone]
+
+
+def test_another_seed_draws_another_sample():
+    drawn = {sample_ids([model64()], SENTENCES, seed=seed, extra_length=6)[3][0].ids for seed in range(8)}
+    assert len(drawn) > 1
+
+
+@given(st.integers(0, 10**6))
+@settings(deadline=None, max_examples=10)
+def test_a_sample_from_the_likeliest_subword_is_the_greedy_translation(seed):
+    model = model64(seed)
+    greedy = [found[0].ids for found in search(model, SENTENCES, beam_size=1)]
+    for options in ({"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-6}):
+        assert [found[0].ids for found in sample_ids([model], SENTENCES, extra_length=6, **options)] == greedy
+
+
+@given(st.integers(0, 10**6))
+@settings(deadline=None, max_examples=10)
+def test_a_sample_carries_its_probability_under_the_model_itself(seed):
+    model = model64(seed)
+    for source, (found,) in zip(SENTENCES, sample_ids([model], SENTENCES, temperature=2, extra_length=6), strict=True):
+        assert not {PAD, BOS, EOS} & set(found.ids)
+        assert len(found.ids) <= len(source) + 6
+        if len(found.ids) < len(source) + 6:
+            assert found.log_probability == pytest.approx(log_probability(model, source, list(found.ids)), abs=1e-9)
+
+
+def test_subwords_are_drawn_as_often_as_their_probability_says():
+    """Evenly spaced chances hit each subword by its share, with temperature, top_k and top_p applied."""
+    steps = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64).log()
+    chances = ((torch.arange(1000, dtype=torch.float64) + 0.5) / 1000)[None]
+
+    def counts(**filters) -> list[int]:
+        drawn = pick(steps.expand(1, 1000, 4), chances, **{"temperature": 1.0, "top_k": 0, "top_p": 1.0, **filters})
+        return torch.bincount(drawn[0], minlength=4).tolist()
+
+    assert counts() == [500, 300, 150, 50]
+    assert counts(top_k=2) == [625, 375, 0, 0]
+    assert counts(top_p=0.79) == [625, 375, 0, 0]
+    assert counts(top_p=0.81) == pytest.approx([526, 316, 158, 0], abs=1)
+    squares = [0.25, 0.09, 0.0225, 0.0025]
+    assert counts(temperature=0.5) == pytest.approx([1000 * share / sum(squares) for share in squares], abs=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("temperature", 0.0), ("top_k", -1), ("top_p", 0.0), ("top_p", 1.1), ("samples", 0)]
+)
+def test_an_option_out_of_range_is_refused_by_name(name, value):
+    with pytest.raises(ValueError, match=name):
+        sample_ids([model64()], SENTENCES, **{name: value})
+
+
+@given(st.integers(0, 10**6), st.sampled_from(["pre", "post"]))
+@settings(deadline=None, max_examples=10)
+def test_attention_is_the_models_own(seed, norm):
+    """Each row is a distribution, no target looks ahead, and the maps are those that make the model's output."""
+    model = model64(seed, norm=norm)
+    source, target = SENTENCES[0], [5, 9, 11]
+    maps = attention_maps(model, source, target)
+    assert maps.encoder.shape == (2, 2, 5, 5)
+    assert maps.decoder.shape == (2, 2, 4, 4)
+    assert maps.cross.shape == (2, 2, 4, 5)
+    for weights in (maps.encoder, maps.decoder, maps.cross):
+        assert weights.sum(-1).allclose(torch.ones((), dtype=torch.float64))
+    assert not maps.decoder.triu(1).any()
+    # the last cross-attention, put together by hand from the map and what its layer is given
+    inputs = {}
+    attention = model.decoder[-1].cross
+    handle = attention.register_forward_hook(lambda module, given, out: inputs.update(memory=given[1], out=out))
+    model(torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *target]]))
+    handle.remove()
+    values = attention.keys_values(inputs["memory"])[1]  # (1, H, S, K)
+    mixed = (maps.cross[-1][None] @ values).transpose(1, 2).flatten(2)
+    assert attention.output(mixed).allclose(inputs["out"])
+
+
+def test_certainty_shows_in_the_scores():
+    """A model that always says </s> gives it log 1."""
+    model = model64(tie_embeddings=False)
+    with torch.no_grad():
+        model.projection.weight.zero_()
+    even = score_ids([model], [[5]], [[6, 7]])[0]
+    assert even == pytest.approx([-math.log(23)] * 3)

@@ -1,0 +1,187 @@
+"""The search is the one that transformer/decoding.py defines, in float64, where near-ties do not flip."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from support.tiny import make_ends_likely, tiny_model
+
+from transformer.decoding.beam_search import beam_search, largest, translate_ids
+from transformer.decoding.hypothesis import length_divisor
+from transformer.text.vocabulary import BOS, EOS, PAD
+
+SENTENCES = [[5, 6, 7, 8], [9], [10, 11], [12, 13, 14, 15, 16, 17, 18], [5, 5, 5]]
+
+
+def log_probability(model, source: list[int], target: list[int], ended: bool = True) -> float:
+    """log P(target, </s> if ended | source) by forced decoding, without any cache."""
+    states = model(torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *target]]))
+    steps = model.logits(states)[0].log_softmax(-1)
+    return sum(steps[place, subword].item() for place, subword in enumerate([*target, EOS][: len(target) + ended]))
+
+
+def search(model, sources, beam_size=4, length_penalty=0.6, extra_length=6, **more):
+    models = model if isinstance(model, list) else [model]
+    return translate_ids(
+        models, sources, beam_size=beam_size, length_penalty=length_penalty, extra_length=extra_length, **more
+    )
+
+
+def model64(seed: int = 7, **changes):
+    """A random model whose choices are far from even, so that beams compete."""
+    torch.manual_seed(seed)
+    model = tiny_model(**changes).double()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight += 0.3 * torch.randn_like(weight)
+    make_ends_likely(model, pull=seed % 4)
+    return model
+
+
+@given(st.integers(0, 10**6), st.sampled_from(["pre", "post"]), st.sampled_from(["sinusoidal", "learned"]))
+@settings(deadline=None, max_examples=15)
+def test_every_score_is_the_score_of_forced_decoding(seed, norm, positions):
+    model = model64(seed, norm=norm, positions=positions)
+    for source, hypotheses in zip(SENTENCES, search(model, SENTENCES), strict=True):
+        for found in hypotheses:
+            ended = len(found.ids) < len(source) + 6  # by itself; what met the limit has no </s>
+            wanted = log_probability(model, source, list(found.ids), ended)
+            divisor = length_divisor(len(found.ids) + ended, 0.6)
+            assert found.log_probability == pytest.approx(wanted, abs=1e-9)
+            assert found.score == pytest.approx(wanted / divisor, abs=1e-9)
+
+
+def test_random_models_end_some_translations_and_not_others():
+    """What the tests above and below stand on."""
+    ended = [len(found.ids) < len(source) + 6 for seed in range(8)
+             for source, hypotheses in zip(SENTENCES, search(model64(seed), SENTENCES), strict=True)
+             for found in hypotheses]  # fmt: skip
+    assert 0.2 < sum(ended) / len(ended) < 0.8
+
+
+@given(st.integers(0, 10**6))
+@settings(deadline=None, max_examples=15)
+def test_beam_1_is_greedy(seed):
+    model = model64(seed)
+    for source, (found,) in zip(SENTENCES, search(model, SENTENCES, beam_size=1), strict=True):
+        target: list[int] = []
+        while len(target) < len(source) + 6:
+            logits = model.logits(model(torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *target]])))[0, -1]
+            logits[[PAD, BOS]] = -torch.inf
+            if (subword := int(logits.argmax())) == EOS:
+                break
+            target.append(subword)
+        assert list(found.ids) == target
+
+
+@given(st.integers(0, 10**6), st.integers(1, 5))
+@example(1, 4)  # here a sentence that waits would find a better translation, after its search has ended
+@settings(deadline=None, max_examples=15)
+def test_a_batch_of_mixed_lengths_equals_one_by_one(seed, beam_size):
+    model = model64(seed)
+    # so many that some, once settled, wait in the batch until an eighth of it is
+    sentences = [*SENTENCES, *([4 + place, 5 + place, 6] for place in range(15))]
+    together = search(model, sentences, beam_size)
+    alone = [search(model, [sentence], beam_size)[0] for sentence in sentences]
+    small = search(model, sentences, beam_size, batch_tokens=1)
+    assert [[h.ids for h in found] for found in together] == [[h.ids for h in found] for found in alone]
+    assert [[h.ids for h in found] for found in together] == [[h.ids for h in found] for found in small]
+
+
+def check_against_every_translation(seed: int, length_penalty: float) -> None:
+    """2 subwords besides the specials, at most 3 with </s>: every translation can be tried."""
+    model = model64(seed, vocabulary=6)
+    source = [4, 5]
+    inner = [1, 4, 5]  # <unk> and the two subwords
+    space = [list(ids) for length in range(3) for ids in itertools.product(inner, repeat=length)]
+    scores = {
+        tuple(ids): log_probability(model, source, ids) / length_divisor(len(ids) + 1, length_penalty) for ids in space
+    }
+    found = search(model, [source], beam_size=27, length_penalty=length_penalty, extra_length=1)[0]
+    assert [hypothesis.ids for hypothesis in found] == sorted(scores, key=scores.__getitem__, reverse=True)
+    for hypothesis in found:
+        assert hypothesis.score == pytest.approx(scores[hypothesis.ids], abs=1e-9)
+
+
+@given(st.integers(0, 10**6), st.floats(0, 2))
+@settings(deadline=None, max_examples=10)
+def test_a_beam_as_wide_as_the_space_finds_the_true_best(seed, length_penalty):
+    check_against_every_translation(seed, length_penalty)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("hundred", range(10))
+def test_a_beam_as_wide_as_the_space_finds_the_true_best_of_1000_models(hundred):
+    for seed in range(100 * hundred, 100 * hundred + 100):
+        check_against_every_translation(seed, length_penalty=seed % 5 / 2)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 4))
+@settings(deadline=None, max_examples=10)
+def test_what_is_finished_does_not_change_when_others_go_on(seed, beam_size):
+    model = model64(seed)
+    for source, short, long in zip(
+        SENTENCES,
+        search(model, SENTENCES, beam_size),
+        search(model, SENTENCES, beam_size, extra_length=20),
+        strict=True,
+    ):
+        if len(short) == beam_size and all(len(found.ids) < len(source) + 6 for found in short):
+            assert short == long
+
+
+@given(st.integers(0, 10**6))
+@settings(deadline=None, max_examples=10)
+def test_an_ensemble_averages_probabilities(seed):
+    models = [model64(seed), model64(seed + 1)]
+    for source, found in zip(SENTENCES, search(models, SENTENCES), strict=True):
+        for hypothesis in found:
+            target, total = list(hypothesis.ids), 0.0
+            ended = len(target) < len(source) + 6
+            for place, subword in enumerate([*target, EOS][: len(target) + ended]):
+                shares = [
+                    model.logits(model(torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *target]])))[0, place]
+                    .softmax(-1)[subword].item()
+                    for model in models
+                ]  # fmt: skip
+                total += math.log(sum(shares) / 2)
+            assert hypothesis.log_probability == pytest.approx(total, abs=1e-9)
+
+
+def test_an_ensemble_of_equals_is_the_model():
+    model = model64()
+    one, three = search(model, SENTENCES), search([model] * 3, SENTENCES)
+    assert [[h.ids for h in found] for found in one] == [[h.ids for h in found] for found in three]
+
+
+def test_the_end_is_barred_before_min_length():
+    source = torch.tensor([[5, 6, EOS], [9, EOS, PAD]])
+    found = beam_search([model64()], source, torch.tensor([9, 9]), beam_size=3, length_penalty=0.6, min_length=9)
+    assert {len(hypothesis.ids) for hypotheses in found for hypothesis in hypotheses} <= {8, 9}
+
+
+@given(st.integers(0, 10**6), st.integers(0, 5), st.integers(1, 4))
+@settings(deadline=None, max_examples=15)
+def test_no_hypothesis_is_longer_than_the_limit_and_none_is_missing(seed, extra_length, beam_size):
+    found = search(model64(seed), SENTENCES, beam_size, extra_length=extra_length)
+    for source, hypotheses in zip(SENTENCES, found, strict=True):
+        assert 1 <= len(hypotheses) <= beam_size
+        assert [h.score for h in hypotheses] == sorted((h.score for h in hypotheses), reverse=True)
+        for hypothesis in hypotheses:
+            assert len(hypothesis.ids) <= len(source) + extra_length
+            assert not {PAD, BOS, EOS} & set(hypothesis.ids)
+
+
+@given(st.lists(st.integers(0, 4), min_size=4, max_size=12), st.integers(1, 4))
+def test_equal_scores_go_to_the_earlier_beam_then_the_lower_id(scores, count):
+    _, places = largest(torch.tensor([scores], dtype=torch.float64), count)
+    assert places[0].tolist() == sorted(range(len(scores)), key=lambda place: (-scores[place], place))[:count]
+
+
+def test_length_penalty_is_the_papers():
+    assert length_divisor(1, 0.6) == 1
+    assert length_divisor(19, 0.6) == pytest.approx(4**0.6)
+    assert length_divisor(7, 0) == 1

@@ -1,0 +1,81 @@
+"""What each knob does: only runs that are equal otherwise are compared, and the README says what was measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.tiny import ROOT
+
+from pipeline.commands.readme import filled, table
+from transformer.evaluation.comparison import System
+from transformer.evaluation.sweeps import effects, score_table
+from transformer.reporting.sweep_page import page
+
+
+def run(name: str, bleu: float, **params) -> System:
+    return System(name, {"corpus": "toy", "warmup": 400, "seed": 1, **params}, {"bleu": bleu, "valid_bleu": bleu + 1})
+
+
+SWEEP = [run("a", 30.0, seed=1), run("b", 31.0, seed=2), run("c", 33.0, seed=1, warmup=800),
+         run("d", 36.0, seed=2, warmup=800), run("e", 5.0, corpus="copy")]  # fmt: skip
+
+
+def test_the_effect_of_a_knob_is_measured_between_runs_that_are_equal_otherwise():
+    warmup, seed = effects(SWEEP)
+    assert warmup == {"knob": "warmup", "from": 400, "to": 800, "pairs": 2, "bleu": 4.0, "bleu_deviation": 1.41,
+                      "valid_bleu": 4.0, "valid_bleu_deviation": 1.41}  # fmt: skip
+    assert (seed["knob"], seed["pairs"], seed["bleu"]) == ("seed", 2, 2.0)
+
+
+def test_runs_on_different_text_are_never_compared():
+    assert effects([SWEEP[0], SWEEP[4]]) == []
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3), st.floats(0, 100)), unique_by=lambda one: one[:2]))
+def test_a_constant_gain_is_found_whatever_was_run(grid):
+    """Adding g to each run with warmup 2 shifts its effect by g, however the seeds lie."""
+    runs = [run(str(place), bleu, warmup=warmup, seed=seed) for place, (warmup, seed, bleu) in enumerate(grid)]
+    raised = [run(one.name, one.scores["bleu"] + 7 * (one.params["warmup"] == 2), **{k: one.params[k] for k in
+              ("warmup", "seed")}) for one in runs]  # fmt: skip
+    before = {(row["from"], row["to"]): row for row in effects(runs) if row["knob"] == "warmup"}
+    after = {(row["from"], row["to"]): row for row in effects(raised) if row["knob"] == "warmup"}
+    assert before.keys() == after.keys()
+    for (low, high), row in after.items():
+        gain = 7 * (high == 2) - 7 * (low == 2)
+        assert row["bleu"] - before[low, high]["bleu"] == pytest.approx(gain, abs=0.011)
+
+
+def test_the_table_is_best_first_and_shows_what_differs():
+    rows = score_table(SWEEP)
+    assert [row["name"] for row in rows] == ["d", "c", "b", "a", "e"]
+    assert list(rows[0]) == ["name", "bleu", "valid_bleu", "corpus", "warmup", "seed"]
+
+
+def test_the_page_has_a_chart_per_knob_and_needs_no_network():
+    text = page(SWEEP)
+    assert 'id="chart-warmup"' in text
+    assert 'id="chart-corpus"' not in text
+    assert "36.00" in text
+    assert "<script src" not in text
+    assert page(SWEEP) == text
+
+
+def test_the_results_in_the_readme_are_the_metrics():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert filled(readme, table(ROOT)) == readme, "run `python -m pipeline readme`"
+
+
+def test_a_changed_metric_is_a_drift(tmp_path: Path):
+    for name in ("recipes/results.json", "reports/scores.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text((ROOT / name).read_text(encoding="utf-8"), encoding="utf-8")
+    assert table(tmp_path) == table(ROOT)
+    scores = json.loads((tmp_path / "reports/scores.json").read_text())
+    (tmp_path / "reports/scores.json").write_text(json.dumps(scores | {"bleu": scores["bleu"] - 0.1}))
+    assert table(tmp_path) != table(ROOT)
+    with pytest.raises(ValueError, match="are missing; git checkout README"):
+        filled("no place for it", table(ROOT))

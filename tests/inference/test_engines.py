@@ -1,0 +1,98 @@
+"""CTranslate2 translates as torch does, and says so where it cannot."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from support.tiny import TEXT, model_folder
+
+from pipeline.compare_engines import difference
+from transformer.files import sha256
+from transformer.inference.ctranslate2_export import POSITIONS, export
+from transformer.inference.translator import Translator
+
+LINES = [*TEXT, "Hund", "", "Ein Mann spielt Schach im Gras und zwei Hunde rennen ."]
+SHAPES = {
+    "pre": {},
+    "post": {"norm": "post"},
+    "learned positions": {"positions": "learned"},
+    "three matrices": {"tie_embeddings": False},
+    "one layer": {"layers": 1, "heads": 4},
+    "an end is rare": {"pull": 0.0, "positions": "learned"},
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_exported_model_is_the_same_translator(shape, tmp_path):
+    folder = model_folder(tmp_path / "model", spread=0.6, **SHAPES[shape])
+    export(folder, tmp_path / "ct2", "float32")
+    torch, ct2 = Translator.load(folder), Translator.load(tmp_path / "ct2")
+    for beam_size in (1, 4):
+        for extra_length in (0, 3, 30):  # the limit cuts all, some and few
+            wanted = torch.alternatives(LINES, beam_size, extra_length=extra_length)
+            found = ct2.alternatives(LINES, beam_size, extra_length=extra_length)
+            assert [one[0].text for one in found] == [one[0].text for one in wanted]
+            assert [len(one) for one in found] == [len(one) for one in wanted]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A model and its two exports."""
+    place = tmp_path_factory.mktemp("engines")
+    folder = model_folder(place / "model", spread=0.6)
+    for precision in ("float32", "int8"):
+        export(folder, place / precision, precision)
+    return place
+
+
+def test_int8_is_smaller_and_translates(folders):
+    sizes = [(folders / name / "model.bin").stat().st_size for name in ("float32", "int8")]
+    assert sizes[1] < sizes[0]
+    assert len(Translator.load(folders / "int8").translate(LINES, extra_length=5)) == len(LINES)
+
+
+def test_an_export_is_the_same_bytes_each_time(folders, tmp_path):
+    export(folders / "model", tmp_path / "again", "float32")
+    assert sha256(tmp_path / "again") == sha256(folders / "float32")
+
+
+def test_a_sentence_beyond_the_positions_is_refused_not_cut(folders):
+    translator = Translator.load(folders / "float32")
+    with pytest.raises(ValueError, match=r"sentence 2 has .* subwords; with extra_length=50 .* takes 4,046"):
+        translator.translate(["Hund", "Hund " * POSITIONS])
+
+
+def test_what_ctranslate2_cannot_do_is_refused_by_name(folders):
+    translator = Translator.load(folders / "float32")
+    for call in (lambda: translator.sample(["Hund"]), lambda: translator.score(["Hund"], ["dog"])):
+        with pytest.raises(ValueError, match="needs a model folder of the stage average"):
+            call()
+    with pytest.raises(ValueError, match="no ensembles"):
+        Translator.load(folders / "float32", folders / "float32")
+
+
+GOOD = {"float32_identical_beam_1": 99.6, "float32_identical_beam_4": 99.1, "torch_bleu_beam_1": 40.0,
+        "torch_bleu_beam_4": 41.0, "int8_bleu_beam_1": 39.6, "int8_bleu_beam_4": 40.6}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("worse", "wanted"),
+    [
+        ({"float32_identical_beam_1": 99.4}, "99.40% of valid .* beam 1, less than 99.5%"),
+        ({"float32_identical_beam_4": 98.9}, "98.90% of valid .* beam 4, less than 99.0%"),
+        ({"int8_bleu_beam_4": 40.4}, "int8 loses 0.60 BLEU"),
+    ],
+)
+def test_an_export_that_translates_otherwise_is_named_with_figures(worse, wanted):
+    assert difference(GOOD, 1000) == ""
+    assert re.search(wanted, difference(GOOD | worse, 1000))
+
+
+def test_near_ties_of_a_model_that_has_learned_nothing_are_no_difference():
+    worse = {"torch_bleu_beam_1": 4.9, "torch_bleu_beam_4": 4.9, "float32_identical_beam_1": 10.0}
+    assert difference(GOOD | worse, 1000) == ""
+
+
+def test_one_sentence_may_always_differ():
+    assert difference(GOOD | {"float32_identical_beam_1": 100 * 11 / 12}, 12) == ""

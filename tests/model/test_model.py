@@ -1,0 +1,174 @@
+"""The model is the paper's: who sees whom, which numbers, and that no detail leaks."""
+
+import math
+
+import pytest
+import torch
+from support.tiny import SIZES, tiny_model
+
+from transformer.model.attention import Attention, causal_bias, padding_bias
+from transformer.model.dropout import add_dropout, dropout, dropped_relu
+from transformer.model.transformer import Transformer, sinusoids
+
+SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 10, 3, 0, 0]])
+TARGET = torch.tensor([[2, 11, 12, 13], [2, 14, 0, 0]])
+
+
+def test_attention_is_equation_1():
+    attention = Attention(d_model=8, heads=2, dropout=0.0).double()
+    x = torch.randn(1, 3, 8, dtype=torch.float64)
+    q, k, v = (part.view(3, 2, 4).transpose(0, 1) for part in attention.project(x[0]).chunk(3, dim=-1))
+    heads = [torch.softmax(q[h] @ k[h].T / math.sqrt(4), dim=-1) @ v[h] for h in range(2)]
+    expected = attention.output(torch.cat(heads, dim=-1))
+    torch.testing.assert_close(attention(x)[0], expected)
+
+
+def test_attention_computes_the_same_with_and_without_torchs_fused_kernel():
+    attention = Attention(d_model=8, heads=2, dropout=0.0).double()
+    x, bias = torch.randn(2, 5, 8, dtype=torch.float64), causal_bias(5, torch.float64, torch.device("cpu"))
+    results = []
+    for training in (True, False):
+        seen = attention.train(training)(x.requires_grad_(), bias=bias)
+        results.append((seen, torch.autograd.grad(seen.square().sum(), (x, *attention.parameters()))))
+    torch.testing.assert_close(*results)
+
+
+def test_no_position_sees_the_future():
+    model = tiny_model()
+    changed = TARGET.clone()
+    changed[0, 2] = 20
+    before, after = model(SOURCE, TARGET), model(SOURCE, changed)
+    torch.testing.assert_close(before[0, :2], after[0, :2], rtol=0, atol=0)
+    assert not torch.allclose(before[0, 2], after[0, 2])
+
+
+def test_padding_changes_nothing():
+    model = tiny_model().double()
+    alone = model(SOURCE[1:, :3], TARGET[1:, :2])
+    torch.testing.assert_close(model(SOURCE, TARGET)[1:, :2], alone)
+
+
+def test_sinusoids_are_those_of_section_3_5():
+    table = sinusoids(50, 16)
+    assert table[7, 4] == pytest.approx(math.sin(7 / 10000 ** (4 / 16)))
+    assert table[7, 5] == pytest.approx(math.cos(7 / 10000 ** (4 / 16)))
+
+
+def test_sinusoids_have_no_longest_sentence():
+    model = tiny_model(max_positions=4)
+    long = torch.randint(4, 20, (1, 90))
+    torch.testing.assert_close(model.position_rows(0, 90), sinusoids(90, 16).float())
+    assert model(long, long).shape == (1, 90, 16)
+
+
+def test_learned_positions_share_their_last_row_beyond_the_table():
+    model = tiny_model(positions="learned", max_positions=6)
+    rows = model.position_rows(0, 9)
+    assert torch.equal(rows[5], rows[8])
+    assert not torch.equal(rows[4], rows[5])
+
+
+def test_embeddings_are_scaled_by_the_root_of_d_model():
+    model = tiny_model()
+    rows = model.embed(model.source_embedding, SOURCE) - model.position_rows(0, SOURCE.shape[1])
+    torch.testing.assert_close(rows, model.source_embedding.weight[SOURCE] * 4.0)
+
+
+def test_tied_embeddings_are_stored_once():
+    tied, separate = tiny_model(), tiny_model(tie_embeddings=False)
+    wide = [name for name, value in tied.state_dict().items() if value.shape[0] == SIZES["vocabulary"]]
+    assert wide == ["source_embedding.weight"]
+    assert tied.output_weight is tied.source_embedding.weight
+    assert len([v for v in separate.state_dict().values() if v.shape[0] == SIZES["vocabulary"]]) == 3
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_every_weight_gets_a_gradient(norm):
+    model = tiny_model(norm=norm, tie_embeddings=False, positions="learned")
+    model.logits(model(SOURCE, TARGET)).square().sum().backward()
+    assert all(weight.grad is not None and weight.grad.abs().sum() > 0 for weight in model.parameters())
+
+
+def test_post_norm_ends_in_a_norm_and_pre_norm_starts_with_one():
+    post, pre = tiny_model(norm="post"), tiny_model(norm="pre")
+    assert isinstance(post.decoder_norm, torch.nn.Identity)
+    assert isinstance(pre.decoder_norm, torch.nn.LayerNorm)
+    states = post(SOURCE, TARGET)
+    torch.testing.assert_close(states.mean(-1), torch.zeros(2, 4), atol=1e-5, rtol=0)
+
+
+def test_a_card_from_before_dropout_had_three_rates_still_makes_its_model():
+    old = {name: value for name, value in SIZES.items() if name not in ("attention_dropout", "activation_dropout")}
+    assert Transformer(**old).state_dict().keys() == tiny_model().state_dict().keys()
+
+
+@pytest.mark.parametrize("knob", ["dropout", "attention_dropout", "activation_dropout"])
+def test_each_dropout_reaches_its_place_in_all_layers_and_no_other_and_stops_at_inference(knob):
+    model = tiny_model(**{knob: 0.5})
+    assert torch.equal(model(SOURCE, TARGET), model(SOURCE, TARGET))
+    model.train()
+    x = torch.randn(2, 5, 16)
+    for layer in (*model.encoder, *model.decoder):
+        attentions = [part for part in layer.children() if isinstance(part, Attention)]
+        places = [(residual, "dropout", (x, torch.tanh)) for residual in layer.residuals]
+        places += [(attention, "attention_dropout", (x,)) for attention in attentions]
+        for part, own, inputs in [*places, (layer.feed_forward, "activation_dropout", (x,))]:
+            assert torch.equal(part(*inputs), part(*inputs)) == (own != knob)
+    embedded = [model.embed(model.source_embedding, SOURCE) for _ in range(2)]
+    assert torch.equal(*embedded) == (knob != "dropout")
+
+
+@pytest.mark.parametrize("rate", [0.0001, 0.1, 0.3, 0.9])
+def test_dropout_drops_its_share_and_keeps_the_mean(rate):
+    torch.manual_seed(1)
+    x = dropout(torch.ones(1_000_003), rate)
+    dropped = (x == 0).float().mean().item()
+    assert dropped == pytest.approx(rate, abs=5 * math.sqrt(rate * (1 - rate) / len(x)) + 1 / 65536)
+    assert x.max().item() == pytest.approx(1 / (1 - rate), rel=2e-4)
+    assert x.mean().item() == pytest.approx(1, abs=5 * math.sqrt(rate / (1 - rate) / len(x)))
+
+
+def test_the_gradient_of_what_dropout_keeps_is_scaled_up_and_of_what_it_drops_zero():
+    x, slope = (torch.randn(3, 7, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    y = dropout(x, 0.4)
+    (gradient,) = torch.autograd.grad(y, x, slope)
+    assert 0 < y.count_nonzero() < y.numel()
+    torch.testing.assert_close(gradient, slope * (y != 0) / 0.6, rtol=2e-5, atol=0)
+
+
+def test_dropout_beside_a_relu_or_a_sum_is_the_same_dropout():
+    x, y = (torch.randn(3, 7, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    pairs = [
+        (lambda: dropped_relu(x, 0.4), lambda: dropout(torch.relu(x), 0.4)),
+        (lambda: add_dropout(y, x, 0.4), lambda: y + dropout(x, 0.4)),
+    ]
+    for functions in pairs:
+        results = []
+        for function in functions:
+            torch.manual_seed(5)
+            value = function()
+            results.append((value, torch.autograd.grad(value.square().sum(), x)))
+        torch.testing.assert_close(*results)
+        assert (results[0][1][0] == 0).any()  # something was dropped
+
+
+def test_bfloat16_computes_in_bfloat16_and_keeps_its_weights_in_float32():
+    model = tiny_model()
+    exact = model(SOURCE, TARGET)
+    model.compute = torch.bfloat16
+    rough = model(SOURCE, TARGET)
+    assert rough.dtype is torch.bfloat16
+    torch.testing.assert_close(rough.float(), exact, rtol=0.05, atol=0.05)
+    rough.float().square().sum().backward()
+    assert {(p.dtype, p.grad.dtype) for p in model.parameters() if p.grad is not None} == {(torch.float32,) * 2}
+
+
+def test_biases_hide_padding_and_the_future():
+    assert padding_bias(SOURCE, torch.float32)[1, 0, 0].isinf().tolist() == [False, False, False, True, True]
+    assert causal_bias(3, torch.float32, torch.device("cpu")).isinf().tolist() == [
+        [False, True, True], [False, False, True], [False, False, False]]  # fmt: skip
+
+
+def test_heads_that_do_not_divide_the_width_are_refused():
+    with pytest.raises(ValueError, match="d_model=10 does not divide into heads=4"):
+        Attention(10, 4, 0.0)

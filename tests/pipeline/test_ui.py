@@ -1,0 +1,157 @@
+"""What a person sees at `make ui`, clicked in a real browser: the table, curves over each other, files of a run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.runs import configuration
+from support.servers import free_port
+from support.tiny import ROOT
+
+from transformer.tracking import recorder as recording
+from transformer.tracking import runs_table as view
+
+# no GPU, and nothing that would look for the network
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync"]  # fmt: skip
+TABLE = """line,chrf,reference,translation,source
+1,40.1,"A dog, running.",A dog runs.,"Ein Hund, der rennt."
+2,100.0,A man.,A man.,Ein Mann.
+"""
+PAGE = "<html><body><h1>de to en</h1><script>document.body.append('drawn by a script')</script></body></html>"
+
+
+def ui(root: Path, port: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "pipeline", "ui", "--port", str(port)],
+        cwd=ROOT,
+        env=os.environ | {"DVC_ROOT": str(root), "PYTHONPATH": str(ROOT), "MLFLOW_TRACKING_URI": ""},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with three rows that differ in warmup and beam_size."""
+    folder = tmp_path_factory.mktemp("ui").resolve()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        for name, warmup, beam_size, bleu in (
+            ("plain", 100, 4, 30.0),
+            ("slow", 800, 4, 33.0),
+            ("narrow", 100, 1, 29.0),
+        ):
+            told = configuration(f"training {warmup}", name, warmup=warmup, beam_size=beam_size)
+            told["scores"] = {"bleu": bleu, "valid_bleu": bleu + 1, "delta_bleu": bleu - 30, "p_bootstrap": 0.04}
+            told["tags"]["DVC_EXP_NAME"] = name
+            assert recording.record(folder, {**told, "texts": {"translations.csv": TABLE, "report.html": PAGE}})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(root: Path) -> Iterator[str]:
+    """What `make ui` prints, while its server runs; Ctrl-C ends it."""
+    port = free_port()
+    server = ui(root, port)
+    try:
+        assert server.stdout is not None
+        yield server.stdout.readline().strip()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGINT)
+    assert server.wait(timeout=60) == 0
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator:
+    """Debian's Chromium, driven by Playwright."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("Chromium is not installed (Debian: apt-get install chromium)")
+    with playwright.sync_playwright() as started:
+        found = started.chromium.launch(executable_path=chromium, args=FLAGS)
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def page(browser) -> Iterator:
+    """A new window that has seen nothing yet."""
+    window = browser.new_page(viewport={"width": 1600, "height": 900})
+    window.set_default_timeout(300_000)  # the page takes minutes on a machine that does much else
+    yield window
+    window.close()
+
+
+def test_the_address_answers_and_a_taken_port_is_named(root: Path, address: str) -> None:
+    place, _, shown = address.partition("/#/")
+    assert shown.endswith(f"&viewStateShareKey={view.VIEW}")
+    with urllib.request.urlopen(f"{place}/health", timeout=10) as answer:
+        assert answer.status == 200
+    second = ui(root, int(place.rpartition(":")[2]))
+    assert second.communicate(timeout=60)[1].startswith("port ")
+    assert second.returncode == 1
+
+
+def test_the_table_opens_on_the_scores_and_the_knobs_that_differ_best_first(page, address: str) -> None:
+    page.goto(address)
+    page.get_by_role("link", name="slow").wait_for()
+    heads = page.get_by_role("columnheader").all_inner_texts()
+    shown = [head.strip() for head in heads]
+    for name in ("bleu", "valid_bleu", "delta_bleu", "p_bootstrap", "warmup", "beam_size"):
+        assert name in shown
+    assert "corpus" not in shown  # the same in all rows
+    assert "dropout" not in shown
+    links = [link.inner_text() for link in page.get_by_role("link").all()]
+    assert [name for name in links if name in ("plain", "slow", "narrow")] == ["slow", "plain", "narrow"]
+
+
+def test_two_rows_are_ticked_and_compared(page, address: str) -> None:
+    page.goto(address)
+    for name in ("slow", "plain"):
+        row = page.get_by_role("row").filter(has=page.get_by_role("link", name=name))
+        row.get_by_role("checkbox").first.check()
+    page.get_by_role("button", name="Compare").first.click()
+    page.get_by_text("Comparing 2 Runs from 1 Experiment").wait_for()
+    page.get_by_text("warmup", exact=True).first.wait_for()
+
+
+def test_the_curves_of_all_rows_lie_over_each_other(page, address: str) -> None:
+    page.goto(address.partition("&viewStateShareKey")[0] + "&compareRunsMode=CHART")
+    page.locator(".js-plotly-plot").first.wait_for()  # it forgets what is searched for before it first draws
+    page.get_by_placeholder("Search metric charts").fill("valid_loss")
+    one_plot = "document.querySelectorAll('.js-plotly-plot').length === 1"
+    rows = "new Set(document.querySelector('.js-plotly-plot').data.map(curve => curve.name))"
+    lines = "document.querySelectorAll('.js-plotly-plot path.js-line')"
+    # not the colours of the lines: MLflow takes them from the runs' ids, and those of two may be the same
+    page.wait_for_function(f"{one_plot} && {rows}.size === 3 && {lines}.length >= 3")
+
+
+def test_the_files_of_a_run_are_a_table_of_translations_and_the_report(page, address: str) -> None:
+    page.goto(address)
+    page.get_by_role("link", name="slow").click()
+    page.get_by_role("tab", name="Artifacts").click()
+    page.get_by_text("translations.csv").first.click()
+    page.get_by_text("Previewing the first 2 rows").wait_for()
+    for text in ("reference", "translation", "A dog, running.", "A dog runs."):
+        page.get_by_text(text, exact=True).first.wait_for()
+    page.get_by_text("report.html").first.click()
+    report = page.frame_locator("iframe")
+    report.get_by_text("de to en").wait_for()
+    report.get_by_text("drawn by a script").wait_for()

@@ -1,0 +1,240 @@
+"""What the report promises: one page that stands alone, escapes what it shows, and is the same for the same run."""
+
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from pipeline.report import main
+from pipeline.shared.stage import run
+from transformer.reporting import charts as drawn
+from transformer.reporting import page as report
+
+ROOT = Path(__file__).parents[2]
+PARAMS = {"corpus": "toy", "source": "de", "target": "en", "layers": 2, "d_model": 64, "heads": 4, "max_steps": 40}
+SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
+CURVE = pd.DataFrame(
+    {
+        "step": range(2, 42, 2),
+        "train_loss": [7.123456789 / step for step in range(1, 21)],
+        "valid_loss": [None if step % 5 else 5.123456789 / step for step in range(1, 21)],
+        "learning_rate": [1e-4 * step for step in range(1, 21)],
+    }
+)
+SCORES = {"bleu": 31.25, "chrf": 55.5, "exact_match": 12.5, "sentences": 60}
+SOURCES = [f"Satz {i} steht hier." for i in range(60)]
+REFERENCES = [f"Sentence {i} stands here." for i in range(60)]
+HYPOTHESES = [line.replace("stands", "is") if i % 2 else line for i, line in enumerate(REFERENCES)]
+
+
+def page(**changed) -> str:
+    """The page of a small run, with some of its values changed."""
+    values = {
+        "params": PARAMS,
+        "training": {"steps": 40, "target_tokens": 12345, "best_valid_loss": 0.256},
+        "curves": CURVE,
+        "scores": SCORES,
+        "signatures": {"bleu": SIGNATURE},
+        "sources": SOURCES,
+        "references": REFERENCES,
+        "hypotheses": HYPOTHESES,
+    }
+    return report.page(**(values | changed))
+
+
+class Elements(HTMLParser):
+    """Every start tag of a page with its attributes, and the text outside scripts and styles."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        if not self.tags or self.tags[-1][0] not in ("script", "style"):
+            self.text += data
+
+
+def charts(html: str) -> dict:
+    """The Vega-Lite charts that a page draws."""
+    found = re.search(r"const charts = (.*), themes = ", html)
+    assert found
+    return json.loads(found[1])
+
+
+@pytest.mark.parametrize("make", [page, report.plots_template])
+def test_a_page_loads_nothing_from_anywhere(make):
+    html = make()
+    elements = Elements(html)
+    assert not [tag for tag in elements.tags if {"src", "href", "srcset", "data", "action"} & set(tag[1])]
+    assert "vegaEmbed" in html
+    assert "@import" not in html
+    assert "url(" not in "".join(re.findall(r"<style>.*?</style>", html, re.DOTALL))
+
+
+def test_the_browser_is_told_to_refuse_the_network():
+    policies = [attributes for tag, attributes in Elements(page()).tags if "http-equiv" in attributes]
+    assert policies[0]["content"].startswith("default-src 'none';")
+    assert "connect-src" not in policies[0]["content"]
+
+
+def test_corpus_text_is_escaped():
+    attack = "<script>alert('x')</script>&amp;\u2028<i>"
+    html = page(sources=[attack] * 60, references=[attack] * 60, hypotheses=[attack + "</td>"] * 60)
+    assert attack.split("\u2028")[0] not in html
+    before, after = ([tag for tag, _ in Elements(made).tags] for made in (page(), html))
+    assert "i" not in after
+    assert [after.count(tag) for tag in ("script", "td")] == [before.count(tag) for tag in ("script", "td")]
+    assert Elements(html).text.count("<script>alert('x')</script>&amp;") >= 3
+
+
+def test_a_phenomenon_cannot_close_the_script():
+    html = page(scores=SCORES | {"exact_match_</script><img>": 50.0})
+    assert "img" not in [tag for tag, _ in Elements(html).tags]
+
+
+def test_equal_runs_give_equal_bytes():
+    assert page() == page()
+    assert drawn.picture(CURVE) == drawn.picture(CURVE)
+    assert report.plots_template() == report.plots_template()
+
+
+def test_the_worst_sentence_is_shown_with_its_difference_marked():
+    hypotheses = [*HYPOTHESES[:37], "Zzz qqq.", *HYPOTHESES[38:]]
+    html = page(hypotheses=hypotheses)
+    assert "<mark>Zzz</mark> <mark>qqq.</mark>" in html
+    first = re.search(r"<tbody>\s*<tr><td[^>]*>(\d+)</td>", html)
+    assert first
+    assert first[1] == "38"
+
+
+def test_differences_are_found_word_by_word():
+    reference, hypothesis = report.mark_differences("the old man sleeps", "the man sleeps well")
+    assert [word for word, differs in reference if differs] == ["old"]
+    assert [word for word, differs in hypothesis if differs] == ["well"]
+
+
+def test_the_spread_reaches_over_the_whole_test_set():
+    chosen = report.choose([float(i % 7) for i in range(1000)], [5] * 1000)
+    assert [len(chosen[title]) for title in ("The worst", "The best", "Evenly spaced")] == [10, 10, 20]
+    assert chosen["Evenly spaced"] == list(range(25, 1000, 50))
+    assert report.choose([1.0, 2.0], [1, 1]) == {"The worst": [0, 1], "The best": [1, 0], "Evenly spaced": [0, 1]}
+
+
+def test_phenomena_are_drawn_only_when_there_are_some():
+    assert "phenomena" not in charts(page())
+    assert "Exact match by phenomenon" not in page()
+    html = page(scores=SCORES | {"exact_match_word_order": 62.5})
+    assert {"phenomenon": "word order", "percent": 62.5} in next(iter(charts(html)["phenomena"]["datasets"].values()))
+    assert "Exact match by phenomenon" in html
+
+
+def test_every_validation_is_drawn_even_of_a_long_run():
+    steps = 20_000
+    long = pd.DataFrame({"step": range(steps), "train_loss": 1.0, "valid_loss": None, "learning_rate": 0.1})
+    long.loc[[137, 1371], "valid_loss"] = 2.5
+    kept = drawn.thin(long)
+    assert {137, 1371, steps - 1} <= set(kept["step"])
+    assert len(kept) <= 1003
+
+
+def test_a_score_stands_with_its_signature():
+    text = re.sub(r"\s+", " ", Elements(page()).text)
+    assert f"31.2 BLEU test {SIGNATURE}" in re.sub(r"(\d)BLEU", r"\1 BLEU", text)
+
+
+def test_lines_that_do_not_pair_up_are_refused():
+    with pytest.raises(ValueError, match="60 source, 60 reference and 59 hypothesis") as refused:
+        page(hypotheses=HYPOTHESES[1:])
+    assert "\n" not in str(refused.value)
+
+
+def test_a_missing_column_is_named():
+    with pytest.raises(ValueError, match="column valid_loss is missing"):
+        drawn.picture(CURVE.drop(columns="valid_loss"))
+
+
+def test_the_plots_template_has_the_placeholders_of_dvc():
+    template = report.plots_template()
+    assert template.count("{plot_divs}") == 1
+    assert "{scripts}" not in template  # DVC would put the addresses of its CDN there
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Path:
+    """The files of a finished run."""
+    recipe = (ROOT / "params.yaml").read_text(encoding="utf-8")
+    texts = {"raw/test.src": SOURCES, "raw/test.tgt": REFERENCES, "data/test.hyp": HYPOTHESES}
+    (tmp_path / "params.yaml").write_text(recipe, encoding="utf-8")
+    for name, lines in texts.items():
+        path = tmp_path / "data" / name.removeprefix("data/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (tmp_path / "reports").mkdir()
+    CURVE.to_csv(tmp_path / "reports/training.csv", index=False)
+    for name, values in {"training": {"steps": 40}, "scores": SCORES, "signatures": {"bleu": SIGNATURE}}.items():
+        (tmp_path / f"reports/{name}.json").write_text(json.dumps(values), encoding="utf-8")
+    return tmp_path
+
+
+def refusal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What the stage says when it ends with an error."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", ["report"])
+    with pytest.raises(SystemExit) as ended:
+        run(main)
+    return str(ended.value.code)
+
+
+def test_the_stage_writes_the_same_files_twice_and_no_place_of_the_machine(finished, monkeypatch):
+    names = ("report.html", "curves.svg")
+    command, environment = [sys.executable, "-m", "pipeline.report"], {"PYTHONPATH": str(ROOT)}
+    subprocess.run(command, cwd=finished, env=environment, check=True)
+    first = [(finished / "reports" / name).read_bytes() for name in names]
+    monkeypatch.chdir(finished)
+    monkeypatch.setattr(sys, "argv", ["report"])
+    main()
+    assert first == [(finished / "reports" / name).read_bytes() for name in names]
+    assert not [content for content in first if str(finished).encode() in content or str(ROOT).encode() in content]
+
+
+def test_a_short_hypothesis_file_ends_in_one_line_and_writes_nothing(finished, monkeypatch):
+    (finished / "data/test.hyp").write_text("only\u2028one\n", encoding="utf-8")
+    told = refusal(finished, monkeypatch)
+    assert "data/test.hyp: 1 lines, but data/raw/test.tgt has 60" in told
+    assert "\n" not in told
+    assert not list((finished / "reports").glob("*.html*"))
+
+
+@pytest.mark.parametrize("name", ["reports/scores.json", "reports/training.csv", "data/raw/test.src"])
+def test_a_missing_file_is_named_with_the_remedy(finished, monkeypatch, name):
+    (finished / name).unlink()
+    told = refusal(finished, monkeypatch)
+    assert name in told
+    assert "dvc repro" in told
+    assert "\n" not in told
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("scores.json", "{"),
+        ("scores.json", "[1]"),
+        ("training.csv", ",".join(CURVE)),
+        ("training.csv", "step\n1,2,3,4\n1,2\n5,6,7,8,9"),
+    ],
+)
+def test_a_broken_file_is_named_in_one_line(finished, monkeypatch, name, content):
+    (finished / "reports" / name).write_text(content, encoding="utf-8")
+    told = refusal(finished, monkeypatch)
+    assert f"reports/{name}: " in told
+    assert "\n" not in told

@@ -1,0 +1,101 @@
+"""Small copies of this project for tests that run whole pipelines, and commands in them."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from mlflow import MlflowClient
+from ruamel.yaml import YAML
+from support.tiny import ROOT
+
+SMALL = {"corpus": "files", "corpus_path": "own", "bpe_merges": 40, "d_model": 16, "d_ff": 32, "heads": 2, "layers": 1,
+         "batch_tokens": 256, "device_tokens": 128, "max_steps": 12, "warmup": 4, "log_every": 2, "save_every": 4,
+         "keep": 3, "average_last": 2, "extra_length": 5, "max_length": 60}  # fmt: skip
+SPLITS = {"train": 150, "valid": 12, "test": 12}
+PATHS = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+
+def params_file(folder: Path, **changes) -> None:
+    """Write params.yaml: the toy recipe with the values of SMALL and `changes`."""
+    yaml = YAML()
+    values = yaml.load(ROOT / "recipes/toy.yaml")
+    values.update({**SMALL, **changes})
+    yaml.dump(values, folder / "params.yaml")
+
+
+def own_corpus(folder: Path) -> None:
+    """Files of the user's: counting in German and English."""
+    chance, german, english = (
+        random.Random(1),
+        ["eins", "zwei", "drei", "vier", "fünf"],
+        ["one", "two", "three", "four", "five"],
+    )
+    folder.mkdir()
+    for split, count in SPLITS.items():
+        rows = [[chance.randrange(5) for _ in range(chance.randint(1, 6))] for _ in range(count)]
+        for code, words in (("de", german), ("en", english)):
+            lines = [" ".join(words[place] for place in row) + "." for row in rows]
+            (folder / f"{split}.{code}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def command(folder: Path, *words: str, status: int = 0, **environment: str) -> str:
+    """Run a command line in the project; returns all that it printed."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("DVC_", "MLFLOW_"))}
+    env = {**kept, "PATH": PATHS, "DVC_NO_ANALYTICS": "1", "MLFLOW_DISABLE_TELEMETRY": "true", **environment}
+    done = subprocess.run(words, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == status, done.stdout
+    return done.stdout
+
+
+def small_project(folder: Path) -> Path:
+    """A copy of this project with a small corpus, committed, and run once by dvc repro."""
+    ignored = shutil.ignore_patterns("__pycache__", "cache", "tmp")
+    for name in (".dvc", "pipeline", "transformer", "corpora", "recipes"):
+        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+    for name in ("dvc.yaml", ".gitignore", ".dvcignore"):
+        shutil.copy(ROOT / name, folder / name)
+    own_corpus(folder / "own")
+    params_file(folder)
+    for words in ("git init -q", "git add -A", "git -c user.name=t -c user.email=t@t commit -qm start"):
+        command(folder, *words.split())
+    command(folder, "git", "config", "user.name", "t")
+    command(folder, "git", "config", "user.email", "t@t")
+    command(folder, "dvc", "repro")
+    command(folder, "git", "add", "-A")
+    command(folder, "git", "commit", "-qm", "run")
+    return folder
+
+
+def rows(folder: Path, uri: str = "") -> list:
+    """The runs in the project's MLflow database, or at an address."""
+    client = reader(folder, uri)
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    return [client.get_run(run.info.run_id) for run in client.search_runs(experiments)]
+
+
+def reader(folder: Path, uri: str = "") -> MlflowClient:
+    """A client on a copy of the database: MLflow would hold on to one that a test takes away."""
+    if not uri:
+        copy = Path(tempfile.mkdtemp(dir=folder / "work")) / "mlflow.db"
+        shutil.copy(folder / "mlflow.db", copy)
+        uri = f"sqlite:///{copy}"
+    return MlflowClient(uri)
+
+
+def seen(folder: Path, uri: str = "") -> dict[str, tuple]:
+    """What a person sees of each scored row, by its config_key: name, status, params, metrics, files, data."""
+    client, found = reader(folder, uri), {}
+    for run in rows(folder, uri):
+        files = {file.path for file in client.list_artifacts(run.info.run_id)} - {"model"}
+        data = {(one.dataset.name, one.dataset.profile) for one in run.inputs.dataset_inputs}
+        tags = {name: value for name, value in run.data.tags.items() if name.startswith(("dvc_", "env_", "signature"))}
+        key = run.data.tags["config_key"]
+        assert key not in found
+        found[key] = (run.info.run_name, run.info.status, run.data.params, run.data.metrics, files, data, tags)
+    return found

@@ -1,0 +1,113 @@
+"""Text is lossless, and neither merges nor vocabulary know anything but the training text."""
+
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from transformer.text.bpe import Merges, learn_merges
+from transformer.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
+from transformer.text.words import Side, join, tokenise, tokenizer
+
+LANGUAGES = {code: tokenizer(code) for code in ("de", "en")}
+SAMPLE = [
+    "Die Protokolldatei kann nicht geöffnet werden .",
+    "a@@ b@@ c </w> ▁ ▂ <s> </s> <pad> a</s>",
+    "Zwei junge weiße Männer sind im Freien in der Nähe vieler Büsche.",
+]
+MERGES = Merges(learn_merges((" ".join(tokenise(line, LANGUAGES["de"])) for line in SAMPLE * 3), 60))
+MIRROR = Path(os.environ.get("CORPUS_MIRROR", Path(__file__).parents[2] / "shared" / "multi30k"))
+nasty = st.text() | st.text("a@ ▁▂</w>s0123\u2028\x85\x0b\x00\r\n.😀\u200d👩\u0301", max_size=40)
+
+
+@given(nasty, st.sampled_from(sorted(LANGUAGES)))
+@example("▁▂1 <s></s>a</s> @@ word@@ U+2028\u2028NUL\x00 👩‍👩‍👧‍👦 </w>", "de")
+@settings(deadline=None, max_examples=300)
+def test_every_line_comes_back_from_its_subwords(line, code):
+    tokens = tokenise(line, LANGUAGES[code])
+    assert join(MERGES.subwords(tokens)) == join(tokens) == " ".join(line.split())
+
+
+@given(nasty)
+@settings(deadline=None, max_examples=300)
+def test_no_subword_looks_like_a_special_or_holds_white_space(line):
+    for subword in MERGES.subwords(tokenise(line, LANGUAGES["de"])):
+        assert subword not in SPECIALS
+        assert subword
+        assert not any(letter.isspace() for letter in subword)
+
+
+def test_a_special_inside_a_word_is_no_special_whatever_the_merges():
+    lines = [" ".join(tokenise("http://a.de/</s>b", LANGUAGES["en"])), "a</s>b </s>", "x</s>y </s>"]
+    tokens = tokenise("http://a.de/</s>b", LANGUAGES["en"])
+    for count in range(40):
+        pieces = Merges(learn_merges(lines * 2, count)).subwords(tokens)
+        assert "</s>" not in pieces
+        assert join(pieces) == "http://a.de/</s>b"
+
+
+@given(nasty)
+@settings(deadline=None, max_examples=100)
+def test_ids_lose_only_what_unk_covers(line):
+    pieces = MERGES.subwords(tokenise(line, LANGUAGES["de"]))
+    vocabulary = Vocabulary([*SPECIALS, *sorted(set(pieces))])
+    ids = vocabulary.ids(pieces)
+    assert UNK not in ids
+    assert vocabulary.text(ids) == " ".join(line.split())
+
+
+def test_a_token_after_a_space_carries_the_mark():
+    assert tokenise("Die  Datei (neu).", LANGUAGES["de"]) == ["▁Die", "▁Datei", "▁(", "neu", ")", "."]
+
+
+def test_each_side_has_its_case_and_older_model_folders_one_for_both():
+    card = {"source": "de", "target": "en", "lowercase": False}
+    for sides, cases in ((Side.of(card), (False, False)), (Side.of({**card, "lowercase": True}), (True, True)),
+                         (Side.of({**card, "lowercase_source": True}), (True, False))):  # fmt: skip
+        assert tuple(side.lowercase for side in sides) == cases
+        assert [side.language.lang for side in sides] == ["de", "en"]
+        assert [join(side.tokens("Über  ALLEM")) for side in sides] == [
+            "über allem" if lower else "Über ALLEM" for lower in cases
+        ]
+
+
+def test_lowercase_lowers_both_case_and_nothing_else():
+    assert join(tokenise("Über ALLEM  steht", LANGUAGES["de"], lowercase=True)) == "über allem steht"
+
+
+def test_specials_are_silent_and_unk_is_a_word():
+    vocabulary = Vocabulary([*SPECIALS, "▁ja", "."])
+    assert vocabulary.text([BOS, 4, UNK, 5, EOS, PAD]) == "ja <unk>."
+
+
+def test_vocabulary_is_counted_with_min_count_and_survives_its_file(tmp_path):
+    vocabulary = Vocabulary.count([["▁a", "▁b", "▁a"], ["▁a", "▁c", "▁b"]], min_count=2)
+    assert vocabulary.subwords == [*SPECIALS, "▁a", "▁b"]
+    vocabulary.save(tmp_path / "vocab.txt")
+    assert Vocabulary.load(tmp_path / "vocab.txt").subwords == vocabulary.subwords
+
+
+def test_no_merges_leave_words_whole():
+    assert learn_merges(["▁aa ▁aa"], 0) == "#version: 0.2\n"
+    assert Merges("#version: 0.2\n").subwords(["▁aa"]) == ["▁aa"]
+
+
+def test_text_without_any_pair_of_letters_has_no_merges():
+    assert Merges(learn_merges(["a b", "a"], 10)).subwords(["a", "b"]) == ["a", "b"]
+
+
+def test_an_unknown_language_is_refused_by_name():
+    with pytest.raises(ValueError, match="'qq' has no spaCy tokenizer"):
+        tokenizer("qq")
+
+
+@pytest.mark.skipif(not MIRROR.is_dir(), reason="no mirror of Multi30k: set CORPUS_MIRROR to one")
+def test_multi30k_comes_back_from_its_subwords():
+    for name in ("train", "val", "test_2016_flickr"):
+        for code, language in LANGUAGES.items():
+            lines = gzip.decompress((MIRROR / f"data/task1/raw/{name}.{code}.gz").read_bytes()).decode().split("\n")
+            for line in lines[:2000]:
+                assert join(MERGES.subwords(tokenise(line, language))) == " ".join(line.split())

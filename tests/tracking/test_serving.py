@@ -1,0 +1,206 @@
+"""The model in MLflow's registry and behind a real HTTP server."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient, pyfunc
+from support.runs import configuration
+from support.servers import free_port
+from support.tiny import ODD, TEXT, model_folder
+
+from transformer.inference.translator import Translator
+from transformer.tracking import recorder as recording
+from transformer.tracking.model_card import model_card
+from transformer.tracking.registry import register, save
+
+OPTIONS = {"beam_size": 3, "length_penalty": 1.5, "extra_length": 20}
+PATHS = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return model_folder(tmp_path_factory.mktemp("serving") / "model")
+
+
+@pytest.fixture(scope="module")
+def server(folder, tmp_path_factory):
+    """`mlflow models serve` on loopback, in a folder where nothing of this project can be imported."""
+    place = tmp_path_factory.mktemp("server")
+    save(place / "served", folder, OPTIONS, "# card\n")
+    port = free_port()
+    words = ["mlflow", "models", "serve", "--model-uri", "served", "--env-manager", "local", "--port", str(port)]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHONPATH", "MLFLOW_"))}
+    with open(place / "log", "w") as log:
+        process = subprocess.Popen(
+            words, cwd=place, env={**kept, "PATH": PATHS, "MLFLOW_DISABLE_TELEMETRY": "true"}, stdout=log, stderr=log,
+            start_new_session=True,
+        )  # fmt: skip
+    address = f"http://127.0.0.1:{port}"
+    for _ in range(600):  # of a tenth of a second: it answers when it has loaded the model
+        try:
+            urllib.request.urlopen(f"{address}/ping").read()
+            break
+        except OSError:
+            assert process.poll() is None, (place / "log").read_text()
+            time.sleep(0.1)
+    yield f"{address}/invocations"
+    os.killpg(process.pid, 15)
+    process.wait()
+
+
+def ask(server: str, request: object) -> tuple[int, dict]:
+    """Status and answer of a request."""
+    body = request if isinstance(request, bytes) else json.dumps(request).encode()
+    post = urllib.request.Request(server, body, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(post) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
+def test_the_server_translates_as_the_folder_does(server, folder):
+    wanted = Translator.load(folder).translate(TEXT, beam_size=2, length_penalty=1.0, extra_length=9)
+    params = {"beam_size": 2, "length_penalty": 1.0, "extra_length": 9}
+    assert ask(server, {"inputs": list(TEXT), "params": params}) == (200, {"predictions": wanted})
+    table = {"columns": ["text"], "data": [[line] for line in TEXT]}
+    assert ask(server, {"dataframe_split": table, "params": params}) == (200, {"predictions": wanted})
+    assert ask(server, {"inputs": TEXT[0], "params": params}) == (200, {"predictions": wanted[:1]})
+
+
+def test_a_request_without_params_gets_the_search_that_the_model_was_scored_with(server, folder):
+    wanted = Translator.load(folder).translate(TEXT, **OPTIONS)
+    assert ask(server, {"inputs": list(TEXT)}) == (200, {"predictions": wanted})
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_the_server_answers_odd_lines(server, name):
+    status, answer = ask(server, {"inputs": [ODD[name]], "params": {"beam_size": 1, "extra_length": 0}})
+    assert status == 200
+    assert len(answer["predictions"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("request_body", "wanted"),
+    [
+        (b"no json", "valid JSON"),
+        ({"lines": ["a"]}, "inputs"),
+        ({"inputs": []}, "missing inputs"),
+        ({"inputs": ["wort " * 10_000]}, "subwords; the server takes 1,000: cut it"),
+        ({"inputs": ["a", "x" * 200_000]}, "line 2 has 200,000 characters, more than 100,000: cut it"),
+        ({"inputs": ["a"] * 1001}, "1,001 lines; a request may have 1,000"),
+        ({"inputs": ["a\ud800"]}, "\\ud800"),
+        ({"inputs": ["a"], "params": {"beam_size": 0}}, "beam_size=0 must be 1 to 64"),
+        ({"inputs": ["a"], "params": {"beam_size": "wide"}}, "beam_size"),
+        ({"inputs": ["a"], "params": {"extra_length": -1}}, "extra_length=-1 must be 0 to 1000"),
+        ({"inputs": ["a"], "params": {"length_penalty": 1e9}}, "length_penalty=1000000000.0 must be"),
+    ],
+)
+def test_a_bad_request_gets_400_and_a_reason(server, request_body, wanted):
+    status, answer = ask(server, request_body)
+    assert status == 400
+    assert wanted in answer["message"]
+    assert ask(server, {"inputs": ["Hund"], "params": {"extra_length": 0}})[0] == 200  # and it goes on
+
+
+def test_the_stored_model_holds_code_text_and_safetensors_alone(folder, tmp_path):
+    save(tmp_path / "served", folder, OPTIONS, "# card\n")
+    kinds = {path.suffix for path in (tmp_path / "served").rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    assert kinds <= {"", ".py", ".json", ".yaml", ".txt", ".md", ".codes", ".safetensors", ".jinja"}
+    assert "beam_size" in (tmp_path / "served/MLmodel").read_text()  # the signature names the params
+    example = json.loads((tmp_path / "served/serving_input_example.json").read_text())
+    assert example["inputs"] != [""]
+
+
+def scored(root: Path, config_key: str) -> None:
+    """The row of a configuration, as the stage score leaves it."""
+    assert recording.record(root, configuration(config_key, config_key))
+
+
+@pytest.fixture
+def models(folder, tmp_path_factory) -> dict[str, Path]:
+    """Two models."""
+    return {"first": folder, "second": model_folder(tmp_path_factory.mktemp("second") / "model", seed=8)}
+
+
+def test_each_model_is_one_version_and_the_best_on_valid_the_champion(models, tmp_path, fresh_process):
+    told = {}
+    for key, model, bleu, data in (("a", "first", 30.0, "x"), ("b", "second", 40.0, "x"), ("a", "first", 30.0, "x"),
+                                   ("d", "first", 10.0, "y")):  # fmt: skip
+        scored(tmp_path, key)
+        told[key] = register(tmp_path, "toy-de-en", models[model], OPTIONS, key, bleu, data, f"# card of {key}\n", True)
+    assert told["b"] == "models:/toy-de-en/2 registered; which is the champion"
+    assert told["a"] == "models:/toy-de-en/1 registered; the champion is version 2"
+    assert told["d"] == "models:/toy-de-en/3 registered; which is the champion"  # other data, no rival
+    client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    versions = client.search_model_versions("name = 'toy-de-en'")
+    assert sorted(version.tags["config_key"] for version in versions) == ["a", "b", "d"]
+    assert client.get_model_version_by_alias("toy-de-en", "champion").description == "# card of d\n"
+
+
+def test_configurations_of_one_model_share_its_files_and_it_is_served_as_the_best_of_them_was_scored(
+    models,
+    tmp_path,
+    fresh_process,
+):
+    for key, beam_size, bleu in (("narrow", 1, 30.0), ("wide", 3, 31.0), ("wider", 5, 30.5)):
+        scored(tmp_path, key)
+        options = {**OPTIONS, "beam_size": beam_size}
+        told = register(tmp_path, "toy-de-en", models["first"], options, key, bleu, "x", f"# card of {key}\n", True)
+        assert told == "models:/toy-de-en/1 registered; which is the champion"
+    client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    (version,) = client.search_model_versions("name = 'toy-de-en'")
+    assert (version.tags["config_key"], version.description) == ("wide", "# card of wide\n")
+    assert len(list((tmp_path / "mlartifacts").rglob("weights.safetensors"))) == 1
+    rows = client.search_runs(["1"])
+    assert [row.data.tags["model"] for row in rows] == ["models:/toy-de-en/1"] * 3
+    loaded = pyfunc.load_model(version.source)
+    assert loaded.predict([TEXT[0]]) == Translator.load(models["first"]).translate([TEXT[0]], **OPTIONS)
+
+
+def test_a_model_whose_exports_differ_or_were_not_compared_is_registered_and_never_champion(
+    models,
+    tmp_path,
+    fresh_process,
+):
+    client, told = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}"), []
+    for key, model, bleu, agree in (("a", "first", 30.0, None), ("a", "first", 30.0, True),
+                                    ("b", "second", 40.0, False), ("a", "first", 30.0, False)):  # fmt: skip
+        scored(tmp_path, key)
+        told.append(register(tmp_path, "toy-de-en", models[model], OPTIONS, key, bleu, "x", "# card\n", agree))
+    assert "not made champion before compare_engines has measured it" in told[0]
+    assert told[1] == "models:/toy-de-en/1 registered; which is the champion"
+    assert "models:/toy-de-en/2 registered; it is not made champion, since data/ct2 does not translate" in told[2]
+    assert "champion" not in client.get_registered_model("toy-de-en").aliases  # taken back from the first
+
+
+def test_a_version_whose_row_was_deleted_is_not_built_upon(models, tmp_path, fresh_process):
+    scored(tmp_path, "a")
+    register(tmp_path, "toy-de-en", models["first"], OPTIONS, "a", 30.0, "x", "# card\n", True)
+    client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    (row,) = client.search_runs(["1"])
+    client.delete_run(row.info.run_id)
+    scored(tmp_path, "b")
+    told = register(tmp_path, "toy-de-en", models["first"], OPTIONS, "b", 31.0, "x", "# card\n", True)
+    assert told == "models:/toy-de-en/2 registered; which is the champion"
+
+
+def test_a_configuration_without_a_row_is_not_registered(folder, tmp_path, fresh_process):
+    assert "no MLflow row" in register(tmp_path, "toy-de-en", folder, OPTIONS, "nobody", 1.0, "x", "", True)
+
+
+def test_the_card_tells_scores_with_signatures_data_params_and_origin():
+    card = model_card("toy-de-en", ("de", "en"), {"warmup": 400}, {"bleu": 31.5}, {"bleu": "nrefs:1|case:mixed"},
+                      {"train.src": "3 lines, sha256 abc"}, {"git_commit": "0123"})  # fmt: skip
+    for row in ("| bleu | 31.5 nrefs:1\\|case:mixed |", "| train.src | 3 lines, sha256 abc |", "| warmup | 400 |",
+                "| git_commit | 0123 |"):  # fmt: skip
+        assert row in card

@@ -1,0 +1,117 @@
+"""Batches are a function of data, seed and epoch; nothing is lost, nothing too large."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.tiny import random_pairs
+
+from transformer.text.pairs import Pairs, Sequences
+from transformer.text.vocabulary import BOS, EOS, PAD
+from transformer.training.batches import Batches, cut, global_batches, micro_batches
+
+lengths = st.lists(st.integers(1, 40), min_size=1, max_size=200)
+
+
+def pairs_of(sizes: list[int]) -> Pairs:
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    side = Sequences(np.ones(starts[-1], np.int32), starts)
+    return Pairs(side, side, np.arange(1, len(sizes) + 1))
+
+
+@given(lengths, st.integers(40, 200), st.integers(0, 5), st.integers(0, 5))
+@settings(max_examples=100)
+def test_every_pair_comes_once_an_epoch_within_batch_tokens(sizes, tokens, seed, epoch):
+    pairs = pairs_of(sizes)
+    batches = global_batches(pairs, seed, epoch, tokens)
+    assert sorted(np.concatenate(batches)) == list(range(len(sizes)))
+    assert all(len(rows) * pairs.longest[rows].max() <= tokens for rows in batches)
+
+
+@given(lengths, st.integers(1, 60))
+def test_a_cut_is_greedy_and_only_a_too_long_pair_exceeds_it(sizes, tokens):
+    longest = np.sort(np.array(sizes))
+    runs = cut(longest, tokens)
+    assert [place for run in runs for place in range(run.start, run.stop)] == list(range(len(longest)))
+    for run in runs:
+        count = run.stop - run.start
+        assert count * longest[run.stop - 1] <= tokens or count == 1
+        if run.stop < len(longest):
+            assert (count + 1) * longest[run.stop] > tokens
+
+
+@given(lengths, st.integers(40, 200), st.integers(0, 9))
+def test_the_number_of_batches_is_the_same_in_every_epoch(sizes, tokens, seed):
+    pairs = pairs_of(sizes)
+    assert len({len(global_batches(pairs, seed, epoch, tokens)) for epoch in range(4)}) == 1
+
+
+def test_same_seed_same_batches_and_another_seed_or_epoch_others(tmp_path):
+    pairs = random_pairs(tmp_path, 200)
+    first = [rows.tolist() for rows in global_batches(pairs, 1, 0, 100)]
+    assert first == [rows.tolist() for rows in global_batches(pairs, 1, 0, 100)]
+    assert first != [rows.tolist() for rows in global_batches(pairs, 2, 0, 100)]
+    assert first != [rows.tolist() for rows in global_batches(pairs, 1, 1, 100)]
+
+
+def test_an_epoch_mixes_the_pairs_anew(tmp_path):
+    pairs = random_pairs(tmp_path, 200)
+    first, second = ({frozenset(rows.tolist()) for rows in global_batches(pairs, 1, epoch, 100)} for epoch in (0, 1))
+    assert len(first - second) > len(first) / 2
+
+
+def test_any_update_can_be_asked_for_first(tmp_path):
+    pairs = random_pairs(tmp_path, 100)
+    straight, late = Batches(pairs, 1, 100), Batches(pairs, 1, 100)
+    wanted = [straight[step].tolist() for step in range(1, 80)]
+    assert late[79].tolist() == wanted[-1]
+    assert late[3].tolist() == wanted[2]
+
+
+@given(lengths, st.integers(40, 300), st.integers(40, 80))
+def test_micro_batches_are_the_global_batch_cut_by_device_tokens(sizes, tokens, device_tokens):
+    pairs = pairs_of(sizes)
+    for rows in global_batches(pairs, 0, 0, tokens):
+        pieces = micro_batches(pairs, rows, device_tokens)
+        assert np.concatenate(pieces).tolist() == rows.tolist()
+        assert all(len(piece) * pairs.longest[piece].max() <= device_tokens for piece in pieces)
+
+
+def resident(folder: Path) -> dict[str, int]:
+    """KiB that this process holds of each file of the folder that it has mapped, as Linux counts."""
+    held, name = {}, None
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        field, *rest = line.split(maxsplit=5)
+        if not field.endswith(":"):  # the head of a mapping, with the file at its end
+            name = Path(rest[-1]).name if str(folder) in line else None
+        elif name and field == "Rss:":
+            held[name] = held.get(name, 0) + int(rest[0])
+    return held
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux says which files a process holds")
+def test_batches_do_not_gather_the_corpus_in_memory(tmp_path):
+    pairs = random_pairs(tmp_path, 2000)
+    pairs.source.ids.sum()
+    assert resident(tmp_path)["train.source.ids.npy"] > 0
+    pairs.batch(np.arange(1000))
+    held = resident(tmp_path)
+    assert [held[f"train.{side}.{part}.npy"] for side in ("source", "target") for part in ("ids", "starts")] == [0] * 4
+
+
+def test_a_batch_opens_targets_with_bos_ends_them_in_eos_and_pads_the_rest(tmp_path):
+    Pairs.save(tmp_path, "train", [([5, 6], [8]), ([7], [9, 10])], [1, 2])
+    source, target, places, output = Pairs.load(tmp_path, "train").batch(np.array([0, 1]))
+    assert source.tolist() == [[5, 6, EOS], [7, EOS, PAD]]
+    assert target.tolist() == [[BOS, 8, PAD], [BOS, 9, 10]]
+    assert places.tolist() == [0, 1, 3, 4, 5]
+    assert output.tolist() == [8, EOS, 9, 10, EOS]
+
+
+def test_a_pair_too_long_for_a_device_is_named_by_its_line(tmp_path):
+    Pairs.save(tmp_path, "valid", [([5, 6], [8]), ([7] * 9, [9, 10])], [4, 17])
+    Pairs.load(tmp_path, "valid").refuse_longer("valid", 10)
+    with pytest.raises(ValueError, match="valid line 17 has 10 subwords, </s> included, and device_tokens=9 cannot"):
+        Pairs.load(tmp_path, "valid").refuse_longer("valid", 9)

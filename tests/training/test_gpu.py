@@ -1,0 +1,99 @@
+"""What a GPU does otherwise than a CPU, on one that is pretended: nothing here computes on a real one."""
+
+import copy
+import itertools
+
+import pytest
+import torch
+from support.pretended import CPU, GPU, pretended_gpu
+from support.tiny import DRY, tiny_model, tiny_trainer
+from test_search import model64
+
+from transformer.decoding.attention_maps import attention_maps
+from transformer.decoding.beam_search import translate_ids
+from transformer.decoding.forced_decoding import score_ids
+from transformer.decoding.sampling import sample_ids
+from transformer.training import train_step as trainer
+from transformer.training.checkpoints import Store
+from transformer.training.distributed import World
+from transformer.training.loop import Loop, train
+
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    pytest.mark.skipif(torch.cuda.is_available(), reason="a machine with a GPU need not pretend one"),
+]
+SOURCES = [[(7 * row + place) % 19 + 4 for place in range(row % 9)] for row in range(12)]
+
+
+@pytest.fixture
+def waits(monkeypatch):
+    with pretended_gpu(monkeypatch) as waits:
+        yield waits
+
+
+def trained(folder, work, device, loop, on_update=lambda step, update: None, **update):
+    """The curve of a training of the tiny model."""
+    made = tiny_trainer(folder, World(device=device), **update)
+    return train(made, Store(work, 2), loop, lambda ids: " ".join(map(str, ids)), on_update=on_update,
+                 on_rows=lambda rows: None).curve  # fmt: skip
+
+
+def test_a_pretended_gpu_refuses_what_cuda_refuses(waits):
+    here = torch.ones(3)
+    there = here.to(GPU)
+    with pytest.raises(RuntimeError, match="two devices"):
+        there + here
+    with pytest.raises(TypeError):
+        there.numpy()
+    assert not waits.total()
+    assert (there + there.to(GPU)).sum().item() == 6
+    assert there.device == GPU
+    assert there.cpu().tolist() == [1, 1, 1]
+    assert waits.total() == 2  # item, cpu
+
+
+@pytest.mark.parametrize("optimiser", ["adam", "muon"])
+def test_a_gpu_trains_as_a_cpu_and_goes_on_where_it_stopped(tmp_path, waits, optimiser):
+    told = {"precision": "float64", "optimiser": optimiser, "sizes": DRY}
+    half, whole = (Loop(steps, log_every=2, save_every=4, patience=0, best_by="bleu") for steps in (4, 8))
+    wanted = trained(tmp_path, tmp_path / "cpu", CPU, whole, **told)
+    trained(tmp_path, tmp_path / "gpu", GPU, half, **told)
+    found = trained(tmp_path, tmp_path / "gpu", GPU, whole, **told)
+    numbers = [[[value for value in row.values() if value is not None] for row in curve] for curve in (wanted, found)]
+    assert numbers[1] == [pytest.approx(row, rel=1e-9) for row in numbers[0]]
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_training_waits_for_a_gpu_only_where_the_curve_has_a_row(tmp_path, waits, monkeypatch, precision):
+    monkeypatch.setattr(trainer, "multiplies_bfloat16", lambda device: True)
+    loop = Loop(12, log_every=4, save_every=12, patience=0, best_by="loss")
+    seen = [0]
+    trained(tmp_path, tmp_path / "w", GPU, loop, lambda step, update: seen.append(waits.total()), precision=precision)
+    grown = [step for step, (before, after) in enumerate(itertools.pairwise(seen), 1) if after > before]
+    assert grown == [4, 5, 8, 9, 12]  # a row is made after its update is told, so the next one finds it counted
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+def test_a_gpu_translates_samples_and_scores_as_a_cpu(waits, positions):
+    models = [model64(seed, positions=positions, max_positions=5) for seed in (1, 2)]
+    there = [copy.deepcopy(model).to(GPU) for model in models]
+    for some in (slice(1), slice(2)):
+        for beam_size in (1, 3):
+            how = {"beam_size": beam_size, "length_penalty": 0.6, "extra_length": 12, "batch_tokens": 80}
+            wanted, found = (translate_ids(these[some], SOURCES, **how) for these in (models, there))
+            assert [[h.ids for h in line] for line in found] == [[h.ids for h in line] for line in wanted]
+        drawn, found = (sample_ids(these[some], SOURCES, samples=2, top_p=0.9) for these in (models, there))
+        assert [[h.ids for h in line] for line in found] == [[h.ids for h in line] for line in drawn]
+        targets = [list(line[0].ids) for line in drawn]
+        scores = [score_ids(these[some], SOURCES, targets) for these in (models, there)]
+        assert scores[1] == [pytest.approx(line) for line in scores[0]]
+    maps = [attention_maps(these[0], SOURCES[8], targets[8]) for these in (models, there)]
+    assert torch.allclose(maps[0].cross, maps[1].cross)
+
+
+def test_a_search_asks_a_gpu_at_every_eighth_subword_whether_it_may_end(waits):
+    model = tiny_model().to(GPU)
+    waits.clear()
+    longest = 40 - len(SOURCES[8])  # nothing ends before its limit
+    translate_ids([model], [SOURCES[8]], beam_size=3, length_penalty=0.6, extra_length=longest)
+    assert waits["aten::nonzero"] == 40 // 8 + 1  # and once more for those that go on when some have ended

@@ -1,0 +1,118 @@
+"""Where parallel text comes from: files of the user's, a locked download, the copy task. Checked before use."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+from transformer.files import sha256
+
+SPLITS = ("train", "valid", "test")
+SIDES = ("source", "target")
+Corpus = dict[tuple[str, str], list[str]]  # (split, side) -> lines
+
+
+def user_corpus(folder: Path, source: str, target: str) -> Corpus:
+    """Read {train,valid,test}.{source,target} of a folder. Raises ValueError for a missing or unusable file."""
+    languages = dict(zip(SIDES, (source, target), strict=True))
+    paths = {(split, side): folder / f"{split}.{languages[side]}" for split in SPLITS for side in SIDES}
+    for path in paths.values():
+        if not path.is_file():
+            raise ValueError(
+                f"{path} is missing; corpus_path must hold train, valid and test .{source} and .{target}, "
+                "or set corpus=toy"
+            )
+    return checked({key: decode(path.read_bytes(), str(path)) for key, path in paths.items()}, paths)
+
+
+def locked_corpus(
+    lock: Path, source: str, target: str, folder: Path, progress: Callable[[str, int], Callable]
+) -> Corpus:
+    """Download what a lock file names into `folder` and read it, each file only after its size and sha256 are right.
+
+    The environment variable CORPUS_MIRROR (a folder or an address) takes the place of the lock's base. progress(name,
+    bytes) opens a progress display and returns a function that is told of bytes as they come.
+    """
+    record = json.loads(lock.read_text(encoding="utf-8"))
+    base = os.environ.get("CORPUS_MIRROR") or record["base"]
+    base = base if "://" in base else Path(base).absolute().as_uri()
+    languages = dict(zip(SIDES, (source, target), strict=True))
+    corpus, places = {}, {}
+    for split in SPLITS:
+        for side in SIDES:
+            entry = record["files"].get(f"{split}.{languages[side]}")
+            if entry is None:
+                offered = sorted({name.split(".")[1] for name in record["files"]})
+                raise ValueError(f"{lock}: no language {languages[side]!r}; set source and target to {offered}")
+            path = folder / Path(entry["path"]).name
+            fetch(f"{base.rstrip('/')}/{entry['path']}", path, entry, progress(path.name, entry["size"]))
+            data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+            corpus[split, side], places[split, side] = decode(data, path.name), path.name
+            if len(corpus[split, side]) != entry["lines"]:
+                raise ValueError(f"{path.name}: {len(corpus[split, side])} lines where {lock} says {entry['lines']}")
+    return checked(corpus, places)
+
+
+def fetch(address: str, path: Path, entry: dict, advance: Callable[[int], None]) -> None:
+    """Download one file and compare it with its lock entry. Raises ValueError with the address and the remedy."""
+    try:
+        with urllib.request.urlopen(address, timeout=60) as reply, open(path, "wb") as file:
+            while block := reply.read(1 << 16):
+                file.write(block)
+                advance(len(block))
+                if file.tell() > entry["size"]:
+                    break  # more than the lock allows: the checksum below says so
+    except (urllib.error.URLError, OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise ValueError(
+            f"{address}: cannot download ({reason}); CORPUS_MIRROR may name a folder that has it"
+        ) from None
+    found = sha256(path)
+    if found != entry["sha256"]:
+        path.unlink()
+        raise ValueError(f"{address}: sha256 {found} is not the locked {entry['sha256']}; nothing of it was used")
+
+
+def decode(data: bytes, name: str) -> list[str]:
+    """The lines of a UTF-8 file. Only \\n ends a line; other white space (\\r, \\x85, U+2028, ...) becomes one space.
+
+    A byte-order mark at the start is dropped with a warning. Raises ValueError with file and line for NUL or bad UTF-8.
+    """
+    if data.startswith(b"\xef\xbb\xbf"):
+        print(f"{name}: dropped the byte-order mark at its start", file=sys.stderr)
+        data = data[3:]
+    lines = data.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    texts = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{name}:{number}: invalid UTF-8 ({error.reason}); convert the file to UTF-8") from None
+        if "\0" in text:
+            raise ValueError(f"{name}:{number}: a NUL character; remove it (is this a text file?)")
+        texts.append(" ".join(text.split()))
+    return texts
+
+
+def checked(corpus: Corpus, names: dict) -> Corpus:
+    """The corpus, if its sides are parallel and no split is empty. Raises ValueError that names files and counts."""
+    for split in SPLITS:
+        counts = [len(corpus[split, side]) for side in SIDES]
+        files = [names[split, side] for side in SIDES]
+        if counts[0] != counts[1]:
+            more, fewer = (0, 1) if counts[0] > counts[1] else (1, 0)
+            raise ValueError(
+                f"{files[more]} has {counts[more]} lines and {files[fewer]} {counts[fewer]}, "
+                f"{counts[more] - counts[fewer]} fewer; line n of one must translate line n of the other"
+            )
+        if not counts[0]:
+            raise ValueError(f"{files[0]} is empty; the {split} set needs at least one pair of lines")
+    return corpus

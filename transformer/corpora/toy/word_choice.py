@@ -1,0 +1,193 @@
+"""The choices of the built-in corpus: which words fill a clause, so that it makes sense and has one reading."""
+
+from collections.abc import Sequence
+from functools import cache
+from random import Random
+from typing import TypeVar
+
+from transformer.corpora.toy.clauses import Clause, Phrase, english_number, german_number
+from transformer.corpora.toy.lexicon import (
+    ADJECTIVES,
+    ADVERBS,
+    COMPOUNDS,
+    MODALS,
+    NOUNS,
+    PEOPLE,
+    TOWNS,
+    VERBS,
+    Adjective,
+    Adverb,
+    Noun,
+    Verb,
+)
+
+T = TypeVar("T")
+KINDS = ("transitive", "separable", "dative", "ditransitive", "experiencer", "place", "bare", "report")
+ALIVE = ("person", "animal")
+VERBS_OF = {kind: [verb for verb in VERBS if verb.kind.startswith(kind)] for kind in KINDS}
+
+
+@cache
+def nouns(classes: tuple[str, ...], kin: bool) -> list[Noun]:
+    """The nouns of one of the classes, family members among them or not."""
+    return [noun for noun in NOUNS if overlap(noun.classes, classes) and (kin or "kin" not in noun.classes)]
+
+
+@cache
+def adjectives(classes: tuple[str, ...]) -> list[Adjective]:
+    """The adjectives that go with a noun of these classes."""
+    return [adjective for adjective in ADJECTIVES if overlap(adjective.classes, classes)]
+
+
+def overlap(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """Whether two lists of classes share one."""
+    return any(item in other for item in one)
+
+
+def owner(subject: Phrase) -> str:
+    """The possessive determiner that points back to the subject; nothing where English would have to guess."""
+    if "person" not in subject.noun.classes:
+        return ""
+    return {"p": "their", "m": "his", "f": "her", "n": ""}[subject.key]
+
+
+class Draft:
+    """The choices of one sentence, no noun or verb twice; all from `rng.random()`, the same in every Python."""
+
+    def __init__(self, rng: Random) -> None:
+        self.rng = rng
+        self.used: list[object] = []
+
+    def chance(self, share: float) -> bool:
+        return self.rng.random() < share
+
+    def pick(self, items: Sequence[T]) -> T:
+        """One of the items."""
+        return items[int(self.rng.random() * len(items))]
+
+    def fresh(self, items: Sequence[T]) -> T:
+        """One of the words that the sentence does not have yet."""
+        while (item := self.pick(items)) in self.used:
+            pass
+        self.used.append(item)
+        return item
+
+    def weighted(self, weights: dict[T, int]) -> T:
+        """One of the keys, as often as its whole weight says."""
+        place = int(self.rng.random() * sum(weights.values()))
+        for item, weight in weights.items():
+            place -= weight
+            if place < 0:
+                return item
+        raise AssertionError("random() is below 1")
+
+    def noun(self, classes: tuple[str, ...], kin: bool = False) -> Noun:
+        """A noun of one of the classes; a family member only where `kin` says that it is somebody's."""
+        noun = self.fresh(nouns(classes, kin))
+        return self.pick(COMPOUNDS[noun.german]) if noun.german in COMPOUNDS and self.chance(0.85) else noun
+
+    def name(self) -> Phrase:
+        return Phrase(self.fresh(PEOPLE))
+
+    def adjective(self, noun: Noun) -> Adjective | None:
+        return self.pick(adjectives(noun.classes)) if self.chance(0.22) and "kin" not in noun.classes else None
+
+    def number(self, noun: Noun) -> int:
+        """Few living beings, up to 99 things."""
+        if overlap(noun.classes, ALIVE):
+            return 2 + int(self.rng.random() * 6)
+        return 2 + int(self.rng.random() * (11 if self.chance(0.4) else 98))
+
+    def phrase(self, noun: Noun, style: str, possessive: str = "") -> Phrase:
+        """A phrase in a style: definite, a (or, in the plural, bare), no, number, owned."""
+        if style == "number":
+            return Phrase(noun, "", True, self.number(noun), self.adjective(noun))
+        plural = self.chance(0.2) and "kin" not in noun.classes
+        number = self.number(noun) if style == "definite" and plural and self.chance(0.5) else 0
+        determiner = {"definite": "the", "a": "a", "no": "no", "owned": possessive, "bare": ""}[style]
+        plural = (plural and style != "a") or style == "bare"
+        return Phrase(noun, determiner, plural, number, self.adjective(noun))
+
+    def subject(self, verb: Verb, style: str, negated: bool) -> Phrase:
+        """A subject: "given" (definite or a name), "definite", "new" (a or a numeral), or any of them."""
+        if style == "any":
+            style = "new" if self.chance(0.25) else "given"
+        bare = verb.kind != "experiencer"  # its dative must show, and a name or a numeral shows none
+        if style == "given" and bare and "person" in verb.subjects and self.chance(0.3):
+            return self.name()
+        if style == "new":
+            number = bare and (negated or self.chance(0.35))
+            return self.phrase(self.noun(verb.subjects), "number" if number else "a")
+        return self.phrase(self.noun(verb.subjects), "definite")
+
+    def direct(self, verb: Verb, subject: Phrase, negated: bool, definite: bool) -> Phrase:
+        """The object that the verb names; under negation an indefinite one turns into kein."""
+        possessive = "" if definite else owner(subject)
+        accusative = "dative" not in verb.kind and verb.kind != "experiencer"
+        if "person" in verb.objects and not definite and verb.kind != "experiencer" and self.chance(0.15):
+            return self.name()
+        noun = self.noun(verb.objects, kin=bool(possessive))
+        if "kin" in noun.classes:
+            return self.phrase(noun, "owned", possessive)
+        styles = {"definite": 5}
+        if possessive and "owned" in noun.classes:
+            styles["owned"] = 3
+        if accusative and negated and not definite:
+            styles["no"] = 4
+        elif accusative and not definite:
+            bare = noun.german != noun.german_plural and not overlap(noun.classes, ALIVE)
+            styles |= {"a": 2, "number": 2, "bare": int(bare)}
+        return self.phrase(noun, self.weighted(styles), possessive)
+
+    def recipient(self, subject: Phrase, definite: bool) -> Phrase:
+        """To whom: a person."""
+        possessive = "" if definite else owner(subject)
+        if not definite and self.chance(0.2):
+            return self.name()
+        noun = self.noun(("person",), kin=bool(possessive))
+        return self.phrase(noun, "owned" if "kin" in noun.classes else "definite", possessive)
+
+    def place(self, verb: Verb) -> tuple[Phrase, bool]:
+        """Where, or (True) whereto: a town or a place with its article."""
+        directed = "direction" in verb.objects and ("static" not in verb.objects or self.chance(0.5))
+        if "place" not in verb.objects or ("city" in verb.objects and self.chance(0.4)):
+            return Phrase(self.pick(TOWNS)), directed
+        noun = self.noun(("place",))
+        return Phrase(noun, "the", adjective=self.adjective(noun)), directed
+
+    def adverb(self, tense: str, negated: bool, fronted: bool) -> Adverb:
+        """An adverbial of time that goes with the tense; "often" does not stand in front."""
+        if self.chance(0.2):
+            hour = 2 + int(self.rng.random() * 11)
+            return Adverb(f"um {german_number(hour)} Uhr", f"at {english_number(hour)} o'clock", (), number=True)
+        fitting = [adverb for adverb in ADVERBS if tense in adverb.tenses and (adverb.negatable or not negated)]
+        return self.pick([adverb for adverb in fitting if not fronted or adverb.german != "oft"])
+
+    def clause(self, kind: str, tense: str, negated: bool, style: str, definite: bool = False,
+               adverb: Adverb | None = None) -> Clause:  # fmt: skip
+        """A clause around a verb of the kind; `style` is the subject's, `definite` asks for an object with "the"."""
+        verb = self.fresh([verb for verb in VERBS_OF[kind] if (kind, tense) != ("report", "perfect") or verb.objects])
+        subject = self.subject(verb, style, negated)
+        recipient = self.recipient(subject, definite) if kind == "ditransitive" else None
+        intransitive, definite = kind in ("place", "bare", "report"), definite and not recipient
+        direct = None if intransitive else self.direct(verb, subject, negated, definite)
+        place, directed = self.place(verb) if kind == "place" else (None, False)
+        modal = self.pick(MODALS) if tense == "modal" else None
+        return Clause(verb, tense, subject, direct, recipient, place, directed, modal, adverb, negated)
+
+    def relative(self, head: Phrase, tense: str) -> tuple[Clause, str]:
+        """A clause in which `head` is the subject or the object, drawn again until the German says which."""
+        used = list(self.used)
+        while True:
+            self.used = list(used)
+            verb = self.fresh(VERBS_OF[self.pick(("transitive", "separable", "dative"))])
+            negated = self.chance(0.15)
+            if self.chance(0.4) and overlap(head.noun.classes, verb.subjects):
+                role, subject, direct = "subject", head, self.direct(verb, head, negated, False)
+            elif overlap(head.noun.classes, verb.objects):
+                role, subject, direct = "direct", self.subject(verb, "given", negated), head
+            else:
+                continue
+            clause = Clause(verb, tense, subject, direct, negated=negated)
+            if not overlap(direct.noun.classes, ALIVE) or clause.case_tells_roles:
+                return clause, role

@@ -1,0 +1,4 @@
+"""Scores of translations, and whether a difference between two systems is more than chance.
+
+May import: text
+"""

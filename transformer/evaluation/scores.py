@@ -1,0 +1,56 @@
+"""Scores of translations against references, by sacreBLEU, with the signature of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
+
+from transformer.text.words import tokenizer
+
+
+def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], language: str) -> tuple[dict, dict]:
+    """Scores in percent and their signatures: bleu, chrf and ter on real text (cased, 13a, detokenised), bleu_lc_tok on
+    lower-cased spaCy tokens of `language` (the older papers' way, tokenize=none), exact_match.
+
+    Raises ValueError when there is not one hypothesis for each reference.
+    """
+    if len(hypotheses) != len(references):
+        raise ValueError(f"{len(hypotheses)} hypotheses for {len(references)} references; rerun the stage translate")
+    nlp = tokenizer(language)
+
+    def words(line: str) -> str:
+        return " ".join(token.text for token in nlp.tokenizer(line.lower()))
+
+    real = (list(hypotheses), [list(references)])
+    plain = ([words(line) for line in hypotheses], [[words(line) for line in references]])
+    metrics = {
+        "bleu": (BLEU(), real),
+        "chrf": (CHRF(), real),
+        "ter": (TER(), real),
+        "bleu_lc_tok": (BLEU(tokenize="none", force=True), plain),
+    }
+    scores, signatures = {}, {}
+    for name, (metric, (lines, streams)) in metrics.items():
+        scores[name] = round(metric.corpus_score(lines, streams).score, 4)
+        signatures[name] = str(metric.get_signature())
+    scores["exact_match"] = exact_match(hypotheses, references)
+    return scores, signatures
+
+
+def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    """Percent of hypotheses that equal their reference, character for character."""
+    return round(100 * sum(map(str.__eq__, hypotheses, references)) / len(references), 4)
+
+
+def exact_match_by_label(
+    hypotheses: Sequence[str], references: Sequence[str], labels: Sequence[str]
+) -> dict[str, float]:
+    """exact_match over the sentences that carry each label; labels: the labels of each sentence, space-separated."""
+    shares = {}
+    for label in sorted({label for line in labels for label in line.split()}):
+        rows = [row for row, line in enumerate(labels) if label in line.split()]
+        shares[f"exact_match_{label}"] = exact_match([hypotheses[r] for r in rows], [references[r] for r in rows])
+    return shares

@@ -1,0 +1,107 @@
+"""A model folder converted for CTranslate2, a fast inference engine that needs no torch."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from ctranslate2.specs import TransformerSpec
+from torch import Tensor, nn
+
+from transformer.files import whole_folder
+from transformer.model.attention import Attention
+from transformer.model.transformer import FeedForward, Transformer
+from transformer.model.weights import load_model
+from transformer.model_folder import read_card
+from transformer.text.vocabulary import Vocabulary
+
+POSITIONS = 4096  # rows of the table that replaces the formula: the longest source, and the longest translation
+
+
+def export(model_folder: Path, target: Path, quantization: str) -> None:
+    """Write a folder that stands alone: CTranslate2's files, with merges, vocabulary and model.json beside them.
+
+    quantization: float32, or int8 for the weights of matrix products (a quarter of the size).
+    """
+    card = read_card(model_folder / "model.json")
+    vocabulary = Vocabulary.load(model_folder / "vocab.txt").subwords
+    spec = specification(load_model(model_folder).float(), vocabulary, quantization)
+    with whole_folder(target) as folder:
+        spec.save(str(folder))
+        for name in ("bpe.codes", "vocab.txt"):
+            shutil.copyfile(model_folder / name, folder / name)
+        card["ctranslate2"] = {"quantization": quantization, "positions": POSITIONS}
+        (folder / "model.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
+
+
+def specification(model: Transformer, vocabulary: list[str], quantization: str) -> Any:
+    """What CTranslate2 saves of a model with these subwords. Tied matrices are stored once: it finds equal ones."""
+    spec = named_weights(model)
+    spec.register_source_vocabulary(vocabulary)
+    spec.register_target_vocabulary(vocabulary)
+    spec.config.add_source_eos = True
+    spec.config.layer_norm_epsilon = nn.LayerNorm(1).eps
+    spec.validate()
+    spec.optimize(quantization=quantization)
+    return spec
+
+
+def named_weights(model: Transformer) -> Any:
+    """The weights of a model under CTranslate2's names."""
+    encoder, decoder = cast("list[Any]", list(model.encoder)), cast("list[Any]", list(model.decoder))
+    pre = encoder[0].residuals[0].pre
+    spec: Any = TransformerSpec.from_config(len(encoder), encoder[0].attention.heads, pre_norm=pre)
+    for theirs, layer in zip(spec.encoder.layer, encoder, strict=True):
+        norms = [residual.norm for residual in layer.residuals]
+        set_attention(theirs.self_attention, layer.attention, norms[0])
+        set_feed_forward(theirs.ffn, layer.feed_forward, norms[1])
+    for theirs, layer in zip(spec.decoder.layer, decoder, strict=True):
+        norms = [residual.norm for residual in layer.residuals]
+        set_attention(theirs.self_attention, layer.attention, norms[0])
+        set_attention(theirs.attention, layer.cross, norms[1], of_memory=True)
+        set_feed_forward(theirs.ffn, layer.feed_forward, norms[2])
+    if pre:
+        set_norm(spec.encoder.layer_norm, model.encoder_norm)
+        set_norm(spec.decoder.layer_norm, model.decoder_norm)
+    # its own table starts at position 1 and has other frequencies
+    spec.encoder.position_encodings.encodings = array(model.position_rows(0, POSITIONS))
+    spec.decoder.position_encodings.encodings = array(model.position_rows(0, POSITIONS))
+    spec.encoder.embeddings[0].weight = array(model.source_embedding.weight)
+    spec.decoder.embeddings.weight = array(model.output_embedding.weight)
+    spec.decoder.projection.weight = array(model.output_weight)
+    return spec
+
+
+def array(tensor: Tensor) -> np.ndarray:
+    """A copy for CTranslate2."""
+    return tensor.detach().float().numpy().copy()
+
+
+def set_linear(spec: Any, weight: Tensor, bias: Tensor) -> None:
+    """x W + b."""
+    spec.weight, spec.bias = array(weight), array(bias)
+
+
+def set_norm(spec: Any, norm: nn.Module) -> None:
+    """Layer normalisation."""
+    spec.gamma, spec.beta = array(cast("Tensor", norm.weight)), array(cast("Tensor", norm.bias))
+
+
+def set_attention(spec: Any, attention: Attention, norm: nn.Module, of_memory: bool = False) -> None:
+    """Queries, keys and values in one product; of a memory, the queries by themselves."""
+    weight, bias = attention.project.weight, attention.project.bias
+    parts = (slice(0, weight.shape[1]), slice(weight.shape[1], None)) if of_memory else (slice(None),)
+    for linear, rows in zip(spec.linear, parts, strict=False):
+        set_linear(linear, weight[rows], bias[rows])
+    set_linear(spec.linear[-1], attention.output.weight, attention.output.bias)
+    set_norm(spec.layer_norm, norm)
+
+
+def set_feed_forward(spec: Any, layer: FeedForward, norm: nn.Module) -> None:
+    """Equation 2."""
+    set_linear(spec.linear_0, layer.inner.weight, layer.inner.bias)
+    set_linear(spec.linear_1, layer.outer.weight, layer.outer.bias)
+    set_norm(spec.layer_norm, norm)

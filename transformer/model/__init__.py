@@ -1,0 +1,4 @@
+"""The Transformer, its layers and its weights.
+
+May import: files, model_folder
+"""

@@ -1,0 +1,4 @@
+"""Pages and charts for people, drawn from plain numbers.
+
+May import: evaluation
+"""

@@ -1,0 +1,118 @@
+"""The charts of the report page."""
+
+import math
+from collections.abc import Mapping
+
+import altair as alt
+import pandas as pd
+import vl_convert
+
+VEGA_LITE = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
+CURVE_COLUMNS = ("step", "train_loss", "valid_loss", "learning_rate")
+MOST_POINTS = 1000  # drawn per curve; a longer run is thinned to about this many
+PHENOMENON = "exact_match_"
+Chart = alt.Chart | alt.LayerChart | alt.FacetChart
+
+
+def theme(dark: bool = False, font: str = "system-ui, sans-serif", background: str = "transparent") -> dict:
+    """Vega configuration of every chart: quiet axes, and two colours that differ in lightness too."""
+    ink, muted, grid = ("#e8e4dc", "#a5a099", "#34373c") if dark else ("#23211e", "#6b665f", "#e6e1d7")
+    colours = ["#6fa8dc", "#f2a65a"] if dark else ["#2563a8", "#c2560c"]
+    axis = {"labelColor": muted, "titleColor": muted, "gridColor": grid, "domainColor": grid, "tickColor": grid}
+    axis |= {"titleFontWeight": "normal", "labelFontSize": 12, "titleFontSize": 12, "titlePadding": 8}
+    legend = {"labelColor": ink, "titleColor": muted, "labelFontSize": 13, "symbolStrokeWidth": 3}
+    config = {"background": background, "font": font, "axis": axis, "legend": legend, "rule": {"color": muted}}
+    config |= {"range": {"category": colours}, "mark": {"color": colours[0]}, "view": {"stroke": None}}
+    config |= {"text": {"color": ink}, "title": {"color": ink, "fontWeight": "normal"}}
+    return config | {"header": {"labelColor": ink, "titleColor": muted}}
+
+
+def checked(curves: pd.DataFrame) -> pd.DataFrame:
+    """The curves as numbers. Raises ValueError for a column that is missing or holds something else."""
+    for name in CURVE_COLUMNS:
+        if name not in curves.columns:
+            raise ValueError(f"the column {name} is missing; the curves are {', '.join(CURVE_COLUMNS)}")
+    if curves.empty:
+        raise ValueError("there is no update in the curves")
+    return curves.loc[:, list(CURVE_COLUMNS)].astype(float).astype({"step": int}).reset_index(drop=True)
+
+
+def thin(curves: pd.DataFrame, most: int = MOST_POINTS) -> pd.DataFrame:
+    """About `most` rows of the curves, evenly spaced; validations and the last row are always kept."""
+    curves = checked(curves)
+    every = -(-len(curves) // most) or 1
+    return curves.loc[(curves.index % every == 0) | (curves.index == len(curves) - 1) | curves["valid_loss"].notna()]
+
+
+def rounded(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with five significant digits: more is noise on a page."""
+    return rows.assign(**{name: rows[name].map(lambda x: float(f"{x:.5g}")) for name in rows.select_dtypes("float")})
+
+
+def update_axis() -> alt.X:
+    """The x axis that all curves share."""
+    axis = alt.Axis(grid=False, format=",d", tickCount=8)
+    return alt.X("step:Q", title="update", axis=axis, scale=alt.Scale(domainMin=0, nice=False))
+
+
+def loss_lines(wide: pd.DataFrame) -> Chart:
+    """Loss by update: label-smoothed for training, plain for validation."""
+    names = {"train_loss": "training (label-smoothed)", "valid_loss": "validation"}
+    long = wide.rename(columns=names).melt("step", list(names.values()), "curve", "loss").dropna()
+    colour = alt.Color("curve:N", title=None, sort=list(names.values()), legend=alt.Legend(orient="top", labelLimit=0))
+    loss = alt.Y("loss:Q", title="loss, nats per target token", axis=alt.Axis(minExtent=46)).scale(zero=False)
+    lines = alt.Chart(long).mark_line(strokeWidth=2).encode(update_axis(), loss, colour)
+    points = lines.mark_point(filled=True, size=28, opacity=1).transform_filter(alt.datum.curve == names["valid_loss"])
+    return alt.layer(lines, points)
+
+
+def loss_chart(curves: pd.DataFrame) -> Chart:
+    """Loss by update; pointing at one reads its values and the latest validation."""
+    wide = rounded(thin(curves))
+    told, latest, step = [], "–", wide["step"]
+    for i, loss in zip(step, wide["valid_loss"], strict=True):
+        latest = latest if math.isnan(loss) else f"{loss:.4g} at {i:,}, perplexity {math.exp(min(loss, 50)):.4g}"
+        told.append(latest)
+    left, right = (((step + step.shift(by)) / 2).fillna(step) for by in (1, -1))
+    bands = wide[["step", "train_loss", "learning_rate"]].assign(validation=told, left=left, right=right)
+    # The pointer meets unseen bands, each as wide as its update is the nearest: with nearest=True tooltips lose text.
+    tooltip = [alt.Tooltip("step:Q", title="update", format=",d"), alt.Tooltip("train_loss:Q", title="training")]
+    tooltip += [alt.Tooltip("validation:N"), alt.Tooltip("learning_rate:Q", title="learning rate")]
+    hover = alt.selection_point(name="hover", fields=["step"], on="pointerover", clear="pointerout", empty=False)
+    band = alt.Chart(bands, name="bands").mark_rect(opacity=0).encode(x="left:Q", x2="right:Q", tooltip=tooltip)
+    seen = alt.when(hover).then(alt.value(0.6)).otherwise(alt.value(0))
+    rule = alt.Chart(bands).mark_rule().encode(update_axis(), opacity=seen)
+    return alt.layer(loss_lines(wide), rule, band.add_params(hover)).properties(width="container", height=320)
+
+
+def rate_chart(curves: pd.DataFrame) -> Chart:
+    """Learning rate by update."""
+    rate = alt.Y("learning_rate:Q", title="learning rate", axis=alt.Axis(minExtent=46, format="~g", tickCount=3))
+    lines = alt.Chart(rounded(thin(curves).loc[:, ["step", "learning_rate"]])).mark_line(strokeWidth=2)
+    return lines.encode(update_axis(), rate).properties(width="container", height=110)
+
+
+def phenomena_chart(scores: Mapping[str, float]) -> Chart | None:
+    """Exact match by phenomenon, best first; None when the corpus has no phenomena."""
+    found = {name.removeprefix(PHENOMENON): value for name, value in scores.items() if name.startswith(PHENOMENON)}
+    if not found:
+        return None
+    table = {"phenomenon": [name.replace("_", " ") for name in found], "percent": map(float, found.values())}
+    rows = rounded(pd.DataFrame(table)).sort_values("percent", ascending=False, kind="stable")
+    names = alt.Y("phenomenon:N", title=None, sort=list(rows["phenomenon"])).axis(ticks=False, labelPadding=8)
+    percent = alt.X("percent:Q", title="exact match, %", scale=alt.Scale(domain=[0, 100]), axis=alt.Axis(tickCount=5))
+    bars = alt.Chart(rows).mark_bar(size=16).encode(percent, names)
+    values = bars.mark_text(align="left", dx=5).encode(text=alt.Text("percent:Q", format=".1f"))
+    return alt.layer(bars, values).properties(width="container", height=48 + 26 * len(rows))
+
+
+def specification(chart: Chart) -> dict:
+    """The chart in Vega-Lite, less the address of its schema and a configuration that would hide the page's own."""
+    return {key: value for key, value in chart.to_dict().items() if key not in ("$schema", "config")}
+
+
+def picture(curves: pd.DataFrame) -> str:
+    """The loss curves as one SVG on white."""
+    look = theme(font="Liberation Sans, Arial, sans-serif", background="#ffffff") | {"padding": 16}
+    chart = loss_lines(rounded(thin(curves))).properties(width=760, height=360)
+    return vl_convert.vegalite_to_svg(specification(chart) | {"config": look}, VEGA_LITE)

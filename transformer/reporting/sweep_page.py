@@ -1,0 +1,42 @@
+"""What each knob does to BLEU, as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from transformer.evaluation.comparison import System, differing
+from transformer.evaluation.sweeps import SCORES, TASK, effects, families, order, score_table
+from transformer.reporting.charts import Chart, specification
+from transformer.reporting.page import number, render
+
+
+def chart(runs: Sequence[System], knob: str) -> Chart | None:
+    """BLEU on valid by the value of a knob, a line through the runs that are equal otherwise."""
+    rows = [{"value": run.params[knob], "valid_bleu": run.scores["valid_bleu"], "line": place, "run": run.name}
+            for place, family in enumerate(families(runs, knob)) for run in family]  # fmt: skip
+    if not rows:
+        return None
+    values: list[Any] = sorted({run.params[knob] for run in runs}, key=order)
+    x = alt.X("value:O", title=knob, sort=values)
+    x = x.axis(labelAngle=0, grid=False)
+    y = alt.Y("valid_bleu:Q", title="BLEU on valid", axis=alt.Axis(minExtent=46)).scale(zero=False)
+    tooltip = ["run:N", "value:O", alt.Tooltip("valid_bleu:Q", format=".2f")]
+    lines = alt.Chart(pd.DataFrame(rows)).mark_line(point=True, strokeWidth=2, opacity=0.8)
+    return lines.encode(x, y, detail="line:N", tooltip=tooltip).properties(width="container", height=200)
+
+
+def page(runs: Sequence[System]) -> str:
+    """All of it on one self-contained HTML page."""
+    charts = {knob: chart(runs, knob) for knob in differing(runs) if knob not in TASK}
+    drawn = {knob: specification(found) for knob, found in charts.items() if found is not None}
+
+    def shown(rows: list[dict]) -> list[dict]:
+        scores = {name for row in rows for name in row if name.startswith(SCORES)}
+        return [{name: number(value, 2) if name in scores else value for name, value in row.items()} for row in rows]
+
+    lead = f"{len(runs)} runs, of DVC's experiments, the commits and this folder; best on valid first."
+    return render("experiments", lead=lead, scores=shown(score_table(runs)), effects=shown(effects(runs)), charts=drawn)

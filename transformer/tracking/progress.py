@@ -1,0 +1,72 @@
+"""What a training shows while it runs: one line with step, loss, rate, speed and time left."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, SupportsFloat
+
+from tqdm import tqdm
+
+if TYPE_CHECKING:
+    from transformer.tracking.recorder import TrainingRun
+
+
+class Progress:
+    """A bar on a terminal; elsewhere (logs, CI) one line per validation; and the live curve of the training's row."""
+
+    def __init__(self, max_steps: int, visible: bool, tracked: TrainingRun | None):
+        self._bar = tqdm(total=max_steps, unit="step", desc="train", disable=None if visible else True, leave=False)
+        self._visible, self._max_steps, self._tracked = visible, max_steps, tracked
+        self._tokens, self._since = 0, time.perf_counter()
+        self._start: tuple[float, int] | None = None  # when the first row came, and its step
+        self._norm: SupportsFloat | None = None  # of the newest update's gradient; on a GPU, reading it waits
+
+    def updated(self, step: int, tokens: int, gradient_norm: SupportsFloat) -> None:
+        """Count an update over so many target tokens."""
+        self._tokens += tokens
+        self._norm = gradient_norm
+        self._bar.update(step - self._bar.n)
+
+    def show(self, rows: Sequence[Mapping[str, float | None]]) -> None:
+        """Track some new rows of the curve and show the last."""
+        if self._norm is None:  # the curve that a resumed training starts from
+            if self._tracked:
+                self._tracked.log_curve(rows)
+            if rows and self._visible:
+                print(f"going on after update {rows[-1]['step']}", flush=True)
+            return
+        row, now = rows[-1], time.perf_counter()
+        step, seconds = int(row["step"] or 0), now - self._since
+        speed = self._tokens / seconds  # target tokens/s since the last row
+        self._tokens, self._since = 0, now
+        if self._tracked:
+            costs = {"tokens_per_second": speed, "seconds": seconds, "gradient_norm": float(self._norm)}
+            self._tracked.log_curve([{**row, **costs}])
+        self._start = self._start or (now, step)
+        line = f"loss {row['train_loss']:.3f} · rate {row['learning_rate']:.2e} · {speed:,.0f} tokens/s"
+        if row["valid_loss"] is not None:
+            line += f" · valid {row['valid_loss']:.4f}"
+        if row.get("valid_bleu") is not None:
+            line += f" · BLEU {row['valid_bleu']:.1f}"
+        self._bar.set_postfix_str(line)
+        if self._visible and self._bar.disable and row["valid_loss"] is not None:
+            print(f"update {step} of {self._max_steps} · {line}{self._left(now, step)}", flush=True)
+
+    def _left(self, now: float, step: int) -> str:
+        """Time left, as the updates since the first row went."""
+        since, first = self._start or (now, step)
+        if step == first:
+            return ""
+        seconds = round((now - since) / (step - first) * (self._max_steps - step))
+        return f" · {seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d} left"
+
+    def say(self, line: str) -> None:
+        """One line on standard error, of the process that leads."""
+        if self._visible:
+            print(line, file=sys.stderr)
+
+    def close(self) -> None:
+        """End the line."""
+        self._bar.close()
