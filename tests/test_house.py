@@ -20,7 +20,7 @@ PACKAGE, STAGES = ROOT / "transformer", ROOT / "pipeline"
 # What cannot change a result, so that no stage depends on it.
 HARMLESS = ("pipeline/shared/", "pipeline/commands/", "transformer/tracking/", "transformer/cores.py")
 # Small files that a stage's folder holds beside what it uses; a longer list of files in dvc.yaml would be worse.
-ALONG = {"transformer/model/averaging.py"}
+ALONG = {"transformer/model/averaging.py", "transformer/inference/ctranslate2_export.py"}
 DVC = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
 MODULES = sorted(PACKAGE.rglob("*.py")) + sorted(STAGES.rglob("*.py"))
 ROOMS = sorted(path.parent for path in PACKAGE.glob("*/__init__.py"))

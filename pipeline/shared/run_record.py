@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pandas as pd
 from pipeline.shared.keys import content_key
 from pipeline.shared.results import Experiment, Results
 from pipeline.shared.stage import project_root
+from transformer.decoding.config import SearchConfig
 from transformer.evaluation.comparison import TESTS, against_the_first, sentence_scores
 from transformer.files import sha256_text
 from transformer.tracking.model_card import model_card
@@ -127,7 +129,8 @@ def register_model(results: Results, row: dict[str, Any], origin: dict[str, str]
     card = model_card(name, (params.source, params.target), vars(params), scores, results.signatures(), data,
                       {"train_key": row["train_key"], "config_key": row["config_key"], **origin})  # fmt: skip
     valid_sha256 = "".join(results.sha256(f"data/raw/valid.{side}") for side in ("src", "tgt"))
-    options = params.only("beam_size", "length_penalty", "extra_length")
+    search = asdict(params.take(SearchConfig))
+    options = {name: search[name] for name in ("beam_size", "length_penalty", "extra_length")}
     with tempfile.TemporaryDirectory() as folder:
         for file, place in results.folder("data/model").items():
             shutil.copyfile(place, Path(folder) / file)  # MLflow follows no links out of the folder

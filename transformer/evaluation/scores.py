@@ -40,6 +40,11 @@ def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], language
     return scores, signatures
 
 
+def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    """sacreBLEU in percent (cased, tokenisation 13a) of hypotheses against one reference each."""
+    return BLEU().corpus_score(list(hypotheses), [list(references)]).score
+
+
 def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     """Percent of hypotheses that equal their reference, character for character."""
     return round(100 * sum(map(str.__eq__, hypotheses, references)) / len(references), 4)
