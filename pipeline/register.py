@@ -14,7 +14,7 @@ from pipeline.shared.results import Results, WorkTree
 from pipeline.shared.run_record import origin, register_model, whole_row
 from pipeline.shared.stage import arguments, project_root, require, run
 from transformer.files import whole_file
-from transformer.tracking.recorder import record
+from transformer.tracking.recorder import record_configuration
 from transformer.tracking.store import reason, store_errors
 
 
@@ -37,7 +37,7 @@ def main() -> None:
 def recorded_and_registered(results: Results, row: dict[str, Any], origin: dict[str, str]) -> str:
     """Write the row and register the model; what to say of it, also when MLflow takes neither."""
     trouble = "MLflow is out of reach"
-    if record(project_root(), row):
+    if record_configuration(project_root(), row):
         try:
             return register_model(results, row, origin)
         except store_errors() as error:

@@ -16,7 +16,7 @@ from pipeline.shared.run_record import origin, row
 from pipeline.shared.stage import arguments, project_root, require, run
 from transformer.evaluation.scores import corpus_scores, exact_match_by_label
 from transformer.files import read_lines, whole_file
-from transformer.tracking.recorder import record
+from transformer.tracking.recorder import record_configuration
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def main() -> None:
             temporary.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
     print(pd.Series(scores, name="score").to_string())
 
-    record(project_root(), row(WorkTree.of_stage(paths), origin()))
+    record_configuration(project_root(), row(WorkTree.of_stage(paths), origin()))
 
 
 if __name__ == "__main__":

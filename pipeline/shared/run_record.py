@@ -37,7 +37,7 @@ def keys(results: Results) -> tuple[str, str]:
 
 
 def row(results: Results, origin: Mapping[str, str]) -> dict[str, Any]:
-    """What recording.record writes of finished results, but for the files and for what later stages add."""
+    """What record_configuration writes of finished results, but for the files and for what later stages add."""
     train_key, config_key = keys(results)
     curve = pd.read_csv(io.StringIO(results.text("reports/training.csv"))).astype(object)
     signatures = {f"signature_{name}": signature for name, signature in results.signatures().items()}

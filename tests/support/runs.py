@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from transformer.tracking import recorder as recording
+from transformer.tracking import recorder
 from transformer.tracking import store as tracking
 
 HERE = Path(__file__).resolve().parents[2]
@@ -36,15 +36,15 @@ def curve(last: int) -> list[dict]:
 opened = tracking.connect
 
 
-def training(root: Path, key: str, **changed: str | int) -> recording.TrainingRun:
-    return recording.TrainingRun(root, PARAMS | changed, key, {"env_torch": "2"})
+def training(root: Path, key: str, **changed: str | int) -> recorder.TrainingRun:
+    return recorder.TrainingRun(root, PARAMS | changed, key, {"env_torch": "2"})
 
 
 def train(root: Path, key: str, last: int = 60, **changed: str | int) -> str:
     """Train to the end; the id of the row that was changed last."""
-    with training(root, key, **changed) as run:
-        run.log_curve(curve(last))
-    return max(opened(root).rows(key), key=lambda row: row.run.info.end_time or 0).id
+    with training(root, key, **changed) as live:
+        live.log_curve(curve(last))
+    return max(opened(root).runs(key), key=lambda run: run.info.end_time or 0).id
 
 
 def configuration(key: str, config: str, last: int = 60, **changed: str | int) -> dict:
@@ -57,7 +57,7 @@ def score(root: Path, key: str, config: str, last: int = 60, scores: dict | None
     told = configuration(key, config, last, **changed)
     if "DVC_EXP_NAME" in os.environ:
         told["tags"]["DVC_EXP_NAME"] = os.environ["DVC_EXP_NAME"]
-    assert recording.record(root, {**told, "scores": scores or SCORES})
+    assert recorder.record_configuration(root, {**told, "scores": scores or SCORES})
 
 
 def steps(store: tracking.Store, run_id: str, metric: str) -> list[int]:

@@ -18,7 +18,7 @@ from support.servers import free_port
 from support.tiny import ODD, TEXT, model_folder
 
 from transformer.inference.translator import Translator
-from transformer.tracking import recorder as recording
+from transformer.tracking import recorder
 from transformer.tracking.model_card import model_card
 from transformer.tracking.registry import register, save
 
@@ -123,7 +123,7 @@ def test_the_stored_model_holds_code_text_and_safetensors_alone(folder, tmp_path
 
 def scored(root: Path, config_key: str) -> None:
     """The row of a configuration, as the stage score leaves it."""
-    assert recording.record(root, configuration(config_key, config_key))
+    assert recorder.record_configuration(root, configuration(config_key, config_key))
 
 
 @pytest.fixture
@@ -161,8 +161,7 @@ def test_configurations_of_one_model_share_its_files_and_it_is_served_as_the_bes
     (version,) = client.search_model_versions("name = 'toy-de-en'")
     assert (version.tags["config_key"], version.description) == ("wide", "# card of wide\n")
     assert len(list((tmp_path / "mlartifacts").rglob("weights.safetensors"))) == 1
-    rows = client.search_runs(["1"])
-    assert [row.data.tags["model"] for row in rows] == ["models:/toy-de-en/1"] * 3
+    assert [run.data.tags["model"] for run in client.search_runs(["1"])] == ["models:/toy-de-en/1"] * 3
     loaded = pyfunc.load_model(version.source)
     assert loaded.predict([TEXT[0]]) == Translator.load(models["first"]).translate([TEXT[0]], **OPTIONS)
 
@@ -187,8 +186,8 @@ def test_a_version_whose_row_was_deleted_is_not_built_upon(models, tmp_path, fre
     scored(tmp_path, "a")
     register(tmp_path, "toy-de-en", models["first"], OPTIONS, "a", 30.0, "x", "# card\n", True)
     client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
-    (row,) = client.search_runs(["1"])
-    client.delete_run(row.info.run_id)
+    (run,) = client.search_runs(["1"])
+    client.delete_run(run.info.run_id)
     scored(tmp_path, "b")
     told = register(tmp_path, "toy-de-en", models["first"], OPTIONS, "b", 31.0, "x", "# card\n", True)
     assert told == "models:/toy-de-en/2 registered; which is the champion"

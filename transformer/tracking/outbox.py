@@ -1,7 +1,7 @@
 """What a stage has to tell MLflow, kept in work/outbox until a thread in the background has told it.
 
-One file a process, one act a line. Acts may be told twice and change nothing the second time; so a file whose process
-died (its lock is free), or whose server was away, is simply told again from its beginning by the next process.
+One file a process, one event a line. Events may be sent twice and change nothing the second time; so a file whose
+process died (its lock is free), or whose server was away, is simply sent again from its beginning by the next process.
 """
 
 from __future__ import annotations
@@ -19,124 +19,124 @@ from typing import Any, Protocol
 
 from filelock import FileLock, Timeout
 
-from transformer.tracking.store import address, reason, refused, store_errors
+from transformer.tracking.store import address, is_permanent, reason, store_errors
 
-Act = dict[str, Any]
-PAUSES = (1, 2, 5, 15)  # seconds between tries, then 30 each
-REST = 5  # seconds between messages: what is posted meanwhile goes together, and costs the training less
+Event = dict[str, Any]
+RETRY_DELAYS = (1, 2, 5, 15)  # seconds between tries, then 30 each
+MESSAGE_INTERVAL = 5  # seconds between messages: what is posted meanwhile goes together, and costs the training less
 REMEDY = (
     "results are not affected; check MLFLOW_TRACKING_URI or, if it is unset, the disk (move a spoilt mlflow.db away)"
 )
 
 
-class Clerk(Protocol):
-    """Tells the store the acts of one process, in order."""
+class Sender(Protocol):
+    """Tells the store the events of one process, in order."""
 
-    def tell(self, acts: list[Act]) -> None: ...
+    def send(self, events: list[Event]) -> None: ...
 
-    def died(self) -> None:
+    def mark_killed(self) -> None:
         """The process ended without a last word."""
 
 
 class Outbox:
-    """The acts of this process, on their way to the store. It never fails a stage: trouble costs one line.
+    """The events of this process, on their way to the store. It never fails a stage: trouble costs one line.
 
-    clerk: makes one for the acts of a dead process, or, called with note, for those of this one.
+    sender: makes one for the events of a dead process, or, called with keep, for those of this one.
     journal: keep the file in work/journal when all is told, for `pipeline.track` after a lost database.
     """
 
-    def __init__(self, root: Path, clerk: Callable[..., Clerk], journal: bool = False) -> None:
-        self._folder, self._clerk = root / "work" / "outbox", clerk
+    def __init__(self, root: Path, sender: Callable[..., Sender], journal: bool = False) -> None:
+        self._folder, self._sender = root / "work" / "outbox", sender
         self._path = self._folder / f"{time.time_ns()}-{os.getpid()}.jsonl"
-        self._waiting: list[Act] = []
-        self._news, self._closing = threading.Condition(), False
+        self._waiting: list[Event] = []
+        self._changed, self._closing = threading.Condition(), False
         self._warned, self._off = False, False
         self._lock = FileLock(f"{self._path}.lock")
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._lock.acquire()
             self._file = open(self._path, "w", encoding="utf-8")  # noqa: SIM115 (closed in close)
-            self._write({"act": "open", "address": address(), "journal": journal})
+            self._write({"event": "open", "address": address(), "journal": journal})
         except OSError as error:
             self._give_up(error)
             return
         self._thread = threading.Thread(target=self._deliver, name="tracking", daemon=True)
         self._thread.start()
 
-    def post(self, act: str, **what: Any) -> None:
-        """Take an act; returns at once."""
+    def post(self, event: str, **details: Any) -> None:
+        """Take an event; returns at once."""
         if self._off:
             return
         try:
-            self._write({"act": act, **what})
+            self._write({"event": event, **details})
         except OSError as error:
             self._give_up(error)
             return
-        with self._news:
-            self._waiting.append({"act": act, **what})
-            self._news.notify()
+        with self._changed:
+            self._waiting.append({"event": event, **details})
+            self._changed.notify()
 
-    def close(self, patience: float) -> bool:
+    def close(self, timeout: float) -> bool:
         """Wait at most `patience` seconds until all is told; whether it is. What is not stays for the next process."""
         if not self._off:
-            with self._news:
+            with self._changed:
                 self._closing = True
-                self._news.notify()
-            self._thread.join(patience)
+                self._changed.notify()
+            self._thread.join(timeout)
             self._file.close()
-        told = not self._off and not self._thread.is_alive() and not self._waiting
-        if told:
+        sent = not self._off and not self._thread.is_alive() and not self._waiting
+        if sent:
             finish(self._path)
         elif not self._off:
-            self._say(f"MLflow has not answered within {patience:g} s")
-        if told or self._off:
+            self._warn(f"MLflow has not answered within {timeout:g} s")
+        if sent or self._off:
             with suppress(OSError):
                 Path(self._lock.lock_file).unlink(missing_ok=True)
             self._lock.release()
-        return told
+        return sent
 
-    def note(self, act: str, **what: Any) -> None:
-        """Keep an act that the clerk tells by itself."""
+    def keep(self, event: str, **details: Any) -> None:
+        """Keep an event that the sender tells by itself."""
         with suppress(OSError, ValueError):  # a full disk; a file that is closed
-            self._write({"act": act, **what})
+            self._write({"event": event, **details})
 
-    def _write(self, act: Act) -> None:
-        with self._news:
-            self._file.write(json.dumps(act) + "\n")
+    def _write(self, event: Event) -> None:
+        with self._changed:
+            self._file.write(json.dumps(event) + "\n")
             self._file.flush()
 
     def _deliver(self) -> None:
         """Tell what dead processes left, then what is posted here; after a failure try again, ever more seldom."""
-        own = self._clerk(self.note)
-        for pause in chain(PAUSES, repeat(30)):
+        own = self._sender(self.keep)
+        for pause in chain(RETRY_DELAYS, repeat(30)):
             try:
-                tell_the_dead(self._folder, self._clerk)
-                while acts := self._next():
-                    own.tell(acts)
-                    with self._news:
-                        del self._waiting[: len(acts)]
-                        self._news.wait_for(lambda: self._closing, REST)
+                send_leftovers(self._folder, self._sender)
+                while events := self._next():
+                    own.send(events)
+                    with self._changed:
+                        del self._waiting[: len(events)]
+                        self._changed.wait_for(lambda: self._closing, MESSAGE_INTERVAL)
                 return
             except store_errors() as error:
-                if refused(error):
+                if is_permanent(error):
                     self._give_up(error)
                     return
-                self._say(reason(error))
-            with self._news:
-                if self._closing or self._news.wait_for(lambda: self._closing, pause):
+                self._warn(reason(error))
+            with self._changed:
+                if self._closing or self._changed.wait_for(lambda: self._closing, pause):
                     return
 
-    def _next(self) -> list[Act]:
-        """The acts that wait, or when there are none the next ones; none when no more will come."""
-        with self._news:
-            self._news.wait_for(lambda: self._waiting or self._closing)
+    def _next(self) -> list[Event]:
+        """The events that wait, or when there are none the next ones; none when no more will come."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._closing)
             return list(self._waiting)
 
-    def _say(self, trouble: str) -> None:
+    def _warn(self, trouble: str) -> None:
         """One line, the first time."""
         if not self._warned:
-            told = f"tracking waits: {trouble}; kept in {self._folder} and sent by a later stage; {REMEDY}"
-            print(told, file=sys.stderr, flush=True)
+            warning = f"tracking waits: {trouble}; kept in {self._folder} and sent by a later stage; {REMEDY}"
+            print(warning, file=sys.stderr, flush=True)
         self._warned = True
 
     def _give_up(self, error: Exception) -> None:
@@ -147,7 +147,7 @@ class Outbox:
             self._path.unlink(missing_ok=True)
 
 
-def tell_the_dead(folder: Path, clerk: Callable[..., Clerk]) -> None:
+def send_leftovers(folder: Path, sender: Callable[..., Sender]) -> None:
     """Tell, the oldest first, what processes left that are no more and told the same store. Raises store errors."""
     with FileLock(folder / "dead.lock"):
         for path in sorted(folder.glob("*.jsonl")):
@@ -157,41 +157,42 @@ def tell_the_dead(folder: Path, clerk: Callable[..., Clerk]) -> None:
             except Timeout:
                 continue  # it lives
             try:
-                tell_one(path, clerk())
+                send_file(path, sender())
                 if not path.exists():
                     Path(lock.lock_file).unlink(missing_ok=True)
             finally:
                 lock.release()
 
 
-def tell_one(path: Path, clerk: Clerk) -> None:
-    """Tell the acts of a dead process and finish its file, unless they were for another store. Raises store errors."""
-    acts = list(read(path))
-    if not acts or acts[0].get("address") != address():
+def send_file(path: Path, sender: Sender) -> None:
+    """Send the events of a dead process and finish its file, unless they were for another store."""
+    events = list(read_events(path))
+    if not events or events[0].get("address") != address():
         return
     try:
-        clerk.tell(acts[1:])
-        clerk.died()
+        sender.send(events[1:])
+        sender.mark_killed()
     except store_errors() as error:
-        if not refused(error):
+        if not is_permanent(error):
             raise
         print(f"{path} is dropped: {reason(error)}", file=sys.stderr, flush=True)
     finish(path)
 
 
-def read(path: Path) -> Iterator[Act]:
-    """The acts of a file, to the first line that is not whole."""
+def read_events(path: Path) -> Iterator[Event]:
+    """The events of a file, to the first line that is not whole."""
     try:
         with open(path, encoding="utf-8") as file:
             for line in file:
-                yield json.loads(line)
+                event = json.loads(line)
+                yield {"event": event.pop("act", None), **event}  # version 0.1.0 wrote the key "act"
     except (OSError, ValueError):
         return
 
 
 def finish(path: Path) -> None:
     """All of a file is told: remove it, or put it into the journal if it asks for that."""
-    if next(read(path), {}).get("journal"):
+    if next(read_events(path), {}).get("journal"):
         journal = path.parent.parent / "journal"
         journal.mkdir(exist_ok=True)
         path.replace(journal / path.name)

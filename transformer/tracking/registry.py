@@ -19,10 +19,10 @@ from filelock import FileLock
 
 from transformer.files import sha256
 from transformer.tracking.model_card import CHAMPION
-from transformer.tracking.run import Row
+from transformer.tracking.run import TrackedRun
 from transformer.tracking.store import Store, connect
 
-NEEDED = ("mlflow", "numpy", "pandas", "safetensors", "spacy", "subword-nmt", "torch", "tqdm")  # to serve it
+PACKAGES = ("mlflow", "numpy", "pandas", "safetensors", "spacy", "subword-nmt", "torch", "tqdm")  # to serve it
 ARTIFACT = "model"
 ENGINES = {True: "agree", False: "differ", None: "not compared"}
 NO_CHAMPION = {
@@ -56,28 +56,28 @@ def register(
         )
     if not store.takes_artifacts:
         return "MLflow keeps this experiment's files in another place: nothing registered"
-    row = Row(store.client, found[0])
+    run = TrackedRun(store.client, found[0])
     tags = {"config_key": config_key, "valid_bleu": str(valid_bleu), "valid_sha256": valid_sha256}
     same = {"model_sha256": sha256(folder), "valid_sha256": valid_sha256}
     with FileLock(root / "work" / "register.lock"):  # the same model may come from two workers at once
         known = version_of(store, name, same)
         if known is None:
-            upload(store, row, folder, options, card)
-            known = create_version(store, row, name, card)
-        elif not tells_better(known, config_key, valid_bleu):
+            upload(store, run, folder, options, card)
+            known = create_version(store, run, name, card)
+        elif not is_updated_by(known, config_key, valid_bleu):
             tags = {}
         elif known.tags.get("config_key") != config_key:
-            retell(store, known, folder, options, card)
+            update_version(store, known, folder, options, card)
         for key, value in {**same, **tags, "engines": ENGINES[engines_agree]}.items():
             store.client.set_model_version_tag(name, str(known.version), key, value)
         best = choose_champion(store, name, valid_sha256)
-    store.client.set_tag(row.id, "model", f"models:/{name}/{known.version}")
-    told = "which is the champion" if str(known.version) == best else f"the champion is version {best or 'none yet'}"
-    told = NO_CHAMPION.get(engines_agree, told) if str(known.version) != best else told
-    return f"models:/{name}/{known.version} registered; {told}"
+    store.client.set_tag(run.id, "model", f"models:/{name}/{known.version}")
+    outcome = "which is the champion" if str(known.version) == best else f"the champion is version {best or 'none yet'}"
+    outcome = NO_CHAMPION.get(engines_agree, outcome) if str(known.version) != best else outcome
+    return f"models:/{name}/{known.version} registered; {outcome}"
 
 
-def tells_better(version: Any, config_key: str, valid_bleu: float) -> bool:
+def is_updated_by(version: Any, config_key: str, valid_bleu: float) -> bool:
     """Whether a version is to carry the card and options of this configuration: its own, or a better one on valid."""
     return version.tags.get("config_key") == config_key or valid_bleu > float(version.tags.get("valid_bleu", "-inf"))
 
@@ -103,15 +103,15 @@ def version_of(store: Store, name: str, tags: Mapping[str, str]) -> Any | None:
     return None
 
 
-def upload(store: Store, row: Row, folder: Path, options: Mapping[str, int | float], card: str) -> None:
+def upload(store: Store, run: TrackedRun, folder: Path, options: Mapping[str, int | float], card: str) -> None:
     """Log a model folder to a row as an MLflow model."""
     with tempfile.TemporaryDirectory() as scratch:
         served = Path(scratch) / ARTIFACT
         save(served, folder, options, card)
-        store.client.log_artifacts(row.id, str(served), ARTIFACT)
+        store.client.log_artifacts(run.id, str(served), ARTIFACT)
 
 
-def retell(store: Store, version: Any, folder: Path, options: Mapping[str, int | float], card: str) -> None:
+def update_version(store: Store, version: Any, folder: Path, options: Mapping[str, int | float], card: str) -> None:
     """Give a version other options and another card; its weights stay where they are."""
     with tempfile.TemporaryDirectory() as scratch:
         served = Path(scratch) / ARTIFACT
@@ -121,8 +121,8 @@ def retell(store: Store, version: Any, folder: Path, options: Mapping[str, int |
     store.client.update_model_version(version.name, version.version, card)
 
 
-def create_version(store: Store, row: Row, name: str, card: str) -> Any:
-    """Register the model of a row: the new version."""
+def create_version(store: Store, run: TrackedRun, name: str, card: str) -> Any:
+    """Register the model of a run: the new version."""
     from mlflow.exceptions import MlflowException
 
     try:
@@ -130,7 +130,7 @@ def create_version(store: Store, row: Row, name: str, card: str) -> Any:
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
-    return store.client.create_model_version(name, f"{row.run.info.artifact_uri}/{ARTIFACT}", row.id, description=card)
+    return store.client.create_model_version(name, f"{run.info.artifact_uri}/{ARTIFACT}", run.id, description=card)
 
 
 def choose_champion(store: Store, name: str, valid_sha256: str) -> str:
@@ -140,13 +140,13 @@ def choose_champion(store: Store, name: str, valid_sha256: str) -> str:
     is no candidate, the alias is taken from a version that is none, and the result is empty.
     """
     found = [one for one in versions(store, name) if one.tags.get("engines", "agree") == "agree"]
-    rivals = [one for one in found if one.tags.get("valid_sha256") == valid_sha256]
+    candidates = [one for one in found if one.tags.get("valid_sha256") == valid_sha256]
     champion = store.client.get_registered_model(name).aliases.get(CHAMPION)
-    if not rivals:
+    if not candidates:
         if champion is not None and champion not in [str(one.version) for one in found]:
             store.client.delete_registered_model_alias(name, CHAMPION)
         return ""
-    best = max(rivals, key=lambda one: (float(one.tags["valid_bleu"]), -int(one.version)))
+    best = max(candidates, key=lambda one: (float(one.tags["valid_bleu"]), -int(one.version)))
     if str(best.version) != str(champion):
         store.client.set_registered_model_alias(name, CHAMPION, str(best.version))
     return str(best.version)
@@ -173,7 +173,7 @@ def save(target: Path, folder: Path, options: Mapping[str, int | float], card: s
             Schema([ColSpec(DataType.string)]), Schema([ColSpec(DataType.string)]), ParamSchema(params)
         ),
         input_example=([example(folder)], dict(options)),
-        pip_requirements=[f"{package}=={version(package)}" for package in NEEDED],
+        pip_requirements=[f"{package}=={version(package)}" for package in PACKAGES],
     )
     (target / "README.md").write_text(card, encoding="utf-8")
 

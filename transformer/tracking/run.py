@@ -20,16 +20,17 @@ def now() -> int:
     return int(time.time() * 1000)
 
 
-class Row:
+class TrackedRun:
     """One MLflow run, by its id. Writes only what is not there yet, so everything may be replayed."""
 
     def __init__(self, client: MlflowClient, run: Run) -> None:
-        self.client, self.run, self.id, self.tags = client, run, run.info.run_id, run.data.tags
+        self.client, self.id = client, run.info.run_id
+        self.info, self.data, self.tags = run.info, run.data, run.data.tags
         self.steps: dict[str, set[int]] = {}  # the steps at which each metric has a value
 
     def fits(self, params: Params) -> bool:
         """Could this be the row of `params`? They cannot be changed once logged, only added."""
-        return all(key in params and str(params[key]) == value for key, value in self.run.data.params.items())
+        return all(key in params and str(params[key]) == value for key, value in self.data.params.items())
 
     def missing(self, curve: Curve, moment: int) -> Iterable[tuple[str, float, int, int]]:
         """The (metric, value, time, step) of a curve that this row lacks; MLflow would keep equal ones twice."""
@@ -48,7 +49,7 @@ class Row:
         """Add the params and points that are missing, the scores that changed, and the tags."""
         from mlflow.entities import Metric, Param, RunTag
 
-        moment, old = now(), self.run.data
+        moment, old = now(), self.data
         try:
             metrics = [Metric(*point) for point in self.missing(curve, moment)]
             metrics += [
@@ -68,16 +69,16 @@ class Row:
 
         inputs = []
         for file in datasets:
-            told = json.dumps({"sha256": file["sha256"], "lines": file["lines"]})
-            dataset = Dataset(str(file["name"]), str(file["sha256"])[:36], "local", told, profile=told)
+            description = json.dumps({"sha256": file["sha256"], "lines": file["lines"]})
+            dataset = Dataset(str(file["name"]), str(file["sha256"])[:36], "local", description, profile=description)
             inputs.append(DatasetInput(dataset, [InputTag("mlflow.data.context", str(file["context"]))]))
         self.client.log_inputs(self.id, inputs)
 
     def log_texts(self, texts: Mapping[str, str]) -> None:
         """Keep texts as files of this row, those that are not there yet or have another length."""
-        there = {file.path: file.file_size for file in self.client.list_artifacts(self.id)} if texts else {}
+        sizes = {file.path: file.file_size for file in self.client.list_artifacts(self.id)} if texts else {}
         for name, text in texts.items():
-            if there.get(name) != len(text.encode("utf-8")):
+            if sizes.get(name) != len(text.encode("utf-8")):
                 self.client.log_text(self.id, text, name)
 
     def total(self, metric: str) -> float:

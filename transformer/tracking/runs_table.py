@@ -26,7 +26,7 @@ def view(knobs: Iterable[str]) -> str:
     return json.dumps({"selectedColumns": columns, "columnWidths": widths} | order)
 
 
-def show_what_differs(client: MlflowClient, experiment_id: str) -> None:
+def show_differing_params(client: MlflowClient, experiment_id: str) -> None:
     """Have the table show the knobs that are not the same in all rows; of one row alone, the usual ones."""
     runs = client.search_runs([experiment_id], max_results=1000)
     names = dict.fromkeys(KNOBS + sorted({name for run in runs for name in run.data.params}))

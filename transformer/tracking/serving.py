@@ -18,11 +18,11 @@ from mlflow.pyfunc.model import PythonModel
 from transformer.inference.translator import Translator
 
 # What one request may ask for: beyond it a few requests would occupy a server for minutes.
-MOST_LINES, MOST_SUBWORDS, MOST_BEAMS, MOST_EXTRA = 1000, 1000, 64, 1000
+MAX_LINES, MAX_SUBWORDS, MAX_BEAMS, MAX_EXTRA = 1000, 1000, 64, 1000
 OPTIONS = ("beam_size", "length_penalty", "extra_length")  # a request that leaves one out gets that of the signature
 
 
-class Refusal(MlflowException):
+class BadRequest(MlflowException):
     """Answered by 400 and the reason alone: the server would put the whole request before it."""
 
     def __init__(self, reason: str):
@@ -46,38 +46,38 @@ class ServedTranslator(PythonModel):
         self.translator = Translator.load(context.artifacts["model"])
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> list[str]:
-        """The best translation of each line, the one column of model_input. Raises Refusal for what cannot be met."""
+        """The best translation of each line, the one column of model_input. Raises BadRequest where it cannot."""
         try:
             return self.answer(model_input.iloc[:, 0].tolist(), params or {})
         except ValueError as error:
-            raise Refusal(str(error)) from None
+            raise BadRequest(str(error)) from None
 
     def answer(self, lines: list[str], params: dict[str, Any]) -> list[str]:
         """`predict`. Raises ValueError for what is refused."""
-        if len(lines) > MOST_LINES:
-            raise ValueError(f"{len(lines):,} lines; a request may have {MOST_LINES:,}")
-        if not 1 <= params["beam_size"] <= MOST_BEAMS:
-            raise ValueError(f"beam_size={params['beam_size']} must be 1 to {MOST_BEAMS}")
-        if not 0 <= params["extra_length"] <= MOST_EXTRA:
-            raise ValueError(f"extra_length={params['extra_length']} must be 0 to {MOST_EXTRA}")
+        if len(lines) > MAX_LINES:
+            raise ValueError(f"{len(lines):,} lines; a request may have {MAX_LINES:,}")
+        if not 1 <= params["beam_size"] <= MAX_BEAMS:
+            raise ValueError(f"beam_size={params['beam_size']} must be 1 to {MAX_BEAMS}")
+        if not 0 <= params["extra_length"] <= MAX_EXTRA:
+            raise ValueError(f"extra_length={params['extra_length']} must be 0 to {MAX_EXTRA}")
         if not 0 <= params["length_penalty"] < 100:
             raise ValueError(f"length_penalty={params['length_penalty']} must be 0 or more, and below 100")
         for number, line in enumerate(lines, start=1):
-            refuse(number, line)
+            check_line(number, line)
         for number, subwords in enumerate(self.translator.words(lines), start=1):
-            if len(subwords) > MOST_SUBWORDS:
+            if len(subwords) > MAX_SUBWORDS:
                 raise ValueError(
-                    f"line {number} has {len(subwords):,} subwords; the server takes {MOST_SUBWORDS:,}: cut it"
+                    f"line {number} has {len(subwords):,} subwords; the server takes {MAX_SUBWORDS:,}: cut it"
                 )
         return self.translator.translate(lines, **{name: params[name] for name in OPTIONS})
 
 
-def refuse(number: int, line: str) -> None:
+def check_line(number: int, line: str) -> None:
     """Raise ValueError for a line that is no text, or longer than any that could be taken."""
     if not isinstance(line, str):
         raise ValueError(f"line {number} is no text: {line!r}")
-    if len(line) > 100 * MOST_SUBWORDS:
-        raise ValueError(f"line {number} has {len(line):,} characters, more than {100 * MOST_SUBWORDS:,}: cut it")
+    if len(line) > 100 * MAX_SUBWORDS:
+        raise ValueError(f"line {number} has {len(line):,} characters, more than {100 * MAX_SUBWORDS:,}: cut it")
     try:
         line.encode()
     except UnicodeEncodeError as error:

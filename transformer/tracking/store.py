@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
-from transformer.tracking.run import Row
+from transformer.tracking.run import TrackedRun
 from transformer.tracking.runs_table import KNOBS, TAG, view
 
 if TYPE_CHECKING:
@@ -39,28 +39,28 @@ class Store:
     lock: FileLock
     takes_artifacts: bool  # False: the experiment keeps them where the project was moved from, or on another machine
 
-    def rows(self, train_key: str) -> list[Row]:
+    def runs(self, train_key: str) -> list[TrackedRun]:
         """Every row of one training, newest first; those in the trash are not among them."""
         runs = self.client.search_runs([self.experiment_id], filter_string=f"tags.train_key = '{train_key}'")
-        return [Row(self.client, run) for run in runs]
+        return [TrackedRun(self.client, run) for run in runs]
 
-    def everything(self, wanted: str = "", elsewhere: bool = False) -> Iterator[Run]:
+    def all_runs(self, filter_string: str = "", all_experiments: bool = False) -> Iterator[Run]:
         """Every run that fits a filter of MLflow's, also in the trash and, if asked for, also in other experiments."""
         from mlflow.entities import ViewType
 
-        here = [self.experiment_id]
-        if elsewhere:
-            here = [one.experiment_id for one in self.client.search_experiments(ViewType.ALL)]
+        experiments = [self.experiment_id]
+        if all_experiments:
+            experiments = [one.experiment_id for one in self.client.search_experiments(ViewType.ALL)]
         token: str | None = ""
         while token is not None:
-            page = self.client.search_runs(here, wanted, ViewType.ALL, page_token=token or None)
+            page = self.client.search_runs(experiments, filter_string, ViewType.ALL, page_token=token or None)
             yield from page
             token = page.token or None
 
-    def create(self, name: str, tags: dict[str, str], start_time: int | None = None) -> Row:
+    def create_run(self, name: str, tags: dict[str, str], start_time: int | None = None) -> TrackedRun:
         """A new row; start_time: ms, default now."""
         run = self.client.create_run(self.experiment_id, start_time, tags, name)
-        return Row(self.client, run)
+        return TrackedRun(self.client, run)
 
 
 _stores: dict[tuple[Path, str], Store] = {}
@@ -76,7 +76,7 @@ def store_errors() -> tuple[type[Exception], ...]:
     return MlflowException, SQLAlchemyError, CommandError, OSError, ImportError
 
 
-def refused(error: Exception) -> bool:
+def is_permanent(error: Exception) -> bool:
     """Whether the store understood and will not, as for a row that somebody deleted: a second try is of no use."""
     codes = ("INVALID_PARAMETER_VALUE", "INVALID_STATE", "RESOURCE_DOES_NOT_EXIST")
     return getattr(error, "error_code", None) in codes
@@ -84,10 +84,10 @@ def refused(error: Exception) -> bool:
 
 def reason(error: Exception) -> str:
     """What went wrong, on one line, without credentials."""
-    return hidden(" ".join(str(error).split()))[:200] or type(error).__name__
+    return mask_credentials(" ".join(str(error).split()))[:200] or type(error).__name__
 
 
-def hidden(text: str) -> str:
+def mask_credentials(text: str) -> str:
     """The text without the user and password of an address, and without the secrets that variables hold."""
     for name in SECRETS:
         if secret := os.environ.get(name):
@@ -97,7 +97,7 @@ def hidden(text: str) -> str:
 
 def address() -> str:
     """Where rows go, without credentials: as MLFLOW_TRACKING_URI says, else to the project's own file."""
-    return hidden(os.environ.get("MLFLOW_TRACKING_URI") or "mlflow.db")
+    return mask_credentials(os.environ.get("MLFLOW_TRACKING_URI") or "mlflow.db")
 
 
 def connect(root: Path) -> Store:
@@ -116,7 +116,7 @@ def connect(root: Path) -> Store:
         raise OSError(f"no database address can name the folder {root}: rename it, without % and ?")
     lock = FileLock(root / "work" / "mlflow.lock", timeout=60)  # held for milliseconds, two seconds the first time
     artifacts = str(root / "mlartifacts") if uri.startswith("sqlite:") else None
-    with without_collector():
+    with without_garbage_collection():
         from mlflow import MlflowClient  # here, since it takes a second, and only rank 0 needs it
         from mlflow.store.db import utils
 
@@ -132,7 +132,7 @@ def connect(root: Path) -> Store:
 
 
 @contextmanager
-def without_collector() -> Iterator[None]:
+def without_garbage_collection() -> Iterator[None]:
     """Switch off the search for garbage: an import leaves none, and in the presence of torch it takes half the time.
 
     What was made stays out of later searches too: the next one would stop the training for a third of a second. Not

@@ -14,7 +14,7 @@ class Monitor:
         monitor.collect_metrics()  # load is measured from the look before
         monitor.clear_metrics()
 
-    def look(self) -> dict[str, float]:
+    def measure(self) -> dict[str, float]:
         """Load, memory and the like, by their names in MLflow, units included."""
         self._monitor.collect_metrics()
         found = self._monitor.aggregate_metrics()
