@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformer.decoding.hypothesis import Hypothesis
-from transformer.model_folder import read_card
+from transformer.model_folder import read_model_json
 from transformer.text.bpe import Merges
 from transformer.text.vocabulary import UNK, Vocabulary
 from transformer.text.words import Side, join
@@ -51,7 +51,7 @@ class Translator:
         Raises ValueError for a folder that is not one, or folders that do not go together.
         """
         paths = [Path(folder) for folder in folders]
-        cards = [read_card(path / "model.json") for path in paths]
+        cards = [read_model_json(path / "model.json") for path in paths]
         vocabulary, merges = Vocabulary.load(paths[0] / "vocab.txt"), Merges.load(paths[0] / "bpe.codes")
         for path, card in zip(paths, cards, strict=True):
             if any((path / name).read_bytes() != (paths[0] / name).read_bytes() for name in ("vocab.txt", "bpe.codes")):
@@ -92,7 +92,7 @@ class Translator:
         """
         if beam_size < 1 or extra_length < 0:
             raise ValueError(f"beam_size={beam_size} must be at least 1, extra_length={extra_length} at least 0")
-        if replace_unk and not self.merges.none:
+        if replace_unk and not self.merges.empty:
             raise ValueError("replace_unk is for word-level models (bpe_merges: 0); this one has subwords")
         words = self.words(lines)
         found = self._of_each(

@@ -63,7 +63,7 @@ class Trainer:
                  adam_beta2: float, adam_epsilon: float, clip_norm: float, label_smoothing: float, ema_decay: float,
                  precision: str, compile: bool):  # fmt: skip
         for split, pairs in (("train", train), ("valid", valid)):
-            pairs.refuse_longer(split, device_tokens)
+            pairs.check_lengths(split, device_tokens)
         keep_freed_memory()
         torch.backends.cuda.enable_cudnn_sdp(False)  # it plans for 20 to 40 ms at each new shape: at nearly each batch
         self.model, self.world = model.to(world.device, wide(precision)), world
