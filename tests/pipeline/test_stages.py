@@ -238,7 +238,7 @@ def test_a_training_goes_on_from_a_model_folder_with_its_vocabulary_and_merges(p
 @pytest.mark.parametrize(
     ("changes", "vocabulary", "wanted"),
     [
-        ({"init_from": "nowhere"}, None, "init_from=nowhere is no model folder (it has no model.json)"),
+        ({"init_from": "nowhere"}, None, "init_from=nowhere is not a model folder: it has no model.json"),
         ({"d_ff": 64}, None, "has d_ff=32, this training 64; make them equal"),
         ({}, "<pad>", "has another vocabulary than data/vocab.txt"),
     ],

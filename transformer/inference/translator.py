@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from transformer.decoding.config import SamplingConfig, SearchConfig
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.inference.engine import Engine, Progress
-from transformer.model_folder import read_card
+from transformer.model_folder import read_model_json
 from transformer.text.bpe import Merges
 from transformer.text.vocabulary import UNK, Vocabulary
 from transformer.text.words import Side, join
@@ -51,7 +51,7 @@ class Translator:
         Raises ValueError for a folder that is not one, or folders that do not go together.
         """
         paths = [Path(folder) for folder in folders]
-        cards = [read_card(path / "model.json") for path in paths]
+        cards = [read_model_json(path / "model.json") for path in paths]
         vocabulary, merges = Vocabulary.load(paths[0] / "vocab.txt"), Merges.load(paths[0] / "bpe.codes")
         for path, card in zip(paths, cards, strict=True):
             if any((path / name).read_bytes() != (paths[0] / name).read_bytes() for name in ("vocab.txt", "bpe.codes")):
@@ -84,7 +84,7 @@ class Translator:
         called as sentences get done. Raises ValueError for a setting out of range.
         """
         config = SearchConfig(**settings)
-        if config.replace_unk and not self.merges.none:
+        if config.replace_unk and not self.merges.empty:
             raise ValueError("replace_unk is for word-level models (bpe_merges: 0); this one has subwords")
         words = self.words(lines)
         found = self._of_each(words, partial(self.engine.search, config=config), progress)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from transformer.files import whole_file
 from transformer.model.transformer import Transformer, TransformerConfig
-from transformer.model_folder import read_card
+from transformer.model_folder import read_model_json
 
 
 def save_weights(weights: dict[str, Tensor], path: Path) -> None:
@@ -21,7 +21,7 @@ def save_weights(weights: dict[str, Tensor], path: Path) -> None:
 
 def load_model(folder: Path) -> Transformer:
     """The Transformer of a model folder, in evaluation mode, on the CPU, with the precision it was stored in."""
-    sizes = read_card(folder / "model.json")["sizes"]
+    sizes = read_model_json(folder / "model.json")["sizes"]
     weights = load_file(folder / "weights.safetensors")
     model = Transformer(TransformerConfig(**sizes)).to(next(iter(weights.values())).dtype)
     model.load_state_dict(weights)
@@ -33,7 +33,7 @@ def warm_start(model: Transformer, folder: Path, vocabulary: Path) -> None:
 
     Raises ValueError where sizes (all but dropouts and, for sinusoids, max_positions) or vocabulary differ.
     """
-    theirs, sizes = read_card(folder / "model.json")["sizes"], asdict(model.config)
+    theirs, sizes = read_model_json(folder / "model.json")["sizes"], asdict(model.config)
     free = {"dropout", "attention_dropout", "activation_dropout"}
     free |= {"max_positions"} if sizes["positions"] == "sinusoidal" else set()
     for name in sorted(sizes.keys() - free):

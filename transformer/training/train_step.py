@@ -61,7 +61,7 @@ class Trainer:
 
     def __init__(self, model: Transformer, train: Pairs, valid: Pairs, world: World, config: TrainConfig):
         for split, pairs in (("train", train), ("valid", valid)):
-            pairs.refuse_longer(split, config.device_tokens)
+            pairs.check_lengths(split, config.device_tokens)
         keep_freed_memory()
         torch.backends.cuda.enable_cudnn_sdp(False)  # it plans for 20 to 40 ms at each new shape: at nearly each batch
         self.config, self.world = config, world
