@@ -22,7 +22,7 @@ from transformer.decoding.config import SearchConfig
 from transformer.evaluation.comparison import TESTS, against_the_first, sentence_scores
 from transformer.files import sha256_text
 from transformer.tracking.model_card import model_card
-from transformer.tracking.registry import register
+from transformer.tracking.registry import Candidate, register
 
 SPLITS = {"train": "training", "valid": "validation", "test": "test"}  # file name -> context, as MLflow shows it
 LAST = ("record", "register")  # the stage that writes the run, today and in version 0.1
@@ -130,7 +130,8 @@ def register_model(results: Results, contents: dict[str, Any], origin: dict[str,
     with tempfile.TemporaryDirectory() as folder:
         for file, place in results.folder("data/model").items():
             shutil.copyfile(place, Path(folder) / file)  # MLflow follows no links out of the folder
-        return register(
-            project_root(), name, Path(folder), options, contents["config_key"], scores["valid_bleu"], valid_sha256, card,
-            results.engines_agree(),
+        candidate = Candidate(
+            name=name, folder=Path(folder), options=options, config_key=contents["config_key"], card=card,
+            valid_bleu=scores["valid_bleu"], valid_sha256=valid_sha256, engines_agree=results.engines_agree(),
         )  # fmt: skip
+        return register(project_root(), candidate)

@@ -181,7 +181,7 @@ def test_when_one_process_dies_the_others_stop_and_the_training_can_go_on(place)
     params_file(place, max_steps=int(state.stem.removeprefix("state-")) + 2, save_every=2)
     done = stage("train", place)
     assert done.returncode == 0, done.stderr
-    assert "going on after update" in done.stdout
+    assert "Resuming after update" in done.stdout
 
 
 def processes() -> list[int]:
