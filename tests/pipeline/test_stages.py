@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.projects import SPLITS, own_corpus, params_file, rows
+from support.projects import SPLITS, own_corpus, params_file, runs
 from support.tiny import ROOT, stage
 
 from transformer.files import read_lines, sha256
@@ -90,7 +90,7 @@ def test_a_killed_training_writes_no_out_and_ends_in_the_same_bytes_as_an_unkill
     assert not (place / "reports").exists()
     assert stage("train", place).returncode == 0
     assert trained(place) == unkilled
-    assert len(rows(place)) == 1  # one row, continued
+    assert len(runs(place)) == 1  # one row, continued
 
 
 def back_place(project: Path, folder: Path, steps: int = 160, **changes) -> Path:
@@ -212,7 +212,7 @@ def test_a_second_training_beside_the_first_waits_and_both_leave_the_same(place,
     for process in (first, second):
         assert process.wait() == 0, process.stderr and process.stderr.read()
     assert trained(place) == unkilled
-    assert len(rows(place)) == 1
+    assert len(runs(place)) == 1
 
 
 def first_loss(folder: Path) -> float:

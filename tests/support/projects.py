@@ -1,4 +1,4 @@
-"""Small copies of this project for tests that run whole pipelines, and commands in them."""
+"""Small copies of this project for tests that run whole pipelines; commands in them, and their MLflow runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def params_file(folder: Path, **changes) -> None:
 
 
 def own_corpus(folder: Path) -> None:
-    """Files of the user's: counting in German and English."""
+    """Write a corpus of own files: counting in German and English."""
     chance, german, english = (
         random.Random(1),
         ["eins", "zwei", "drei", "vier", "fünf"],
@@ -45,7 +45,7 @@ def own_corpus(folder: Path) -> None:
 
 
 def command(folder: Path, *words: str, status: int = 0, **environment: str) -> str:
-    """Run a command line in the project; returns all that it printed."""
+    """Run a command line in a folder; returns what it printed. status: the exit status that it must have."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("DVC_", "MLFLOW_"))}
     env = {**kept, "PATH": PATHS, "DVC_NO_ANALYTICS": "1", "MLFLOW_DISABLE_TELEMETRY": "true", **environment}
     done = subprocess.run(words, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -91,15 +91,15 @@ def small_project(folder: Path) -> Path:
     return folder
 
 
-def rows(folder: Path, uri: str = "") -> list:
-    """The runs in the project's MLflow database, or at an address."""
+def runs(folder: Path, uri: str = "") -> list:
+    """The runs in the MLflow database of a project, or of the server with the address `uri`."""
     client = reader(folder, uri)
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
     return [client.get_run(run.info.run_id) for run in client.search_runs(experiments)]
 
 
 def reader(folder: Path, uri: str = "") -> MlflowClient:
-    """A client on a copy of the database: MLflow would hold on to one that a test takes away."""
+    """A client on a copy of the database, since MLflow keeps a database open that a test may delete; or on a server."""
     if not uri:
         copy = Path(tempfile.mkdtemp(dir=folder / "work")) / "mlflow.db"
         shutil.copy(folder / "mlflow.db", copy)
@@ -108,9 +108,9 @@ def reader(folder: Path, uri: str = "") -> MlflowClient:
 
 
 def seen(folder: Path, uri: str = "") -> dict[str, tuple]:
-    """What a person sees of each scored row, by its config_key: name, status, params, metrics, files, data."""
+    """What a person sees of each run: config_key -> name, status, params, metrics, files, data, tags."""
     client, found = reader(folder, uri), {}
-    for run in rows(folder, uri):
+    for run in runs(folder, uri):
         files = {file.path for file in client.list_artifacts(run.info.run_id)} - {"model"}
         data = {(one.dataset.name, one.dataset.profile) for one in run.inputs.dataset_inputs}
         tags = {name: value for name, value in run.data.tags.items() if name.startswith(("dvc_", "env_", "signature"))}
