@@ -46,6 +46,12 @@ def sha256(path: Path) -> str:
     return files.sha256(path)
 
 
+@cache
+def lock_stages(text: str) -> dict[str, dict]:
+    """The text of a dvc.lock -> {stage: its command, deps, params and outs}; to be read only, since it is cached."""
+    return YAML(typ="safe").load(text).get("stages", {})
+
+
 class Results(ABC):
     """The results of one configuration: files that git holds and outs that DVC holds.
 
@@ -92,7 +98,7 @@ class Results(ABC):
 
     def lock(self) -> dict[str, dict]:
         """dvc.lock: stage -> its command, deps, params and outs."""
-        return YAML(typ="safe").load(self.text("dvc.lock")).get("stages", {})
+        return lock_stages(self.text("dvc.lock"))
 
     def stale(self) -> bool:
         """Whether params or scores differ from those in dvc.lock: edited after the last run, or never run."""
