@@ -131,11 +131,14 @@ def register_model(results: Results, contents: dict[str, Any], origin: dict[str,
     valid_sha256 = "".join(results.sha256(f"data/raw/valid.{side}") for side in ("src", "tgt"))
     search = asdict(params.take(SearchConfig))
     options = {name: search[name] for name in ("beam_size", "length_penalty", "extra_length")}
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as scratch:
+        # A fixed name: MLmodel, which update_version writes again without this folder, must name the uploaded folder.
+        folder = Path(scratch) / "model"
+        folder.mkdir()
         for file, place in results.folder("data/model").items():
-            shutil.copyfile(place, Path(folder) / file)  # MLflow follows no links out of the folder
+            shutil.copyfile(place, folder / file)  # MLflow follows no links out of the folder
         candidate = Candidate(
-            name=name, folder=Path(folder), options=options, config_key=contents["config_key"], card=card,
+            name=name, folder=folder, options=options, config_key=contents["config_key"], card=card,
             valid_bleu=scores["valid_bleu"], valid_sha256=valid_sha256, engines_agree=results.engines_agree(),
         )  # fmt: skip
         return register(project_root(), candidate)
