@@ -105,9 +105,7 @@ def check_resumes(folder, operation, number, digest) -> None:
     [("update", 1), ("update", 12), ("validate", 2), ("write", 2), ("write", 5), ("replace", 3), ("fsync", 8),
      ("unlink", 7)],
 )  # fmt: skip
-def test_a_training_killed_in_an_update_or_a_write_and_resumed_ends_in_the_same_bytes(
-    tmp_path, unkilled, operation, number
-):
+def test_a_training_killed_in_some_operations_and_resumed_ends_in_the_same_bytes(tmp_path, unkilled, operation, number):
     check_resumes(tmp_path, operation, number, unkilled)
 
 

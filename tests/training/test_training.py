@@ -92,10 +92,8 @@ def test_bleu_can_rank_checkpoints_and_stop_a_training_early(tmp_path, monkeypat
 
 def test_a_machine_without_bfloat16_trains_in_float32(tmp_path, monkeypatch):
     plain = tiny_trainer(tmp_path)
-    for supported, compute in ((True, torch.bfloat16), (False, None)):
-        monkeypatch.setattr(
-            "transformer.training.train_step.multiplies_bfloat16", lambda device, supported=supported: supported
-        )
+    for has, compute in ((True, torch.bfloat16), (False, None)):
+        monkeypatch.setattr("transformer.training.train_step.multiplies_bfloat16", lambda device, has=has: has)
         trainer = tiny_trainer(tmp_path, precision="bfloat16")
         assert trainer.model.compute is compute
     for one in (plain, trainer):
