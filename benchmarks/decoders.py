@@ -18,7 +18,7 @@ from torch import Tensor
 from benchmarks.flops import DROPOUT, Size
 from benchmarks.peers import joeynmt_model
 from transformer.decoding.beam_search import beam_search, padded
-from transformer.model.transformer import Transformer
+from transformer.model.transformer import Transformer, TransformerConfig
 from transformer.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
 from transformer.training.train_step import seed_everything
 
@@ -63,9 +63,8 @@ def our_model(task: Task) -> Transformer:
     """This project's model with random weights."""
     seed_everything(SEED)
     size = vars(task.size) | {"vocabulary": task.vocabulary, "max_positions": 512}
-    return Transformer(
-        **size, dropout=DROPOUT, norm="pre", positions="sinusoidal", tie_embeddings=True
-    ).eval()  # fmt: skip
+    fixed = {"dropout": DROPOUT, "norm": "pre", "positions": "sinusoidal", "tie_embeddings": True}
+    return Transformer(TransformerConfig(**size, **fixed)).eval()
 
 
 class Ours(Decoder):

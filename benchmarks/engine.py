@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 
 from transformer.files import read_lines
+from transformer.inference.ctranslate2_engine import CTranslate2Engine
 from transformer.inference.ctranslate2_export import export
 from transformer.inference.translator import Translator
 
@@ -20,11 +21,12 @@ def engine_rows(model: Path, text: Path, beams: list[int], rounds: int) -> list[
         export(model, Path(name, "ct2"), "float32")
         translator = Translator.load(Path(name, "ct2"))
         words = translator.words(lines)
+        assert isinstance(translator.engine, CTranslate2Engine)
         bare = translator.engine.translator  # with the same threads
         rows = []
         for beam_size in beams:
             programs: dict[str, Callable[[], object]] = {
-                "pipeline": lambda beam=beam_size: translator.translate(lines, beam),
+                "pipeline": lambda beam=beam_size: translator.translate(lines, beam_size=beam),
                 "bare": lambda beam=beam_size: bare.translate_batch(words, beam_size=beam, max_batch_size=64),
             }
             seconds: dict[str, list[float]] = {program: [] for program in programs}

@@ -18,10 +18,11 @@ from torch import Tensor, nn
 
 from benchmarks.feeding import Epochs
 from benchmarks.flops import DROPOUT, SMOOTHING, Size
-from transformer.model.transformer import Transformer, sinusoids
+from transformer.model.transformer import Transformer, TransformerConfig, sinusoids
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import PAD
 from transformer.training.batches import Batches
+from transformer.training.config import TrainConfig
 from transformer.training.distributed import World
 from transformer.training.train_step import Trainer, seed_everything
 
@@ -98,16 +99,18 @@ class Ours(Program):
     def __init__(self, task: Task):
         super().__init__(task)
         seed_everything(SEED)
-        model = Transformer(**vars(task.size), vocabulary=task.vocabulary, dropout=DROPOUT,
-                            attention_dropout=DROPOUT, activation_dropout=DROPOUT, norm="pre",
-                            positions="sinusoidal", tie_embeddings=True,
-                            max_positions=int(task.pairs.longest.max()) + 1)  # fmt: skip
-        self.trainer = Trainer(
-            model, task.pairs, task.pairs, World(device=task.device), seed=SEED, batch_tokens=task.batch_tokens,
-            device_tokens=task.batch_tokens, warmup=WARMUP, lr_factor=1.0, optimiser="adam",
-            adam_beta1=BETAS[0], adam_beta2=BETAS[1], adam_epsilon=EPSILON, clip_norm=CLIP_NORM,
-            label_smoothing=SMOOTHING, ema_decay=0.0, precision=task.precision, compile=self.compile,
+        model = Transformer(TransformerConfig(
+            **vars(task.size), vocabulary=task.vocabulary, dropout=DROPOUT, attention_dropout=DROPOUT,
+            activation_dropout=DROPOUT, norm="pre", positions="sinusoidal", tie_embeddings=True,
+            max_positions=int(task.pairs.longest.max()) + 1,
+        ))  # fmt: skip
+        config = TrainConfig(
+            seed=SEED, batch_tokens=task.batch_tokens, device_tokens=task.batch_tokens, max_steps=0, warmup=WARMUP,
+            lr_factor=1.0, optimiser="adam", adam_beta1=BETAS[0], adam_beta2=BETAS[1], adam_epsilon=EPSILON,
+            clip_norm=CLIP_NORM, label_smoothing=SMOOTHING, ema_decay=0.0, precision=task.precision,
+            deterministic=False, compile=self.compile, log_every=1, save_every=1, keep=1, patience=0, best_by="loss",
         )  # fmt: skip
+        self.trainer = Trainer(model, task.pairs, task.pairs, World(device=task.device), config)
         self.batches = self.trainer.batches
 
     def update(self, step: int) -> None:

@@ -34,9 +34,9 @@ stage.run(stage.main)
 WITH = """
 import pipeline.train as stage
 from transformer.tracking import outbox
-from transformer.tracking import recorder as recording
-outbox.REST *= 2
-recording.LOOK *= 2
+from transformer.tracking import recorder
+outbox.MESSAGE_INTERVAL *= 2
+recorder.MONITOR_INTERVAL *= 2
 stage.run(stage.main)
 """
 PROGRAMS = {"with": ["-c", WITH], "without": ["-c", WITHOUT]}
@@ -92,7 +92,7 @@ def start(kind: str, folder: Path) -> subprocess.Popen:
     env = {key: value for key, value in os.environ.items() if not key.startswith(("MLFLOW_", "DVC_"))}
     env |= {"PYTHONPATH": str(ROOT)}
     if kind == "with":  # the database is there, as for every training but a project's first
-        made = "from pathlib import Path; from transformer.tracking import connect; connect(Path())"
+        made = "from pathlib import Path; from transformer.tracking.store import connect; connect(Path())"
         subprocess.run([sys.executable, "-c", made], cwd=folder, env=env, check=True)
     with open(folder / "log", "w", encoding="utf-8") as log:
         program = subprocess.Popen([sys.executable, *PROGRAMS[kind]], cwd=folder, env=env, stdout=log, stderr=log)

@@ -68,7 +68,7 @@ def translate_back(paths: Namespace, params: Params) -> tuple[list[str], list[Pa
             sys.exit()
         steps = sorted(map(int, state.checkpoints))
         late = [step for step in steps if 3 * step > 2 * steps[-1]]  # one kept as the best may be older
-        model = Transformer(**training.sizes).to(here.device)
+        model = Transformer(training.model_config).to(here.device)
         model.load_state_dict(mean_weights([store.weights(step) for step in late]))
         return translated_pairs(paths, training, model.eval())
 

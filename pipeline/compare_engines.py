@@ -7,12 +7,12 @@ Params  length_penalty, extra_length, engine (ctranslate2 is refused where the e
 """
 
 import json
-
-from sacrebleu.metrics.bleu import BLEU
+from dataclasses import asdict
 
 from pipeline.shared.params import Params
 from pipeline.shared.stage import arguments, require, run
-from transformer.evaluation.scores import exact_match
+from transformer.decoding.config import SearchConfig
+from transformer.evaluation.scores import bleu, exact_match
 from transformer.files import read_lines, whole_file
 from transformer.inference.translator import Translator
 
@@ -28,12 +28,12 @@ def main() -> None:
     sources, references = (list(read_lines(paths.raw / f"valid.{side}")) for side in ("src", "tgt"))
     folders = {"torch": paths.model, "float32": paths.ct2 / "float32", "int8": paths.ct2 / "int8"}
     translators = {name: Translator.load(folder) for name, folder in folders.items()}
-    options = params.only("length_penalty", "extra_length")
     record: dict[str, float | bool] = {}
     for beam_size in IDENTICAL:
-        found = {name: one.translate(sources, beam_size, **options) for name, one in translators.items()}
+        settings = asdict(params.take(SearchConfig, beam_size=beam_size, replace_unk=False))
+        found = {name: translated(one, sources, settings) for name, one in translators.items()}
         for name, lines in found.items():
-            record[f"{name}_bleu_beam_{beam_size}"] = round(BLEU().corpus_score(lines, [references]).score, 4)
+            record[f"{name}_bleu_beam_{beam_size}"] = round(bleu(lines, references), 4)
         for name in ("float32", "int8"):
             record[f"{name}_identical_beam_{beam_size}"] = exact_match(found[name], found["torch"])
     trouble = difference(record, len(sources))
@@ -45,6 +45,15 @@ def main() -> None:
         raise ValueError(f"engine=ctranslate2 is refused: {trouble}; set engine=torch")
     if trouble:
         print(f"the engines differ: {trouble}; engine=ctranslate2 is refused, and this model is not made champion")
+
+
+def translated(translator: Translator, sources: list[str], settings: dict) -> list[str]:
+    """The translations; empty lines where the engine refuses a source, since this stage measures and stops nothing."""
+    try:
+        return translator.translate(sources, **settings)
+    except ValueError as error:
+        print(f"an engine translates nothing: {error}")
+        return [""] * len(sources)
 
 
 def difference(record: dict[str, float | bool], sentences: int) -> str:

@@ -42,8 +42,12 @@ def main() -> None:
         if len(lines) != len(references):
             counts = f"{len(lines)} lines, but {texts[1]} has {len(references)}"
             raise ValueError(f"{path}: {counts}; they must pair up, so run `dvc repro`")
+    shown = report.RunReport(
+        params=asdict(params), training=summary, curves=curve, scores=scores, signatures=signatures,
+        sources=sources, references=references, hypotheses=hypotheses,
+    )  # fmt: skip
     made = {
-        paths.page: report.page(asdict(params), summary, curve, scores, signatures, sources, references, hypotheses),
+        paths.page: report.page(shown),
         paths.picture: charts.picture(curve),
     }
     for path, text in made.items():

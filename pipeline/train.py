@@ -10,6 +10,7 @@ Params  init_from, max_steps and what training.py names; the number of devices i
 
 import json
 from argparse import Namespace
+from dataclasses import asdict
 
 import pandas as pd
 
@@ -20,7 +21,7 @@ from pipeline.training.job import Training, spread
 from transformer.files import whole_file, whole_folder
 from transformer.model_folder import starting_model
 from transformer.tracking.recorder import TrainingRun
-from transformer.training.checkpoints import FORMAT, State, Store, copy_checkpoints
+from transformer.training.checkpoints import FORMAT, CheckpointStore, TrainingState, copy_checkpoints
 from transformer.training.distributed import World, world
 
 
@@ -47,11 +48,15 @@ def train_here(paths: Namespace, params: Params, here: World) -> None:
     row = TrainingRun(project_root(), vars(params), training.train_key, tags)
     store, state = training.run(here, row)
     if here.leads:
-        card = training.card | {"format": FORMAT, "sizes": training.sizes, "train_key": training.train_key}
+        card = training.card | {
+            "format": FORMAT,
+            "sizes": asdict(training.model_config),
+            "train_key": training.train_key,
+        }
         write_outs(paths, store, state, card, facts)
 
 
-def write_outs(paths: Namespace, store: Store, state: State, card: dict, facts: dict) -> None:
+def write_outs(paths: Namespace, store: CheckpointStore, state: TrainingState, card: dict, facts: dict) -> None:
     """Fill data/checkpoints and the reports from the finished training."""
     with whole_folder(paths.checkpoints) as folder:
         copy_checkpoints(store, state, folder, card)

@@ -5,8 +5,11 @@ Writes  data/valid.hyp, data/test.hyp: one translation a line, real text
 Params  engine, beam_size, length_penalty, extra_length, replace_unk
 """
 
+from dataclasses import asdict
+
 from pipeline.shared.params import Params
 from pipeline.shared.stage import arguments, bar, require, run
+from transformer.decoding.config import SearchConfig
 from transformer.files import read_lines, write_lines
 from transformer.inference.translator import Translator
 
@@ -19,11 +22,11 @@ def main() -> None:
     folder = paths.model if params.engine == "torch" else paths.ct2 / "float32"
     require(folder, paths.raw)
     translator = Translator.load(folder)
-    options = params.only("beam_size", "length_penalty", "extra_length", "replace_unk")
+    settings = asdict(params.take(SearchConfig))
     for split, path in (("valid", paths.valid), ("test", paths.test)):
         lines = list(read_lines(paths.raw / f"{split}.src"))
         with bar(len(lines), "sentence", f"translate {split}") as progress:
-            hypotheses = translator.translate(lines, **options, progress=progress.update)
+            hypotheses = translator.translate(lines, **settings, progress=progress.update)
         write_lines(path, hypotheses)
         print(f"{len(lines):,} {split} sentences translated")
 

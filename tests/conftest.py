@@ -40,7 +40,7 @@ def team_server(tmp_path_factory) -> Iterator[str]:
 def fresh_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test begins like a new process: nothing open, nothing turned off, no settings of the user's."""
     monkeypatch.setattr(tracking, "_stores", {})
-    monkeypatch.setattr(outbox, "REST", 0)
+    monkeypatch.setattr(outbox, "MESSAGE_INTERVAL", 0)
     for name in [name for name in os.environ if name.startswith(("MLFLOW_", "DVC_"))]:
         monkeypatch.delenv(name)
     for name, value in tracking.ENVIRONMENT.items():

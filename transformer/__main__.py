@@ -11,15 +11,18 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import fields
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
 from tqdm import tqdm
 
+from transformer.decoding.config import SamplingConfig, SearchConfig
 from transformer.files import whole_file
+from transformer.inference.engine import Progress
 from transformer.inference.translator import Translation, Translator
 
 AT_A_TIME = 1000  # lines that are sorted and batched together
@@ -34,33 +37,36 @@ def options() -> argparse.Namespace:
     add("models", nargs="+", type=Path, metavar="MODEL", help="model folder; several are an ensemble")
     add("--input", type=Path, metavar="FILE", help="UTF-8, one sentence a line; default: standard input")
     add("--output", type=Path, metavar="FILE", help="appears whole, at the end; default: standard output")
-    add("--beam-size", type=int, default=4, metavar="N", help="hypotheses kept per sentence; 1: greedy (default 4)")
-    add("--length-penalty", type=float, default=0.6, metavar="A", help="alpha of ((5 + n) / 6)^alpha (default 0.6)")
-    add("--extra-length", type=int, default=50, metavar="N", help="output: source subwords + this many (default 50)")
-    add("--replace-unk", action="store_true", help="copy the source word that <unk> looks at; for word-level models")
+    search, sampling = SearchConfig(), SamplingConfig()
+    number(add, "--beam-size", search.beam_size, "hypotheses kept per sentence; 1: greedy")
+    number(add, "--length-penalty", search.length_penalty, "alpha of ((5 + n) / 6)^alpha")
+    number(add, "--extra-length", search.extra_length, "a translation has at most source subwords + this many")
+    add("--replace-unk", action="store_true", help="replace <unk> by the source word it attends to; for whole words")
     add("--alternatives", type=int, default=0, metavar="N",
         help="N lines for each: line number, score, log-probability, translation, separated by tabs")  # fmt: skip
-    add("--sample", action="store_true", help="draw translations instead of searching for the best one")
-    add("--seed", type=int, default=1, metavar="N", help="of --sample (default 1)")
-    add("--temperature", type=float, default=1.0, metavar="T", help="of --sample: below 1 is less random (default 1)")
-    add("--top-k", type=int, default=0, metavar="K", help="of --sample: the K likeliest subwords only (default: all)")
-    add("--top-p", type=float, default=1.0, metavar="P", help="of --sample: the likeliest that reach P (default: all)")
+    add("--sample", action="store_true", help="draw translations at random instead of searching for the best one")
+    number(add, "--seed", sampling.seed, "of --sample")
+    number(add, "--temperature", sampling.temperature, "of --sample: below 1 is less random")
+    number(add, "--top-k", sampling.top_k, "of --sample: the K likeliest subwords only; 0: all")
+    number(add, "--top-p", sampling.top_p, "of --sample: the likeliest subwords that reach probability P")
     return parser.parse_args()
 
 
-def translations(translator: Translator, given: argparse.Namespace, lines: list[str], done) -> list[list[Translation]]:
-    """What is asked for, of each line."""
+def number(add: Callable, option: str, default: float, help: str) -> None:
+    """Add an option that takes a number of the type of its default."""
+    add(option, type=type(default), default=default, metavar="N", help=f"{help} (default {default})")
+
+
+def translations(
+    translator: Translator, given: argparse.Namespace, lines: list[str], progress: Progress
+) -> list[list[Translation]]:
+    """For each line, the alternatives or samples that the command line asks for."""
     count = given.alternatives or 1
     if given.sample:
-        return translator.sample(
-            lines, samples=count, seed=given.seed, temperature=given.temperature, top_k=given.top_k,
-            top_p=given.top_p, extra_length=given.extra_length, progress=done,
-        )  # fmt: skip
-    found = translator.alternatives(
-        lines, given.beam_size, length_penalty=given.length_penalty, extra_length=given.extra_length,
-        replace_unk=given.replace_unk, progress=done,
-    )  # fmt: skip
-    return [alternatives[:count] for alternatives in found]
+        settings = {one.name: getattr(given, one.name) for one in fields(SamplingConfig) if one.name != "samples"}
+        return translator.sample(lines, samples=count, progress=progress, **settings)
+    settings = {one.name: getattr(given, one.name) for one in fields(SearchConfig)}
+    return [found[:count] for found in translator.alternatives(lines, progress=progress, **settings)]
 
 
 def shown(given: argparse.Namespace, number: int, found: list[Translation]) -> str:

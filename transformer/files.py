@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, lines that end at a line feed and nowhere else, and checksums."""
+"""Files and folders that are written completely or not at all, lines of text files, and checksums."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 
 @contextmanager
 def whole_file(path: Path, durable: bool = False) -> Iterator[Path]:
-    """Give a temporary path to write; rename it to `path` when the block ends well, remove it when it does not.
+    """Yield a temporary path to write. It is renamed to `path` when the block succeeds, and removed when it raises.
 
-    durable=True flushes file and folder to the disk around the rename, so that a power cut leaves the old or the new.
+    durable: flush file and folder to the disk around the rename, so that a power cut leaves the old or the new file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
@@ -30,14 +30,14 @@ def whole_file(path: Path, durable: bool = False) -> Iterator[Path]:
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy a file, whole or not at all."""
+    """Copy a file, completely or not at all."""
     with whole_file(target) as temporary:
         shutil.copyfile(source, temporary)
 
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """Give a new temporary folder to fill; it takes the place of `path` when the block ends well."""
+    """Yield a new temporary folder to fill. It replaces the folder `path` when the block succeeds."""
     temporary = path.with_name(path.name + ".tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
@@ -51,7 +51,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
 
 def _sync(path: Path) -> None:
-    """Have the operating system put a file or folder on the disk."""
+    """Flush a file or folder to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -67,7 +67,7 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> int:
-    """Write lines with \\n, whole or not at all; returns how many. A line must not hold a \\n of its own."""
+    """Write lines, each ended by \\n, completely or not at all, and return how many. A line must not contain \\n."""
     count = 0
     with whole_file(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
         for count, line in enumerate(lines, start=1):  # noqa: B007 (the last number is the result)
@@ -77,7 +77,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> int:
 
 
 def sha256(path: Path) -> str:
-    """Hexadecimal sha256 of a file, or of a folder: over the names and sha256 of its files in sorted order."""
+    """Hexadecimal sha256 of a file. Of a folder: the sha256 of the sorted list of its files with their sha256."""
     if path.is_dir():
         names = sorted(file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file())
         return sha256_text("".join(f"{sha256(path / name)}  {name}\n" for name in names))

@@ -1,4 +1,8 @@
-"""model.json, the card of a model folder: format, sizes, languages, and what it was trained from."""
+"""What a model folder contains.
+
+model.json: format, sizes of the Transformer, languages, lower-casing and how the model was trained. Beside it are the
+weights, vocab.txt and bpe.codes. `FORMAT` is the version of this layout.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +12,28 @@ from pathlib import Path
 FORMAT = 1
 
 
-def read_card(path: Path) -> dict:
-    """The JSON that describes a model (sizes, languages). Raises ValueError for a missing file or an unknown format."""
+def read_model_json(path: Path) -> dict:
+    """The contents of a model.json. Raises ValueError for a missing file or an unknown format."""
     if not path.is_file():
-        raise ValueError(f"{path} is missing; a model folder holds model.json, weights, vocabulary and merges")
-    card = json.loads(path.read_text(encoding="utf-8"))
-    if card.get("format") != FORMAT:
-        raise ValueError(f"{path}: format {card.get('format')!r} is not {FORMAT}; it was written by another version")
-    return card
+        raise ValueError(f"{path} is missing. A model folder contains model.json, weights, vocab.txt and bpe.codes.")
+    description = json.loads(path.read_text(encoding="utf-8"))
+    found = description.get("format")
+    if found != FORMAT:
+        raise ValueError(f"{path}: format {found!r} is not {FORMAT}. Use the version that wrote it, or train again.")
+    return description
 
 
 def starting_model(init_from: str) -> Path | None:
-    """The model folder that `init_from` names, or None for a file: recipes/random, which says to start from none.
+    """The model folder that the setting `init_from` names, or None where it names a file.
 
-    Raises ValueError for anything else.
+    The file recipes/random means that training starts from random weights. Raises ValueError for anything else.
     """
     path = Path(init_from)
     if path.is_file():
         return None
     if not (path / "model.json").is_file():
         raise ValueError(
-            f"init_from={init_from} is no model folder (it has no model.json); recipes/random starts afresh"
+            f"init_from={init_from} is not a model folder: it has no model.json. "
+            "Name a model folder, or recipes/random to start from random weights."
         )
     return path

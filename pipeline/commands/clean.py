@@ -67,7 +67,7 @@ def orphans(root: Path) -> list[Path]:
     """The files of rows that are in MLflow's database no more."""
     if not (root / "mlflow.db").is_file() or os.environ.get("MLFLOW_TRACKING_URI"):
         return []
-    known = {run.info.run_id for run in connect(root).everything(elsewhere=True)}
+    known = {run.info.run_id for run in connect(root).all_runs(all_experiments=True)}
     found = sorted((root / "mlartifacts").glob("[0-9a-f]" * 32))  # named by the ids of runs
     return [path for path in found if path.name not in known]
 

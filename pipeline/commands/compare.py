@@ -13,7 +13,7 @@ import pandas as pd
 
 from pipeline.shared.results import results
 from pipeline.shared.stage import renamed
-from transformer.evaluation.comparison import against_the_first, changed_most, differing, over_seeds, refuse_different
+from transformer.evaluation.comparison import against_the_first, changed_most, check_signatures, differing, over_seeds
 from transformer.files import whole_file
 
 
@@ -29,7 +29,7 @@ def main() -> None:
         if one.lines("data/raw/test.tgt") != references:
             raise ValueError(f"{one.name} was scored on another test set than {experiments[0].name}")
     systems = [one.system() for one in experiments]
-    refuse_different(systems)
+    check_signatures(systems)
     knobs = differing(systems)
     rows = against_the_first(systems, references)
     for row, system in zip(rows, systems, strict=True):

@@ -15,10 +15,10 @@ from functools import partial
 from pathlib import Path
 
 from pipeline.shared.results import WorkTree, kept
-from pipeline.shared.run_record import keys, origin, register_model, whole_row
+from pipeline.shared.run_record import origin, register_model, run_contents, run_keys
 from pipeline.shared.stage import project_root, renamed
-from transformer.tracking.outbox import read, tell_the_dead
-from transformer.tracking.recorder import Scribe
+from transformer.tracking.outbox import read_events, send_leftovers
+from transformer.tracking.recorder import Recorder
 from transformer.tracking.store import address, connect, reason, store_errors
 
 
@@ -35,21 +35,21 @@ def rebuild(root: Path) -> Counter[str]:
     """Make the rows that are missing; how many were made, were there, could not be read. Raises store errors."""
     outbox = root / "work" / "outbox"
     if outbox.is_dir():
-        tell_the_dead(outbox, partial(Scribe, root))
+        send_leftovers(outbox, partial(Recorder, root))
     replay(root)
     there, told = finished(root), Counter()
     for results, tags in [*kept(), (WorkTree(), origin())]:
         try:
             if results.stale():
                 continue
-            _, config_key = keys(results)
+            _, config_key = run_keys(results)
             if config_key in there:
                 told["there"] += there[config_key] == 0
                 there[config_key] += 1
                 continue
-            row = whole_row(results, tags)
-            Scribe(root).tell([{"act": "configuration", **row, "rebuild": True}])
-            register_model(results, row, tags)
+            contents = run_contents(results, tags)
+            Recorder(root).send([{"event": "configuration", **contents, "rebuild": True}])
+            register_model(results, contents, tags)
             there[config_key] = 1
             told["made"] += 1
         except (ValueError, KeyError, OSError) as error:
@@ -63,16 +63,16 @@ def replay(root: Path) -> None:
     """Write the trainings of work/journal again of which the store knows nothing, not even in the trash."""
     store = connect(root)
     for path in sorted((root / "work" / "journal").glob("*.jsonl")):
-        acts = list(read(path))
-        train_key = next((act["train_key"] for act in acts if act["act"] == "train"), None)
-        ours = train_key and acts[0].get("address") == address()
-        if ours and not any(store.everything(f"tags.train_key = '{train_key}'")):
-            Scribe(root).tell(acts[1:])
+        events = list(read_events(path))
+        train_key = next((event["train_key"] for event in events if event["event"] == "train"), None)
+        ours = train_key and events[0].get("address") == address()
+        if ours and not any(store.all_runs(f"tags.train_key = '{train_key}'")):
+            Recorder(root).send(events[1:])
 
 
 def finished(root: Path) -> Counter[str]:
     """The config_key of each row that has all there is, or that is in the trash; each counted 0 times."""
-    rows = connect(root).everything()
+    rows = connect(root).all_runs()
     done = [row for row in rows if "dvc_score" in row.data.tags or row.info.lifecycle_stage == "deleted"]
     return Counter({row.data.tags.get("config_key", ""): 0 for row in done})
 

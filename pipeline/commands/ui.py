@@ -20,7 +20,7 @@ from typing import IO
 from pipeline.commands.track import rebuild
 from pipeline.shared.stage import renamed
 from transformer.tracking import store as tracking
-from transformer.tracking.runs_table import VIEW, show_what_differs
+from transformer.tracking.runs_table import VIEW, show_differing_params
 
 HOST = "127.0.0.1"
 START_SECONDS = 120
@@ -39,7 +39,8 @@ def main() -> None:
     store = prepared(root)
     table = f"/#/experiments/{store.experiment_id}/runs?workflowType=machine_learning&viewStateShareKey={VIEW}"
     if store.uri.startswith("http"):
-        print(f"the runs are on a server that is running already: {tracking.hidden(store.uri).rstrip('/')}{table}")
+        server_address = tracking.mask_credentials(store.uri).rstrip("/")
+        print(f"the runs are on a server that is running already: {server_address}{table}")
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server ends with us
     log = root / "work" / "mlflow-ui.log"
@@ -65,7 +66,7 @@ def prepared(root: Path) -> tracking.Store:
             rebuild(root)
         except ValueError as error:
             print(f"no rows were rebuilt: {error}", file=sys.stderr)
-        show_what_differs(store.client, store.experiment_id)
+        show_differing_params(store.client, store.experiment_id)
     except tracking.store_errors() as error:
         raise SystemExit(f"there is no store to show: {tracking.reason(error)}") from None
     return store

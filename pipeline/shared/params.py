@@ -7,10 +7,15 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Config = TypeVar("Config", bound="DataclassInstance")
 
 
 def knob(
@@ -124,9 +129,10 @@ class Params:
         params._check_together(path)
         return params
 
-    def only(self, *names: str) -> dict[str, Any]:
-        """The named knobs as keyword arguments; spelled out where they are used, so that dvc.yaml can be checked."""
-        return {name: getattr(self, name) for name in names}
+    def take(self, config: type[Config], **others: Any) -> Config:
+        """A config dataclass filled by the knobs that have the names of its fields; others: fields given by hand."""
+        names = {one.name for one in fields(config)} - others.keys()
+        return config(**{name: getattr(self, name) for name in names}, **others)
 
     def _check_together(self, path: Path) -> None:
         """Refuse values that are fine alone and impossible together. Raises ValueError."""
@@ -152,8 +158,7 @@ class Params:
             ),
             (
                 not self.replace_unk or (self.bpe_merges == 0 and self.engine == "torch"),
-                f"replace_unk=true needs whole words (bpe_merges=0, not {self.bpe_merges}) and engine=torch, "
-                f"not {self.engine}",
+                f"replace_unk=true needs bpe_merges=0, not {self.bpe_merges}, and engine=torch, not {self.engine}",
             ),
             (
                 self.max_length < self.device_tokens,

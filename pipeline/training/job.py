@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,16 +19,17 @@ from pipeline.shared.locks import alone, cores
 from pipeline.shared.params import Params
 from pipeline.shared.stage import project_root
 from transformer.files import sha256
-from transformer.model.transformer import Transformer
+from transformer.model.transformer import Transformer, TransformerConfig
 from transformer.model.weights import warm_start
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import Vocabulary
 from transformer.tracking.progress import Progress
 from transformer.tracking.recorder import TrainingRun
-from transformer.training.checkpoints import State, Store
+from transformer.training.checkpoints import CheckpointStore, TrainingState
+from transformer.training.config import TrainConfig
 from transformer.training.distributed import World
 from transformer.training.launch import launch, stop_signals
-from transformer.training.loop import Interrupted, Loop, train
+from transformer.training.loop import Interrupted, Observers, train
 from transformer.training.train_step import Trainer, seed_everything
 
 
@@ -65,31 +66,25 @@ class Training:
         return Vocabulary.load(self.vocab)
 
     @cached_property
-    def sizes(self) -> dict[str, Any]:
-        """The arguments of the Transformer."""
-        knobs = self.params.only("d_model", "d_ff", "heads", "layers", "dropout", "attention_dropout",
-                                 "activation_dropout", "norm", "positions", "tie_embeddings")  # fmt: skip
-        return knobs | {"vocabulary": len(self.vocabulary), "max_positions": self.card["max_length"] + 1}
+    def model_config(self) -> TransformerConfig:
+        """Sizes of the model."""
+        return self.params.take(TransformerConfig, vocabulary=len(self.vocabulary),
+                                max_positions=self.card["max_length"] + 1)  # fmt: skip
 
     @cached_property
-    def update(self) -> dict[str, Any]:
-        """The arguments of the Trainer."""
-        return self.params.only("seed", "batch_tokens", "device_tokens", "warmup", "lr_factor", "optimiser",
-                                "adam_beta1", "adam_beta2", "adam_epsilon", "clip_norm", "label_smoothing",
-                                "ema_decay", "precision", "compile")  # fmt: skip
-
-    @cached_property
-    def rhythm(self) -> dict[str, Any]:
-        """The arguments of the Loop."""
-        return self.params.only("log_every", "save_every", "patience", "best_by")
+    def config(self) -> TrainConfig:
+        """Settings of the training."""
+        return self.params.take(TrainConfig, max_steps=self.max_steps)
 
     @cached_property
     def key(self) -> str:
-        """One hash over all that the states depend on."""
+        """One hash over everything that the states depend on; max_steps is not part of it."""
+        settings = asdict(self.config)
+        del settings["max_steps"]
         return content_key(
-            **self.sizes, **self.update, **self.rhythm, deterministic=self.params.deterministic, keep=self.params.keep,
-            start=self.start and sha256(self.start / "weights.safetensors"), code=code_key(), ids=sha256(self.ids),
-            more=self.more and sha256(self.more), vocabulary_file=sha256(self.vocab), backwards=self.backwards,
+            **asdict(self.model_config), **settings, start=self.start and sha256(self.start / "weights.safetensors"),
+            code=code_key(), ids=sha256(self.ids), more=self.more and sha256(self.more),
+            vocabulary_file=sha256(self.vocab), backwards=self.backwards,
         )  # fmt: skip
 
     @property
@@ -102,15 +97,15 @@ class Training:
         pairs = Pairs.load(self.more if self.more and split == "train" else self.ids, split)
         return pairs.backwards() if self.backwards else pairs
 
-    def run(self, here: World, row: TrainingRun | None = None) -> tuple[Store, State]:
+    def run(self, here: World, row: TrainingRun | None = None) -> tuple[CheckpointStore, TrainingState]:
         """Train this process's part, to the end. A signal to stop saves the state and raises SystemExit."""
         stop = stop_signals()
         torch.use_deterministic_algorithms(self.params.deterministic)
         seed_everything(self.params.seed)
-        model = Transformer(**self.sizes)
+        model = Transformer(self.model_config)
         if self.start is not None:
-            warm_start(model, self.start, self.sizes, self.vocab)
-        trainer = Trainer(model, self.pairs("train"), self.pairs("valid"), here, **self.update)
+            warm_start(model, self.start, self.vocab)
+        trainer = Trainer(model, self.pairs("train"), self.pairs("valid"), here, self.config)
         folder = project_root() / "work" / f"train-{self.key[:16]}"
         folder.mkdir(parents=True, exist_ok=True)
         threads = 0 if here.device.type == "cuda" else here.size * torch.get_num_threads()
@@ -119,17 +114,18 @@ class Training:
             cores(threads) if here.leads and threads else nullcontext(),
         ):
             here.from_leader(None)  # nobody goes on before the leader holds the locks
-            store = Store(folder, self.params.keep)
+            store = CheckpointStore(folder, self.params.keep)
             with row if row and here.leads else nullcontext() as tracked:
                 progress = Progress(self.max_steps, here.leads, tracked)
                 if self.params.precision == "bfloat16" and trainer.model.compute is None:
                     progress.say("in float32: this machine has no instructions for bfloat16, which would be slower")
+                observers = Observers(
+                    on_rows=progress.show,
+                    on_update=lambda step, update: progress.updated(step, update.tokens, update.gradient_norm),
+                    wants_stop=lambda: bool(stop),
+                )
                 try:
-                    state = train(trainer, store, Loop(self.max_steps, **self.rhythm), self.vocabulary.text,
-                                  on_update=lambda step, update: progress.updated(
-                                      step, update.tokens, update.gradient_norm),
-                                  on_rows=progress.show,
-                                  wants_stop=lambda: bool(stop))  # fmt: skip
+                    state = train(trainer, store, self.vocabulary.text, observers)
                 except Interrupted as reason:
                     progress.say(str(reason))
                     raise SystemExit(128 + (stop or [signal.SIGTERM])[0]) from None

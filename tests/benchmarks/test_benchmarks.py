@@ -25,7 +25,7 @@ from benchmarks.table import marked, row_of, summary, text_table, with_ratios
 from benchmarks.train import MODULES, chosen, options, precisions
 from benchmarks.worker import KINDS
 from transformer.model.linear import multiplies_bfloat16
-from transformer.model.transformer import Transformer
+from transformer.model.transformer import Transformer, TransformerConfig
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import PAD, SPECIALS
 
@@ -237,8 +237,8 @@ def test_a_program_that_cannot_be_built_says_why(folder):
 
 def test_useful_flop_is_what_torch_counts_without_padding():
     size, vocabulary, source, target = Size(16, 32, 2, 3), 23, 7, 5
-    model = Transformer(**vars(size), vocabulary=vocabulary, dropout=0.0, norm="pre", positions="sinusoidal",
-                        tie_embeddings=True, max_positions=40)  # fmt: skip
+    model = Transformer(TransformerConfig(**vars(size), vocabulary=vocabulary, dropout=0.0, norm="pre",
+                        positions="sinusoidal", tie_embeddings=True, max_positions=40))  # fmt: skip
     with FlopCounterMode(display=False) as counter:
         model.logits(model(torch.full((1, source), 4), torch.full((1, target), 4)))
     ahead = 6 * size.layers * 2 * size.d_model * target * (target - 1) / 2  # masked, so computed for nothing
@@ -248,8 +248,8 @@ def test_useful_flop_is_what_torch_counts_without_padding():
 
 def test_the_matrix_rate_is_measured_on_every_matrix_of_the_model():
     for size in MEASURED.values():
-        model = Transformer(**vars(size), vocabulary=99, dropout=0.0, norm="pre", positions="sinusoidal",
-                            tie_embeddings=True, max_positions=40)  # fmt: skip
+        model = Transformer(TransformerConfig(**vars(size), vocabulary=99, dropout=0.0, norm="pre",
+                            positions="sinusoidal", tie_embeddings=True, max_positions=40))  # fmt: skip
         weights = sum(parameter.numel() for parameter in model.parameters() if parameter.dim() == 2)
         assert sum(rows * columns * number for (rows, columns), number in matrix_shapes(size, 99).items()) == weights
 

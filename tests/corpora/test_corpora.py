@@ -1,4 +1,4 @@
-"""A corpus is checked before it is used: every mistake is named with file and line, and nothing is half-written."""
+"""A corpus is checked before it is used: an error names file and line, and a bad download is deleted."""
 
 import gzip
 import hashlib
@@ -39,19 +39,19 @@ def test_a_users_files_are_read(tmp_path):
         ({"test_en": b"a\nb\xff\n"}, r"test\.en:2: invalid UTF-8"),
     ],
 )
-def test_a_mistake_in_the_files_is_named_with_file_and_count_or_line(tmp_path, contents, wanted):
-    with pytest.raises(ValueError, match=wanted) as mistake:
+def test_an_error_in_the_files_names_file_and_count_or_line(tmp_path, contents, wanted):
+    with pytest.raises(ValueError, match=wanted) as error:
         user_corpus(files(tmp_path, **contents), "de", "en")
-    assert "\n" not in str(mistake.value)
+    assert "\n" not in str(error.value)
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_a_missing_file_is_named_in_the_error(tmp_path):
     (files(tmp_path) / "valid.en").unlink()
     with pytest.raises(ValueError, match=r"valid\.en is missing"):
         user_corpus(tmp_path, "de", "en")
 
 
-def test_other_line_ends_count_as_spaces():
+def test_other_line_separators_become_spaces():
     text = "a\u2028b\x85c\x0bd\re\r\n f \n".encode()
     assert decode(text, "x") == ["a b c d e", "f"]
 
@@ -63,14 +63,14 @@ def test_only_a_line_feed_ends_a_line(lines):
         assert decode(data, "x") == [" ".join(line.split()) for line in lines]
 
 
-def test_a_byte_order_mark_is_dropped_with_a_warning(capsys):
+def test_a_byte_order_mark_is_removed_with_a_warning(capsys):
     assert decode(b"\xef\xbb\xbfa\n", "train.de") == ["a"]
-    assert "train.de: dropped the byte-order mark" in capsys.readouterr().err
+    assert "train.de: removed the byte-order mark" in capsys.readouterr().err
 
 
 @pytest.fixture
 def mirror(tmp_path, monkeypatch):
-    """A lock of six files, and a folder that mirrors its base."""
+    """A folder with a lock file of six files, and a mirror of its base address."""
     record = {"base": "https://nowhere.invalid", "files": {}}
     (tmp_path / "mirror/data").mkdir(parents=True)
     for split in SPLITS:
@@ -97,7 +97,7 @@ def test_a_locked_corpus_comes_from_the_mirror(mirror, monkeypatch, as_folder):
     assert download(mirror)["valid", "source"] == ["valid de", "zwei"]
 
 
-def test_a_wrong_checksum_is_refused_before_anything_reads_the_file(mirror):
+def test_a_file_with_a_wrong_checksum_is_deleted_unread(mirror):
     path = mirror / "mirror/data/train.en.gz"
     path.write_bytes(path.read_bytes()[:-1] + b"!")
     with pytest.raises(ValueError, match=r"train\.en\.gz: sha256 [0-9a-f]{64} is not the locked [0-9a-f]{64}"):
@@ -105,7 +105,7 @@ def test_a_wrong_checksum_is_refused_before_anything_reads_the_file(mirror):
     assert not (mirror / "got/train.en.gz").exists()
 
 
-def test_a_download_longer_than_locked_is_cut_off_and_refused(mirror):
+def test_a_download_longer_than_its_lock_entry_is_cut_off_and_refused(mirror):
     path = mirror / "mirror/data/train.de.gz"
     path.write_bytes(path.read_bytes() + bytes(10_000_000))
     taken = []
@@ -115,18 +115,18 @@ def test_a_download_longer_than_locked_is_cut_off_and_refused(mirror):
     assert sum(taken) < 200_000
 
 
-def test_a_missing_download_names_its_address_and_the_mirror(mirror):
+def test_a_failed_download_names_its_address_and_corpus_mirror(mirror):
     (mirror / "mirror/data/test.de.gz").unlink()
     with pytest.raises(ValueError, match=r"test\.de\.gz: cannot download .*CORPUS_MIRROR"):
         download(mirror)
 
 
-def test_a_language_that_the_lock_lacks_is_refused_with_those_it_has(mirror):
+def test_a_language_missing_from_the_lock_file_is_refused_with_the_languages_it_has(mirror):
     with pytest.raises(ValueError, match=r"no language 'fr'; set source and target to \['de', 'en'\]"):
         locked_corpus(mirror / "some.lock", "fr", "en", mirror, lambda name, size: lambda count: None)
 
 
-def test_the_copy_corpus_is_ten_numbers_given_back():
+def test_the_copy_corpus_repeats_ten_numbers():
     corpus = copy_corpus()
     assert corpus == copy_corpus()
     assert corpus["test", "source"][0] == "1 2 3 4 5 6 7 8 9 10"

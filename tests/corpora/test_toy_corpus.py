@@ -1,4 +1,4 @@
-"""The built-in corpus: what it promises about its sizes, its splits, its two languages and its difficulty."""
+"""The built-in corpus: its sizes, its splits, correct German and English, and how hard it is to translate."""
 
 import hashlib
 import os
@@ -55,7 +55,7 @@ def words(sentence: str) -> list[str]:
 def test_the_splits_have_their_sizes_and_no_pair_twice(corpus):
     assert {split: len(pairs) for split, pairs in corpus.items()} == {"train": 20_000, "valid": 500, "test": 500}
     sources = [p.source for pairs in corpus.values() for p in pairs]
-    assert len(set(sources)) == len(sources), "a source stands in two places: within a split, or in train and test"
+    assert len(set(sources)) == len(sources), "a source occurs twice: within a split, or in two splits"
 
 
 def test_it_is_the_same_to_the_byte_every_time(corpus):
@@ -83,11 +83,11 @@ def test_sentences_are_short_and_punctuated(corpus):
 
 @pytest.mark.parametrize("split", ["valid", "test"])
 @pytest.mark.parametrize("phenomenon", PHENOMENA)
-def test_each_phenomenon_has_sentences_enough_to_be_measured(corpus, split, phenomenon):
+def test_each_phenomenon_has_enough_sentences_to_be_measured(corpus, split, phenomenon):
     assert sum(phenomenon in p.phenomena for p in corpus[split]) >= 60
 
 
-# What must be put together anew
+# New combinations of known parts
 
 
 @pytest.mark.parametrize("split", ["valid", "test"])
@@ -105,14 +105,14 @@ def test_every_two_parts_of_an_unseen_frame_are_frequent_in_train(corpus):
     assert not rare
 
 
-def test_hardly_a_word_of_valid_and_test_is_new(corpus):
+def test_almost_all_words_of_valid_and_test_are_in_train(corpus):
     def vocabulary(split: str, side: str) -> set[str]:
         return {word.lower() for p in corpus[split] for word in words(getattr(p, side))}
 
     for split in ("valid", "test"):
         assert vocabulary(split, "target") <= vocabulary("train", "target")
         new = vocabulary(split, "source") - vocabulary("train", "source")
-        assert len(new) <= 3, "a rare ending or compound may be new in German, no more"
+        assert len(new) <= 3, "only a rare German ending or compound may be new"
 
 
 # One translation for each sentence
@@ -129,8 +129,8 @@ def test_each_sentence_has_one_translation_in_either_direction(corpus):
     assert_one_to_one([p for pairs in corpus.values() for p in pairs])
 
 
-def test_no_two_readings_meet_in_a_small_lexicon(monkeypatch):
-    """With few words the grammar says the same again and again: two meanings with one wording would meet."""
+def test_no_wording_has_two_translations_in_a_small_lexicon(monkeypatch):
+    """With few words the grammar repeats sentences, so that one wording with two translations would be found."""
     few = "Mann Junge Frau Kind Bruder Hund Katze Apfel Birne Koffer Tür Garten Schlüssel".split()  # noqa: SIM905
     monkeypatch.setattr(draft, "NOUNS", [NOUNS[word] for word in few])
     monkeypatch.setattr(draft, "PEOPLE", [NOUNS["Anna"], NOUNS["Paul"]])
@@ -144,7 +144,7 @@ def test_no_two_readings_meet_in_a_small_lexicon(monkeypatch):
     rng = Random(1)
     pairs = [pair(rng, draw_frame(rng, held_out=False)) for _ in range(20_000)]
     draft.nouns.cache_clear()
-    assert len({p.source for p in pairs}) < 19_000, "too few sentences come twice for the check to mean anything"
+    assert len({p.source for p in pairs}) < 19_000, "too few sentences are repeated for this check to find anything"
     assert_one_to_one(pairs)
 
 
@@ -221,13 +221,13 @@ OPEN_DOOR = {"verb": VERBS["aufmachen"], "subject": ANNA, "direct": phrase("Tür
          "Paul sucht oft den Schlüssel", "dass Paul oft den Schlüssel sucht", "Paul often looks for the key"),
     ],
 )  # fmt: skip
-def test_the_german_verb_stands_second_or_last_and_english_keeps_its_order(clause, main, final, english):
+def test_the_german_verb_is_second_or_last_and_english_keeps_its_order(clause, main, final, english):
     assert german_main(clause, clause.subject.german(clause.subject_case), "subject") == main
     assert german_final(clause, "dass") == final
     assert english_clause(clause) == english
 
 
-def test_questions_and_objects_in_front():
+def test_questions_and_sentences_that_start_with_the_object():
     clause = Clause(VERBS["einladen"], "present", phrase("Mann", "", True, 3), phrase("Arzt"), negated=True)
     assert german_main(clause, "", "") == "laden drei Männer den Arzt nicht ein"
     assert english_clause(clause, question=True) == "do three men not invite the doctor"
@@ -260,7 +260,7 @@ APPROVED = [
 ]  # fmt: skip
 
 
-def test_sentences_read_and_approved_by_hand_are_in_train(corpus):
+def test_sentences_checked_by_hand_are_in_train(corpus):
     known = {p.source: p.target for p in corpus["train"]}
     assert {source: known.get(source) for source, _ in APPROVED} == dict(APPROVED)
 
@@ -271,7 +271,7 @@ def test_sentences_read_and_approved_by_hand_are_in_train(corpus):
      (18, "achtzehn", "eighteen"), (21, "einundzwanzig", "twenty-one"), (30, "dreißig", "thirty"),
      (76, "sechsundsiebzig", "seventy-six"), (99, "neunundneunzig", "ninety-nine")],
 )  # fmt: skip
-def test_the_german_numeral_says_the_unit_first(number, german, english):
+def test_numerals_have_the_unit_first_in_german(number, german, english):
     assert (german_number(number), english_number(number)) == (german, english)
 
 
@@ -279,7 +279,7 @@ def test_numerals_are_distinct():
     assert len({german_number(n) for n in range(2, 100)}) == len({english_number(n) for n in range(2, 100)}) == 98
 
 
-# It takes more than a dictionary
+# A dictionary does not translate it
 
 FUNCTION_WORDS = {
     "nicht": "", "hat": "", "haben": "", "ist": "", "sind": "", "wird": "will", "werden": "will", "dass": "that",
@@ -294,7 +294,7 @@ FUNCTION_WORDS = {
 
 
 def best_dictionary() -> dict[str, str]:
-    """For each German word the English word or phrase that is most often right, by someone who knows the lexicon."""
+    """For each German word the English word or phrase that is most often right, made from the lexicon."""
     known = dict(FUNCTION_WORDS) | {german_number(n): english_number(n) for n in range(2, 100)}
     for stem, english in (("ein", "a"), ("kein", "a"), ("sein", "his"), ("ihr", "her")):
         known |= {stem + ending: english for ending in ("", "e", "en", "em", "er")}
@@ -331,7 +331,7 @@ def learned_dictionary(pairs: list[Pair], rounds: int) -> dict[str, str]:
 
 
 def uncapitalised(sentence: str) -> list[str]:
-    """The words; the first in lower case unless it is a noun or a name."""
+    """The words of a sentence; the first is lower-cased unless it is a noun or a name."""
     first, *rest = words(sentence)
     return [first if first in NOUNS else first.lower(), *rest]
 

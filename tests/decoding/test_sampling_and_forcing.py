@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from test_search import SENTENCES, log_probability, model64, search
 
 from transformer.decoding.attention_maps import attention_maps
+from transformer.decoding.config import SamplingConfig
 from transformer.decoding.forced_decoding import score_ids
 from transformer.decoding.sampling import pick, sample_ids
 from transformer.text.vocabulary import BOS, EOS, PAD
@@ -47,13 +48,15 @@ def test_a_sample_depends_on_seed_and_sentence_alone(seed, temperature, top_k, t
         "extra_length": 6,
     }
     model = model64()
-    together = sample_ids([model], SENTENCES, **options)
-    alone = [sample_ids([model], [source], **options)[0] for source in reversed(SENTENCES)][::-1]
+    together = sample_ids([model], SENTENCES, SamplingConfig(**options))
+    alone = [sample_ids([model], [source], SamplingConfig(**options))[0] for source in reversed(SENTENCES)][::-1]
     assert [[h.ids for h in found] for found in together] == [[h.ids for h in found] for found in alone]
 
 
 def test_another_seed_draws_another_sample():
-    drawn = {sample_ids([model64()], SENTENCES, seed=seed, extra_length=6)[3][0].ids for seed in range(8)}
+    drawn = {
+        sample_ids([model64()], SENTENCES, SamplingConfig(seed=seed, extra_length=6))[3][0].ids for seed in range(8)
+    }
     assert len(drawn) > 1
 
 
@@ -63,14 +66,18 @@ def test_a_sample_from_the_likeliest_subword_is_the_greedy_translation(seed):
     model = model64(seed)
     greedy = [found[0].ids for found in search(model, SENTENCES, beam_size=1)]
     for options in ({"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-6}):
-        assert [found[0].ids for found in sample_ids([model], SENTENCES, extra_length=6, **options)] == greedy
+        assert [
+            found[0].ids for found in sample_ids([model], SENTENCES, SamplingConfig(extra_length=6, **options))
+        ] == greedy
 
 
 @given(st.integers(0, 10**6))
 @settings(deadline=None, max_examples=10)
 def test_a_sample_carries_its_probability_under_the_model_itself(seed):
     model = model64(seed)
-    for source, (found,) in zip(SENTENCES, sample_ids([model], SENTENCES, temperature=2, extra_length=6), strict=True):
+    for source, (found,) in zip(
+        SENTENCES, sample_ids([model], SENTENCES, SamplingConfig(temperature=2, extra_length=6)), strict=True
+    ):
         assert not {PAD, BOS, EOS} & set(found.ids)
         assert len(found.ids) <= len(source) + 6
         if len(found.ids) < len(source) + 6:
@@ -83,7 +90,7 @@ def test_subwords_are_drawn_as_often_as_their_probability_says():
     chances = ((torch.arange(1000, dtype=torch.float64) + 0.5) / 1000)[None]
 
     def counts(**filters) -> list[int]:
-        drawn = pick(steps.expand(1, 1000, 4), chances, **{"temperature": 1.0, "top_k": 0, "top_p": 1.0, **filters})
+        drawn = pick(steps.expand(1, 1000, 4), chances, SamplingConfig(**filters))
         return torch.bincount(drawn[0], minlength=4).tolist()
 
     assert counts() == [500, 300, 150, 50]
@@ -99,7 +106,7 @@ def test_subwords_are_drawn_as_often_as_their_probability_says():
 )
 def test_an_option_out_of_range_is_refused_by_name(name, value):
     with pytest.raises(ValueError, match=name):
-        sample_ids([model64()], SENTENCES, **{name: value})
+        SamplingConfig(**{name: value})
 
 
 @given(st.integers(0, 10**6), st.sampled_from(["pre", "post"]))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from support.tiny import make_ends_likely, tiny_model
 
 from transformer.decoding.beam_search import beam_search, largest, translate_ids
+from transformer.decoding.config import SearchConfig
 from transformer.decoding.hypothesis import length_divisor
 from transformer.text.vocabulary import BOS, EOS, PAD
 
@@ -25,9 +26,7 @@ def log_probability(model, source: list[int], target: list[int], ended: bool = T
 
 def search(model, sources, beam_size=4, length_penalty=0.6, extra_length=6, **more):
     models = model if isinstance(model, list) else [model]
-    return translate_ids(
-        models, sources, beam_size=beam_size, length_penalty=length_penalty, extra_length=extra_length, **more
-    )
+    return translate_ids(models, sources, SearchConfig(beam_size, length_penalty, extra_length), **more)
 
 
 def model64(seed: int = 7, **changes):

@@ -1,4 +1,4 @@
-"""Comparing systems: identical ones differ by chance, a spoilt one does not, and the numbers are the same each time."""
+"""Comparison of systems: only a worse system differs significantly, and the numbers are the same each time."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from transformer.evaluation.comparison import (
     System,
     against_the_first,
     changed_most,
+    check_signatures,
     differing,
     over_seeds,
-    refuse_different,
 )
 
 WORDS = ["the", "a", "dog", "man", "woman", "runs", "sleeps", "sits", "in", "on", "under", "park", "house", "tree"]
@@ -34,7 +34,7 @@ def system(name: str, lines: list[str], **changes) -> System:
     return System(name, {"seed": 1, "warmup": 400, **changes}, scores, signatures, lines)
 
 
-def test_identical_systems_differ_by_chance_and_a_spoilt_one_does_not():
+def test_a_worse_system_differs_significantly_and_an_identical_one_does_not():
     good = spoilt(REFERENCES, 0.1, seed=1)
     systems = [system("base", good), system("same", list(good)), system("worse", spoilt(good, 0.2, seed=2))]
     rows = against_the_first(systems, REFERENCES)
@@ -47,7 +47,7 @@ def test_identical_systems_differ_by_chance_and_a_spoilt_one_does_not():
     assert against_the_first(systems, REFERENCES) == rows
 
 
-def test_systems_of_equal_score_are_not_called_different():
+def test_systems_with_equal_scores_have_p_values_of_1():
     one, other = ([f"{word} {line}" for line in REFERENCES] for word in ("wrong", "false"))
     assert one != other
     row = against_the_first([system("one", one), system("other", other)], REFERENCES)[1]
@@ -57,10 +57,10 @@ def test_systems_of_equal_score_are_not_called_different():
 def test_different_signatures_are_refused():
     other = system("b", REFERENCES, signatures={"bleu": "nrefs:1|case:lc"})
     with pytest.raises(ValueError, match=r"bleu of a .*case:mixed, of b .*case:lc"):
-        refuse_different([system("a", REFERENCES), other])
+        check_signatures([system("a", REFERENCES), other])
 
 
-def test_seeds_of_one_configuration_are_one_row():
+def test_runs_that_differ_only_in_the_seed_are_one_row():
     scores = [{"bleu": bleu, "valid_bleu": bleu + 1} for bleu in (30.0, 32.0, 34.0, 20.0)]
     systems = [system(f"s{seed}", [], seed=seed, scores=score) for seed, score in enumerate(scores[:3])]
     systems.append(system("other", [], seed=0, warmup=800, scores=scores[3]))

@@ -1,4 +1,4 @@
-"""What each knob does: only runs that are equal otherwise are compared, and the README says what was measured."""
+"""The effect of each knob is measured between runs equal in all other knobs, and the README has the measured scores."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SWEEP = [run("a", 30.0, seed=1), run("b", 31.0, seed=2), run("c", 33.0, seed=1, 
          run("d", 36.0, seed=2, warmup=800), run("e", 5.0, corpus="copy")]  # fmt: skip
 
 
-def test_the_effect_of_a_knob_is_measured_between_runs_that_are_equal_otherwise():
+def test_the_effect_of_a_knob_is_measured_between_runs_equal_in_all_other_knobs():
     warmup, seed = effects(SWEEP)
     assert warmup == {"knob": "warmup", "from": 400, "to": 800, "pairs": 2, "bleu": 4.0, "bleu_deviation": 1.41,
                       "valid_bleu": 4.0, "valid_bleu_deviation": 1.41}  # fmt: skip
@@ -36,8 +36,8 @@ def test_runs_on_different_text_are_never_compared():
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3), st.floats(0, 100)), unique_by=lambda one: one[:2]))
-def test_a_constant_gain_is_found_whatever_was_run(grid):
-    """Adding g to each run with warmup 2 shifts its effect by g, however the seeds lie."""
+def test_a_constant_gain_is_found_in_any_set_of_runs(grid):
+    """Adding 7 to each run with warmup 2 changes the effect of warmup by 7, for all sets of seeds."""
     runs = [run(str(place), bleu, warmup=warmup, seed=seed) for place, (warmup, seed, bleu) in enumerate(grid)]
     raised = [run(one.name, one.scores["bleu"] + 7 * (one.params["warmup"] == 2), **{k: one.params[k] for k in
               ("warmup", "seed")}) for one in runs]  # fmt: skip
@@ -49,13 +49,13 @@ def test_a_constant_gain_is_found_whatever_was_run(grid):
         assert row["bleu"] - before[low, high]["bleu"] == pytest.approx(gain, abs=0.011)
 
 
-def test_the_table_is_best_first_and_shows_what_differs():
+def test_the_table_has_the_best_run_first_and_the_knobs_that_differ():
     rows = score_table(SWEEP)
     assert [row["name"] for row in rows] == ["d", "c", "b", "a", "e"]
     assert list(rows[0]) == ["name", "bleu", "valid_bleu", "corpus", "warmup", "seed"]
 
 
-def test_the_page_has_a_chart_per_knob_and_needs_no_network():
+def test_the_page_has_a_chart_per_knob_and_loads_no_script():
     text = page(SWEEP)
     assert 'id="chart-warmup"' in text
     assert 'id="chart-corpus"' not in text
@@ -69,7 +69,7 @@ def test_the_results_in_the_readme_are_the_metrics():
     assert filled(readme, table(ROOT)) == readme, "run `python -m pipeline readme`"
 
 
-def test_a_changed_metric_is_a_drift(tmp_path: Path):
+def test_a_changed_metric_changes_the_table(tmp_path: Path):
     for name in ("recipes/results.json", "reports/scores.json"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text((ROOT / name).read_text(encoding="utf-8"), encoding="utf-8")

@@ -30,8 +30,8 @@ def test_the_exported_model_is_the_same_translator(shape, tmp_path):
     torch, ct2 = Translator.load(folder), Translator.load(tmp_path / "ct2")
     for beam_size in (1, 4):
         for extra_length in (0, 3, 30):  # the limit cuts all, some and few
-            wanted = torch.alternatives(LINES, beam_size, extra_length=extra_length)
-            found = ct2.alternatives(LINES, beam_size, extra_length=extra_length)
+            wanted = torch.alternatives(LINES, beam_size=beam_size, extra_length=extra_length)
+            found = ct2.alternatives(LINES, beam_size=beam_size, extra_length=extra_length)
             assert [one[0].text for one in found] == [one[0].text for one in wanted]
             assert [len(one) for one in found] == [len(one) for one in wanted]
 

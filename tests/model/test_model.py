@@ -8,7 +8,7 @@ from support.tiny import SIZES, tiny_model
 
 from transformer.model.attention import Attention, causal_bias, padding_bias
 from transformer.model.dropout import add_dropout, dropout, dropped_relu
-from transformer.model.transformer import Transformer, sinusoids
+from transformer.model.transformer import Transformer, TransformerConfig, sinusoids
 
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 10, 3, 0, 0]])
 TARGET = torch.tensor([[2, 11, 12, 13], [2, 14, 0, 0]])
@@ -99,7 +99,7 @@ def test_post_norm_ends_in_a_norm_and_pre_norm_starts_with_one():
 
 def test_a_card_from_before_dropout_had_three_rates_still_makes_its_model():
     old = {name: value for name, value in SIZES.items() if name not in ("attention_dropout", "activation_dropout")}
-    assert Transformer(**old).state_dict().keys() == tiny_model().state_dict().keys()
+    assert Transformer(TransformerConfig(**old)).state_dict().keys() == tiny_model().state_dict().keys()
 
 
 @pytest.mark.parametrize("knob", ["dropout", "attention_dropout", "activation_dropout"])

@@ -11,7 +11,7 @@ from filelock import FileLock
 from support.runs import configuration
 from support.tiny import stage
 
-from transformer.tracking import recorder as recording
+from transformer.tracking import recorder
 from transformer.tracking import store as tracking
 
 DAY = 24 * 3600
@@ -49,7 +49,7 @@ def test_files_of_rows_that_are_gone_go_and_those_of_all_experiments_stay(tmp_pa
         monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", experiment)
         monkeypatch.setattr(tracking, "_stores", {})
         told = {**configuration(experiment, experiment), "texts": {"report.html": "x" * 1000}}
-        assert recording.record(tmp_path, told)
+        assert recorder.record_configuration(tmp_path, told)
     (tmp_path / "mlartifacts" / ("0" * 32)).mkdir()
     (tmp_path / "mlartifacts" / ("0" * 32) / "report.html").write_text("of a row that nobody knows")
     (tmp_path / "mlartifacts" / "mine").mkdir()

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.shared.params import Params
+from transformer.decoding.config import SearchConfig
+from transformer.training.config import TrainConfig
 
 TOY = (Path(__file__).parents[2] / "recipes" / "toy.yaml").read_text(encoding="utf-8")
 
@@ -99,7 +101,9 @@ def test_norwegian_and_small_numbers_are_read_as_dvc_writes_them(tmp_path):
     assert isinstance(params.lr_factor, float)
 
 
-def test_only_gives_the_named_knobs():
+def test_take_fills_a_config_with_the_knobs_of_its_fields():
     params = Params.load(Path(__file__).parents[2] / "params.yaml")
-    assert params.only("warmup", "seed") == {"warmup": params.warmup, "seed": params.seed}
-    assert set(params.only(*asdict(params))) == set(asdict(params))
+    search = params.take(SearchConfig, beam_size=9)
+    assert (search.beam_size, search.length_penalty) == (9, params.length_penalty)
+    training = params.take(TrainConfig)
+    assert all(getattr(params, name) == value for name, value in asdict(training).items())

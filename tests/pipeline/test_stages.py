@@ -181,7 +181,7 @@ def test_when_one_process_dies_the_others_stop_and_the_training_can_go_on(place)
     params_file(place, max_steps=int(state.stem.removeprefix("state-")) + 2, save_every=2)
     done = stage("train", place)
     assert done.returncode == 0, done.stderr
-    assert "going on after update" in done.stdout
+    assert "Resuming after update" in done.stdout
 
 
 def processes() -> list[int]:
@@ -238,7 +238,7 @@ def test_a_training_goes_on_from_a_model_folder_with_its_vocabulary_and_merges(p
 @pytest.mark.parametrize(
     ("changes", "vocabulary", "wanted"),
     [
-        ({"init_from": "nowhere"}, None, "init_from=nowhere is no model folder (it has no model.json)"),
+        ({"init_from": "nowhere"}, None, "init_from=nowhere is not a model folder: it has no model.json"),
         ({"d_ff": 64}, None, "has d_ff=32, this training 64; make them equal"),
         ({}, "<pad>", "has another vocabulary than data/vocab.txt"),
     ],

@@ -18,7 +18,7 @@ from support.runs import configuration
 from support.servers import free_port
 from support.tiny import ROOT
 
-from transformer.tracking import recorder as recording
+from transformer.tracking import recorder
 from transformer.tracking import runs_table as view
 
 # no GPU, and nothing that would look for the network
@@ -57,7 +57,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
             told = configuration(f"training {warmup}", name, warmup=warmup, beam_size=beam_size)
             told["scores"] = {"bleu": bleu, "valid_bleu": bleu + 1, "delta_bleu": bleu - 30, "p_bootstrap": 0.04}
             told["tags"]["DVC_EXP_NAME"] = name
-            assert recording.record(folder, {**told, "texts": {"translations.csv": TABLE, "report.html": PAGE}})
+            assert recorder.record_configuration(
+                folder, {**told, "texts": {"translations.csv": TABLE, "report.html": PAGE}}
+            )
     return folder
 
 

@@ -1,4 +1,4 @@
-"""What the report promises: one page that stands alone, escapes what it shows, and is the same for the same run."""
+"""The report is one self-contained page that escapes its text and is the same for the same run."""
 
 import json
 import re
@@ -28,8 +28,8 @@ CURVE = pd.DataFrame(
 )
 SCORES = {"bleu": 31.25, "chrf": 55.5, "exact_match": 12.5, "sentences": 60}
 SOURCES = [f"Satz {i} steht hier." for i in range(60)]
-REFERENCES = [f"Sentence {i} stands here." for i in range(60)]
-HYPOTHESES = [line.replace("stands", "is") if i % 2 else line for i, line in enumerate(REFERENCES)]
+REFERENCES = [f"Sentence {i} was here." for i in range(60)]
+HYPOTHESES = [line.replace("was", "is") if i % 2 else line for i, line in enumerate(REFERENCES)]
 
 
 def page(**changed) -> str:
@@ -44,7 +44,7 @@ def page(**changed) -> str:
         "references": REFERENCES,
         "hypotheses": HYPOTHESES,
     }
-    return report.page(**(values | changed))
+    return report.page(report.RunReport(**(values | changed)))
 
 
 class Elements(HTMLParser):
@@ -72,7 +72,7 @@ def charts(html: str) -> dict:
 
 
 @pytest.mark.parametrize("make", [page, report.plots_template])
-def test_a_page_loads_nothing_from_anywhere(make):
+def test_a_page_loads_nothing_from_the_network(make):
     html = make()
     elements = Elements(html)
     assert not [tag for tag in elements.tags if {"src", "href", "srcset", "data", "action"} & set(tag[1])]
@@ -81,7 +81,7 @@ def test_a_page_loads_nothing_from_anywhere(make):
     assert "url(" not in "".join(re.findall(r"<style>.*?</style>", html, re.DOTALL))
 
 
-def test_the_browser_is_told_to_refuse_the_network():
+def test_the_policy_of_the_page_forbids_the_network():
     policies = [attributes for tag, attributes in Elements(page()).tags if "http-equiv" in attributes]
     assert policies[0]["content"].startswith("default-src 'none';")
     assert "connect-src" not in policies[0]["content"]
@@ -123,14 +123,14 @@ def test_differences_are_found_word_by_word():
     assert [word for word, differs in hypothesis if differs] == ["well"]
 
 
-def test_the_spread_reaches_over_the_whole_test_set():
+def test_sentences_are_chosen_from_the_whole_test_set():
     chosen = report.choose([float(i % 7) for i in range(1000)], [5] * 1000)
     assert [len(chosen[title]) for title in ("The worst", "The best", "Evenly spaced")] == [10, 10, 20]
     assert chosen["Evenly spaced"] == list(range(25, 1000, 50))
     assert report.choose([1.0, 2.0], [1, 1]) == {"The worst": [0, 1], "The best": [1, 0], "Evenly spaced": [0, 1]}
 
 
-def test_phenomena_are_drawn_only_when_there_are_some():
+def test_phenomena_are_drawn_only_if_the_scores_have_some():
     assert "phenomena" not in charts(page())
     assert "Exact match by phenomenon" not in page()
     html = page(scores=SCORES | {"exact_match_word_order": 62.5})
@@ -138,7 +138,7 @@ def test_phenomena_are_drawn_only_when_there_are_some():
     assert "Exact match by phenomenon" in html
 
 
-def test_every_validation_is_drawn_even_of_a_long_run():
+def test_every_validation_of_a_long_run_is_drawn():
     steps = 20_000
     long = pd.DataFrame({"step": range(steps), "train_loss": 1.0, "valid_loss": None, "learning_rate": 0.1})
     long.loc[[137, 1371], "valid_loss"] = 2.5
@@ -147,18 +147,18 @@ def test_every_validation_is_drawn_even_of_a_long_run():
     assert len(kept) <= 1003
 
 
-def test_a_score_stands_with_its_signature():
+def test_a_score_is_shown_with_its_signature():
     text = re.sub(r"\s+", " ", Elements(page()).text)
     assert f"31.2 BLEU test {SIGNATURE}" in re.sub(r"(\d)BLEU", r"\1 BLEU", text)
 
 
-def test_lines_that_do_not_pair_up_are_refused():
+def test_different_numbers_of_lines_are_refused():
     with pytest.raises(ValueError, match="60 source, 60 reference and 59 hypothesis") as refused:
         page(hypotheses=HYPOTHESES[1:])
     assert "\n" not in str(refused.value)
 
 
-def test_a_missing_column_is_named():
+def test_a_missing_column_is_named_in_the_error():
     with pytest.raises(ValueError, match="column valid_loss is missing"):
         drawn.picture(CURVE.drop(columns="valid_loss"))
 
@@ -166,12 +166,12 @@ def test_a_missing_column_is_named():
 def test_the_plots_template_has_the_placeholders_of_dvc():
     template = report.plots_template()
     assert template.count("{plot_divs}") == 1
-    assert "{scripts}" not in template  # DVC would put the addresses of its CDN there
+    assert "{scripts}" not in template  # DVC would insert addresses of its CDN
 
 
 @pytest.fixture
 def finished(tmp_path: Path) -> Path:
-    """The files of a finished run."""
+    """A folder with the files of a finished run."""
     recipe = (ROOT / "params.yaml").read_text(encoding="utf-8")
     texts = {"raw/test.src": SOURCES, "raw/test.tgt": REFERENCES, "data/test.hyp": HYPOTHESES}
     (tmp_path / "params.yaml").write_text(recipe, encoding="utf-8")
@@ -186,8 +186,8 @@ def finished(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def refusal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What the stage says when it ends with an error."""
+def error_of_stage(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The message with which the stage report ends in this folder."""
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "argv", ["report"])
     with pytest.raises(SystemExit) as ended:
@@ -195,7 +195,7 @@ def refusal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(ended.value.code)
 
 
-def test_the_stage_writes_the_same_files_twice_and_no_place_of_the_machine(finished, monkeypatch):
+def test_the_stage_writes_the_same_files_twice_and_no_path_of_the_machine(finished, monkeypatch):
     names = ("report.html", "curves.svg")
     command, environment = [sys.executable, "-m", "pipeline.report"], {"PYTHONPATH": str(ROOT)}
     subprocess.run(command, cwd=finished, env=environment, check=True)
@@ -209,19 +209,19 @@ def test_the_stage_writes_the_same_files_twice_and_no_place_of_the_machine(finis
 
 def test_a_short_hypothesis_file_ends_in_one_line_and_writes_nothing(finished, monkeypatch):
     (finished / "data/test.hyp").write_text("only\u2028one\n", encoding="utf-8")
-    told = refusal(finished, monkeypatch)
-    assert "data/test.hyp: 1 lines, but data/raw/test.tgt has 60" in told
-    assert "\n" not in told
+    message = error_of_stage(finished, monkeypatch)
+    assert "data/test.hyp: 1 lines, but data/raw/test.tgt has 60" in message
+    assert "\n" not in message
     assert not list((finished / "reports").glob("*.html*"))
 
 
 @pytest.mark.parametrize("name", ["reports/scores.json", "reports/training.csv", "data/raw/test.src"])
 def test_a_missing_file_is_named_with_the_remedy(finished, monkeypatch, name):
     (finished / name).unlink()
-    told = refusal(finished, monkeypatch)
-    assert name in told
-    assert "dvc repro" in told
-    assert "\n" not in told
+    message = error_of_stage(finished, monkeypatch)
+    assert name in message
+    assert "dvc repro" in message
+    assert "\n" not in message
 
 
 @pytest.mark.parametrize(
@@ -235,6 +235,6 @@ def test_a_missing_file_is_named_with_the_remedy(finished, monkeypatch, name):
 )
 def test_a_broken_file_is_named_in_one_line(finished, monkeypatch, name, content):
     (finished / "reports" / name).write_text(content, encoding="utf-8")
-    told = refusal(finished, monkeypatch)
-    assert f"reports/{name}: " in told
-    assert "\n" not in told
+    message = error_of_stage(finished, monkeypatch)
+    assert f"reports/{name}: " in message
+    assert "\n" not in message

@@ -11,12 +11,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from transformer.model.transformer import Transformer
+from transformer.model.transformer import Transformer, TransformerConfig
 from transformer.model.weights import cpu_copy, save_weights
 from transformer.text.bpe import Merges, learn_merges, save_merges
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import BOS, EOS, PAD, Vocabulary
 from transformer.text.words import tokenise, tokenizer
+from transformer.training.config import TrainConfig
 from transformer.training.distributed import World
 from transformer.training.train_step import Trainer, seed_everything
 
@@ -33,13 +34,15 @@ DRY = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
 
 UPDATE = {"seed": 3, "batch_tokens": 120, "device_tokens": 48, "warmup": 20, "lr_factor": 1.0,
           "optimiser": "adam", "adam_beta1": 0.9, "adam_beta2": 0.98, "adam_epsilon": 1e-9, "clip_norm": 1.0,
-          "label_smoothing": 0.1, "ema_decay": 0.9, "precision": "float32", "compile": False}  # fmt: skip
+          "label_smoothing": 0.1, "ema_decay": 0.9, "precision": "float32", "compile": False,
+          "deterministic": False, "max_steps": 12, "log_every": 2, "save_every": 4, "keep": 2, "patience": 0,
+          "best_by": "loss"}  # fmt: skip
 
 
 def tiny_model(**changes) -> Transformer:
     """A small random Transformer, always the same one, without dropout unless asked for."""
     seed_everything(7)
-    return Transformer(**{**SIZES, **DRY, **changes}).eval()
+    return Transformer(TransformerConfig(**{**SIZES, **DRY, **changes})).eval()
 
 
 def random_pairs(folder: Path, count: int = 60, seed: int = 0, longest: int = 12) -> Pairs:
@@ -55,7 +58,8 @@ def tiny_trainer(folder: Path, world: World | None = None, sizes: dict | None = 
     """A trainer over random pairs; dropout is on."""
     train, valid = random_pairs(folder / "train"), random_pairs(folder / "valid", 9, seed=1)
     seed_everything(3)
-    return Trainer(Transformer(**{**SIZES, **(sizes or {})}), train, valid, world or World(), **{**UPDATE, **update})
+    model = Transformer(TransformerConfig(**{**SIZES, **(sizes or {})}))
+    return Trainer(model, train, valid, world or World(), TrainConfig(**{**UPDATE, **update}))
 
 
 def stage(name: str, folder: Path, *options: str, env: dict | None = None) -> subprocess.CompletedProcess:
@@ -96,7 +100,7 @@ def model_folder(
     vocabulary.save(folder / "vocab.txt")
     sizes = {**SIZES, **DRY, "vocabulary": len(vocabulary), **changes}
     seed_everything(seed)
-    model = Transformer(**sizes)
+    model = Transformer(TransformerConfig(**sizes))
     with torch.no_grad():
         for weight in model.parameters():
             weight += spread * torch.randn_like(weight)

@@ -1,4 +1,4 @@
-"""Text is lossless, and neither merges nor vocabulary know anything but the training text."""
+"""Lines become words, subwords and ids and come back without loss; merges and vocabulary come from the lines given."""
 
 import gzip
 import os
@@ -40,7 +40,7 @@ def test_no_subword_looks_like_a_special_or_holds_white_space(line):
         assert not any(letter.isspace() for letter in subword)
 
 
-def test_a_special_inside_a_word_is_no_special_whatever_the_merges():
+def test_a_special_inside_a_word_stays_text_with_any_number_of_merges():
     lines = [" ".join(tokenise("http://a.de/</s>b", LANGUAGES["en"])), "a</s>b </s>", "x</s>y </s>"]
     tokens = tokenise("http://a.de/</s>b", LANGUAGES["en"])
     for count in range(40):
@@ -59,14 +59,15 @@ def test_ids_lose_only_what_unk_covers(line):
     assert vocabulary.text(ids) == " ".join(line.split())
 
 
-def test_a_token_after_a_space_carries_the_mark():
+def test_a_token_after_a_space_starts_with_the_space_mark():
     assert tokenise("Die  Datei (neu).", LANGUAGES["de"]) == ["▁Die", "▁Datei", "▁(", "neu", ")", "."]
 
 
-def test_each_side_has_its_case_and_older_model_folders_one_for_both():
-    card = {"source": "de", "target": "en", "lowercase": False}
-    for sides, cases in ((Side.of(card), (False, False)), (Side.of({**card, "lowercase": True}), (True, True)),
-                         (Side.of({**card, "lowercase_source": True}), (True, False))):  # fmt: skip
+def test_each_side_has_its_own_lowercase_setting_and_older_model_folders_share_one():
+    description = {"source": "de", "target": "en", "lowercase": False}
+    for changed, cases in (({}, (False, False)), ({"lowercase": True}, (True, True)),
+                           ({"lowercase_source": True}, (True, False))):  # fmt: skip
+        sides = Side.of(description | changed)
         assert tuple(side.lowercase for side in sides) == cases
         assert [side.language.lang for side in sides] == ["de", "en"]
         assert [join(side.tokens("Über  ALLEM")) for side in sides] == [
@@ -74,32 +75,32 @@ def test_each_side_has_its_case_and_older_model_folders_one_for_both():
         ]
 
 
-def test_lowercase_lowers_both_case_and_nothing_else():
+def test_lowercase_changes_only_capital_letters():
     assert join(tokenise("Über ALLEM  steht", LANGUAGES["de"], lowercase=True)) == "über allem steht"
 
 
-def test_specials_are_silent_and_unk_is_a_word():
+def test_specials_are_left_out_of_text_and_unk_is_a_separate_word():
     vocabulary = Vocabulary([*SPECIALS, "▁ja", "."])
     assert vocabulary.text([BOS, 4, UNK, 5, EOS, PAD]) == "ja <unk>."
 
 
-def test_vocabulary_is_counted_with_min_count_and_survives_its_file(tmp_path):
+def test_the_vocabulary_holds_subwords_of_min_count_and_is_read_back_from_its_file(tmp_path):
     vocabulary = Vocabulary.count([["▁a", "▁b", "▁a"], ["▁a", "▁c", "▁b"]], min_count=2)
     assert vocabulary.subwords == [*SPECIALS, "▁a", "▁b"]
     vocabulary.save(tmp_path / "vocab.txt")
     assert Vocabulary.load(tmp_path / "vocab.txt").subwords == vocabulary.subwords
 
 
-def test_no_merges_leave_words_whole():
+def test_without_merges_words_stay_whole():
     assert learn_merges(["▁aa ▁aa"], 0) == "#version: 0.2\n"
     assert Merges("#version: 0.2\n").subwords(["▁aa"]) == ["▁aa"]
 
 
-def test_text_without_any_pair_of_letters_has_no_merges():
+def test_text_of_single_letters_has_no_merges():
     assert Merges(learn_merges(["a b", "a"], 10)).subwords(["a", "b"]) == ["a", "b"]
 
 
-def test_an_unknown_language_is_refused_by_name():
+def test_an_unknown_language_is_named_in_the_error():
     with pytest.raises(ValueError, match="'qq' has no spaCy tokenizer"):
         tokenizer("qq")
 

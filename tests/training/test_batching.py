@@ -112,6 +112,6 @@ def test_a_batch_opens_targets_with_bos_ends_them_in_eos_and_pads_the_rest(tmp_p
 
 def test_a_pair_too_long_for_a_device_is_named_by_its_line(tmp_path):
     Pairs.save(tmp_path, "valid", [([5, 6], [8]), ([7] * 9, [9, 10])], [4, 17])
-    Pairs.load(tmp_path, "valid").refuse_longer("valid", 10)
-    with pytest.raises(ValueError, match="valid line 17 has 10 subwords, </s> included, and device_tokens=9 cannot"):
-        Pairs.load(tmp_path, "valid").refuse_longer("valid", 9)
+    Pairs.load(tmp_path, "valid").check_lengths("valid", 10)
+    with pytest.raises(ValueError, match=r"valid line 17 has 10 subwords, </s> included: more than device_tokens=9\."):
+        Pairs.load(tmp_path, "valid").check_lengths("valid", 9)

@@ -11,12 +11,13 @@ from test_search import model64
 
 from transformer.decoding.attention_maps import attention_maps
 from transformer.decoding.beam_search import translate_ids
+from transformer.decoding.config import SamplingConfig, SearchConfig
 from transformer.decoding.forced_decoding import score_ids
 from transformer.decoding.sampling import sample_ids
 from transformer.training import train_step as trainer
-from transformer.training.checkpoints import Store
+from transformer.training.checkpoints import CheckpointStore
 from transformer.training.distributed import World
-from transformer.training.loop import Loop, train
+from transformer.training.loop import Observers, train
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
@@ -31,11 +32,11 @@ def waits(monkeypatch):
         yield waits
 
 
-def trained(folder, work, device, loop, on_update=lambda step, update: None, **update):
+def trained(folder, work, device, on_update=lambda step, update: None, **update):
     """The curve of a training of the tiny model."""
     made = tiny_trainer(folder, World(device=device), **update)
-    return train(made, Store(work, 2), loop, lambda ids: " ".join(map(str, ids)), on_update=on_update,
-                 on_rows=lambda rows: None).curve  # fmt: skip
+    observers = Observers(on_rows=lambda rows: None, on_update=on_update)
+    return train(made, CheckpointStore(work, 2), lambda ids: " ".join(map(str, ids)), observers).curve
 
 
 def test_a_pretended_gpu_refuses_what_cuda_refuses(waits):
@@ -54,11 +55,10 @@ def test_a_pretended_gpu_refuses_what_cuda_refuses(waits):
 
 @pytest.mark.parametrize("optimiser", ["adam", "muon"])
 def test_a_gpu_trains_as_a_cpu_and_goes_on_where_it_stopped(tmp_path, waits, optimiser):
-    told = {"precision": "float64", "optimiser": optimiser, "sizes": DRY}
-    half, whole = (Loop(steps, log_every=2, save_every=4, patience=0, best_by="bleu") for steps in (4, 8))
-    wanted = trained(tmp_path, tmp_path / "cpu", CPU, whole, **told)
-    trained(tmp_path, tmp_path / "gpu", GPU, half, **told)
-    found = trained(tmp_path, tmp_path / "gpu", GPU, whole, **told)
+    settings = {"precision": "float64", "optimiser": optimiser, "sizes": DRY, "best_by": "bleu"}
+    wanted = trained(tmp_path, tmp_path / "cpu", CPU, max_steps=8, **settings)
+    trained(tmp_path, tmp_path / "gpu", GPU, max_steps=4, **settings)
+    found = trained(tmp_path, tmp_path / "gpu", GPU, max_steps=8, **settings)
     numbers = [[[value for value in row.values() if value is not None] for row in curve] for curve in (wanted, found)]
     assert numbers[1] == [pytest.approx(row, rel=1e-9) for row in numbers[0]]
 
@@ -66,9 +66,9 @@ def test_a_gpu_trains_as_a_cpu_and_goes_on_where_it_stopped(tmp_path, waits, opt
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_training_waits_for_a_gpu_only_where_the_curve_has_a_row(tmp_path, waits, monkeypatch, precision):
     monkeypatch.setattr(trainer, "multiplies_bfloat16", lambda device: True)
-    loop = Loop(12, log_every=4, save_every=12, patience=0, best_by="loss")
     seen = [0]
-    trained(tmp_path, tmp_path / "w", GPU, loop, lambda step, update: seen.append(waits.total()), precision=precision)
+    trained(tmp_path, tmp_path / "w", GPU, lambda step, update: seen.append(waits.total()), precision=precision,
+            log_every=4, save_every=12)  # fmt: skip
     grown = [step for step, (before, after) in enumerate(itertools.pairwise(seen), 1) if after > before]
     assert grown == [4, 5, 8, 9, 12]  # a row is made after its update is told, so the next one finds it counted
 
@@ -79,10 +79,12 @@ def test_a_gpu_translates_samples_and_scores_as_a_cpu(waits, positions):
     there = [copy.deepcopy(model).to(GPU) for model in models]
     for some in (slice(1), slice(2)):
         for beam_size in (1, 3):
-            how = {"beam_size": beam_size, "length_penalty": 0.6, "extra_length": 12, "batch_tokens": 80}
-            wanted, found = (translate_ids(these[some], SOURCES, **how) for these in (models, there))
+            config = SearchConfig(beam_size, extra_length=12)
+            wanted, found = (translate_ids(these[some], SOURCES, config, batch_tokens=80) for these in (models, there))
             assert [[h.ids for h in line] for line in found] == [[h.ids for h in line] for line in wanted]
-        drawn, found = (sample_ids(these[some], SOURCES, samples=2, top_p=0.9) for these in (models, there))
+        drawn, found = (
+            sample_ids(these[some], SOURCES, SamplingConfig(samples=2, top_p=0.9)) for these in (models, there)
+        )
         assert [[h.ids for h in line] for line in found] == [[h.ids for h in line] for line in drawn]
         targets = [list(line[0].ids) for line in drawn]
         scores = [score_ids(these[some], SOURCES, targets) for these in (models, there)]
@@ -95,5 +97,5 @@ def test_a_search_asks_a_gpu_at_every_eighth_subword_whether_it_may_end(waits):
     model = tiny_model().to(GPU)
     waits.clear()
     longest = 40 - len(SOURCES[8])  # nothing ends before its limit
-    translate_ids([model], [SOURCES[8]], beam_size=3, length_penalty=0.6, extra_length=longest)
+    translate_ids([model], [SOURCES[8]], SearchConfig(beam_size=3, extra_length=longest))
     assert waits["aten::nonzero"] == 40 // 8 + 1  # and once more for those that go on when some have ended

@@ -22,23 +22,21 @@ from transformer.files import sha256
 from transformer.model.averaging import mean_weights
 from transformer.model.linear import multiplies_bfloat16
 from transformer.training import checkpoints as checkpoint
-from transformer.training.checkpoints import Store, best_steps, load_file
+from transformer.training import loop
+from transformer.training.checkpoints import CheckpointStore, best_steps, load_file
 from transformer.training.distributed import World, world
 from transformer.training.ema import decay_at
-from transformer.training.loop import Diverged, Interrupted, Loop, train
+from transformer.training.loop import Diverged, Interrupted, Observers, train
 from transformer.training.train_step import Trainer
-from transformer.training.validation import valid_bleu
+from transformer.training.validation import valid_bleu, valid_loss
 
-LOOP = {"log_every": 2, "save_every": 4, "patience": 0, "best_by": "loss"}
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def run(folder, work, max_steps=12, keep=2, on_rows=lambda rows: None, wants_stop=lambda: False, loop=None, **update):
+def run(folder, work, keep=2, on_rows=lambda rows: None, wants_stop=lambda: False, **update):
     """Train the tiny model; returns the final state and the sha256 of its weights."""
-    store = Store(work, keep)
-    rhythm = Loop(max_steps, **{**LOOP, **(loop or {})})
-    state = train(tiny_trainer(folder, **update), store, rhythm, text=words, on_update=lambda step, update: None,
-                  on_rows=on_rows, wants_stop=wants_stop)  # fmt: skip
+    store = CheckpointStore(work, keep)
+    state = train(tiny_trainer(folder, **update), store, words, Observers(on_rows, wants_stop=wants_stop))
     return state, sha256(store.weights(state.step))
 
 
@@ -102,7 +100,7 @@ def test_no_library_that_plans_attention_for_each_shape_of_a_batch_is_taken(tmp_
 
 
 def test_training_learns(tmp_path):
-    state, _ = run(tmp_path, tmp_path / "w", max_steps=400, loop={"save_every": 100}, lr_factor=2.0)
+    state, _ = run(tmp_path, tmp_path / "w", max_steps=400, save_every=100, lr_factor=2.0)
     losses = [row["train_loss"] for row in state.curve]
     assert mean(losses[-50:]) < 0.8 * losses[0]  # two single rows say little: each is the mean of two updates
 
@@ -153,7 +151,7 @@ def dying_training(folder, work, operation, number):
         for kind, function in (("replace", os.replace), ("fsync", os.fsync), ("unlink", Path.unlink))
     )
     checkpoint.save_file = deadly("write", save_file, half_a_file)
-    Trainer.validate = deadly("validate", Trainer.validate)
+    loop.valid_loss = deadly("validate", loop.valid_loss)
     update = Trainer.update
     Trainer.update = deadly("update", update, half=update)  # the update is made, and nobody knows
     run(folder, work)
@@ -213,7 +211,7 @@ def test_a_full_disk_costs_the_state_being_written_and_nothing_else(tmp_path, st
     with pytest.raises(OSError, match="No space left"):
         run(tmp_path, tmp_path / "w")
     assert not list((tmp_path / "w").glob("*.tmp"))
-    state = Store(tmp_path / "w", 2).newest(12)
+    state = CheckpointStore(tmp_path / "w", 2).newest(12)
     assert state is not None
     assert state.step == 8
     assert run(tmp_path, tmp_path / "w")[1] == straight
@@ -246,7 +244,7 @@ def test_a_much_shorter_training_after_a_long_one_keeps_its_own_states(tmp_path)
     calls = iter([False] * 4 + [True])
     with pytest.raises(Interrupted, match="after update 5"):
         run(tmp_path, tmp_path / "w", max_steps=8, wants_stop=lambda: next(calls))
-    state = Store(tmp_path / "w", 2).newest(8)
+    state = CheckpointStore(tmp_path / "w", 2).newest(8)
     assert state is not None
     assert state.step == 5
     short, again = run(tmp_path, tmp_path / "w", max_steps=8)
@@ -259,11 +257,10 @@ def test_a_much_shorter_training_after_a_long_one_keeps_its_own_states(tmp_path)
 
 def test_early_stopping_is_an_end_that_more_max_steps_do_not_move(tmp_path):
     worse = {"lr_factor": 1e-12}  # nothing is learned, so the first validation stays the best
-    loop = {"patience": 2}
-    state, digest = run(tmp_path, tmp_path / "w", max_steps=40, loop=loop, keep=3, **worse)
+    state, digest = run(tmp_path, tmp_path / "w", max_steps=40, patience=2, keep=3, **worse)
     assert state.stopped_early
     assert state.step < 40
-    more, again = run(tmp_path, tmp_path / "w", max_steps=80, loop=loop, keep=3, **worse)
+    more, again = run(tmp_path, tmp_path / "w", max_steps=80, patience=2, keep=3, **worse)
     assert again == digest
     assert outcome(more) == outcome(state)
 
@@ -271,7 +268,7 @@ def test_early_stopping_is_an_end_that_more_max_steps_do_not_move(tmp_path):
 def test_checkpoints_can_be_ranked_and_training_ended_by_bleu(tmp_path, monkeypatch):
     scores = iter([10.0, 30.0, 20.0, 30.0, 5.0, 99.0])
     monkeypatch.setattr("transformer.training.loop.valid_bleu", lambda *arguments: next(scores))
-    state, _ = run(tmp_path, tmp_path / "w", max_steps=40, keep=2, loop={"best_by": "bleu", "patience": 3})
+    state, _ = run(tmp_path, tmp_path / "w", max_steps=40, keep=2, best_by="bleu", patience=3)
     assert state.stopped_early
     assert (state.step, state.best_step) == (20, 8)  # equal to the best is not better
     assert best_steps(state.checkpoints) == [8, 16, 20]
@@ -312,9 +309,9 @@ def test_valid_bleu_is_that_of_the_translations_and_leaves_training_as_it_was(tm
     trainer = tiny_trainer(tmp_path, precision="bfloat16")
 
     def score() -> float:
-        return valid_bleu(trainer.model, trainer.train_pairs, trainer.world, words)
+        return valid_bleu(trainer, words)
 
-    def reversed_sources(models, sources, **search):
+    def reversed_sources(models, sources, config):
         assert models[0].compute is None  # sums of log-probabilities in bfloat16 would be rough
         return [[Hypothesis(tuple(reversed(ids)), 0.0, 0.0)] for ids in sources]
 
@@ -341,7 +338,7 @@ def test_the_moving_average_follows_its_formula(tmp_path):
 @pytest.mark.parametrize("victim", ["weights", "optimiser", "state"])
 def test_a_harmed_newest_state_is_passed_over_for_the_one_before(tmp_path, capsys, victim):
     _, digest = run(tmp_path, tmp_path / "w")
-    store = Store(tmp_path / "w", 2)
+    store = CheckpointStore(tmp_path / "w", 2)
     path = next((tmp_path / "w").glob(f"{victim}-00000012.*"))
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -363,7 +360,7 @@ def test_the_folder_holds_no_more_than_promised(tmp_path):
 
 
 def test_a_loss_that_is_no_number_stops_with_advice_and_saves_nothing(tmp_path):
-    with pytest.raises(Diverged, match=r"update 2: the loss .* train lines (\d+, )+.*: lower lr_factor"):
+    with pytest.raises(Diverged, match=r"Update 2: the loss .* train lines (\d+, )+.*Lower lr_factor"):
         run(tmp_path, tmp_path / "w", lr_factor=float("inf"))
     assert not list((tmp_path / "w").glob("state*"))
     told = json.loads((tmp_path / "w/diverged.json").read_text())
@@ -383,7 +380,7 @@ def test_gradient_accumulation_does_not_change_the_loss(tmp_path):
 
 
 def test_validation_is_the_mean_over_tokens_whatever_the_batches(tmp_path):
-    values = [tiny_trainer(tmp_path, device_tokens=tokens).validate() for tokens in (12, 30, 1000)]
+    values = [valid_loss(tiny_trainer(tmp_path, device_tokens=tokens)) for tokens in (12, 30, 1000)]
     assert values == pytest.approx([values[0]] * 3, rel=1e-6)
 
 
@@ -394,7 +391,7 @@ def losses_of_rank(rank, size, port, folder, precision, updates, optimiser, queu
         trainer = tiny_trainer(folder / f"rank{rank}of{size}", world=here, precision=precision, warmup=400,
                                optimiser=optimiser)  # fmt: skip
         losses = [float(trainer.update(step).loss) for step in range(1, updates + 1)]
-        valid = trainer.validate(), valid_bleu(trainer.model, trainer.valid_pairs, here, words)
+        valid = valid_loss(trainer), valid_bleu(trainer, words)
         trainer.update(updates + 1, stop=rank == size - 1)
         stop = trainer.update(updates + 2).stop
     threads = {path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")}
@@ -441,7 +438,7 @@ def test_any_number_of_processes_gives_the_same_losses_with_muon(tmp_path):
 
 def test_the_mean_of_weights_is_their_mean(tmp_path):
     state, _ = run(tmp_path, tmp_path / "w", keep=2)
-    store = Store(tmp_path / "w", 2)
+    store = CheckpointStore(tmp_path / "w", 2)
     paths = [store.weights(int(step)) for step in sorted(state.checkpoints, key=int)]
     mean = mean_weights(paths)
     for name, value in mean.items():

@@ -1,4 +1,4 @@
-"""Where parallel text comes from: your files, downloads, the copy task, the built-in grammar.
+"""Sources of parallel text: your files, locked downloads, the copy task, the built-in grammar (toy).
 
 May import: files
 """

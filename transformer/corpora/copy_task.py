@@ -1,4 +1,4 @@
-"""The copy task of The Annotated Transformer."""
+"""The copy task: sequences of numbers that a model must repeat."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import random
 
 from transformer.corpora.parallel_files import SIDES, SPLITS, Corpus
 
-COPY_SEED = 2017  # the built-in corpora are constants: the knob `seed` belongs to training
+COPY_SEED = 2017  # a constant, because built-in corpora never change; the knob `seed` is for training only
 
 
 def copy_corpus() -> Corpus:
-    """The first example of The Annotated Transformer: sequences of ten numbers from 1 to 10 to be given back.
+    """The first example of The Annotated Transformer: sequences of ten numbers from 1 to 10, each its own translation.
 
-    2,000 train, 200 valid and 200 test lines; the first test line is 1 2 3 4 5 6 7 8 9 10, no test line is in train.
+    2,000 train, 200 valid and 200 test lines, all different. The first line of test is 1 2 3 4 5 6 7 8 9 10.
     """
     chance = random.Random(COPY_SEED)
     lines = ["1 2 3 4 5 6 7 8 9 10"]

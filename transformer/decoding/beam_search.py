@@ -11,12 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transformer.decoding.cached_decoder import BLOCK, Incremental
+from transformer.decoding.cached_decoder import BLOCK, CachedDecoder
+from transformer.decoding.config import SearchConfig
 from transformer.decoding.hypothesis import Hypothesis, ranked
 from transformer.model.transformer import Transformer
 from transformer.text.vocabulary import BOS, EOS, PAD
@@ -58,18 +60,18 @@ def beam_search(
     limit before any hypothesis ended gets its unfinished ones.
     """
     results: list[list[Hypothesis]] = [[] for _ in range(len(source))]
-    incremental = Incremental(models, source, beam_size)
-    beams = start(source, limits, beam_size, incremental.precision)
+    decoder = CachedDecoder(models, source, beam_size)
+    beams = start(source, limits, beam_size, decoder.precision)
     while len(beams.rows):
-        steps = incremental.step(beams.ids[:, :, -1])
-        if incremental.place < min_length:
+        steps = decoder.step(beams.ids[:, :, -1])
+        if decoder.place < min_length:
             steps[..., EOS] = -math.inf
         candidates = best_continuations(beams.scores, steps)
         collect_finished(beams, candidates)
-        keep_best(beams, candidates, incremental)
+        keep_best(beams, candidates, decoder)
         settle(beams)
-        if not source.is_cuda or incremental.place % 8 == 0:  # to ask a GPU is to wait for it
-            beams = drop_settled(beams, incremental, results, length_penalty)
+        if not source.is_cuda or decoder.place % 8 == 0:  # to ask a GPU is to wait for it
+            beams = drop_settled(beams, decoder, results, length_penalty)
     return results
 
 
@@ -92,7 +94,12 @@ def start(source: Tensor, limits: Tensor, width: int, precision: torch.dtype) ->
     )
 
 
-Candidates = tuple[Tensor, Tensor, Tensor]  # (B, 2N) each, best first: scores, the beams they go on from, subwords
+class Candidates(NamedTuple):
+    """The best continuations of all beams of a sentence, best first: (B, 2N) each."""
+
+    scores: Tensor  # sums of log-probabilities
+    parents: Tensor  # the beams that they continue
+    subwords: Tensor
 
 
 def best_continuations(scores: Tensor, steps: Tensor) -> Candidates:
@@ -107,7 +114,7 @@ def best_continuations(scores: Tensor, steps: Tensor) -> Candidates:
     inside = blocks.take_along_dim(chosen[:, :, None], 1).flatten(1)
     values, places = largest(inside, min(2 * width, inside.shape[1]))
     places = chosen.gather(1, places // BLOCK) * BLOCK + places % BLOCK
-    return values, places // vocabulary, places % vocabulary
+    return Candidates(values, places // vocabulary, places % vocabulary)
 
 
 def largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -134,12 +141,12 @@ def collect_finished(beams: Beams, candidates: Candidates) -> None:
     beams.ended += ended.sum(1)
 
 
-def keep_best(beams: Beams, candidates: Candidates, incremental: Incremental) -> None:
+def keep_best(beams: Beams, candidates: Candidates, decoder: CachedDecoder) -> None:
     """The best N unfinished candidates become the beams."""
     # a stable sort brings the unfinished to the front and leaves them in their order
-    unfinished = (candidates[2] == EOS).to(torch.uint8).sort(dim=1, stable=True).indices[:, : beams.ids.shape[1]]
+    unfinished = (candidates.subwords == EOS).to(torch.uint8).sort(dim=1, stable=True).indices[:, : beams.ids.shape[1]]
     beams.scores, parents, subwords = (part.gather(1, unfinished) for part in candidates)
-    incremental.follow(parents)
+    decoder.follow(parents)
     beams.ids = torch.cat((beams.ids.take_along_dim(parents[:, :, None], 1), subwords[:, :, None]), dim=2)
     beams.done_ids = F.pad(beams.done_ids, (0, 1), value=PAD)
 
@@ -155,9 +162,7 @@ def settle(beams: Beams) -> None:
     beams.settled |= at_limit | (beams.ended >= width)
 
 
-def drop_settled(
-    beams: Beams, incremental: Incremental, results: list[list[Hypothesis]], length_penalty: float
-) -> Beams:
+def drop_settled(beams: Beams, decoder: CachedDecoder, results: list[list[Hypothesis]], length_penalty: float) -> Beams:
     """Leave out the sentences whose search has ended, once they are an eighth of the batch, and write their results."""
     settled = beams.settled.nonzero().flatten()
     if len(settled) * 8 < len(beams.rows) or not len(settled):
@@ -171,17 +176,14 @@ def drop_settled(
         found = [(these[1 : length + 1], score) for these, length, score in found if score > -math.inf]
         results[row] = ranked(found, bool(ended), length_penalty, width)
     stay = (~beams.settled).nonzero().flatten()
-    incremental.keep(stay)
+    decoder.select(stay)
     return beams.select(stay)
 
 
 def translate_ids(
     models: Sequence[Transformer],
     sources: Sequence[Sequence[int]],
-    *,
-    beam_size: int,
-    length_penalty: float,
-    extra_length: int,
+    config: SearchConfig,
     batch_tokens: int = 8192,
     progress: Callable[[int], object] = lambda count: None,
 ) -> list[list[Hypothesis]]:
@@ -192,11 +194,15 @@ def translate_ids(
     """
     results: list[list[Hypothesis]] = [[] for _ in sources]
     device = next(models[0].parameters()).device
-    for rows in batches(sources, batch_tokens // beam_size):
+    for rows in batches(sources, batch_tokens // config.beam_size):
         source = padded([[*sources[row], EOS] for row in rows])
-        limits = torch.tensor([len(sources[row]) + extra_length for row in rows])
+        limits = torch.tensor([len(sources[row]) + config.extra_length for row in rows])
         found = beam_search(
-            models, source.to(device), limits.to(device), beam_size=beam_size, length_penalty=length_penalty
+            models,
+            source.to(device),
+            limits.to(device),
+            beam_size=config.beam_size,
+            length_penalty=config.length_penalty,
         )
         for row, hypotheses in zip(rows, found, strict=True):
             results[row] = hypotheses

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transformer.model.attention import KeysValues, Past
+from transformer.model.attention import KeysValues, KeyValueCache
 from transformer.model.linear import product
 from transformer.model.transformer import Transformer
 from transformer.text.vocabulary import BOS, PAD
@@ -22,7 +22,7 @@ from transformer.text.vocabulary import BOS, PAD
 BLOCK = 64  # the vocabulary is cut into such blocks, the last one filled up
 
 
-class Incremental:
+class CachedDecoder:
     """One or more models at work on a batch of sources; of several (an ensemble) the probabilities are averaged."""
 
     def __init__(self, models: Sequence[Transformer], source: Tensor, width: int):
@@ -33,7 +33,7 @@ class Incremental:
         self.memories: list[list[KeysValues]] = [
             model.memory_keys_values(memory) for model, memory in zip(models, memories, strict=True)
         ]
-        self.pasts = [[Past() for _ in model.decoder] for model in models]
+        self.caches = [[KeyValueCache() for _ in model.decoder] for model in models]
         self.ancestry = memories[0].new_zeros(len(source), width, 0)  # (B, N, t*N): 0 at ancestors, -inf elsewhere
         self.newcomers = memories[0].new_full((width, width), -math.inf).fill_diagonal_(0.0)
         self.precision = torch.promote_types(memories[0].dtype, torch.float32)  # of log-probabilities
@@ -60,7 +60,7 @@ class Incremental:
         """Those of one of the models: (B, N) -> (B, N, W)."""
         bias = self.biases[number]
         ancestry = self.ancestry[:, None].to(bias.dtype)
-        states = self.models[number].step(ids, self.place, self.pasts[number], ancestry, self.memories[number], bias)
+        states = self.models[number].step(ids, self.place, self.caches[number], ancestry, self.memories[number], bias)
         logits = product(states, self.projections[number])
         logits[..., self.vocabulary :] = -math.inf
         return logits.log_softmax(-1, dtype=self.precision)
@@ -69,10 +69,10 @@ class Incremental:
         """Beam n of each sentence goes on from beam parents[:, n] of the last step: (B, N)."""
         self.ancestry = self.ancestry.take_along_dim(parents[:, :, None], dim=1)
 
-    def keep(self, rows: Tensor) -> None:
+    def select(self, rows: Tensor) -> None:
         """Go on with some sentences only."""
         self.ancestry = self.ancestry[rows]
         self.biases = [bias[rows] for bias in self.biases]
         self.memories = [[(keys[rows], values[rows]) for keys, values in memory] for memory in self.memories]
-        for past in (past for pasts in self.pasts for past in pasts):
-            past.keep(rows)
+        for cache in (cache for caches in self.caches for cache in caches):
+            cache.select(rows)

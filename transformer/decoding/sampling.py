@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from transformer.decoding.beam_search import batches, padded
-from transformer.decoding.cached_decoder import Incremental
+from transformer.decoding.cached_decoder import CachedDecoder
+from transformer.decoding.config import SamplingConfig
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.model.transformer import Transformer
 from transformer.text.vocabulary import BOS, EOS
@@ -23,39 +24,27 @@ from transformer.text.vocabulary import BOS, EOS
 def sample_ids(
     models: Sequence[Transformer],
     sources: Sequence[Sequence[int]],
-    *,
-    samples: int = 1,
-    seed: int = 1,
-    temperature: float = 1.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
-    extra_length: int = 50,
+    config: SamplingConfig,
     batch_tokens: int = 8192,
     progress: Callable[[int], object] = lambda count: None,
 ) -> list[list[Hypothesis]]:
-    """Draw `samples` translations of each source (ids without </s>), independent of one another.
+    """Draw config.samples translations of each source (ids without </s>), independent of one another.
 
-    temperature divides the logits: below 1 the likely becomes likelier. top_k > 0 leaves the k likeliest subwords of
-    each step, top_p < 1 the likeliest that together reach probability p (Holtzman et al. 2020, section 3.1). Score and
-    log-probability of a hypothesis are those under the model itself, whatever it was drawn with. Raises ValueError
-    for a temperature, top_k or top_p out of range.
+    Score and log-probability of a hypothesis are those under the model itself, whatever settings it was drawn with.
     """
-    if not temperature > 0 or top_k < 0 or not 0 < top_p <= 1 or samples < 1:
-        raise ValueError(
-            f"temperature={temperature} must be above 0, top_k={top_k} at least 0 (all), top_p={top_p} in (0, 1], "
-            f"samples={samples} at least 1"
-        )
+    samples = config.samples
     results: list[list[Hypothesis]] = [[] for _ in sources]
     device = next(models[0].parameters()).device
     for rows in batches(sources, batch_tokens // samples):
         source = padded([[*sources[row], EOS] for row in rows])
-        limits = torch.tensor([len(sources[row]) + extra_length for row in rows]).clamp(min=1)
+        limits = torch.tensor([len(sources[row]) + config.extra_length for row in rows]).clamp(min=1)
         chances = np.zeros((len(rows), samples, int(limits.max())))
         for place, row in enumerate(rows):
             for number in range(samples):
-                chances[place, number] = np.random.default_rng([seed, number, *sources[row]]).random(chances.shape[2])
-        filters = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
-        found = _draw(models, source.to(device), limits.to(device), torch.from_numpy(chances).to(device), filters)
+                chances[place, number] = np.random.default_rng([config.seed, number, *sources[row]]).random(
+                    chances.shape[2]
+                )
+        found = _draw(models, source.to(device), limits.to(device), torch.from_numpy(chances).to(device), config)
         for row, hypotheses in zip(rows, found, strict=True):
             results[row] = hypotheses
         progress(len(rows))
@@ -64,21 +53,21 @@ def sample_ids(
 
 @torch.inference_mode()
 def _draw(
-    models: Sequence[Transformer], source: Tensor, limits: Tensor, chances: Tensor, filters: dict
+    models: Sequence[Transformer], source: Tensor, limits: Tensor, chances: Tensor, config: SamplingConfig
 ) -> list[list[Hypothesis]]:
     """Samples for sources (B, S) by random numbers (B, N, longest limit) from [0, 1)."""
     count, width, longest = chances.shape
-    incremental = Incremental(models, source, width)
+    decoder = CachedDecoder(models, source, width)
     ids = source.new_full((count, width, 1), BOS)
-    scores = torch.zeros(count, width, dtype=incremental.precision, device=source.device)
+    scores = torch.zeros(count, width, dtype=decoder.precision, device=source.device)
     lengths = source.new_zeros(count, width)  # with </s>
     going = torch.ones(count, width, dtype=torch.bool, device=source.device)
     for place in range(longest):
         going &= (limits > place)[:, None]
         if (not source.is_cuda or place % 8 == 0) and not going.any():  # to ask a GPU is to wait for it
             break
-        steps = incremental.step(ids[:, :, -1])
-        subwords = pick(steps, chances[:, :, place].to(steps.dtype), **filters)
+        steps = decoder.step(ids[:, :, -1])
+        subwords = pick(steps, chances[:, :, place].to(steps.dtype), config)
         scores += torch.where(going, steps.gather(2, subwords[:, :, None])[:, :, 0], 0.0)
         lengths += going
         going &= subwords != EOS
@@ -92,14 +81,14 @@ def _draw(
     ]
 
 
-def pick(steps: Tensor, chances: Tensor, temperature: float, top_k: int, top_p: float) -> Tensor:
+def pick(steps: Tensor, chances: Tensor, config: SamplingConfig) -> Tensor:
     """Subwords (B, N) from log-probabilities (B, N, W) by the inverse of their distribution at chances (B, N)."""
-    ordered, subwords = (steps / temperature).sort(dim=-1, descending=True, stable=True)
-    if top_k:
-        ordered[..., top_k:] = -math.inf
+    ordered, subwords = (steps / config.temperature).sort(dim=-1, descending=True, stable=True)
+    if config.top_k:
+        ordered[..., config.top_k :] = -math.inf
     shares = ordered.softmax(-1)
     before = shares.cumsum(-1) - shares
-    shares = shares.masked_fill(before >= top_p, 0.0) if top_p < 1 else shares
+    shares = shares.masked_fill(before >= config.top_p, 0.0) if config.top_p < 1 else shares
     reached = shares.cumsum(-1)
     places = torch.searchsorted(reached, chances[:, :, None] * reached[..., -1:], right=True)
     last = (shares > 0).sum(-1, keepdim=True) - 1

@@ -1,4 +1,4 @@
-"""Scores of translations, and whether a difference between two systems is more than chance.
+"""Scores of translations, significance of differences between systems, and the effect of each knob.
 
 May import: text
 """

@@ -1,4 +1,4 @@
-"""Scores of translations against references, by sacreBLEU, with the signature of each."""
+"""Scores of translations against references, and their signatures, by sacreBLEU."""
 
 from __future__ import annotations
 
@@ -11,14 +11,20 @@ from sacrebleu.metrics.ter import TER
 from transformer.text.words import tokenizer
 
 
-def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], language: str) -> tuple[dict, dict]:
-    """Scores in percent and their signatures: bleu, chrf and ter on real text (cased, 13a, detokenised), bleu_lc_tok on
-    lower-cased spaCy tokens of `language` (the older papers' way, tokenize=none), exact_match.
+def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    """BLEU in percent of real text with one reference per hypothesis: cased, tokenised by sacreBLEU's 13a."""
+    return BLEU().corpus_score(list(hypotheses), [list(references)]).score
 
-    Raises ValueError when there is not one hypothesis for each reference.
+
+def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], language: str) -> tuple[dict, dict]:
+    """Scores in percent by name, and sacreBLEU signatures by name.
+
+    bleu, chrf, ter: on real text (cased, 13a, detokenised). bleu_lc_tok: BLEU on lower-cased spaCy tokens of `language`
+    (tokenize=none), as older papers report it. exact_match: see `exact_match`; it has no signature.
+    Raises ValueError if there is not one hypothesis for each reference.
     """
     if len(hypotheses) != len(references):
-        raise ValueError(f"{len(hypotheses)} hypotheses for {len(references)} references; rerun the stage translate")
+        raise ValueError(f"{len(hypotheses)} hypotheses for {len(references)} references. Run stage translate again.")
     nlp = tokenizer(language)
 
     def words(line: str) -> str:
@@ -41,14 +47,14 @@ def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], language
 
 
 def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """Percent of hypotheses that equal their reference, character for character."""
+    """Percent of hypotheses that equal their reference in every character."""
     return round(100 * sum(map(str.__eq__, hypotheses, references)) / len(references), 4)
 
 
 def exact_match_by_label(
     hypotheses: Sequence[str], references: Sequence[str], labels: Sequence[str]
 ) -> dict[str, float]:
-    """exact_match over the sentences that carry each label; labels: the labels of each sentence, space-separated."""
+    """exact_match_<label> over the sentences with each label. labels: the labels of each sentence, space-separated."""
     shares = {}
     for label in sorted({label for line in labels for label in line.split()}):
         rows = [row for row, line in enumerate(labels) if label in line.split()]

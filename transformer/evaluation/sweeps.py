@@ -1,29 +1,30 @@
-"""What each knob does to BLEU: runs that are equal in all other knobs, compared; as numbers and as a page."""
+"""The effect of each knob on BLEU, measured between runs that are equal in all other knobs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from statistics import mean, stdev
 
 from transformer.evaluation.comparison import System, differing, equal_but_for
 
 SCORES = ("bleu", "valid_bleu")
-TASK = ("corpus", "corpus_path", "source", "target")  # runs on different text are never compared
+TASK = ("corpus", "corpus_path", "source", "target")  # runs on different text are not compared
 
 
 def families(runs: Sequence[System], knob: str) -> list[list[System]]:
-    """Groups of at least two runs that differ in `knob` alone, each ordered by its value."""
+    """Groups of at least two runs that differ only in `knob`, each ordered by the value of `knob`."""
     groups = [group for group in equal_but_for(knob, runs) if len(group) > 1]
     return [sorted(group, key=lambda run: order(run.params[knob])) for group in groups]
 
 
-def order(value: object) -> tuple[str, float, str]:
-    """Numbers by size, words by the alphabet."""
-    return ("", float(value), "") if isinstance(value, int | float) else ("word", 0.0, str(value))
+def order(value: object) -> tuple[float, str]:
+    """A sort key for values of knobs: numbers by size, then words in alphabetical order."""
+    return (float(value), "") if isinstance(value, int | float) else (inf, str(value))
 
 
 def effects(runs: Sequence[System]) -> list[dict]:
-    """A row per knob and pair of values, the lowest and another: in how many pairs of runs, and the mean change."""
+    """A row per knob and pair of values, the lowest and another: number of pairs of runs, mean change and deviation."""
     rows = []
     for knob in differing(runs):
         if knob in TASK:
@@ -43,7 +44,7 @@ def effects(runs: Sequence[System]) -> list[dict]:
 
 
 def score_table(runs: Sequence[System]) -> list[dict]:
-    """A row per run, best on valid first: name, scores, and the knobs that differ."""
+    """A row per run, the best on valid first: name, scores, and the knobs that differ between the runs."""
     ranked = sorted(runs, key=lambda run: -run.scores["valid_bleu"])
     knobs = differing(runs)
     return [{"name": run.name, **{score: round(run.scores[score], 2) for score in SCORES},

@@ -9,13 +9,15 @@ the other way, and the probability of <pad> and <s>, next to nothing once a mode
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import ctranslate2
 
 from transformer.cores import cores
+from transformer.decoding.config import SearchConfig
 from transformer.decoding.hypothesis import Hypothesis, ranked
+from transformer.inference.engine import Ids, Progress
 from transformer.text.vocabulary import BOS, EOS, PAD, SPECIALS, Vocabulary
 
 END = SPECIALS[EOS]
@@ -34,25 +36,17 @@ class CTranslate2Engine:
 
     def search(
         self,
-        sources: Sequence[Sequence[int]],
-        *,
-        beam_size: int,
-        length_penalty: float,
-        extra_length: int,
+        sources: Ids,
+        config: SearchConfig,
+        progress: Progress = lambda count: None,
         batch_tokens: int = 4096,
-        progress: Callable[[int], object] = lambda count: None,
     ) -> list[list[Hypothesis]]:
-        """As decoding.translate_ids, for one model. Raises ValueError for a source that the model has no positions for.
+        """As beam_search.translate_ids, for one model. Raises ValueError for a source longer than its position table.
 
         batch_tokens: source subwords of a batch times beam_size.
         """
-        for row, source in enumerate(sources):
-            if len(source) + 1 > self.positions or len(source) + extra_length > self.positions:
-                raise ValueError(
-                    f"sentence {row + 1} has {len(source):,} subwords; with extra_length={extra_length} this "
-                    f"CTranslate2 model takes {self.positions - max(1, extra_length):,}; cut it, or use engine: torch"
-                )
-        limits = [max(1, len(source) + extra_length) for source in sources]
+        self._refuse_long(sources, config.extra_length)
+        beam_size, limits = config.beam_size, [max(1, len(source) + config.extra_length) for source in sources]
         results: list[list[Hypothesis]] = [[] for _ in sources]
         waiting = sorted(range(len(sources)), key=lambda row: -limits[row])
         size = max(1, batch_tokens // beam_size)
@@ -67,9 +61,18 @@ class CTranslate2Engine:
                 longest = max(map(len, found.hypotheses))
                 if longest > limits[row] or any(tokens[-1:] != [END] for tokens in found.hypotheses):
                     found = self._start([sources[row]], limits[row], beam_size, patience=2)[0].result()
-                results[row] = self._ours(found, length_penalty, beam_size)
+                results[row] = self._ours(found, config)
             progress(len(rows))
         return results
+
+    def _refuse_long(self, sources: Ids, extra_length: int) -> None:
+        """Raise ValueError for the first source that, or whose translation, needs more positions than there are."""
+        for row, source in enumerate(sources):
+            if len(source) + max(1, extra_length) > self.positions:
+                raise ValueError(
+                    f"sentence {row + 1} has {len(source):,} subwords; with extra_length={extra_length} this "
+                    f"CTranslate2 model takes {self.positions - max(1, extra_length):,}; cut it, or use engine: torch"
+                )
 
     def _start(self, sources: Sequence[Sequence[int]], limit: int, beam_size: int, patience: int = 1) -> list:
         """Begin to translate a batch; the answers to wait for. Greedy search (beam_size 1) knows no patience."""
@@ -90,13 +93,13 @@ class CTranslate2Engine:
             return_end_token=True,
         )
 
-    def _ours(self, found: ctranslate2.TranslationResult, length_penalty: float, beam_size: int) -> list[Hypothesis]:
+    def _ours(self, found: ctranslate2.TranslationResult, config: SearchConfig) -> list[Hypothesis]:
         """The hypotheses of an answer, ranked by our score; unfinished ones only where none ended."""
         pairs = [
             (self.vocabulary.ids(tokens), score * max(1, len(tokens)))
             for tokens, score in zip(found.hypotheses, found.scores, strict=True)
         ]
         ended = sorted(((ids[:-1], total) for ids, total in pairs if ids[-1:] == [EOS]), key=lambda one: len(one[0]))
-        if len(ended) > beam_size:  # the search is over when so many have ended, at the same step or before
-            ended = [one for one in ended if len(one[0]) <= len(ended[beam_size - 1][0])]
-        return ranked(ended or pairs, bool(ended), length_penalty, beam_size)
+        if len(ended) > config.beam_size:  # the search is over when so many have ended, at the same step or before
+            ended = [one for one in ended if len(one[0]) <= len(ended[config.beam_size - 1][0])]
+        return ranked(ended or pairs, bool(ended), config.length_penalty, config.beam_size)

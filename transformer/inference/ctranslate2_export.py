@@ -15,7 +15,7 @@ from transformer.files import whole_folder
 from transformer.model.attention import Attention
 from transformer.model.transformer import FeedForward, Transformer
 from transformer.model.weights import load_model
-from transformer.model_folder import read_card
+from transformer.model_folder import read_model_json
 from transformer.text.vocabulary import Vocabulary
 
 POSITIONS = 4096  # rows of the table that replaces the formula: the longest source, and the longest translation
@@ -26,7 +26,7 @@ def export(model_folder: Path, target: Path, quantization: str) -> None:
 
     quantization: float32, or int8 for the weights of matrix products (a quarter of the size).
     """
-    card = read_card(model_folder / "model.json")
+    card = read_model_json(model_folder / "model.json")
     vocabulary = Vocabulary.load(model_folder / "vocab.txt").subwords
     spec = specification(load_model(model_folder).float(), vocabulary, quantization)
     with whole_folder(target) as folder:

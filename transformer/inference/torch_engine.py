@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from transformer.decoding.attention_maps import AttentionMaps, attention_maps
 from transformer.decoding.beam_search import translate_ids
+from transformer.decoding.config import SamplingConfig, SearchConfig
 from transformer.decoding.forced_decoding import score_ids
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.decoding.sampling import sample_ids
+from transformer.inference.engine import Ids, Progress
 from transformer.model.transformer import Transformer
 from transformer.model.weights import load_model
-
-Ids = Sequence[Sequence[int]]
 
 
 class TorchEngine:
@@ -31,18 +30,18 @@ class TorchEngine:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         return cls([load_model(folder).to(device) for folder in folders])
 
-    def search(self, sources: Ids, **options: Any) -> list[list[Hypothesis]]:
-        """See decoding.translate_ids."""
-        return translate_ids(self.models, sources, **options)
+    def search(self, sources: Ids, config: SearchConfig, progress: Progress) -> list[list[Hypothesis]]:
+        """See beam_search.translate_ids."""
+        return translate_ids(self.models, sources, config, progress=progress)
 
-    def sample(self, sources: Ids, **options: Any) -> list[list[Hypothesis]]:
+    def sample(self, sources: Ids, config: SamplingConfig, progress: Progress) -> list[list[Hypothesis]]:
         """See sampling.sample_ids."""
-        return sample_ids(self.models, sources, **options)
+        return sample_ids(self.models, sources, config, progress=progress)
 
-    def score(self, sources: Ids, targets: Ids, **options: Any) -> list[list[float]]:
-        """See forced.score_ids."""
-        return score_ids(self.models, sources, targets, **options)
+    def score(self, sources: Ids, targets: Ids, progress: Progress) -> list[list[float]]:
+        """See forced_decoding.score_ids."""
+        return score_ids(self.models, sources, targets, progress=progress)
 
     def attention(self, source: Sequence[int], target: Sequence[int]) -> AttentionMaps:
-        """Those of the first model; see forced.attention_maps."""
+        """Those of the first model; see attention_maps.attention_maps."""
         return attention_maps(self.models[0], source, target)

@@ -1,6 +1,6 @@
 """The public interface: a model folder that translates text.
 
-    from transformer.translator import Translator
+    from transformer import Translator
     translator = Translator.load("data/model")
     translator.translate(["Ein Hund rennt."], beam_size=4)    # -> ["A dog is running."]
 
@@ -11,19 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from transformer.decoding.config import SamplingConfig, SearchConfig
 from transformer.decoding.hypothesis import Hypothesis
-from transformer.model_folder import read_card
+from transformer.inference.engine import Engine, Progress
+from transformer.model_folder import read_model_json
 from transformer.text.bpe import Merges
 from transformer.text.vocabulary import UNK, Vocabulary
 from transformer.text.words import Side, join
 
 if TYPE_CHECKING:
     from transformer.decoding.attention_maps import AttentionMaps
-
-Progress = Callable[[int], object]
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,7 @@ class Translation:
 class Translator:
     """Text in, text out."""
 
-    def __init__(self, engine: Any, merges: Merges, vocabulary: Vocabulary, source: Side, target: Side):
-        """engine: a TorchEngine or CTranslate2Engine."""
+    def __init__(self, engine: Engine, merges: Merges, vocabulary: Vocabulary, source: Side, target: Side):
         self.engine, self.merges, self.vocabulary = engine, merges, vocabulary
         self.source, self.target = source, target
 
@@ -51,7 +51,7 @@ class Translator:
         Raises ValueError for a folder that is not one, or folders that do not go together.
         """
         paths = [Path(folder) for folder in folders]
-        cards = [read_card(path / "model.json") for path in paths]
+        cards = [read_model_json(path / "model.json") for path in paths]
         vocabulary, merges = Vocabulary.load(paths[0] / "vocab.txt"), Merges.load(paths[0] / "bpe.codes")
         for path, card in zip(paths, cards, strict=True):
             if any((path / name).read_bytes() != (paths[0] / name).read_bytes() for name in ("vocab.txt", "bpe.codes")):
@@ -71,46 +71,37 @@ class Translator:
             engine = TorchEngine.load(paths)
         return cls(engine, merges, vocabulary, *Side.of(first))
 
-    def translate(self, lines: Sequence[str], beam_size: int = 4, **options: Any) -> list[str]:
-        """The best translation of each line. Options as of `alternatives`."""
-        return [found[0].text for found in self.alternatives(lines, beam_size, **options)]
+    def translate(self, lines: Sequence[str], **settings: Any) -> list[str]:
+        """The best translation of each line. Settings as of `alternatives`."""
+        return [found[0].text for found in self.alternatives(lines, **settings)]
 
     def alternatives(
-        self,
-        lines: Sequence[str],
-        beam_size: int = 4,
-        length_penalty: float = 0.6,
-        extra_length: int = 50,
-        replace_unk: bool = False,
-        progress: Progress = lambda count: None,
+        self, lines: Sequence[str], progress: Progress = lambda count: None, **settings: Any
     ) -> list[list[Translation]]:
         """At most beam_size translations of each line, best first; an empty line has one, empty.
 
-        beam_size, length_penalty, extra_length: section 6.1 and transformer/decoding.py. replace_unk puts the source
-        word that the model looks at most in the place of each <unk>, for a word-level vocabulary. progress(count) is
-        called as sentences get done. Raises ValueError for an option out of range.
+        settings: the fields of SearchConfig: beam_size, length_penalty, extra_length, replace_unk. progress(count) is
+        called as sentences get done. Raises ValueError for a setting out of range.
         """
-        if beam_size < 1 or extra_length < 0:
-            raise ValueError(f"beam_size={beam_size} must be at least 1, extra_length={extra_length} at least 0")
-        if replace_unk and not self.merges.none:
+        config = SearchConfig(**settings)
+        if config.replace_unk and not self.merges.empty:
             raise ValueError("replace_unk is for word-level models (bpe_merges: 0); this one has subwords")
         words = self.words(lines)
-        found = self._of_each(
-            words, self.engine.search, progress,
-            beam_size=beam_size, length_penalty=length_penalty, extra_length=extra_length,
-        )  # fmt: skip
-        sources = words if replace_unk else [None] * len(lines)
+        found = self._of_each(words, partial(self.engine.search, config=config), progress)
+        sources = words if config.replace_unk else [None] * len(lines)
         return [[self._translation(hypothesis, source) for hypothesis in hypotheses]
                 for source, hypotheses in zip(sources, found, strict=True)]  # fmt: skip
 
     def sample(
-        self, lines: Sequence[str], samples: int = 1, progress: Progress = lambda count: None, **options: Any
+        self, lines: Sequence[str], progress: Progress = lambda count: None, **settings: Any
     ) -> list[list[Translation]]:
-        """Translations drawn at random: samples of each line. Options: seed, temperature, top_k, top_p, extra_length.
+        """Translations of each line drawn at random; the same seed gives the same ones.
 
-        See transformer/sampling.py. The same seed gives the same translations.
+        settings: the fields of SamplingConfig: samples, seed, temperature, top_k, top_p, extra_length. Raises
+        ValueError for a setting out of range.
         """
-        found = self._of_each(self.words(lines), self._torch("sample"), progress, samples=samples, **options)
+        method = partial(self._torch("sample"), config=SamplingConfig(**settings))
+        found = self._of_each(self.words(lines), method, progress)
         return [[self._translation(hypothesis) for hypothesis in hypotheses] for hypotheses in found]
 
     def score(self, sources: Sequence[str], targets: Sequence[str], progress: Progress = lambda count: None
@@ -138,14 +129,13 @@ class Translator:
             raise ValueError(f"{method} needs a model folder of the stage average; CTranslate2 does not offer it here")
         return getattr(self.engine, method)
 
-    def _of_each(self, words: list[list[str]], method: Callable, progress: Progress, **options: Any
-                 ) -> list[list[Hypothesis]]:  # fmt: skip
+    def _of_each(self, words: list[list[str]], method: Callable, progress: Progress) -> list[list[Hypothesis]]:
         """What an engine finds for each line; an empty line is not put to it."""
         ids = [self.vocabulary.ids(subwords) for subwords in words]
         rows = [row for row, sequence in enumerate(ids) if sequence]
         results = [[Hypothesis((), 0.0, 0.0)] for _ in ids]
         progress(len(ids) - len(rows))
-        for row, found in zip(rows, method([ids[row] for row in rows], progress=progress, **options), strict=True):
+        for row, found in zip(rows, method([ids[row] for row in rows], progress=progress), strict=True):
             results[row] = found
         return results
 

@@ -64,30 +64,30 @@ class _Softmax(torch.autograd.Function):
         return slope.mul_(ctx.scale).to(gradient.dtype), None, None
 
 
-class Past:
+class KeyValueCache:
     """Keys and values of the subwords decoded so far, all N beams of a sentence side by side, grown in place."""
 
     def __init__(self) -> None:
         self.length = 0  # t*N
-        self.room: Tensor | None = None  # (2, B, H, at least t*N, K)
+        self.buffer: Tensor | None = None  # (2, B, H, at least t*N, K)
 
-    def grow(self, keys: Tensor, values: Tensor) -> KeysValues:
+    def append(self, keys: Tensor, values: Tensor) -> KeysValues:
         """Add those of one more subword, (B, H, N, K) each. Returns all, (B, H, t*N, K) each."""
         before, self.length = self.length, self.length + keys.shape[2]
-        if self.room is None or self.length > self.room.shape[3]:
+        if self.buffer is None or self.length > self.buffer.shape[3]:
             count, heads, _, width = keys.shape
             wider = keys.new_empty(2, count, heads, 2 * self.length, width)
-            if self.room is not None:
-                wider[:, :, :, :before] = self.room[:, :, :, :before]
-            self.room = wider
-        used = self.room[:, :, :, : self.length]
+            if self.buffer is not None:
+                wider[:, :, :, :before] = self.buffer[:, :, :, :before]
+            self.buffer = wider
+        used = self.buffer[:, :, :, : self.length]
         used[0, :, :, before:], used[1, :, :, before:] = keys, values
         return used[0], used[1]
 
-    def keep(self, rows: Tensor) -> None:
+    def select(self, rows: Tensor) -> None:
         """Go on with some sentences only."""
-        if self.room is not None:
-            self.room = self.room[:, :, :, : self.length][:, rows]
+        if self.buffer is not None:
+            self.buffer = self.buffer[:, :, :, : self.length][:, rows]
 
 
 class Attention(nn.Module):
@@ -111,10 +111,12 @@ class Attention(nn.Module):
 
         bias, of a shape that broadcasts to (B, H, T, S), is added to the scores: -inf forbids a look.
         """
-        queries, keys, values = self.of_itself(x) if memory is None else (self.queries(x), *self.keys_values(memory))
+        queries, keys, values = (
+            self.queries_keys_values(x) if memory is None else (self.queries(x), *self.keys_values(memory))
+        )
         return self.attend(queries, (keys, values), bias)
 
-    def of_itself(self, x: Tensor) -> tuple[Tensor, ...]:
+    def queries_keys_values(self, x: Tensor) -> tuple[Tensor, ...]:
         """Queries, keys and values of x, in one product: (B, T, D) -> three times (B, H, T, K)."""
         return split_heads(self.project(x), 3, self.heads)
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer.model.attention import Attention, KeysValues, Past, causal_bias, padding_bias
+from transformer.model.attention import Attention, KeysValues, KeyValueCache, causal_bias, padding_bias
 from transformer.model.dropout import add_dropout, dropout, dropped_relu
 from transformer.model.linear import Linear, product
 
@@ -35,7 +36,7 @@ class LayerNorm(nn.LayerNorm):
         return F.layer_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.bias.to(x.dtype), self.eps)
 
 
-class Rates(NamedTuple):
+class DropoutRates(NamedTuple):
     """Probabilities of dropout: of what a sub-layer gives (section 5.4), of attention weights, inside feed-forward."""
 
     residual: float
@@ -75,7 +76,7 @@ class Residual(nn.Module):
 class EncoderLayer(nn.Module):
     """Self-attention, then feed-forward, each in a residual connection: (B, S, D) -> (B, S, D)."""
 
-    def __init__(self, d_model: int, d_ff: int, heads: int, rates: Rates, norm: str):
+    def __init__(self, d_model: int, d_ff: int, heads: int, rates: DropoutRates, norm: str):
         super().__init__()
         self.attention = Attention(d_model, heads, rates.attention)
         self.feed_forward = FeedForward(d_model, d_ff, rates.activation)
@@ -89,7 +90,7 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     """Masked self-attention, attention to the memory, feed-forward: (B, T, D) -> (B, T, D)."""
 
-    def __init__(self, d_model: int, d_ff: int, heads: int, rates: Rates, norm: str):
+    def __init__(self, d_model: int, d_ff: int, heads: int, rates: DropoutRates, norm: str):
         super().__init__()
         self.attention, self.cross = (Attention(d_model, heads, rates.attention) for _ in range(2))
         self.feed_forward = FeedForward(d_model, d_ff, rates.activation)
@@ -100,47 +101,68 @@ class DecoderLayer(nn.Module):
         x = self.residuals[1](x, lambda x: self.cross(x, memory, memory_bias))
         return self.residuals[2](x, self.feed_forward)
 
-    def step(self, x: Tensor, past: Past, ancestry: Tensor, memory: KeysValues, memory_bias: Tensor) -> Tensor:
-        """One more position of the N beams of each sentence: (B, N, D) -> (B, N, D). Grows `past` by it.
+    def step(
+        self, x: Tensor, cache: KeyValueCache, ancestry: Tensor, memory: KeysValues, memory_bias: Tensor
+    ) -> Tensor:
+        """One more position of the N beams of each sentence: (B, N, D) -> (B, N, D). Appends it to `cache`.
 
-        ancestry (B, 1, N, t*N) tells which of the past's positions, this one included, each beam may look at.
+        ancestry (B, 1, N, t*N) tells which of the cached positions, this one included, each beam may look at.
         """
 
-        def attend_to_past(x: Tensor) -> Tensor:
-            queries, keys, values = self.attention.of_itself(x)
-            return self.attention.attend(queries, past.grow(keys, values), ancestry)
+        def attend_to_cache(x: Tensor) -> Tensor:
+            queries, keys, values = self.attention.queries_keys_values(x)
+            return self.attention.attend(queries, cache.append(keys, values), ancestry)
 
-        x = self.residuals[0](x, attend_to_past)
+        x = self.residuals[0](x, attend_to_cache)
         x = self.residuals[1](x, lambda x: self.cross.attend(self.cross.queries(x), memory, memory_bias))
         return self.residuals[2](x, self.feed_forward)
 
 
-class Transformer(nn.Module):
-    """Encoder, decoder, embeddings and the projection to the vocabulary (figure 1).
+@dataclass(frozen=True)
+class TransformerConfig:
+    """Sizes and settings of a Transformer, under the names of the knobs; model.json keeps them.
 
-    tie_embeddings shares one matrix (V, D) between source, target and projection (section 3.4). max_positions is the
-    number of rows of a learned position table; positions beyond it share the last row. Sinusoids have no limit.
-    dropout is on embeddings and on what each sub-layer gives (section 5.4), attention_dropout on attention weights,
-    activation_dropout inside the feed-forward layers.
+    vocabulary: V. max_positions: rows of a learned position table; positions beyond it share the last row. Sinusoids
+    have no limit. norm: pre or post (section 3.1). positions: sinusoidal or learned (section 3.5). tie_embeddings: one
+    matrix (V, D) for source, target and projection (section 3.4). dropout: probability on embeddings and on what each
+    sub-layer gives (section 5.4), attention_dropout: on attention weights, activation_dropout: inside feed-forward.
     """
 
-    def __init__(self, *, vocabulary: int, d_model: int, d_ff: int, heads: int, layers: int, dropout: float, norm: str,
-                 positions: str, tie_embeddings: bool, max_positions: int, attention_dropout: float = 0.0,
-                 activation_dropout: float = 0.0):  # fmt: skip
+    vocabulary: int
+    max_positions: int
+    d_model: int
+    d_ff: int
+    heads: int
+    layers: int
+    dropout: float
+    norm: str
+    positions: str
+    tie_embeddings: bool
+    attention_dropout: float = 0.0
+    activation_dropout: float = 0.0
+
+
+class Transformer(nn.Module):
+    """Encoder, decoder, embeddings and the projection to the vocabulary (figure 1)."""
+
+    def __init__(self, config: TransformerConfig):
         super().__init__()
-        self.d_model = d_model
+        d_model, vocabulary, tied = config.d_model, config.vocabulary, config.tie_embeddings
+        self.config, self.d_model = config, d_model
         self.compute: torch.dtype | None = None  # precision to compute in; None: that of the weights
         self.source_embedding = nn.Embedding(vocabulary, d_model)
-        self.target_embedding = None if tie_embeddings else nn.Embedding(vocabulary, d_model)
-        self.projection = None if tie_embeddings else nn.Linear(d_model, vocabulary, bias=False)
-        self.position_embedding = nn.Embedding(max_positions, d_model) if positions == "learned" else None
-        self.register_buffer("sinusoids", sinusoids(max_positions, d_model), persistent=False)
-        shape = (d_model, d_ff, heads, Rates(dropout, attention_dropout, activation_dropout), norm)
-        self.encoder = nn.ModuleList(EncoderLayer(*shape) for _ in range(layers))
-        self.decoder = nn.ModuleList(DecoderLayer(*shape) for _ in range(layers))
-        self.encoder_norm = LayerNorm(d_model) if norm == "pre" else nn.Identity()
-        self.decoder_norm = LayerNorm(d_model) if norm == "pre" else nn.Identity()
-        self.dropout = dropout
+        self.target_embedding = None if tied else nn.Embedding(vocabulary, d_model)
+        self.projection = None if tied else nn.Linear(d_model, vocabulary, bias=False)
+        learned, pre = config.positions == "learned", config.norm == "pre"
+        self.position_embedding = nn.Embedding(config.max_positions, d_model) if learned else None
+        self.register_buffer("sinusoids", sinusoids(config.max_positions, d_model), persistent=False)
+        rates = DropoutRates(config.dropout, config.attention_dropout, config.activation_dropout)
+        layer = (d_model, config.d_ff, config.heads, rates, config.norm)
+        self.encoder = nn.ModuleList(EncoderLayer(*layer) for _ in range(config.layers))
+        self.decoder = nn.ModuleList(DecoderLayer(*layer) for _ in range(config.layers))
+        self.encoder_norm = LayerNorm(d_model) if pre else nn.Identity()
+        self.decoder_norm = LayerNorm(d_model) if pre else nn.Identity()
+        self.dropout = config.dropout
         for module in (self.source_embedding, self.target_embedding, self.projection, self.position_embedding):
             if module is not None:
                 nn.init.normal_(module.weight, std=d_model**-0.5)
@@ -173,12 +195,12 @@ class Transformer(nn.Module):
         """Per decoder layer, the keys and values of memory (B, S, D): twice (B, H, S, K)."""
         return [layer.cross.keys_values(memory) for layer in cast("list[DecoderLayer]", self.decoder)]
 
-    def step(self, ids: Tensor, place: int, pasts: list[Past], ancestry: Tensor, memory: list[KeysValues],
+    def step(self, ids: Tensor, place: int, caches: list[KeyValueCache], ancestry: Tensor, memory: list[KeysValues],
              memory_bias: Tensor) -> Tensor:  # fmt: skip
         """States (B, N, D) of subwords ids (B, N), all at position `place`; see DecoderLayer.step."""
         x = self.embed(self.output_embedding, ids, self.position_rows(place, 1))
-        for layer, past, seen in zip(cast("list[DecoderLayer]", self.decoder), pasts, memory, strict=True):
-            x = layer.step(x, past, ancestry, seen, memory_bias)
+        for layer, cache, seen in zip(cast("list[DecoderLayer]", self.decoder), caches, memory, strict=True):
+            x = layer.step(x, cache, ancestry, seen, memory_bias)
         return self.decoder_norm(x)
 
     @property

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from transformer.files import whole_file
-from transformer.model.transformer import Transformer
-from transformer.model_folder import read_card
+from transformer.model.transformer import Transformer, TransformerConfig
+from transformer.model_folder import read_model_json
 
 
 def save_weights(weights: dict[str, Tensor], path: Path) -> None:
@@ -20,19 +21,19 @@ def save_weights(weights: dict[str, Tensor], path: Path) -> None:
 
 def load_model(folder: Path) -> Transformer:
     """The Transformer of a model folder, in evaluation mode, on the CPU, with the precision it was stored in."""
-    sizes = read_card(folder / "model.json")["sizes"]
+    sizes = read_model_json(folder / "model.json")["sizes"]
     weights = load_file(folder / "weights.safetensors")
-    model = Transformer(**sizes).to(next(iter(weights.values())).dtype)
+    model = Transformer(TransformerConfig(**sizes)).to(next(iter(weights.values())).dtype)
     model.load_state_dict(weights)
     return model.eval()
 
 
-def warm_start(model: Transformer, folder: Path, sizes: dict[str, object], vocabulary: Path) -> None:
+def warm_start(model: Transformer, folder: Path, vocabulary: Path) -> None:
     """Put the weights of a model folder into a new model, for training to go on from.
 
     Raises ValueError where sizes (all but dropouts and, for sinusoids, max_positions) or vocabulary differ.
     """
-    theirs = read_card(folder / "model.json")["sizes"]
+    theirs, sizes = read_model_json(folder / "model.json")["sizes"], asdict(model.config)
     free = {"dropout", "attention_dropout", "activation_dropout"}
     free |= {"max_positions"} if sizes["positions"] == "sinusoidal" else set()
     for name in sorted(sizes.keys() - free):

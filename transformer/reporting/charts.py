@@ -1,4 +1,4 @@
-"""The charts of the report page."""
+"""The charts of a report: loss, learning rate and exact match, in Vega-Lite or as SVG."""
 
 import math
 from collections.abc import Mapping
@@ -9,13 +9,13 @@ import vl_convert
 
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
 CURVE_COLUMNS = ("step", "train_loss", "valid_loss", "learning_rate")
-MOST_POINTS = 1000  # drawn per curve; a longer run is thinned to about this many
+MOST_POINTS = 1000  # drawn per curve; longer curves are reduced to about this number
 PHENOMENON = "exact_match_"
 Chart = alt.Chart | alt.LayerChart | alt.FacetChart
 
 
 def theme(dark: bool = False, font: str = "system-ui, sans-serif", background: str = "transparent") -> dict:
-    """Vega configuration of every chart: quiet axes, and two colours that differ in lightness too."""
+    """The Vega configuration of all charts: grey axes, and two colours that also differ in lightness."""
     ink, muted, grid = ("#e8e4dc", "#a5a099", "#34373c") if dark else ("#23211e", "#6b665f", "#e6e1d7")
     colours = ["#6fa8dc", "#f2a65a"] if dark else ["#2563a8", "#c2560c"]
     axis = {"labelColor": muted, "titleColor": muted, "gridColor": grid, "domainColor": grid, "tickColor": grid}
@@ -28,35 +28,35 @@ def theme(dark: bool = False, font: str = "system-ui, sans-serif", background: s
 
 
 def checked(curves: pd.DataFrame) -> pd.DataFrame:
-    """The curves as numbers. Raises ValueError for a column that is missing or holds something else."""
+    """The curves with numeric columns. Raises ValueError for a missing column, no rows, or other values."""
     for name in CURVE_COLUMNS:
         if name not in curves.columns:
-            raise ValueError(f"the column {name} is missing; the curves are {', '.join(CURVE_COLUMNS)}")
+            raise ValueError(f"the column {name} is missing; the columns are {', '.join(CURVE_COLUMNS)}")
     if curves.empty:
-        raise ValueError("there is no update in the curves")
+        raise ValueError("the curves have no rows")
     return curves.loc[:, list(CURVE_COLUMNS)].astype(float).astype({"step": int}).reset_index(drop=True)
 
 
 def thin(curves: pd.DataFrame, most: int = MOST_POINTS) -> pd.DataFrame:
-    """About `most` rows of the curves, evenly spaced; validations and the last row are always kept."""
+    """About `most` rows of the curves, evenly spaced. Rows with a validation and the last row are always kept."""
     curves = checked(curves)
     every = -(-len(curves) // most) or 1
     return curves.loc[(curves.index % every == 0) | (curves.index == len(curves) - 1) | curves["valid_loss"].notna()]
 
 
 def rounded(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows with five significant digits: more is noise on a page."""
+    """The rows with numbers rounded to five significant digits, enough for a page."""
     return rows.assign(**{name: rows[name].map(lambda x: float(f"{x:.5g}")) for name in rows.select_dtypes("float")})
 
 
 def update_axis() -> alt.X:
-    """The x axis that all curves share."""
+    """The x axis of all curves: the number of the update."""
     axis = alt.Axis(grid=False, format=",d", tickCount=8)
     return alt.X("step:Q", title="update", axis=axis, scale=alt.Scale(domainMin=0, nice=False))
 
 
 def loss_lines(wide: pd.DataFrame) -> Chart:
-    """Loss by update: label-smoothed for training, plain for validation."""
+    """Loss by update: training with label smoothing, validation without."""
     names = {"train_loss": "training (label-smoothed)", "valid_loss": "validation"}
     long = wide.rename(columns=names).melt("step", list(names.values()), "curve", "loss").dropna()
     colour = alt.Color("curve:N", title=None, sort=list(names.values()), legend=alt.Legend(orient="top", labelLimit=0))
@@ -67,15 +67,15 @@ def loss_lines(wide: pd.DataFrame) -> Chart:
 
 
 def loss_chart(curves: pd.DataFrame) -> Chart:
-    """Loss by update; pointing at one reads its values and the latest validation."""
+    """Loss by update. A tooltip shows the values of an update and the latest validation."""
     wide = rounded(thin(curves))
-    told, latest, step = [], "–", wide["step"]
+    readings, latest, step = [], "–", wide["step"]
     for i, loss in zip(step, wide["valid_loss"], strict=True):
         latest = latest if math.isnan(loss) else f"{loss:.4g} at {i:,}, perplexity {math.exp(min(loss, 50)):.4g}"
-        told.append(latest)
+        readings.append(latest)
     left, right = (((step + step.shift(by)) / 2).fillna(step) for by in (1, -1))
-    bands = wide[["step", "train_loss", "learning_rate"]].assign(validation=told, left=left, right=right)
-    # The pointer meets unseen bands, each as wide as its update is the nearest: with nearest=True tooltips lose text.
+    bands = wide[["step", "train_loss", "learning_rate"]].assign(validation=readings, left=left, right=right)
+    # Invisible bands show the tooltips, each as wide as its update is the nearest: nearest=True would lose text.
     tooltip = [alt.Tooltip("step:Q", title="update", format=",d"), alt.Tooltip("train_loss:Q", title="training")]
     tooltip += [alt.Tooltip("validation:N"), alt.Tooltip("learning_rate:Q", title="learning rate")]
     hover = alt.selection_point(name="hover", fields=["step"], on="pointerover", clear="pointerout", empty=False)
@@ -93,7 +93,7 @@ def rate_chart(curves: pd.DataFrame) -> Chart:
 
 
 def phenomena_chart(scores: Mapping[str, float]) -> Chart | None:
-    """Exact match by phenomenon, best first; None when the corpus has no phenomena."""
+    """Exact match by phenomenon, the highest first. None if the corpus has no phenomena."""
     found = {name.removeprefix(PHENOMENON): value for name, value in scores.items() if name.startswith(PHENOMENON)}
     if not found:
         return None
@@ -107,12 +107,12 @@ def phenomena_chart(scores: Mapping[str, float]) -> Chart | None:
 
 
 def specification(chart: Chart) -> dict:
-    """The chart in Vega-Lite, less the address of its schema and a configuration that would hide the page's own."""
+    """The chart in Vega-Lite, without the schema's address, and without a configuration: the page sets it."""
     return {key: value for key, value in chart.to_dict().items() if key not in ("$schema", "config")}
 
 
 def picture(curves: pd.DataFrame) -> str:
-    """The loss curves as one SVG on white."""
+    """The loss curves as an SVG on a white background."""
     look = theme(font="Liberation Sans, Arial, sans-serif", background="#ffffff") | {"padding": 16}
     chart = loss_lines(rounded(thin(curves))).properties(width=760, height=360)
     return vl_convert.vegalite_to_svg(specification(chart) | {"config": look}, VEGA_LITE)

@@ -1,11 +1,12 @@
-"""One page that a person reads after a run: scores, curves, translations, parameters.
+"""The report of a run as one HTML page: scores, curves, translations, parameters.
 
-Plain values come in, text goes out: equal values give equal bytes, and no page loads anything from the network.
+Equal input gives equal bytes. No page loads anything from the network.
 """
 
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache
 from pathlib import Path
@@ -26,7 +27,7 @@ from transformer.reporting.charts import (
     theme,
 )
 
-LABELS = {  # name in scores.json -> what a person calls it, and what it was measured on
+LABELS = {  # name in scores.json -> its label on the page, and what it was measured on
     "bleu": ("BLEU", "test"),
     "chrf": ("chrF", "test"),
     "ter": ("TER", "test, lower is better"),
@@ -34,11 +35,29 @@ LABELS = {  # name in scores.json -> what a person calls it, and what it was mea
     "bleu_lc_tok": ("BLEU", "test, lower-cased words"),
     "valid_bleu": ("BLEU", "validation"),
 }
-Word = tuple[str, bool]  # the word, and whether the other side lacks it
+Word = tuple[str, bool]  # a word, and whether it is missing on the other side
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """What the page of a run shows.
+
+    params: the knobs. training: the summary in training.json. curves: the columns of training.csv. scores: in percent,
+    by name. signatures: sacreBLEU's, by name of the score. sources, references, hypotheses: the lines of the test set.
+    """
+
+    params: Mapping[str, object]
+    training: Mapping[str, object]
+    curves: pd.DataFrame
+    scores: Mapping[str, float]
+    signatures: Mapping[str, str]
+    sources: Sequence[str]
+    references: Sequence[str]
+    hypotheses: Sequence[str]
 
 
 def mark_differences(reference: str, hypothesis: str) -> tuple[list[Word], list[Word]]:
-    """The words of both sides, each with True where the other side lacks it at that place."""
+    """The words of reference and hypothesis, each with True if it is missing on the other side at that place."""
     left, right = reference.split(), hypothesis.split()
     missing, extra = [True] * len(left), [True] * len(right)
     for i, j, size in SequenceMatcher(None, left, right, autojunk=False).get_matching_blocks():
@@ -47,7 +66,10 @@ def mark_differences(reference: str, hypothesis: str) -> tuple[list[Word], list[
 
 
 def choose(scores: Sequence[float], lengths: Sequence[int], ends: int = 10, spread: int = 20) -> dict[str, list[int]]:
-    """Which sentences to show, by index: the worst, the best (of equals the longest), and some evenly spaced."""
+    """The indices of the sentences to show: the worst, the best (of equal ones the longest), and evenly spaced ones.
+
+    scores, lengths: of each sentence. ends: how many of the worst and of the best. spread: how many evenly spaced ones.
+    """
     order = range(len(scores))
     worst = sorted(order, key=lambda i: (scores[i], i))[:ends]
     best = sorted(order, key=lambda i: (-scores[i], -lengths[i], i))[:ends]
@@ -56,10 +78,10 @@ def choose(scores: Sequence[float], lengths: Sequence[int], ends: int = 10, spre
 
 
 def translations(sources: Sequence[str], references: Sequence[str], hypotheses: Sequence[str]) -> dict[str, list[dict]]:
-    """The rows of the table of translations, group by group."""
+    """The rows of the tables of translations, by the title of the table."""
     if not len(sources) == len(references) == len(hypotheses):
         counts = f"{len(sources)} source, {len(references)} reference and {len(hypotheses)} hypothesis lines"
-        raise ValueError(f"{counts} do not pair up; translate the test set again")
+        raise ValueError(f"{counts}: their numbers must be equal. Translate the test set again.")
     scores = sentence_scores(references, hypotheses)
 
     def row(i: int) -> dict:
@@ -72,7 +94,7 @@ def translations(sources: Sequence[str], references: Sequence[str], hypotheses: 
 
 
 def tiles(scores: Mapping[str, float], signatures: Mapping[str, str]) -> list[dict]:
-    """The scores as big numbers, well-known ones first, each with its sacreBLEU signature."""
+    """The scores for the top of the page, those of LABELS first, each with its sacreBLEU signature."""
     others = [name for name in scores if name not in (*LABELS, "sentences") and not name.startswith(PHENOMENON)]
     shown = []
     for name in [name for name in LABELS if name in scores] + others:
@@ -83,7 +105,7 @@ def tiles(scores: Mapping[str, float], signatures: Mapping[str, str]) -> list[di
 
 
 def number(value: object, decimals: int | None = None) -> str:
-    """A measured number for a reader: four significant digits or the decimals asked for, a dash for nothing."""
+    """A value as text: a number with four significant digits or `decimals` decimals, a dash if it is missing."""
     if not isinstance(value, int | float) or not math.isfinite(value):
         return value if isinstance(value, str) else "–"
     if decimals is None and isinstance(value, float) and abs(value) < 1000:
@@ -92,50 +114,46 @@ def number(value: object, decimals: int | None = None) -> str:
 
 
 def lead(params: Mapping[str, object], training: Mapping[str, object], sentences: int) -> str:
-    """What was trained, in a sentence or two."""
+    """What was trained, and on how many sentences it was scored, in two sentences."""
     model = "A Transformer of {layers} encoder and {layers} decoder layers, {d_model} wide, with {heads} heads"
     steps = number(training.get("steps", params["max_steps"]))
     seen = f" on {number(training['target_tokens'])} target tokens" if "target_tokens" in training else ""
-    told = f"trained for {steps} updates{seen}. Scored on {number(sentences)} test sentences."
-    return f"{model.format_map(params)}, {told}"
+    trained = f"trained for {steps} updates{seen}"
+    return f"{model.format_map(params)}, {trained}. Scored on {number(sentences)} test sentences."
 
 
-def page(
-    params: Mapping[str, object],
-    training: Mapping[str, object],
-    curves: pd.DataFrame,
-    scores: Mapping[str, float],
-    signatures: Mapping[str, str],
-    sources: Sequence[str],
-    references: Sequence[str],
-    hypotheses: Sequence[str],
-) -> str:
-    """The report of one run, a self-contained HTML page. Scores are in percent."""
-    charts = {"loss": loss_chart(curves), "rate": rate_chart(curves), "phenomena": phenomena_chart(scores)}
+def page(run: RunReport) -> str:
+    """The report of a run as a self-contained HTML page."""
+    charts = {
+        "loss": loss_chart(run.curves),
+        "rate": rate_chart(run.curves),
+        "phenomena": phenomena_chart(run.scores),
+    }
     return render(
         "report",
-        params={name: value if isinstance(value, str) else json.dumps(value) for name, value in params.items()},
-        training={name.replace("_", " "): number(value) for name, value in training.items()},
-        tiles=tiles(scores, signatures),
-        lead=lead(params, training, len(references)),
+        params={name: value if isinstance(value, str) else json.dumps(value) for name, value in run.params.items()},
+        training={name.replace("_", " "): number(value) for name, value in run.training.items()},
+        tiles=tiles(run.scores, run.signatures),
+        lead=lead(run.params, run.training, len(run.references)),
         charts={name: specification(chart) for name, chart in charts.items() if chart is not None},
-        translations=translations(sources, references, hypotheses),
+        translations=translations(run.sources, run.references, run.hypotheses),
     )
 
 
 def plots_template() -> str:
-    """The page that `dvc plots show` fills (dvc config plots.html_template), with the drawing library inside."""
+    """The template for `dvc plots show` (dvc config plots.html_template), with the drawing library inside."""
     return render("plots")
 
 
 def render(name: str, **values: object) -> str:
-    """Fill the template of a page; text is escaped."""
-    house = Environment(
+    """The page that a template makes of values. Text is escaped."""
+    environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, undefined=StrictUndefined
     )
-    house.trim_blocks = house.lstrip_blocks = True
+    environment.trim_blocks = environment.lstrip_blocks = True
     themes = {"light": theme(), "dark": theme(dark=True)}
-    return house.get_template(f"{name}.html.jinja").render(library=drawing_library(), themes=themes, **values)
+    template = environment.get_template(f"{name}.html.jinja")
+    return template.render(library=drawing_library(), themes=themes, **values)
 
 
 @cache

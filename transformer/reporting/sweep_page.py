@@ -1,4 +1,4 @@
-"""What each knob does to BLEU, as a page."""
+"""The scores of several runs and the effect of each knob on BLEU, as one HTML page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from transformer.reporting.page import number, render
 
 
 def chart(runs: Sequence[System], knob: str) -> Chart | None:
-    """BLEU on valid by the value of a knob, a line through the runs that are equal otherwise."""
+    """BLEU on valid by the value of a knob, with a line through runs that are equal in all other knobs."""
     rows = [{"value": run.params[knob], "valid_bleu": run.scores["valid_bleu"], "line": place, "run": run.name}
             for place, family in enumerate(families(runs, knob)) for run in family]  # fmt: skip
     if not rows:
@@ -30,7 +30,7 @@ def chart(runs: Sequence[System], knob: str) -> Chart | None:
 
 
 def page(runs: Sequence[System]) -> str:
-    """All of it on one self-contained HTML page."""
+    """Scores, effects and a chart per knob as a self-contained HTML page."""
     charts = {knob: chart(runs, knob) for knob in differing(runs) if knob not in TASK}
     drawn = {knob: specification(found) for knob, found in charts.items() if found is not None}
 
@@ -38,5 +38,5 @@ def page(runs: Sequence[System]) -> str:
         scores = {name for row in rows for name in row if name.startswith(SCORES)}
         return [{name: number(value, 2) if name in scores else value for name, value in row.items()} for row in rows]
 
-    lead = f"{len(runs)} runs, of DVC's experiments, the commits and this folder; best on valid first."
+    lead = f"{len(runs)} runs from DVC's experiments, commits and this folder, the best on valid first."
     return render("experiments", lead=lead, scores=shown(score_table(runs)), effects=shown(effects(runs)), charts=drawn)

@@ -1,4 +1,4 @@
-"""Lines of text, words, subwords and ids, and pairs of ids on disk.
+"""Lines of text to words, subwords and ids, back again, and pairs of id sequences on disk.
 
 May import: files
 """

@@ -1,4 +1,4 @@
-"""Byte-pair merges, learned and applied by subword-nmt."""
+"""Words to subwords by byte-pair merges, which subword-nmt learns and applies; the codes file that holds them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from transformer.files import whole_file
 
 
 class Merges:
-    """Byte-pair merges (Sennrich et al. 2016), learned and applied by subword-nmt. No merges: words stay whole."""
+    """Byte-pair merges (Sennrich et al. 2016) that cut words into subwords.
+
+    codes: the text of a bpe.codes file. A file without merges leaves words whole.
+    """
 
     def __init__(self, codes: str):
         self._bpe = apply_bpe.BPE(io.StringIO(codes)) if codes.partition("\n")[2] else None
@@ -24,23 +27,26 @@ class Merges:
         return cls(path.read_text(encoding="utf-8"))
 
     @property
-    def none(self) -> bool:
-        """Words stay whole."""
+    def empty(self) -> bool:
+        """Whether there are no merges, so that words stay whole."""
         return self._bpe is None
 
     def subwords(self, tokens: Iterable[str]) -> list[str]:
-        """Cut each token into subwords; the concatenation stays the same."""
+        """Cut each token into subwords. Joined, the subwords of a token give the token."""
         if self._bpe is None:
             return list(tokens)
         bpe, pieces = self._bpe, []
         for token in tokens:
-            # BPE.segment would mark the cuts with "@@", which text may hold too; encode() gives the bare pieces.
+            # BPE.segment marks cuts with "@@", which the text may contain too; encode() gives the pieces without marks.
             pieces += apply_bpe.encode(token, bpe.bpe_codes, bpe.bpe_codes_reverse, None, "", bpe.version, bpe.cache)
         return pieces
 
 
 def learn_merges(lines: Iterable[str], merges: int) -> str:
-    """Learn at most `merges` merges from tokenised lines (tokens separated by one space); returns the codes file."""
+    """Learn merges from tokenised lines, and return the text of the codes file.
+
+    lines: tokens separated by one space. merges: how many to learn at most.
+    """
     counts = Counter(token for line in lines for token in line.split(" ") if token)
     codes = io.StringIO()
     if merges and any(len(token) > 1 for token in counts):
@@ -51,6 +57,6 @@ def learn_merges(lines: Iterable[str], merges: int) -> str:
 
 
 def save_merges(codes: str, path: Path) -> None:
-    """Write bpe.codes, whole or not at all."""
+    """Write a bpe.codes file, completely or not at all."""
     with whole_file(path) as temporary:
         temporary.write_text(codes, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Pairs of id sequences on disk, mapped into memory as they are read."""
+"""Ids on disk: pairs of id sequences in flat arrays, memory-mapped, and the batches that training reads of them."""
 
 from __future__ import annotations
 
@@ -7,24 +7,28 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from transformer.text.vocabulary import BOS, EOS, PAD
 
 Pair = tuple[list[int], list[int]]  # source and target ids
-MADV_DONTNEED = getattr(mmap, "MADV_DONTNEED", None)  # Windows has none
+MADV_DONTNEED = getattr(mmap, "MADV_DONTNEED", None)  # absent on Windows
 
 
 class Sequences:
-    """Variable-length id sequences in two flat arrays, memory-mapped: all ids end to end, and where each one starts."""
+    """Id sequences of different lengths in two flat arrays.
+
+    ids: the ids of all sequences, one after another. starts: where each sequence starts in `ids`, then their length.
+    """
 
     def __init__(self, ids: np.ndarray, starts: np.ndarray):
         self.ids, self.starts = ids, starts
 
     @classmethod
     def load(cls, stem: Path) -> Sequences:
-        """Memory-map <stem>.ids.npy (int32) and <stem>.starts.npy (int64, one more than there are sequences)."""
+        """Memory-map <stem>.ids.npy (int32) and <stem>.starts.npy (int64, sequences + 1)."""
         return cls(
             np.load(f"{stem}.ids.npy", mmap_mode="r", allow_pickle=False),
             np.load(f"{stem}.starts.npy", mmap_mode="r", allow_pickle=False),
@@ -32,7 +36,7 @@ class Sequences:
 
     @staticmethod
     def save(stem: Path, sequences: Iterable[list[int]]) -> None:
-        """Write what `load` reads."""
+        """Write the two files that `load` reads."""
         ids, starts = array("i"), array("q", [0])
         for sequence in sequences:
             ids.extend(sequence)
@@ -46,28 +50,47 @@ class Sequences:
 
     @property
     def lengths(self) -> np.ndarray:
-        """Subwords of each sequence, </s> included: (sequences,), int32."""
+        """Number of subwords of each sequence, </s> included: (sequences,), int32."""
         lengths = np.diff(self.starts).astype(np.int32)
-        self._let_go()
+        self._unmap_pages()
         return lengths
 
     def padded(self, rows: np.ndarray) -> np.ndarray:
-        """The sequences `rows`, padded to the longest of them: (len(rows), longest)."""
+        """The sequences with the numbers `rows`, padded to the longest of them: (len(rows), longest)."""
         starts, ends = np.asarray(self.starts[rows]), np.asarray(self.starts[rows + 1])
         places = starts[:, None] + np.arange((ends - starts).max(initial=0))
         padded = np.where(places < ends[:, None], self.ids[np.minimum(places, len(self.ids) - 1)], PAD)
-        self._let_go()
+        self._unmap_pages()
         return padded
 
-    def _let_go(self) -> None:
-        """Unmap what was read; it stays in the system's cache. Else this process holds the whole corpus in the end."""
+    def _unmap_pages(self) -> None:
+        """Unmap the pages that were read, or this process would hold the whole corpus after an epoch.
+
+        The pages stay in the operating system's cache.
+        """
         for file in (self.ids.base, self.starts.base):
             if MADV_DONTNEED is not None and isinstance(file, mmap.mmap):
                 file.madvise(MADV_DONTNEED)
 
 
+class Batch(NamedTuple):
+    """Some pairs as arrays of int64. Training predicts a subword at every position of the target output.
+
+    source: ids (B, S). target_input: ids (B, T), starting with <s>. places: the positions of the flattened output
+    (B * T) that are not padding (tokens,). targets: the id to predict at each of them, </s> included (tokens,).
+    """
+
+    source: np.ndarray
+    target_input: np.ndarray
+    places: np.ndarray
+    targets: np.ndarray
+
+
 class Pairs:
-    """Parallel sequences. Source and target each end in </s>; lines (pairs,): where each stands in data/raw, from 1."""
+    """Parallel sequences: source and target, each ending in </s>.
+
+    lines: the line number of each pair in data/raw, from 1 (pairs,).
+    """
 
     def __init__(self, source: Sequences, target: Sequences, lines: np.ndarray):
         self.source, self.target, self.lines = source, target, lines
@@ -76,39 +99,38 @@ class Pairs:
 
     @classmethod
     def load(cls, folder: Path, split: str) -> Pairs:
-        """Memory-map one split, as the stage `encode` writes it."""
+        """Memory-map one split of a folder that the stage encode wrote."""
         source, target = (Sequences.load(folder / f"{split}.{side}") for side in ("source", "target"))
         return cls(source, target, np.load(folder / f"{split}.lines.npy", mmap_mode="r", allow_pickle=False))
 
     @staticmethod
     def save(folder: Path, split: str, pairs: Sequence[Pair], lines: Sequence[int]) -> None:
-        """Write what `load` reads; </s> is added to each side."""
+        """Write the files that `load` reads; </s> is added to each side."""
         for number, side in enumerate(("source", "target")):
             Sequences.save(folder / f"{split}.{side}", ([*pair[number], EOS] for pair in pairs))
         np.save(folder / f"{split}.lines.npy", np.asarray(lines, dtype=np.int64), allow_pickle=False)
 
-    def refuse_longer(self, split: str, device_tokens: int) -> None:
-        """Raise ValueError, naming the pair, if one does not fit into device_tokens."""
+    def check_lengths(self, split: str, device_tokens: int) -> None:
+        """Raise ValueError with the line number if a pair has more than `device_tokens` subwords on one side."""
         row = int(np.argmax(self.longest))
         if self.longest[row] > device_tokens:
             raise ValueError(
-                f"{split} line {self.lines[row]} has {self.longest[row]} subwords, </s> included, and device_tokens="
-                f"{device_tokens} cannot hold it; raise device_tokens, or shorten or remove that line"
+                f"{split} line {self.lines[row]} has {self.longest[row]} subwords, </s> included: more than "
+                f"device_tokens={device_tokens}. Raise device_tokens, or shorten or remove that line."
             )
 
     def __len__(self) -> int:
         return len(self.longest)
 
     def backwards(self) -> Pairs:
-        """The same pairs from target to source."""
+        """The same pairs with source and target swapped."""
         return Pairs(self.target, self.source, self.lines)
 
-    def batch(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Source (B, S), target input (B, T) that opens with <s>; and where in B * T a subword is to be predicted, and
-        which, </s> at the end: places (tokens,) and targets (tokens,)."""
+    def batch(self, rows: np.ndarray) -> Batch:
+        """The pairs with the numbers `rows`, padded to the longest of them on each side."""
         source, output = self.source.padded(rows), self.target.padded(rows)
         input = np.concatenate([np.full((len(rows), 1), BOS, output.dtype), output[:, :-1]], axis=1)
         input[output == PAD] = PAD
         places = np.flatnonzero(output != PAD)
-        wide = np.int64  # torch has indices so
-        return source.astype(wide), input.astype(wide), places.astype(wide), output.reshape(-1)[places].astype(wide)
+        targets = output.reshape(-1)[places]
+        return Batch(*(part.astype(np.int64) for part in (source, input, places, targets)))  # torch indexes by int64

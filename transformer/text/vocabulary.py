@@ -1,4 +1,4 @@
-"""Subwords and their ids, counted by torchtext."""
+"""Subwords to ids and back: the vocabulary, counted by torchtext, and the file that holds it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from transformer.files import read_lines, write_lines
-from transformer.text.words import (
-    SPACE,
-    join,
-)
+from transformer.text.words import SPACE, join
 
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
 PAD, UNK, BOS, EOS = range(4)
@@ -21,21 +18,21 @@ class Vocabulary:
 
     def __init__(self, subwords: Sequence[str]):
         if tuple(subwords[: len(SPECIALS)]) != SPECIALS:
-            raise ValueError(f"a vocabulary must open with {' '.join(SPECIALS)}; got {' '.join(subwords[:4])!r}")
+            raise ValueError(f"A vocabulary must start with {' '.join(SPECIALS)}; got {' '.join(subwords[:4])!r}.")
         self.subwords = list(subwords)
         self._ids = {subword: number for number, subword in enumerate(self.subwords)}
 
     @classmethod
     def count(cls, lines: Iterable[Iterable[str]], min_count: int) -> Vocabulary:
-        """All subwords that occur at least `min_count` times, the most frequent first, by torchtext's Vocab."""
-        from torchtext.vocab import Vocab  # here alone: who only translates does not need torchtext
+        """The vocabulary of lines of subwords: all that occur at least `min_count` times, the most frequent first."""
+        from torchtext.vocab import Vocab  # imported here, because translating does not need torchtext
 
         counts = Counter(subword for line in lines for subword in line)
         return cls(Vocab(counts, min_freq=min_count, specials=list(SPECIALS)).itos)
 
     @classmethod
     def load(cls, path: Path) -> Vocabulary:
-        """Read a vocab.txt: one subword a line, the line number is the id."""
+        """Read a vocab.txt: one subword per line; ids count lines from 0."""
         return cls(list(read_lines(path)))
 
     def save(self, path: Path) -> None:
@@ -46,12 +43,10 @@ class Vocabulary:
         return len(self.subwords)
 
     def ids(self, subwords: Iterable[str]) -> list[int]:
-        """Ids of subwords; what the vocabulary lacks becomes <unk>. No <s> or </s> is added."""
+        """The ids of subwords. A subword that is not in the vocabulary becomes <unk>. No <s> or </s> is added."""
         return [self._ids.get(subword, UNK) for subword in subwords]
 
     def text(self, ids: Iterable[int]) -> str:
-        """The line that ids spell; <pad>, <s> and </s> are silent, <unk> shows as a word of its own."""
-        silent = (PAD, BOS, EOS)
-        return join(
-            f"{SPACE}<unk>" if number == UNK else self.subwords[number] for number in ids if number not in silent
-        )
+        """The line of text that ids spell. <pad>, <s> and </s> are left out; <unk> becomes a separate word."""
+        shown = (number for number in ids if number not in (PAD, BOS, EOS))
+        return join(f"{SPACE}<unk>" if number == UNK else self.subwords[number] for number in shown)

@@ -1,7 +1,7 @@
-"""Text and its subwords: words by spaCy, merges by subword-nmt, a vocabulary counted by torchtext; lossless.
+"""Lines to words by spaCy's tokenizers, and back without loss.
 
-A line becomes tokens; a token that follows a space, or opens the line, carries `▁`: "▁Die ▁Protokoll datei ▁kann".
-Tokens become subwords without any continuation mark, so joining subwords, unescaping and one strip give the line back.
+A line becomes tokens. A token that follows a space or starts the line has `▁` in front: "▁Die ▁Datei ▁( neu )". Tokens
+and their subwords have no other marks, so the line comes back when they are joined, unescaped and stripped once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 SPACE = "▁"
 ESCAPE = "▂"
 
-# No subword of a text may look like the space mark or like a special: these characters are replaced on the way in.
+# No subword of a text may contain the space mark or equal a special. `tokenise` escapes these characters, `join`
+# restores them.
 _ESCAPES = {ESCAPE: ESCAPE + "0", SPACE: ESCAPE + "1", "<": ESCAPE + "2"}
 _TO_ESCAPE = re.compile(rf"[{ESCAPE}{SPACE}]|<(?=(?:pad|unk|s|/s)>)")
 _ESCAPED = re.compile(rf"{ESCAPE}[012]")
@@ -24,21 +25,21 @@ _UNESCAPES = {escaped: plain for plain, escaped in _ESCAPES.items()}
 
 
 def tokenizer(language: str) -> Language:
-    """spaCy's blank pipeline of a language: the tokenizer of its downloadable models, without a download.
+    """spaCy's blank pipeline for a language code. Its tokenizer is that of spaCy's models, without their download.
 
-    Raises ValueError for a language that spaCy does not know.
+    Raises ValueError for a language that spaCy does not support.
     """
-    import spacy  # here, since it takes two seconds, and most stages only meet subwords
+    import spacy  # imported here, because it takes two seconds and most stages only read subwords
 
     try:
         return spacy.blank(language)
     except (ImportError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise ValueError(f"language {language!r} has no spaCy tokenizer; use a code like de or en ({reason})") from None
+        raise ValueError(f"Language {language!r} has no spaCy tokenizer ({reason}). Use a code like de, en.") from None
 
 
 def tokenise(line: str, language: Language, lowercase: bool = False) -> list[str]:
-    """The tokens of a line, a `▁` before each that follows a space. Every kind of white space counts as one space."""
+    """The tokens of a line, with `▁` before each token that follows a space. A run of white space is one space."""
     line = " ".join(line.split())
     if lowercase:
         line = " ".join(line.lower().split())
@@ -51,24 +52,28 @@ def tokenise(line: str, language: Language, lowercase: bool = False) -> list[str
 
 
 class Side(NamedTuple):
-    """How lines of one side become tokens."""
+    """How lines of one side, source or target, become tokens.
 
-    language: Language  # of `tokenizer`
+    language: a pipeline made by `tokenizer`. lowercase: whether lines are lower-cased first.
+    """
+
+    language: Language
     lowercase: bool
 
     @classmethod
-    def of(cls, card: Mapping[str, Any]) -> tuple[Side, Side]:
-        """Source and target side, by what a model folder or corpus says of itself."""
-        lowercase = card["lowercase"]
-        source = cls(tokenizer(card["source"]), card.get("lowercase_source", lowercase))  # older folders have one case
-        return source, cls(tokenizer(card["target"]), lowercase)
+    def of(cls, description: Mapping[str, Any]) -> tuple[Side, Side]:
+        """The source side and the target side that a model.json or corpus.json describes."""
+        lowercase = description["lowercase"]
+        lowercase_source = description.get("lowercase_source", lowercase)  # older folders have one setting for both
+        source = cls(tokenizer(description["source"]), lowercase_source)
+        return source, cls(tokenizer(description["target"]), lowercase)
 
     def tokens(self, line: str) -> list[str]:
-        """See `tokenise`."""
+        """The tokens of a line; see `tokenise`."""
         return tokenise(line, self.language, self.lowercase)
 
 
 def join(subwords: Iterable[str]) -> str:
-    """The line that a sequence of subwords (or tokens) spells."""
+    """The line that a sequence of subwords or tokens spells."""
     line = "".join(subwords).replace(SPACE, " ")
     return _ESCAPED.sub(lambda found: _UNESCAPES[found[0]], line).strip(" ")

@@ -1,7 +1,7 @@
-"""What a stage has to tell MLflow, kept in work/outbox until a thread in the background has told it.
+"""Events for MLflow, kept in work/outbox until a background thread has sent them.
 
-One file a process, one act a line. Acts may be told twice and change nothing the second time; so a file whose process
-died (its lock is free), or whose server was away, is simply told again from its beginning by the next process.
+Each process writes one file, with one event per line. Sending an event twice changes nothing. So if a process has ended
+(the lock of its file is free) or its server was down, the next process sends the file again from its beginning.
 """
 
 from __future__ import annotations
@@ -19,179 +19,188 @@ from typing import Any, Protocol
 
 from filelock import FileLock, Timeout
 
-from transformer.tracking.store import address, reason, refused, store_errors
+from transformer.tracking.store import address, is_permanent, reason, store_errors
 
-Act = dict[str, Any]
-PAUSES = (1, 2, 5, 15)  # seconds between tries, then 30 each
-REST = 5  # seconds between messages: what is posted meanwhile goes together, and costs the training less
-REMEDY = (
-    "results are not affected; check MLFLOW_TRACKING_URI or, if it is unset, the disk (move a spoilt mlflow.db away)"
-)
+Event = dict[str, Any]  # "event" (the kind: open, train, curve, end or configuration), and the fields of that kind
+RETRY_DELAYS = (1, 2, 5, 15)  # seconds between tries, then 30 each
+MESSAGE_INTERVAL = 5  # seconds between messages: events of that time share one message, which costs training less
+REMEDY = "Results are not affected. Check MLFLOW_TRACKING_URI or, if unset, the disk (move a broken mlflow.db away)."
 
 
-class Clerk(Protocol):
-    """Tells the store the acts of one process, in order."""
+class Sender(Protocol):
+    """Sends the events of one process to the store, in order."""
 
-    def tell(self, acts: list[Act]) -> None: ...
+    def send(self, events: list[Event]) -> None: ...
 
-    def died(self) -> None:
-        """The process ended without a last word."""
+    def mark_killed(self) -> None:
+        """Record that the process was killed, if its events do not include an end."""
 
 
 class Outbox:
-    """The acts of this process, on their way to the store. It never fails a stage: trouble costs one line.
+    """The events of this process until they are sent. It never fails a stage: an error costs one printed line.
 
-    clerk: makes one for the acts of a dead process, or, called with note, for those of this one.
-    journal: keep the file in work/journal when all is told, for `pipeline.track` after a lost database.
+    make_sender: without arguments, makes a Sender for an earlier process; with the method `keep`, one for this process.
+    journal: whether the file is moved to work/journal when all its events are sent, so that `python -m pipeline track`
+    can restore a lost database from it.
     """
 
-    def __init__(self, root: Path, clerk: Callable[..., Clerk], journal: bool = False) -> None:
-        self._folder, self._clerk = root / "work" / "outbox", clerk
+    def __init__(self, root: Path, make_sender: Callable[..., Sender], journal: bool = False) -> None:
+        self._folder, self._make_sender = root / "work" / "outbox", make_sender
         self._path = self._folder / f"{time.time_ns()}-{os.getpid()}.jsonl"
-        self._waiting: list[Act] = []
-        self._news, self._closing = threading.Condition(), False
+        self._waiting: list[Event] = []
+        self._changed, self._closing = threading.Condition(), False
         self._warned, self._off = False, False
         self._lock = FileLock(f"{self._path}.lock")
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._lock.acquire()
             self._file = open(self._path, "w", encoding="utf-8")  # noqa: SIM115 (closed in close)
-            self._write({"act": "open", "address": address(), "journal": journal})
+            self._write({"event": "open", "address": address(), "journal": journal})
         except OSError as error:
             self._give_up(error)
             return
         self._thread = threading.Thread(target=self._deliver, name="tracking", daemon=True)
         self._thread.start()
 
-    def post(self, act: str, **what: Any) -> None:
-        """Take an act; returns at once."""
+    def post(self, event: str, **details: Any) -> None:
+        """Write an event to the file and queue it for sending; returns at once."""
         if self._off:
             return
         try:
-            self._write({"act": act, **what})
+            self._write({"event": event, **details})
         except OSError as error:
             self._give_up(error)
             return
-        with self._news:
-            self._waiting.append({"act": act, **what})
-            self._news.notify()
+        with self._changed:
+            self._waiting.append({"event": event, **details})
+            self._changed.notify()
 
-    def close(self, patience: float) -> bool:
-        """Wait at most `patience` seconds until all is told; whether it is. What is not stays for the next process."""
+    def close(self, timeout: float) -> bool:
+        """Wait at most `timeout` seconds until all events are sent; returns whether they are.
+
+        The file of unsent events stays for the next process.
+        """
         if not self._off:
-            with self._news:
+            with self._changed:
                 self._closing = True
-                self._news.notify()
-            self._thread.join(patience)
+                self._changed.notify()
+            self._thread.join(timeout)
             self._file.close()
-        told = not self._off and not self._thread.is_alive() and not self._waiting
-        if told:
+        sent = not self._off and not self._thread.is_alive() and not self._waiting
+        if sent:
             finish(self._path)
         elif not self._off:
-            self._say(f"MLflow has not answered within {patience:g} s")
-        if told or self._off:
+            self._warn(f"MLflow has not answered within {timeout:g} s")
+        if sent or self._off:
             with suppress(OSError):
                 Path(self._lock.lock_file).unlink(missing_ok=True)
             self._lock.release()
-        return told
+        return sent
 
-    def note(self, act: str, **what: Any) -> None:
-        """Keep an act that the clerk tells by itself."""
-        with suppress(OSError, ValueError):  # a full disk; a file that is closed
-            self._write({"act": act, **what})
+    def keep(self, event: str, **details: Any) -> None:
+        """Write an event to the file only: the sender has sent it itself."""
+        with suppress(OSError, ValueError):  # a full disk; a closed file
+            self._write({"event": event, **details})
 
-    def _write(self, act: Act) -> None:
-        with self._news:
-            self._file.write(json.dumps(act) + "\n")
+    def _write(self, event: Event) -> None:
+        with self._changed:
+            self._file.write(json.dumps(event) + "\n")
             self._file.flush()
 
     def _deliver(self) -> None:
-        """Tell what dead processes left, then what is posted here; after a failure try again, ever more seldom."""
-        own = self._clerk(self.note)
-        for pause in chain(PAUSES, repeat(30)):
+        """Send what earlier processes left, then the events of this one; wait longer after each failure."""
+        own = self._make_sender(self.keep)
+        for pause in chain(RETRY_DELAYS, repeat(30)):
             try:
-                tell_the_dead(self._folder, self._clerk)
-                while acts := self._next():
-                    own.tell(acts)
-                    with self._news:
-                        del self._waiting[: len(acts)]
-                        self._news.wait_for(lambda: self._closing, REST)
+                send_leftovers(self._folder, self._make_sender)
+                while events := self._next():
+                    own.send(events)
+                    with self._changed:
+                        del self._waiting[: len(events)]
+                        self._changed.wait_for(lambda: self._closing, MESSAGE_INTERVAL)
                 return
             except store_errors() as error:
-                if refused(error):
+                if is_permanent(error):
                     self._give_up(error)
                     return
-                self._say(reason(error))
-            with self._news:
-                if self._closing or self._news.wait_for(lambda: self._closing, pause):
+                self._warn(reason(error))
+            with self._changed:
+                if self._closing or self._changed.wait_for(lambda: self._closing, pause):
                     return
 
-    def _next(self) -> list[Act]:
-        """The acts that wait, or when there are none the next ones; none when no more will come."""
-        with self._news:
-            self._news.wait_for(lambda: self._waiting or self._closing)
+    def _next(self) -> list[Event]:
+        """Wait for events that are not sent yet and return them; an empty list means that the outbox is closing."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._closing)
             return list(self._waiting)
 
-    def _say(self, trouble: str) -> None:
-        """One line, the first time."""
+    def _warn(self, trouble: str) -> None:
+        """Print one line about a failed try, the first time only."""
         if not self._warned:
-            told = f"tracking waits: {trouble}; kept in {self._folder} and sent by a later stage; {REMEDY}"
-            print(told, file=sys.stderr, flush=True)
+            warning = f"Tracking is delayed ({trouble}): the events stay in {self._folder} for a later stage."
+            print(warning, REMEDY, file=sys.stderr, flush=True)
         self._warned = True
 
     def _give_up(self, error: Exception) -> None:
-        """Nothing more is tried, and nothing kept."""
+        """Switch tracking off for this process and delete its file."""
         self._off = True
-        print(f"tracking is off for this stage: {reason(error)}; {REMEDY}", file=sys.stderr, flush=True)
+        print(f"Tracking is off for this stage ({reason(error)}). {REMEDY}", file=sys.stderr, flush=True)
         with suppress(OSError):
             self._path.unlink(missing_ok=True)
 
 
-def tell_the_dead(folder: Path, clerk: Callable[..., Clerk]) -> None:
-    """Tell, the oldest first, what processes left that are no more and told the same store. Raises store errors."""
+def send_leftovers(folder: Path, make_sender: Callable[..., Sender]) -> None:
+    """Send the files of processes that have ended, the oldest first. Raises store errors.
+
+    Files that were written for another store stay.
+    """
     with FileLock(folder / "dead.lock"):
         for path in sorted(folder.glob("*.jsonl")):
             lock = FileLock(f"{path}.lock")
             try:
                 lock.acquire(timeout=0)
             except Timeout:
-                continue  # it lives
+                continue  # its process still runs
             try:
-                tell_one(path, clerk())
+                send_file(path, make_sender())
                 if not path.exists():
                     Path(lock.lock_file).unlink(missing_ok=True)
             finally:
                 lock.release()
 
 
-def tell_one(path: Path, clerk: Clerk) -> None:
-    """Tell the acts of a dead process and finish its file, unless they were for another store. Raises store errors."""
-    acts = list(read(path))
-    if not acts or acts[0].get("address") != address():
+def send_file(path: Path, sender: Sender) -> None:
+    """Send the file of a process that has ended, unless it is for another store. Raises store errors.
+
+    A file that the store refuses for good counts as sent.
+    """
+    events = list(read_events(path))
+    if not events or events[0].get("address") != address():
         return
     try:
-        clerk.tell(acts[1:])
-        clerk.died()
+        sender.send(events[1:])
+        sender.mark_killed()
     except store_errors() as error:
-        if not refused(error):
+        if not is_permanent(error):
             raise
-        print(f"{path} is dropped: {reason(error)}", file=sys.stderr, flush=True)
+        print(f"MLflow refused {path} ({reason(error)}). It is not sent again.", file=sys.stderr, flush=True)
     finish(path)
 
 
-def read(path: Path) -> Iterator[Act]:
-    """The acts of a file, to the first line that is not whole."""
+def read_events(path: Path) -> Iterator[Event]:
+    """The events of a file, up to the first incomplete line."""
     try:
         with open(path, encoding="utf-8") as file:
             for line in file:
-                yield json.loads(line)
+                event = json.loads(line)
+                yield {"event": event.pop("act", None), **event}  # version 0.1.0 wrote the key "act"
     except (OSError, ValueError):
         return
 
 
 def finish(path: Path) -> None:
-    """All of a file is told: remove it, or put it into the journal if it asks for that."""
-    if next(read(path), {}).get("journal"):
+    """Remove a file whose events are all sent, or move it to work/journal if its first event asks for that."""
+    if next(read_events(path), {}).get("journal"):
         journal = path.parent.parent / "journal"
         journal.mkdir(exist_ok=True)
         path.replace(journal / path.name)

@@ -27,7 +27,7 @@ Row = dict[str, float | int | None]
 
 
 @dataclass
-class State:
+class TrainingState:
     """Where a training stands after update `step`; with weights and moments all that the next update depends on."""
 
     step: int = 0
@@ -40,6 +40,12 @@ class State:
     checkpoints: dict[str, float] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)  # name -> sha256 of every file this state stands on
     end: bool = False  # the end of a finished training: kept until `make clean`
+
+    def count(self, tokens: int) -> None:
+        """Count one more update, over so many target tokens."""
+        self.step += 1
+        self.loss_tokens += tokens
+        self.target_tokens += tokens
 
     @property
     def best_step(self) -> int:
@@ -63,7 +69,7 @@ class State:
         }
 
 
-class Store:
+class CheckpointStore:
     """The folder a training resumes from.
 
     It holds the two newest states of all and up to the present step (a shorter training may follow a longer one), the
@@ -84,7 +90,7 @@ class Store:
     def _state(self, step: int) -> Path:
         return self.folder / f"state-{step:08d}.json"
 
-    def newest(self, max_steps: int) -> State | None:
+    def newest(self, max_steps: int) -> TrainingState | None:
         """The newest unharmed state with step <= max_steps; harmed ones are named on standard error and passed over."""
         for path in sorted(self.folder.glob("state-*.json"), reverse=True):
             if int(path.stem.removeprefix("state-")) > max_steps:
@@ -95,18 +101,18 @@ class Store:
             print(f"{path} or a file it names is damaged; using the state before it", file=sys.stderr)
         return None
 
-    def _read(self, path: Path) -> State | None:
+    def _read(self, path: Path) -> TrainingState | None:
         """The state in a file, or None if it or any file it stands on is missing or has another sha256."""
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
-            state = State(**record["state"])
+            state = TrainingState(**record["state"])
             intact = record["format"] == FORMAT and record["sha256"] == _digest(state)
             intact = intact and all(sha256(self.folder / name) == digest for name, digest in state.files.items())
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return state if intact else None
 
-    def save(self, state: State, weights: dict[str, Tensor], optimiser: dict[str, Tensor]) -> None:
+    def save(self, state: TrainingState, weights: dict[str, Tensor], optimiser: dict[str, Tensor]) -> None:
         """Write a state so that it is on the disk, whole, before anything older is removed."""
         for path, tensors in ((self.weights(state.step), weights), (self._optimiser(state.step), optimiser)):
             with whole_file(path, durable=True) as temporary:
@@ -118,14 +124,14 @@ class Store:
         self.write(state)
         self._prune(state.step)
 
-    def _trim(self, state: State) -> list[int]:
+    def _trim(self, state: TrainingState) -> list[int]:
         """Forget checkpoints that are neither among the last `keep` nor among the best; the steps that stay."""
         steps = sorted(int(step) for step in state.checkpoints)
         stay = sorted({*steps[-self.keep :], *best_steps(state.checkpoints)[: self.keep]})
         state.checkpoints = {str(step): state.checkpoints[str(step)] for step in stay}
         return stay
 
-    def write(self, state: State) -> None:
+    def write(self, state: TrainingState) -> None:
         """Write the JSON file of a state whose tensors are on the disk."""
         record = {"format": FORMAT, "sha256": _digest(state), "state": asdict(state)}
         with whole_file(self._state(state.step), durable=True) as temporary:
@@ -146,17 +152,17 @@ class Store:
                 path.unlink()
 
     @staticmethod
-    def _read_unchecked(path: Path) -> State:
+    def _read_unchecked(path: Path) -> TrainingState:
         try:
-            return State(**json.loads(path.read_text(encoding="utf-8"))["state"])
+            return TrainingState(**json.loads(path.read_text(encoding="utf-8"))["state"])
         except (ValueError, KeyError, TypeError):
-            return State()  # damaged: needs nothing, is removed in its turn
+            return TrainingState()  # damaged: needs nothing, is removed in its turn
 
-    def load(self, state: State) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def load(self, state: TrainingState) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Weights and optimiser tensors of a state."""
         return load_file(self.weights(state.step)), load_file(self._optimiser(state.step))
 
-    def average(self, state: State) -> dict[str, Tensor]:
+    def average(self, state: TrainingState) -> dict[str, Tensor]:
         """The moving average of the weights in a state; empty if the training keeps none."""
         prefix = "average."
         with safe_open(self._optimiser(state.step), framework="pt") as file:
@@ -168,12 +174,12 @@ def best_steps(checkpoints: dict[str, float]) -> list[int]:
     return sorted(map(int, checkpoints), key=lambda step: (checkpoints[str(step)], step))
 
 
-def _digest(state: State) -> str:
+def _digest(state: TrainingState) -> str:
     """sha256 over everything a state says."""
     return sha256_text(json.dumps(asdict(state), sort_keys=True))
 
 
-def copy_checkpoints(store: Store, state: State, folder: Path, card: dict) -> None:
+def copy_checkpoints(store: CheckpointStore, state: TrainingState, folder: Path, card: dict) -> None:
     """Put the kept checkpoints of a finished training into `folder`, with checkpoints.json and model.json.
 
     The moving average of the weights, if there is one, becomes average.safetensors.

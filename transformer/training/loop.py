@@ -6,15 +6,16 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from transformer.files import whole_file
-from transformer.training.checkpoints import Row, State, Store
+from transformer.training.checkpoints import CheckpointStore, Row, TrainingState
 from transformer.training.train_step import Trainer, Update
-from transformer.training.validation import Text, valid_bleu
+from transformer.training.validation import Text, valid_bleu, valid_loss
 
 
 class Interrupted(Exception):
@@ -26,75 +27,84 @@ class Diverged(ValueError):
 
 
 @dataclass(frozen=True)
-class Loop:
-    """When a training reports, validates and ends.
+class Observers:
+    """What a training calls while it runs, on every process.
 
-    best_by: what ranks checkpoints and ends early, loss or bleu (of greedy translations; it costs their time).
-    patience: validations in a row without a new best after which it ends, 0: never.
+    on_rows(rows): first with the curve that it starts from, then with each new row. on_update(step, update): after each
+    update. wants_stop(): whether this process asks for an end; any one of them ends all.
     """
 
-    max_steps: int
-    log_every: int
-    save_every: int
-    patience: int
-    best_by: str
+    on_rows: Callable[[list[Row]], None]
+    on_update: Callable[[int, Update], None] = lambda step, update: None
+    wants_stop: Callable[[], bool] = lambda: False
 
 
-def train(trainer: Trainer, store: Store, loop: Loop, text: Text, *, on_update: Callable[[int, Update], None],
-          on_rows: Callable[[list[Row]], None], wants_stop: Callable[[], bool] = lambda: False) -> State:  # fmt: skip
-    """Train from the newest state with step <= max_steps to the end; text turns ids into a line.
+def train(trainer: Trainer, store: CheckpointStore, text: Text, observers: Observers) -> TrainingState:
+    """Train from the newest state with step <= max_steps to the end and return the last state.
 
-    Every process calls on_rows(rows) with the curve it starts from, on_update(step, update) after each update
-    and on_rows([row]) for each new row. Raises Interrupted, with the state saved, once wants_stop() is true on any
-    process, and Diverged when a loss or gradient is not finite.
+    text: turns ids into a line. Raises Interrupted, with the state saved, once a process asks for an end, and Diverged
+    when a loss or gradient is not finite.
     """
-    state = resume(trainer, store, loop.max_steps)
-    on_rows(state.curve)
+    config = trainer.config
+    state = resume(trainer, store)
+    observers.on_rows(state.curve)
     pending = torch.tensor(state.loss_sum, dtype=torch.float64, device=trainer.world.device)
-    unread: dict[int, Tensor] = {}
-    while state.step < loop.max_steps and not state.stopped_early:
-        update = trainer.update(state.step + 1, wants_stop())
-        state.step += 1
-        state.loss_tokens += update.tokens
-        state.target_tokens += update.tokens
+    unchecked: dict[int, Tensor] = {}
+    while state.step < config.max_steps and not state.stopped_early:
+        update = trainer.update(state.step + 1, observers.wants_stop())
+        state.count(update.tokens)
         pending += update.loss
-        unread[state.step] = update.loss + update.gradient_norm
-        logs = state.step % loop.log_every == 0
-        if logs or update.stop or trainer.world.device.type == "cpu":  # on a GPU, reading a number waits for it
-            refuse_nonsense(trainer, store, unread)
-        on_update(state.step, update)
-        if logs:
+        unchecked[state.step] = update.loss + update.gradient_norm
+        ends_row = state.step % config.log_every == 0
+        if ends_row or update.stop or trainer.world.device.type == "cpu":  # on a GPU, reading a number waits for it
+            check_finite(trainer, store, unchecked)
+        observers.on_update(state.step, update)
+        if ends_row:
             state.loss_sum = float(pending)
-            row = close_row(trainer, state, loop, text)
             pending.zero_()
-            if row["valid_loss"] is not None:
-                note_validation(state, loop)
-                save(trainer, store, state)
-            on_rows([row])
-        if update.stop and state.step < loop.max_steps:
+            observers.on_rows([end_row(trainer, store, state, text)])
+        if update.stop and state.step < config.max_steps:
             state.loss_sum = float(pending)
-            if state.step % loop.save_every:
-                save(trainer, store, state)
-            raise Interrupted(f"stopped after update {state.step}; the same command goes on from there")
+            interrupt(trainer, store, state)
     if trainer.world.leads and not state.end:
         state.end = True
         store.write(state)
     return state
 
 
-def resume(trainer: Trainer, store: Store, max_steps: int) -> State:
+def end_row(trainer: Trainer, store: CheckpointStore, state: TrainingState, text: Text) -> Row:
+    """Add this step's row to the curve; at a multiple of save_every it has a validation, and the state is saved."""
+    row = add_row(trainer, state, text)
+    if row["valid_loss"] is not None:
+        note_validation(state, trainer.config.patience)
+        save(trainer, store, state)
+    return row
+
+
+def interrupt(trainer: Trainer, store: CheckpointStore, state: TrainingState) -> NoReturn:
+    """Save the state, where this step has not saved it yet, and raise Interrupted."""
+    if state.step % trainer.config.save_every:
+        save(trainer, store, state)
+    raise Interrupted(f"stopped after update {state.step}; the same command resumes from there")
+
+
+def resume(trainer: Trainer, store: CheckpointStore) -> TrainingState:
     """Put the trainer where the newest usable state left it; all processes take the leader's choice."""
+    max_steps = trainer.config.max_steps
     state = trainer.world.from_leader(store.newest(max_steps) if trainer.world.leads else None)
     if state is None:
-        return State()
+        return TrainingState()
     trainer.restore(*store.load(state), state.step)
     state.end = state.end and (state.step == max_steps or state.stopped_early)
     return state
 
 
-def refuse_nonsense(trainer: Trainer, store: Store, unread: dict[int, Tensor]) -> None:
-    """Forget the updates whose loss and gradient norm are finite; raise Diverged for the first that is not."""
-    for step, value in unread.items():
+def check_finite(trainer: Trainer, store: CheckpointStore, unchecked: dict[int, Tensor]) -> None:
+    """Raise Diverged for the first update whose loss or gradient norm is not finite; remove those that are.
+
+    unchecked: step -> loss + gradient norm.
+    """
+    for step, value in unchecked.items():
         if not math.isfinite(float(value)):
             lines = np.sort(trainer.train_pairs.lines[trainer.batches[step]]).tolist()
             path = store.folder / "diverged.json"
@@ -103,32 +113,32 @@ def refuse_nonsense(trainer: Trainer, store: Store, unread: dict[int, Tensor]) -
                     temporary.write_text(json.dumps({"update": step, "train_lines": lines}) + "\n", encoding="utf-8")
             some = ", ".join(map(str, lines[:8])) + (f" and {len(lines) - 8} more, see {path}" if lines[8:] else "")
             raise Diverged(
-                f"update {step}: the loss or its gradient is not finite, over train lines {some}; nothing of it is "
-                "saved: lower lr_factor, raise warmup or set clip_norm=1, and look at these lines"
+                f"Update {step}: the loss or its gradient is not finite (train lines {some}). This update was not "
+                "saved. Lower lr_factor, raise warmup or set clip_norm=1, and look at these lines"
             )
-    unread.clear()
+    unchecked.clear()
 
 
-def close_row(trainer: Trainer, state: State, loop: Loop, text: Text) -> Row:
+def add_row(trainer: Trainer, state: TrainingState, text: Text) -> Row:
     """Add this step's row to the curve: mean smoothed loss since the last row and, at a save, the validation."""
-    validates = state.step % loop.save_every == 0
+    validates = state.step % trainer.config.save_every == 0
     row: Row = {
         "step": state.step,
         "train_loss": state.loss_sum / state.loss_tokens,
-        "valid_loss": trainer.validate() if validates else None,
+        "valid_loss": valid_loss(trainer) if validates else None,
         "learning_rate": trainer.rate(state.step),
     }
     if (loss := row["valid_loss"]) is not None and not math.isfinite(loss):
-        raise Diverged(f"update {state.step}: valid_loss is {loss}; lower lr_factor, raise warmup or set clip_norm=1")
-    if loop.best_by == "bleu":
-        row["valid_bleu"] = valid_bleu(trainer.model, trainer.valid_pairs, trainer.world, text) if validates else None
+        raise Diverged(f"Update {state.step}: valid_loss is {loss}. Lower lr_factor, raise warmup or set clip_norm=1")
+    if trainer.config.best_by == "bleu":
+        row["valid_bleu"] = valid_bleu(trainer, text) if validates else None
     state.curve.append(row)
     state.loss_sum, state.loss_tokens = 0.0, 0
     return row
 
 
-def note_validation(state: State, loop: Loop) -> None:
-    """Remember what this validation is worth, and end early after `patience` of them without a better one."""
+def note_validation(state: TrainingState, patience: int) -> None:
+    """Record the worth of the last row's validation; mark the end after `patience` of them without a better one."""
     row = state.curve[-1]
     loss, bleu = row["valid_loss"], row.get("valid_bleu")
     worth = loss if bleu is None else -bleu
@@ -136,10 +146,10 @@ def note_validation(state: State, loop: Loop) -> None:
     state.checkpoints[str(state.step)] = worth
     validations = [row["step"] for row in state.curve if row["valid_loss"] is not None]
     since_best = sum(1 for step in validations if step is not None and step > state.best_step)
-    state.stopped_early = bool(loop.patience) and since_best >= loop.patience
+    state.stopped_early = bool(patience) and since_best >= patience
 
 
-def save(trainer: Trainer, store: Store, state: State) -> None:
+def save(trainer: Trainer, store: CheckpointStore, state: TrainingState) -> None:
     """Have the leader write the state."""
     if trainer.world.leads:
         store.save(state, *trainer.tensors())

@@ -14,10 +14,11 @@ from transformer.model.transformer import Transformer
 from transformer.model.weights import cpu_copy
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import PAD
-from transformer.training.batches import Batches, cut, micro_batches
+from transformer.training.batches import Batches, micro_batches
+from transformer.training.config import TrainConfig
 from transformer.training.distributed import World
 from transformer.training.ema import copy_parameters, follow
-from transformer.training.loss import cross_entropy, smoothed_cross_entropy
+from transformer.training.loss import smoothed_cross_entropy
 from transformer.training.optimiser import Optimiser
 from transformer.training.schedule import learning_rate
 
@@ -58,29 +59,25 @@ class Trainer:
     device_tokens.
     """
 
-    def __init__(self, model: Transformer, train: Pairs, valid: Pairs, world: World, *, seed: int, batch_tokens: int,
-                 device_tokens: int, warmup: int, lr_factor: float, optimiser: str, adam_beta1: float,
-                 adam_beta2: float, adam_epsilon: float, clip_norm: float, label_smoothing: float, ema_decay: float,
-                 precision: str, compile: bool):  # fmt: skip
+    def __init__(self, model: Transformer, train: Pairs, valid: Pairs, world: World, config: TrainConfig):
         for split, pairs in (("train", train), ("valid", valid)):
-            pairs.refuse_longer(split, device_tokens)
+            pairs.check_lengths(split, config.device_tokens)
         keep_freed_memory()
         torch.backends.cuda.enable_cudnn_sdp(False)  # it plans for 20 to 40 ms at each new shape: at nearly each batch
-        self.model, self.world = model.to(world.device, wide(precision)), world
-        rounds = precision == "bfloat16" and multiplies_bfloat16(world.device)
+        self.config, self.world = config, world
+        self.model = model.to(world.device, wide(config.precision))
+        rounds = config.precision == "bfloat16" and multiplies_bfloat16(world.device)
         self.model.compute = torch.bfloat16 if rounds else None
-        compiles = compile and world.device.type == "cuda"  # for a CPU it makes nothing faster
+        compiles = config.compile and world.device.type == "cuda"  # for a CPU it makes nothing faster
         self.states = torch.compile(self.model, dynamic=True) if compiles else self.model
         self.train_pairs, self.valid_pairs = train, valid
-        self.batches = Batches(train, seed, batch_tokens)
-        self.seed, self.device_tokens = seed, device_tokens
-        self.warmup, self.lr_factor, self.clip_norm = warmup, lr_factor, clip_norm
-        self.label_smoothing, self.ema_decay = label_smoothing, ema_decay
+        self.batches = Batches(train, config.seed, config.batch_tokens)
         self.parameters = list(self.model.parameters())
-        self.average = copy_parameters(self.model) if ema_decay else {}
-        self.optimiser = Optimiser(self.model, optimiser, adam_beta1, adam_beta2, adam_epsilon)
-        self._wish = torch.zeros(())  # to stop, of any process, before the update made last
-        self._written: torch.Event | None = None  # when a GPU has told it
+        self.average = copy_parameters(self.model) if config.ema_decay else {}
+        adam = config.adam_beta1, config.adam_beta2, config.adam_epsilon
+        self.optimiser = Optimiser(self.model, config.optimiser, *adam)
+        self._stop_flag = torch.zeros(())  # above 0 where a process asked to stop before the last update
+        self._stop_copied: torch.Event | None = None  # on a GPU: its copy to the host has arrived
 
     def update(self, step: int, stop: bool = False) -> Update:
         """Make update `step`, counted from 1; `stop` tells all processes that this one wants no more."""
@@ -90,28 +87,30 @@ class Trainer:
         loss_sum = torch.zeros((), dtype=torch.float64, device=self.world.device)
         for parameter in self.parameters:
             parameter.grad = None
-        for number, piece in enumerate(micro_batches(self.train_pairs, rows, self.device_tokens)):
+        for number, piece in enumerate(micro_batches(self.train_pairs, rows, self.config.device_tokens)):
             if number % self.world.size == self.world.rank:
-                seed_everything(self.seed, step, number)
-                loss = smoothed_cross_entropy(*self._states(self.train_pairs, piece), self.label_smoothing, PAD)
+                seed_everything(self.config.seed, step, number)
+                loss = smoothed_cross_entropy(
+                    *self.states_to_predict(self.train_pairs, piece), self.config.label_smoothing, PAD
+                )
                 (loss / tokens).backward()
                 loss_sum += loss.detach()
         loss_sum, stop = self._reduce(loss_sum, stop)
         norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
-        if self.clip_norm:
-            torch.nn.utils.clip_grads_with_norm_(self.parameters, self.clip_norm, norm)
+        if self.config.clip_norm:
+            torch.nn.utils.clip_grads_with_norm_(self.parameters, self.config.clip_norm, norm)
         self.optimiser.step(self.rate(step))
-        follow(self.average, self.model, self.ema_decay, step)
+        follow(self.average, self.model, self.config.ema_decay, step)
         return Update(loss_sum, tokens, norm, stop)
 
     def rate(self, step: int) -> float:
         """Learning rate of update `step`."""
-        return learning_rate(step, self.model.d_model, self.warmup, self.lr_factor)
+        return learning_rate(step, self.model.d_model, self.config.warmup, self.config.lr_factor)
 
     def _reduce(self, loss_sum: Tensor, stop: bool) -> tuple[Tensor, bool]:
-        """Sum gradients, loss and the wish to stop over all processes, in one message.
+        """Sum gradients, loss and stop flag over all processes, in one message.
 
-        The wish comes back one update later: a GPU tells it when it gets there, and only that is waited for.
+        The stop flag arrives one update late: on a GPU it is copied asynchronously, and only that copy is waited for.
         """
         if self.world.size == 1:
             return loss_sum, stop
@@ -122,13 +121,13 @@ class Trainer:
         sizes = [gradient.numel() for gradient in gradients]
         for parameter, part in zip(self.parameters, flat[:-2].split(sizes), strict=True):
             parameter.grad = part.view_as(parameter)
-        if self._written is not None:
-            self._written.synchronize()
-        agreed, self._wish = bool(self._wish), flat[-1].to("cpu", non_blocking=True, copy=True)
-        self._written = torch.cuda.current_stream().record_event() if flat.is_cuda else None
+        if self._stop_copied is not None:
+            self._stop_copied.synchronize()
+        agreed, self._stop_flag = bool(self._stop_flag), flat[-1].to("cpu", non_blocking=True, copy=True)
+        self._stop_copied = torch.cuda.current_stream().record_event() if flat.is_cuda else None
         return flat[-2].double(), agreed
 
-    def _states(self, pairs: Pairs, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
+    def states_to_predict(self, pairs: Pairs, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
         """Decoder states where a subword is to be predicted (tokens, D), output matrix (V, D), subwords (tokens,)."""
         parts = tuple(map(torch.from_numpy, pairs.batch(rows)))
         if self.world.device.type == "cuda":  # copied while the device computes
@@ -136,17 +135,6 @@ class Trainer:
         source, target, places, output = parts
         states = self.states(source, target).flatten(0, 1).index_select(0, places)  # (B, T, D) -> (tokens, D)
         return states, self.model.output_weight, output
-
-    @torch.inference_mode()
-    def validate(self) -> float:
-        """Negative log-likelihood on the validation pairs, nats per target token: no smoothing, no dropout."""
-        self.model.eval()
-        order = np.lexsort((self.valid_pairs.source_lengths, self.valid_pairs.longest))
-        total = torch.zeros((), dtype=torch.float64, device=self.world.device)
-        for number, run in enumerate(cut(self.valid_pairs.longest[order], self.device_tokens)):
-            if number % self.world.size == self.world.rank:
-                total += cross_entropy(*self._states(self.valid_pairs, order[run]))
-        return float(self.world.sum(total)) / int(self.valid_pairs.target_lengths.sum())
 
     def tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Copies of the weights, and of the optimiser's moments with the moving average of the weights, if any."""

@@ -1,4 +1,4 @@
-"""The built-in German-English corpus: words, clauses and sentences of a small grammar.
+"""The built-in German-English corpus, written by a small grammar: words, clauses, choice of words, sentences.
 
 May import: nothing
 """

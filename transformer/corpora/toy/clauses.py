@@ -1,7 +1,7 @@
-"""The rules of the built-in corpus: one tree of words, said in German and in English.
+"""Clauses of the built-in corpus: a clause as data, and its wording in German and in English.
 
-A clause knows who does what to whom, in which tense. German needs declension, verb second or verb last, the split verb;
-English a fixed order, do-support, a/an. Nothing here is left to chance.
+A clause holds who does what to whom, in which tense. German needs declension, the verb second or last, and split verbs;
+English needs a fixed order, do-support and a/an. Nothing here is random.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from transformer.corpora.toy.lexicon import Adjective, Adverb, Modal, Noun, Verb
 
 NOMINATIVE, ACCUSATIVE, DATIVE = range(3)
-# Per gender (p: the plural of all three) the forms in the nominative, accusative and dative.
+# By gender (p: plural, the same for all three): the forms in the nominative, accusative and dative.
 ARTICLE = {"m": ("der", "den", "dem"), "f": ("die", "die", "der"), "n": ("das", "das", "dem")}
 ARTICLE["p"] = ("die", "die", "den")
 RELATIVE = ARTICLE | {"p": ("die", "die", "denen")}
@@ -28,19 +28,19 @@ ENGLISH_TENS = "zero ten twenty thirty forty fifty sixty seventy eighty ninety".
 
 
 def spaced(*words: str) -> str:
-    """The words that are not empty, with spaces between them."""
+    """Words joined by spaces, without the empty ones."""
     return " ".join(word for word in words if word)
 
 
 def german_number(n: int) -> str:
-    """The numeral of n, from 2 to 99; the unit comes first: 23 is dreiundzwanzig."""
+    """The German numeral of n, from 2 to 99. The unit comes first: 23 is dreiundzwanzig."""
     if n < 20:
         return UNITS[n] if n <= 12 else TEENS.get(n, f"{UNITS[n - 10]}zehn")
     return TENS[n // 10] if n % 10 == 0 else f"{UNITS[n % 10]}und{TENS[n // 10]}"
 
 
 def english_number(n: int) -> str:
-    """The numeral of n, from 2 to 99."""
+    """The English numeral of n, from 2 to 99."""
     if n < 20:
         return ENGLISH_UNITS[n] if n <= 12 else ENGLISH_TEENS.get(n, f"{ENGLISH_UNITS[n - 10]}teen")
     return ENGLISH_TENS[n // 10] if n % 10 == 0 else f"{ENGLISH_TENS[n // 10]}-{ENGLISH_UNITS[n % 10]}"
@@ -48,7 +48,7 @@ def english_number(n: int) -> str:
 
 @dataclass(frozen=True)
 class Phrase:
-    """A noun with what stands before it. `determiner` is "the", a key of EIN_WORD, or nothing."""
+    """A noun with determiner, numeral and adjective. `determiner` is "the", a key of EIN_WORD, or empty."""
 
     noun: Noun
     determiner: str = ""
@@ -58,12 +58,12 @@ class Phrase:
 
     @property
     def key(self) -> str:
-        """Row of the declension tables."""
+        """The row of the declension tables: m, f, n or p."""
         return "p" if self.plural else self.noun.gender
 
     @property
     def shows_case(self) -> bool:
-        """Whether the nominative and the accusative differ; they do in the masculine singular, and not in names."""
+        """Whether nominative and accusative differ: only in the masculine singular, and not in names."""
         return self.key == "m" and "name" not in self.noun.classes
 
     def german(self, case: int) -> str:
@@ -80,14 +80,14 @@ class Phrase:
         return spaced(determiner, number, adjective, self._german_noun(case))
 
     def _german_noun(self, case: int) -> str:
-        """The noun's own form: -n in the dative plural, the longer form of weak nouns."""
+        """The form of the noun: -n in the dative plural, and the longer form of weak nouns."""
         if not self.plural:
             return self.noun.german_plural if self.noun.weak and case != NOMINATIVE else self.noun.german
         plural = self.noun.german_plural
         return plural + "n" if case == DATIVE and plural[-1] not in "ns" else plural
 
     def english(self) -> str:
-        """The phrase in English: "an old dog", "any apples", "the twenty-three red doors"."""
+        """The phrase in English, like "an old dog", "any apples", "the twenty-three red doors"."""
         number = english_number(self.number) if self.number else ""
         adjective = self.adjective.english if self.adjective else ""
         words = spaced(number, adjective, self.noun.english_plural if self.plural else self.noun.english)
@@ -100,7 +100,7 @@ class Phrase:
 
 @dataclass(frozen=True)
 class Clause:
-    """Who does what to whom. `subject` is the English one: with `gefallen` it is the German dative."""
+    """Who does what to whom. `subject` is the English subject; with `gefallen` it is the German dative."""
 
     verb: Verb
     tense: str
@@ -108,7 +108,7 @@ class Clause:
     direct: Phrase | None = None
     recipient: Phrase | None = None
     place: Phrase | None = None
-    directed: bool = False  # into the place, not in it
+    directed: bool = False  # towards the place ("into"), not at it ("in")
     modal: Modal | None = None
     adverb: Adverb | None = None
     negated: bool = False
@@ -122,8 +122,8 @@ class Clause:
         return NOMINATIVE if self.verb.kind == "experiencer" else DATIVE if "dative" in self.verb.kind else ACCUSATIVE
 
     @property
-    def case_tells_roles(self) -> bool:
-        """Whether a form shows who does it to whom, in whatever order: a dative, or a masculine in the singular."""
+    def case_shows_roles(self) -> bool:
+        """Whether a form shows who does it to whom in any order: a dative, or a masculine singular."""
         if not self.direct or self.recipient or self.direct_case != ACCUSATIVE:
             return True
         return self.subject.shows_case or self.direct.shows_case
@@ -134,7 +134,7 @@ class Clause:
 
 
 def german_verb(clause: Clause) -> tuple[str, str]:
-    """The finite verb and what closes the clause: a prefix, a participle or an infinitive."""
+    """The finite verb, and the last word of the clause: a prefix, a participle or an infinitive."""
     verb = clause.verb
     agreeing = clause.direct if verb.kind == "experiencer" else clause.subject
     assert agreeing
@@ -150,7 +150,7 @@ def german_verb(clause: Clause) -> tuple[str, str]:
 
 
 def german_middle(clause: Clause, skipped: str) -> str:
-    """The middle field behind the subject: time, dative, accusative, nicht, place; without the part skipped."""
+    """The words after the subject: time, dative, accusative, nicht, place; without the part `skipped`."""
     adverb = clause.adverb.german if clause.adverb and skipped != "adverb" else ""
     recipient = clause.recipient.german(DATIVE) if clause.recipient and skipped != "recipient" else ""
     direct = clause.direct.german(clause.direct_case) if clause.direct and skipped != "direct" else ""
@@ -160,7 +160,7 @@ def german_middle(clause: Clause, skipped: str) -> str:
 
 
 def german_place(clause: Clause) -> str:
-    """im Garten, in den Garten, in Berlin, nach Berlin: the case alone tells in from into."""
+    """The place in German: im Garten, in den Garten, in Berlin, nach Berlin. Only the case separates in from into."""
     if not clause.place:
         return ""
     if "city" in clause.place.noun.classes:
@@ -170,14 +170,14 @@ def german_place(clause: Clause) -> str:
 
 
 def german_main(clause: Clause, front: str, skipped: str, subject_relative: str = "") -> str:
-    """Verb second: `front` (nothing in a question), the finite verb, the other parts; `skipped` is in front."""
+    """A main clause: `front` (empty in a question), the finite verb, all parts but `skipped`, which is in `front`."""
     finite, closing = german_verb(clause)
     subject = "" if skipped == "subject" else clause.subject.german(clause.subject_case) + subject_relative
     return spaced(front, finite, subject, german_middle(clause, skipped), closing)
 
 
 def german_final(clause: Clause, opener: str, gap: str = "") -> str:
-    """Verb last, behind a conjunction, or behind a relative pronoun that stands for the part `gap`."""
+    """A clause with the verb last, after a conjunction, or after a relative pronoun that replaces the part `gap`."""
     finite, closing = german_verb(clause)
     subject = "" if gap == "subject" else clause.subject.german(clause.subject_case)
     together = closing + finite if clause.tense == "present" else spaced(closing, finite)
@@ -185,7 +185,7 @@ def german_final(clause: Clause, opener: str, gap: str = "") -> str:
 
 
 def third_person(verb: str) -> str:
-    """The form for she: "looks for", "throws away", "goes"."""
+    """An English verb in the third person singular: "looks for", "throws away", "goes"."""
     first, *rest = verb.split()
     if first == "have":
         return spaced("has", *rest)
@@ -197,7 +197,7 @@ def third_person(verb: str) -> str:
 
 
 def english_verb(clause: Clause, question: bool) -> tuple[str, str]:
-    """The auxiliary (nothing, or do in a question or negation, or will, can, ...) and the rest of the verb."""
+    """The auxiliary (empty, do in a question or negation, or will, can, ...) and the rest of the verb."""
     base, plural = clause.verb.english, clause.subject.plural
     supported = clause.negated or question
     if clause.tense == "future":
@@ -215,10 +215,10 @@ def english_verb(clause: Clause, question: bool) -> tuple[str, str]:
 
 
 def english_clause(clause: Clause, question: bool = False, gap: str = "", front: str = "", **relatives: str) -> str:
-    """Subject, verb, object, recipient, place, time; in a question the auxiliary comes first.
+    """The clause in English: subject, verb, object, recipient, place, time. A question starts with the auxiliary.
 
-    `gap` names the part that a relative pronoun stands for, `front` the one that is first in German: of these, only the
-    adverb is in English too. `relatives` are the relative clauses behind "subject" or "direct".
+    gap: the part that a relative pronoun replaces. front: the part that is first in German; only an adverb is also
+    first in English. relatives: relative clauses that follow the part "subject" or "direct".
     """
     auxiliary, verb = english_verb(clause, question)
     subject = "" if gap == "subject" else spaced(clause.subject.english(), relatives.get("subject", ""))
@@ -226,22 +226,22 @@ def english_clause(clause: Clause, question: bool = False, gap: str = "", front:
     direct = "" if gap == "direct" or not clause.direct else clause.direct.english()
     recipient = f"to {clause.recipient.english()}" if clause.recipient else ""
     objects = spaced(direct, relatives.get("direct", ""), recipient, english_place(clause))
-    first, middle, last = english_adverb(clause, front == "adverb")
-    negation = "not" if clause.negated else ""
-    return spaced(first, opening, negation, middle, verb, objects, last).replace("can not", "cannot")
+    adverb = {english_adverb_place(clause, front): clause.adverb.english} if clause.adverb else {}
+    negation, middle = "not" if clause.negated else "", adverb.get("middle", "")
+    words = spaced(adverb.get("first", ""), opening, negation, middle, verb, objects, adverb.get("last", ""))
+    return words.replace("can not", "cannot")
 
 
 def english_place(clause: Clause) -> str:
-    """in the garden, into the garden, in Berlin, to Berlin."""
+    """The place in English: in the garden, into the garden, in Berlin, to Berlin."""
     if not clause.place:
         return ""
     whereto = "to" if "city" in clause.place.noun.classes else "into"
     return spaced(whereto if clause.directed else "in", clause.place.english())
 
 
-def english_adverb(clause: Clause, in_front: bool) -> tuple[str, str, str]:
-    """The adverb in its place: first, before the verb, or last."""
-    adverb = clause.adverb.english if clause.adverb else ""
-    if in_front:
-        return adverb, "", ""
-    return ("", adverb, "") if clause.adverb and clause.adverb.middle else ("", "", adverb)
+def english_adverb_place(clause: Clause, front: str) -> str:
+    """Where the adverb is in English: first, middle (before the verb) or last."""
+    if front == "adverb":
+        return "first"
+    return "middle" if clause.adverb and clause.adverb.middle else "last"

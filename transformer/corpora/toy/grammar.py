@@ -1,8 +1,8 @@
-"""The built-in corpus: German-English sentence pairs from a synchronous grammar, the same on every machine.
+"""Sentences of the built-in corpus: German-English pairs from a synchronous grammar, the same on every machine.
 
-A sentence starts as a frame, one value of each factor below; noun phrases, words and the inside of a subordinate clause
-are free within it. Some frames never occur in train: to translate them, a model must put what it knows together anew.
-English never needs a guess: the object stands first in German exactly if it is definite and the subject is new.
+A sentence starts as a frame: one value of each factor below. Its words and subordinate clause are then drawn at random.
+Some frames never occur in train: a model must combine their known parts in a new way. Every sentence has one
+translation: the object is first in German exactly if it is definite and the subject is new.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ SIZES = {"test": 500, "valid": 500, "train": 20_000}
 SEED = 170603762
 GERMAN_WORDS = range(5, 14)  # words in a German sentence
 
-# The factors of a frame: each value with its weight in the corpus.
+# The factors of a frame: the weight of each value.
 OPENINGS = {"subject": 6, "adverbial": 5, "object": 5, "question": 4, "clause": 6}
 TENSES = {"present": 5, "perfect": 5, "modal": 4, "future": 3}
 PREDICATES = {"transitive": 5, "separable": 5, "dative": 3, "ditransitive": 3, "experiencer": 3, "place": 3}
@@ -34,7 +34,7 @@ POLARITIES = {"affirmative": 3, "negated": 2}
 CLAUSES = {"none": 28, "dass": 3, "subject_relative": 3, "object_relative": 3}
 CLAUSES |= {"weil": 2, "obwohl": 2, "wenn": 2, "bevor": 2}
 FACTORS = (OPENINGS, TENSES, PREDICATES, POLARITIES, CLAUSES)
-RECIPIENTS = ("ditransitive", "experiencer")  # kinds of verbs with a dative beside another case
+RECIPIENTS = ("ditransitive", "experiencer")  # kinds of verbs that take a dative and another case
 CONJUNCTIONS = {"weil": "because", "obwohl": "although", "wenn": "if", "bevor": "before"}
 
 
@@ -48,8 +48,16 @@ class Pair:
     phenomena: tuple[str, ...]
 
 
+class Wording(NamedTuple):
+    """Words in German and in English, and the clauses that they express."""
+
+    german: str
+    english: str
+    clauses: list[Clause]
+
+
 class Frame(NamedTuple):
-    """The skeleton of a sentence: what comes first, the tense and kind of its predicate, nicht, a second clause."""
+    """The structure of a sentence: its first part, tense, kind of verb, negation and second clause."""
 
     opening: str
     tense: str
@@ -59,7 +67,7 @@ class Frame(NamedTuple):
 
     @property
     def possible(self) -> bool:
-        """Whether German says it, and not in the word order of English."""
+        """Whether the frame is correct German and differs from English in word order."""
         if self.opening == "clause" and self.clause not in CONJUNCTIONS:
             return False
         if self.opening == "object" and (self.predicate == "place" or self.clause in ("dass", "subject_relative")):
@@ -77,12 +85,12 @@ class Frame(NamedTuple):
 
     @property
     def held_out(self) -> bool:
-        """Whether the frame is kept from train: one in four, such that any two values still meet there."""
+        """Whether the frame is kept out of train. One in four is; train still has every combination of two values."""
         return sum(list(factor).index(value) for factor, value in zip(FACTORS, self, strict=True)) % 4 == 0
 
 
 def core_clause(draft: Draft, frame: Frame) -> Clause:
-    """The clause that the frame describes."""
+    """A clause that fits the frame, its words drawn at random."""
     style = {"subject": "given", "object": "new"}.get(frame.opening, "any")
     style = {"dass": "any", "subject_relative": "definite"}.get(frame.clause, style)
     negated = frame.polarity == "negated"
@@ -94,18 +102,18 @@ def core_clause(draft: Draft, frame: Frame) -> Clause:
     return draft.clause(frame.predicate, frame.tense, negated, style, definite, adverb)
 
 
-def relative_clause(draft: Draft, head: Phrase, tense: str) -> tuple[str, str, Clause]:
-    """A relative clause about `head`, German and English: "den Anna sieht", "that Anna sees"."""
+def relative_clause(draft: Draft, head: Phrase, tense: str) -> Wording:
+    """A relative clause about `head`: "den Anna sieht", "that Anna sees"."""
     tense = draft.pick(("present", "perfect")) if tense != "perfect" else "perfect"
     clause, role = draft.relative(head, tense)
     case = {"subject": NOMINATIVE, "direct": clause.direct_case}[role]
     pronoun = "who" if role == "subject" and "person" in head.noun.classes else "that"
     german = german_final(clause, RELATIVE[head.key][case], role)
-    return german, f"{pronoun} {english_clause(clause, gap=role)}", clause
+    return Wording(german, f"{pronoun} {english_clause(clause, gap=role)}", [clause])
 
 
 def subordinate_clause(draft: Draft, conjunction: str, tense: str) -> Clause:
-    """The inside of a clause with weil, obwohl, wenn or bevor, in a tense that fits the main clause."""
+    """The clause after weil, obwohl, wenn or bevor, in a tense that fits the main clause."""
     free = conjunction in ("weil", "obwohl")
     if tense != "perfect":
         tense = draft.pick(("present", "present", "perfect", "modal")) if free else "present"
@@ -117,7 +125,7 @@ def subordinate_clause(draft: Draft, conjunction: str, tense: str) -> Clause:
 
 
 def front(frame: Frame, core: Clause) -> tuple[str, str]:
-    """The part in front of the finite verb, and its name."""
+    """The German words before the finite verb, and the name of that part."""
     if frame.opening == "subject":
         return core.subject.german(core.subject_case), "subject"
     if frame.opening == "adverbial":
@@ -132,64 +140,61 @@ def front(frame: Frame, core: Clause) -> tuple[str, str]:
 
 
 def main_clause(frame: Frame, core: Clause, role: str = "", german: str = "", english: str = "") -> tuple[str, str]:
-    """A main clause in the order of the frame, German and English.
-
-    A relative clause of the part `role` follows it between commas; that of an object stands at the end of the sentence,
-    unless the object is in front.
-    """
+    """A main clause, German and English. The part `role` has the relative clause `german` and `english`."""
     first, skipped = front(frame, core)
     behind_subject = end = ""
     if german and role == skipped:
         first += f", {german},"
     elif german and role == "subject":
         behind_subject = f", {german},"
-    elif german:
+    elif german:  # the relative clause of an object that is not first ends the sentence
         end = f", {german}"
     relatives = {role: english} if english else {}
     translation = english_clause(core, frame.opening == "question", front=skipped, **relatives)
     return german_main(core, first, skipped, behind_subject) + end, translation
 
 
-def with_relative_clause(draft: Draft, frame: Frame, core: Clause) -> tuple[str, str, list[Clause]]:
+def with_relative_clause(draft: Draft, frame: Frame, core: Clause) -> Wording:
     """The sentence in which the subject or the object of `core` has a relative clause."""
     role = "subject" if frame.clause == "subject_relative" else "direct"
     head = core.subject if role == "subject" else core.direct
     assert head
-    german, english, inner = relative_clause(draft, head, frame.tense)
-    return *main_clause(frame, core, role, german, english), [core, inner]
+    inner = relative_clause(draft, head, frame.tense)
+    return Wording(*main_clause(frame, core, role, inner.german, inner.english), [core, *inner.clauses])
 
 
-def with_conjunction(draft: Draft, frame: Frame, core: Clause) -> tuple[str, str, list[Clause]]:
-    """The sentence with a clause of weil, obwohl, wenn or bevor before or behind `core`."""
+def with_conjunction(draft: Draft, frame: Frame, core: Clause) -> Wording:
+    """The sentence in which `core` follows or precedes a clause with weil, obwohl, wenn or bevor."""
     inner = subordinate_clause(draft, frame.clause, frame.tense)
     german, english = german_final(inner, frame.clause), f"{CONJUNCTIONS[frame.clause]} {english_clause(inner)}"
     if frame.opening == "clause":
-        return german_main(core, f"{german},", ""), f"{english}, {english_clause(core)}", [core, inner]
+        return Wording(german_main(core, f"{german},", ""), f"{english}, {english_clause(core)}", [core, inner])
     main, translation = main_clause(frame, core)
-    return f"{main}, {german}", f"{translation} {english}", [core, inner]
+    return Wording(f"{main}, {german}", f"{translation} {english}", [core, inner])
 
 
-def within_report(draft: Draft, frame: Frame, core: Clause) -> tuple[str, str, list[Clause]]:
+def within_report(draft: Draft, frame: Frame, core: Clause) -> Wording:
     """The sentence in which someone says, writes, knows or believes that `core`."""
     tense, adverb = "present", None
     if frame.opening == "adverbial":
         tense, adverb = "perfect", draft.adverb("perfect", False, True)
     matrix = draft.clause("report", tense, False, "given" if frame.opening == "subject" else "any", adverb=adverb)
     main, translation = main_clause(frame, matrix)
-    return f"{main}, {german_final(core, 'dass')}", f"{translation} that {english_clause(core)}", [matrix, core]
+    main += f", {german_final(core, 'dass')}"
+    return Wording(main, f"{translation} that {english_clause(core)}", [matrix, core])
 
 
-def sentence(draft: Draft, frame: Frame, core: Clause) -> tuple[str, str, list[Clause]]:
-    """The sentence around `core`: German, English, its clauses."""
+def sentence(draft: Draft, frame: Frame, core: Clause) -> Wording:
+    """The sentence of the frame around `core`, without capital letter and full stop."""
     if frame.clause == "none":
-        return *main_clause(frame, core), [core]
+        return Wording(*main_clause(frame, core), [core])
     if frame.clause == "dass":
         return within_report(draft, frame, core)
     return (with_conjunction if frame.clause in CONJUNCTIONS else with_relative_clause)(draft, frame, core)
 
 
 def phenomena(frame: Frame, clauses: list[Clause]) -> tuple[str, ...]:
-    """The labels of a sentence, sorted."""
+    """The phenomena that a sentence shows, in alphabetical order."""
     phrases = [phrase for clause in clauses for phrase in clause.phrases]
     adverbs = [clause.adverb for clause in clauses if clause.adverb]
     kinds = [clause.verb.kind for clause in clauses]
@@ -207,12 +212,12 @@ def phenomena(frame: Frame, clauses: list[Clause]) -> tuple[str, ...]:
 
 
 def pair(rng: Random, frame: Frame) -> Pair:
-    """A sentence pair in a frame, drawn again until it is short enough and its German has one reading."""
+    """A sentence pair of a frame, drawn again until its length fits and its German has one reading."""
     while True:
         draft = Draft(rng)
         core = core_clause(draft, frame)
         german, english, clauses = sentence(draft, frame, core)
-        clear = frame.opening != "object" or core.case_tells_roles
+        clear = frame.opening != "object" or core.case_shows_roles
         if clear and len(german.split()) in GERMAN_WORDS:
             mark = "?" if frame.opening == "question" else "."
             source, target = (text[0].upper() + text[1:] + mark for text in (german, english))
@@ -220,7 +225,7 @@ def pair(rng: Random, frame: Frame) -> Pair:
 
 
 def draw_frame(rng: Random, held_out: bool) -> Frame:
-    """A possible frame, kept from train or not, drawn factor by factor."""
+    """A possible frame, drawn factor by factor. held_out: whether it must be one that is kept out of train."""
     draft = Draft(rng)
     while True:
         frame = Frame(*(draft.weighted(factor) for factor in FACTORS))
@@ -229,7 +234,7 @@ def draw_frame(rng: Random, held_out: bool) -> Frame:
 
 
 def toy_corpus() -> dict[str, list[Pair]]:
-    """The splits train, valid and test, no source twice; in valid and test three frames of eight are new."""
+    """The splits train, valid and test, without a repeated source. In valid and test 3 of 8 frames are not in train."""
     rng = Random(SEED)
     taken: set[str] = set()
     splits: dict[str, list[Pair]] = {}

@@ -1,7 +1,7 @@
-"""The words of the built-in corpus: German with its forms, English with its forms, and what goes with what.
+"""The words of the built-in corpus: German forms, English forms, and which words can be combined.
 
-Each table holds one word per row. `_` stands for a space inside a cell, `-` for nothing, and a comma separates the
-classes of a word. No two German words share an English one, but `essen` and `fressen`, which the subject tells apart.
+Each table has one word per row. In a cell, `_` is a space, `-` is an empty cell, and commas separate the classes of a
+word. No two German words have the same English word, except `essen` and `fressen`, whose subjects differ.
 """
 
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, eq=False)
 class Noun:
-    """A noun or a name. `classes` says what it can be: the object of which verbs, described by which adjectives."""
+    """A noun or a name. `classes` decide which verbs can have it as subject or object, and which adjectives fit."""
 
     german: str
     gender: str  # m, f, n
     german_plural: str
-    weak: bool  # der Junge, den Jungen: the other cases of the singular look like the plural
+    weak: bool  # der Junge, den Jungen: in the singular, all cases but the nominative equal the plural
     english: str
     english_plural: str
     classes: tuple[str, ...]
@@ -23,7 +23,7 @@ class Noun:
 
 @dataclass(frozen=True, eq=False)
 class Adjective:
-    """An adjective: `german` is the stem that takes the endings."""
+    """An adjective. `german` is the stem, to which endings are added."""
 
     german: str
     english: str
@@ -32,9 +32,9 @@ class Adjective:
 
 @dataclass(frozen=True, eq=False)
 class Verb:
-    """A verb in the third person. The German plural is the infinitive; the prefix, if any, is separable."""
+    """A verb in the third person. The German plural equals the infinitive. A prefix is separable."""
 
-    kind: str  # how many objects in which case; "dative" in it: its one object is in the dative
+    kind: str  # number and case of the objects; with "dative" in it, the only object is a dative
     prefix: str
     infinitive: str
     singular: str
@@ -43,12 +43,12 @@ class Verb:
     english: str
     english_past: str
     subjects: tuple[str, ...]
-    objects: tuple[str, ...]  # classes of the object, or of the place; of a report: told, if done at some time
+    objects: tuple[str, ...]  # classes of the object or place; for a report: perfect, if that tense is allowed
 
 
 @dataclass(frozen=True)
 class Modal:
-    """A modal verb; "have to" and "want to" take do-support in English, the others do not."""
+    """A modal verb. Of the English ones, only "have to" and "want to" need do-support."""
 
     singular: str
     infinitive: str
@@ -57,14 +57,14 @@ class Modal:
 
 @dataclass(frozen=True)
 class Adverb:
-    """An adverbial of time. `negatable`: it may stand in a negated clause without a second reading."""
+    """An adverbial of time. `negatable`: a negated clause with it has one reading."""
 
     german: str
     english: str
     tenses: tuple[str, ...]
-    middle: bool = False  # stands before the English verb ("often"), not at the end of the clause
+    middle: bool = False  # before the English verb ("often"), not at the end of the clause
     negatable: bool = True
-    number: bool = False  # holds a numeral
+    number: bool = False  # contains a numeral
 
 
 NOUN_TABLE = """
@@ -113,7 +113,7 @@ Haus      n  Häuser     -     house     houses      place
 Büro      n  Büros      -     office    offices     place
 """
 
-# Every modifier goes with every noun of class "head": Küche + Tür = Küchentür, kitchen door.
+# Every modifier combines with every noun of class "head": Küche + Tür = Küchentür, kitchen door.
 MODIFIER_TABLE = """
 Küchen kitchen
 Garten garden
@@ -190,8 +190,8 @@ bare - arbeiten arbeitet gearbeitet haben work worked person -
 bare ein schlafen schläft geschlafen sein fall_asleep fell_asleep person,animal -
 bare weg laufen läuft gelaufen sein run_away ran_away person,animal -
 bare zurück kommen kommt gekommen sein come_back came_back person,animal -
-report - sagen sagt gesagt haben say said person told
-report - schreiben schreibt geschrieben haben write wrote person told
+report - sagen sagt gesagt haben say said person perfect
+report - schreiben schreibt geschrieben haben write wrote person perfect
 report - glauben glaubt geglaubt haben believe believed person -
 report - wissen weiß gewusst haben know knew person -
 """
@@ -221,20 +221,20 @@ ADVERBS = (
 
 
 def rows(table: str) -> list[list[str]]:
-    """The cells of a table, `_` turned into a space and `-` into nothing."""
+    """The cells of each row of a table, with `_` replaced by a space and `-` by nothing."""
     lines = table.strip().split("\n")
     return [["" if cell == "-" else cell.replace("_", " ") for cell in line.split()] for line in lines]
 
 
 def compound(german: str, english: str, head: Noun) -> Noun:
-    """Küchen + Tür = Küchentür, kitchen door: the head gives gender, plural and meaning."""
+    """The compound of two nouns, with gender and plural of the head: Küchen + Tür = Küchentür, kitchen door."""
     singular, plural = german + head.german.lower(), german + head.german_plural.lower()
     translations = f"{english} {head.english}", f"{english} {head.english_plural}"
     return Noun(singular, head.gender, plural, head.weak, *translations, head.classes, compound=True)
 
 
 def classes(cell: str) -> tuple[str, ...]:
-    """The classes in a cell."""
+    """The classes in a cell, separated by commas."""
     return tuple(cell.split(",")) if cell else ()
 
 

@@ -1,4 +1,4 @@
-"""The choices of the built-in corpus: which words fill a clause, so that it makes sense and has one reading."""
+"""Choice of words for the built-in corpus: random words for a clause that makes sense and has one reading."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -29,30 +29,33 @@ VERBS_OF = {kind: [verb for verb in VERBS if verb.kind.startswith(kind)] for kin
 
 @cache
 def nouns(classes: tuple[str, ...], kin: bool) -> list[Noun]:
-    """The nouns of one of the classes, family members among them or not."""
+    """The nouns that have one of the classes. kin: whether family members are included."""
     return [noun for noun in NOUNS if overlap(noun.classes, classes) and (kin or "kin" not in noun.classes)]
 
 
 @cache
 def adjectives(classes: tuple[str, ...]) -> list[Adjective]:
-    """The adjectives that go with a noun of these classes."""
+    """The adjectives that can describe a noun of these classes."""
     return [adjective for adjective in ADJECTIVES if overlap(adjective.classes, classes)]
 
 
 def overlap(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
-    """Whether two lists of classes share one."""
+    """Whether two tuples of classes have a class in common."""
     return any(item in other for item in one)
 
 
 def owner(subject: Phrase) -> str:
-    """The possessive determiner that points back to the subject; nothing where English would have to guess."""
+    """The possessive determiner that refers to the subject, or "" where English would be ambiguous."""
     if "person" not in subject.noun.classes:
         return ""
     return {"p": "their", "m": "his", "f": "her", "n": ""}[subject.key]
 
 
 class Draft:
-    """The choices of one sentence, no noun or verb twice; all from `rng.random()`, the same in every Python."""
+    """The random choices of one sentence, which uses no noun or verb twice.
+
+    All choices come from `rng.random()`, whose values are the same in every version of Python.
+    """
 
     def __init__(self, rng: Random) -> None:
         self.rng = rng
@@ -62,18 +65,18 @@ class Draft:
         return self.rng.random() < share
 
     def pick(self, items: Sequence[T]) -> T:
-        """One of the items."""
+        """One of the items, all equally likely."""
         return items[int(self.rng.random() * len(items))]
 
     def fresh(self, items: Sequence[T]) -> T:
-        """One of the words that the sentence does not have yet."""
+        """One of the words that the sentence does not contain yet."""
         while (item := self.pick(items)) in self.used:
             pass
         self.used.append(item)
         return item
 
     def weighted(self, weights: dict[T, int]) -> T:
-        """One of the keys, as often as its whole weight says."""
+        """One of the keys, with probability proportional to its weight."""
         place = int(self.rng.random() * sum(weights.values()))
         for item, weight in weights.items():
             place -= weight
@@ -82,7 +85,7 @@ class Draft:
         raise AssertionError("random() is below 1")
 
     def noun(self, classes: tuple[str, ...], kin: bool = False) -> Noun:
-        """A noun of one of the classes; a family member only where `kin` says that it is somebody's."""
+        """A noun of one of the classes, often as a compound. kin: allow family members, which need a possessive."""
         noun = self.fresh(nouns(classes, kin))
         return self.pick(COMPOUNDS[noun.german]) if noun.german in COMPOUNDS and self.chance(0.85) else noun
 
@@ -93,13 +96,13 @@ class Draft:
         return self.pick(adjectives(noun.classes)) if self.chance(0.22) and "kin" not in noun.classes else None
 
     def number(self, noun: Noun) -> int:
-        """Few living beings, up to 99 things."""
+        """A number for a noun: 2 to 7 living beings, or 2 to 99 things."""
         if overlap(noun.classes, ALIVE):
             return 2 + int(self.rng.random() * 6)
         return 2 + int(self.rng.random() * (11 if self.chance(0.4) else 98))
 
     def phrase(self, noun: Noun, style: str, possessive: str = "") -> Phrase:
-        """A phrase in a style: definite, a (or, in the plural, bare), no, number, owned."""
+        """A phrase of a noun. style: definite, a, bare (a plural without determiner), no, number or owned."""
         if style == "number":
             return Phrase(noun, "", True, self.number(noun), self.adjective(noun))
         plural = self.chance(0.2) and "kin" not in noun.classes
@@ -109,10 +112,10 @@ class Draft:
         return Phrase(noun, determiner, plural, number, self.adjective(noun))
 
     def subject(self, verb: Verb, style: str, negated: bool) -> Phrase:
-        """A subject: "given" (definite or a name), "definite", "new" (a or a numeral), or any of them."""
+        """A subject for a verb. style: given (definite or a name), definite, new ("a" or a numeral), or any."""
         if style == "any":
             style = "new" if self.chance(0.25) else "given"
-        bare = verb.kind != "experiencer"  # its dative must show, and a name or a numeral shows none
+        bare = verb.kind != "experiencer"  # "experiencer" needs a visible dative; names and numerals have none
         if style == "given" and bare and "person" in verb.subjects and self.chance(0.3):
             return self.name()
         if style == "new":
@@ -121,7 +124,7 @@ class Draft:
         return self.phrase(self.noun(verb.subjects), "definite")
 
     def direct(self, verb: Verb, subject: Phrase, negated: bool, definite: bool) -> Phrase:
-        """The object that the verb names; under negation an indefinite one turns into kein."""
+        """The direct object of a verb. In a negated clause an indefinite object may get kein."""
         possessive = "" if definite else owner(subject)
         accusative = "dative" not in verb.kind and verb.kind != "experiencer"
         if "person" in verb.objects and not definite and verb.kind != "experiencer" and self.chance(0.15):
@@ -140,7 +143,7 @@ class Draft:
         return self.phrase(noun, self.weighted(styles), possessive)
 
     def recipient(self, subject: Phrase, definite: bool) -> Phrase:
-        """To whom: a person."""
+        """The recipient: a person."""
         possessive = "" if definite else owner(subject)
         if not definite and self.chance(0.2):
             return self.name()
@@ -148,7 +151,7 @@ class Draft:
         return self.phrase(noun, "owned" if "kin" in noun.classes else "definite", possessive)
 
     def place(self, verb: Verb) -> tuple[Phrase, bool]:
-        """Where, or (True) whereto: a town or a place with its article."""
+        """A town or a place with its article, and whether it is a direction ("into") or not ("in")."""
         directed = "direction" in verb.objects and ("static" not in verb.objects or self.chance(0.5))
         if "place" not in verb.objects or ("city" in verb.objects and self.chance(0.4)):
             return Phrase(self.pick(TOWNS)), directed
@@ -156,7 +159,7 @@ class Draft:
         return Phrase(noun, "the", adjective=self.adjective(noun)), directed
 
     def adverb(self, tense: str, negated: bool, fronted: bool) -> Adverb:
-        """An adverbial of time that goes with the tense; "often" does not stand in front."""
+        """An adverbial of time that fits the tense. fronted: whether it is the first part, which "oft" never is."""
         if self.chance(0.2):
             hour = 2 + int(self.rng.random() * 11)
             return Adverb(f"um {german_number(hour)} Uhr", f"at {english_number(hour)} o'clock", (), number=True)
@@ -165,7 +168,7 @@ class Draft:
 
     def clause(self, kind: str, tense: str, negated: bool, style: str, definite: bool = False,
                adverb: Adverb | None = None) -> Clause:  # fmt: skip
-        """A clause around a verb of the kind; `style` is the subject's, `definite` asks for an object with "the"."""
+        """A clause with a verb of the kind. style: of the subject. definite: whether the object must have "the"."""
         verb = self.fresh([verb for verb in VERBS_OF[kind] if (kind, tense) != ("report", "perfect") or verb.objects])
         subject = self.subject(verb, style, negated)
         recipient = self.recipient(subject, definite) if kind == "ditransitive" else None
@@ -176,7 +179,7 @@ class Draft:
         return Clause(verb, tense, subject, direct, recipient, place, directed, modal, adverb, negated)
 
     def relative(self, head: Phrase, tense: str) -> tuple[Clause, str]:
-        """A clause in which `head` is the subject or the object, drawn again until the German says which."""
+        """A clause in which `head` is the subject or the object, and which of them. Its German must show which."""
         used = list(self.used)
         while True:
             self.used = list(used)
@@ -189,5 +192,5 @@ class Draft:
             else:
                 continue
             clause = Clause(verb, tense, subject, direct, negated=negated)
-            if not overlap(direct.noun.classes, ALIVE) or clause.case_tells_roles:
+            if not overlap(direct.noun.classes, ALIVE) or clause.case_shows_roles:
                 return clause, role

@@ -1,0 +1,37 @@
+"""Settings of a training: one field for each knob of params.yaml that a training reads beside the model's sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Settings of a training, under the names of the knobs, which params.yaml explains.
+
+    Steps are updates, tokens are sentences x longest side with </s> and padding (batch_tokens of one update,
+    device_tokens of one micro-batch). best_by: what ranks checkpoints, loss or bleu (of greedy translations of valid).
+    patience: validations in a row without a new best after which the training ends; 0: never.
+    """
+
+    seed: int
+    batch_tokens: int
+    device_tokens: int
+    max_steps: int
+    warmup: int
+    lr_factor: float
+    optimiser: str
+    adam_beta1: float
+    adam_beta2: float
+    adam_epsilon: float
+    clip_norm: float
+    label_smoothing: float
+    ema_decay: float
+    precision: str
+    deterministic: bool
+    compile: bool
+    log_every: int
+    save_every: int
+    keep: int
+    patience: int
+    best_by: str
