@@ -3,9 +3,10 @@
     python -m pipeline docs
 
 Reads   recipes/results.json (one entry per published result: its scores, or the file that holds them), reports/scores.json,
-        reports/engines.json, params.yaml
-Writes  README.md (table of results), docs/results.md (tables of the toy recipe), docs/params.md (table of knobs), each
-        between the lines `<!-- NAME -->` and `<!-- end of NAME -->`; the rest of these files stays as it is
+        reports/engines.json, params.yaml, Makefile (what `make run` prints)
+Writes  README.md (end of the output of `make run`, table of results), docs/results.md (tables of the toy recipe),
+        docs/params.md (table of knobs), each between the lines `<!-- NAME -->` and `<!-- end of NAME -->`; the rest of
+        these files stays as it is
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pipeline.shared.stage import run
 from transformer.files import whole_file
 
 SCORES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "exact_match": "exact match"}
+SHOWN = ("bleu", "chrf", "exact_match", "ter", "valid_bleu")  # in the README, of what `make run` prints
 PHENOMENON = "exact_match_"
 ENGINES = {"torch": "torch", "float32": "CTranslate2, float32", "int8": "CTranslate2, int8"}
 # The first knob of each group in params.yaml.
@@ -39,7 +41,7 @@ def main() -> None:
 
 def pages(root: Path) -> dict[Path, str]:
     """The text of each page with its tables as they must be: path -> text."""
-    tables = {"README.md": {"results": results}, "docs/results.md": {"toy": toy, "engines": engines},
+    tables = {"README.md": {"run": end_of_run, "results": results}, "docs/results.md": {"toy": toy, "engines": engines},
               "docs/params.md": {"params": params}}  # fmt: skip
     made = {}
     for name, makers in tables.items():
@@ -68,6 +70,16 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def read(path: Path) -> dict:
     """A JSON file of metrics."""
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def end_of_run(root: Path) -> str:
+    """The end of what `make run` prints: some of the scores, as `dvc metrics diff` shows them, and what to type next."""
+    scores = read(root / "reports/scores.json")
+    rows = [["Path", "Metric", "HEAD", "workspace", "Change"]]
+    rows += [["reports/scores.json", name, f"{scores[name]:g}", f"{scores[name]:g}", "0.0"] for name in SHOWN]
+    lines = [f"{path:<21}{metric:<13}{head:<9}{here:<11}{change}" for path, metric, head, here, change in rows]
+    hints = re.findall(r'^\t@echo(?: "(.*)")?$', (root / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return "\n".join(["```text", *lines, "...", *hints, "```", ""])
 
 
 def results(root: Path) -> str:
