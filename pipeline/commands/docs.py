@@ -2,8 +2,8 @@
 
     python -m pipeline docs
 
-Reads   recipes/results.json (one entry per published result: its scores, or the file that holds them), reports/scores.json,
-        reports/engines.json, params.yaml, Makefile (what `make run` prints)
+Reads   recipes/results.json (one entry per published result: its scores, or the file that holds them),
+        reports/scores.json, reports/engines.json, params.yaml, Makefile (what `make run` prints)
 Writes  README.md (end of the output of `make run`, table of results), docs/results.md (tables of the toy recipe),
         docs/params.md (table of knobs), each between the lines `<!-- NAME -->` and `<!-- end of NAME -->`; the rest of
         these files stays as it is
@@ -73,10 +73,10 @@ def read(path: Path) -> dict:
 
 
 def end_of_run(root: Path) -> str:
-    """The end of what `make run` prints: some of the scores, as `dvc metrics diff` shows them, and what to type next."""
+    """The end of what `make run` prints: some scores, as `dvc metrics diff` shows them, and what to type next."""
     scores = read(root / "reports/scores.json")
     rows = [["Path", "Metric", "HEAD", "workspace", "Change"]]
-    rows += [["reports/scores.json", name, f"{scores[name]:g}", f"{scores[name]:g}", "0.0"] for name in SHOWN]
+    rows += [["reports/scores.json", name, str(scores[name]), str(scores[name]), "0.0"] for name in SHOWN]
     lines = [f"{path:<21}{metric:<13}{head:<9}{here:<11}{change}" for path, metric, head, here, change in rows]
     hints = re.findall(r'^\t@echo(?: "(.*)")?$', (root / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
     return "\n".join(["```text", *lines, "...", *hints, "```", ""])

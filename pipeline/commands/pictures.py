@@ -139,7 +139,7 @@ def window(width: int, height: int) -> Iterator[Any]:
 
 @contextmanager
 def served_table() -> Iterator[str]:
-    """The address that `python -m pipeline ui` prints, while its server runs. Raises ValueError if it does not start."""
+    """The address that `python -m pipeline ui` prints, while it runs. Raises ValueError if it does not start."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
