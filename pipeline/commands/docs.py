@@ -29,7 +29,7 @@ GROUPS = {"corpus": "Corpus and words", "bpe_merges": "Subwords and vocabulary",
           "d_model": "Model", "batch_tokens": "Updates", "log_every": "Curve, checkpoints and averaging",
           "beam_size": "Search"}  # fmt: skip
 KNOB = re.compile(r"(\w+): (\S+) +# (.*)")
-SECTION = re.compile(r" *\((\d\.\d)(?:, (equation \d))?\)")
+SECTION = re.compile(r" *\((\d\.\d(?:\.\d)?)(?:, (equation \d))?\)")
 
 
 def main() -> None:

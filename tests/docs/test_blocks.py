@@ -173,7 +173,7 @@ def folder_with_models(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("block", [block for block in FOUND if block.kind in PYTHON], ids=str)
-def test_a_python_block_runs(block: Block, folder_with_models: Path, monkeypatch, capsys):
+def test_a_python_block_runs(block: Block, folder_with_models: Path, one_thread, monkeypatch, capsys):
     monkeypatch.chdir(folder_with_models)
     exec(compile(block.text, str(block), "exec"), {"__name__": "__main__"})
     assert capsys.readouterr().out
