@@ -285,6 +285,13 @@ def test_the_log_says_the_precision_if_another_and_step_loss_rate_speed_and_time
     assert re.search(pattern, told.stdout), told.stdout
 
 
+def test_a_warmup_longer_than_the_training_is_explained_in_one_line(place):
+    params_file(place, warmup=1200)
+    output = stage("train", place)
+    assert "warmup=1200 is longer than max_steps=12" in output.stderr
+    assert "at 1% of its peak" in output.stderr
+
+
 def test_two_processes_by_torchrun_train_the_same_model(place):
     params_file(place, precision="float64")
     assert stage("train", place).returncode == 0
