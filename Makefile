@@ -28,7 +28,7 @@ run: $(READY)
 	@echo
 	@echo "Results:  reports/report.html       scores, curves and translations of this run, in a browser"
 	@echo "          make ui                   all runs side by side, with their params and scores"
-	@echo "Next:     . .venv/bin/activate && dvc exp run -S warmup=200    train again with one knob changed"
+	@echo "Next:     . .venv/bin/activate && dvc exp run -S dropout=0.2    train again with one knob changed"
 	@echo "          cp recipes/multi30k.yaml params.yaml && dvc exp run  real text, half an hour"
 
 # Three processes on two cores: whole pipelines wait for files and for one another. One that a test kills is not restarted:
