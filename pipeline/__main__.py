@@ -12,7 +12,8 @@ COMMANDS = {
     "ui": "MLflow's pages, opened at the table of runs (make ui)",
     "track": "rebuild the MLflow runs that are missing",
     "clean": "remove what no result needs any more (make clean)",
-    "readme": "write the table of results in README.md",
+    "docs": "write the tables of README.md and docs/ from metrics and params.yaml",
+    "pictures": "make the pictures in docs/images/, in Chromium",
     "plots_template": "write the page around `dvc plots show` (make setup)",
 }
 
