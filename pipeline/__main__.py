@@ -12,7 +12,8 @@ COMMANDS = {
     "ui": "start MLflow's server and print the address of the table of runs (make ui)",
     "track": "write the MLflow runs that are missing",
     "clean": "remove caches, old training states and unused outs (make clean)",
-    "readme": "write the table of results in README.md",
+    "docs": "write the tables of README.md and docs/ from metrics and params.yaml",
+    "pictures": "make the pictures in docs/images/, in Chromium",
     "plots_template": "write the page that `dvc plots show` fills (make setup)",
 }
 

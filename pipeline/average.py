@@ -1,9 +1,9 @@
-"""Stage average: one model folder that stands alone, from the checkpoints of a training.
+"""Stage average: average checkpoints of a training into one self-contained model folder.
 
 Reads   data/checkpoints, data/bpe.codes, data/vocab.txt
 Writes  data/model: weights.safetensors, model.json, bpe.codes, vocab.txt
-Params  average (last: mean of the last average_last checkpoints; best: of those that validated best; ema: the moving
-        average that the training kept), average_last
+Params  average_last, average (last: mean of the last average_last checkpoints; best: mean of the average_last
+        checkpoints with the best validation score; ema: the moving average of the weights during the training)
 """
 
 import json
@@ -24,7 +24,7 @@ def main() -> None:
     params = Params.load(paths.params)
     require(paths.checkpoints, paths.codes, paths.vocab)
     record = json.loads((paths.checkpoints / "checkpoints.json").read_text(encoding="utf-8"))
-    names, told = choose(record["worth"], params.average, params.average_last)
+    names, message = choose(record["worth"], params.average, params.average_last)
     require(*(paths.checkpoints / name for name in names))
     weights = mean_weights([paths.checkpoints / name for name in names])
     with whole_folder(paths.model) as folder:
@@ -32,16 +32,19 @@ def main() -> None:
         shutil.copyfile(paths.checkpoints / "model.json", folder / "model.json")
         shutil.copyfile(paths.codes, folder / "bpe.codes")
         shutil.copyfile(paths.vocab, folder / "vocab.txt")
-    print(told)
+    print(message)
 
 
-def choose(worth: dict[str, float], average: str, average_last: int) -> tuple[list[str], str]:
-    """The files to average, of checkpoints that are worth {step: validation, less is better}, and what to say of it."""
+def choose(scores: dict[str, float], average: str, average_last: int) -> tuple[list[str], str]:
+    """The names of the files to average, and the message to print.
+
+    scores: step of each checkpoint -> its validation score, lower is better. average, average_last: the params.
+    """
     if average == "ema":
-        return ["average.safetensors"], "moving average of the weights"
-    steps = best_steps(worth)[:average_last] if average == "best" else sorted(map(int, worth))[-average_last:]
-    told = f"mean of the {average} checkpoints, after update {', '.join(map(str, sorted(steps)))}"
-    return [f"{step:08d}.safetensors" for step in steps], told
+        return ["average.safetensors"], "The model is the moving average of the weights."
+    steps = best_steps(scores)[:average_last] if average == "best" else sorted(map(int, scores))[-average_last:]
+    message = f"The model is the mean of the {average} checkpoints: updates {', '.join(map(str, sorted(steps)))}."
+    return [f"{step:08d}.safetensors" for step in steps], message
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Stage train: train the Transformer, on one device or on many, going on where a killed training stopped.
+"""Stage train: train the Transformer on one device or on many. A stopped or killed training is resumed.
 
-Reads   data/ids, data/back, data/vocab.txt; init_from, a model to go on from; work/train-<key>/, the
-        state it resumes from, outside every DVC out
-Writes  data/checkpoints, reports/training.csv (the curve), reports/training.json, reports/environment.json (what
-        it was computed with)
-Params  init_from, max_steps and what training.py names; the number of devices is no part of the experiment:
-        --nproc-per-node (1, 2, ..., gpu)
+Reads   data/ids, data/back, data/vocab.txt; init_from (a model folder to start from); work/train-<key>/ (the state to
+        resume from; it is not in any DVC out)
+Writes  data/checkpoints, reports/training.csv (the curve), reports/training.json, reports/environment.json (the
+        software and hardware used)
+Params  init_from, max_steps and the knobs of pipeline/training/job.py. The number of devices is not a param, because it
+        is not part of the experiment: --nproc-per-node (1, 2, ..., gpu)
 """
 
 import json
@@ -17,12 +17,12 @@ import pandas as pd
 from pipeline.shared.params import Params
 from pipeline.shared.stage import arguments, project_root, require, run
 from pipeline.training.environment import environment
-from pipeline.training.job import Training, spread
+from pipeline.training.job import Training, launch_processes
 from transformer.files import whole_file, whole_folder
 from transformer.model_folder import starting_model
 from transformer.tracking.recorder import TrainingRun
 from transformer.training.checkpoints import FORMAT, CheckpointStore, TrainingState, copy_checkpoints
-from transformer.training.distributed import World, world
+from transformer.training.distributed import World, join_processes
 
 
 def main() -> None:
@@ -33,33 +33,36 @@ def main() -> None:
     )  # fmt: skip
     params = Params.load(paths.params)
     require(paths.ids, paths.back, paths.vocab)
-    spread("pipeline.train", str(paths.nproc_per_node))
-    with world() as here:
-        train_here(paths, params, here)
+    launch_processes("pipeline.train", str(paths.nproc_per_node))
+    with join_processes() as world:
+        train(paths, params, world)
 
 
-def train_here(paths: Namespace, params: Params, here: World) -> None:
-    """This process's part of the training."""
-    more = paths.back if (paths.back / "train.lines.npy").is_file() else None
-    start = starting_model(params.init_from)
-    training = Training(params, params.max_steps, paths.ids, paths.vocab, more, start)
-    facts = environment(here.device, here.size)
+def train(paths: Namespace, params: Params, world: World) -> None:
+    """Train in this process, which is one of `world`. The leader writes the outs."""
+    train_ids = paths.back if (paths.back / "train.lines.npy").is_file() else None
+    initial_model = starting_model(params.init_from)
+    training = Training(params, params.max_steps, paths.ids, paths.vocab, train_ids, initial_model)
+    facts = environment(world.device, world.size)
     tags = {f"env_{name}": str(fact) for name, fact in facts.items()}
-    row = TrainingRun(project_root(), vars(params), training.train_key, tags)
-    store, state = training.run(here, row)
-    if here.leads:
-        card = training.card | {
+    tracked_run = TrainingRun(project_root(), vars(params), training.train_key, tags)
+    store, state = training.run(world, tracked_run)
+    if world.is_leader:
+        description = training.corpus | {
             "format": FORMAT,
             "sizes": asdict(training.model_config),
             "train_key": training.train_key,
         }
-        write_outs(paths, store, state, card, facts)
+        write_outs(paths, store, state, description, facts)
 
 
-def write_outs(paths: Namespace, store: CheckpointStore, state: TrainingState, card: dict, facts: dict) -> None:
-    """Fill data/checkpoints and the reports from the finished training."""
+def write_outs(paths: Namespace, store: CheckpointStore, state: TrainingState, description: dict, facts: dict) -> None:
+    """Write data/checkpoints and the reports of a finished training.
+
+    description: the contents of model.json. facts: the contents of environment.json.
+    """
     with whole_folder(paths.checkpoints) as folder:
-        copy_checkpoints(store, state, folder, card)
+        copy_checkpoints(store, state, folder, description)
     with whole_file(paths.curve) as temporary:
         pd.DataFrame(state.curve).to_csv(temporary, index=False, lineterminator="\n")
     for path, record in ((paths.summary, state.summary()), (paths.environment, facts)):

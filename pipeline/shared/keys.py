@@ -1,4 +1,4 @@
-"""Hashes that name what was computed."""
+"""Hashes that identify a computation by its code, settings and data."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ HARMLESS = ("transformer.tracking.", "transformer.cores")  # cannot change a res
 
 
 def code_key() -> str:
-    """One hash over the code that this process has loaded and that can change a result."""
+    """One hash of the modules that this process has loaded and that can change a result."""
     files = {name: module.__file__ for name, module in sys.modules.items() if name.startswith(CODE)}
     parts = sorted(name for name in files if not name.startswith(HARMLESS))
     return sha256_text("".join(f"{sha256(Path(str(files[name])))}  {name}\n" for name in parts))
 
 
 def content_key(**parts: object) -> str:
-    """One hash over named plain values."""
+    """One hash of named plain values. The order of the names does not matter."""
     return sha256_text(json.dumps(parts, sort_keys=True))

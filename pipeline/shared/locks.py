@@ -1,4 +1,4 @@
-"""Locks that keep two trainings apart."""
+"""Locks that keep trainings apart: one for each training, one for each processor core."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ from transformer import cores as machine
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """Hold a lock file; who comes second says so and waits."""
+def hold_lock(path: Path) -> Iterator[None]:
+    """Hold the lock file of a training. If another process holds it, print a message and wait."""
     lock = FileLock(path)
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        print(f"another process is at the same training; waiting for it to finish ({path})", flush=True)
+        print(
+            f"Another process runs the same training (lock {path}). This process waits until that one has ended. "
+            "Stop one of the two if you need only one.",
+            flush=True,
+        )
         lock.acquire()
     try:
         yield
@@ -29,20 +33,25 @@ def alone(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def cores(count: int) -> Iterator[None]:
-    """Hold `count` of the machine's cores, or all, against other trainings of this project; wait until they are free.
+def hold_cores(count: int) -> Iterator[None]:
+    """Hold `count` of the machine's cores, or all if it has fewer; wait until other trainings release enough cores.
 
-    Threads that wait for each other must run at the same time: two trainings on the same two cores were measured to be
-    five times slower each.
+    Only trainings of the same project exclude each other. The threads of a training wait for each other, so they must
+    run at the same time: two trainings on the same two cores were measured to be five times slower each.
     """
-    there = machine.cores()
+    all_cores = machine.cores()
+    count = min(count, all_cores)
     folder = project_root() / "work" / "cores"
     folder.mkdir(parents=True, exist_ok=True)
-    paths, told = [folder / str(number) for number in range(there)], False
-    while not (held := free_locks(paths, min(count, there))):
-        if not told:
-            print("waiting for another training to free its cores; OMP_NUM_THREADS=1 needs one only", flush=True)
-            told = True
+    paths, printed = [folder / str(number) for number in range(all_cores)], False
+    while not (held := lock_free_cores(paths, count)):
+        if not printed:
+            print(
+                f"Another training uses the cores that this one needs ({count} of {all_cores}). This training waits "
+                "until they are free. To need one core only, set OMP_NUM_THREADS=1.",
+                flush=True,
+            )
+            printed = True
         time.sleep(1)
     try:
         yield
@@ -51,8 +60,8 @@ def cores(count: int) -> Iterator[None]:
             lock.release()
 
 
-def free_locks(paths: list[Path], count: int) -> list[FileLock]:
-    """`count` locks of those that nobody holds, taken together; none if they are fewer."""
+def lock_free_cores(paths: list[Path], count: int) -> list[FileLock]:
+    """Lock `count` of the lock files `paths` that are free, and return the locks. Locks none if fewer are free."""
     held: list[FileLock] = []
     with FileLock(paths[0].with_name("lock")):
         for path in paths:

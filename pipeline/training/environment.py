@@ -1,4 +1,4 @@
-"""What a result was computed with, as far as it may change a digit: versions, processor, devices."""
+"""The software and hardware that can change a digit of a training's result: versions, processor, devices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PACKAGES = ("ctranslate2", "numpy", "sacrebleu", "safetensors", "spacy", "subwor
 
 
 def environment(device: torch.device, devices: int) -> dict[str, str | int]:
-    """Name -> value; devices: how many computed together, of the kind of `device`."""
+    """The contents of reports/environment.json, name -> value. devices: how many devices like `device` are used."""
     kind = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     system = {"system": platform.system(), "machine": platform.machine(), "python": platform.python_version()}
     return {**system, "cpu": processor(), "cores": os.cpu_count() or 0, "threads": torch.get_num_threads(),
@@ -24,7 +24,7 @@ def environment(device: torch.device, devices: int) -> dict[str, str | int]:
 
 
 def processor() -> str:
-    """The model of the processor, as Linux names it; else what Python knows, which may be the architecture only."""
+    """The processor's model, from /proc/cpuinfo on Linux; elsewhere Python's, which may be the architecture only."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text(encoding="utf-8").split("\n") if cpuinfo.is_file() else []
     facts = dict(line.split(":", 1) for line in reversed(lines) if ":" in line)

@@ -1,4 +1,4 @@
-"""What the stages that train share: a training by its knobs and data, which goes on where a killed one stopped."""
+"""A training with given knobs and data. A training that was stopped or killed is resumed from its last state."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 import os
 import signal
 import sys
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 
 from pipeline.shared.keys import code_key, content_key
-from pipeline.shared.locks import alone, cores
+from pipeline.shared.locks import hold_cores, hold_lock
 from pipeline.shared.params import Params
 from pipeline.shared.stage import project_root
 from transformer.files import sha256
@@ -28,107 +29,140 @@ from transformer.tracking.recorder import TrainingRun
 from transformer.training.checkpoints import CheckpointStore, TrainingState
 from transformer.training.config import TrainConfig
 from transformer.training.distributed import World
-from transformer.training.launch import launch, stop_signals
+from transformer.training.launch import catch_stop_signals, launch
 from transformer.training.loop import Interrupted, Observers, train
 from transformer.training.train_step import Trainer, seed_everything
 
 
-def spread(module: str, processes: str) -> None:
-    """Where several processes are asked for and this is none of them: run the stage in them and exit as they do."""
+def launch_processes(module: str, processes: str) -> None:
+    """Run a stage in several processes, and exit with their status.
+
+    processes: 1, 2, ... or gpu. Returns at once if it is 1, or in a process that was started for this stage.
+    """
     if processes != "1" and "WORLD_SIZE" not in os.environ:
         sys.exit(launch(module, processes, sys.argv[1:]))
 
 
 @dataclass(frozen=True)
 class Training:
-    """A training: the same one keeps its states in the same `work/train-<key>/`, at any world size.
+    """A training, whose states are in `work/train-<key>/`. The key is the same for any number of processes.
 
-    ids: of train and valid. more: a folder with the pairs to train on in place of those of ids. start: a model folder
-    to go on from. backwards: from target to source.
+    ids: folder with the pairs of train and valid. vocab: file of the vocabulary. train_ids: folder with the training
+    pairs; None: those of `ids`. initial_model: model folder whose weights the training starts from; None: random
+    weights. backwards: train from target to source.
     """
 
     params: Params
     max_steps: int
     ids: Path
     vocab: Path
-    more: Path | None = None
-    start: Path | None = None
+    train_ids: Path | None = None
+    initial_model: Path | None = None
     backwards: bool = False
 
     @cached_property
-    def card(self) -> dict[str, Any]:
-        """What the stages before say of the corpus."""
+    def corpus(self) -> dict[str, Any]:
+        """The contents of corpus.json: languages, lower-casing, max_length and numbers of pairs."""
         return json.loads((self.ids / "corpus.json").read_text(encoding="utf-8"))
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """Of both sides."""
+        """The vocabulary of both sides."""
         return Vocabulary.load(self.vocab)
 
     @cached_property
     def model_config(self) -> TransformerConfig:
-        """Sizes of the model."""
+        """The sizes of the model."""
         return self.params.take(TransformerConfig, vocabulary=len(self.vocabulary),
-                                max_positions=self.card["max_length"] + 1)  # fmt: skip
+                                max_positions=self.corpus["max_length"] + 1)  # fmt: skip
 
     @cached_property
     def config(self) -> TrainConfig:
-        """Settings of the training."""
+        """The settings of the training."""
         return self.params.take(TrainConfig, max_steps=self.max_steps)
 
     @cached_property
     def key(self) -> str:
-        """One hash over everything that the states depend on; max_steps is not part of it."""
+        """One hash of everything that the states depend on. max_steps is not part of it."""
         settings = asdict(self.config)
         del settings["max_steps"]
         return content_key(
-            **asdict(self.model_config), **settings, start=self.start and sha256(self.start / "weights.safetensors"),
-            code=code_key(), ids=sha256(self.ids), more=self.more and sha256(self.more),
+            **asdict(self.model_config), **settings, code=code_key(), ids=sha256(self.ids),
+            start=self.initial_model and sha256(self.initial_model / "weights.safetensors"),
+            more=self.train_ids and sha256(self.train_ids),
             vocabulary_file=sha256(self.vocab), backwards=self.backwards,
         )  # fmt: skip
 
     @property
     def train_key(self) -> str:
-        """One hash over all that the finished training depends on."""
+        """One hash of everything that the finished training depends on."""
         return content_key(training=self.key, max_steps=self.max_steps)
 
     def pairs(self, split: str) -> Pairs:
-        """The pairs of a split, as this training sees them."""
-        pairs = Pairs.load(self.more if self.more and split == "train" else self.ids, split)
+        """The pairs of a split (train or valid), in the direction of the training."""
+        pairs = Pairs.load(self.train_ids if self.train_ids and split == "train" else self.ids, split)
         return pairs.backwards() if self.backwards else pairs
 
-    def run(self, here: World, row: TrainingRun | None = None) -> tuple[CheckpointStore, TrainingState]:
-        """Train this process's part, to the end. A signal to stop saves the state and raises SystemExit."""
-        stop = stop_signals()
+    def trainer(self, world: World) -> Trainer:
+        """The trainer of this process, with initial weights."""
         torch.use_deterministic_algorithms(self.params.deterministic)
         seed_everything(self.params.seed)
         model = Transformer(self.model_config)
-        if self.start is not None:
-            warm_start(model, self.start, self.vocab)
-        trainer = Trainer(model, self.pairs("train"), self.pairs("valid"), here, self.config)
+        if self.initial_model is not None:
+            warm_start(model, self.initial_model, self.vocab)
+        return Trainer(model, self.pairs("train"), self.pairs("valid"), world, self.config)
+
+    def remarks(self, trainer: Trainer) -> Iterator[str]:
+        """What a user should know of this training before its first update, a line each."""
+        if self.config.precision == "bfloat16" and trainer.model.compute is None:
+            yield "This machine has no instructions for bfloat16. Training computes in float32, which is faster here."
+        warmup, max_steps = self.config.warmup, self.max_steps
+        if warmup > max_steps:
+            yield (
+                f"warmup={warmup} is longer than max_steps={max_steps}: the learning rate still rises when training "
+                f"ends, at {100 * max_steps / warmup:.0f}% of its peak, so the model learns little."
+            )
+
+    def run(self, world: World, tracked_run: TrainingRun | None = None) -> tuple[CheckpointStore, TrainingState]:
+        """Train to the end in this process, which is one of `world`. Returns the folder of states and the last state.
+
+        tracked_run: MLflow's run that gets the curve. On SIGTERM or SIGINT the state is saved and SystemExit is raised.
+        """
+        signals = catch_stop_signals()
+        trainer = self.trainer(world)
         folder = project_root() / "work" / f"train-{self.key[:16]}"
         folder.mkdir(parents=True, exist_ok=True)
-        threads = 0 if here.device.type == "cuda" else here.size * torch.get_num_threads()
-        with (
-            alone(folder / "lock") if here.leads else nullcontext(),
-            cores(threads) if here.leads and threads else nullcontext(),
-        ):
-            here.from_leader(None)  # nobody goes on before the leader holds the locks
+        with hold_locks(folder, world):
             store = CheckpointStore(folder, self.params.keep)
-            with row if row and here.leads else nullcontext() as tracked:
-                progress = Progress(self.max_steps, here.leads, tracked)
-                if self.params.precision == "bfloat16" and trainer.model.compute is None:
-                    progress.say("in float32: this machine has no instructions for bfloat16, which would be slower")
+            with tracked_run if tracked_run and world.is_leader else nullcontext() as tracked:
+                progress = Progress(self.max_steps, world.is_leader, tracked)
+                for line in self.remarks(trainer):
+                    progress.say(line)
                 observers = Observers(
                     on_rows=progress.show,
                     on_update=lambda step, update: progress.updated(step, update.tokens, update.gradient_norm),
-                    wants_stop=lambda: bool(stop),
+                    stop_requested=lambda: bool(signals),
                 )
                 try:
                     state = train(trainer, store, self.vocabulary.text, observers)
                 except Interrupted as reason:
                     progress.say(str(reason))
-                    raise SystemExit(128 + (stop or [signal.SIGTERM])[0]) from None
+                    raise SystemExit(128 + (signals or [signal.SIGTERM])[0]) from None
                 finally:
                     progress.close()
         return store, state
+
+
+@contextmanager
+def hold_locks(folder: Path, world: World) -> Iterator[None]:
+    """Hold the lock of a training's folder and, on CPUs, of the cores that it uses.
+
+    The leader takes the locks; the block starts in all processes when the leader has them.
+    """
+    threads = 0 if world.device.type == "cuda" else world.size * torch.get_num_threads()
+    with (
+        hold_lock(folder / "lock") if world.is_leader else nullcontext(),
+        hold_cores(threads) if world.is_leader and threads else nullcontext(),
+    ):
+        world.from_leader(None)
+        yield

@@ -1,4 +1,4 @@
-"""Stages run by hand: kills, several processes, warm starts, averages, mistakes. A small corpus of own files."""
+"""Stages run one by one on a small corpus: kills, several processes, warm starts, averages, mistakes of the user."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from transformer.text.pairs import Pairs
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Path:
-    """A folder in which the stages up to a model were run."""
+    """A folder in which the stages from download to average were run."""
     folder = tmp_path_factory.mktemp("project")
     shutil.copytree(ROOT / "recipes", folder / "recipes")
     own_corpus(folder / "own")
@@ -37,7 +37,7 @@ def project(tmp_path_factory) -> Path:
 
 
 def training_place(project: Path, folder: Path, **changes) -> Path:
-    """A folder with the ids and vocabulary of the project, for running the train stage by hand."""
+    """A folder with the ids and the vocabulary of `project`, in which the stage train can run."""
     (folder / "data").mkdir(parents=True)
     shutil.copytree(ROOT / "recipes", folder / "recipes")
     shutil.copytree(project / "data/ids", folder / "data/ids")
@@ -49,24 +49,25 @@ def training_place(project: Path, folder: Path, **changes) -> Path:
 
 @pytest.fixture
 def place(project, tmp_path) -> Path:
-    """One such folder."""
+    """A folder in which the stage train can run."""
     return training_place(project, tmp_path / "place")
 
 
 @pytest.fixture(scope="module")
 def unkilled(project, tmp_path_factory) -> str:
-    """What a training of 160 updates leaves that nobody disturbs."""
+    """The hash of the outs of a training of 160 updates that was not killed."""
     folder = training_place(project, tmp_path_factory.mktemp("unkilled") / "place", max_steps=160)
     assert stage("train", folder).returncode == 0
     return trained(folder)
 
 
 def trained(folder: Path) -> str:
-    """What a training leaves, as one hash."""
+    """One hash of the outs of the stage train."""
     return sha256(folder / "data/checkpoints") + sha256(folder / "reports/training.csv")
 
 
 def start(name: str, folder: Path, *options: str) -> subprocess.Popen:
+    """Start a stage in a folder, without waiting for its end."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "DVC_ROOT": ""}
     return subprocess.Popen([sys.executable, "-m", f"pipeline.{name}", *options], cwd=folder, env=env,
                             stderr=subprocess.PIPE, text=True)  # fmt: skip
@@ -90,18 +91,18 @@ def test_a_killed_training_writes_no_out_and_ends_in_the_same_bytes_as_an_unkill
     assert not (place / "reports").exists()
     assert stage("train", place).returncode == 0
     assert trained(place) == unkilled
-    assert len(runs(place)) == 1  # one row, continued
+    assert len(runs(place)) == 1  # one MLflow run, continued
 
 
 def back_place(project: Path, folder: Path, steps: int = 160, **changes) -> Path:
-    """A folder for running the stage back_translate by hand."""
+    """A folder in which the stage back_translate can run."""
     training_place(project, folder, back_translation_steps=steps, d_model=32, warmup=40, **changes)
     shutil.copytree(project / "data/raw", folder / "data/raw")
     shutil.copy(project / "data/bpe.codes", folder / "data/bpe.codes")
     return folder
 
 
-def test_training_targets_get_translated_sources_after_their_own_and_training_takes_both(project, tmp_path):
+def test_back_translation_adds_pairs_with_translated_sources_and_training_uses_them(project, tmp_path):
     place = back_place(project, tmp_path / "place")
     assert stage("back_translate", place).returncode == 0
     real, both = (Pairs.load(place / "data" / name, "train") for name in ("ids", "back"))
@@ -140,12 +141,12 @@ def test_a_killed_back_translation_writes_no_out_and_ends_in_the_same_bytes_as_a
 def test_two_processes_give_the_same_back_translations(project, tmp_path):
     one, two = (back_place(project, tmp_path / name, steps=40, precision="float64") for name in ("one", "two"))
     assert stage("back_translate", one).returncode == 0
-    told = stage("back_translate", two, "--nproc-per-node=2")
-    assert told.returncode == 0, told.stderr
+    done = stage("back_translate", two, "--nproc-per-node=2")
+    assert done.returncode == 0, done.stderr
     assert sha256(two / "data/back") == sha256(one / "data/back")
 
 
-def test_the_source_alone_can_be_lower_cased(tmp_path):
+def test_only_the_source_side_can_be_lower_cased(tmp_path):
     (tmp_path / "data/raw").mkdir(parents=True)
     for split in SPLITS:
         for side in ("src", "tgt"):
@@ -156,27 +157,27 @@ def test_the_source_alone_can_be_lower_cased(tmp_path):
     assert list(read_lines(tmp_path / "data/tokens/test.tgt")) == ["▁Ein ▁Hund ."]
 
 
-def test_sigterm_reaches_all_processes_and_their_state_is_saved(place):
+def test_sigterm_stops_all_processes_and_their_state_is_saved(place):
     params_file(place, max_steps=4000)
     process = start("train", place, "--nproc-per-node=2")
     wait_for_state(place, process)
     process.send_signal(signal.SIGTERM)
-    told = process.communicate()[1]
+    errors = process.communicate()[1]
     assert process.returncode == 143
-    assert "the same command goes on from there" in told
+    assert ". Its state is saved. Run the same command again to resume." in errors
     assert not (place / "data/checkpoints").exists()
 
 
-def test_when_one_process_dies_the_others_stop_and_the_training_can_go_on(place):
+def test_when_one_process_dies_the_others_stop_and_the_training_can_be_resumed(place):
     params_file(place, max_steps=8000, save_every=2)
     process = start("train", place, "--nproc-per-node=3")
     wait_for_state(place, process)
     (victim,) = (pid for pid in processes() if environment(pid).get("LOCAL_RANK") == "1" and folder_of(pid) == place)
     os.kill(victim, signal.SIGKILL)
-    told = process.communicate(timeout=30)[1]
+    errors = process.communicate(timeout=30)[1]
     assert process.returncode == 1
-    assert "error: process 1 of 3 ended first, with SIGKILL; the others were stopped" in told
-    assert "Traceback" not in told
+    assert "error: Process 1 of 3 ended first, with SIGKILL. The other processes were stopped." in errors
+    assert "Traceback" not in errors
     (state,) = sorted(place.glob("work/train-*/state-*.json"))[-1:]
     params_file(place, max_steps=int(state.stem.removeprefix("state-")) + 2, save_every=2)
     done = stage("train", place)
@@ -185,12 +186,12 @@ def test_when_one_process_dies_the_others_stop_and_the_training_can_go_on(place)
 
 
 def processes() -> list[int]:
-    """All processes that this one may look into."""
+    """The ids of all processes whose environment this one may read."""
     return [int(path.name) for path in Path("/proc").glob("[0-9]*") if os.access(path / "environ", os.R_OK)]
 
 
 def environment(pid: int) -> dict[str, str]:
-    """The environment a process was started with; empty if it is gone."""
+    """The environment that a process was started with; empty if it has ended."""
     try:
         text = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
     except OSError:
@@ -199,14 +200,14 @@ def environment(pid: int) -> dict[str, str]:
 
 
 def folder_of(pid: int) -> Path | None:
-    """The folder a process runs in; None if it is gone."""
+    """The folder that a process runs in; None if it has ended."""
     try:
         return Path(f"/proc/{pid}/cwd").resolve()
     except OSError:
         return None
 
 
-def test_a_second_training_beside_the_first_waits_and_both_leave_the_same(place, unkilled):
+def test_two_equal_trainings_started_together_give_the_outs_of_one(place, unkilled):
     params_file(place, max_steps=160)
     first, second = start("train", place), start("train", place)
     for process in (first, second):
@@ -216,11 +217,12 @@ def test_a_second_training_beside_the_first_waits_and_both_leave_the_same(place,
 
 
 def first_loss(folder: Path) -> float:
+    """The training loss in the first row of training.csv."""
     with open(folder / "reports/training.csv") as file:
         return float(next(csv.DictReader(file))["train_loss"])
 
 
-def test_a_training_goes_on_from_a_model_folder_with_its_vocabulary_and_merges(project, place):
+def test_a_training_can_start_from_a_model_folder_with_its_vocabulary_and_merges(project, place):
     model = project / "data/model"
     assert stage("train", place).returncode == 0
     cold = first_loss(place)
@@ -232,7 +234,7 @@ def test_a_training_goes_on_from_a_model_folder_with_its_vocabulary_and_merges(p
     assert (place / "data/vocab.txt").read_bytes() == (model / "vocab.txt").read_bytes()
     assert stage("train", place).returncode == 0
     assert first_loss(place) < cold
-    assert len(list(place.glob("work/train-*"))) == 2  # another start is another training
+    assert len(list(place.glob("work/train-*"))) == 2  # another initial model makes another training
 
 
 @pytest.mark.parametrize(
@@ -257,7 +259,7 @@ def test_a_model_that_does_not_fit_is_refused(project, place, changes, vocabular
     assert not (place / "work").exists()
 
 
-def test_the_mean_is_of_the_last_checkpoints_or_of_the_best_or_the_moving_one(project, place):
+def test_the_model_is_the_mean_of_the_last_or_best_checkpoints_or_the_moving_average(project, place):
     params_file(place, ema_decay=0.9, best_by="bleu")
     assert stage("train", place).returncode == 0
     for name in ("bpe.codes", "vocab.txt"):
@@ -266,9 +268,13 @@ def test_the_mean_is_of_the_last_checkpoints_or_of_the_best_or_the_moving_one(pr
     assert sorted(record["worth"]) == ["12", "4", "8"]
     best = sorted(sorted(map(int, record["worth"])), key=lambda step: record["worth"][str(step)])[:2]
     weights = {}
-    for average, told in (("last", "8, 12"), ("best", ", ".join(map(str, sorted(best)))), ("ema", "moving average")):
+    updates = ", ".join(map(str, sorted(best)))
+    messages = {"last": "The model is the mean of the last checkpoints: updates 8, 12.",
+                "best": f"The model is the mean of the best checkpoints: updates {updates}.",
+                "ema": "The model is the moving average of the weights."}  # fmt: skip
+    for average, message in messages.items():
         params_file(place, ema_decay=0.9, best_by="bleu", average=average)
-        assert told in stage("average", place).stdout
+        assert message in stage("average", place).stdout
         weights[average] = sha256(place / "data/model/weights.safetensors")
     assert weights["ema"] == sha256(place / "data/checkpoints/average.safetensors")
     assert weights["last"] != weights["ema"]
@@ -276,22 +282,30 @@ def test_the_mean_is_of_the_last_checkpoints_or_of_the_best_or_the_moving_one(pr
     assert "average=ema needs the moving average that ema_decay=0 switches off" in stage("average", place).stderr
 
 
-def test_the_log_says_the_precision_if_another_and_step_loss_rate_speed_and_time_left(place):
+def test_the_log_shows_step_loss_rate_speed_and_time_left_and_a_change_of_precision(place):
     params_file(place, precision="bfloat16")
-    told = stage("train", place)
-    falls_back = not multiplies_bfloat16(torch.device("cpu"))
-    assert ("in float32: this machine has no instructions for bfloat16" in told.stderr) == falls_back
+    done = stage("train", place)
+    uses_float32 = not multiplies_bfloat16(torch.device("cpu"))
+    message = "This machine has no instructions for bfloat16. Training computes in float32, which is faster here."
+    assert (message in done.stderr) == uses_float32
     pattern = r"update 8 of 12 · loss \d\.\d+ · rate \d\.\d+e-\d+ · [\d,]+ tokens/s · valid \d\.\d+ · 0:00:\d\d left"
-    assert re.search(pattern, told.stdout), told.stdout
+    assert re.search(pattern, done.stdout), done.stdout
 
 
-def test_two_processes_by_torchrun_train_the_same_model(place):
+def test_a_warmup_longer_than_the_training_is_explained_in_one_line(place):
+    params_file(place, warmup=1200)
+    output = stage("train", place)
+    assert "warmup=1200 is longer than max_steps=12" in output.stderr
+    assert "at 1% of its peak" in output.stderr
+
+
+def test_two_processes_train_the_same_model(place):
     params_file(place, precision="float64")
     assert stage("train", place).returncode == 0
     (place / "reports/training.csv").rename(place / "one.csv")
     shutil.rmtree(place / "work")
-    told = stage("train", place, "--nproc-per-node=2")
-    assert told.returncode == 0, told.stderr
+    done = stage("train", place, "--nproc-per-node=2")
+    assert done.returncode == 0, done.stderr
     for one, two in zip(read_lines(place / "one.csv"), read_lines(place / "reports/training.csv"), strict=True):
         for a, b in zip(one.split(","), two.split(","), strict=True):
             assert a == b or float(a) == pytest.approx(float(b), rel=1e-9)

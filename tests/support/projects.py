@@ -10,6 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from filelock import FileLock
 from mlflow import MlflowClient
 from ruamel.yaml import YAML
 from support.tiny import ROOT
@@ -88,6 +89,22 @@ def small_project(folder: Path) -> Path:
     command(folder, "dvc", "repro")
     command(folder, "git", "add", "-A")
     command(folder, "git", "commit", "-qm", "run")
+    return folder
+
+
+def prepared_project(shared: Path, folder: Path) -> Path:
+    """A small project in `folder` that was run once, with an MLflow run of its own.
+
+    shared: a folder of all test processes. The first process makes the project there; the others copy it and run the
+    stage record, as after a pull.
+    """
+    made = shared / "small project"
+    with FileLock(shared / "small_project.lock"):
+        if not (shared / "small_project.made").exists():
+            small_project(made)
+            (shared / "small_project.made").touch()
+    shutil.copytree(made, folder, ignore=shutil.ignore_patterns("mlflow.db*", "mlartifacts", "work", "run.json"))
+    command(folder, "dvc", "repro")
     return folder
 
 

@@ -1,4 +1,4 @@
-"""Batches are a function of data, seed and epoch; nothing is lost, nothing too large."""
+"""Batches are a function of data, seed and epoch. They contain each pair once and are not larger than requested."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from support.tiny import random_pairs
 
 from transformer.text.pairs import Pairs, Sequences
 from transformer.text.vocabulary import BOS, EOS, PAD
-from transformer.training.batches import Batches, cut, global_batches, micro_batches
+from transformer.training.batches import Batches, global_batches, micro_batches, split_by_tokens
 
 lengths = st.lists(st.integers(1, 40), min_size=1, max_size=200)
 
@@ -23,7 +23,7 @@ def pairs_of(sizes: list[int]) -> Pairs:
 
 @given(lengths, st.integers(40, 200), st.integers(0, 5), st.integers(0, 5))
 @settings(max_examples=100)
-def test_every_pair_comes_once_an_epoch_within_batch_tokens(sizes, tokens, seed, epoch):
+def test_an_epoch_contains_each_pair_once_in_batches_of_at_most_batch_tokens(sizes, tokens, seed, epoch):
     pairs = pairs_of(sizes)
     batches = global_batches(pairs, seed, epoch, tokens)
     assert sorted(np.concatenate(batches)) == list(range(len(sizes)))
@@ -31,15 +31,15 @@ def test_every_pair_comes_once_an_epoch_within_batch_tokens(sizes, tokens, seed,
 
 
 @given(lengths, st.integers(1, 60))
-def test_a_cut_is_greedy_and_only_a_too_long_pair_exceeds_it(sizes, tokens):
+def test_slices_are_as_long_as_tokens_allows_and_only_a_longer_pair_exceeds_it(sizes, tokens):
     longest = np.sort(np.array(sizes))
-    runs = cut(longest, tokens)
-    assert [place for run in runs for place in range(run.start, run.stop)] == list(range(len(longest)))
-    for run in runs:
-        count = run.stop - run.start
-        assert count * longest[run.stop - 1] <= tokens or count == 1
-        if run.stop < len(longest):
-            assert (count + 1) * longest[run.stop] > tokens
+    slices = split_by_tokens(longest, tokens)
+    assert [number for part in slices for number in range(part.start, part.stop)] == list(range(len(longest)))
+    for part in slices:
+        count = part.stop - part.start
+        assert count * longest[part.stop - 1] <= tokens or count == 1
+        if part.stop < len(longest):
+            assert (count + 1) * longest[part.stop] > tokens
 
 
 @given(lengths, st.integers(40, 200), st.integers(0, 9))
@@ -48,7 +48,7 @@ def test_the_number_of_batches_is_the_same_in_every_epoch(sizes, tokens, seed):
     assert len({len(global_batches(pairs, seed, epoch, tokens)) for epoch in range(4)}) == 1
 
 
-def test_same_seed_same_batches_and_another_seed_or_epoch_others(tmp_path):
+def test_the_same_seed_gives_the_same_batches_and_another_seed_or_epoch_gives_others(tmp_path):
     pairs = random_pairs(tmp_path, 200)
     first = [rows.tolist() for rows in global_batches(pairs, 1, 0, 100)]
     assert first == [rows.tolist() for rows in global_batches(pairs, 1, 0, 100)]
@@ -56,22 +56,22 @@ def test_same_seed_same_batches_and_another_seed_or_epoch_others(tmp_path):
     assert first != [rows.tolist() for rows in global_batches(pairs, 1, 1, 100)]
 
 
-def test_an_epoch_mixes_the_pairs_anew(tmp_path):
+def test_each_epoch_groups_the_pairs_differently(tmp_path):
     pairs = random_pairs(tmp_path, 200)
     first, second = ({frozenset(rows.tolist()) for rows in global_batches(pairs, 1, epoch, 100)} for epoch in (0, 1))
     assert len(first - second) > len(first) / 2
 
 
-def test_any_update_can_be_asked_for_first(tmp_path):
+def test_the_batch_of_an_update_does_not_depend_on_the_batches_read_before(tmp_path):
     pairs = random_pairs(tmp_path, 100)
-    straight, late = Batches(pairs, 1, 100), Batches(pairs, 1, 100)
-    wanted = [straight[step].tolist() for step in range(1, 80)]
-    assert late[79].tolist() == wanted[-1]
-    assert late[3].tolist() == wanted[2]
+    in_order, from_the_end = Batches(pairs, 1, 100), Batches(pairs, 1, 100)
+    expected = [in_order[step].tolist() for step in range(1, 80)]
+    assert from_the_end[79].tolist() == expected[-1]
+    assert from_the_end[3].tolist() == expected[2]
 
 
 @given(lengths, st.integers(40, 300), st.integers(40, 80))
-def test_micro_batches_are_the_global_batch_cut_by_device_tokens(sizes, tokens, device_tokens):
+def test_micro_batches_are_the_global_batch_in_parts_of_at_most_device_tokens(sizes, tokens, device_tokens):
     pairs = pairs_of(sizes)
     for rows in global_batches(pairs, 0, 0, tokens):
         pieces = micro_batches(pairs, rows, device_tokens)
@@ -80,7 +80,7 @@ def test_micro_batches_are_the_global_batch_cut_by_device_tokens(sizes, tokens, 
 
 
 def resident(folder: Path) -> dict[str, int]:
-    """KiB that this process holds of each file of the folder that it has mapped, as Linux counts."""
+    """KiB of each memory-mapped file of the folder that are in this process's memory, as Linux counts."""
     held, name = {}, None
     for line in Path("/proc/self/smaps").read_text().splitlines():
         field, *rest = line.split(maxsplit=5)
@@ -91,8 +91,8 @@ def resident(folder: Path) -> dict[str, int]:
     return held
 
 
-@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux says which files a process holds")
-def test_batches_do_not_gather_the_corpus_in_memory(tmp_path):
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux lists the mapped files of a process")
+def test_the_corpus_does_not_stay_in_memory_after_a_batch(tmp_path):
     pairs = random_pairs(tmp_path, 2000)
     pairs.source.ids.sum()
     assert resident(tmp_path)["train.source.ids.npy"] > 0
@@ -101,7 +101,7 @@ def test_batches_do_not_gather_the_corpus_in_memory(tmp_path):
     assert [held[f"train.{side}.{part}.npy"] for side in ("source", "target") for part in ("ids", "starts")] == [0] * 4
 
 
-def test_a_batch_opens_targets_with_bos_ends_them_in_eos_and_pads_the_rest(tmp_path):
+def test_a_batch_starts_targets_with_bos_ends_them_with_eos_and_pads_the_rest(tmp_path):
     Pairs.save(tmp_path, "train", [([5, 6], [8]), ([7], [9, 10])], [1, 2])
     source, target, places, output = Pairs.load(tmp_path, "train").batch(np.array([0, 1]))
     assert source.tolist() == [[5, 6, EOS], [7, EOS, PAD]]

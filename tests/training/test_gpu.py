@@ -1,4 +1,4 @@
-"""What a GPU does otherwise than a CPU, on one that is pretended: nothing here computes on a real one."""
+"""The code that is different on a GPU, tested on a simulated GPU. No test here computes on a real one."""
 
 import copy
 import itertools
@@ -6,8 +6,7 @@ import itertools
 import pytest
 import torch
 from support.pretended import CPU, GPU, pretended_gpu
-from support.tiny import DRY, tiny_model, tiny_trainer
-from test_search import model64
+from support.tiny import DRY, make_ends_likely, tiny_model, tiny_trainer
 
 from transformer.decoding.attention_maps import attention_maps
 from transformer.decoding.beam_search import translate_ids
@@ -21,7 +20,7 @@ from transformer.training.loop import Observers, train
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
-    pytest.mark.skipif(torch.cuda.is_available(), reason="a machine with a GPU need not pretend one"),
+    pytest.mark.skipif(torch.cuda.is_available(), reason="the simulation is for machines without a GPU"),
 ]
 SOURCES = [[(7 * row + place) % 19 + 4 for place in range(row % 9)] for row in range(12)]
 
@@ -32,14 +31,25 @@ def waits(monkeypatch):
         yield waits
 
 
+def random_model(seed: int, **changes):
+    """A random model in float64 whose probabilities are far from even, so that beams compete."""
+    model = tiny_model(**changes).double()
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight += 0.3 * torch.randn_like(weight)
+    make_ends_likely(model, pull=seed)
+    return model
+
+
 def trained(folder, work, device, on_update=lambda step, update: None, **update):
-    """The curve of a training of the tiny model."""
+    """Train the tiny model on a device; returns its curve."""
     made = tiny_trainer(folder, World(device=device), **update)
     observers = Observers(on_rows=lambda rows: None, on_update=on_update)
     return train(made, CheckpointStore(work, 2), lambda ids: " ".join(map(str, ids)), observers).curve
 
 
-def test_a_pretended_gpu_refuses_what_cuda_refuses(waits):
+def test_a_simulated_gpu_raises_the_errors_of_cuda(waits):
     here = torch.ones(3)
     there = here.to(GPU)
     with pytest.raises(RuntimeError, match="two devices"):
@@ -54,7 +64,7 @@ def test_a_pretended_gpu_refuses_what_cuda_refuses(waits):
 
 
 @pytest.mark.parametrize("optimiser", ["adam", "muon"])
-def test_a_gpu_trains_as_a_cpu_and_goes_on_where_it_stopped(tmp_path, waits, optimiser):
+def test_a_gpu_trains_and_resumes_like_a_cpu(tmp_path, waits, optimiser):
     settings = {"precision": "float64", "optimiser": optimiser, "sizes": DRY, "best_by": "bleu"}
     wanted = trained(tmp_path, tmp_path / "cpu", CPU, max_steps=8, **settings)
     trained(tmp_path, tmp_path / "gpu", GPU, max_steps=4, **settings)
@@ -64,18 +74,18 @@ def test_a_gpu_trains_as_a_cpu_and_goes_on_where_it_stopped(tmp_path, waits, opt
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_a_training_waits_for_a_gpu_only_where_the_curve_has_a_row(tmp_path, waits, monkeypatch, precision):
+def test_a_training_waits_for_a_gpu_only_at_rows_of_the_curve(tmp_path, waits, monkeypatch, precision):
     monkeypatch.setattr(trainer, "multiplies_bfloat16", lambda device: True)
     seen = [0]
     trained(tmp_path, tmp_path / "w", GPU, lambda step, update: seen.append(waits.total()), precision=precision,
             log_every=4, save_every=12)  # fmt: skip
     grown = [step for step, (before, after) in enumerate(itertools.pairwise(seen), 1) if after > before]
-    assert grown == [4, 5, 8, 9, 12]  # a row is made after its update is told, so the next one finds it counted
+    assert grown == [4, 5, 8, 9, 12]  # a row is made after on_update, so its waits count for the next update
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
-def test_a_gpu_translates_samples_and_scores_as_a_cpu(waits, positions):
-    models = [model64(seed, positions=positions, max_positions=5) for seed in (1, 2)]
+def test_a_gpu_translates_samples_and_scores_like_a_cpu(waits, positions):
+    models = [random_model(seed, positions=positions, max_positions=5) for seed in (1, 2)]
     there = [copy.deepcopy(model).to(GPU) for model in models]
     for some in (slice(1), slice(2)):
         for beam_size in (1, 3):
@@ -93,9 +103,9 @@ def test_a_gpu_translates_samples_and_scores_as_a_cpu(waits, positions):
     assert torch.allclose(maps[0].cross, maps[1].cross)
 
 
-def test_a_search_asks_a_gpu_at_every_eighth_subword_whether_it_may_end(waits):
+def test_a_search_waits_for_a_gpu_only_at_every_eighth_subword(waits):
     model = tiny_model().to(GPU)
     waits.clear()
-    longest = 40 - len(SOURCES[8])  # nothing ends before its limit
+    longest = 40 - len(SOURCES[8])  # no hypothesis ends before the limit
     translate_ids([model], [SOURCES[8]], SearchConfig(beam_size=3, extra_length=longest))
-    assert waits["aten::nonzero"] == 40 // 8 + 1  # and once more for those that go on when some have ended
+    assert waits["aten::nonzero"] == 40 // 8 + 1  # and once for the hypotheses that continue when others have ended

@@ -1,4 +1,4 @@
-"""Label smoothing is section 5.4's, the learning rate is equation 3."""
+"""Label smoothing follows section 5.4, the learning rate equation 3."""
 
 import math
 
@@ -8,22 +8,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from transformer.training.loss import cross_entropy, rows_at_once, smoothed_cross_entropy
+from transformer.training.loss import cross_entropy, smoothed_cross_entropy, tokens_per_chunk
 from transformer.training.schedule import learning_rate
 
 
 def by_definition(states, weight, targets, smoothing):
-    """Build the smoothed distribution, as section 5.4 and The Annotated Transformer describe it."""
+    """The loss against the smoothed distribution that section 5.4 and The Annotated Transformer describe."""
     logp = torch.log_softmax(states @ weight.T, dim=-1)
-    wanted = torch.full_like(logp, smoothing / (weight.shape[0] - 2))
-    wanted.scatter_(1, targets[:, None], 1 - smoothing)
-    wanted[:, 0] = 0
-    return -(wanted * logp).sum()
+    smoothed = torch.full_like(logp, smoothing / (weight.shape[0] - 2))
+    smoothed.scatter_(1, targets[:, None], 1 - smoothing)
+    smoothed[:, 0] = 0
+    return -(smoothed * logp).sum()
 
 
 @given(st.integers(3, 30), st.integers(1, 8), st.sampled_from([0.0, 0.1, 0.4]), st.integers(0, 99))
 @settings(deadline=None, max_examples=60)
-def test_smoothed_loss_and_its_gradients_are_the_definition(vocabulary, tokens, smoothing, seed):
+def test_the_smoothed_loss_and_its_gradients_equal_the_definition(vocabulary, tokens, smoothing, seed):
     generator = torch.Generator().manual_seed(seed)
     states, weight = (
         torch.randn(n, 5, dtype=torch.float64, generator=generator).requires_grad_() for n in (tokens, vocabulary)
@@ -35,9 +35,9 @@ def test_smoothed_loss_and_its_gradients_are_the_definition(vocabulary, tokens, 
         torch.testing.assert_close(mine, other)
 
 
-def test_more_tokens_than_one_pass_holds_make_the_same_loss():
+def test_the_loss_of_several_chunks_equals_the_definition():
     states, weight = (
-        torch.randn(2 * rows_at_once(torch.zeros(0)) + 3, 4, dtype=torch.float64, requires_grad=True),
+        torch.randn(2 * tokens_per_chunk(torch.zeros(0)) + 3, 4, dtype=torch.float64, requires_grad=True),
         torch.randn(9, 4, dtype=torch.float64, requires_grad=True),
     )
     targets = torch.randint(1, 9, (len(states),))
@@ -49,7 +49,7 @@ def test_more_tokens_than_one_pass_holds_make_the_same_loss():
 
 
 class Products(TorchDispatchMode):
-    """Collects the shapes of matrix products."""
+    """Records the shapes of matrix products."""
 
     def __init__(self):
         super().__init__()
@@ -61,16 +61,16 @@ class Products(TorchDispatchMode):
         return function(*arguments, **(options or {}))
 
 
-def test_batches_of_any_number_of_tokens_need_few_shapes_of_products():
-    """Each shape of a product is a program that oneDNN compiles and keeps: 1.5 ms and a megabyte."""
+def test_batches_of_all_sizes_use_few_shapes_of_matrix_products():
+    """oneDNN compiles and caches a program for each shape, which takes 1.5 ms and a megabyte."""
     with Products() as seen:
-        for tokens in range(1, 2 * rows_at_once(torch.zeros(0)), 13):
+        for tokens in range(1, 2 * tokens_per_chunk(torch.zeros(0)), 13):
             states, weight = torch.ones(tokens, 2, requires_grad=True), torch.ones(5, 2, requires_grad=True)
             smoothed_cross_entropy(states, weight, torch.ones(tokens, dtype=torch.long), 0.1).backward()
-    assert 3 <= len(seen.shapes) <= 3 * rows_at_once(torch.zeros(0)) / 64
+    assert 3 <= len(seen.shapes) <= 3 * tokens_per_chunk(torch.zeros(0)) / 64
 
 
-def test_bfloat16_states_give_a_loss_near_the_exact_one():
+def test_the_loss_of_bfloat16_states_is_near_the_exact_one():
     torch.manual_seed(0)
     states, weight, targets = torch.randn(64, 32), torch.randn(50, 32), torch.randint(1, 50, (64,))
     exact = smoothed_cross_entropy(states, weight, targets, 0.1)
@@ -79,19 +79,19 @@ def test_bfloat16_states_give_a_loss_near_the_exact_one():
     )
 
 
-def test_a_vocabulary_without_others_is_refused():
+def test_label_smoothing_refuses_a_vocabulary_of_two_subwords():
     with pytest.raises(ValueError, match="at least 3 subwords, got 2"):
         smoothed_cross_entropy(torch.zeros(1, 4), torch.zeros(2, 4), torch.tensor([1]), 0.1)
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**5), st.sampled_from([128, 512, 1024]))
-def test_the_rate_is_equation_3_and_peaks_at_warmup(step, warmup, d_model):
+def test_the_learning_rate_is_equation_3_and_peaks_at_warmup(step, warmup, d_model):
     rate = learning_rate(step, d_model, warmup)
     assert rate == d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
     assert rate <= learning_rate(warmup, d_model, warmup)
     assert learning_rate(warmup, d_model, warmup, 2.0) == pytest.approx(2 / math.sqrt(d_model * warmup))
 
 
-def test_update_zero_has_no_rate():
+def test_update_zero_has_no_learning_rate():
     with pytest.raises(ValueError, match="step=0"):
         learning_rate(0, 512, 4000)

@@ -1,4 +1,4 @@
-"""What an optimiser does to each kind of weight."""
+"""The steps of the optimisers for each kind of weight."""
 
 import pytest
 import torch
@@ -6,11 +6,11 @@ from support.tiny import tiny_trainer
 
 from transformer.training.optimiser import MATRIX_RATE, Muon
 
-RATE = 0.01  # of the first update, whose steps do not depend on the size of its gradient
+RATE = 0.01  # steps of the first update do not depend on the size of its gradient
 
 
 def first_steps(folder, optimiser) -> dict:
-    """What the first update adds to each weight, in multiples of the learning rate."""
+    """The change of each weight by the first update, divided by the learning rate."""
     trainer = tiny_trainer(folder, optimiser=optimiser, precision="float64")
     trainer.rate = lambda step: RATE
     before = {name: weight.detach().clone() for name, weight in trainer.model.named_parameters()}
@@ -18,7 +18,7 @@ def first_steps(folder, optimiser) -> dict:
     return {name: (weight.detach() - before[name]) / RATE for name, weight in trainer.model.named_parameters()}
 
 
-def test_muon_steps_alike_in_all_directions_of_a_layers_matrices_and_like_adam_elsewhere(tmp_path):
+def test_muon_makes_orthogonal_steps_for_matrices_of_layers_and_adams_steps_for_other_weights(tmp_path):
     muon, adam = (first_steps(tmp_path, optimiser) for optimiser in ("muon", "adam"))
     layers = [name for name in muon if muon[name].ndim == 2 and name.startswith(("encoder.", "decoder."))]
     assert len(layers) == 2 * 4 + 2 * 6
@@ -30,10 +30,10 @@ def test_muon_steps_alike_in_all_directions_of_a_layers_matrices_and_like_adam_e
         assert torch.equal(muon[name], adam[name])
 
 
-@pytest.mark.parametrize("together", [1, 2**24])
+@pytest.mark.parametrize("numbers_at_once", [1, 2**24])
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
-def test_muon_makes_the_steps_of_torchs(monkeypatch, precision, together):
-    monkeypatch.setattr("transformer.training.optimiser.TOGETHER", together)
+def test_muons_steps_equal_those_of_torchs_muon(monkeypatch, precision, numbers_at_once):
+    monkeypatch.setattr("transformer.training.optimiser.NUMBERS_AT_ONCE", numbers_at_once)
     shapes = [(24, 8), (8, 8), (8, 24), (24, 8)]
     ours, theirs = ([torch.zeros(shape) for shape in shapes] for _ in range(2))
     muon = Muon(ours, precision)
@@ -49,11 +49,11 @@ def test_muon_makes_the_steps_of_torchs(monkeypatch, precision, together):
         peer.step()
         steps = [matrix - old for matrix, old in zip((*ours, *theirs), before, strict=True)]
         for step, other in zip(steps[: len(ours)], steps[len(ours) :], strict=True):
-            assert float((step - other).norm() / other.norm()) < 0.03  # bfloat16 keeps 8 bits of each number
+            assert float((step - other).norm() / other.norm()) < 0.03  # bfloat16 has 8 significant bits
 
 
-def test_adam_steps_by_the_learning_rate(tmp_path):
+def test_adams_first_steps_have_the_size_of_the_learning_rate(tmp_path):
     for name, step in first_steps(tmp_path, "adam").items():
-        moved = step[step != 0].abs()  # a key's bias has no gradient but rounding
+        moved = step[step != 0].abs()  # the gradient of a key's bias is rounding errors only
         if len(moved) and not name.endswith("project.bias"):
             assert float(moved.median()) == pytest.approx(1.0, rel=1e-3)

@@ -1,4 +1,4 @@
-"""A training: batches, loss, optimiser, the loop, its checkpoints, several processes.
+"""The training of a Transformer: batches, loss, optimiser, loop, checkpoints, and processes that train together.
 
 May import: decoding, evaluation, model, text, model_folder, files
 """

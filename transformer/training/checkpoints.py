@@ -1,9 +1,10 @@
-"""Weights on disk (safetensors, never pickles), the state that training resumes from, averaging, the model folder.
+"""The states that a training resumes from, on disk (safetensors and JSON, never pickles), and the stage's output.
 
-A training keeps in its folder, flat:
+A training keeps these files in its folder:
     weights-<step>.safetensors, optimiser-<step>.safetensors    tensors
-    state-<step>.json    written last: counters, the curve so far, and the sha256 of every file it stands on
-A state counts only if all those files are there and unharmed, so a kill at any instant costs at most the last interval.
+    state-<step>.json    written last: counters, the curve so far, and the sha256 of every file that the state needs
+A state is used only if all these files are complete. A training that is killed at any moment therefore loses at most
+the updates since its last save.
 """
 
 from __future__ import annotations
@@ -28,32 +29,38 @@ Row = dict[str, float | int | None]
 
 @dataclass
 class TrainingState:
-    """Where a training stands after update `step`; with weights and moments all that the next update depends on."""
+    """The state of a training after update `step`. The next update depends on it, on the weights and on the moments.
+
+    curve: the rows of training.csv. loss_sum: the loss since the last row of the curve, in nats, over loss_tokens
+    target tokens. target_tokens: number of target tokens since update 1. stopped_early: whether `patience` ended the
+    training. checkpoints: step of each kept checkpoint -> its validation score, lower is better: the loss (nats per
+    target token) or minus BLEU. files: name -> sha256 of every file that the state needs. end: whether this is the last
+    state of a finished training, which is kept until `make clean`.
+    """
 
     step: int = 0
-    curve: list[Row] = field(default_factory=list)  # the rows of training.csv
-    loss_sum: float = 0.0  # nats, and
-    loss_tokens: int = 0  # target tokens since the last row of the curve
-    target_tokens: int = 0  # seen since update 1
+    curve: list[Row] = field(default_factory=list)
+    loss_sum: float = 0.0
+    loss_tokens: int = 0
+    target_tokens: int = 0
     stopped_early: bool = False
-    # step -> what the weights kept are worth, less is better: validation loss (nats per target token) or minus BLEU
     checkpoints: dict[str, float] = field(default_factory=dict)
-    files: dict[str, str] = field(default_factory=dict)  # name -> sha256 of every file this state stands on
-    end: bool = False  # the end of a finished training: kept until `make clean`
+    files: dict[str, str] = field(default_factory=dict)
+    end: bool = False
 
     def count(self, tokens: int) -> None:
-        """Count one more update, over so many target tokens."""
+        """Count one more update, over `tokens` target tokens."""
         self.step += 1
         self.loss_tokens += tokens
         self.target_tokens += tokens
 
     @property
     def best_step(self) -> int:
-        """The step of the best checkpoint, which is always kept; 0 before the first validation."""
+        """The step of the best checkpoint (it is always kept); 0 before the first validation."""
         return best_steps(self.checkpoints)[0] if self.checkpoints else 0
 
     def summary(self) -> dict[str, float | int | None]:
-        """Losses (nats per target token) and perplexities, last and best, updates and tokens of a finished training."""
+        """The contents of training.json: updates, tokens, and the last and best losses (nats per target token)."""
         losses = [loss for row in self.curve if (loss := row["valid_loss"]) is not None]
         bleus = [bleu for row in self.curve if (bleu := row.get("valid_bleu")) is not None]
         return {
@@ -70,10 +77,11 @@ class TrainingState:
 
 
 class CheckpointStore:
-    """The folder a training resumes from.
+    """The folder that a training resumes from.
 
-    It holds the two newest states of all and up to the present step (a shorter training may follow a longer one), the
-    last state of each finished length, and of each of these states the last `keep` and the best `keep` checkpoints.
+    It holds these states: the two newest; the two newest up to the step that was just saved, because a shorter training
+    may follow a longer one; and the last state of each finished max_steps. With each state it holds the checkpoints of
+    that state: the last `keep` and the best `keep`.
     """
 
     def __init__(self, folder: Path, keep: int):
@@ -81,7 +89,7 @@ class CheckpointStore:
         folder.mkdir(parents=True, exist_ok=True)
 
     def weights(self, step: int) -> Path:
-        """Where the weights after update `step` are."""
+        """The path of the weights after update `step`."""
         return self.folder / f"weights-{step:08d}.safetensors"
 
     def _optimiser(self, step: int) -> Path:
@@ -91,29 +99,33 @@ class CheckpointStore:
         return self.folder / f"state-{step:08d}.json"
 
     def newest(self, max_steps: int) -> TrainingState | None:
-        """The newest unharmed state with step <= max_steps; harmed ones are named on standard error and passed over."""
+        """The newest complete state with step <= max_steps, or None. Prints a line about each incomplete one."""
         for path in sorted(self.folder.glob("state-*.json"), reverse=True):
             if int(path.stem.removeprefix("state-")) > max_steps:
                 continue
             state = self._read(path)
             if state is not None:
                 return state
-            print(f"{path} or a file it names is damaged; using the state before it", file=sys.stderr)
+            print(
+                f"{path}, or a file that it lists, is damaged or missing. Training resumes from the state before "
+                "it, or from the start. Check the disk if this happens again.",
+                file=sys.stderr,
+            )
         return None
 
     def _read(self, path: Path) -> TrainingState | None:
-        """The state in a file, or None if it or any file it stands on is missing or has another sha256."""
+        """The state in a file; None if the file, or one that the state needs, is missing or has another sha256."""
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
             state = TrainingState(**record["state"])
-            intact = record["format"] == FORMAT and record["sha256"] == _digest(state)
-            intact = intact and all(sha256(self.folder / name) == digest for name, digest in state.files.items())
+            complete = record["format"] == FORMAT and record["sha256"] == _digest(state)
+            complete = complete and all(sha256(self.folder / name) == digest for name, digest in state.files.items())
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return state if intact else None
+        return state if complete else None
 
     def save(self, state: TrainingState, weights: dict[str, Tensor], optimiser: dict[str, Tensor]) -> None:
-        """Write a state so that it is on the disk, whole, before anything older is removed."""
+        """Write a state: its tensors, then its JSON file. Older files are removed when all of it is on the disk."""
         for path, tensors in ((self.weights(state.step), weights), (self._optimiser(state.step), optimiser)):
             with whole_file(path, durable=True) as temporary:
                 save_file(tensors, temporary)
@@ -125,64 +137,66 @@ class CheckpointStore:
         self._prune(state.step)
 
     def _trim(self, state: TrainingState) -> list[int]:
-        """Forget checkpoints that are neither among the last `keep` nor among the best; the steps that stay."""
+        """Drop all checkpoints of a state but the last `keep` and the best `keep`; return the steps of those kept."""
         steps = sorted(int(step) for step in state.checkpoints)
-        stay = sorted({*steps[-self.keep :], *best_steps(state.checkpoints)[: self.keep]})
-        state.checkpoints = {str(step): state.checkpoints[str(step)] for step in stay}
-        return stay
+        kept = sorted({*steps[-self.keep :], *best_steps(state.checkpoints)[: self.keep]})
+        state.checkpoints = {str(step): state.checkpoints[str(step)] for step in kept}
+        return kept
 
     def write(self, state: TrainingState) -> None:
-        """Write the JSON file of a state whose tensors are on the disk."""
+        """Write the JSON file of a state whose tensors are already on the disk."""
         record = {"format": FORMAT, "sha256": _digest(state), "state": asdict(state)}
         with whole_file(self._state(state.step), durable=True) as temporary:
             temporary.write_text(json.dumps(record, indent=1), encoding="utf-8")
 
     def _prune(self, step: int) -> None:
-        """Remove states that the class does not promise, then every file that no remaining state stands on."""
+        """Remove the states that the class does not keep, then every tensor file that no remaining state needs."""
         paths = sorted(self.folder.glob("state-*.json"))
         states = {path: self._read_unchecked(path) for path in paths}
         newest = paths[-2:] + [path for path in paths if path <= self._state(step)][-2:]
-        stay = [path for path in paths if path in newest or states[path].end]
+        kept = [path for path in paths if path in newest or states[path].end]
         for path in paths:
-            if path not in stay:
+            if path not in kept:
                 path.unlink()
-        needed = {name for path in stay for name in states[path].files}
+        needed = {name for path in kept for name in states[path].files}
         for path in self.folder.glob("*.safetensors*"):
             if path.name not in needed:
                 path.unlink()
 
     @staticmethod
     def _read_unchecked(path: Path) -> TrainingState:
+        """The state in a file, whose files are not checked; an empty state, which needs no files, if it is damaged."""
         try:
             return TrainingState(**json.loads(path.read_text(encoding="utf-8"))["state"])
         except (ValueError, KeyError, TypeError):
-            return TrainingState()  # damaged: needs nothing, is removed in its turn
+            return TrainingState()
 
     def load(self, state: TrainingState) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Weights and optimiser tensors of a state."""
+        """The weights and the optimiser tensors of a state."""
         return load_file(self.weights(state.step)), load_file(self._optimiser(state.step))
 
     def average(self, state: TrainingState) -> dict[str, Tensor]:
-        """The moving average of the weights in a state; empty if the training keeps none."""
+        """The moving average of the weights of a state; empty if the training has none."""
         prefix = "average."
         with safe_open(self._optimiser(state.step), framework="pt") as file:
             return {name.removeprefix(prefix): file.get_tensor(name) for name in file.keys() if name.startswith(prefix)}  # noqa: SIM118
 
 
 def best_steps(checkpoints: dict[str, float]) -> list[int]:
-    """Steps of checkpoints, the best first; of equal ones the earlier."""
+    """The steps of checkpoints {step: validation score}, best first; of equally good ones the earlier first."""
     return sorted(map(int, checkpoints), key=lambda step: (checkpoints[str(step)], step))
 
 
 def _digest(state: TrainingState) -> str:
-    """sha256 over everything a state says."""
+    """The sha256 of all fields of a state."""
     return sha256_text(json.dumps(asdict(state), sort_keys=True))
 
 
-def copy_checkpoints(store: CheckpointStore, state: TrainingState, folder: Path, card: dict) -> None:
-    """Put the kept checkpoints of a finished training into `folder`, with checkpoints.json and model.json.
+def copy_checkpoints(store: CheckpointStore, state: TrainingState, folder: Path, description: dict) -> None:
+    """Copy the kept checkpoints of a finished training to `folder`, and write checkpoints.json and model.json.
 
-    The moving average of the weights, if there is one, becomes average.safetensors.
+    description: the contents of model.json. The moving average of the weights, if there is one, is written as
+    average.safetensors. "worth" in checkpoints.json: see TrainingState.checkpoints.
     """
     for step in state.checkpoints:
         shutil.copyfile(store.weights(int(step)), folder / f"{int(step):08d}.safetensors")
@@ -190,4 +204,4 @@ def copy_checkpoints(store: CheckpointStore, state: TrainingState, folder: Path,
         save_weights(average, folder / "average.safetensors")
     record = {"format": FORMAT, "last": state.step, "best": state.best_step, "worth": state.checkpoints}
     (folder / "checkpoints.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    (folder / "model.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
+    (folder / "model.json").write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Settings of a training: one field for each knob of params.yaml that a training reads beside the model's sizes."""
+"""The settings of a training: one field for each knob of params.yaml that a training reads, but the model's sizes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Settings of a training, under the names of the knobs, which params.yaml explains.
+    """The settings of a training, under the names of the knobs in params.yaml, where each is explained.
 
-    Steps are updates, tokens are sentences x longest side with </s> and padding (batch_tokens of one update,
-    device_tokens of one micro-batch). best_by: what ranks checkpoints, loss or bleu (of greedy translations of valid).
-    patience: validations in a row without a new best after which the training ends; 0: never.
+    Units: max_steps, warmup, log_every and save_every are updates. batch_tokens (of an update) and device_tokens (of a
+    micro-batch) are sentences x longest side, with </s> and padding. best_by: how checkpoints are ranked, loss or bleu
+    (of greedy translations of valid). patience: number of validations in a row without a new best after which the
+    training ends; 0: never.
     """
 
     seed: int

@@ -1,4 +1,7 @@
-"""Processes that train together: rank, world size, sums over all of them. One process alone pays nothing for it."""
+"""Processes that train together: their ranks, and sums and values exchanged between them.
+
+A single process exchanges nothing and needs no network.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,19 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-# Its functions have the group of the moment as a default argument. Imported later, as Adam does, they would keep ours,
-# and its threads: one that lets go of a tensor while Python ends aborts the process.
+# Imported before init_process_group: the functions of this module take the current process group as a default argument.
+# Imported later, as Adam does, they would keep our group and its threads alive after destroy_process_group, and a
+# thread that frees a tensor while Python exits aborts the process.
 import torch.distributed.nn
 from torch import Tensor
 
 
 @dataclass(frozen=True)
 class World:
-    """This process among all: its rank, how many there are, and the device it computes on.
+    """One of the processes that train together.
 
-    What all do together raises ConnectionError when one of them is gone.
+    rank: its number. size: how many processes there are. device: the device that it computes on. The methods are
+    collective: all processes call them, and they raise ConnectionError when another process has ended.
     """
 
     rank: int = 0
@@ -29,14 +34,14 @@ class World:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     @property
-    def leads(self) -> bool:
-        """Whether this is the one process that writes files and logs."""
+    def is_leader(self) -> bool:
+        """Whether this is the process that writes files and logs: the one of rank 0."""
         return self.rank == 0
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """Sum of a tensor over all processes, in place; every process gets it."""
+        """The sum of a tensor over all processes, in place, on every process."""
         if self.size > 1:
-            with self._together():
+            with self._collective():
                 dist.all_reduce(tensor)
         return tensor
 
@@ -45,31 +50,34 @@ class World:
         if self.size == 1:
             return value
         box = [value]
-        with self._together():
+        with self._collective():
             dist.broadcast_object_list(box, src=0, device=self.device if self.device.type == "cuda" else None)
         return box[0]
 
-    def gathered(self, value: Any) -> list[Any]:
+    def gather(self, value: Any) -> list[Any]:
         """The values (plain data) of all processes, in order of rank, on every process."""
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
-        with self._together():
+        with self._collective():
             dist.all_gather_object(values, value)
         return values
 
     @contextmanager
-    def _together(self) -> Iterator[None]:
-        """Around what all processes do together: when one of them is gone, the others only say that they stop."""
+    def _collective(self) -> Iterator[None]:
+        """Surround a collective operation. Raises ConnectionError in place of torch's error when it fails."""
         try:
             yield
         except RuntimeError as error:
-            raise ConnectionError(f"process {self.rank} of {self.size} has lost another one and stops") from error
+            raise ConnectionError(
+                f"Process {self.rank} of {self.size} lost the connection to another process. This process stopped. "
+                "See the message of the process that ended first."
+            ) from error
 
 
 @contextmanager
-def world() -> Iterator[World]:
-    """Join the processes that torchrun started (nccl on GPUs, gloo on CPUs) and leave them at the end."""
+def join_processes() -> Iterator[World]:
+    """Join the processes that torchrun started (nccl on GPUs, gloo on CPUs); leave them when the block ends."""
     rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     local_rank = int(os.environ.get("LOCAL_RANK", 0))
     on_gpu = torch.cuda.is_available()

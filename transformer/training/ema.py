@@ -1,4 +1,4 @@
-"""The moving average of the weights that follows a training."""
+"""The moving average (EMA) of the weights during a training."""
 
 from __future__ import annotations
 
@@ -7,21 +7,24 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 
 def copy_parameters(model: nn.Module) -> dict[str, Tensor]:
-    """The parameters of a model under their names, as they are now."""
+    """Copies of a model's current parameters, under their names."""
     return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
 
 
 def decay_at(step: int, decay: float) -> float:
-    """Decay of the moving average at update `step`, counted from 1: min(decay, (1 + step) / (10 + step)).
+    """The decay of the moving average at update `step`, counted from 1: min(decay, (1 + step) / (10 + step)).
 
-    It starts low, so that the random weights of the beginning are soon forgotten.
+    The decay is low at first, so that the random initial weights soon lose their influence.
     """
     return min(decay, (1 + step) / (10 + step))
 
 
-def follow(average: dict[str, Tensor], model: nn.Module, decay: float, step: int) -> None:
-    """Move the average (EMA) of the parameters to decay_at * average + (1 - decay_at) * parameters, in place."""
+def update_average(average: dict[str, Tensor], model: nn.Module, decay: float, step: int) -> None:
+    """Set the average, in place, to d * average + (1 - d) * parameters, where d = decay_at(step, decay).
+
+    average: parameter name -> tensor; nothing happens if it is empty.
+    """
     if average:
         parameters = dict(model.named_parameters())
-        move = get_ema_multi_avg_fn(decay_at(step, decay))
-        move(list(average.values()), [parameters[name] for name in average], step)
+        update = get_ema_multi_avg_fn(decay_at(step, decay))
+        update(list(average.values()), [parameters[name] for name in average], step)

@@ -1,0 +1,26 @@
+"""Trainings of the tiny model, and what tests compare of them."""
+
+from __future__ import annotations
+
+from support.tiny import tiny_trainer
+
+from transformer.files import sha256
+from transformer.training.checkpoints import CheckpointStore
+from transformer.training.loop import Observers, train
+
+
+def train_tiny(folder, work, keep=2, on_rows=lambda rows: None, stop_requested=lambda: False, **update):
+    """Train the tiny model. Returns the final state and the sha256 of its weights."""
+    store = CheckpointStore(work, keep)
+    state = train(tiny_trainer(folder, **update), store, words, Observers(on_rows, stop_requested=stop_requested))
+    return state, sha256(store.weights(state.step))
+
+
+def words(ids) -> str:
+    """A line of text that spells ids."""
+    return " ".join(f"w{number}" for number in ids)
+
+
+def outcome(state) -> tuple:
+    """The parts of the final state that the stage train writes to its outs."""
+    return state.step, state.curve, state.checkpoints, state.best_step, state.target_tokens, state.files

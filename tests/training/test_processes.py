@@ -1,0 +1,82 @@
+"""Processes that train together compute what one process computes."""
+
+import multiprocessing
+import os
+import socket
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+from support.tiny import tiny_trainer
+from support.trainings import words
+
+from transformer.training.distributed import World, join_processes
+from transformer.training.validation import valid_bleu, valid_loss
+
+
+class Result(NamedTuple):
+    """What a process computed: the losses of updates, validation loss and BLEU after them, whether a stop was
+    requested, and the names of the threads that exist after the processes have left each other."""
+
+    losses: list[float]
+    valid: tuple[float, float]
+    stop: bool
+    threads: set[str]
+
+
+def train_rank(rank, size, port, queue, folder, updates, settings):
+    """Train in the process `rank` of `size`; the process of rank 0 puts its Result into the queue."""
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    torch.set_num_threads(1)
+    with join_processes() as world:
+        trainer = tiny_trainer(folder / f"rank{rank}of{size}", world, warmup=400, **settings)
+        losses = [float(trainer.update(step).loss) for step in range(1, updates + 1)]
+        valid = valid_loss(trainer), valid_bleu(trainer, words)
+        trainer.update(updates + 1, stop=rank == size - 1)
+        stop = trainer.update(updates + 2).stop
+    threads = {path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")}
+    if rank == 0:
+        queue.put(Result(losses, valid, stop, threads))
+
+
+def train_together(size, folder, updates=100, **settings) -> Result:
+    """Train in `size` processes, of which the last requests a stop. Returns the result of rank 0."""
+    settings = {"precision": "float64", **settings}
+    spawn = multiprocessing.get_context("spawn")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    queue = spawn.Queue()
+    task = (size, port, queue, folder, updates, settings)
+    ranks = [spawn.Process(target=train_rank, args=(rank, *task)) for rank in range(size)]
+    for process in ranks:
+        process.start()
+    result = queue.get(timeout=120)
+    for process in ranks:
+        process.join()
+    return result
+
+
+@pytest.fixture(scope="module")
+def one_process(tmp_path_factory) -> Result:
+    return train_together(1, tmp_path_factory.mktemp("one_process"))
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_any_number_of_processes_gives_the_same_losses(tmp_path, one_process, size):
+    result = train_together(size, tmp_path)
+    assert result.losses == pytest.approx(one_process.losses, rel=1e-6)
+    assert result.valid == pytest.approx(one_process.valid, rel=1e-6)
+    assert result.stop  # requested by one process, known to all
+    assert not [name for name in result.threads if "gloo" in name]  # a thread left over may abort Python at its exit
+
+
+def test_any_number_of_processes_gives_the_same_losses_with_muon(tmp_path):
+    one, two = (train_together(size, tmp_path / str(size), optimiser="muon") for size in (1, 2))
+    assert two.losses == pytest.approx(one.losses, rel=1e-6)
+
+
+def test_one_process_needs_no_network():
+    assert World().sum(torch.tensor(2.0)) == 2
+    assert World().from_leader("x") == "x"

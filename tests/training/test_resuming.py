@@ -1,0 +1,216 @@
+"""A training that was stopped, killed or disturbed resumes, and ends in the same bytes as an undisturbed one."""
+
+import errno
+import itertools
+import json
+import multiprocessing
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from support.trainings import outcome, train_tiny
+
+from transformer.training import checkpoints as checkpoint
+from transformer.training import loop
+from transformer.training.checkpoints import CheckpointStore, best_steps
+from transformer.training.loop import Interrupted
+from transformer.training.train_step import Trainer
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.mark.parametrize(
+    ("stop_after", "optimiser"), [*((step, "adam") for step in (1, 2, 3, 4, 7, 8, 11)), (4, "muon"), (7, "muon")]
+)
+def test_a_training_stopped_after_any_update_and_resumed_ends_in_the_same_bytes(tmp_path, stop_after, optimiser):
+    whole, digest = train_tiny(tmp_path, tmp_path / "unstopped", optimiser=optimiser)
+    trained = []
+
+    def stop_requested() -> bool:
+        trained.append(1)
+        return len(trained) == stop_after
+
+    with pytest.raises(
+        Interrupted, match=rf"stopped after update {stop_after}\. Its state is saved\. Run the same command again"
+    ):
+        train_tiny(tmp_path, tmp_path / "stopped", stop_requested=stop_requested, optimiser=optimiser)
+    resumed, again = train_tiny(tmp_path, tmp_path / "stopped", optimiser=optimiser)
+    assert again == digest
+    assert outcome(resumed) == outcome(whole)
+
+
+# Operations in which a training of 12 updates is killed, and how often each occurs. A kill in `write` leaves half a
+# file.
+OPERATIONS = {"update": 12, "validate": 3, "write": 6, "replace": 10, "fsync": 20, "unlink": 12}
+
+
+def killed_training(folder, work, operation, number):
+    """Train until operation `number` (from 1) of that kind, and exit in it without any clean-up."""
+    torch.set_num_threads(1)
+
+    def killing(kind, function, before=lambda *arguments: None):
+        count = itertools.count(1)
+
+        def wrapped(*arguments, **options):
+            if kind == operation and next(count) == number:
+                before(*arguments)
+                os._exit(9)
+            return function(*arguments, **options)
+
+        return wrapped
+
+    def half_a_file(tensors, path):
+        save_file(tensors, path)
+        os.truncate(path, path.stat().st_size // 2)
+
+    os.replace, os.fsync, Path.unlink = (
+        killing(kind, function)
+        for kind, function in (("replace", os.replace), ("fsync", os.fsync), ("unlink", Path.unlink))
+    )
+    checkpoint.save_file = killing("write", save_file, half_a_file)
+    loop.valid_loss = killing("validate", loop.valid_loss)
+    update = Trainer.update
+    Trainer.update = killing("update", update, before=update)  # killed after the update
+    train_tiny(folder, work)
+
+
+@pytest.fixture(scope="module")
+def unkilled(tmp_path_factory):
+    """The sha256 of the weights of a training that was not killed."""
+    folder = tmp_path_factory.mktemp("unkilled")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    digest = train_tiny(folder, folder / "w")[1]
+    torch.set_num_threads(threads)
+    return digest
+
+
+def check_resumes(folder, operation, number, digest) -> None:
+    """Kill a training in an operation, resume it, and check that its weights have the sha256 `digest`."""
+    process = multiprocessing.get_context("spawn").Process(
+        target=killed_training, args=(folder, folder / "w", operation, number)
+    )
+    process.start()
+    process.join()
+    assert process.exitcode == 9, f"there are fewer than {number} operations {operation}"
+    state, again = train_tiny(folder, folder / "w")
+    assert again == digest
+    assert [row["step"] for row in state.curve] == [2, 4, 6, 8, 10, 12]
+
+
+@pytest.mark.parametrize(
+    ("operation", "number"),
+    [("update", 1), ("update", 12), ("validate", 2), ("write", 2), ("write", 5), ("replace", 3), ("fsync", 8),
+     ("unlink", 7)],
+)  # fmt: skip
+def test_a_training_killed_in_some_operations_and_resumed_ends_in_the_same_bytes(tmp_path, unkilled, operation, number):
+    check_resumes(tmp_path, operation, number, unkilled)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("operation", "number"), [(kind, number) for kind, count in OPERATIONS.items() for number in range(1, count + 1)]
+)
+def test_a_training_killed_in_any_operation_and_resumed_ends_in_the_same_bytes(tmp_path, unkilled, operation, number):
+    check_resumes(tmp_path, operation, number, unkilled)
+
+
+def test_a_full_disk_loses_only_the_state_being_written(tmp_path, unkilled, monkeypatch):
+    count = itertools.count(1)
+
+    def full(tensors, path):
+        if next(count) == 5:  # weights and optimiser of two states are on the disk
+            path.write_bytes(b"half a fi")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        save_file(tensors, path)
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    with pytest.raises(OSError, match="No space left"):
+        train_tiny(tmp_path, tmp_path / "w")
+    assert not list((tmp_path / "w").glob("*.tmp"))
+    state = CheckpointStore(tmp_path / "w", 2).newest(12)
+    assert state is not None
+    assert state.step == 8
+    assert train_tiny(tmp_path, tmp_path / "w")[1] == unkilled
+
+
+def test_a_resumed_curve_has_each_row_once(tmp_path):
+    rows = []
+    calls = iter([False] * 6 + [True])
+    with pytest.raises(Interrupted):
+        train_tiny(tmp_path, tmp_path / "w", on_rows=rows.extend, stop_requested=lambda: next(calls))
+    resumed = []
+    train_tiny(tmp_path, tmp_path / "w", on_rows=resumed.extend)
+    assert [row["step"] for row in rows] == [2, 4, 6]
+    assert [row["step"] for row in resumed] == [2, 4, 6, 8, 10, 12]
+    assert resumed[:3] == rows
+
+
+def test_a_training_after_a_longer_or_shorter_one_equals_a_fresh_one(tmp_path):
+    fresh = {steps: train_tiny(tmp_path, tmp_path / f"fresh{steps}", max_steps=steps) for steps in (8, 16)}
+    for order in ((8, 16), (16, 8)):
+        for steps in order:
+            state, digest = train_tiny(tmp_path, tmp_path / f"order{order[0]}", max_steps=steps)
+            assert digest == fresh[steps][1]
+            assert outcome(state) == outcome(fresh[steps][0])
+
+
+def test_a_short_training_after_a_long_one_keeps_the_states_of_both(tmp_path):
+    fresh, digest = train_tiny(tmp_path, tmp_path / "fresh", max_steps=8)
+    long, long_digest = train_tiny(tmp_path, tmp_path / "w", max_steps=40)
+    calls = iter([False] * 4 + [True])
+    with pytest.raises(Interrupted, match="after update 5"):
+        train_tiny(tmp_path, tmp_path / "w", max_steps=8, stop_requested=lambda: next(calls))
+    state = CheckpointStore(tmp_path / "w", 2).newest(8)
+    assert state is not None
+    assert state.step == 5
+    short, again = train_tiny(tmp_path, tmp_path / "w", max_steps=8)
+    assert again == digest
+    assert outcome(short) == outcome(fresh)
+    assert all((tmp_path / "w" / name).is_file() for name in short.files)
+    assert train_tiny(tmp_path, tmp_path / "w", max_steps=40)[1] == long_digest
+    assert long.end
+
+
+def test_a_training_that_stopped_early_is_not_continued_by_a_larger_max_steps(tmp_path):
+    worse = {"lr_factor": 1e-12}  # weights hardly change, so the first validation stays the best
+    state, digest = train_tiny(tmp_path, tmp_path / "w", max_steps=40, patience=2, keep=3, **worse)
+    assert state.stopped_early
+    assert state.step < 40
+    longer, again = train_tiny(tmp_path, tmp_path / "w", max_steps=80, patience=2, keep=3, **worse)
+    assert again == digest
+    assert outcome(longer) == outcome(state)
+
+
+@pytest.mark.parametrize("victim", ["weights", "optimiser", "state"])
+def test_a_training_resumes_from_the_state_before_a_damaged_one(tmp_path, capsys, victim):
+    _, digest = train_tiny(tmp_path, tmp_path / "w")
+    store = CheckpointStore(tmp_path / "w", 2)
+    path = next((tmp_path / "w").glob(f"{victim}-00000012.*"))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    state = store.newest(12)
+    assert state is not None
+    assert state.step == 8
+    assert "state-00000012.json, or a file that it lists, is damaged or missing" in capsys.readouterr().err
+    assert train_tiny(tmp_path, tmp_path / "w")[1] == digest
+
+
+def test_the_folder_keeps_two_states_and_the_last_and_best_checkpoints(tmp_path):
+    state, _ = train_tiny(tmp_path, tmp_path / "w", max_steps=40, keep=3)
+    assert {"32", "36", "40"} | set(map(str, best_steps(state.checkpoints)[:3])) == set(state.checkpoints)
+    names = sorted(path.name for path in (tmp_path / "w").iterdir())
+    assert sum(name.startswith("state") for name in names) == 2
+    assert sum(name.startswith("optimiser") for name in names) == 2
+    assert sum(name.startswith("weights") for name in names) <= 3 + 3 + 2  # last 3, best 3, two of the older state
+
+
+def test_states_hold_only_tensors_and_json(tmp_path):
+    train_tiny(tmp_path, tmp_path / "w")
+    for path in (tmp_path / "w").iterdir():
+        assert path.suffix in (".json", ".safetensors")
+        if path.suffix == ".json":
+            assert json.loads(path.read_text())["format"] == 1
