@@ -1,4 +1,4 @@
-# Everything from a fresh clone: `make run` and `make test` set up .venv by themselves and start at once the next time.
+# Targets that work from a fresh clone. The first `make run` or `make test` also sets up .venv.
 PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
@@ -9,16 +9,16 @@ export MLFLOW_DISABLE_TELEMETRY = true
 
 setup: $(READY)
 
-# Compiled after the installation: pip does it on one core. Some files in packages are for other versions of Python.
+# compileall uses all cores, pip only one. It fails on files of packages for other versions of Python: `|| true`.
 $(READY): requirements.lock
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; name one: make $(MAKECMDGOALS) PYTHON=python3.12")'
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed. Nothing was installed. Name one: make $(MAKECMDGOALS) PYTHON=python3.12")'
 	test -x $(VENV)/bin/pip || $(PYTHON) -m venv $(VENV)
 	$(ON) pip install --quiet --no-compile --disable-pip-version-check --requirement requirements.lock
 	$(ON) python -m compileall -qq -j 0 $(VENV)/lib || true
 	$(ON) python -m pipeline plots_template
 	touch $@
 
-# Two other trainers, for benchmarks/train.py: without what they pin, which is an old torch.
+# Two other trainers, for benchmarks/train.py. --no-deps: they pin an old torch.
 bench-setup: $(READY)
 	$(ON) pip install --quiet --disable-pip-version-check --no-deps --requirement benchmarks/requirements.txt
 
@@ -31,8 +31,8 @@ run: $(READY)
 	@echo "Next:     . .venv/bin/activate && dvc exp run -S dropout=0.2    train again with one knob changed"
 	@echo "          cp recipes/multi30k.yaml params.yaml && dvc exp run  real text, half an hour"
 
-# Three processes on two cores: whole pipelines wait for files and for one another. One that a test kills is not restarted:
-# the test would be run in it again, without end.
+# Three processes on two cores, since tests of whole pipelines often wait for files and for each other. A process that a
+# test kills is not restarted, or it would run that test again and again.
 TEST := python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 test: $(READY)
@@ -47,7 +47,7 @@ ui: $(READY)
 lint: $(READY)
 	$(ON) ruff check . && ruff format --check . && pyright
 
-# What no result needs: states that trainings resume from, caches, and what DVC keeps for no commit, tag or experiment.
-# make clean DAYS=30 spares what was touched in the last 30 days.
+# Removes states of trainings, caches, and outs in DVC's cache that no commit, tag or experiment has.
+# make clean DAYS=30 keeps states and caches that were changed in the last 30 days.
 clean: $(READY)
 	$(ON) python -m pipeline clean --days $(or $(DAYS),0)
