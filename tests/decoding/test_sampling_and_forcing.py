@@ -11,7 +11,7 @@ from test_search import SENTENCES, log_probability, model64, search
 from transformer.decoding.attention_maps import attention_maps
 from transformer.decoding.config import SamplingConfig
 from transformer.decoding.forced_decoding import score_ids
-from transformer.decoding.sampling import pick, sample_ids
+from transformer.decoding.sampling import draw_subwords, sample_ids
 from transformer.text.vocabulary import BOS, EOS, PAD
 
 
@@ -90,7 +90,7 @@ def test_subwords_are_drawn_as_often_as_their_probability_says():
     chances = ((torch.arange(1000, dtype=torch.float64) + 0.5) / 1000)[None]
 
     def counts(**filters) -> list[int]:
-        drawn = pick(steps.expand(1, 1000, 4), chances, SamplingConfig(**filters))
+        drawn = draw_subwords(steps.expand(1, 1000, 4), chances, SamplingConfig(**filters))
         return torch.bincount(drawn[0], minlength=4).tolist()
 
     assert counts() == [500, 300, 150, 50]

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.tiny import make_ends_likely, tiny_model
 
-from transformer.decoding.beam_search import beam_search, largest, translate_ids
+from transformer.decoding.beam_search import beam_search, largest_per_row, translate_ids
 from transformer.decoding.config import SearchConfig
 from transformer.decoding.hypothesis import length_divisor
 from transformer.text.vocabulary import BOS, EOS, PAD
@@ -176,7 +176,7 @@ def test_no_hypothesis_is_longer_than_the_limit_and_none_is_missing(seed, extra_
 
 @given(st.lists(st.integers(0, 4), min_size=4, max_size=12), st.integers(1, 4))
 def test_equal_scores_go_to_the_earlier_beam_then_the_lower_id(scores, count):
-    _, places = largest(torch.tensor([scores], dtype=torch.float64), count)
+    _, places = largest_per_row(torch.tensor([scores], dtype=torch.float64), count)
     assert places[0].tolist() == sorted(range(len(scores)), key=lambda place: (-scores[place], place))[:count]
 
 

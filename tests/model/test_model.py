@@ -57,20 +57,20 @@ def test_sinusoids_are_those_of_section_3_5():
 def test_sinusoids_have_no_longest_sentence():
     model = tiny_model(max_positions=4)
     long = torch.randint(4, 20, (1, 90))
-    torch.testing.assert_close(model.position_rows(0, 90), sinusoids(90, 16).float())
+    torch.testing.assert_close(model.position_encodings(0, 90), sinusoids(90, 16).float())
     assert model(long, long).shape == (1, 90, 16)
 
 
 def test_learned_positions_share_their_last_row_beyond_the_table():
     model = tiny_model(positions="learned", max_positions=6)
-    rows = model.position_rows(0, 9)
+    rows = model.position_encodings(0, 9)
     assert torch.equal(rows[5], rows[8])
     assert not torch.equal(rows[4], rows[5])
 
 
 def test_embeddings_are_scaled_by_the_root_of_d_model():
     model = tiny_model()
-    rows = model.embed(model.source_embedding, SOURCE) - model.position_rows(0, SOURCE.shape[1])
+    rows = model.embed(model.source_embedding, SOURCE) - model.position_encodings(0, SOURCE.shape[1])
     torch.testing.assert_close(rows, model.source_embedding.weight[SOURCE] * 4.0)
 
 

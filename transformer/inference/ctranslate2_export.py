@@ -67,8 +67,8 @@ def named_weights(model: Transformer) -> Any:
         set_norm(spec.encoder.layer_norm, model.encoder_norm)
         set_norm(spec.decoder.layer_norm, model.decoder_norm)
     # its own table starts at position 1 and has other frequencies
-    spec.encoder.position_encodings.encodings = array(model.position_rows(0, POSITIONS))
-    spec.decoder.position_encodings.encodings = array(model.position_rows(0, POSITIONS))
+    spec.encoder.position_encodings.encodings = array(model.position_encodings(0, POSITIONS))
+    spec.decoder.position_encodings.encodings = array(model.position_encodings(0, POSITIONS))
     spec.encoder.embeddings[0].weight = array(model.source_embedding.weight)
     spec.decoder.embeddings.weight = array(model.output_embedding.weight)
     spec.decoder.projection.weight = array(model.output_weight)
