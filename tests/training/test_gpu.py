@@ -6,7 +6,7 @@ import itertools
 import pytest
 import torch
 from support.pretended import CPU, GPU, pretended_gpu
-from support.tiny import DRY, tiny_model, tiny_trainer
+from support.tiny import NO_DROPOUT, tiny_model, tiny_trainer
 from test_search import model64
 
 from transformer.decoding.attention_maps import attention_maps
@@ -55,7 +55,7 @@ def test_a_pretended_gpu_refuses_what_cuda_refuses(waits):
 
 @pytest.mark.parametrize("optimiser", ["adam", "muon"])
 def test_a_gpu_trains_as_a_cpu_and_goes_on_where_it_stopped(tmp_path, waits, optimiser):
-    settings = {"precision": "float64", "optimiser": optimiser, "sizes": DRY, "best_by": "bleu"}
+    settings = {"precision": "float64", "optimiser": optimiser, "sizes": NO_DROPOUT, "best_by": "bleu"}
     wanted = trained(tmp_path, tmp_path / "cpu", CPU, max_steps=8, **settings)
     trained(tmp_path, tmp_path / "gpu", GPU, max_steps=4, **settings)
     found = trained(tmp_path, tmp_path / "gpu", GPU, max_steps=8, **settings)

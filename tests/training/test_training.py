@@ -15,7 +15,7 @@ from statistics import mean
 import pytest
 import torch
 from safetensors.torch import save_file
-from support.tiny import DRY, tiny_trainer
+from support.tiny import NO_DROPOUT, tiny_trainer
 
 from transformer.decoding.beam_search import Hypothesis
 from transformer.files import sha256
@@ -373,7 +373,7 @@ def test_a_loss_that_is_no_number_stops_with_advice_and_saves_nothing(tmp_path):
 def test_gradient_accumulation_does_not_change_the_loss(tmp_path):
     losses = []
     for device_tokens in (16, 48, 120):
-        trainer = tiny_trainer(tmp_path, device_tokens=device_tokens, precision="float64", sizes=DRY)
+        trainer = tiny_trainer(tmp_path, device_tokens=device_tokens, precision="float64", sizes=NO_DROPOUT)
         losses.append([float(trainer.update(step).loss) for step in range(1, 9)])
     assert losses[0] == pytest.approx(losses[1], rel=1e-9)
     assert losses[0] == pytest.approx(losses[2], rel=1e-9)
