@@ -1,3 +1,3 @@
-"""Measurements of this project against others. Not part of what is installed."""
+"""Speed of this project and of other programs. Not part of the installed package."""
 
-import transformer  # noqa: F401  what it sets before torch is loaded holds for every program here
+import transformer  # noqa: F401  it sets GOMP_SPINCOUNT before torch is loaded, for every program here

@@ -1,6 +1,6 @@
-"""A user's copy of The Annotated Transformer (2022): its model, loss and batches, trained as its script does.
+"""The Annotated Transformer (2022) as a program to measure: model, loss and batches of a user's copy of its script.
 
-Its batches are 32 sentences in random order, each padded to 72, and its optimiser steps after every tenth of them.
+A batch has 32 sentences in random order, each padded to 72. The optimiser steps after every tenth batch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NAMES = ("make_model", "Batch", "LabelSmoothing", "SimpleLossCompute")
 
 
 def load_script(path: Path) -> ModuleType:
-    """Import the script; what it imports for plots and data sets and is not to be had here is replaced by stubs."""
+    """Import the script. Its imports that are not installed, for plots and data sets, are replaced by stubs."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -44,12 +44,12 @@ def load_script(path: Path) -> ModuleType:
     specification.loader.exec_module(script)
     missing = [name for name in NAMES if not hasattr(script, name)]
     if missing:
-        raise ValueError(f"{path} lacks {', '.join(missing)}; give the_annotated_transformer.py of 2022")
+        raise ValueError(f"{path} lacks {', '.join(missing)}. Use the_annotated_transformer.py of 2022.")
     return script
 
 
 class Annotated(Program):
-    """The script's training loop."""
+    """The training loop of the script, one batch per update."""
 
     def __init__(self, task: Task):
         super().__init__(task)
@@ -73,7 +73,7 @@ class Annotated(Program):
         return self.order[start : start + SENTENCES]
 
     def positions(self, rows: np.ndarray) -> int:
-        return len(rows) * (LENGTH + LENGTH - 1)  # the target's last position is only predicted
+        return len(rows) * (LENGTH + LENGTH - 1)  # the last position of the target is only predicted
 
     def update(self, step: int) -> None:
         source, _, output = self.task.batch(self.rows(step))
@@ -88,7 +88,7 @@ class Annotated(Program):
 
     @staticmethod
     def _framed(ids: Tensor) -> Tensor:
-        """Sequences with <s> in front, cut or padded to 72: (B, T) -> (B, 72)."""
+        """Sequences with <s> added at the start, cut or padded to 72: (B, T) -> (B, 72)."""
         framed = F.pad(ids, (1, LENGTH - ids.shape[1] - 1), value=PAD)
         framed[:, 0] = BOS
         return framed

@@ -1,12 +1,12 @@
-"""Translation speed of this project and of others, in one run, on the same sentences.
+"""Translation speed of this project and of other programs, measured together on the same sentences.
 
-Models of one shape with random weights; every translation has the same number of subwords, since </s> is barred until
-then. Each program runs in its own process, and they take turns, round after round. Medians.
+All models have one shape and random weights. All translations have the same number of subwords: </s> is not allowed
+before. Each program has its own process. The processes take turns, round after round; results are medians of rounds.
 
     python -m benchmarks.decode --beam-size 1,4 --batch 1,128 --json speed.json
 
-With --model FOLDER, a trained model: the stage translate with engine ctranslate2, text to text, against bare calls of
-CTranslate2 on subwords that are ready.
+With --model FOLDER, a trained model is measured: the engine ctranslate2 of the stage translate, from text to text,
+against direct calls of CTranslate2 on subwords.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ COLUMNS = {
 
 
 def numbers(text: str) -> list[int]:
-    """1,4 -> [1, 4]."""
+    """The numbers of an option: 1,4 -> [1, 4]."""
     return [int(part) for part in text.split(",")]
 
 
@@ -46,7 +46,7 @@ def options() -> argparse.Namespace:
     add("--text", type=Path, default=Path("data/raw/test.src"), metavar="PATH", help="lines to translate")
     add("--codes", type=Path, default=Path("data/bpe.codes"), metavar="PATH", help="merges")
     add("--vocab", type=Path, default=Path("data/vocab.txt"), metavar="PATH", help="vocabulary")
-    add("--language", default="de", help="of the lines")
+    add("--language", default="de", help="language of the lines")
     add("--size", choices=tuple(SIZES), default="tiny")
     add("--beam-size", type=numbers, default=[1, 4], metavar="N,N")
     add("--batch", type=numbers, default=[1, 128], metavar="N,N", help="sentences at a time")
@@ -61,19 +61,19 @@ def options() -> argparse.Namespace:
 
 
 def chosen(given: argparse.Namespace) -> list[str]:
-    """The programs to measure. Raises ValueError for one that is asked for by name and is not there."""
+    """The programs to measure. Raises ValueError if --programs names one that is unknown or not installed."""
     missing = [name for name, module in PLACES.items() if find_spec(module) is None]
     names = given.programs.split(",") if given.programs else [name for name in KINDS if name not in missing]
     for name in names:
         if name not in KINDS:
-            raise ValueError(f"--programs: {name!r} is none of {', '.join(KINDS)}")
+            raise ValueError(f"--programs: {name!r} is not one of {', '.join(KINDS)}")
         if name in missing:
-            raise ValueError(f"{name} is not installed; `make bench-setup` installs it")
+            raise ValueError(f"{name} is not installed; run `make bench-setup`")
     return names
 
 
 def measure(given: argparse.Namespace, names: list[str], beam_size: int, batch: int) -> list[dict]:
-    """The rows of one beam and batch."""
+    """The rows of all programs at one beam size and batch size."""
     common = {"worker": "benchmarks.decode_worker", "text": str(given.text), "codes": str(given.codes),
               "vocab": str(given.vocab), "language": given.language, "size": given.size, "steps": given.steps,
               "device": given.device, "beam_size": beam_size, "batch": batch}  # fmt: skip
@@ -90,7 +90,7 @@ def measure(given: argparse.Namespace, names: list[str], beam_size: int, batch: 
 
 
 def with_ratios(rows: list[dict]) -> list[dict]:
-    """The rows, each with how many times as fast this decoder is at the same beam and batch."""
+    """The rows with a ratio: how many times as fast this project's decoder is at the same beam and batch size."""
     ours = {(row["beam_size"], row["batch"]): row["tokens_per_second"] for row in rows if row["program"] == "ours"}
     done = []
     for row in rows:
@@ -109,7 +109,7 @@ def main() -> None:
         rows = [row for batch in given.batch for beam in given.beam_size for row in measure(given, names, beam, batch)]
         rows = with_ratios(rows)
     if not rows:
-        raise ValueError("nothing could be measured; TRACEBACK=1 shows what the programs say")
+        raise ValueError("no program could be measured; set TRACEBACK=1 to see their errors")
     print(text_table(rows, {key: form for key, form in COLUMNS.items() if key in rows[0]}))
     if given.json:
         given.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")

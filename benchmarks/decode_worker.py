@@ -1,6 +1,6 @@
-"""One translating program in a process of its own; see benchmarks/worker.py for the orders.
+"""The process of one translating program. It reads commands in JSON, as benchmarks/worker.py does.
 
-Sent    {"command": "round", "first": 0, "seconds": 10}: calls of 4 batches (of 8, if of one sentence) until then
+Command {"command": "round", "first": 0, "seconds": 10}: translate, 4 batches per call (8 if of one sentence), for 10 s
 Answer  {"sentences": ..., "target_tokens": ..., "seconds": ...}
 """
 
@@ -23,14 +23,14 @@ from transformer.text.words import tokenise, tokenizer
 
 
 def sentences(setting: dict, vocabulary: Vocabulary) -> list[list[int]]:
-    """The ids of the lines to translate."""
+    """The ids of each line of the text to translate."""
     language, merges = tokenizer(setting["language"]), Merges.load(Path(setting["codes"]))
     lines = read_lines(Path(setting["text"]))
     return [vocabulary.ids(merges.subwords(tokenise(line, language))) for line in lines]
 
 
 def calls(ids: list[list[int]], batch: int) -> list[list[list[list[int]]]]:
-    """Batches of like length, some of them for each call, in an order of chance that is the same for all programs."""
+    """The batches of each call: sentences of similar length, shuffled in the same order for all programs."""
     ordered = sorted((sentence for sentence in ids if sentence), key=len)
     batches = [ordered[start : start + batch] for start in range(0, len(ordered), batch)]
     random.Random(SEED).shuffle(batches)
@@ -39,7 +39,7 @@ def calls(ids: list[list[int]], batch: int) -> list[list[list[list[int]]]]:
 
 
 def prepare(setting: dict) -> Callable[[dict], dict]:
-    """What answers the orders to the program that a JSON object describes."""
+    """Build the program that a setting describes, and return the function that answers its commands."""
     vocabulary = Vocabulary.load(Path(setting["vocab"]))
     task = Task(
         SIZES[setting["size"]], len(vocabulary), setting["beam_size"], setting["batch"], setting["steps"],
@@ -49,9 +49,9 @@ def prepare(setting: dict) -> Callable[[dict], dict]:
     work = calls(sentences(setting, vocabulary), task.batch)
     program.translate_all(work[0][:1])
 
-    def answer(order: dict) -> dict:
-        done, start, place = 0, time.perf_counter(), order["first"]
-        while not done or time.perf_counter() - start < order["seconds"]:
+    def answer(command: dict) -> dict:
+        done, start, place = 0, time.perf_counter(), command["first"]
+        while not done or time.perf_counter() - start < command["seconds"]:
             batches = work[place % len(work)]
             program.translate_all(batches)
             done += sum(map(len, batches))

@@ -1,7 +1,7 @@
 # pyright: reportMissingImports=false
-"""Programs that translate, each through its own public search: same sentences, same shape, same number of steps.
+"""Programs that translate, each by its own public search, with the same sentences, shape and number of steps.
 
-Weights are random and </s> is barred until the last step, so that all do the same work whatever they would say.
+Weights are random, and </s> is not allowed before the last step, so that all programs do the same work.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Ids = Sequence[Sequence[int]]
 
 @dataclass(frozen=True)
 class Task:
-    """What every program is asked for."""
+    """What every program has to do, and on which device."""
 
     size: Size
     vocabulary: int
@@ -47,7 +47,7 @@ class Decoder(ABC):
 
     @abstractmethod
     def translate(self, sentences: Ids) -> int:
-        """Translate a batch of ids without </s>; the subwords of the longest translation."""
+        """Translate a batch of ids without </s>, and return the number of subwords of the longest translation."""
 
     def translate_all(self, batches: Sequence[Ids]) -> None:
         """Translate several batches."""
@@ -55,7 +55,7 @@ class Decoder(ABC):
             self.translate(batch)
 
     def padded(self, sentences: Ids) -> Tensor:
-        """Ids with </s>, filled up: (B, S)."""
+        """The ids with </s>, padded to the longest sentence: (B, S)."""
         return padded([[*sentence, EOS] for sentence in sentences]).to(self.task.device)
 
 
@@ -68,7 +68,7 @@ def our_model(task: Task) -> Transformer:
 
 
 class Ours(Decoder):
-    """transformer.decoding.beam_search."""
+    """This project: transformer.decoding.beam_search."""
 
     def __init__(self, task: Task):
         super().__init__(task)
@@ -90,7 +90,7 @@ class CTranslate2(Decoder):
         super().__init__(task)
         import ctranslate2
 
-        from transformer.inference.ctranslate2_engine import cores
+        from transformer.cores import cores
         from transformer.inference.ctranslate2_export import specification
 
         self.words = [*SPECIALS, *(str(number) for number in range(len(SPECIALS), task.vocabulary))]
@@ -100,7 +100,7 @@ class CTranslate2(Decoder):
         kind = "cuda" if task.device.type == "cuda" else "cpu"
         self.translator = ctranslate2.Translator(
             self.folder.name, kind, inter_threads=cores(), intra_threads=1, compute_type=task.precision
-        )  # several batches side by side: faster here than threads within one
+        )  # several batches at a time are faster here than several threads per batch
 
     def translate(self, sentences: Ids) -> int:
         return max(len(found.hypotheses[0]) for found in self._translate(sentences))
@@ -118,14 +118,14 @@ class CTranslate2(Decoder):
 
 
 class JoeyNMT(Decoder):
-    """joeynmt.search.search, as its prediction calls it."""
+    """JoeyNMT: joeynmt.search.search, called as in its prediction."""
 
     def __init__(self, task: Task):
         super().__init__(task)
         seed_everything(SEED)
         self.model: Any = joeynmt_model(task.size, task.vocabulary).to(task.device).eval()
         self.ids = torch.arange(task.vocabulary, device=task.device)
-        self.ids[[PAD, UNK]] = self.ids[[UNK, PAD]]  # JoeyNMT numbers them the other way round
+        self.ids[[PAD, UNK]] = self.ids[[UNK, PAD]]  # JoeyNMT has these two ids swapped
 
     def translate(self, sentences: Ids) -> int:
         from joeynmt.batch import Batch
@@ -143,13 +143,13 @@ class JoeyNMT(Decoder):
 
 
 class HuggingFace(Decoder):
-    """transformers.MarianMTModel.generate."""
+    """Hugging Face: transformers.MarianMTModel.generate."""
 
     def __init__(self, task: Task):
         super().__init__(task)
         import transformers
 
-        marian: Any = transformers  # its types say less than it takes
+        marian: Any = transformers  # its type annotations are incomplete
 
         seed_everything(SEED)
         size = task.size
@@ -171,9 +171,9 @@ class HuggingFace(Decoder):
             input_ids=source, attention_mask=(source != PAD).long(), num_beams=task.beam_size, do_sample=False,
             min_new_tokens=task.steps, max_new_tokens=task.steps,
         )  # fmt: skip
-        return found.shape[1] - 1  # less <s>
+        return found.shape[1] - 1  # without <s>
 
 
 KINDS = {"ours": Ours, "ctranslate2": CTranslate2, "joeynmt": JoeyNMT, "huggingface": HuggingFace}
 PLACES = {"ours": "transformer", "ctranslate2": "ctranslate2", "joeynmt": "joeynmt", "huggingface": "transformers"}
-OFFERED = {"ctranslate2": ("float32", "int8")}  # precisions; the others: float32
+OFFERED = {"ctranslate2": ("float32", "int8")}  # precisions to measure; float32 for the others

@@ -1,4 +1,4 @@
-"""The engine ctranslate2 of the stage translate against bare calls of CTranslate2, on a trained model."""
+"""The engine ctranslate2 of the stage translate against direct calls of CTranslate2, on a trained model."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ from transformer.inference.translator import Translator
 
 
 def engine_rows(model: Path, text: Path, beams: list[int], rounds: int) -> list[dict]:
-    """Rows of `pipeline` (text to text, our search definition) and `bare` (subwords to subwords, theirs)."""
+    """Rows of two programs for each beam size, their ratio being to `pipeline`.
+
+    pipeline: from text to text, with this project's definition of the search. bare: from subwords to subwords, with
+    CTranslate2's own definition.
+    """
     lines = list(read_lines(text))
     with tempfile.TemporaryDirectory() as name:
         export(model, Path(name, "ct2"), "float32")
         translator = Translator.load(Path(name, "ct2"))
         words = translator.words(lines)
         assert isinstance(translator.engine, CTranslate2Engine)
-        bare = translator.engine.translator  # with the same threads
+        bare = translator.engine.translator  # with the same number of threads
         rows = []
         for beam_size in beams:
             programs: dict[str, Callable[[], object]] = {

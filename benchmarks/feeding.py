@@ -1,12 +1,12 @@
 # pyright: reportMissingImports=false
-"""The batches that JoeyNMT and OpenNMT-py make of the same pairs: their own code, given lengths instead of text."""
+"""The batches that JoeyNMT and OpenNMT-py make of the same pairs, by their own code, from lengths instead of text."""
 
 from __future__ import annotations
 
 import random
 from bisect import bisect_left
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,14 +17,14 @@ Epoch = Callable[[int], list[np.ndarray]]  # number of an epoch, from 0 -> row n
 
 
 class Epochs:
-    """Batch of every update, counted from 1, where epochs may differ in their number of batches."""
+    """The batch of every update, counted from 1. Epochs may have different numbers of batches."""
 
     def __init__(self, epoch: Epoch):
         self.epoch, self._ends = epoch, [0]  # the last update before each epoch
         self._number, self._batches = -1, []
 
     def __getitem__(self, step: int) -> np.ndarray:
-        """Row numbers of update `step`."""
+        """Row numbers of the pairs of update `step`."""
         while step > self._ends[-1]:
             self._load(len(self._ends) - 1)
             self._ends.append(self._ends[-1] + len(self._batches))
@@ -37,8 +37,16 @@ class Epochs:
         self._number, self._batches = number, self.epoch(number)
 
 
+class JoeyPair(NamedTuple):
+    """A pair as JoeyNMT's samplers read it: its number, and two sequences without </s>."""
+
+    row: int
+    source: range
+    target: range
+
+
 class JoeyData:
-    """What JoeyNMT's samplers read of a dataset: of each pair its number and two sequences without </s>."""
+    """A dataset with all that JoeyNMT's samplers read of one."""
 
     def __init__(self, pairs: Pairs, seed: int):
         self.source, self.target = pairs.source_lengths.tolist(), pairs.target_lengths.tolist()
@@ -47,13 +55,16 @@ class JoeyData:
     def __len__(self) -> int:
         return len(self.indices)
 
-    def __getitem__(self, row: int) -> tuple[int, range, range]:
-        return row, range(self.source[row] - 1), range(self.target[row] - 1)
+    def __getitem__(self, row: int) -> JoeyPair:
+        return JoeyPair(row, range(self.source[row] - 1), range(self.target[row] - 1))
 
 
 def joeynmt_epoch(pairs: Pairs, seed: int, batch_tokens: int) -> Epoch:
-    """BaseDataset.make_iter with batch_type "token": pairs in random order, a batch as soon as sentences x longest side
-    reach batch_tokens. Seeded anew for each epoch, as TrainManager does."""
+    """The batches of JoeyNMT's BaseDataset.make_iter with batch_type "token".
+
+    Pairs are in random order, and a batch ends as soon as sentences x longest side reach `batch_tokens`. Each epoch has
+    its own seed, as in TrainManager.
+    """
     from joeynmt.datasets import TokenBatchSampler
     from joeynmt.helpers_for_ddp import RandomSubsetSampler
 
@@ -69,27 +80,28 @@ def joeynmt_epoch(pairs: Pairs, seed: int, batch_tokens: int) -> Epoch:
 
 
 def opennmt_epoch(pairs: Pairs, seed: int, batch_tokens: int, multiple: int, bucket_size: int) -> Epoch:
-    """DynamicDatasetIter with batch_type "tokens": buckets of the corpus as it stands, each sorted by length, cut where
-    the next sentence would exceed batch_tokens, shuffled. A batch has no source twice; who comes second is left out.
+    """The batches of OpenNMT-py's DynamicDatasetIter with batch_type "tokens".
 
-    Its __iter__ and _bucketing read files, so what they do with a bucket is written here. Theirs fill a bucket from
-    the next pass when the corpus ends, here it ends with the corpus.
+    The corpus is cut into buckets without shuffling. A bucket is sorted by length and cut where the next sentence would
+    exceed `batch_tokens`; its batches are shuffled. A second pair with the same source in a batch is left out.
+    DynamicDatasetIter's __iter__ and _bucketing read files, so their handling of a bucket is repeated here. There, the
+    last bucket is filled up from the next pass over the corpus; here, it ends with the corpus.
     """
     from onmt.constants import CorpusTask
     from onmt.inputters.dynamic_iterator import DynamicDatasetIter
     from onmt.utils.misc import RandomShuffler
 
-    theirs = DynamicDatasetIter({}, {}, {}, {}, CorpusTask.TRAIN, "tokens", batch_tokens, multiple)
+    iterator = DynamicDatasetIter({}, {}, {}, {}, CorpusTask.TRAIN, "tokens", batch_tokens, multiple)
     examples = []
     for row, (source, target) in enumerate(zip(pairs.source, pairs.target_lengths.tolist(), strict=True)):
-        if len(source) > 1:  # the source has no </s> there, the target has <s> too
+        if len(source) > 1:  # OpenNMT-py has no </s> in a source, and <s> in a target
             sides = {"src": source.tobytes(), "src_ids": range(len(source) - 1)}, {"tgt_ids": range(target + 1)}
             examples.append((dict(zip(("src", "tgt"), sides, strict=True)), row))
 
     def batches(bucket: list) -> list[np.ndarray]:
-        ordered = sorted(bucket, key=lambda example: theirs.sort_key(example[0]))
+        ordered = sorted(bucket, key=lambda example: iterator.sort_key(example[0]))
         return [np.array([row for _, row in batch])
-                for batch in theirs.batch_iter(ordered, batch_tokens, "tokens", multiple)]  # fmt: skip
+                for batch in iterator.batch_iter(ordered, batch_tokens, "tokens", multiple)]  # fmt: skip
 
     buckets = [batches(examples[start : start + bucket_size]) for start in range(0, len(examples), bucket_size)]
 

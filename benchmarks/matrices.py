@@ -1,4 +1,4 @@
-"""How fast this machine multiplies matrices of a model's shapes: the ceiling for every program."""
+"""How fast this machine multiplies matrices of a model's shapes: the upper limit for every program."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.programs import Task, synchronise
 
 
 class MatrixRate:
-    """Forward product x W^T, gradient g W and weight gradient g^T x of every matrix, for one batch of tokens."""
+    """The products x W^T (forward), g W (gradient) and g^T x (weight gradient) of every matrix, for one batch."""
 
     def __init__(self, task: Task):
         self.task, self.dtype = task, getattr(torch, task.precision)
@@ -20,7 +20,7 @@ class MatrixRate:
             self.seconds_of(shape)
 
     def round(self, seconds: float) -> dict[str, float]:
-        """Multiply for `seconds` at least: FLOP and the seconds that they took."""
+        """Multiply for at least `seconds`, and return the FLOP and the seconds that they took."""
         flop = spent = 0.0
         end = time.perf_counter() + seconds
         while not flop or time.perf_counter() < end:

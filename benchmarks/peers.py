@@ -1,8 +1,8 @@
 # pyright: reportMissingImports=false
-"""JoeyNMT and OpenNMT-py: their own models, losses and optimisers, and the calls that their training loops make.
+"""JoeyNMT and OpenNMT-py: their own models, losses and optimisers, called as their training loops call them.
 
-Their data loaders are left out, which favours them: text is read, and put into batches, off the clock. Both install
-without what they pin by `make bench-setup`.
+Their data loaders are left out, which favours them: reading text and making batches is not timed. `make bench-setup`
+installs both without the versions that they pin.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from transformer.training.train_step import seed_everything
 
 
 def joeynmt_model(size: Size, vocabulary: int) -> Any:
-    """JoeyNMT's Transformer with one tied matrix."""
+    """JoeyNMT's Transformer with one matrix for both embeddings and the output."""
     from joeynmt.model import build_model
     from joeynmt.vocabulary import Vocabulary
 
@@ -37,7 +37,7 @@ def joeynmt_model(size: Size, vocabulary: int) -> Any:
 
 
 class JoeyNMT(Program):
-    """joeynmt 2.3: what TrainManager does for each batch."""
+    """JoeyNMT 2.3: the update of TrainManager."""
 
     def __init__(self, task: Task):
         super().__init__(task)
@@ -53,7 +53,7 @@ class JoeyNMT(Program):
         if task.own_batches:
             self.batches = Epochs(joeynmt_epoch(task.pairs, SEED, task.batch_tokens))
         self.ids = torch.arange(task.vocabulary)
-        self.ids[[PAD, UNK]] = self.ids[[UNK, PAD]]  # JoeyNMT numbers them the other way round
+        self.ids[[PAD, UNK]] = self.ids[[UNK, PAD]]  # JoeyNMT has these two ids swapped
 
     def update(self, step: int) -> None:
         batch = self.batch(self.rows(step))
@@ -61,14 +61,14 @@ class JoeyNMT(Program):
             loss, _, _, correct = self.model(return_type="loss", **vars(batch))
         loss = batch.normalize(loss, normalization="tokens")
         self.scaler.scale(loss).backward()
-        self.told = loss.item(), correct.item()  # both are read for its log
+        self.logged = loss.item(), correct.item()  # it reads both for its log
         self.clip(parameters=self.model.parameters())
         self.scaler.step(self.optimiser)
         self.scaler.update()
         self.model.zero_grad()
 
     def batch(self, rows: np.ndarray) -> Any:
-        """What its data loader makes of the pairs `rows`, sorted as it trains on them."""
+        """The batch that its data loader makes of the pairs `rows`, sorted as in its training."""
         from joeynmt.batch import Batch
 
         source, _, output = (self.ids[part] for part in self.task.padded(rows))
@@ -81,11 +81,11 @@ class JoeyNMT(Program):
 
 
 class OpenNMT(Program):
-    """OpenNMT-py 3.5: what Trainer does for each batch."""
+    """OpenNMT-py 3.5: the update of Trainer."""
 
     def __init__(self, task: Task):
         super().__init__(task)
-        for name in ("fasttext", "pyonmttok"):  # read and filter text; not to be had for every Python
+        for name in ("fasttext", "pyonmttok"):  # used for text only, and not available for every Python
             stub_if_missing(name)
         from onmt.model_builder import build_model
         from onmt.utils.loss import LossCompute
@@ -103,7 +103,7 @@ class OpenNMT(Program):
             self.batches = Epochs(opennmt_epoch(task.pairs, SEED, task.batch_tokens, *given))
 
     def _options(self) -> Any:
-        """Their defaults, but for the sizes and what all programs share."""
+        """OpenNMT-py's default options, except for the sizes and what all programs share."""
         import onmt.opts
         from onmt.utils.parse import ArgumentParser
 
@@ -129,17 +129,17 @@ class OpenNMT(Program):
         batch, tokens = self.batch(self.rows(step))
         self.optimiser.zero_grad(set_to_none=True)
         with self.task.autocast:
-            states, looks = self.model(batch["src"], batch["tgt"], batch["srclen"], bptt=False, with_align=False)
-            loss, _ = self.loss(batch, states, looks)
+            states, attention = self.model(batch["src"], batch["tgt"], batch["srclen"], bptt=False, with_align=False)
+            loss, _ = self.loss(batch, states, attention)
         self.optimiser.backward(loss / tokens)
         self.optimiser.step()
 
     def lengths(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         source, target = super().lengths(rows)
-        return source - self.task.own_batches, target  # it puts no </s> behind a source
+        return source - self.task.own_batches, target  # a source has no </s> there
 
     def batch(self, rows: np.ndarray) -> tuple[dict[str, Tensor], int]:
-        """What its data loader makes of the pairs `rows`, and their target tokens."""
+        """The batch that its data loader makes of the pairs `rows`, and the number of target tokens."""
         source, _, output = self.task.batch(rows)
         if self.task.own_batches:
             source = source.masked_fill(source == EOS, PAD)[:, :-1]

@@ -1,4 +1,4 @@
-"""Programs under measurement, each in its own process, seen from the one that tells them when to run."""
+"""Processes of the measured programs: starting them, sending them commands, taking turns, and answering."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from contextlib import contextmanager, suppress
 
 
 class Failed(Exception):
-    """A program could not be run."""
+    """A program that could not be run."""
 
 
 class Worker:
-    """A process that runs one program. Between rounds it waits, and takes no processor time.
+    """A process that runs one program. Between rounds it waits and uses no processor time.
 
-    setting["worker"] names the module that runs in it.
+    setting: the program and its options. setting["worker"] names the module that the process runs.
     """
 
     def __init__(self, setting: dict):
@@ -28,8 +28,8 @@ class Worker:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=quiet, text=True, bufsize=1,
         )  # fmt: skip
 
-    def hear(self) -> dict:
-        """The next answer. Raises Failed with the reason when there is none."""
+    def receive(self) -> dict:
+        """The next answer of the process. Raises Failed with the reason if the program failed."""
         assert self.process.stdout
         line = self.process.stdout.readline()
         if not line:
@@ -40,18 +40,18 @@ class Worker:
         return answer
 
     def ask(self, command: str, **values: object) -> dict:
-        """Have it run a command and wait for the answer."""
+        """Send a command and wait for the answer."""
         assert self.process.stdin
-        with suppress(BrokenPipeError):  # it is gone, which hear() says
+        with suppress(BrokenPipeError):  # the process has ended, and receive() raises Failed
             self.process.stdin.write(json.dumps({"command": command, **values}) + "\n")
-        return self.hear()
+        return self.receive()
 
     def __str__(self) -> str:
         words = [str(self.setting[key]) for key in ("program", "size", "precision")]
         return " ".join([*words, *(["(forced)"] if self.setting.get("forced") else [])])
 
-    def give_up(self, reason: Failed) -> None:
-        """End the process and say why its program has no row."""
+    def report_failure(self, reason: Failed) -> None:
+        """End the process and print to stderr why the program has no row."""
         self.close()
         print(f"{self}: not measured: {reason}", file=sys.stderr)
 
@@ -63,16 +63,16 @@ class Worker:
 
 @contextmanager
 def workers(settings: Sequence[dict]) -> Iterator[list[Worker]]:
-    """The processes of those settings that can be run, started one after another; who cannot is named on stderr."""
+    """Start a process per setting, one after another, and yield them. A program that cannot run is named on stderr."""
     started: list[Worker] = []
     try:
         for setting in settings:
             worker = Worker(setting)
             try:
-                worker.hear()
+                worker.receive()
                 started.append(worker)
             except Failed as reason:
-                worker.give_up(reason)
+                worker.report_failure(reason)
         yield started
     finally:
         for worker in started:
@@ -80,9 +80,9 @@ def workers(settings: Sequence[dict]) -> Iterator[list[Worker]]:
 
 
 def alternate(started: list[Worker], rounds: int, seconds: float) -> None:
-    """Let every process run its round, then every one its next, so that a slow moment of the machine meets them all.
+    """Run round 1 of every process, then round 2 of every process, ..., so that a slow machine affects all of them.
 
-    All begin a round at the same update. Who fails in a round leaves the list.
+    A round starts at the same update for all. A program that fails is removed from `started`.
     """
     for number in range(rounds):
         for worker in list(started):
@@ -90,14 +90,17 @@ def alternate(started: list[Worker], rounds: int, seconds: float) -> None:
                 worker.rounds.append(worker.ask("round", first=1 + 97 * number, seconds=seconds))
                 print(f"round {number + 1} of {rounds}: {worker}", file=sys.stderr, flush=True)
             except Failed as reason:
-                worker.give_up(reason)
+                worker.report_failure(reason)
                 started.remove(worker)
 
 
 def serve(prepare: Callable[[dict], Callable[[dict], dict]]) -> None:
-    """The other end of a Worker: prepare from the setting, say when ready, then answer each order on standard input."""
+    """Run in the process of a Worker: build the program, print that it is ready, then answer commands from stdin.
+
+    prepare: takes the setting, and returns the function from a command to its answer.
+    """
     answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what a program prints is no answer
+    os.dup2(2, 1)  # so that what a program prints is not read as an answer
     try:
         answer = prepare(json.loads(sys.argv[1]))
         answers.write(json.dumps({"ready": True}) + "\n")

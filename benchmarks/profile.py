@@ -1,9 +1,9 @@
-"""Where an update of this project's trainer spends its time, operation by operation, as torch's profiler sees it.
+"""The time of an update of this project's trainer by operation, measured by torch's profiler.
 
     python -m benchmarks.profile --size base
     python -m benchmarks.profile --size base --device cuda --batch-tokens 25000
 
-The precision is the one that the device is fast at.
+The precision is bfloat16 if the device has instructions for it, else float32.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from benchmarks.worker import task_of
 from pipeline.shared.stage import require, run
 from transformer.model.linear import multiplies_bfloat16
 
-WARM = 3  # updates before the clock starts
-PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")  # and all of oneDNN's
-REST = "(between them)"  # a GPU waits; a processor is in Python, NumPy's part of a batch or the profiler
+WARM = 3  # updates before the measured ones
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")  # and all operations of oneDNN
+REST = "(between them)"  # a GPU waits; a CPU runs Python, NumPy (batches) or the profiler
 COLUMNS = {
     "operation": ("operation", "{}"),
     "share": ("share of the time", "{:.1%}"),
@@ -35,12 +35,12 @@ COLUMNS = {
 
 
 def is_product(operation: str) -> bool:
-    """Whether an operation multiplies matrices; attention by a fused kernel is not counted as one."""
+    """Whether an operation multiplies matrices. Fused attention is not counted."""
     return operation.rpartition("::")[2] in PRODUCTS or "mkldnn" in operation
 
 
 def seconds_of(program: Program, updates: int) -> float:
-    """Seconds of an update, mean of so many."""
+    """Mean seconds of an update, over `updates` updates."""
     synchronise(program.task.device)
     start = time.perf_counter()
     for step in range(WARM + 1, WARM + updates + 1):
@@ -50,10 +50,10 @@ def seconds_of(program: Program, updates: int) -> float:
 
 
 def profiled(program: Program, updates: int) -> list[dict]:
-    """A row per operation, the longest first, then one of what is left of an update.
+    """A row per operation, the longest first, then a row for the rest of an update.
 
-    On a GPU the time that it computes, held against updates without the profiler, which slows the host; on a processor
-    the time in the operation itself, held against the same updates.
+    On a GPU: its computing time, as a share of updates without the profiler, because the profiler slows the host.
+    On a CPU: the time in the operation itself, as a share of the same updates.
     """
     for step in range(1, WARM + 1):
         program.update(step)
@@ -65,7 +65,7 @@ def profiled(program: Program, updates: int) -> list[dict]:
     whole, rows = 1000 * (plain or slowed), []
     for event in seen.key_averages():
         spent = event.self_device_time_total if on_gpu else event.self_cpu_time_total  # µs
-        if event.device_type.name == "CPU" and spent:  # a kernel's time is that of the operation that started it
+        if event.device_type.name == "CPU" and spent:  # a kernel's time is counted for the operation that started it
             share, calls = spent / 1000 / updates / whole, event.count / updates
             rows.append({"operation": event.key, "share": share, "milliseconds": share * whole, "calls": calls})
     left = 1 - sum(row["share"] for row in rows)
@@ -73,8 +73,8 @@ def profiled(program: Program, updates: int) -> list[dict]:
     return [*rows, {"operation": REST, "share": left, "milliseconds": left * whole, "calls": None}]
 
 
-def told(rows: list[dict], least: float) -> tuple[list[dict], str]:
-    """The rows of at least that share, the others as one, and a line that sums them up."""
+def condensed(rows: list[dict], least: float) -> tuple[list[dict], str]:
+    """The rows with a share of at least `least`, the others added up in one row, and a line about all of them."""
     *operations, rest = rows
     shown, few = ([row for row in operations if (row["share"] >= least) == kept] for kept in (True, False))
     if few:
@@ -94,7 +94,7 @@ def options() -> argparse.Namespace:
     add("--size", choices=[*SIZES], default="tiny")
     add("--batch-tokens", type=int, default=4096, metavar="N", help="sentences x longest side of an update")
     add("--updates", type=int, default=20, metavar="N")
-    add("--least", type=float, default=0.01, metavar="SHARE", help="of the time, for an operation to have a line")
+    add("--least", type=float, default=0.01, metavar="SHARE", help="smallest share of the time with a line of its own")
     add("--device", choices=("cpu", "cuda"), default="cpu")
     return parser.parse_args()
 
@@ -103,15 +103,15 @@ def main() -> None:
     given = options()
     require(given.ids, given.vocab)
     if given.device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("--device cuda: torch sees no GPU here; take cpu")
+        raise ValueError("--device cuda: torch finds no GPU; use --device cpu")
     if given.updates < 1:
-        raise ValueError(f"--updates {given.updates}: take 1 or more")
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or it writes a line when it starts, and one when it stops
+        raise ValueError(f"--updates {given.updates}: must be 1 or more")
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or the profiler prints a line when it starts and when it stops
     precision = "bfloat16" if multiplies_bfloat16(torch.device(given.device)) else "float32"
     task = task_of(vars(given) | {"precision": precision, "batches": "own"})
-    rows, sum_of_all = told(profiled(Ours(task), given.updates), given.least)
+    rows, line = condensed(profiled(Ours(task), given.updates), given.least)
     print(text_table(rows, COLUMNS))
-    print(f"{given.size}, {precision}, {given.batch_tokens:,} tokens, {given.device}: {sum_of_all}")
+    print(f"{given.size}, {precision}, {given.batch_tokens:,} tokens, {given.device}: {line}")
 
 
 if __name__ == "__main__":

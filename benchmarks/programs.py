@@ -1,6 +1,6 @@
-"""Programs that train on batches of sentences of like length: this project's trainer, and a model of torch's layers.
+"""Programs that train: this project's trainer, and a model of torch's own layers.
 
-What they share is here too: the task that all get, and the precision to compute in.
+The class of all programs and the task that all of them get are here too.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -29,46 +30,53 @@ from transformer.training.train_step import Trainer, seed_everything
 SEED, WARMUP, CLIP_NORM, BETAS, EPSILON = 1, 800, 1.0, (0.9, 0.98), 1e-9
 
 
+class Padded(NamedTuple):
+    """A padded batch of ids: source (B, S), target input (B, T), target output (B, T)."""
+
+    source: Tensor
+    target_input: Tensor
+    target_output: Tensor
+
+
 @dataclass(frozen=True)
 class Task:
-    """What a program is to train, on what, and where."""
+    """What a program trains: sizes, pairs, batches, precision and device."""
 
     size: Size
     vocabulary: int
     pairs: Pairs
     batch_tokens: int
-    own_batches: bool  # those that the program makes itself, else this project's
+    own_batches: bool  # True: the program's own batches; False: this project's
     precision: str
     device: torch.device
     script: Path | None = None  # of the Annotated Transformer
 
     @property
     def autocast(self) -> AbstractContextManager:
-        """Mixed precision as torch does it; nothing for float32."""
+        """torch.autocast to the precision; disabled for float32."""
         reduced = self.precision != "float32"
         return torch.autocast(self.device.type, getattr(torch, self.precision) if reduced else None, enabled=reduced)
 
-    def padded(self, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
-        """Source (B, S), target input (B, T), target output (B, T)."""
+    def padded(self, rows: np.ndarray) -> Padded:
+        """The pairs with the numbers `rows`, on the CPU."""
         source, target, places, targets = map(torch.from_numpy, self.pairs.batch(rows))
         output = torch.full_like(target, PAD)
         output.view(-1)[places] = targets
-        return source, target, output
+        return Padded(source, target, output)
 
-    def batch(self, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
-        """The same, on the device."""
-        source, target, output = (part.to(self.device, non_blocking=True) for part in self.padded(rows))
-        return source, target, output
+    def batch(self, rows: np.ndarray) -> Padded:
+        """The pairs with the numbers `rows`, on the device."""
+        return Padded(*(part.to(self.device, non_blocking=True) for part in self.padded(rows)))
 
 
 def synchronise(device: torch.device) -> None:
-    """Wait until a GPU has done all that it was told."""
+    """Wait until a GPU has finished all work that was started."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 class Program(ABC):
-    """One update after another over the batches of the task."""
+    """A program that makes one update after another on the batches of a task."""
 
     def __init__(self, task: Task):
         self.task = task
@@ -83,7 +91,7 @@ class Program(ABC):
         return self.task.pairs.source_lengths[rows], self.task.pairs.target_lengths[rows]
 
     def positions(self, rows: np.ndarray) -> int:
-        """Source and target tokens that a batch takes with its padding."""
+        """Number of source and target positions of a batch, padding included."""
         return len(rows) * int(sum(side.max() for side in self.lengths(rows)))
 
     @abstractmethod
@@ -118,13 +126,13 @@ class Ours(Program):
 
 
 class Compiled(Ours):
-    """The same with `compile: true`, which does something on a GPU only."""
+    """This project's trainer with `compile: true`, which has an effect on a GPU only."""
 
     compile = True
 
 
 class TorchTransformer(nn.Module):
-    """nn.Transformer between one embedding for source, target and projection, and sinusoidal positions."""
+    """nn.Transformer with sinusoidal positions and one matrix for source, target and output."""
 
     def __init__(self, size: Size, vocabulary: int, longest: int):
         super().__init__()
@@ -136,7 +144,7 @@ class TorchTransformer(nn.Module):
                                           batch_first=True, norm_first=True)  # fmt: skip
 
     def embed(self, ids: Tensor) -> Tensor:
-        """Ids (B, T) -> (B, T, D)."""
+        """Embed ids: (B, T) -> (B, T, D)."""
         x = self.embedding(ids) * math.sqrt(self.embedding.embedding_dim)
         return self.dropout(x + self.get_buffer("positions")[: ids.shape[1]])
 
@@ -150,7 +158,7 @@ class TorchTransformer(nn.Module):
 
 
 class TorchBaseline(Program):
-    """What torch's documentation leads to: its layers, its loss, its Adam, its autocast."""
+    """A trainer made of torch's own layers, loss, Adam and autocast."""
 
     def __init__(self, task: Task):
         super().__init__(task)

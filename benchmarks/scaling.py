@@ -1,4 +1,4 @@
-"""What a target token costs this project's trainer when there are ten and a hundred times as many pairs."""
+"""Time per target token of this project's trainer with 10,000, 100,000 and 1,000,000 pairs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COLUMNS = {
 
 @contextmanager
 def tiled(ids: Path, pairs: int) -> Iterator[Path]:
-    """A temporary folder with the training pairs of `ids`, over and over until there are so many."""
+    """Yield a temporary folder with the training pairs of `ids`, repeated until there are `pairs` of them."""
     with tempfile.TemporaryDirectory() as name:
         for side in ("source", "target"):
             stem = f"train.{side}"
@@ -40,28 +40,28 @@ def tiled(ids: Path, pairs: int) -> Iterator[Path]:
 
 
 def scaling(setting: dict, size: str, rounds: int, seconds: float) -> list[dict]:
-    """Measure this trainer over PAIRS pairs, alternating, print the rows and the largest ratios, and return them."""
+    """Measure this trainer with each number of PAIRS, taking turns. Print rows and largest ratios; return the rows."""
     with tiled_folders(Path(setting["ids"])) as folders:
         asked = setting | {"size": size, "program": "ours"}
         with workers([asked | {"ids": str(folder), "pairs": pairs} for pairs, folder in folders.items()]) as started:
             alternate(started, rounds, seconds)
             rows = [row_of(worker) for worker in started]
     print(text_table(rows, COLUMNS))
-    for key, told in (("microseconds_per_token", "cost per token"), ("memory_mb", "peak memory")):
+    for key, name in (("microseconds_per_token", "cost per token"), ("memory_mb", "peak memory")):
         values = [row[key] for row in rows]
-        print(f"largest ratio, {told}: {max(values) / min(values):.3f}")
+        print(f"largest ratio, {name}: {max(values) / min(values):.3f}")
     return rows
 
 
 @contextmanager
 def tiled_folders(ids: Path) -> Iterator[dict[int, Path]]:
-    """A temporary folder for each of PAIRS."""
+    """Yield a temporary folder for each number of PAIRS."""
     with tiled(ids, PAIRS[0]) as few, tiled(ids, PAIRS[1]) as more, tiled(ids, PAIRS[2]) as most:
         yield dict(zip(PAIRS, (few, more, most), strict=True))
 
 
 def row_of(worker: Worker) -> dict:
-    """A target token's share of an update and of the batch list, which the trainer makes once an epoch."""
+    """The row of a process: time per target token of updates, and of the batch list, made once per epoch."""
     epochs = [worker.ask("epoch", number=number) for number in range(1, 4)]
     list_seconds = median(epoch["seconds"] for epoch in epochs)
     list_share = list_seconds / epochs[0]["target_tokens"]

@@ -1,4 +1,4 @@
-"""Stand-ins for modules that another program imports and a training step never calls."""
+"""Empty modules in place of modules that another program imports but that its training step never calls."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from types import ModuleType
 
 
 class Stub(ModuleType):
-    """A module of which every name exists and is another stub; calling one gives a stub too."""
+    """A module whose every attribute is another stub. Calling a stub returns it."""
 
     def __init__(self, name: str):
         super().__init__(name)
-        self.__path__ = []  # it may have modules inside
+        self.__path__ = []  # so that submodules can be imported
 
     def __getattr__(self, name: str) -> Stub:
         if name.startswith("__"):
@@ -27,13 +27,13 @@ def importable(name: str) -> bool:
     """Whether a module can be imported."""
     try:
         importlib.import_module(name)
-    except Exception:  # an old module may fail in any way
+    except Exception:  # an old module may raise anything
         return False
     return True
 
 
 def stub_if_missing(module: str, *names: str) -> None:
-    """Put a stub in the place of a module that cannot be imported, or lacks one of the names; so for its parents."""
+    """Replace a module by a stub if it or one of its `names` cannot be imported; do the same for its parents."""
     parent = module.rpartition(".")[0]
     if parent:
         stub_if_missing(parent)

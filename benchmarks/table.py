@@ -1,4 +1,4 @@
-"""What was measured, as rows, as a table and as a chart."""
+"""Measurements as rows, as a text table and as a chart."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Round = Mapping[str, float]
 
 
 def rate(rounds: Sequence[Round], what: str) -> float:
-    """Median over the rounds of something per second."""
+    """`what` per second: the median over the rounds."""
     return median(one[what] / one["seconds"] for one in rounds)
 
 
@@ -43,7 +43,7 @@ def row_of(setting: Mapping[str, str], rounds: Sequence[Round], matrix_rate: flo
 
 
 def with_ratios(rows: Sequence[dict]) -> list[dict]:
-    """The rows, each with how many times as fast this trainer is, at its better precision, at the same size."""
+    """The rows with a ratio: how many times as fast this trainer is at the same size, at its faster precision."""
     done = []
     for row in rows:
         ours = [r["tokens_per_second"] for r in rows if r["program"] == "ours" and r["size"] == row["size"]]
@@ -52,12 +52,12 @@ def with_ratios(rows: Sequence[dict]) -> list[dict]:
 
 
 def marked(rows: Sequence[dict]) -> list[dict]:
-    """The rows, with a mark behind each precision that its program does not offer itself."""
+    """The rows with "(forced)" after each precision that the program does not offer itself."""
     return [row | {"precision": f"{row['precision']} (forced)"} if row["forced"] else row for row in rows]
 
 
 def summary(rows: Sequence[Mapping]) -> list[str]:
-    """A line for each size: how many times as fast this trainer is as each other program, both at their best."""
+    """A line per size: how many times as fast this trainer is as each other program, both at their fastest."""
     lines = []
     for size in dict.fromkeys(row["size"] for row in rows):
         best: dict[str, Mapping] = {}
@@ -67,13 +67,13 @@ def summary(rows: Sequence[Mapping]) -> list[str]:
         ours = best.pop("ours", None)
         if ours and best:
             others = sorted(best.values(), key=lambda row: row["ratio"])
-            told = ", ".join(f"{row['ratio']:.1f} x {row['program']} ({row['precision']})" for row in others)
-            lines.append(f"{size}: ours ({ours['precision']}) is {told}")
+            ratios = ", ".join(f"{row['ratio']:.1f} x {row['program']} ({row['precision']})" for row in others)
+            lines.append(f"{size}: ours ({ours['precision']}) is {ratios}")
     return lines
 
 
 def text_table(rows: Sequence[Mapping], columns: Mapping[str, tuple[str, str]] = COLUMNS) -> str:
-    """The rows in aligned columns, words to the left and numbers to the right."""
+    """The rows as text in aligned columns, words on the left and numbers on the right of a column."""
     cells = [[title for title, _ in columns.values()]]
     for row in rows:
         cells.append(["–" if row[key] is None else form.format(row[key]) for key, (_, form) in columns.items()])
@@ -84,7 +84,7 @@ def text_table(rows: Sequence[Mapping], columns: Mapping[str, tuple[str, str]] =
 
 
 def draw(rows: Sequence[dict], path: Path) -> None:
-    """Bars of target tokens per second, a panel for each size, as .svg or as .html that needs no network."""
+    """Draw target tokens per second as bars, a panel per size, to an .svg file or a self-contained .html file."""
     import altair as alt
     import pandas as pd
 

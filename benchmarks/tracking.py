@@ -1,11 +1,11 @@
-"""What tracking costs a training: two whole trainings, one with it and one without, take turns of a second.
+"""What tracking costs a training: two whole trainings, one with tracking and one without, take turns of a second.
 
     python -m benchmarks.tracking                  # the recipe in params.yaml; needs data/ids (dvc repro encode)
     python -m benchmarks.tracking --rounds 5 --json tracking.json
 
-Prints for each pair the seconds that each had the machine, from its first line to its end, and their ratio. A machine
-that is faster now than in a minute is so for both. The clock goes on for one that waits, so the pauses between
-messages are twice as long here: there are as many updates between two of them as in a training that runs alone.
+Prints for each pair the seconds of the turns of each training, from its first line to its end, and the added cost.
+A change in the machine's speed affects both trainings. A training's clock also runs while it is stopped, so the pauses
+between messages are doubled: as many updates lie between two messages as in a training that runs alone.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ def main() -> None:
     found = []
     for _ in range(given.rounds):
         found.append(pair())
-        told = ", ".join(f"{kind} {seconds:.2f} s" for kind, seconds in found[-1].items())
-        print(f"{told}: {100 * cost(found[-1]):+.2f}%", flush=True)
+        times = ", ".join(f"{kind} {seconds:.2f} s" for kind, seconds in found[-1].items())
+        print(f"{times}: {100 * cost(found[-1]):+.2f}%", flush=True)
     print(f"median: {100 * median(map(cost, found)):+.2f}%")
     if given.json:
         given.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 def cost(seconds: dict[str, float]) -> float:
-    """What the tracked training took more, as a share of the other."""
+    """The extra time of the training with tracking, as a share of the time of the other."""
     return seconds["with"] / seconds["without"] - 1
 
 
 def pair() -> dict[str, float]:
-    """Train both in new folders, in turns: the seconds of the turns of each."""
+    """Train with and without tracking in new folders, in turns, and return the seconds of each."""
     with tempfile.TemporaryDirectory() as name:
         running = {kind: start(kind, Path(name) / kind) for kind in PROGRAMS}
         seconds = dict.fromkeys(running, 0.0)
@@ -84,14 +84,14 @@ def pair() -> dict[str, float]:
 
 
 def start(kind: str, folder: Path) -> subprocess.Popen:
-    """A training that waits for its first turn."""
+    """Start a training and stop it at once, until its first turn."""
     shutil.copytree(ROOT / "recipes", folder / "recipes")
     shutil.copytree(ROOT / "data/ids", folder / "data/ids")
     for path in ("params.yaml", "data/vocab.txt"):
         shutil.copyfile(ROOT / path, folder / path)
     env = {key: value for key, value in os.environ.items() if not key.startswith(("MLFLOW_", "DVC_"))}
     env |= {"PYTHONPATH": str(ROOT)}
-    if kind == "with":  # the database is there, as for every training but a project's first
+    if kind == "with":  # make the database first: only a project's first training lacks one
         made = "from pathlib import Path; from transformer.tracking.store import connect; connect(Path())"
         subprocess.run([sys.executable, "-c", made], cwd=folder, env=env, check=True)
     with open(folder / "log", "w", encoding="utf-8") as log:
@@ -101,7 +101,7 @@ def start(kind: str, folder: Path) -> subprocess.Popen:
 
 
 def turn(program: subprocess.Popen) -> float:
-    """Let a program run for one turn, or to its end: the seconds it took."""
+    """Let a program run for one turn or until it ends, and return the seconds that it ran."""
     begin = time.perf_counter()
     program.send_signal(signal.SIGCONT)
     try:

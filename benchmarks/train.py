@@ -1,9 +1,9 @@
-"""Training speed of this project and of others, in one run, on the same pairs.
+"""Training speed of this project and of other programs, measured together on the same pairs.
 
-All programs get the same pairs, ids, sizes, dropout and label smoothing, in batches that each puts together by its own
-rule, at a precision that it offers; each runs in its own process, and they take turns, round after round. A round is
-whole updates: batch to tensors, forward, loss, backward, clipping and Adam. The list of an epoch's batches is made
-outside the clock, and so would be the data loaders of the others, which are not called; this favours them. Medians.
+All programs get the same pairs, ids, sizes, dropout and label smoothing. Each makes batches by its own rule and
+computes at a precision that it offers. Each has its own process. The processes take turns, round after round; results
+are medians of rounds. A round is whole updates: batch to tensors, forward, loss, backward, clipping and Adam. Making
+the list of an epoch's batches is not timed. The data loaders of the others are not called, which favours them.
 
     python -m benchmarks.train --size tiny --rounds 5 --json speed.json
 """
@@ -26,10 +26,10 @@ from transformer.model.linear import multiplies_bfloat16
 
 BOTH = ("float32", "bfloat16")
 PROGRAMS = ("ours", "compiled", "torch", "joeynmt", "opennmt", "annotated")
-# precisions that a program offers; of those not named, by the device
+# the precisions that a program offers; for the other programs they depend on the device
 OFFERED = {"ours": BOTH, "compiled": BOTH, "torch": BOTH, "annotated": ("float32",)}
 PEERS_OFFER = {"cpu": ("float32",), "cuda": ("float32", "float16")}
-MODULES = {"joeynmt": "joeynmt", "opennmt": "onmt"}  # what to have installed
+MODULES = {"joeynmt": "joeynmt", "opennmt": "onmt"}  # what must be installed for a program
 
 
 def options() -> argparse.Namespace:
@@ -40,7 +40,7 @@ def options() -> argparse.Namespace:
     add("--vocab", type=Path, default=Path("data/vocab.txt"), metavar="PATH", help="their vocabulary")
     add("--size", choices=(*SIZES, "both"), default="tiny")
     add("--precision", choices=(*BOTH, "float16", "all"), default="all", help="all: each that the program offers")
-    add("--force-autocast", action="store_true", help="also the others in bfloat16, which they do not offer themselves")
+    add("--force-autocast", action="store_true", help="also measure other programs in bfloat16, not offered by them")
     add("--programs", metavar="A,B", help=f"some of {', '.join(PROGRAMS)}; default: all that can be run")
     add("--annotated", type=Path, metavar="PATH", help="your copy of the_annotated_transformer.py (2022)")
     add("--batch-tokens", type=int, default=4096, metavar="N", help="sentences x longest side of an update")
@@ -55,11 +55,11 @@ def options() -> argparse.Namespace:
 
 
 def chosen(given: argparse.Namespace) -> list[str]:
-    """The programs to measure. Raises ValueError for one that is asked for by name and cannot be run."""
-    missing = {name: f"{name} is not installed; `make bench-setup` installs it"
+    """The programs to measure. Raises ValueError if --programs names one that is unknown or cannot be run."""
+    missing = {name: f"{name} is not installed; run `make bench-setup`"
                for name, module in MODULES.items() if find_spec(module) is None}  # fmt: skip
     if given.device == "cpu":
-        missing["compiled"] = "compiled needs --device cuda: `compile: true` does nothing for a CPU"
+        missing["compiled"] = "compiled needs --device cuda: `compile: true` has no effect on a CPU"
     if given.annotated is None:
         missing["annotated"] = "annotated needs --annotated PATH, your copy of the_annotated_transformer.py"
     if given.programs is None:
@@ -67,21 +67,21 @@ def chosen(given: argparse.Namespace) -> list[str]:
     names = given.programs.split(",")
     for name in names:
         if name not in PROGRAMS:
-            raise ValueError(f"--programs: {name!r} is none of {', '.join(PROGRAMS)}")
+            raise ValueError(f"--programs: {name!r} is not one of {', '.join(PROGRAMS)}")
         if name in missing:
             raise ValueError(missing[name])
     return names
 
 
 def common(given: argparse.Namespace) -> dict:
-    """What all processes are told."""
+    """The part of the setting that all processes share."""
     script = given.annotated and str(given.annotated)
     return {"ids": str(given.ids), "vocab": str(given.vocab), "batch_tokens": given.batch_tokens,
             "batches": given.batches, "device": given.device, "annotated": script}  # fmt: skip
 
 
 def precisions(given: argparse.Namespace, program: str) -> dict[str, bool]:
-    """The precisions to measure a program at -> whether the benchmark forces it on the program."""
+    """The precisions at which to measure a program -> whether the benchmark forces the precision on it."""
     found = dict.fromkeys(OFFERED.get(program, PEERS_OFFER[given.device]), False)
     if given.force_autocast and program in MODULES:
         found["bfloat16"] = True
@@ -91,7 +91,7 @@ def precisions(given: argparse.Namespace, program: str) -> dict[str, bool]:
 
 
 def measure(given: argparse.Namespace, size: str, names: list[str]) -> list[dict]:
-    """The rows of one size: every program at each of its precisions, and the matrix rate to hold them against."""
+    """The rows of one size: every program at each of its precisions, with its share of the matrix rate."""
     runs = [(name, *run) for name in names for run in precisions(given, name).items()]
     runs += [("matrices", precision, False) for precision in sorted({precision for _, precision, _ in runs})]
     settings = [common(given) | {"size": size, "program": name, "precision": precision, "forced": forced}
@@ -108,16 +108,16 @@ def main() -> None:
     given = options()
     require(given.ids, given.vocab, *([given.annotated] if given.annotated else []))
     if given.plot and given.plot.suffix not in (".svg", ".html"):
-        raise ValueError(f"--plot {given.plot}: draw it as .svg or .html")
+        raise ValueError(f"--plot {given.plot}: the name must end in .svg or .html")
     if given.precision in ("bfloat16", "all") and not multiplies_bfloat16(torch.device(given.device)):
-        told = "this machine has no instructions for bfloat16"
+        reason = "this machine has no instructions for bfloat16"
         if given.precision == "bfloat16":
-            raise ValueError(f"--precision bfloat16: {told}; take float32")
-        print(f"without bfloat16: {told}")
+            raise ValueError(f"--precision bfloat16: {reason}; use float32")
+        print(f"bfloat16 is left out: {reason}")
     if given.scaling:
         offered = list(precisions(given, "ours"))
         if not offered:
-            raise ValueError(f"--scaling --precision {given.precision}: take {' or '.join(BOTH)}")
+            raise ValueError(f"--scaling --precision {given.precision}: use {' or '.join(BOTH)}")
         size = "tiny" if given.size == "both" else given.size
         rows = scaling(common(given) | {"precision": offered[-1]}, size, given.rounds, given.seconds)
     else:
@@ -125,7 +125,7 @@ def main() -> None:
         sizes = SIZES if given.size == "both" else [given.size]
         rows = with_ratios([row for size in sizes for row in measure(given, size, names)])
         if not rows:
-            raise ValueError("nothing could be measured; TRACEBACK=1 shows what the programs say")
+            raise ValueError("no program could be measured; set TRACEBACK=1 to see their errors")
         print(text_table(marked(rows)), *summary(rows), sep="\n")
         for rate_of in sorted({(row["size"], row["precision"], row["matrix_rate_gflops"]) for row in rows}):
             print("matrix rate of {}, {}: {:,.0f} GFLOP/s".format(*rate_of))

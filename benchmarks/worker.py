@@ -1,8 +1,8 @@
-"""One program in a process of its own: it says when it is ready, then answers each line that it is sent, in JSON.
+"""The process of one training program. It prints when it is ready, then answers each line of stdin, in JSON.
 
-Sent    {"command": "round", "first": 1, "seconds": 10}: whole updates after that one, until the seconds have passed
-        {"command": "epoch", "number": 3}: the batch list of that epoch
-Answer  a JSON object; {"error": ...} when the program cannot be run
+Command {"command": "round", "first": 1, "seconds": 10}: make whole updates after update 1 for 10 seconds
+        {"command": "epoch", "number": 3}: make the batch list of epoch 3
+Answer  a JSON object; {"error": ...} if the program cannot be run
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KINDS = {"ours": Ours, "compiled": Compiled, "torch": TorchBaseline, "joeynmt": 
 
 
 def task_of(setting: dict) -> Task:
-    """The task that a JSON object describes."""
+    """The task that a setting describes."""
     return Task(
         size=SIZES[setting["size"]],
         vocabulary=len(Vocabulary.load(Path(setting["vocab"]))),
@@ -44,18 +44,20 @@ def task_of(setting: dict) -> Task:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Most bytes that this process held at a time: on a GPU those of tensors, else resident ones."""
+    """Most bytes that this process held at one time: of tensors on a GPU, else resident memory."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     status = Path("/proc/self/status")
-    if status.exists():  # elsewhere counted too: what the process that started this one held
+    if status.exists():  # getrusage also counts the memory of the parent process
         return next(int(line.split()[1]) * 1024 for line in status.read_text().splitlines() if "VmHWM" in line)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def updates(program: Program, first: int, seconds: float) -> dict[str, float]:
-    """Whole updates from `first` on until `seconds` have passed. The list of an epoch's batches is made off the clock,
-    and so is one more update at the start, in which memory is asked for."""
+    """Make whole updates for `seconds`, and return counts and seconds.
+
+    Not timed: the list of an epoch's batches, and update `first`, which allocates memory.
+    """
     program.update(first)
     task, step, lists = program.task, first + 1, 0.0
     synchronise(task.device)
@@ -71,19 +73,19 @@ def updates(program: Program, first: int, seconds: float) -> dict[str, float]:
                 useful_flop(task.size, task.vocabulary, source, target))  # fmt: skip
         counts = {name: total + float(more) for (name, total), more in zip(counts.items(), seen, strict=True)}
         step += 1
-    synchronise(task.device)  # not after each update: a training goes on while the device computes
+    synchronise(task.device)  # not after each update: a training does not wait for the device either
     return counts | {"seconds": time.perf_counter() - start - lists, "memory": peak_memory(task.device)}
 
 
 def release() -> None:
-    """Give freed memory back, so that many large programs can wait side by side."""
+    """Return freed memory to the system, so that many large programs can wait at the same time."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim:
         trim(0)
 
 
 def epoch(task: Task, number: int) -> dict[str, float]:
-    """Seconds that the batch list of an epoch takes, and its target tokens."""
+    """Seconds to make the batch list of an epoch, and the numbers of its updates and target tokens."""
     start = time.perf_counter()
     batches = global_batches(task.pairs, SEED, number, task.batch_tokens)
     seconds = time.perf_counter() - start
@@ -91,18 +93,18 @@ def epoch(task: Task, number: int) -> dict[str, float]:
 
 
 def prepare(setting: dict) -> Callable[[dict], dict]:
-    """What answers the orders to the program that a JSON object describes."""
+    """Build the program that a setting describes, and return the function that answers its commands."""
     task = task_of(setting)
     program = MatrixRate(task) if setting["program"] == "matrices" else KINDS[setting["program"]](task)
 
-    def answer(order: dict) -> dict:
-        if order["command"] == "epoch":
-            return epoch(task, order["number"])
+    def answer(command: dict) -> dict:
+        if command["command"] == "epoch":
+            return epoch(task, command["number"])
         if isinstance(program, Program):
-            counts = updates(program, order["first"], order["seconds"])
+            counts = updates(program, command["first"], command["seconds"])
             release()
             return counts
-        return program.round(order["seconds"])
+        return program.round(command["seconds"])
 
     return answer
 

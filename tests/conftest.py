@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -34,6 +35,13 @@ def team_server(tmp_path_factory) -> Iterator[str]:
     """MLflow's server over PostgreSQL, as a team has it: its address."""
     with postgres() as backend, mlflow_server(tmp_path_factory.mktemp("server"), backend) as address:
         yield address
+
+
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory) -> Path:
+    """A temporary folder that all processes of this test run share."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
 
 
 @pytest.fixture

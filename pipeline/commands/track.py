@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from pipeline.shared.results import WorkTree, kept
-from pipeline.shared.run_record import keys, origin, register_model, whole_row
+from pipeline.shared.run_record import origin, register_model, run_contents, run_keys
 from pipeline.shared.stage import project_root, renamed
 from transformer.tracking.outbox import read_events, send_leftovers
 from transformer.tracking.recorder import Recorder
@@ -42,14 +42,14 @@ def rebuild(root: Path) -> Counter[str]:
         try:
             if results.stale():
                 continue
-            _, config_key = keys(results)
+            _, config_key = run_keys(results)
             if config_key in there:
                 told["there"] += there[config_key] == 0
                 there[config_key] += 1
                 continue
-            row = whole_row(results, tags)
-            Recorder(root).send([{"event": "configuration", **row, "rebuild": True}])
-            register_model(results, row, tags)
+            contents = run_contents(results, tags)
+            Recorder(root).send([{"event": "configuration", **contents, "rebuild": True}])
+            register_model(results, contents, tags)
             there[config_key] = 1
             told["made"] += 1
         except (ValueError, KeyError, OSError) as error:

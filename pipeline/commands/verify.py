@@ -27,10 +27,20 @@ from pipeline.shared.stage import project_root, renamed
 from transformer.cores import cores
 
 # What floating point touches may differ between machines; what stands before it may not.
-NUMERIC = ("train", "average", "export", "translate", "compare_engines", "score", "report", "register")
+NUMERIC = (
+    "train",
+    "average",
+    "export",
+    "translate",
+    "compare_engines",
+    "score",
+    "report",
+    "record",
+    "register",
+)  # the last: version 0.1
 POINTS, SHARE = 0.5, 0.02  # tolerance: of a score in percent, absolutely; of another number, relatively
 FACTS = "reports/environment.json"
-NO_NUMBERS = ("reports/signatures.json", "data/row.json")
+NO_NUMBERS = ("reports/signatures.json", "data/run.json", "data/row.json")
 STATUS = {"identical": 0, "within tolerance": 2, "different": 3}
 
 

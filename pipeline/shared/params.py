@@ -158,8 +158,7 @@ class Params:
             ),
             (
                 not self.replace_unk or (self.bpe_merges == 0 and self.engine == "torch"),
-                f"replace_unk=true needs whole words (bpe_merges=0, not {self.bpe_merges}) and engine=torch, "
-                f"not {self.engine}",
+                f"replace_unk=true needs bpe_merges=0, not {self.bpe_merges}, and engine=torch, not {self.engine}",
             ),
             (
                 self.max_length < self.device_tokens,

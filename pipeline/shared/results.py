@@ -99,7 +99,8 @@ class Results(ABC):
             return True
         outs = {out["path"]: out["md5"] for out in lock["score"]["outs"]}
         digest = hashlib.md5(self.text("reports/scores.json").encode(), usedforsecurity=False).hexdigest()
-        return lock["score"]["params"]["params.yaml"] != vars(self.params) or outs["reports/scores.json"] != digest
+        recorded = lock["report"]["params"]["params.yaml"]  # the page shows every knob
+        return recorded != vars(self.params) or outs["reports/scores.json"] != digest
 
     def engines_agree(self) -> bool | None:
         """Whether compare_engines found the exported models to translate as this model; None: not measured on it."""

@@ -1,4 +1,4 @@
-"""The MLflow row of a configuration, put together from its results, wherever these are kept."""
+"""The contents of a configuration's MLflow run, put together from its results, wherever these are kept."""
 
 from __future__ import annotations
 
@@ -22,44 +22,40 @@ from transformer.decoding.config import SearchConfig
 from transformer.evaluation.comparison import TESTS, against_the_first, sentence_scores
 from transformer.files import sha256_text
 from transformer.tracking.model_card import model_card
-from transformer.tracking.registry import register
+from transformer.tracking.registry import Candidate, register
 
 SPLITS = {"train": "training", "valid": "validation", "test": "test"}  # file name -> context, as MLflow shows it
-LAST = "register"  # the stage that writes the row when all others are done
+LAST = ("record", "register")  # the stage that writes the run, today and in version 0.1
 
 
-def keys(results: Results) -> tuple[str, str]:
-    """train_key, and config_key: what names the row of these params, corpus and translations."""
+def run_keys(results: Results) -> tuple[str, str]:
+    """train_key, which names the training, and config_key: a hash of params, corpus, training and translations."""
     train_key = json.loads(results.file("data/model/model.json").read_text(encoding="utf-8"))["train_key"]
     paths = {"raw": "data/raw/", "valid": "data/valid.hyp", "test": "data/test.hyp"}
     hashes = {name: results.sha256(path) for name, path in paths.items()}
     return train_key, content_key(params=vars(results.params), train_key=train_key, **hashes)
 
 
-def row(results: Results, origin: Mapping[str, str]) -> dict[str, Any]:
-    """What record_configuration writes of finished results, but for the files and for what later stages add."""
-    train_key, config_key = keys(results)
+def run_contents(results: Results, origin: Mapping[str, str]) -> dict[str, Any]:
+    """All that recorder.record_configuration writes into the run of finished results.
+
+    origin: tags that say where the results come from; if they name a baseline commit, the scores hold the difference.
+    """
+    train_key, config_key = run_keys(results)
     curve = pd.read_csv(io.StringIO(results.text("reports/training.csv"))).astype(object)
     signatures = {f"signature_{name}": signature for name, signature in results.signatures().items()}
-    environment = recorded_environment(results)
+    environment = {f"env_{name}": str(value) for name, value in recorded_environment(results).items()}
+    baseline = origin.get("DVC_EXP_BASELINE_REV")
+    page = results.file("reports/report.html").read_text(encoding="utf-8")
     return {
         "params": vars(results.params), "train_key": train_key, "config_key": config_key,
         "curve": curve.where(curve.notna(), None).to_dict("records"),
-        "scores": results.scores(),
+        "scores": {**results.scores(), **(against(results, baseline) if baseline else {})},
         "target_tokens": json.loads(results.text("reports/training.json"))["target_tokens"],
-        "tags": {**signatures, **{f"env_{name}": str(value) for name, value in environment.items()}, **origin},
+        "tags": {**signatures, **environment, **origin, **stage_hashes(results)},
         "datasets": datasets(results),
+        "texts": {"translations.csv": translations(results), "report.html": page},
     }  # fmt: skip
-
-
-def whole_row(results: Results, origin: Mapping[str, str]) -> dict[str, Any]:
-    """All of the row: with the stage hashes, the difference to its baseline, translations and the report page."""
-    made, baseline = row(results, origin), origin.get("DVC_EXP_BASELINE_REV")
-    made["tags"] |= stage_hashes(results)
-    made["scores"] = {**made["scores"], **(against(results, baseline) if baseline else {})}
-    page = results.file("reports/report.html").read_text(encoding="utf-8")
-    made["texts"] = {"translations.csv": translations(results), "report.html": page}
-    return made
 
 
 def recorded_environment(results: Results) -> dict[str, str | int]:
@@ -95,7 +91,7 @@ def count_lines(place: Any) -> int:
 def stage_hashes(results: Results) -> dict[str, str]:
     """dvc_<stage> -> a hash of all that DVC recorded of it: command, deps, params, outs."""
     return {f"dvc_{stage}": sha256_text(json.dumps(entry, sort_keys=True, default=str))
-            for stage, entry in results.lock().items() if stage != LAST}  # fmt: skip
+            for stage, entry in results.lock().items() if stage not in LAST}  # fmt: skip
 
 
 def against(results: Results, baseline: str) -> dict[str, float]:
@@ -121,20 +117,21 @@ def translations(results: Results) -> str:
     return table.to_csv(index=False, lineterminator="\n")
 
 
-def register_model(results: Results, row: dict[str, Any], origin: dict[str, str]) -> str:
-    """Put the model of results whose row is written into the registry; what to say of it. Raises store errors."""
+def register_model(results: Results, contents: dict[str, Any], origin: dict[str, str]) -> str:
+    """Register the model of results whose run is written. Returns the line to print; raises store errors."""
     params, scores = results.params, results.scores()
     name = f"{params.corpus}-{params.source}-{params.target}"
-    data = {str(one["name"]): f"{one['lines']:,} lines, sha256 {one['sha256']}" for one in row["datasets"]}
+    data = {str(one["name"]): f"{one['lines']:,} lines, sha256 {one['sha256']}" for one in contents["datasets"]}
     card = model_card(name, (params.source, params.target), vars(params), scores, results.signatures(), data,
-                      {"train_key": row["train_key"], "config_key": row["config_key"], **origin})  # fmt: skip
+                      {"train_key": contents["train_key"], "config_key": contents["config_key"], **origin})  # fmt: skip
     valid_sha256 = "".join(results.sha256(f"data/raw/valid.{side}") for side in ("src", "tgt"))
     search = asdict(params.take(SearchConfig))
     options = {name: search[name] for name in ("beam_size", "length_penalty", "extra_length")}
     with tempfile.TemporaryDirectory() as folder:
         for file, place in results.folder("data/model").items():
             shutil.copyfile(place, Path(folder) / file)  # MLflow follows no links out of the folder
-        return register(
-            project_root(), name, Path(folder), options, row["config_key"], scores["valid_bleu"], valid_sha256, card,
-            results.engines_agree(),
+        candidate = Candidate(
+            name=name, folder=Path(folder), options=options, config_key=contents["config_key"], card=card,
+            valid_bleu=scores["valid_bleu"], valid_sha256=valid_sha256, engines_agree=results.engines_agree(),
         )  # fmt: skip
+        return register(project_root(), candidate)

@@ -112,6 +112,18 @@ class Training:
             warm_start(model, self.initial_model, self.vocab)
         return Trainer(model, self.pairs("train"), self.pairs("valid"), world, self.config)
 
+    def remarks(self, trainer: Trainer) -> Iterator[str]:
+        """The messages to print before the first update, one line each."""
+        if self.config.precision == "bfloat16" and trainer.model.compute is None:
+            yield "This machine has no instructions for bfloat16. Training computes in float32, which is faster here."
+        warmup, max_steps = self.config.warmup, self.max_steps
+        if warmup > max_steps:
+            yield (
+                f"warmup={warmup} is longer than max_steps={max_steps}. The learning rate still rises when training "
+                f"ends, at {100 * max_steps / warmup:.0f}% of its peak, so the model learns little. Lower warmup or "
+                "raise max_steps."
+            )
+
     def run(self, world: World, tracked_run: TrainingRun | None = None) -> tuple[CheckpointStore, TrainingState]:
         """Train to the end in this process, which is one of `world`. Returns the folder of states and the last state.
 
@@ -125,11 +137,8 @@ class Training:
             store = CheckpointStore(folder, self.params.keep)
             with tracked_run if tracked_run and world.is_leader else nullcontext() as tracked:
                 progress = Progress(self.max_steps, world.is_leader, tracked)
-                if self.params.precision == "bfloat16" and trainer.model.compute is None:
-                    progress.say(
-                        "This machine has no instructions for bfloat16. Training computes in float32, which is faster "
-                        "here."
-                    )
+                for line in self.remarks(trainer):
+                    progress.say(line)
                 observers = Observers(
                     on_rows=progress.show,
                     on_update=lambda step, update: progress.updated(step, update.tokens, update.gradient_norm),

@@ -1,4 +1,4 @@
-"""The benchmark measures what it says: it runs, its rows are whole, its arithmetic is right. Times are not checked."""
+"""The training benchmark runs, its rows are complete and its arithmetic is right. Times are not checked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.flops import SIZES as MEASURED
 from benchmarks.flops import Size, matrix_shapes, useful_flop
 from benchmarks.processes import Failed, Worker
-from benchmarks.profile import REST, is_product, profiled, told
+from benchmarks.profile import REST, condensed, is_product, profiled
 from benchmarks.profile import main as profile
 from benchmarks.programs import Program, Task
 from benchmarks.scaling import tiled
@@ -29,9 +29,9 @@ from transformer.model.transformer import Transformer, TransformerConfig
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import PAD, SPECIALS
 
-LIMIT = 100  # sentences x longest side, of the batches that are looked at
+LIMIT = 100  # sentences x longest side of a batch
 
-# With the names and signatures of the real one, and none of its code; it checks what it is given.
+# The names and signatures of the real script without its code. It checks its arguments.
 SCRIPT = """
 import GPUtil, torch
 import altair as alt
@@ -83,7 +83,7 @@ if __name__ == "__main__":
 
 
 def benchmark(folder, *options: str) -> subprocess.CompletedProcess:
-    """Run it on a few hundred random pairs, at the size tiny."""
+    """Run benchmarks.train on a few hundred random pairs, at the size tiny."""
     command = [sys.executable, "-m", "benchmarks.train", "--ids", str(folder / "ids"), "--vocab",
                str(folder / "vocab.txt"), "--rounds", "1", "--seconds", "0.01", "--batch-tokens", "256",
                "--precision", "float32", *options]  # fmt: skip
@@ -91,7 +91,7 @@ def benchmark(folder, *options: str) -> subprocess.CompletedProcess:
 
 
 def program_of(folder, name: str, own_batches: bool) -> Program:
-    """A program over those pairs."""
+    """A program that trains on the pairs of the folder."""
     pairs = Pairs.load(folder / "ids", "train")
     given = {"batch_tokens": LIMIT, "own_batches": own_batches, "precision": "float32", "device": torch.device("cpu")}
     return KINDS[name](Task(size=Size(16, 32, 2, 1), vocabulary=SIZES["vocabulary"], pairs=pairs, **given))
@@ -168,7 +168,7 @@ def test_the_other_trainers_train(folder, other, batches):
     assert ("bfloat16 (forced)" in done.stdout) == forced
 
 
-def test_the_other_trainers_put_batches_together_by_their_own_rule(folder, other):
+def test_the_other_trainers_make_batches_by_their_own_rule(folder, other):
     program = program_of(folder, other, own_batches=True)
     pairs, epochs = program.task.pairs, [program.batches.epoch(number) for number in range(2)]
     for epoch in epochs:
@@ -188,12 +188,12 @@ def test_the_other_trainers_put_batches_together_by_their_own_rule(folder, other
             assert all(len(batch) * longest[batch].max() <= LIMIT for batch in epoch)
     assert [batch.tolist() for batch in epochs[0]] != [batch.tolist() for batch in epochs[1]]
     steps = [batch.tolist() for epoch in epochs for batch in epoch]
-    for step in (len(steps), 1, len(epochs[0]), len(epochs[0]) + 1):  # a round begins before the last one's end
+    for step in (len(steps), 1, len(epochs[0]), len(epochs[0]) + 1):  # a round starts before the end of the last one
         assert program.rows(step).tolist() == steps[step - 1]
 
 
 @pytest.mark.parametrize("own_batches", [True, False])
-def test_the_padding_of_the_other_trainers_is_what_they_are_fed(folder, other, own_batches):
+def test_the_padding_of_the_other_trainers_is_counted_in_their_batches(folder, other, own_batches):
     program = program_of(folder, other, own_batches=own_batches)
     rows = program.rows(1)
     if other == "joeynmt":
@@ -213,25 +213,25 @@ def test_the_padding_of_the_other_trainers_is_what_they_are_fed(folder, other, o
     ("options", "reason"),
     [
         (["--ids", "nowhere"], "error: nowhere is missing; `dvc repro` makes it"),
-        (["--programs", "ours,theirs"], "error: --programs: 'theirs' is none of"),
+        (["--programs", "ours,theirs"], "error: --programs: 'theirs' is not one of"),
         (["--programs", "annotated"], "error: annotated needs --annotated PATH"),
         (["--programs", "compiled"], "error: compiled needs --device cuda"),
-        (["--plot", "speed.png"], "error: --plot speed.png: draw it as .svg or .html"),
+        (["--plot", "speed.png"], "error: --plot speed.png: the name must end in .svg or .html"),
     ],
 )
-def test_a_mistake_ends_in_one_line(folder, options, reason):
+def test_a_wrong_option_gives_an_error_of_one_line(folder, options, reason):
     done = benchmark(folder, *options)
     assert done.returncode == 1
     assert done.stderr.startswith(reason)
     assert done.stderr.count("\n") == 1
 
 
-def test_a_program_that_cannot_be_built_says_why(folder):
+def test_a_program_that_cannot_be_built_reports_the_reason(folder):
     setting = {"program": "ours", "size": "tiny", "precision": "float32", "device": "nowhere", "batch_tokens": 256,
                "batches": "own", "ids": str(folder / "ids"), "vocab": str(folder / "vocab.txt")}  # fmt: skip
     worker = Worker(setting)
     with pytest.raises(Failed, match="nowhere"):
-        worker.hear()
+        worker.receive()
     worker.close()
 
 
@@ -241,7 +241,7 @@ def test_useful_flop_is_what_torch_counts_without_padding():
                         positions="sinusoidal", tie_embeddings=True, max_positions=40))  # fmt: skip
     with FlopCounterMode(display=False) as counter:
         model.logits(model(torch.full((1, source), 4), torch.full((1, target), 4)))
-    ahead = 6 * size.layers * 2 * size.d_model * target * (target - 1) / 2  # masked, so computed for nothing
+    ahead = 6 * size.layers * 2 * size.d_model * target * (target - 1) / 2  # masked: computed but not used
     useful = useful_flop(size, vocabulary, np.array([source]), np.array([target]))
     assert useful + ahead == 3 * counter.get_total_flops()  # twice as much backward as forward
 
@@ -262,7 +262,7 @@ def test_a_profile_divides_the_whole_time_of_an_update_among_operations(folder):
     assert calls["_SmoothedCrossEntropy"] == 1  # one micro-batch
     assert {"aten::mm", "aten::addmm", "aten::bmm"} == {name for name in calls if is_product(name)}
     assert rows[-1]["operation"] == REST
-    shown, line = told(rows, least=0.1)
+    shown, line = condensed(rows, least=0.1)
     assert sum(row["share"] for row in shown) == pytest.approx(1)
     whole = rows[-1]["milliseconds"] / rows[-1]["share"]
     products = sum(row["milliseconds"] for row in rows if row["operation"] in ("aten::mm", "aten::addmm", "aten::bmm"))
@@ -271,9 +271,9 @@ def test_a_profile_divides_the_whole_time_of_an_update_among_operations(folder):
 
 @pytest.mark.parametrize(
     ("options", "reason"),
-    [(["--updates", "0"], "--updates 0: take 1 or more"), (["--ids", "nowhere"], "nowhere is missing")],
+    [(["--updates", "0"], "--updates 0: must be 1 or more"), (["--ids", "nowhere"], "nowhere is missing")],
 )
-def test_a_profile_of_nothing_is_refused(folder, monkeypatch, options, reason):
+def test_a_profile_without_updates_or_ids_is_refused(folder, monkeypatch, options, reason):
     given = ["--ids", str(folder / "ids"), "--vocab", str(folder / "vocab.txt"), *options]
     monkeypatch.setattr("sys.argv", ["profile", *given])
     with pytest.raises(ValueError, match=reason):
@@ -295,7 +295,7 @@ def test_a_row_is_the_median_of_its_rounds():
     assert text_table(rows).splitlines()[2].split() == ["ours", "tiny", "float32", "30", "1.00", "50.0%", "5", "25.0%"]
 
 
-def test_on_a_gpu_this_trainer_is_measured_compiled_too(folder, monkeypatch):
+def test_on_a_gpu_this_trainer_is_also_measured_compiled(folder, monkeypatch):
     monkeypatch.setattr("sys.argv", ["train", "--device", "cuda"])
     assert {"ours", "compiled"} < {*chosen(options())}
     asked = []
@@ -306,7 +306,7 @@ def test_on_a_gpu_this_trainer_is_measured_compiled_too(folder, monkeypatch):
     assert asked == [False, True]
 
 
-def test_bfloat16_is_left_out_where_the_machine_has_no_instructions_for_it(monkeypatch):
+def test_bfloat16_is_left_out_on_a_machine_without_instructions_for_it(monkeypatch):
     monkeypatch.setattr("sys.argv", ["train", "--force-autocast"])
     given = options()
     for has, wanted in ((True, ["float32", "bfloat16"]), (False, ["float32"])):
@@ -315,7 +315,7 @@ def test_bfloat16_is_left_out_where_the_machine_has_no_instructions_for_it(monke
             assert [*precisions(given, program)] == wanted
 
 
-def test_the_summary_holds_best_against_best_and_leaves_out_what_is_forced():
+def test_the_summary_compares_the_fastest_rows_without_forced_ones():
     measured = [("ours", "float32", 60, False), ("ours", "bfloat16", 90, False), ("torch", "float32", 30, False),
                 ("torch", "bfloat16", 20, False), ("opennmt", "float32", 45, False),
                 ("opennmt", "bfloat16", 80, True)]  # fmt: skip
@@ -326,7 +326,7 @@ def test_the_summary_holds_best_against_best_and_leaves_out_what_is_forced():
     assert summary(rows[2:]) == []
 
 
-def test_pairs_are_repeated_whole(folder):
+def test_repeated_pairs_are_equal_to_the_originals(folder):
     few = Pairs.load(folder / "ids", "train")
     with tiled(folder / "ids", 700) as many:
         more = Pairs.load(many, "train")

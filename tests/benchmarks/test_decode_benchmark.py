@@ -1,4 +1,4 @@
-"""The decoding benchmark measures what it says: the programs do the same steps, and its rows are whole."""
+"""The decoding benchmark: all programs make the same number of steps, and its rows are complete."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def task(**changes) -> Task:
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 @pytest.mark.parametrize("name", KINDS)
-def test_every_program_makes_the_steps_that_it_is_asked_for(name, beam_size):
+def test_every_program_makes_the_requested_number_of_steps(name, beam_size):
     if find_spec(PLACES[name]) is None:
         pytest.skip("make bench-setup installs it")
     program = KINDS[name](task(beam_size=beam_size))
@@ -32,7 +32,7 @@ def test_every_program_makes_the_steps_that_it_is_asked_for(name, beam_size):
 
 
 def benchmark(place, *options: str) -> subprocess.CompletedProcess:
-    """Run it on a few lines."""
+    """Run benchmarks.decode on a few lines."""
     (place / "text").write_text("\n".join(TEXT * 3) + "\n", encoding="utf-8")
     command = [sys.executable, "-m", "benchmarks.decode", "--text", str(place / "text"), "--codes",
                str(place / "model/bpe.codes"), "--vocab", str(place / "model/vocab.txt"), "--rounds", "1", "--seconds",
@@ -65,13 +65,13 @@ def test_rows_of_the_engine_and_of_bare_calls(place):
     assert [row["program"] for row in json.loads((place / "rows.json").read_text())] == ["pipeline", "bare"]
 
 
-def test_a_program_that_is_not_there_is_named(place):
+def test_an_unknown_program_is_named_in_the_error(place):
     done = benchmark(place, "--programs", "moses")
     assert done.returncode == 1
-    assert "'moses' is none of ours, ctranslate2" in done.stderr
+    assert "'moses' is not one of ours, ctranslate2" in done.stderr
 
 
-def test_all_programs_get_the_same_batches_of_like_length():
+def test_all_programs_get_the_same_batches_of_similar_length():
     ids = [[5] * length for length in (3, 1, 0, 2, 9, 8, 7)]
     work = calls(ids, 2)
     assert work == calls(ids, 2)
@@ -79,7 +79,7 @@ def test_all_programs_get_the_same_batches_of_like_length():
     assert sorted(tuple(map(len, batch)) for batch in batches) == [(1, 2), (3, 7), (8, 9)]
 
 
-def test_the_ratio_is_to_this_decoder_at_the_same_beam_and_batch():
+def test_the_ratio_is_to_this_decoder_at_the_same_beam_and_batch_size():
     measured = [("ours", 1, 100.0), ("ctranslate2", 1, 200.0), ("ours", 4, 30.0), ("joeynmt", 4, 10.0)]
     rows = [{"program": program, "beam_size": beam, "batch": 1, "tokens_per_second": speed}
             for program, beam, speed in measured]  # fmt: skip

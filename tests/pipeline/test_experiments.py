@@ -118,7 +118,7 @@ def test_a_row_in_the_trash_stays_there(project):
 def test_a_configuration_that_comes_back_from_the_run_cache_gets_its_row(project):
     (project / "mlflow.db").unlink()
     told = command(project, "dvc", "exp", "run", "--temp", "--name", "again", "-S", "warmup=8")
-    assert re.findall(r"Running stage '(\w+)'", told) == ["register"]
+    assert re.findall(r"Running stage '(\w+)'", told) == ["record"]
     (row,) = rows(project)
     assert row.data.params["warmup"] == "8"
     assert row.info.run_name == "again"

@@ -138,13 +138,13 @@ def test_another_beam_reruns_what_stands_on_it_and_adds_a_row_with_the_curve(pro
     before = len(rows(project))
     told = command(project, "dvc", "exp", "run", "--name", "narrow", "-S", "beam_size=1")
     ran = [name for name in YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"] if f"Running stage '{name}'" in told]
-    assert ran == ["translate", "score", "report", "register"]
+    assert ran == ["translate", "score", "report", "record"]
     assert len(rows(project)) == before + 1
     (row,) = [run for run in rows(project) if run.data.params["beam_size"] == "1"]
     client = reader(project)
     assert [m.step for m in client.get_metric_history(row.info.run_id, "train_loss")] == [2, 4, 6, 8, 10, 12]
     told = command(project, "dvc", "exp", "run", "-S", "beam_size=4")
-    assert told.count("Running stage") == told.count("Running stage 'register'")  # the rest from the cache
+    assert told.count("Running stage") == told.count("Running stage 'record'")  # the rest from the cache
     assert len(rows(project)) == before + 1
 
 

@@ -182,7 +182,7 @@ def test_when_one_process_dies_the_others_stop_and_the_training_can_be_resumed(p
     params_file(place, max_steps=int(state.stem.removeprefix("state-")) + 2, save_every=2)
     done = stage("train", place)
     assert done.returncode == 0, done.stderr
-    assert "going on after update" in done.stdout
+    assert "Resuming after update" in done.stdout
 
 
 def processes() -> list[int]:
@@ -290,6 +290,13 @@ def test_the_log_shows_step_loss_rate_speed_and_time_left_and_a_change_of_precis
     assert (message in done.stderr) == uses_float32
     pattern = r"update 8 of 12 · loss \d\.\d+ · rate \d\.\d+e-\d+ · [\d,]+ tokens/s · valid \d\.\d+ · 0:00:\d\d left"
     assert re.search(pattern, done.stdout), done.stdout
+
+
+def test_a_warmup_longer_than_the_training_is_explained_in_one_line(place):
+    params_file(place, warmup=1200)
+    output = stage("train", place)
+    assert "warmup=1200 is longer than max_steps=12" in output.stderr
+    assert "at 1% of its peak" in output.stderr
 
 
 def test_two_processes_train_the_same_model(place):

@@ -23,7 +23,7 @@ def tree(folder: Path, scores: dict, curve: str, hashes: dict[str, str]) -> Work
     (folder / "reports/training.csv").write_text(curve)
     (folder / "reports/environment.json").write_text(json.dumps({"torch": "2.13.0+cpu", "cpu": "A"}))
     stages = {"encode": "data/ids", "train": "reports/training.csv", "average": "data/model"}
-    stages |= {"score": "reports/scores.json", "register": "data/row.json"}
+    stages |= {"score": "reports/scores.json", "record": "data/run.json"}
     lock = {name: {"outs": [{"path": path, "md5": hashes.get(path, "0" * 31 + "a")}]} for name, path in stages.items()}
     YAML().dump({"stages": lock}, folder / "dvc.lock")
     return WorkTree(root=folder)
@@ -34,8 +34,8 @@ def tree(folder: Path, scores: dict, curve: str, hashes: dict[str, str]) -> Work
     [
         (SCORES, CURVE.format(5, 4), [], {}),
         (SCORES | {"bleu": 40.4}, CURVE.format(5.05, 4),
-         ["reports/training.csv", "data/model", "reports/scores.json", "data/row.json"],
-         dict.fromkeys(("average", "score", "train", "register"), "within tolerance")),
+         ["reports/training.csv", "data/model", "reports/scores.json", "data/run.json"],
+         dict.fromkeys(("average", "score", "train", "record"), "within tolerance")),
         (SCORES | {"bleu": 38.9}, CURVE.format(5, 4), ["data/model", "reports/scores.json"],
          {"average": "different", "score": "different"}),
         (SCORES, CURVE.format(6, 4), ["reports/training.csv"], {"train": "different"}),
@@ -47,7 +47,7 @@ def test_numbers_have_a_tolerance_and_text_has_none(tmp_path, scores, curve, oth
     new = tree(tmp_path / "new", scores, curve, dict.fromkeys(other, "0" * 31 + "b"))
     table = compared(recorded, new)
     verdicts = dict(zip(table["stage"], table["verdict"], strict=True))
-    assert verdicts == dict.fromkeys(("encode", "train", "average", "score", "register"), "identical") | wanted
+    assert verdicts == dict.fromkeys(("encode", "train", "average", "score", "record"), "identical") | wanted
 
 
 def test_an_out_that_is_no_longer_made_is_different(tmp_path):

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from filelock import FileLock
 from mlflow import MlflowClient
 from ruamel.yaml import YAML
 from support.tiny import ROOT
@@ -53,22 +54,57 @@ def command(folder: Path, *words: str, status: int = 0, **environment: str) -> s
     return done.stdout
 
 
-def small_project(folder: Path) -> Path:
-    """A copy of this project with a small corpus, committed, and run once by dvc repro."""
+def copied_project(folder: Path) -> None:
+    """Copy this project's code and recipes, without data and results."""
     ignored = shutil.ignore_patterns("__pycache__", "cache", "tmp")
     for name in (".dvc", "pipeline", "transformer", "corpora", "recipes"):
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
     for name in ("dvc.yaml", ".gitignore", ".dvcignore"):
         shutil.copy(ROOT / name, folder / name)
-    own_corpus(folder / "own")
-    params_file(folder)
-    for words in ("git init -q", "git add -A", "git -c user.name=t -c user.email=t@t commit -qm start"):
-        command(folder, *words.split())
+
+
+def commit_all(folder: Path) -> None:
+    """Make a folder a git repository whose first commit has all files."""
+    command(folder, "git", "init", "-q")
     command(folder, "git", "config", "user.name", "t")
     command(folder, "git", "config", "user.email", "t@t")
+    command(folder, "git", "add", "-A")
+    command(folder, "git", "commit", "-qm", "start")
+
+
+def shipped_project(folder: Path) -> Path:
+    """A copy of this project with params.yaml as shipped, committed and not run."""
+    copied_project(folder)
+    shutil.copy(ROOT / "params.yaml", folder / "params.yaml")
+    commit_all(folder)
+    return folder
+
+
+def small_project(folder: Path) -> Path:
+    """A copy of this project with a small corpus, committed, and run once by dvc repro."""
+    copied_project(folder)
+    own_corpus(folder / "own")
+    params_file(folder)
+    commit_all(folder)
     command(folder, "dvc", "repro")
     command(folder, "git", "add", "-A")
     command(folder, "git", "commit", "-qm", "run")
+    return folder
+
+
+def prepared_project(shared: Path, folder: Path) -> Path:
+    """A small project in `folder` that was run once, with an MLflow run of its own.
+
+    shared: a folder of all test processes. The first process makes the project there; the others copy it and run the
+    stage record, as after a pull.
+    """
+    made = shared / "small project"
+    with FileLock(shared / "small_project.lock"):
+        if not (shared / "small_project.made").exists():
+            small_project(made)
+            (shared / "small_project.made").touch()
+    shutil.copytree(made, folder, ignore=shutil.ignore_patterns("mlflow.db*", "mlartifacts", "work", "run.json"))
+    command(folder, "dvc", "repro")
     return folder
 
 

@@ -1,4 +1,4 @@
-"""Trainings and configurations as the stages send them to MLflow."""
+"""Trainings and configurations for tests, as the stages write them to MLflow."""
 
 import os
 import subprocess
@@ -9,19 +9,13 @@ from transformer.tracking import recorder
 from transformer.tracking import store as tracking
 
 HERE = Path(__file__).resolve().parents[2]
-
-
 PARAMS = {"corpus": "toy", "corpus_path": "", "warmup": 100, "dropout": 0.1, "lowercase": False, "beam_size": 4}
-
-
 SCORES = {"bleu": 31.5, "valid_bleu": 32.0, "chrf": 51.0, "sentences": 200}
-
-
 KEYS = ("train_loss", "valid_loss", "learning_rate")
 
 
 def curve(last: int) -> list[dict]:
-    """Rows at steps 10, 20, ... `last`; the validation loss is taken at every third."""
+    """The rows of a curve at steps 10, 20, ... `last`; every third one has a validation loss."""
     return [
         {
             "step": step,
@@ -37,34 +31,38 @@ opened = tracking.connect
 
 
 def training(root: Path, key: str, **changed: str | int) -> recorder.TrainingRun:
+    """A training to enter by `with`; changed: params."""
     return recorder.TrainingRun(root, PARAMS | changed, key, {"env_torch": "2"})
 
 
 def train(root: Path, key: str, last: int = 60, **changed: str | int) -> str:
-    """Train to the end; the id of the row that was changed last."""
+    """Train to the end; returns the id of the run of this training that ended last."""
     with training(root, key, **changed) as live:
         live.log_curve(curve(last))
     return max(opened(root).runs(key), key=lambda run: run.info.end_time or 0).id
 
 
 def configuration(key: str, config: str, last: int = 60, **changed: str | int) -> dict:
-    """What the stage score tells of a configuration."""
+    """The fields of the event "configuration", as the stage score writes them."""
     return {"params": PARAMS | changed, "train_key": key, "config_key": config, "curve": curve(last),
             "scores": SCORES, "target_tokens": 1000, "tags": {"git_commit": "abc"}}  # fmt: skip
 
 
 def score(root: Path, key: str, config: str, last: int = 60, scores: dict | None = None, **changed: str | int) -> None:
-    told = configuration(key, config, last, **changed)
+    """Write the run of a configuration, as the stage score does, with the name of a DVC experiment if it has one."""
+    fields = configuration(key, config, last, **changed)
     if "DVC_EXP_NAME" in os.environ:
-        told["tags"]["DVC_EXP_NAME"] = os.environ["DVC_EXP_NAME"]
-    assert recorder.record_configuration(root, {**told, "scores": scores or SCORES})
+        fields["tags"]["DVC_EXP_NAME"] = os.environ["DVC_EXP_NAME"]
+    assert recorder.record_configuration(root, {**fields, "scores": scores or SCORES})
 
 
 def steps(store: tracking.Store, run_id: str, metric: str) -> list[int]:
+    """The steps at which a metric of a run has a value, in MLflow's order."""
     return [point.step for point in store.client.get_metric_history(run_id, metric)]
 
 
 def start(code: str, *arguments: str, cwd: Path = HERE, **environment: str) -> subprocess.Popen[str]:
+    """Start Python code in a new process that can import the project and the tests; environment: more variables."""
     return subprocess.Popen(
         [sys.executable, "-c", code, *arguments],
         cwd=cwd,

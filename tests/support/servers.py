@@ -1,4 +1,4 @@
-"""Real servers on loopback for tests: PostgreSQL, MLflow over it, and a door before a server that can be shut."""
+"""Real servers on loopback for tests: PostgreSQL, MLflow over it, and a relay that can hold back a server's answers."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ import pytest
 
 
 def free_port() -> int:
-    """A port of this machine that nobody uses."""
+    """A port of this machine that is free."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
 def postgres_program(name: str) -> str:
-    """Where a program of PostgreSQL's is; the test is skipped where there is none."""
+    """The path of a program of PostgreSQL; skips the test if PostgreSQL is not installed."""
     places = [shutil.which(name), *sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), reverse=True)]
     found = next((str(place) for place in places if place), None)
     if found is None:
@@ -37,17 +37,18 @@ def postgres_program(name: str) -> str:
 
 @contextmanager
 def postgres() -> Iterator[str]:
-    """A new, empty PostgreSQL: its address as SQLAlchemy takes it, password included."""
+    """Start a new, empty PostgreSQL server; yields its address for SQLAlchemy, password included."""
     initdb, server = postgres_program("initdb"), postgres_program("postgres")
-    user = pwd.getpwnam("postgres" if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name)  # it refuses root
+    # PostgreSQL refuses to run as root.
+    user = pwd.getpwnam("postgres" if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name)
     who = {"user": user.pw_uid, "group": user.pw_gid} if os.getuid() == 0 else {}
     folder = Path(tempfile.mkdtemp(prefix="pg-"))
     os.chown(folder, user.pw_uid, user.pw_gid)
     secret, port = folder / "secret", free_port()
     secret.write_text("hunter2")
     os.chown(secret, user.pw_uid, user.pw_gid)
-    words = [initdb, "-D", folder / "data", "-U", "mlflow", "-A", "scram-sha-256", "--pwfile", secret, "-N"]
-    subprocess.run(words, check=True, capture_output=True, cwd=folder, **who)
+    command = [initdb, "-D", folder / "data", "-U", "mlflow", "-A", "scram-sha-256", "--pwfile", secret, "-N"]
+    subprocess.run(command, check=True, capture_output=True, cwd=folder, **who)
     options = ["-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", "-p", str(port), "-k", str(folder)]
     process = subprocess.Popen([server, "-D", folder / "data", *options], cwd=folder, stderr=subprocess.DEVNULL, **who)
     try:
@@ -60,7 +61,7 @@ def postgres() -> Iterator[str]:
 
 
 def wait_for_port(port: int, process: subprocess.Popen) -> None:
-    """Return when somebody listens."""
+    """Return when a process listens on the port."""
     while True:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
@@ -71,14 +72,14 @@ def wait_for_port(port: int, process: subprocess.Popen) -> None:
 
 @contextmanager
 def mlflow_server(folder: Path, backend: str) -> Iterator[str]:
-    """`mlflow server` as compose.yaml starts it, artifacts proxied: its address."""
+    """Start `mlflow server` as compose.yaml does, with proxied artifacts; yields its address."""
     port, log = free_port(), folder / "server.log"
-    words = [sys.executable, "-m", "mlflow", "server", "--artifacts-destination", str(folder / "files"),
-             "--workers", "1", "--host", "127.0.0.1", "--port", str(port)]  # fmt: skip
+    command = [sys.executable, "-m", "mlflow", "server", "--artifacts-destination", str(folder / "files"),
+               "--workers", "1", "--host", "127.0.0.1", "--port", str(port)]  # fmt: skip
     env = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
     env |= {"MLFLOW_BACKEND_STORE_URI": backend, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     with open(log, "w") as output:
-        process = subprocess.Popen(words, cwd=folder, env=env, stdout=output, stderr=output, start_new_session=True)
+        process = subprocess.Popen(command, cwd=folder, env=env, stdout=output, stderr=output, start_new_session=True)
     address = f"http://127.0.0.1:{port}"
     try:
         while True:
@@ -92,12 +93,15 @@ def mlflow_server(folder: Path, backend: str) -> Iterator[str]:
         process.wait()
 
 
-class Door:
-    """A port that passes connections on to a server while it is open; shut, it takes packets and says nothing."""
+class Relay:
+    """A port in front of a server. Until open() is called, it accepts connections and never answers.
+
+    address: of the server.
+    """
 
     def __init__(self, address: str):
         self._target = int(address.rpartition(":")[2])
-        self._open, self.knocks = threading.Event(), 0
+        self._open = threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -112,20 +116,19 @@ class Door:
         with suppress(OSError):  # closed
             while True:
                 client, _ = self._listener.accept()
-                self.knocks += 1
-                threading.Thread(target=self._pass, args=(client,), daemon=True).start()
+                threading.Thread(target=self._forward, args=(client,), daemon=True).start()
 
-    def _pass(self, client: socket.socket) -> None:
+    def _forward(self, client: socket.socket) -> None:
         self._open.wait()
         with suppress(OSError):
             server = socket.create_connection(("127.0.0.1", self._target))
-            threading.Thread(target=pump, args=(server, client), daemon=True).start()
-            pump(client, server)
+            threading.Thread(target=copy_bytes, args=(server, client), daemon=True).start()
+            copy_bytes(client, server)
 
 
-def pump(here: socket.socket, there: socket.socket) -> None:
-    """Pass bytes on until there are no more."""
+def copy_bytes(source: socket.socket, target: socket.socket) -> None:
+    """Copy bytes from one connection to the other until the first one ends."""
     with suppress(OSError):
-        while block := here.recv(1 << 16):
-            there.sendall(block)
-        there.shutdown(socket.SHUT_WR)
+        while block := source.recv(1 << 16):
+            target.sendall(block)
+        target.shutdown(socket.SHUT_WR)

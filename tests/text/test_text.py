@@ -2,6 +2,8 @@
 
 import gzip
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -112,3 +114,10 @@ def test_multi30k_comes_back_from_its_subwords():
             lines = gzip.decompress((MIRROR / f"data/task1/raw/{name}.{code}.gz").read_bytes()).decode().split("\n")
             for line in lines[:2000]:
                 assert join(MERGES.subwords(tokenise(line, language))) == " ".join(line.split())
+
+
+def test_a_tokenizer_does_not_import_torch_and_torch_can_be_imported_after_it():
+    code = "import sys; from transformer.text.words import tokenizer; tokenizer('de'); print('torch' in sys.modules)"
+    code += "; import torch; print(torch.ones(1).sum().item())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    assert done.stdout == "False\n1.0\n", done.stderr

@@ -1,4 +1,4 @@
-"""MLflow's server may be down, slow, silent or foreign: no stage fails or waits, and what was missed is sent later."""
+"""If MLflow's server is down, slow or silent, no stage fails or waits for long, and a later stage sends the events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.runs import SCORES, configuration, curve, opened, start, steps, training
-from support.servers import Door
+from support.servers import Relay
 
 from transformer.tracking import outbox, recorder
 from transformer.tracking import store as tracking
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.usefixtures("fresh_process")
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch, fresh_process: None) -> None:
-    """Nobody here waits long: the patience is that of a stage divided by many."""
+def short_timeouts(monkeypatch: pytest.MonkeyPatch, fresh_process: None) -> None:
+    """Wait 0.2 s where a stage waits 10 or 30 s."""
     monkeypatch.setattr(recorder, "TRAINING_TIMEOUT", 0.2)
     monkeypatch.setattr(recorder, "STAGE_TIMEOUT", 0.2)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
@@ -38,86 +38,88 @@ print(recorder.record_configuration(root, configuration(key, "config")))
 """
 
 
-def stages(root: Path, key: str = "key", patience: float = 0.2) -> tuple[str, str]:
-    """What train and score do, in a process that then ends: what it prints, and its errors."""
-    child = start(STAGES, str(root), key, str(patience))
-    told, errors = child.communicate()
+def stages(root: Path, key: str = "key", timeout: float = 0.2) -> tuple[str, str]:
+    """Do what train and score do in a process that then ends; returns its standard output and standard error."""
+    child = start(STAGES, str(root), key, str(timeout))
+    printed, errors = child.communicate()
     assert child.returncode == 0, errors
-    return told.strip(), errors
+    return printed.strip(), errors
 
 
-def spooled(root: Path) -> list[Path]:
+def unsent(root: Path) -> list[Path]:
+    """The files that wait in the outbox, the oldest first."""
     return sorted((root / "work/outbox").glob("*.jsonl"))
 
 
-def dead_address() -> str:
-    """Where nobody listens."""
+def unused_address() -> str:
+    """An address at which no server listens."""
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{closed.getsockname()[1]}"
 
 
-def test_what_a_dead_server_missed_is_sent_when_it_is_back(
+def test_events_for_a_server_that_is_down_are_sent_by_a_later_stage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, team_server: str
 ) -> None:
-    door = Door(team_server)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", door.address)
+    relay = Relay(team_server)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", relay.address)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
-    told, errors = stages(tmp_path, "missed")
-    assert told == "False"
+    printed, errors = stages(tmp_path, "missed")
+    assert printed == "False"
     lines = errors.splitlines()
     assert len(lines) == 2  # a training and a score
-    assert all(line.startswith("tracking waits: ") and "work/outbox" in line for line in lines)
-    assert len(spooled(tmp_path)) == 2
-    door.open()
+    assert all(line.startswith("Tracking is delayed (") and "work/outbox" in line for line in lines)
+    assert len(unsent(tmp_path)) == 2
+    relay.open()
     monkeypatch.setattr(recorder, "STAGE_TIMEOUT", 60)
-    assert recorder.record_configuration(tmp_path, configuration("other", "other"))  # the next stage of anything
-    assert spooled(tmp_path) == []
+    assert recorder.record_configuration(tmp_path, configuration("other", "other"))  # a later stage
+    assert unsent(tmp_path) == []
     store = opened(tmp_path)
     (run,) = store.runs("missed")
     assert sorted(steps(store, run.id, "train_loss")) == [10, 20, 30, 40, 50, 60]
     assert run.data.metrics["bleu"] == SCORES["bleu"]
     assert run.info.status == "FINISHED"
-    door.close()
+    relay.close()
 
 
-def test_a_silent_server_stalls_no_training(
+def test_a_server_that_never_answers_does_not_stop_a_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    door = Door(dead_address())  # takes every packet, and never answers
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", door.address)
+    relay = Relay(unused_address())  # stays closed: accepts connections and never answers
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", relay.address)
     with training(tmp_path, "key") as live:
         for last in range(10, 1010, 10):
             live.log_curve(curve(last)[-1:])
-    assert capsys.readouterr().err.count("tracking waits: ") == 1
-    events = list(outbox.read_events(spooled(tmp_path)[0]))
+    assert capsys.readouterr().err.count("Tracking is delayed (") == 1
+    events = list(outbox.read_events(unsent(tmp_path)[0]))
     assert [row["step"] for event in events for row in event.get("rows", [])] == list(range(10, 1010, 10))
     assert events[-1]["event"] == "end"
-    door.close()
+    relay.close()
 
 
-def test_a_slow_server_gets_all_that_a_training_said_meanwhile(
+def test_a_slow_server_gets_every_event_of_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, team_server: str
 ) -> None:
-    door = Door(team_server)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", door.address)
+    relay = Relay(team_server)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", relay.address)
     monkeypatch.setattr(recorder, "TRAINING_TIMEOUT", 60)
     with training(tmp_path, "slow") as live:
         for last in range(10, 510, 10):
             live.log_curve(curve(last)[-1:])
-        door.open()
-    assert spooled(tmp_path) == []
+        relay.open()
+    assert unsent(tmp_path) == []
     store = opened(tmp_path)
     (run,) = store.runs("slow")
     assert sorted(steps(store, run.id, "train_loss")) == list(range(10, 510, 10))
     assert {"system/cpu_utilization_percentage", "system/system_memory_usage_megabytes"} <= set(run.data.metrics)
-    door.close()
+    relay.close()
 
 
 KILLED = """
 import os, sys, time
 from pathlib import Path
-from support.runs import curve, outbox, training
+from support.runs import curve, training
+from transformer.tracking import outbox
 outbox.MESSAGE_INTERVAL = 0
 with training(Path(sys.argv[1]), "killed") as live:
     live.log_curve(curve(40))
@@ -128,9 +130,7 @@ with training(Path(sys.argv[1]), "killed") as live:
 """
 
 
-def test_a_training_that_was_killed_is_marked_so_by_the_next_stage_of_anything(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_next_stage_marks_a_killed_training_as_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     child = start(KILLED, str(tmp_path))
     child.communicate()
     assert child.returncode == -signal.SIGKILL
@@ -139,49 +139,57 @@ def test_a_training_that_was_killed_is_marked_so_by_the_next_stage_of_anything(
     store = opened(tmp_path)
     (run,) = store.runs("killed")
     assert run.info.status == "KILLED"
-    assert sorted(steps(store, run.id, "train_loss")) == [10, 20, 30, 40, 50]  # what it said last is there too
+    assert sorted(steps(store, run.id, "train_loss")) == [
+        10,
+        20,
+        30,
+        40,
+        50,
+    ]  # 50 was not sent yet
 
 
 @pytest.mark.parametrize("variable", [None, "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN"])
-def test_credentials_reach_neither_a_log_nor_the_disk(
+def test_credentials_are_neither_printed_nor_written_to_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str | None
 ) -> None:
-    place = dead_address()
+    place = unused_address()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://{place}" if variable else f"http://me:geheim@{place}")
     if variable:
         monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "me")
         monkeypatch.setenv(variable, "geheim")
-    told, errors = stages(tmp_path, patience=5)
-    assert "tracking waits: " in errors
+    printed, errors = stages(tmp_path, timeout=5)
+    assert "Tracking is delayed (" in errors
     written = "".join(path.read_text() for path in tmp_path.rglob("*") if path.is_file())
     assert "key" in written
-    assert "geheim" not in told + errors + written
+    assert "geheim" not in printed + errors + written
 
 
-def test_a_secret_that_an_error_repeats_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_inside_an_error_message_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "geheim")
     error = OSError("401 for Bearer geheim at https://me:hunter2@runs.example.org/api")
     assert tracking.reason(error) == "401 for Bearer *** at https://***@runs.example.org/api"
 
 
-def test_an_address_without_a_server_shows_no_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"postgresql+psycopg://me:geheim@{dead_address()}/runs")
-    told, errors = stages(tmp_path, patience=5)
-    assert "tracking waits: " in errors
-    assert "geheim" not in told + errors
+def test_the_password_of_an_unreachable_database_is_not_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"postgresql+psycopg://me:geheim@{unused_address()}/runs")
+    printed, errors = stages(tmp_path, timeout=5)
+    assert "Tracking is delayed (" in errors
+    assert "geheim" not in printed + errors
 
 
-@pytest.mark.parametrize("spoilt", ["not a database", None])
-def test_a_spoilt_database_fails_no_stage_and_is_told_all_when_it_was_moved_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoilt: str | None
+@pytest.mark.parametrize("broken", ["not a database", None])
+def test_a_broken_database_fails_no_stage_and_all_events_are_sent_once_it_is_moved_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str | None
 ) -> None:
     database = tmp_path / "mlflow.db"
-    if spoilt is None:
+    if broken is None:
         database.mkdir()
     else:
-        database.write_text(spoilt * 50)
-    told, errors = stages(tmp_path, patience=5)
-    assert told == "False"
+        database.write_text(broken * 50)
+    printed, errors = stages(tmp_path, timeout=5)
+    assert printed == "False"
     assert len(errors.splitlines()) == 2
     database.rename(tmp_path / "away")
     monkeypatch.setattr(recorder, "STAGE_TIMEOUT", 60)
@@ -189,37 +197,37 @@ def test_a_spoilt_database_fails_no_stage_and_is_told_all_when_it_was_moved_away
     assert [run.data.metrics["bleu"] for run in opened(tmp_path).runs("key")] == [SCORES["bleu"]]
 
 
-def test_a_disk_that_takes_nothing_costs_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_outbox_that_cannot_be_written_costs_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "work").write_text("a file where a folder should be")
     with training(tmp_path, "key") as live:
         live.log_curve(curve(60))
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
-    assert lines[0].startswith("tracking is off for this stage: ")
+    assert lines[0].startswith("Tracking is off for this stage (")
 
 
-def test_a_slip_of_ours_is_not_taken_for_a_dead_server(tmp_path: Path) -> None:
+def test_a_bug_of_ours_is_not_treated_as_a_server_that_is_down(tmp_path: Path) -> None:
     event = {"event": "configuration", **configuration("key", "c"), "curve": [{"train_loss": 1.0}]}
     with pytest.raises(KeyError, match="step"):
         recorder.Recorder(tmp_path).send([event])
 
 
-def test_acts_for_another_store_wait_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://{dead_address()}")
+def test_events_for_another_store_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://{unused_address()}")
     stages(tmp_path, "theirs")
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     monkeypatch.setattr(recorder, "STAGE_TIMEOUT", 60)
     assert recorder.record_configuration(tmp_path, configuration("ours", "ours"))
-    assert len(spooled(tmp_path)) == 2
+    assert len(unsent(tmp_path)) == 2
     assert opened(tmp_path).runs("theirs") == []
 
 
-def test_half_a_line_at_the_end_of_a_dead_process_is_left_out(tmp_path: Path) -> None:
+def test_an_incomplete_last_line_of_a_killed_process_is_skipped(tmp_path: Path) -> None:
     folder = tmp_path / "work/outbox"
     folder.mkdir(parents=True)
     (folder / "1-1.jsonl").write_text('{"event": "open", "address": "mlflow.db"}\n{"event": "tra')
     outbox.send_leftovers(folder, lambda: recorder.Recorder(tmp_path))
-    assert spooled(tmp_path) == []
+    assert unsent(tmp_path) == []
     assert tracking.address() == "mlflow.db"
     assert "MLFLOW_TRACKING_URI" not in os.environ
 
@@ -232,5 +240,5 @@ def test_an_outbox_file_of_version_0_1_0_is_sent(tmp_path: Path) -> None:
     events = [opening, {"act": "configuration", **configuration("old", "old")}]
     (folder / "1-1.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     outbox.send_leftovers(folder, lambda: recorder.Recorder(tmp_path))
-    assert spooled(tmp_path) == []
+    assert unsent(tmp_path) == []
     assert [run.data.metrics["bleu"] for run in opened(tmp_path).runs("old")] == [SCORES["bleu"]]

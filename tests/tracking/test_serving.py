@@ -20,7 +20,7 @@ from support.tiny import ODD, TEXT, model_folder
 from transformer.inference.translator import Translator
 from transformer.tracking import recorder
 from transformer.tracking.model_card import model_card
-from transformer.tracking.registry import register, save
+from transformer.tracking.registry import Candidate, register, save
 
 OPTIONS = {"beam_size": 3, "length_penalty": 1.5, "extra_length": 20}
 PATHS = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -33,19 +33,17 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(folder, tmp_path_factory):
-    """`mlflow models serve` on loopback, in a folder where nothing of this project can be imported."""
+    """`mlflow models serve` on loopback, in a folder from which this project cannot be imported; yields its address."""
     place = tmp_path_factory.mktemp("server")
     save(place / "served", folder, OPTIONS, "# card\n")
     port = free_port()
-    words = ["mlflow", "models", "serve", "--model-uri", "served", "--env-manager", "local", "--port", str(port)]
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHONPATH", "MLFLOW_"))}
+    command = ["mlflow", "models", "serve", "--model-uri", "served", "--env-manager", "local", "--port", str(port)]
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHONPATH", "MLFLOW_"))}
+    env |= {"PATH": PATHS, "MLFLOW_DISABLE_TELEMETRY": "true"}
     with open(place / "log", "w") as log:
-        process = subprocess.Popen(
-            words, cwd=place, env={**kept, "PATH": PATHS, "MLFLOW_DISABLE_TELEMETRY": "true"}, stdout=log, stderr=log,
-            start_new_session=True,
-        )  # fmt: skip
+        process = subprocess.Popen(command, cwd=place, env=env, stdout=log, stderr=log, start_new_session=True)
     address = f"http://127.0.0.1:{port}"
-    for _ in range(600):  # of a tenth of a second: it answers when it has loaded the model
+    for _ in range(600):  # tries, every 0.1 s: the server answers once it has loaded the model
         try:
             urllib.request.urlopen(f"{address}/ping").read()
             break
@@ -58,7 +56,7 @@ def server(folder, tmp_path_factory):
 
 
 def ask(server: str, request: object) -> tuple[int, dict]:
-    """Status and answer of a request."""
+    """Send a request; returns the status and the answer."""
     body = request if isinstance(request, bytes) else json.dumps(request).encode()
     post = urllib.request.Request(server, body, {"Content-Type": "application/json"})
     try:
@@ -77,7 +75,7 @@ def test_the_server_translates_as_the_folder_does(server, folder):
     assert ask(server, {"inputs": TEXT[0], "params": params}) == (200, {"predictions": wanted[:1]})
 
 
-def test_a_request_without_params_gets_the_search_that_the_model_was_scored_with(server, folder):
+def test_a_request_without_params_uses_the_search_options_of_the_scores(server, folder):
     wanted = Translator.load(folder).translate(TEXT, **OPTIONS)
     assert ask(server, {"inputs": list(TEXT)}) == (200, {"predictions": wanted})
 
@@ -109,10 +107,10 @@ def test_a_bad_request_gets_400_and_a_reason(server, request_body, wanted):
     status, answer = ask(server, request_body)
     assert status == 400
     assert wanted in answer["message"]
-    assert ask(server, {"inputs": ["Hund"], "params": {"extra_length": 0}})[0] == 200  # and it goes on
+    assert ask(server, {"inputs": ["Hund"], "params": {"extra_length": 0}})[0] == 200  # the server still answers
 
 
-def test_the_stored_model_holds_code_text_and_safetensors_alone(folder, tmp_path):
+def test_the_stored_model_consists_of_code_text_and_safetensors_only(folder, tmp_path):
     save(tmp_path / "served", folder, OPTIONS, "# card\n")
     kinds = {path.suffix for path in (tmp_path / "served").rglob("*") if path.is_file() and path.suffix != ".pyc"}
     assert kinds <= {"", ".py", ".json", ".yaml", ".txt", ".md", ".codes", ".safetensors", ".jinja"}
@@ -122,7 +120,7 @@ def test_the_stored_model_holds_code_text_and_safetensors_alone(folder, tmp_path
 
 
 def scored(root: Path, config_key: str) -> None:
-    """The row of a configuration, as the stage score leaves it."""
+    """Write the run of a configuration, as the stage score does."""
     assert recorder.record_configuration(root, configuration(config_key, config_key))
 
 
@@ -132,31 +130,36 @@ def models(folder, tmp_path_factory) -> dict[str, Path]:
     return {"first": folder, "second": model_folder(tmp_path_factory.mktemp("second") / "model", seed=8)}
 
 
-def test_each_model_is_one_version_and_the_best_on_valid_the_champion(models, tmp_path, fresh_process):
-    told = {}
+def registered(root: Path, folder: Path, config_key: str, valid_bleu: float, **changed) -> str:
+    """Register the model of a configuration; returns the message. changed: other fields of Candidate."""
+    fields = {"options": OPTIONS, "valid_sha256": "x", "card": f"# card of {config_key}\n", "engines_agree": True}
+    fields |= {"name": "toy-de-en", "folder": folder, "config_key": config_key, "valid_bleu": valid_bleu}
+    return register(root, Candidate(**{**fields, **changed}))
+
+
+def test_each_model_is_one_version_and_the_best_on_valid_is_the_champion(models, tmp_path, fresh_process):
+    messages = {}
     for key, model, bleu, data in (("a", "first", 30.0, "x"), ("b", "second", 40.0, "x"), ("a", "first", 30.0, "x"),
                                    ("d", "first", 10.0, "y")):  # fmt: skip
         scored(tmp_path, key)
-        told[key] = register(tmp_path, "toy-de-en", models[model], OPTIONS, key, bleu, data, f"# card of {key}\n", True)
-    assert told["b"] == "models:/toy-de-en/2 registered; which is the champion"
-    assert told["a"] == "models:/toy-de-en/1 registered; the champion is version 2"
-    assert told["d"] == "models:/toy-de-en/3 registered; which is the champion"  # other data, no rival
+        messages[key] = registered(tmp_path, models[model], key, bleu, valid_sha256=data)
+    assert messages["b"] == "Registered models:/toy-de-en/2. It is the champion."
+    assert messages["a"] == "Registered models:/toy-de-en/1. The champion is version 2."
+    assert messages["d"] == "Registered models:/toy-de-en/3. It is the champion."  # the only one with this data
     client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
     versions = client.search_model_versions("name = 'toy-de-en'")
     assert sorted(version.tags["config_key"] for version in versions) == ["a", "b", "d"]
     assert client.get_model_version_by_alias("toy-de-en", "champion").description == "# card of d\n"
 
 
-def test_configurations_of_one_model_share_its_files_and_it_is_served_as_the_best_of_them_was_scored(
-    models,
-    tmp_path,
-    fresh_process,
+def test_configurations_of_one_model_share_its_files_and_the_options_of_the_best_are_served(
+    models, tmp_path, fresh_process
 ):
     for key, beam_size, bleu in (("narrow", 1, 30.0), ("wide", 3, 31.0), ("wider", 5, 30.5)):
         scored(tmp_path, key)
         options = {**OPTIONS, "beam_size": beam_size}
-        told = register(tmp_path, "toy-de-en", models["first"], options, key, bleu, "x", f"# card of {key}\n", True)
-        assert told == "models:/toy-de-en/1 registered; which is the champion"
+        message = registered(tmp_path, models["first"], key, bleu, options=options)
+        assert message == "Registered models:/toy-de-en/1. It is the champion."
     client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
     (version,) = client.search_model_versions("name = 'toy-de-en'")
     assert (version.tags["config_key"], version.description) == ("wide", "# card of wide\n")
@@ -166,38 +169,36 @@ def test_configurations_of_one_model_share_its_files_and_it_is_served_as_the_bes
     assert loaded.predict([TEXT[0]]) == Translator.load(models["first"]).translate([TEXT[0]], **OPTIONS)
 
 
-def test_a_model_whose_exports_differ_or_were_not_compared_is_registered_and_never_champion(
-    models,
-    tmp_path,
-    fresh_process,
+def test_a_model_whose_exports_differ_or_were_not_compared_is_registered_but_never_champion(
+    models, tmp_path, fresh_process
 ):
-    client, told = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}"), []
+    client, messages = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}"), []
     for key, model, bleu, agree in (("a", "first", 30.0, None), ("a", "first", 30.0, True),
                                     ("b", "second", 40.0, False), ("a", "first", 30.0, False)):  # fmt: skip
         scored(tmp_path, key)
-        told.append(register(tmp_path, "toy-de-en", models[model], OPTIONS, key, bleu, "x", "# card\n", agree))
-    assert "not made champion before compare_engines has measured it" in told[0]
-    assert told[1] == "models:/toy-de-en/1 registered; which is the champion"
-    assert "models:/toy-de-en/2 registered; it is not made champion, since data/ct2 does not translate" in told[2]
-    assert "champion" not in client.get_registered_model("toy-de-en").aliases  # taken back from the first
+        messages.append(registered(tmp_path, models[model], key, bleu, engines_agree=agree))
+    assert "It is not made champion before compare_engines has measured it" in messages[0]
+    assert messages[1] == "Registered models:/toy-de-en/1. It is the champion."
+    assert "Registered models:/toy-de-en/2. It is not made champion: data/ct2 does not translate" in messages[2]
+    assert "champion" not in client.get_registered_model("toy-de-en").aliases  # version 1 lost the alias
 
 
-def test_a_version_whose_row_was_deleted_is_not_built_upon(models, tmp_path, fresh_process):
+def test_a_version_whose_run_was_deleted_is_not_used_again(models, tmp_path, fresh_process):
     scored(tmp_path, "a")
-    register(tmp_path, "toy-de-en", models["first"], OPTIONS, "a", 30.0, "x", "# card\n", True)
+    registered(tmp_path, models["first"], "a", 30.0)
     client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
     (run,) = client.search_runs(["1"])
     client.delete_run(run.info.run_id)
     scored(tmp_path, "b")
-    told = register(tmp_path, "toy-de-en", models["first"], OPTIONS, "b", 31.0, "x", "# card\n", True)
-    assert told == "models:/toy-de-en/2 registered; which is the champion"
+    message = registered(tmp_path, models["first"], "b", 31.0)
+    assert message == "Registered models:/toy-de-en/2. It is the champion."
 
 
-def test_a_configuration_without_a_row_is_not_registered(folder, tmp_path, fresh_process):
-    assert "no MLflow row" in register(tmp_path, "toy-de-en", folder, OPTIONS, "nobody", 1.0, "x", "", True)
+def test_a_configuration_without_a_run_is_not_registered(folder, tmp_path, fresh_process):
+    assert registered(tmp_path, folder, "unknown", 1.0).startswith("No MLflow run has config_key unknown. Nothing was")
 
 
-def test_the_card_tells_scores_with_signatures_data_params_and_origin():
+def test_the_card_lists_scores_with_signatures_data_params_and_origin():
     card = model_card("toy-de-en", ("de", "en"), {"warmup": 400}, {"bleu": 31.5}, {"bleu": "nrefs:1|case:mixed"},
                       {"train.src": "3 lines, sha256 abc"}, {"git_commit": "0123"})  # fmt: skip
     for row in ("| bleu | 31.5 nrefs:1\\|case:mixed |", "| train.src | 3 lines, sha256 abc |", "| warmup | 400 |",

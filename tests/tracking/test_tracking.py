@@ -1,4 +1,4 @@
-"""MLflow rows: one per configuration, whatever is killed, repeated, deleted or unreachable."""
+"""One MLflow run per configuration, also after a kill, a repetition, a deletion or a lost connection."""
 
 import gc
 import json
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("fresh_process")
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One store for the file, since creating a database takes two seconds; each test has its own train_key."""
+    """One store for all tests here, as creating a database takes two seconds; each test has its own train_key."""
     return tmp_path_factory.mktemp("root").resolve()
 
 
@@ -28,9 +28,10 @@ def key(request: pytest.FixtureRequest) -> str:
 
 
 KILLED = """
-import sys
+import sys, time
 from pathlib import Path
-from support.runs import curve, opened, outbox, time, training
+from support.runs import curve, opened, training
+from transformer.tracking import outbox
 outbox.MESSAGE_INTERVAL = 0
 with training(Path(sys.argv[1]), sys.argv[2]) as live:
     live.log_curve(curve(40))
@@ -41,7 +42,7 @@ with training(Path(sys.argv[1]), sys.argv[2]) as live:
 """
 
 
-def test_a_run_killed_by_sigkill_is_continued_under_its_id_with_every_step_once(root: Path, key: str) -> None:
+def test_a_run_killed_by_sigkill_is_resumed_under_its_id_with_every_step_once(root: Path, key: str) -> None:
     child = start(KILLED, str(root), key)
     assert child.stdout is not None
     run_id = child.stdout.readline().strip()
@@ -63,7 +64,7 @@ def test_a_run_killed_by_sigkill_is_continued_under_its_id_with_every_step_once(
     ("error", "status"),
     [(SystemExit(143), "KILLED"), (KeyboardInterrupt(), "KILLED"), (ValueError("loss is nan"), "FAILED")],
 )
-def test_an_unfinished_run_says_how_it_ended_and_is_continued(
+def test_an_interrupted_run_has_the_status_of_its_end_and_is_resumed(
     root: Path, key: str, error: BaseException, status: str
 ) -> None:
     with pytest.raises(type(error)), training(root, key):
@@ -74,7 +75,7 @@ def test_an_unfinished_run_says_how_it_ended_and_is_continued(
     assert opened(root).client.get_run(run.id).info.status == "FINISHED"
 
 
-def test_one_row_per_configuration_however_often_it_is_trained_and_scored(root: Path, key: str) -> None:
+def test_one_run_per_configuration_however_often_it_is_trained_and_scored(root: Path, key: str) -> None:
     run_id = train(root, key)
     score(root, key, "c")
     score(root, key, "c")
@@ -92,38 +93,38 @@ def test_one_row_per_configuration_however_often_it_is_trained_and_scored(root: 
     assert run.info.status == "FINISHED"
 
 
-def test_another_beam_size_makes_a_second_row_that_carries_the_curve(root: Path, key: str) -> None:
+def test_another_beam_size_makes_a_second_run_with_the_same_curve(root: Path, key: str) -> None:
     first = train(root, key)
     score(root, key, "four")
     score(root, key, "one", beam_size=1)
     score(root, key, "one", beam_size=1)
     store = opened(root)
-    rows = {run.data.params["beam_size"]: run for run in store.runs(key)}
+    runs = {run.data.params["beam_size"]: run for run in store.runs(key)}
     assert len(store.runs(key)) == 2
-    assert rows["4"].id == first
-    assert [steps(store, rows["1"].id, name) for name in KEYS] == [steps(store, first, name) for name in KEYS]
-    assert rows["1"].info.status == "FINISHED"
+    assert runs["4"].id == first
+    assert [steps(store, runs["1"].id, name) for name in KEYS] == [steps(store, first, name) for name in KEYS]
+    assert runs["1"].info.status == "FINISHED"
 
 
-def test_two_queued_beam_sizes_that_share_a_training_leave_two_rows(root: Path, key: str) -> None:
+def test_two_queued_beam_sizes_that_share_a_training_make_two_runs(root: Path, key: str) -> None:
     train(root, key, beam_size=4)
     train(root, key, beam_size=8)  # the second worker, before the first has scored
     score(root, key, "eight", beam_size=8)
     score(root, key, "four", beam_size=4)
-    rows = {run.tags["config_key"]: run.data.params["beam_size"] for run in opened(root).runs(key)}
-    assert rows == {"four": "4", "eight": "8"}
+    runs = {run.tags["config_key"]: run.data.params["beam_size"] for run in opened(root).runs(key)}
+    assert runs == {"four": "4", "eight": "8"}
     assert len(opened(root).runs(key)) == 2
 
 
-def test_a_training_taken_from_the_cache_still_gets_its_row_and_curve(root: Path, key: str) -> None:
+def test_a_training_taken_from_the_cache_still_gets_its_run_and_curve(root: Path, key: str) -> None:
     score(root, key, "c")
     store = opened(root)
     (run,) = store.runs(key)
     assert sorted(steps(store, run.id, "train_loss")) == [10, 20, 30, 40, 50, 60]
 
 
-def test_a_curve_of_any_length_is_replayed(root: Path, key: str) -> None:
-    score(root, key, "c", last=12_000)  # 1,200 rows: more than one message to MLflow may hold
+def test_a_curve_longer_than_one_message_is_logged_completely(root: Path, key: str) -> None:
+    score(root, key, "c", last=12_000)  # 1,200 rows: more than a batch of MLflow may hold
     store = opened(root)
     (run,) = store.runs(key)
     assert len(steps(store, run.id, "train_loss")) == len(steps(store, run.id, "learning_rate")) == 1200
@@ -142,13 +143,13 @@ def test_a_changed_score_replaces_the_old_one_and_a_name_typed_in_the_page_stays
     assert run.info.end_time == run.info.end_time
 
 
-def test_the_row_of_a_dvc_experiment_has_its_name(root: Path, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_run_of_a_dvc_experiment_has_its_name(root: Path, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DVC_EXP_NAME", "wordy-bird")
     score(root, key, "c")
     assert [run.info.run_name for run in opened(root).runs(key)] == ["wordy-bird"]
 
 
-def test_mlflow_run_id_in_the_environment_hijacks_no_run(root: Path, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow_run_id_in_the_environment_has_no_effect(root: Path, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     other = opened(root).client.create_run(opened(root).experiment_id).info.run_id
     monkeypatch.setenv("MLFLOW_RUN_ID", other)
     assert train(root, key) != other
@@ -156,7 +157,7 @@ def test_mlflow_run_id_in_the_environment_hijacks_no_run(root: Path, key: str, m
     assert opened(root).client.get_run(other).data.metrics == {}
 
 
-def test_a_deleted_run_is_made_anew_and_one_deleted_in_training_fails_nothing(
+def test_a_deleted_run_is_created_again_and_a_deletion_during_training_fails_nothing(
     root: Path, key: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = train(root, key)
@@ -168,11 +169,11 @@ def test_a_deleted_run_is_made_anew_and_one_deleted_in_training_fails_nothing(
         assert run.id != first
         opened(root).client.delete_run(run.id)
         live.log_curve(curve(60))
-    assert capsys.readouterr().err.count("tracking is off") == 1
+    assert capsys.readouterr().err.count("Tracking is off") == 1
     assert list((root / "work/outbox").glob("*.jsonl")) == []
 
 
-def test_a_run_brought_back_from_the_trash_does_not_take_over_its_configuration(root: Path, key: str) -> None:
+def test_a_run_restored_from_the_trash_does_not_take_its_configuration_back(root: Path, key: str) -> None:
     client, first = opened(root).client, train(root, key)
     client.delete_run(first)
     score(root, key, "c")
@@ -181,7 +182,7 @@ def test_a_run_brought_back_from_the_trash_does_not_take_over_its_configuration(
     assert [run.id != first for run in opened(root).runs(key) if "config_key" in run.tags] == [True]
 
 
-def test_a_deleted_experiment_is_taken_out_of_the_trash(root: Path, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deleted_experiment_is_restored(root: Path, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", key)
     first = opened(root)
     first.client.delete_experiment(first.experiment_id)
@@ -196,13 +197,13 @@ import sys
 from pathlib import Path
 from support.runs import configuration, curve, recorder, training
 root, key = Path(sys.argv[1]), sys.argv[2]
-recorder.TRAINING_TIMEOUT = recorder.STAGE_TIMEOUT = 100  # a busy machine is no failure
+recorder.TRAINING_TIMEOUT = recorder.STAGE_TIMEOUT = 100  # a busy machine must not fail this test
 sys.stdin.readline()
 with training(root, key, seed=key) as live:
     for last in range(10, 210, 10):
         live.log_curve(curve(last))
-told = {**configuration(key, key, last=200, seed=key), "texts": {"report.html": "report"}}
-print(recorder.record_configuration(root, told))
+fields = {**configuration(key, key, last=200, seed=key), "texts": {"report.html": "report"}}
+print(recorder.record_configuration(root, fields))
 """
 
 
@@ -236,7 +237,7 @@ def test_a_copied_project_puts_no_files_into_the_original(root: Path, key: str, 
     assert [run.tags.get("config_key") for run in opened(copy).runs(key)] == ["c"]
 
 
-def test_the_table_shows_scores_and_params_in_pages_that_still_know_the_tag(root: Path) -> None:
+def test_the_table_shows_scores_and_params_and_mlflows_pages_still_use_the_tag(root: Path) -> None:
     import mlflow
 
     store = opened(root)
@@ -259,8 +260,8 @@ def test_a_plain_mlflow_ui_opens_the_same_database(root: Path, monkeypatch: pyte
     assert mlflow.get_tracking_uri() == opened(root).uri
 
 
-def test_what_an_import_makes_is_left_out_of_later_searches_for_garbage() -> None:
-    """Else the next one looks through all of MLflow and stops the training for a third of a second."""
+def test_objects_of_an_import_are_left_out_of_later_garbage_collections() -> None:
+    """Otherwise the next collection goes through all of MLflow and stops the training for a third of a second."""
     with tracking.without_garbage_collection():
         assert not gc.isenabled()
         made = [[] for _ in range(1000)]
@@ -268,8 +269,8 @@ def test_what_an_import_makes_is_left_out_of_later_searches_for_garbage() -> Non
     assert not {id(one) for one in made} & {id(one) for one in gc.get_objects()}
 
 
-def test_what_a_failed_connection_leaves_can_still_be_found_as_garbage() -> None:
-    """Else a server that is down for days fills the memory, a try after another."""
+def test_objects_of_a_failed_connection_can_be_collected_as_garbage() -> None:
+    """Otherwise the tries to reach a server that is down for days fill the memory."""
     made: list[list] = []
 
     def fail() -> None:

@@ -7,7 +7,9 @@ and their subwords have no other marks, so the line comes back when they are joi
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -29,13 +31,28 @@ def tokenizer(language: str) -> Language:
 
     Raises ValueError for a language that spaCy does not support.
     """
-    import spacy  # imported here, because it takes two seconds and most stages only read subwords
-
+    spacy = import_spacy()
     try:
         return spacy.blank(language)
     except (ImportError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"Language {language!r} has no spaCy tokenizer ({reason}). Use a code like de, en.") from None
+
+
+def import_spacy() -> ModuleType:
+    """spaCy, imported when it is first needed, since most stages only read subwords.
+
+    thinc, below spaCy, would import torch where it is installed, which takes two seconds; a tokenizer needs none.
+    """
+    without_torch = "torch" not in sys.modules
+    if without_torch:
+        sys.modules["torch"] = None  # type: ignore[assignment] (Python then raises ImportError for torch)
+    try:
+        import spacy
+    finally:
+        if without_torch:
+            del sys.modules["torch"]
+    return spacy
 
 
 def tokenise(line: str, language: Language, lowercase: bool = False) -> list[str]:

@@ -1,4 +1,4 @@
-"""The model card: what a user of a model has to know."""
+"""The model card: languages, use, limits, scores, data, origin and params of a model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ def model_card(
     data: Mapping[str, str],  # file name -> "12,345 lines, sha256 ..."
     origin: Mapping[str, str],
 ) -> str:
-    """What a user of the model has to know, in Markdown."""
+    """The card of a registered model, in Markdown.
+
+    scores, signatures: score name -> value, and -> sacreBLEU signature if it has one. origin: keys, git commit, ...
+    """
 
     def table(head: str, rows: Mapping[str, object]) -> list[str]:
         lines = [f"| {key} | {value} |" for key, value in rows.items()]
@@ -26,10 +29,10 @@ def model_card(
     signed = {key: f"{value} {signatures.get(key, '')}".strip().replace("|", "\\|") for key, value in scores.items()}
     return "\n".join([
         f"# {name}", "",
-        f"Translates {source} to {target}, a sentence a line, by an encoder-decoder Transformer.", "",
+        f"Translates {source} to {target}, one sentence per line, with an encoder-decoder Transformer.", "",
         "    mlflow models serve --model-uri models:/" + f"{name}@{CHAMPION} --env-manager local --port 5001",
         "    curl localhost:5001/invocations --json '{\"inputs\": [\"...\"]}'", "",
-        "It knows what its training text shows and nothing else; other domains, and sentences much longer than",
-        "those of training, come out worse than the scores say.", "",
+        "The model has learned from its training text only. Expect worse translations than the scores show for text",
+        "of other domains and for sentences much longer than those of the training text.", "",
         *table("score", signed), *table("data", data), *table("origin", origin), *table("param", params),
     ])  # fmt: skip

@@ -1,7 +1,7 @@
-"""What a stage has to tell MLflow, kept in work/outbox until a thread in the background has told it.
+"""Events for MLflow, kept in work/outbox until a background thread has sent them.
 
-One file a process, one event a line. Events may be sent twice and change nothing the second time; so a file whose
-process died (its lock is free), or whose server was away, is simply sent again from its beginning by the next process.
+Each process writes one file, with one event per line. Sending an event twice changes nothing. So if a process has ended
+(the lock of its file is free) or its server was down, the next process sends the file again from its beginning.
 """
 
 from __future__ import annotations
@@ -21,32 +21,31 @@ from filelock import FileLock, Timeout
 
 from transformer.tracking.store import address, is_permanent, reason, store_errors
 
-Event = dict[str, Any]
+Event = dict[str, Any]  # "event" (the kind: open, train, curve, end or configuration), and the fields of that kind
 RETRY_DELAYS = (1, 2, 5, 15)  # seconds between tries, then 30 each
-MESSAGE_INTERVAL = 5  # seconds between messages: what is posted meanwhile goes together, and costs the training less
-REMEDY = (
-    "results are not affected; check MLFLOW_TRACKING_URI or, if it is unset, the disk (move a spoilt mlflow.db away)"
-)
+MESSAGE_INTERVAL = 5  # seconds between messages: events of that time share one message, which costs training less
+REMEDY = "Results are not affected. Check MLFLOW_TRACKING_URI or, if unset, the disk (move a broken mlflow.db away)."
 
 
 class Sender(Protocol):
-    """Tells the store the events of one process, in order."""
+    """Sends the events of one process to the store, in order."""
 
     def send(self, events: list[Event]) -> None: ...
 
     def mark_killed(self) -> None:
-        """The process ended without a last word."""
+        """Record that the process was killed, if its events do not include an end."""
 
 
 class Outbox:
-    """The events of this process, on their way to the store. It never fails a stage: trouble costs one line.
+    """The events of this process until they are sent. It never fails a stage: an error costs one printed line.
 
-    sender: makes one for the events of a dead process, or, called with keep, for those of this one.
-    journal: keep the file in work/journal when all is told, for `pipeline.track` after a lost database.
+    make_sender: without arguments, makes a Sender for an earlier process; with the method `keep`, one for this process.
+    journal: whether the file is moved to work/journal when all its events are sent, so that `python -m pipeline track`
+    can restore a lost database from it.
     """
 
-    def __init__(self, root: Path, sender: Callable[..., Sender], journal: bool = False) -> None:
-        self._folder, self._sender = root / "work" / "outbox", sender
+    def __init__(self, root: Path, make_sender: Callable[..., Sender], journal: bool = False) -> None:
+        self._folder, self._make_sender = root / "work" / "outbox", make_sender
         self._path = self._folder / f"{time.time_ns()}-{os.getpid()}.jsonl"
         self._waiting: list[Event] = []
         self._changed, self._closing = threading.Condition(), False
@@ -64,7 +63,7 @@ class Outbox:
         self._thread.start()
 
     def post(self, event: str, **details: Any) -> None:
-        """Take an event; returns at once."""
+        """Write an event to the file and queue it for sending; returns at once."""
         if self._off:
             return
         try:
@@ -77,7 +76,10 @@ class Outbox:
             self._changed.notify()
 
     def close(self, timeout: float) -> bool:
-        """Wait at most `patience` seconds until all is told; whether it is. What is not stays for the next process."""
+        """Wait at most `timeout` seconds until all events are sent; returns whether they are.
+
+        The file of unsent events stays for the next process.
+        """
         if not self._off:
             with self._changed:
                 self._closing = True
@@ -96,8 +98,8 @@ class Outbox:
         return sent
 
     def keep(self, event: str, **details: Any) -> None:
-        """Keep an event that the sender tells by itself."""
-        with suppress(OSError, ValueError):  # a full disk; a file that is closed
+        """Write an event to the file only: the sender has sent it itself."""
+        with suppress(OSError, ValueError):  # a full disk; a closed file
             self._write({"event": event, **details})
 
     def _write(self, event: Event) -> None:
@@ -106,11 +108,11 @@ class Outbox:
             self._file.flush()
 
     def _deliver(self) -> None:
-        """Tell what dead processes left, then what is posted here; after a failure try again, ever more seldom."""
-        own = self._sender(self.keep)
+        """Send what earlier processes left, then the events of this one; wait longer after each failure."""
+        own = self._make_sender(self.keep)
         for pause in chain(RETRY_DELAYS, repeat(30)):
             try:
-                send_leftovers(self._folder, self._sender)
+                send_leftovers(self._folder, self._make_sender)
                 while events := self._next():
                     own.send(events)
                     with self._changed:
@@ -127,37 +129,40 @@ class Outbox:
                     return
 
     def _next(self) -> list[Event]:
-        """The events that wait, or when there are none the next ones; none when no more will come."""
+        """Wait for events that are not sent yet and return them; an empty list means that the outbox is closing."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closing)
             return list(self._waiting)
 
     def _warn(self, trouble: str) -> None:
-        """One line, the first time."""
+        """Print one line about a failed try, the first time only."""
         if not self._warned:
-            warning = f"tracking waits: {trouble}; kept in {self._folder} and sent by a later stage; {REMEDY}"
-            print(warning, file=sys.stderr, flush=True)
+            warning = f"Tracking is delayed ({trouble}): the events stay in {self._folder} for a later stage."
+            print(warning, REMEDY, file=sys.stderr, flush=True)
         self._warned = True
 
     def _give_up(self, error: Exception) -> None:
-        """Nothing more is tried, and nothing kept."""
+        """Switch tracking off for this process and delete its file."""
         self._off = True
-        print(f"tracking is off for this stage: {reason(error)}; {REMEDY}", file=sys.stderr, flush=True)
+        print(f"Tracking is off for this stage ({reason(error)}). {REMEDY}", file=sys.stderr, flush=True)
         with suppress(OSError):
             self._path.unlink(missing_ok=True)
 
 
-def send_leftovers(folder: Path, sender: Callable[..., Sender]) -> None:
-    """Tell, the oldest first, what processes left that are no more and told the same store. Raises store errors."""
+def send_leftovers(folder: Path, make_sender: Callable[..., Sender]) -> None:
+    """Send the files of processes that have ended, the oldest first. Raises store errors.
+
+    Files that were written for another store stay.
+    """
     with FileLock(folder / "dead.lock"):
         for path in sorted(folder.glob("*.jsonl")):
             lock = FileLock(f"{path}.lock")
             try:
                 lock.acquire(timeout=0)
             except Timeout:
-                continue  # it lives
+                continue  # its process still runs
             try:
-                send_file(path, sender())
+                send_file(path, make_sender())
                 if not path.exists():
                     Path(lock.lock_file).unlink(missing_ok=True)
             finally:
@@ -165,7 +170,10 @@ def send_leftovers(folder: Path, sender: Callable[..., Sender]) -> None:
 
 
 def send_file(path: Path, sender: Sender) -> None:
-    """Send the events of a dead process and finish its file, unless they were for another store."""
+    """Send the file of a process that has ended, unless it is for another store. Raises store errors.
+
+    A file that the store refuses for good counts as sent.
+    """
     events = list(read_events(path))
     if not events or events[0].get("address") != address():
         return
@@ -175,12 +183,12 @@ def send_file(path: Path, sender: Sender) -> None:
     except store_errors() as error:
         if not is_permanent(error):
             raise
-        print(f"{path} is dropped: {reason(error)}", file=sys.stderr, flush=True)
+        print(f"MLflow refused {path} ({reason(error)}). It is not sent again.", file=sys.stderr, flush=True)
     finish(path)
 
 
 def read_events(path: Path) -> Iterator[Event]:
-    """The events of a file, to the first line that is not whole."""
+    """The events of a file, up to the first incomplete line."""
     try:
         with open(path, encoding="utf-8") as file:
             for line in file:
@@ -191,7 +199,7 @@ def read_events(path: Path) -> Iterator[Event]:
 
 
 def finish(path: Path) -> None:
-    """All of a file is told: remove it, or put it into the journal if it asks for that."""
+    """Remove a file whose events are all sent, or move it to work/journal if its first event asks for that."""
     if next(read_events(path), {}).get("journal"):
         journal = path.parent.parent / "journal"
         journal.mkdir(exist_ok=True)

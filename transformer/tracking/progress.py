@@ -1,4 +1,4 @@
-"""What a training shows while it runs: one line with step, loss, rate, speed and time left."""
+"""The progress of a training on the screen: one line with step, loss, rate, speed and time left."""
 
 from __future__ import annotations
 
@@ -14,28 +14,31 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """A bar on a terminal; elsewhere (logs, CI) one line per validation; and the live curve of the training's row."""
+    """A bar on a terminal, else (logs, CI) one line per validation. Also sends the curve to the training's run.
+
+    visible: whether to print; only the leading process does. tracked: the run; None: not tracked.
+    """
 
     def __init__(self, max_steps: int, visible: bool, tracked: TrainingRun | None):
         self._bar = tqdm(total=max_steps, unit="step", desc="train", disable=None if visible else True, leave=False)
         self._visible, self._max_steps, self._tracked = visible, max_steps, tracked
         self._tokens, self._since = 0, time.perf_counter()
-        self._start: tuple[float, int] | None = None  # when the first row came, and its step
-        self._norm: SupportsFloat | None = None  # of the newest update's gradient; on a GPU, reading it waits
+        self._start: tuple[float, int] | None = None  # time and step of the first row
+        self._norm: SupportsFloat | None = None  # of the newest gradient; reading it waits for a GPU
 
     def updated(self, step: int, tokens: int, gradient_norm: SupportsFloat) -> None:
-        """Count an update over so many target tokens."""
+        """Count an update over `tokens` target tokens."""
         self._tokens += tokens
         self._norm = gradient_norm
         self._bar.update(step - self._bar.n)
 
     def show(self, rows: Sequence[Mapping[str, float | None]]) -> None:
-        """Track some new rows of the curve and show the last."""
-        if self._norm is None:  # the curve that a resumed training starts from
+        """Log new rows of the curve and print the last one."""
+        if self._norm is None:  # the rows that a resumed training starts with
             if self._tracked:
                 self._tracked.log_curve(rows)
             if rows and self._visible:
-                print(f"going on after update {rows[-1]['step']}", flush=True)
+                print(f"Resuming after update {rows[-1]['step']}.", flush=True)
             return
         row, now = rows[-1], time.perf_counter()
         step, seconds = int(row["step"] or 0), now - self._since
@@ -55,7 +58,7 @@ class Progress:
             print(f"update {step} of {self._max_steps} · {line}{self._left(now, step)}", flush=True)
 
     def _left(self, now: float, step: int) -> str:
-        """Time left, as the updates since the first row went."""
+        """The time left, at the speed since the first row, as h:mm:ss after a separator; "" at the first row."""
         since, first = self._start or (now, step)
         if step == first:
             return ""
@@ -63,10 +66,10 @@ class Progress:
         return f" · {seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d} left"
 
     def say(self, line: str) -> None:
-        """One line on standard error, of the process that leads."""
+        """Print a line on standard error, in the leading process only."""
         if self._visible:
             print(line, file=sys.stderr)
 
     def close(self) -> None:
-        """End the line."""
+        """Close the bar."""
         self._bar.close()

@@ -1,9 +1,9 @@
-"""The model of a row in MLflow's registry: a version that can be served, with its card, and the alias `champion`.
+"""MLflow's model registry: one version per model, its card, and the alias `champion`.
 
-One version per model, uploaded once: of the configurations that share it (other beams, say), it carries the card and
-the options of the best on valid. Versions whose validation data differ are not compared: the champion is the best in
-valid_bleu among those with the data of the version that came last. A version whose exported models translate otherwise
-than it does, or were not compared with it, is never made champion (the tag `engines`).
+A model is uploaded once. Configurations that share it (other beam sizes, say) share its version, which carries the card
+and the options of the one with the best valid_bleu. Versions with different validation data are not compared: the
+champion has the best valid_bleu among the versions with the validation data of the newest registration. A version whose
+exported models translate differently, or were not compared with it, never becomes champion (tag `engines`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,64 +23,92 @@ from transformer.tracking.model_card import CHAMPION
 from transformer.tracking.run import TrackedRun
 from transformer.tracking.store import Store, connect
 
-PACKAGES = ("mlflow", "numpy", "pandas", "safetensors", "spacy", "subword-nmt", "torch", "tqdm")  # to serve it
+Options = Mapping[str, int | float]
+
+PACKAGES = ("mlflow", "numpy", "pandas", "safetensors", "spacy", "subword-nmt", "torch", "tqdm")  # to serve a model
 ARTIFACT = "model"
 ENGINES = {True: "agree", False: "differ", None: "not compared"}
 NO_CHAMPION = {
-    False: "it is not made champion, since data/ct2 does not translate as data/model (reports/engines.json)",
-    None: "it is not made champion before compare_engines has measured it: `dvc repro`",
+    False: "It is not made champion: data/ct2 does not translate as data/model does (see reports/engines.json).",
+    None: "It is not made champion before compare_engines has measured it: run `dvc repro`.",
 }
 
 
-def register(
-    root: Path,
-    name: str,
-    folder: Path,
-    options: Mapping[str, int | float],
-    config_key: str,
-    valid_bleu: float,
-    valid_sha256: str,
-    card: str,
-    engines_agree: bool | None,
-) -> str:
-    """Register the model folder of a configuration whose row is there. Returns what to say of it.
+@dataclass(frozen=True)
+class Candidate:
+    """A scored configuration whose model is to be registered.
 
-    options: beam_size, length_penalty and extra_length that it was scored with, and is served with unless a request
-    has its own. card: Markdown, kept beside the model and as the version's description. engines_agree: whether the
-    exported models translate as this one; None: not compared. Raises store errors.
+    name: the registered model, as in "toy-de-en". folder: the model folder. options: the beam_size, length_penalty and
+    extra_length of the scores; a request that leaves one out is served with these. valid_sha256: of the validation
+    data. card: Markdown, kept beside the model and as the version's description. engines_agree: whether the exported
+    models translate as this one does; None: not compared.
     """
-    store = connect(root)
+
+    name: str
+    folder: Path
+    options: Options
+    config_key: str
+    valid_bleu: float
+    valid_sha256: str
+    card: str
+    engines_agree: bool | None
+
+
+def register(root: Path, candidate: Candidate) -> str:
+    """Register the model of a configuration whose run exists; returns a message. Raises store errors."""
+    store, config_key = connect(root), candidate.config_key
     found = store.client.search_runs([store.experiment_id], f"tags.config_key = '{config_key}'", max_results=1)
     if not found:
         return (
-            f"no MLflow row has config_key {config_key[:7]}: nothing to register; `python -m pipeline track` makes it"
+            f"No MLflow run has config_key {config_key[:7]}. Nothing was registered. "
+            "`python -m pipeline track` writes the run and registers the model."
         )
     if not store.takes_artifacts:
-        return "MLflow keeps this experiment's files in another place: nothing registered"
+        return (
+            "MLflow keeps the files of this experiment in another place (the project was moved, or made on another "
+            "machine). Nothing was registered."
+        )
     run = TrackedRun(store.client, found[0])
-    tags = {"config_key": config_key, "valid_bleu": str(valid_bleu), "valid_sha256": valid_sha256}
-    same = {"model_sha256": sha256(folder), "valid_sha256": valid_sha256}
-    with FileLock(root / "work" / "register.lock"):  # the same model may come from two workers at once
-        known = version_of(store, name, same)
-        if known is None:
-            upload(store, run, folder, options, card)
-            known = create_version(store, run, name, card)
-        elif not is_updated_by(known, config_key, valid_bleu):
-            tags = {}
-        elif known.tags.get("config_key") != config_key:
-            update_version(store, known, folder, options, card)
-        for key, value in {**same, **tags, "engines": ENGINES[engines_agree]}.items():
-            store.client.set_model_version_tag(name, str(known.version), key, value)
-        best = choose_champion(store, name, valid_sha256)
-    store.client.set_tag(run.id, "model", f"models:/{name}/{known.version}")
-    outcome = "which is the champion" if str(known.version) == best else f"the champion is version {best or 'none yet'}"
-    outcome = NO_CHAMPION.get(engines_agree, outcome) if str(known.version) != best else outcome
-    return f"models:/{name}/{known.version} registered; {outcome}"
+    with FileLock(root / "work" / "register.lock"):  # two workers may register the same model at once
+        number = put_version(store, run, candidate)
+        champion = choose_champion(store, candidate.name, candidate.valid_sha256)
+    uri = f"models:/{candidate.name}/{number}"
+    store.client.set_tag(run.id, "model", uri)
+    return f"Registered {uri}. {champion_message(number, champion, candidate.engines_agree)}"
 
 
-def is_updated_by(version: Any, config_key: str, valid_bleu: float) -> bool:
-    """Whether a version is to carry the card and options of this configuration: its own, or a better one on valid."""
-    return version.tags.get("config_key") == config_key or valid_bleu > float(version.tags.get("valid_bleu", "-inf"))
+def champion_message(number: str, champion: str, engines_agree: bool | None) -> str:
+    """Whether version `number` is the champion, and if not, why, or which version is. champion: "" for none."""
+    if number == champion:
+        return "It is the champion."
+    if engines_agree in NO_CHAMPION:
+        return NO_CHAMPION[engines_agree]
+    return f"The champion is version {champion}." if champion else "There is no champion yet."
+
+
+def put_version(store: Store, run: TrackedRun, candidate: Candidate) -> str:
+    """Create the version of a candidate's model, or update the one that exists; returns the number of the version."""
+    name, config_key = candidate.name, candidate.config_key
+    identity = {"model_sha256": sha256(candidate.folder), "valid_sha256": candidate.valid_sha256}
+    scored = {"config_key": config_key, "valid_bleu": str(candidate.valid_bleu)}
+    existing = find_version(store, name, identity)
+    if existing is None:
+        upload(store, run, candidate)
+        existing = create_version(store, run, candidate)
+    elif not is_updated_by(existing, candidate):
+        scored = {}
+    elif existing.tags.get("config_key") != config_key:
+        update_version(store, existing, candidate)
+    for key, value in {**identity, **scored, "engines": ENGINES[candidate.engines_agree]}.items():
+        store.client.set_model_version_tag(name, str(existing.version), key, value)
+    return str(existing.version)
+
+
+def is_updated_by(existing: Any, candidate: Candidate) -> bool:
+    """Whether a version takes the card and options of a candidate: the same configuration, or a better valid_bleu."""
+    if existing.tags.get("config_key") == candidate.config_key:
+        return True
+    return candidate.valid_bleu > float(existing.tags.get("valid_bleu", "-inf"))
 
 
 def versions(store: Store, name: str) -> list[Any]:
@@ -88,8 +117,8 @@ def versions(store: Store, name: str) -> list[Any]:
     return sorted(found, key=lambda one: int(one.version))
 
 
-def version_of(store: Store, name: str, tags: Mapping[str, str]) -> Any | None:
-    """The version that has these tags and whose files are there, if there is one."""
+def find_version(store: Store, name: str, tags: Mapping[str, str]) -> Any | None:
+    """The version with these tags whose run, which holds its files, is not deleted; None if there is none."""
     from mlflow.exceptions import MlflowException
 
     for one in versions(store, name):
@@ -98,62 +127,64 @@ def version_of(store: Store, name: str, tags: Mapping[str, str]) -> Any | None:
                 if store.client.get_run(one.run_id).info.lifecycle_stage == "active":
                     return one
             except MlflowException as error:
-                if error.error_code != "RESOURCE_DOES_NOT_EXIST":  # its row was deleted for good
+                if error.error_code != "RESOURCE_DOES_NOT_EXIST":  # the run was deleted for good
                     raise
     return None
 
 
-def upload(store: Store, run: TrackedRun, folder: Path, options: Mapping[str, int | float], card: str) -> None:
-    """Log a model folder to a row as an MLflow model."""
+def upload(store: Store, run: TrackedRun, candidate: Candidate) -> None:
+    """Log a candidate's model folder to a run as an MLflow model."""
     with tempfile.TemporaryDirectory() as scratch:
         served = Path(scratch) / ARTIFACT
-        save(served, folder, options, card)
+        save(served, candidate.folder, candidate.options, candidate.card)
         store.client.log_artifacts(run.id, str(served), ARTIFACT)
 
 
-def update_version(store: Store, version: Any, folder: Path, options: Mapping[str, int | float], card: str) -> None:
-    """Give a version other options and another card; its weights stay where they are."""
+def update_version(store: Store, existing: Any, candidate: Candidate) -> None:
+    """Replace the options and the card of a version; its weights are not uploaded again."""
     with tempfile.TemporaryDirectory() as scratch:
         served = Path(scratch) / ARTIFACT
-        save(served, folder, options, card)
+        save(served, candidate.folder, candidate.options, candidate.card)
         for small in ("MLmodel", "README.md", "input_example.json", "serving_input_example.json"):
-            store.client.log_artifact(version.run_id, str(served / small), ARTIFACT)
-    store.client.update_model_version(version.name, version.version, card)
+            store.client.log_artifact(existing.run_id, str(served / small), ARTIFACT)
+    store.client.update_model_version(existing.name, existing.version, candidate.card)
 
 
-def create_version(store: Store, run: TrackedRun, name: str, card: str) -> Any:
-    """Register the model of a run: the new version."""
+def create_version(store: Store, run: TrackedRun, candidate: Candidate) -> Any:
+    """Register the model that was uploaded to a run; returns the new version."""
     from mlflow.exceptions import MlflowException
 
+    name, source = candidate.name, f"{run.info.artifact_uri}/{ARTIFACT}"
     try:
         store.client.create_registered_model(name)
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
-    return store.client.create_model_version(name, f"{run.info.artifact_uri}/{ARTIFACT}", run.id, description=card)
+    return store.client.create_model_version(name, source, run.id, description=candidate.card)
 
 
 def choose_champion(store: Store, name: str, valid_sha256: str) -> str:
-    """Give the alias to the version with the best valid_bleu on this validation data, of equal ones the older.
+    """Give the alias to the version with the best valid_bleu on this validation data; returns its number.
 
-    Only versions whose engines agree are candidates (those of older projects have no such tag, and did). Where there
-    is no candidate, the alias is taken from a version that is none, and the result is empty.
+    Of equal versions the older wins. Only versions whose engines agree are considered. Versions of older projects have
+    no tag `engines`; their engines did agree. If no version qualifies, the result is empty, and a champion whose
+    engines do not agree loses the alias.
     """
-    found = [one for one in versions(store, name) if one.tags.get("engines", "agree") == "agree"]
-    candidates = [one for one in found if one.tags.get("valid_sha256") == valid_sha256]
+    agreeing = [one for one in versions(store, name) if one.tags.get("engines", "agree") == "agree"]
+    comparable = [one for one in agreeing if one.tags.get("valid_sha256") == valid_sha256]
     champion = store.client.get_registered_model(name).aliases.get(CHAMPION)
-    if not candidates:
-        if champion is not None and champion not in [str(one.version) for one in found]:
+    if not comparable:
+        if champion is not None and champion not in [str(one.version) for one in agreeing]:
             store.client.delete_registered_model_alias(name, CHAMPION)
         return ""
-    best = max(candidates, key=lambda one: (float(one.tags["valid_bleu"]), -int(one.version)))
+    best = max(comparable, key=lambda one: (float(one.tags["valid_bleu"]), -int(one.version)))
     if str(best.version) != str(champion):
         store.client.set_registered_model_alias(name, CHAMPION, str(best.version))
     return str(best.version)
 
 
-def save(target: Path, folder: Path, options: Mapping[str, int | float], card: str) -> None:
-    """A model folder as an MLflow model: from code, with signature, example and the package it needs."""
+def save(target: Path, folder: Path, options: Options, card: str) -> None:
+    """Save a model folder as an MLflow model: code, signature, example request, required packages and card."""
     from mlflow import pyfunc
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
@@ -179,7 +210,7 @@ def save(target: Path, folder: Path, options: Mapping[str, int | float], card: s
 
 
 def example(folder: Path) -> str:
-    """A line that the model's vocabulary can spell: its first whole words."""
+    """A line made of the first five whole words of the model's vocabulary."""
     from transformer.text.vocabulary import Vocabulary
     from transformer.text.words import SPACE, join
 

@@ -1,4 +1,4 @@
-"""The MLflow store, its rows, and what can go wrong with it. Who writes what into a row: recording.py."""
+"""The MLflow store: how it is opened, its runs, and its errors. What is written to a run: recorder.py."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Experiment, Run
 
 
-# By default mlflow waits four minutes for a server that is gone, prints a link per run and phones home.
+# By default mlflow waits four minutes for a server that is down, prints a link per run and sends usage data.
 ENVIRONMENT = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
 ENVIRONMENT |= {"MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
 ENVIRONMENT |= {"MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"}
@@ -31,26 +31,26 @@ SECRETS = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "AWS_SECRET_ACCE
 
 @dataclass(frozen=True)
 class Store:
-    """An open tracking store; under `lock`, find-then-write is one act between processes."""
+    """An open tracking store. Hold `lock` to find a run and write to it with no other process in between."""
 
     client: MlflowClient
     uri: str
     experiment_id: str
     lock: FileLock
-    takes_artifacts: bool  # False: the experiment keeps them where the project was moved from, or on another machine
+    takes_artifacts: bool  # False: artifacts are kept in a former folder of the project or on another machine
 
     def runs(self, train_key: str) -> list[TrackedRun]:
-        """Every row of one training, newest first; those in the trash are not among them."""
+        """The runs of one training, newest first, without those in the trash."""
         runs = self.client.search_runs([self.experiment_id], filter_string=f"tags.train_key = '{train_key}'")
         return [TrackedRun(self.client, run) for run in runs]
 
     def all_runs(self, filter_string: str = "", all_experiments: bool = False) -> Iterator[Run]:
-        """Every run that fits a filter of MLflow's, also in the trash and, if asked for, also in other experiments."""
+        """The runs that match an MLflow filter, with those in the trash; all_experiments: of every experiment."""
         from mlflow.entities import ViewType
 
         experiments = [self.experiment_id]
         if all_experiments:
-            experiments = [one.experiment_id for one in self.client.search_experiments(ViewType.ALL)]
+            experiments = [experiment.experiment_id for experiment in self.client.search_experiments(ViewType.ALL)]
         token: str | None = ""
         while token is not None:
             page = self.client.search_runs(experiments, filter_string, ViewType.ALL, page_token=token or None)
@@ -58,7 +58,7 @@ class Store:
             token = page.token or None
 
     def create_run(self, name: str, tags: dict[str, str], start_time: int | None = None) -> TrackedRun:
-        """A new row; start_time: ms, default now."""
+        """A new run. start_time: ms, default now."""
         run = self.client.create_run(self.experiment_id, start_time, tags, name)
         return TrackedRun(self.client, run)
 
@@ -67,7 +67,7 @@ _stores: dict[tuple[Path, str], Store] = {}
 
 
 def store_errors() -> tuple[type[Exception], ...]:
-    """What a store raises that is down, locked, full, foreign or half-made; our slips (TypeError, KeyError) pass."""
+    """Exceptions of a store that is down, locked, full, foreign or incomplete; not our bugs (TypeError, KeyError)."""
     from alembic.util import CommandError  # a schema that this mlflow does not know
     from mlflow.exceptions import MlflowException  # most failures, those of requests included
     from sqlalchemy.exc import SQLAlchemyError  # the first connect
@@ -77,18 +77,18 @@ def store_errors() -> tuple[type[Exception], ...]:
 
 
 def is_permanent(error: Exception) -> bool:
-    """Whether the store understood and will not, as for a row that somebody deleted: a second try is of no use."""
+    """Whether the store refuses a request for good, as for a deleted run: sending it again does not help."""
     codes = ("INVALID_PARAMETER_VALUE", "INVALID_STATE", "RESOURCE_DOES_NOT_EXIST")
     return getattr(error, "error_code", None) in codes
 
 
 def reason(error: Exception) -> str:
-    """What went wrong, on one line, without credentials."""
+    """The message of an error on one line of at most 200 characters, without credentials."""
     return mask_credentials(" ".join(str(error).split()))[:200] or type(error).__name__
 
 
 def mask_credentials(text: str) -> str:
-    """The text without the user and password of an address, and without the secrets that variables hold."""
+    """The text with *** for the user and password of an address and for the values of the variables in SECRETS."""
     for name in SECRETS:
         if secret := os.environ.get(name):
             text = text.replace(secret, "***")
@@ -96,12 +96,12 @@ def mask_credentials(text: str) -> str:
 
 
 def address() -> str:
-    """Where rows go, without credentials: as MLFLOW_TRACKING_URI says, else to the project's own file."""
+    """Where runs are stored, without credentials: MLFLOW_TRACKING_URI if set, else the project's own database."""
     return mask_credentials(os.environ.get("MLFLOW_TRACKING_URI") or "mlflow.db")
 
 
 def connect(root: Path) -> Store:
-    """Open the store: MLFLOW_TRACKING_URI if set, else <root>/mlflow.db, as a plain `mlflow ui` in `root`.
+    """Open the store: MLFLOW_TRACKING_URI if set, else <root>/mlflow.db, which a plain `mlflow ui` in `root` opens.
 
     Raises one of store_errors().
     """
@@ -113,30 +113,30 @@ def connect(root: Path) -> Store:
     if (root, uri) in _stores:
         return _stores[root, uri]
     if not given and any(mark in str(root) for mark in "%?"):
-        raise OSError(f"no database address can name the folder {root}: rename it, without % and ?")
+        raise OSError(f"The folder {root} cannot be part of a database address. Rename it: without % and ?.")
     lock = FileLock(root / "work" / "mlflow.lock", timeout=60)  # held for milliseconds, two seconds the first time
     artifacts = str(root / "mlartifacts") if uri.startswith("sqlite:") else None
     with without_garbage_collection():
-        from mlflow import MlflowClient  # here, since it takes a second, and only rank 0 needs it
+        from mlflow import MlflowClient  # here: it takes a second, and only rank 0 needs it
         from mlflow.store.db import utils
 
-        utils.MAX_RETRY_COUNT = 3  # not 10, which sleeps 101 seconds over a file that cannot be opened
+        utils.MAX_RETRY_COUNT = 3  # not 10: then a file that cannot be opened costs 101 seconds
         for noisy in ("mlflow.store", "urllib3.connectionpool"):
-            logging.getLogger(noisy).setLevel(logging.CRITICAL)  # our one line says it
-        with lock:  # two processes that create one sqlite file at once can spoil it for good
+            logging.getLogger(noisy).setLevel(logging.CRITICAL)  # Outbox prints one line instead
+        with lock:  # two processes that create one sqlite file at once can break it for good
             client = MlflowClient(tracking_uri=uri)
             experiment = open_experiment(client, artifacts)
     place = experiment.artifact_location
-    here = ":/" in place or Path(place).parent.is_dir() if given else place == artifacts
-    return _stores.setdefault((root, uri), Store(client, uri, experiment.experiment_id, lock, here))
+    takes_artifacts = ":/" in place or Path(place).parent.is_dir() if given else place == artifacts
+    return _stores.setdefault((root, uri), Store(client, uri, experiment.experiment_id, lock, takes_artifacts))
 
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Switch off the search for garbage: an import leaves none, and in the presence of torch it takes half the time.
+    """Switch garbage collection off for an import, which leaves no garbage: beside torch this halves its time.
 
-    What was made stays out of later searches too: the next one would stop the training for a third of a second. Not
-    after a failure, which does leave garbage, at every try.
+    The new objects are left out of later collections too; the next one would stop the training for a third of a second.
+    After an exception they are not left out: each failed try to connect does leave garbage.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -149,7 +149,7 @@ def without_garbage_collection() -> Iterator[None]:
 
 
 def open_experiment(client: MlflowClient, artifacts: str | None) -> Experiment:
-    """Find, restore or create the experiment, whose place for artifacts is then fixed, and give it the view."""
+    """Find, restore or create the experiment and give it the view; where it keeps artifacts is fixed at creation."""
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "translation"
     experiment = client.get_experiment_by_name(name)
     if experiment is None:

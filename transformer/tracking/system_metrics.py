@@ -7,15 +7,15 @@ from typing import Any
 
 
 class Monitor:
-    """One of MLflow's looks at the machine."""
+    """One of MLflow's monitors (processor and memory, or GPUs)."""
 
     def __init__(self, monitor: Any) -> None:
         self._monitor = monitor
-        monitor.collect_metrics()  # load is measured from the look before
+        monitor.collect_metrics()  # load is an average since the last call
         monitor.clear_metrics()
 
     def measure(self) -> dict[str, float]:
-        """Load, memory and the like, by their names in MLflow, units included."""
+        """MLflow's name of each quantity, unit included -> its value now."""
         self._monitor.collect_metrics()
         found = self._monitor.aggregate_metrics()
         self._monitor.clear_metrics()
@@ -23,7 +23,7 @@ class Monitor:
 
 
 def machine_monitors() -> list[Monitor]:
-    """Looks at processor and memory and, where nvidia-ml-py is installed and finds some, at GPUs."""
+    """The monitor of processor and memory and, if nvidia-ml-py is installed and finds GPUs, that of GPUs."""
     from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
     from mlflow.system_metrics.metrics.gpu_monitor import GPUMonitor
 

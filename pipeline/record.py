@@ -1,0 +1,52 @@
+"""Stage record: write the MLflow run of this configuration and register its model; the best on valid is the champion.
+
+No other stage writes a finished run: train only sends its live curve, into the run that this stage then completes.
+
+Reads   data/model, data/raw, data/{valid,test}.hyp, dvc.lock and all reports; reports/engines.json, if it was measured
+        on this model, decides about the champion, but is not a dependency: compare_engines is not waited for
+Writes  data/run.json, which run and training this is. It is git-ignored, not cached and kept between runs, so DVC runs
+        this stage in a fresh clone, after `dvc pull` and with a shared cache, even if all other outs are cached
+Params  every one: each configuration has a run
+"""
+
+import json
+from typing import Any
+
+from pipeline.shared.results import Results, WorkTree
+from pipeline.shared.run_record import origin, register_model, run_contents
+from pipeline.shared.stage import arguments, project_root, require, run
+from transformer.files import whole_file
+from transformer.tracking.recorder import record_configuration
+from transformer.tracking.store import reason, store_errors
+
+
+def main() -> None:
+    paths = arguments(
+        __doc__, raw="data/raw", valid="data/valid.hyp", test="data/test.hyp", model="data/model",
+        curve="reports/training.csv", summary="reports/training.json", environment="reports/environment.json",
+        engines="reports/engines.json", scores="reports/scores.json", signatures="reports/signatures.json",
+        page="reports/report.html", run="data/run.json",
+    )  # fmt: skip
+    require(paths.raw, paths.valid, paths.test, paths.model, paths.curve, paths.summary, paths.scores,
+            paths.signatures, paths.page)  # fmt: skip
+    results, tags = WorkTree.of_stage(paths), origin()
+    contents = run_contents(results, tags)
+    print(recorded_and_registered(results, contents, tags))
+    names = {key: contents[key] for key in ("config_key", "train_key")}
+    with whole_file(paths.run) as temporary:
+        temporary.write_text(json.dumps(names) + "\n", encoding="utf-8")
+
+
+def recorded_and_registered(results: Results, contents: dict[str, Any], origin: dict[str, str]) -> str:
+    """Write the run and register the model. Returns the line to print, also when MLflow takes neither."""
+    trouble = "MLflow cannot be reached"
+    if record_configuration(project_root(), contents):
+        try:
+            return register_model(results, contents, origin)
+        except store_errors() as error:
+            trouble = reason(error)
+    return f"The model is not registered: {trouble}. `python -m pipeline track` registers it later."
+
+
+if __name__ == "__main__":
+    run(main)

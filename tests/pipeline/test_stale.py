@@ -1,0 +1,89 @@
+"""What makes a stage stale, and what does not: folders of code as dependencies, a warm cache, a fresh clone."""
+
+from __future__ import annotations
+
+import compileall
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from support.projects import command, prepared_project, rows
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory, shared_folder) -> Path:
+    """A small project that was run once."""
+    return prepared_project(shared_folder, tmp_path_factory.mktemp("stale") / "project")
+
+
+def stale(project: Path) -> set[str]:
+    """The stages that `dvc repro` would run for their own sake."""
+    return set(json.loads(command(project, "dvc", "status", "--json")))
+
+
+def ran(output: str) -> list[str]:
+    """The stages that a command ran."""
+    return re.findall(r"Running stage '(\w+)'", output)
+
+
+@pytest.mark.parametrize(
+    ("path", "wanted"),
+    [
+        ("transformer/model/attention.py", {"train", "average", "export", "translate", "compare_engines"}),
+        ("transformer/model/averaging.py", {"train", "average"}),
+        ("transformer/training/schedule.py", {"train", "back_translate"}),
+        ("transformer/tracking/serving.py", {"record"}),
+        ("transformer/cores.py", {"record"}),
+        ("pipeline/shared/results.py", set()),
+        ("pipeline/commands/compare.py", set()),
+        ("tests/nothing.py", set()),
+    ],
+)
+def test_a_line_in_a_file_makes_the_stages_stale_whose_result_it_can_change(project, path, wanted):
+    file = project / path
+    before = file.read_bytes() if file.exists() else b""
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(before + b"# one line more\n")
+    try:
+        found = stale(project)
+    finally:
+        file.write_bytes(before) if before else file.unlink()
+    assert wanted <= found
+    assert wanted or not found
+    assert not found & {"download", "tokenise", "learn_bpe", "build_vocab", "encode", "score"}
+    if path.startswith(("transformer/tracking", "transformer/cores")):
+        assert found == wanted
+
+
+def test_pythons_caches_make_nothing_stale(project):
+    compileall.compile_dir(project / "transformer", quiet=1)
+    compileall.compile_dir(project / "pipeline", quiet=1)
+    assert list(project.rglob("__pycache__"))
+    assert stale(project) == set()
+    for folder in list(project.rglob("__pycache__")):
+        shutil.rmtree(folder)
+    assert stale(project) == set()
+
+
+def test_with_a_warm_cache_a_clone_runs_record_alone(project, tmp_path):
+    clone = tmp_path / "clone"
+    command(tmp_path, "git", "clone", "--quiet", str(project), str(clone))
+    command(clone, "dvc", "cache", "dir", "--local", str(project / ".dvc/cache"))
+    assert ran(command(clone, "dvc", "repro")) == ["record"]
+    assert command(clone, "git", "status", "--short") == ""
+    (run,) = rows(clone)
+    assert run.data.metrics["bleu"] == json.loads((clone / "reports/scores.json").read_text())["bleu"]
+    assert "up to date" in command(clone, "dvc", "repro")
+
+
+def test_after_a_pull_only_record_runs(project, tmp_path):
+    remote, clone = tmp_path / "remote", tmp_path / "clone"
+    command(project, "dvc", "remote", "add", "--local", "--default", "--force", "team", str(remote))
+    command(project, "dvc", "push")
+    command(tmp_path, "git", "clone", "--quiet", str(project), str(clone))
+    command(clone, "dvc", "remote", "add", "--local", "--default", "team", str(remote))
+    command(clone, "dvc", "pull")
+    assert ran(command(clone, "dvc", "repro")) == ["record"]
+    assert len(rows(clone)) == 1
