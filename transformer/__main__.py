@@ -74,7 +74,7 @@ def output_of(given: argparse.Namespace, number: int, found: list[Translation]) 
     """The translations of source line `number` to the text that is written for it."""
     if not given.alternatives:
         return found[0].text + "\n"
-    return "".join(f"{number}\t{one.score:.6f}\t{one.log_probability:.6f}\t{one.text}\n" for one in found)
+    return "".join(f"{number}\t{each.score:.6f}\t{each.log_probability:.6f}\t{each.text}\n" for each in found)
 
 
 def utf8_lines(file: BinaryIO, name: str) -> Iterator[str]:

@@ -43,7 +43,7 @@ class Beams:
     settled: Tensor  # (B,) whether the search of the sentence has ended
 
     def select(self, rows: Tensor) -> Beams:
-        """The state of the sentences at the places `rows` alone."""
+        """The state of only the sentences at the places `rows`."""
         return Beams(**{name: part[rows] for name, part in vars(self).items()})
 
 

@@ -2,7 +2,7 @@
 
 The N beams of a sentence are N queries of one product. Each of them attends to the memory of the source, and to one
 cache that holds the keys and values of all N beams at all positions so far. A beam descends from one beam at each
-earlier position, its ancestors, and must attend to these alone. The bias `ancestry` (B, N, t*N) does this: it is 0 at
+earlier position, its ancestors, and must attend only to these. The bias `ancestry` (B, N, t*N) does this: it is 0 at
 ancestors and -inf elsewhere. When a step reorders the beams, only rows of `ancestry` are copied, never the cache.
 """
 
@@ -59,7 +59,7 @@ class CachedDecoder:
         return steps
 
     def _log_probabilities(self, number: int, ids: Tensor) -> Tensor:
-        """The log-probabilities of one model, the one with that number: (B, N) -> (B, N, W)."""
+        """The log-probabilities of model `number`: (B, N) -> (B, N, W)."""
         bias = self.biases[number]
         ancestry = self.ancestry[:, None].to(bias.dtype)  # (B, 1, N, t*N)
         caches, memory = self.caches[number], self.memories[number]

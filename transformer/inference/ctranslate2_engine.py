@@ -107,7 +107,9 @@ class CTranslate2Engine:
             (self.vocabulary.ids(tokens), score * max(1, len(tokens)))
             for tokens, score in zip(found.hypotheses, found.scores, strict=True)
         ]
-        finished = sorted(((ids[:-1], total) for ids, total in pairs if ids[-1:] == [EOS]), key=lambda one: len(one[0]))
+        finished = [(ids[:-1], total) for ids, total in pairs if ids[-1:] == [EOS]]
+        finished.sort(key=lambda pair: len(pair[0]))
         if len(finished) > config.beam_size:  # our search ends at the step that finishes hypothesis number beam_size
-            finished = [one for one in finished if len(one[0]) <= len(finished[config.beam_size - 1][0])]
+            longest = len(finished[config.beam_size - 1][0])
+            finished = [(ids, total) for ids, total in finished if len(ids) <= longest]
         return ranked(finished or pairs, bool(finished), config.length_penalty, config.beam_size)

@@ -58,15 +58,15 @@ def named_weights(model: Transformer) -> Any:
     encoder, decoder = cast("list[Any]", list(model.encoder)), cast("list[Any]", list(model.decoder))
     pre = encoder[0].residuals[0].pre
     spec: Any = TransformerSpec.from_config(len(encoder), encoder[0].attention.heads, pre_norm=pre)
-    for theirs, layer in zip(spec.encoder.layer, encoder, strict=True):
+    for layer_spec, layer in zip(spec.encoder.layer, encoder, strict=True):
         norms = [residual.norm for residual in layer.residuals]
-        set_attention(theirs.self_attention, layer.attention, norms[0])
-        set_feed_forward(theirs.ffn, layer.feed_forward, norms[1])
-    for theirs, layer in zip(spec.decoder.layer, decoder, strict=True):
+        set_attention(layer_spec.self_attention, layer.attention, norms[0])
+        set_feed_forward(layer_spec.ffn, layer.feed_forward, norms[1])
+    for layer_spec, layer in zip(spec.decoder.layer, decoder, strict=True):
         norms = [residual.norm for residual in layer.residuals]
-        set_attention(theirs.self_attention, layer.attention, norms[0])
-        set_attention(theirs.attention, layer.cross, norms[1], of_memory=True)
-        set_feed_forward(theirs.ffn, layer.feed_forward, norms[2])
+        set_attention(layer_spec.self_attention, layer.attention, norms[0])
+        set_attention(layer_spec.attention, layer.cross, norms[1], of_memory=True)
+        set_feed_forward(layer_spec.ffn, layer.feed_forward, norms[2])
     if pre:
         set_norm(spec.encoder.layer_norm, model.encoder_norm)
         set_norm(spec.decoder.layer_norm, model.decoder_norm)
