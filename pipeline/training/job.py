@@ -113,14 +113,15 @@ class Training:
         return Trainer(model, self.pairs("train"), self.pairs("valid"), world, self.config)
 
     def remarks(self, trainer: Trainer) -> Iterator[str]:
-        """What a user should know of this training before its first update, a line each."""
+        """The messages to print before the first update, one line each."""
         if self.config.precision == "bfloat16" and trainer.model.compute is None:
             yield "This machine has no instructions for bfloat16. Training computes in float32, which is faster here."
         warmup, max_steps = self.config.warmup, self.max_steps
         if warmup > max_steps:
             yield (
-                f"warmup={warmup} is longer than max_steps={max_steps}: the learning rate still rises when training "
-                f"ends, at {100 * max_steps / warmup:.0f}% of its peak, so the model learns little."
+                f"warmup={warmup} is longer than max_steps={max_steps}. The learning rate still rises when training "
+                f"ends, at {100 * max_steps / warmup:.0f}% of its peak, so the model learns little. Lower warmup or "
+                "raise max_steps."
             )
 
     def run(self, world: World, tracked_run: TrainingRun | None = None) -> tuple[CheckpointStore, TrainingState]:

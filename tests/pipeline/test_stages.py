@@ -241,7 +241,7 @@ def test_a_training_can_start_from_a_model_folder_with_its_vocabulary_and_merges
     ("changes", "vocabulary", "wanted"),
     [
         ({"init_from": "nowhere"}, None, "init_from=nowhere is not a model folder: it has no model.json"),
-        ({"d_ff": 64}, None, "has d_ff=32, this training 64; make them equal"),
+        ({"d_ff": 64}, None, "has d_ff=32, this training has d_ff=64. Training did not start. Make them equal"),
         ({}, "<pad>", "has another vocabulary than data/vocab.txt"),
     ],
 )
