@@ -26,10 +26,10 @@ run: $(READY)
 	$(ON) dvc repro
 	@$(ON) dvc metrics diff --all --targets reports/scores.json
 	@echo
-	@echo "Look at   reports/report.html        curves, scores and translations of this run"
-	@echo "          make ui                    every run side by side, with its params and scores"
-	@echo "Go on     . .venv/bin/activate && dvc exp run -S warmup=600     another configuration, another row"
-	@echo "          cp recipes/multi30k.yaml params.yaml && dvc repro     real text, half an hour"
+	@echo "Results:  reports/report.html       scores, curves and translations of this run, in a browser"
+	@echo "          make ui                   all runs side by side, with their params and scores"
+	@echo "Next:     . .venv/bin/activate && dvc exp run -S dropout=0.2    train again with one knob changed"
+	@echo "          cp recipes/multi30k.yaml params.yaml && dvc exp run  real text, half an hour"
 
 # Three processes on two cores: whole pipelines wait for files and for one another. One that a test kills is not restarted:
 # the test would be run in it again, without end.

@@ -1,6 +1,6 @@
-"""The stages of dvc.yaml, one script each; every other command is behind `python -m pipeline COMMAND`."""
+"""The stages of dvc.yaml, one script each. `python -m pipeline COMMAND` runs the other commands."""
 
 from pathlib import Path
 
-# Until version 0.3 `python -m pipeline compare`, as version 0.1 had it, finds its file in commands/.
+# `python -m pipeline.compare`, the form of version 0.1, finds commands/compare.py. Version 0.3 drops it.
 __path__.append(str(Path(__file__).parent / "commands"))

@@ -1,4 +1,4 @@
-"""The door to every command that is no stage: python -m pipeline COMMAND [OPTIONS]; COMMAND --help has its options."""
+"""The commands beside the stages: python -m pipeline COMMAND [OPTIONS]. COMMAND --help lists the options."""
 
 import sys
 from importlib import import_module
@@ -6,19 +6,20 @@ from importlib import import_module
 from pipeline.shared.stage import run
 
 COMMANDS = {
-    "compare": "two or more experiments on the test set, with p-values and what changed most",
-    "summary": "all experiments on one page: scores, and what each knob does",
-    "verify": "repeat a commit or experiment in a clean clone and compare every out",
-    "ui": "MLflow's pages, opened at the table of runs (make ui)",
-    "track": "rebuild the MLflow runs that are missing",
-    "clean": "remove what no result needs any more (make clean)",
-    "readme": "write the table of results in README.md",
-    "plots_template": "write the page around `dvc plots show` (make setup)",
+    "compare": "compare experiments on the test set, with p-values and the sentences that changed most",
+    "summary": "show all experiments on one page: scores, and the effect of each knob",
+    "verify": "repeat a commit or experiment in a clean clone and compare each out",
+    "ui": "start MLflow's server and print the address of the table of runs (make ui)",
+    "track": "write the MLflow runs that are missing",
+    "clean": "remove caches, old training states and unused outs (make clean)",
+    "docs": "write the tables of README.md and docs/ from metrics and params.yaml",
+    "pictures": "make the pictures in docs/images/, in Chromium",
+    "plots_template": "write the page that `dvc plots show` fills (make setup)",
 }
 
 
 def main() -> None:
-    """Run the command named first on the command line, with the options after it."""
+    """Run the command that the command line names, with the options after its name."""
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name not in COMMANDS:
         print(__doc__, *(f"  {command:<16}{purpose}" for command, purpose in COMMANDS.items()), sep="\n")

@@ -1,8 +1,8 @@
-"""Stage build_vocab: count the subwords of the training text, both sides, by torchtext.
+"""Stage build_vocab: count the subwords of both sides of the training text, by torchtext.
 
 Reads   data/tokens/train.{src,tgt}, data/bpe.codes
-Writes  data/vocab.txt, one subword a line, its line number is its id
-Params  min_count; init_from: the vocabulary of a model to go on from is taken over
+Writes  data/vocab.txt: one subword per line, ordered by id
+Params  min_count; init_from: training starts from this model, and its vocabulary is copied
 """
 
 from itertools import chain
@@ -22,7 +22,7 @@ def main() -> None:
     merges = Merges.load(paths.codes)
     if (folder := starting_model(params.init_from)) is not None:
         copy_file(folder / "vocab.txt", paths.vocab)
-        print(f"taken over from {folder}")
+        print(f"vocabulary taken over from {folder}")
         return
     lines = chain.from_iterable(read_lines(paths.tokens / f"train.{suffix}") for suffix in ("src", "tgt"))
     vocabulary = Vocabulary.count((merges.subwords(line.split(" ")) for line in lines if line), params.min_count)

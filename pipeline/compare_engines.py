@@ -1,9 +1,9 @@
-"""Stage compare_engines: measure whether the exported models translate the validation set as the model does.
+"""Stage compare_engines: measure whether the exported models translate the validation set as the torch model does.
 
 Reads   data/model, data/ct2, data/raw/valid.{src,tgt}
 Writes  reports/engines.json: BLEU of each engine and percent of translations identical to torch's, at beam 1 and 4;
-        engines_agree, which `engine: ctranslate2` and the alias champion need
-Params  length_penalty, extra_length, engine (ctranslate2 is refused where the engines differ)
+        engines_agree, which `engine: ctranslate2` and the alias champion require
+Params  length_penalty, extra_length; engine: with ctranslate2 the stage fails if the engines differ
 """
 
 import json
@@ -16,9 +16,9 @@ from transformer.evaluation.scores import bleu, exact_match
 from transformer.files import read_lines, whole_file
 from transformer.inference.translator import Translator
 
-IDENTICAL = {1: 99.5, 4: 99.0}  # percent of float32's translations, by beam size; near-ties may fall either way
-BLEU_LOSS = 0.5  # of int8
-TRAINED = 5.0  # BLEU of valid: a model below it is unsure of every subword, so its near-ties are not counted
+IDENTICAL = {1: 99.5, 4: 99.0}  # beam size -> least percent for float32; near-ties may be decided differently
+BLEU_LOSS = 0.5  # the most that int8 may lose
+TRAINED = 5.0  # least BLEU on valid for a comparison: below it almost every choice is a near-tie
 
 
 def main() -> None:
@@ -36,30 +36,30 @@ def main() -> None:
             record[f"{name}_bleu_beam_{beam_size}"] = round(bleu(lines, references), 4)
         for name in ("float32", "int8"):
             record[f"{name}_identical_beam_{beam_size}"] = exact_match(found[name], found["torch"])
-    trouble = difference(record, len(sources))
-    record["engines_agree"] = not trouble
+    differs = difference(record, len(sources))
+    record["engines_agree"] = not differs
     with whole_file(paths.engines) as temporary:
         temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(record, indent=1))
-    if trouble and params.engine == "ctranslate2":
-        raise ValueError(f"engine=ctranslate2 is refused: {trouble}; set engine=torch")
-    if trouble:
-        print(f"the engines differ: {trouble}; engine=ctranslate2 is refused, and this model is not made champion")
+    if differs and params.engine == "ctranslate2":
+        raise ValueError(f"engine=ctranslate2 is refused: {differs}. Set engine=torch.")
+    if differs:
+        print(f"The engines differ: {differs}. This model cannot be champion or be used with engine=ctranslate2.")
 
 
 def translated(translator: Translator, sources: list[str], settings: dict) -> list[str]:
-    """The translations; empty lines where the engine refuses a source, since this stage measures and stops nothing."""
+    """Translations of the sources; empty lines if the engine raises ValueError, since a measurement must not fail."""
     try:
         return translator.translate(sources, **settings)
     except ValueError as error:
-        print(f"an engine translates nothing: {error}")
+        print(f"An engine did not translate: {error}. Its translations count as empty.")
         return [""] * len(sources)
 
 
 def difference(record: dict[str, float | bool], sentences: int) -> str:
-    """How an exported model differs from the model it was made from, in one line; empty where it does not.
+    """How an exported model differs from the torch model, in one line; empty if it does not.
 
-    record: as in reports/engines.json, measured on so many sentences, of which one may always differ.
+    record: the contents of reports/engines.json. sentences: how many were translated; one of them may always differ.
     """
     for beam_size, least in IDENTICAL.items():
         if record[f"torch_bleu_beam_{beam_size}"] < TRAINED:
@@ -72,7 +72,7 @@ def difference(record: dict[str, float | bool], sentences: int) -> str:
             )
         lost = record[f"torch_bleu_beam_{beam_size}"] - record[f"int8_bleu_beam_{beam_size}"]
         if lost > BLEU_LOSS:
-            return f"data/ct2/int8 loses {lost:.2f} BLEU of valid at beam {beam_size}, more than {BLEU_LOSS}"
+            return f"data/ct2/int8 loses {lost:.2f} BLEU on valid at beam {beam_size}, more than {BLEU_LOSS}"
     return ""
 
 

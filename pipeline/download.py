@@ -1,7 +1,7 @@
-"""Stage download: get the corpus, check it, lay it out in one form.
+"""Stage download: get the corpus, check it, and write it as six files.
 
-Reads   corpora/<corpus>.lock and what it names, or {train,valid,test}.{source,target} in corpus_path, or nothing
-        (the built-in corpora toy and copy)
+Reads   one of: corpora/<corpus>.lock and the files that it names; your files {train,valid,test}.{source,target} in
+        corpus_path; nothing, for the built-in corpora toy and copy
 Writes  data/raw/{train,valid,test}.{src,tgt}; for toy also test.labels, the phenomena of each test pair
 Params  corpus, corpus_path, source, target
 """
@@ -24,7 +24,7 @@ def main() -> None:
     paths = arguments(__doc__, locks="corpora", raw="data/raw")
     params = Params.load(paths.params)
     for language in (params.source, params.target):
-        tokenizer(language)  # an unknown one is refused before the download
+        tokenizer(language)  # raises ValueError for an unknown language before the download
     labels = None
     if params.corpus == "toy":
         corpus, labels = toy(params.source, params.target)
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def toy(source: str, target: str) -> tuple[Corpus, list[str]]:
-    """The built-in corpus in the direction asked for, and the labels of each test pair."""
+    """The built-in corpus from `source` to `target`, and the labels of each test pair."""
     if {source, target} != {"de", "en"}:
         raise ValueError(f"corpus=toy has German and English, not {source}-{target}; set source=de and target=en")
     pairs = toy_corpus()

@@ -1,8 +1,8 @@
-"""Stage encode: turn text into arrays of subword ids that training maps into memory.
+"""Stage encode: turn text into arrays of subword ids, which training memory-maps.
 
 Reads   data/tokens, data/bpe.codes, data/vocab.txt
-Writes  data/ids: per split and side the ids, each sequence ending in </s>, and where each starts; per split the
-        lines of data/raw that the pairs come from; corpus.json
+Writes  data/ids: for each split and side the ids, each sequence with </s> at its end, and the offset of each; for each
+        split the line numbers of its pairs in data/raw; corpus.json
 Params  max_length: training pairs with an empty side, or a side of more subwords, are dropped and counted
 """
 
@@ -40,9 +40,9 @@ def main() -> None:
                     f"{paths.tokens}: no {split} pair is left: all have an empty side or more than "
                     f"max_length={params.max_length} subwords; raise max_length in {paths.params}"
                 )
-        card = json.loads((paths.tokens / "text.json").read_text(encoding="utf-8"))
-        card |= {"max_length": params.max_length, "train_pairs": kept, "dropped_pairs": dropped}
-        (folder / "corpus.json").write_text(json.dumps(card) + "\n", encoding="utf-8")
+        corpus = json.loads((paths.tokens / "text.json").read_text(encoding="utf-8"))
+        corpus |= {"max_length": params.max_length, "train_pairs": kept, "dropped_pairs": dropped}
+        (folder / "corpus.json").write_text(json.dumps(corpus) + "\n", encoding="utf-8")
     print(f"{kept:,} training pairs; {dropped:,} dropped (empty, or longer than {params.max_length} subwords)")
 
 

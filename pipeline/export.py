@@ -1,7 +1,7 @@
-"""Stage export: the model converted for CTranslate2, in two precisions.
+"""Stage export: convert the model for CTranslate2, in two precisions.
 
 Reads   data/model
-Writes  data/ct2/float32 and data/ct2/int8: folders that stand alone, for programs without torch
+Writes  data/ct2/float32, data/ct2/int8: self-contained model folders for programs without torch
 Params  none
 """
 

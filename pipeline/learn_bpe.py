@@ -1,8 +1,8 @@
-"""Stage learn_bpe: learn joint byte-pair merges by subword-nmt, from the training text of both sides.
+"""Stage learn_bpe: learn joint byte-pair merges from both sides of the training text, by subword-nmt.
 
 Reads   data/tokens/train.{src,tgt}
-Writes  data/bpe.codes (no merges in it for bpe_merges 0: words stay whole)
-Params  bpe_merges; init_from: the merges of a model to go on from are taken over
+Writes  data/bpe.codes: the merges; none with bpe_merges 0, which leaves words whole
+Params  bpe_merges; init_from: training starts from this model, and its merges are copied
 """
 
 from itertools import chain
@@ -20,7 +20,7 @@ def main() -> None:
     require(paths.tokens)
     if (folder := starting_model(params.init_from)) is not None:
         copy_file(folder / "bpe.codes", paths.codes)
-        print(f"taken over from {folder}")
+        print(f"merges taken over from {folder}")
         return
     lines = chain.from_iterable(read_lines(paths.tokens / f"train.{suffix}") for suffix in ("src", "tgt"))
     codes = learn_merges(lines, params.bpe_merges)

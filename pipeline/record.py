@@ -1,12 +1,13 @@
 """Stage record: write the MLflow run of this configuration and register its model; the best on valid is the champion.
 
-No other stage writes a finished run: train only sends its live curve, into the run that this stage then completes.
+No other stage completes a run: train only sends its live curve, to the run that this stage completes.
 
-Reads   data/model, data/raw, data/{valid,test}.hyp, dvc.lock and all reports; reports/engines.json, if it was measured
-        on this model, decides about the champion, but is not a dependency: compare_engines is not waited for
-Writes  data/run.json, which run and training this is. It is git-ignored, not cached and kept between runs, so DVC runs
-        this stage in a fresh clone, after `dvc pull` and with a shared cache, even if all other outs are cached
-Params  every one: each configuration has a run
+Reads   data/model, data/raw, data/{valid,test}.hyp, dvc.lock and all reports. reports/engines.json is used to choose
+        the champion if it was measured on this model; it is not a dependency, so DVC may run compare_engines later
+Writes  data/run.json: config_key and train_key, the hashes that identify the run and its training. It is git-ignored,
+        not cached and kept between runs, so DVC runs this stage in a fresh clone, after `dvc pull` and with a shared
+        cache, even if all other outs are cached
+Params  all: each configuration has a run
 """
 
 import json
@@ -38,14 +39,14 @@ def main() -> None:
 
 
 def recorded_and_registered(results: Results, contents: dict[str, Any], origin: dict[str, str]) -> str:
-    """Write the run and register the model. Returns the line to print, also when MLflow takes neither."""
-    trouble = "MLflow cannot be reached"
+    """Write the run and register the model. Returns the message to print, also if MLflow cannot be reached."""
+    problem = "MLflow cannot be reached"
     if record_configuration(project_root(), contents):
         try:
             return register_model(results, contents, origin)
         except store_errors() as error:
-            trouble = reason(error)
-    return f"The model is not registered: {trouble}. `python -m pipeline track` registers it later."
+            problem = reason(error)
+    return f"The model was not registered: {problem}. `python -m pipeline track` registers it later."
 
 
 if __name__ == "__main__":

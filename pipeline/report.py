@@ -1,9 +1,9 @@
-"""Stage report: show a finished run to a person, on one page.
+"""Stage report: write a page with the curves, scores and translations of a run.
 
 Reads   reports/training.csv, reports/training.json, reports/scores.json, reports/signatures.json,
         data/raw/test.{src,tgt}, data/test.hyp
 Writes  reports/report.html, reports/curves.svg
-Params  every one, shown on the page
+Params  all: the page shows them
 """
 
 import json
@@ -41,7 +41,7 @@ def main() -> None:
     for path, lines in zip(texts, (sources, references, hypotheses), strict=True):
         if len(lines) != len(references):
             counts = f"{len(lines)} lines, but {texts[1]} has {len(references)}"
-            raise ValueError(f"{path}: {counts}; they must pair up, so run `dvc repro`")
+            raise ValueError(f"{path}: {counts}. Nothing was written. Run `dvc repro`.")
     shown = report.RunReport(
         params=asdict(params), training=summary, curves=curve, scores=scores, signatures=signatures,
         sources=sources, references=references, hypotheses=hypotheses,
@@ -53,11 +53,11 @@ def main() -> None:
     for path, text in made.items():
         with whole_file(path) as temporary:
             temporary.write_text(text, encoding="utf-8", newline="\n")
-    print("the report is", paths.page)
+    print("written to", paths.page)
 
 
 def read(path: Path, reader: Callable[[Path], Any]) -> Any:
-    """What the reader makes of a file. Raises ValueError, one line with the file and the remedy."""
+    """The result of `reader` for a file. Raises ValueError, one line with the file and the remedy."""
     require(path)
     try:
         return reader(path)
@@ -66,10 +66,10 @@ def read(path: Path, reader: Callable[[Path], Any]) -> Any:
 
 
 def read_table(path: Path) -> dict[str, Any]:
-    """A JSON object of names and values."""
+    """The names and values in a JSON file. Raises ValueError if it has no JSON object."""
     values = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(values, dict):
-        raise ValueError(f"holds a {type(values).__name__} where names and values should stand")
+        raise ValueError(f"must be an object of names and values, not {type(values).__name__}")
     return values
 
 

@@ -1,8 +1,8 @@
-"""Stage score: BLEU, chrF, TER and exact match of the translations, by sacreBLEU.
+"""Stage score: compute BLEU, chrF and TER of the translations, by sacreBLEU, and exact match.
 
-Reads   data/valid.hyp, data/test.hyp, data/raw (references and, of the toy corpus, the labels of each test sentence)
-Writes  reports/scores.json, reports/signatures.json (how sacreBLEU computed each score)
-Params  target: the language of the references, for scores on lower-cased words
+Reads   data/valid.hyp, data/test.hyp, data/raw: the references and, for toy, the labels of each test sentence
+Writes  reports/scores.json; reports/signatures.json: how sacreBLEU computed each score
+Params  target: the language of the references, for BLEU on lower-cased words
 """
 
 import json

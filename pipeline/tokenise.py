@@ -1,7 +1,7 @@
-"""Stage tokenise: split lines into words by spaCy, losslessly (transformer/text.py).
+"""Stage tokenise: split lines into tokens by spaCy, without loss (transformer/text/words.py).
 
 Reads   data/raw
-Writes  data/tokens/{train,valid,test}.{src,tgt}, tokens separated by one space; text.json: languages and case
+Writes  data/tokens/{train,valid,test}.{src,tgt}: tokens separated by one space; text.json: languages and case
 Params  source, target, lowercase, lowercase_source
 """
 

@@ -1,7 +1,7 @@
-"""Stage translate: translate the validation and test sources with the averaged model.
+"""Stage translate: translate the validation and test sources with the averaged model, by beam search.
 
-Reads   data/model, data/ct2 (for engine: ctranslate2), data/raw/{valid,test}.src
-Writes  data/valid.hyp, data/test.hyp: one translation a line, real text
+Reads   data/model, or data/ct2 with engine ctranslate2; data/raw/{valid,test}.src
+Writes  data/valid.hyp, data/test.hyp: one detokenised translation per line
 Params  engine, beam_size, length_penalty, extra_length, replace_unk
 """
 

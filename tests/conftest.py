@@ -1,4 +1,4 @@
-"""What several tests need: tiny data, a tiny model, a trainer over both, and the pipeline's stages as commands."""
+"""Fixtures of several rooms, and the order of the tests."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from support.servers import mlflow_server, postgres
 from transformer.tracking import outbox
 from transformer.tracking import store as tracking
 
-SLOWEST = ("test_pipeline.py", "test_experiments.py", "test_stages.py")  # whole pipelines, minutes each
+SLOWEST = ("test_pipeline.py", "test_experiments.py", "test_stages.py")  # whole pipelines: minutes each
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the slowest files, or one process would still be at them when the others have nothing left to do."""
+    """Start the slowest files first, so that all processes finish at about the same time."""
     items.sort(key=lambda item: item.path.name not in SLOWEST)
 
 
 @pytest.fixture
 def one_thread():
-    """Compute on one thread, where sums have one order."""
+    """Compute on one thread, so that sums have a fixed order."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -32,7 +32,7 @@ def one_thread():
 
 @pytest.fixture(scope="session")
 def team_server(tmp_path_factory) -> Iterator[str]:
-    """MLflow's server over PostgreSQL, as a team has it: its address."""
+    """The address of an MLflow server over PostgreSQL, as a team has it."""
     with postgres() as backend, mlflow_server(tmp_path_factory.mktemp("server"), backend) as address:
         yield address
 
@@ -46,7 +46,7 @@ def shared_folder(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def fresh_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test begins like a new process: nothing open, nothing turned off, no settings of the user's."""
+    """Start a test like a new process: no store open or switched off, and no variables of MLflow or DVC set."""
     monkeypatch.setattr(tracking, "_stores", {})
     monkeypatch.setattr(outbox, "MESSAGE_INTERVAL", 0)
     for name in [name for name in os.environ if name.startswith(("MLFLOW_", "DVC_"))]:

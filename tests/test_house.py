@@ -285,13 +285,6 @@ def test_every_knob_of_params_yaml_is_explained():
         assert "  # " in line, knob.name
 
 
-def test_the_readme_explains_every_knob_with_its_value_in_the_toy_recipe():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    for line in (ROOT / "params.yaml").read_text(encoding="utf-8").split("\n"):
-        if found := re.match(r"(\w+): (\S+) +# (.*)$", line):
-            assert "| {} | {} | {} |".format(*found.groups()) in readme
-
-
 def test_the_teams_server_has_the_versions_of_the_lock_and_no_password_on_a_command_line():
     services = YAML(typ="safe").load(ROOT / "compose.yaml")["services"]
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8").split("\n")

@@ -1,6 +1,6 @@
 """Encoder-decoder Transformers for translation: `from transformer import Translator, Transformer, load_model`.
 
-A name is imported when it is first used, so that a program which only touches text starts without torch.
+Each of these names is imported at its first use, so that a program which needs no model starts without torch.
 """
 
 import os
@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Transformer", "Translation", "Translator", "load_model"]
 
-# Threads of torch's pool wait for each other a moment, then sleep. By default they spin for milliseconds, and on a
-# machine where anything else runs a small model takes several times longer for it. Set before torch is loaded.
+# How long the threads of torch's pool spin while they wait for each other, before they sleep. The default is
+# milliseconds, which makes a small model several times slower when the machine also runs other programs. torch reads
+# the variable when it is loaded.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
-_PLACES = {
+_MODULES = {
     "Transformer": "transformer.model.transformer",
     "Translation": "transformer.inference.translator",
     "Translator": "transformer.inference.translator",
@@ -27,7 +28,7 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name where it is first used (PEP 562)."""
-    if name in _PLACES:
-        return getattr(import_module(_PLACES[name]), name)
+    """Import a public name at its first use (PEP 562)."""
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,8 +2,8 @@
 
 python -m transformer data/model < source.de > target.en
 python -m transformer data/model --input source.de --output target.en --beam-size 8
-python -m transformer data/model                                   in a terminal: a line in, a line out
-python -m transformer data/ct2/int8                                the same on CTranslate2, without torch
+python -m transformer data/model                                   in a terminal: translates each line you type
+python -m transformer data/ct2/int8                                the same with CTranslate2, without torch
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from transformer.files import whole_file
 from transformer.inference.engine import Progress
 from transformer.inference.translator import Translation, Translator
 
-AT_A_TIME = 1000  # lines that are sorted and batched together
+CHUNK_LINES = 1000  # lines that are translated in one call, sorted and batched together
 
 
 def options() -> argparse.Namespace:
-    """The command line."""
+    """The arguments of the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m transformer", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
     add("models", nargs="+", type=Path, metavar="MODEL", help="model folder; several are an ensemble")
-    add("--input", type=Path, metavar="FILE", help="UTF-8, one sentence a line; default: standard input")
-    add("--output", type=Path, metavar="FILE", help="appears whole, at the end; default: standard output")
+    add("--input", type=Path, metavar="FILE", help="UTF-8, one sentence per line; default: standard input")
+    add("--output", type=Path, metavar="FILE", help="written completely, at the end; default: standard output")
     search, sampling = SearchConfig(), SamplingConfig()
-    number(add, "--beam-size", search.beam_size, "hypotheses kept per sentence; 1: greedy")
-    number(add, "--length-penalty", search.length_penalty, "alpha of ((5 + n) / 6)^alpha")
-    number(add, "--extra-length", search.extra_length, "a translation has at most source subwords + this many")
+    add_number(add, "--beam-size", search.beam_size, "hypotheses kept per sentence; 1: greedy")
+    add_number(add, "--length-penalty", search.length_penalty, "alpha of ((5 + n) / 6)^alpha")
+    add_number(add, "--extra-length", search.extra_length, "a translation has at most source subwords + this many")
     add("--replace-unk", action="store_true", help="replace <unk> by the source word it attends to; for whole words")
     add("--alternatives", type=int, default=0, metavar="N",
         help="N lines for each: line number, score, log-probability, translation, separated by tabs")  # fmt: skip
     add("--sample", action="store_true", help="draw translations at random instead of searching for the best one")
-    number(add, "--seed", sampling.seed, "of --sample")
-    number(add, "--temperature", sampling.temperature, "of --sample: below 1 is less random")
-    number(add, "--top-k", sampling.top_k, "of --sample: the K likeliest subwords only; 0: all")
-    number(add, "--top-p", sampling.top_p, "of --sample: the likeliest subwords that reach probability P")
+    add_number(add, "--seed", sampling.seed, "of --sample")
+    add_number(add, "--temperature", sampling.temperature, "of --sample: below 1 is less random")
+    add_number(add, "--top-k", sampling.top_k, "of --sample: draw from the N likeliest subwords; 0: all")
+    add_number(add, "--top-p", sampling.top_p, "of --sample: draw from the likeliest subwords that reach probability N")
     return parser.parse_args()
 
 
-def number(add: Callable, option: str, default: float, help: str) -> None:
+def add_number(add: Callable, option: str, default: float, help: str) -> None:
     """Add an option that takes a number of the type of its default."""
     add(option, type=type(default), default=default, metavar="N", help=f"{help} (default {default})")
 
@@ -60,33 +60,34 @@ def number(add: Callable, option: str, default: float, help: str) -> None:
 def translations(
     translator: Translator, given: argparse.Namespace, lines: list[str], progress: Progress
 ) -> list[list[Translation]]:
-    """For each line, the alternatives or samples that the command line asks for."""
+    """Lines to the translations of each that the command line asks for: the best, alternatives or samples."""
     count = given.alternatives or 1
     if given.sample:
-        settings = {one.name: getattr(given, one.name) for one in fields(SamplingConfig) if one.name != "samples"}
+        names = {field.name for field in fields(SamplingConfig)} - {"samples"}
+        settings = {name: getattr(given, name) for name in names}
         return translator.sample(lines, samples=count, progress=progress, **settings)
-    settings = {one.name: getattr(given, one.name) for one in fields(SearchConfig)}
+    settings = {field.name: getattr(given, field.name) for field in fields(SearchConfig)}
     return [found[:count] for found in translator.alternatives(lines, progress=progress, **settings)]
 
 
-def shown(given: argparse.Namespace, number: int, found: list[Translation]) -> str:
-    """The output for one line."""
+def output_of(given: argparse.Namespace, number: int, found: list[Translation]) -> str:
+    """The translations of source line `number` to the text that is written for it."""
     if not given.alternatives:
         return found[0].text + "\n"
-    return "".join(f"{number}\t{one.score:.6f}\t{one.log_probability:.6f}\t{one.text}\n" for one in found)
+    return "".join(f"{number}\t{each.score:.6f}\t{each.log_probability:.6f}\t{each.text}\n" for each in found)
 
 
-def decoded(file: BinaryIO, name: str) -> Iterator[str]:
-    """The lines of a file; only a line feed ends one. Raises ValueError for what is not UTF-8."""
+def utf8_lines(file: BinaryIO, name: str) -> Iterator[str]:
+    """Yield the lines of a file; only a line feed ends a line. Raises ValueError for a line that is not UTF-8."""
     for number, line in enumerate(file, start=1):
         try:
             yield line.decode().removesuffix("\n")
         except UnicodeDecodeError:
-            raise ValueError(f"{name}:{number}: not UTF-8; convert it, for example by iconv -t utf-8") from None
+            raise ValueError(f"{name}:{number}: not UTF-8. Convert it, for example with iconv -t utf-8.") from None
 
 
 def translate_file(translator: Translator, given: argparse.Namespace) -> None:
-    """All lines, in chunks, with a progress bar."""
+    """Translate the input to the output, CHUNK_LINES lines at a time, with a progress bar."""
     name = str(given.input or "standard input")
     total = None
     if given.input:
@@ -96,18 +97,18 @@ def translate_file(translator: Translator, given: argparse.Namespace) -> None:
     target = whole_file(given.output) if given.output else nullcontext(None)
     with source as file, target as path, tqdm(total=total, unit="sentence", disable=None, leave=False) as progress:
         out = open(path, "w", encoding="utf-8", newline="\n") if path else sys.stdout  # noqa: SIM115
-        lines, number = decoded(file, name), 0
-        while chunk := list(islice(lines, AT_A_TIME)):
+        lines, number = utf8_lines(file, name), 0
+        while chunk := list(islice(lines, CHUNK_LINES)):
             for found in translations(translator, given, chunk, progress.update):
                 number += 1
-                out.write(shown(given, number, found))
+                out.write(output_of(given, number, found))
             out.flush()
         if path:
             out.close()
 
 
-def converse(translator: Translator, given: argparse.Namespace) -> None:
-    """A line in, a line out, until Ctrl-D."""
+def translate_interactively(translator: Translator, given: argparse.Namespace) -> None:
+    """Translate each line that the user types, until Ctrl-D or Ctrl-C."""
     for number in range(1, sys.maxsize):
         try:
             line = input(f"{translator.source.language.lang}> ")
@@ -115,7 +116,8 @@ def converse(translator: Translator, given: argparse.Namespace) -> None:
             print()
             return
         try:
-            print(shown(given, number, translations(translator, given, [line], lambda count: None)[0]), end="")
+            (found,) = translations(translator, given, [line], lambda count: None)
+            print(output_of(given, number, found), end="")
         except ValueError as error:
             print(f"error: {error}", file=sys.stderr)
 
@@ -125,17 +127,17 @@ def main() -> None:
     sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
     try:
         if given.alternatives < 0:
-            raise ValueError(f"--alternatives {given.alternatives}: name how many, from 1 on")
+            raise ValueError(f"--alternatives {given.alternatives}: must be 1 or more.")
         if given.alternatives > given.beam_size and not given.sample:
-            raise ValueError(f"--alternatives {given.alternatives} needs --beam-size {given.alternatives} or more")
+            raise ValueError(f"--alternatives {given.alternatives} needs --beam-size {given.alternatives} or more.")
         translator = Translator.load(*given.models)
         if given.input is None and sys.stdin.isatty():
-            import readline  # noqa: F401 (gives input() its history and editing)
+            import readline  # noqa: F401 (input() uses it for history and editing)
 
-            converse(translator, given)
+            translate_interactively(translator, given)
         else:
             translate_file(translator, given)
-    except BrokenPipeError:  # the reader, `head` say, has enough
+    except BrokenPipeError:  # the program that reads the output, for example `head`, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         sys.exit(130)

@@ -1,4 +1,7 @@
-"""Version 0.1's place of the translator; until version 0.3. The new one: `from transformer import Translator`."""
+"""The module of the translator in version 0.1. It is replaced by `from transformer import Translator`.
+
+It prints a warning when it is imported. Version 0.3 will not have it.
+"""
 
 import warnings
 
@@ -6,4 +9,8 @@ from transformer.inference.translator import Translation, Translator
 
 __all__ = ["Translation", "Translator"]
 
-warnings.warn("transformer.translator is now: from transformer import Translator", FutureWarning, stacklevel=2)
+warnings.warn(
+    "transformer.translator is deprecated and ends with version 0.3. Write `from transformer import Translator`.",
+    FutureWarning,
+    stacklevel=2,
+)

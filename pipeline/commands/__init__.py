@@ -1,1 +1,1 @@
-"""The commands behind `python -m pipeline COMMAND`."""
+"""One module per command of `python -m pipeline COMMAND`."""

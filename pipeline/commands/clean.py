@@ -1,10 +1,12 @@
-"""`make clean`: remove what no result needs any more, and say what that freed.
+"""Remove files that no result needs, and print how much space this freed. `make clean` runs this.
 
-    python -m pipeline clean              # of work/ and caches; of DVC's cache what no commit, tag or experiment names
-    python -m pipeline clean --days 30    # only what nobody has touched for that long
+    python -m pipeline clean              # all of them
+    python -m pipeline clean --days 30    # of work/ and the caches only what was not changed in the last 30 days
 
-A training that runs keeps its folder; what MLflow has not got yet (work/outbox) and what its rows can be rebuilt from
-(work/journal) stay. Files of rows that were deleted for good go; those of rows in the trash stay.
+Removes  work/ (states of trainings), caches of tools, outs in DVC's cache that no commit, tag or experiment has, and
+         files of MLflow runs that were deleted permanently
+Keeps    the folder of a training that is running; work/outbox (events not yet sent to MLflow); work/journal (from
+         which runs can be rebuilt); files of runs in MLflow's trash
 """
 
 from __future__ import annotations
@@ -29,28 +31,28 @@ CACHES = (".pytest_cache", ".ruff_cache", ".hypothesis", "dvc_plots")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--days", type=float, default=0, metavar="N", help="spare what was touched in the last N days")
+    parser.add_argument("--days", type=float, default=0, metavar="N", help="keep what was changed in the last N days")
     days = parser.parse_args().days
     if days < 0:
         parser.error(f"--days {days:g} must be 0 or more")
     root, freed = project_root(), 0
     for path in old(root, time.time() - days * 24 * 3600):
-        freed += said(path.relative_to(root), size(path))
+        freed += counted(path.relative_to(root), size(path))
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     if (root / ".dvc").is_dir():
         before = size(cache_folder())
         words = ["gc", "--workspace", "--all-branches", "--all-tags", "--all-experiments", "--force", "--quiet"]
         subprocess.run([sys.executable, "-m", "dvc", *words], cwd=root, check=True)
-        freed += said("DVC's cache, outs of no commit, tag or experiment", before - size(cache_folder()))
+        freed += counted("DVC's cache: outs that no commit, tag or experiment has", before - size(cache_folder()))
     print(f"{freed / 1e6:,.1f} MB freed")
 
 
 def old(root: Path, before: float) -> Iterator[Path]:
-    """What may go: nobody uses it, and its newest file is older than `before` (seconds since 1970)."""
+    """Files and folders to remove: not in use, and last changed before `before` (seconds since 1970)."""
     work = root / "work"
     for path in [*sorted(work.glob("*")), *(root / name for name in CACHES), *orphans(root)]:
-        spared = path.name in ("cores", "journal", "outbox") or path.suffix == ".lock"
-        if spared or not path.exists() or newest(path) > before:
+        needed = path.name in ("cores", "journal", "outbox") or path.suffix == ".lock"
+        if needed or not path.exists() or newest(path) > before:
             continue
         lock = FileLock(path / "lock")
         try:
@@ -58,32 +60,32 @@ def old(root: Path, before: float) -> Iterator[Path]:
                 lock.acquire(timeout=0)
             yield path
         except Timeout:
-            print(f"{path.relative_to(root)} is in use")
+            print(f"{path.relative_to(root)} is in use and was kept")
         finally:
             lock.release()
 
 
 def orphans(root: Path) -> list[Path]:
-    """The files of rows that are in MLflow's database no more."""
+    """Folders of runs that are no longer in MLflow's database."""
     if not (root / "mlflow.db").is_file() or os.environ.get("MLFLOW_TRACKING_URI"):
         return []
     known = {run.info.run_id for run in connect(root).all_runs(all_experiments=True)}
-    found = sorted((root / "mlartifacts").glob("[0-9a-f]" * 32))  # named by the ids of runs
+    found = sorted((root / "mlartifacts").glob("[0-9a-f]" * 32))  # a run's folder has its id as name
     return [path for path in found if path.name not in known]
 
 
 def newest(path: Path) -> float:
-    """When a file, or the youngest one in a folder, was last written."""
+    """When a file, or the newest file in a folder, was last written (seconds since 1970); 0 for none."""
     return max((file.stat().st_mtime for file in [path, *path.rglob("*")] if file.is_file()), default=0.0)
 
 
 def size(path: Path) -> int:
-    """Bytes of all files in it."""
+    """The size of a file, or of all files in a folder, in bytes."""
     return sum(file.stat().st_size for file in [path, *path.rglob("*")] if file.is_file())
 
 
-def said(what: object, freed: int) -> int:
-    """Say what goes, if it is worth a line."""
+def counted(what: object, freed: int) -> int:
+    """Print what was removed and its size, unless that is 0; returns the size in bytes."""
     if freed:
         print(f"{freed / 1e6:9,.1f} MB  {what}")
     return freed

@@ -1,8 +1,10 @@
-"""Compare experiments on the test set: is a difference real, what changed, and how much is the seed.
+"""Compare experiments on the test set: significance of differences, changed sentences, deviation over seeds.
 
-    python -m pipeline compare EXP1 EXP2 ...     names as in `dvc exp show`; also commits, and `workspace`
+    python -m pipeline compare EXP1 EXP2 ...     names from `dvc exp show`, commits, branches, tags, or `workspace`
 
-The first is the baseline. Reads git and DVC's cache; prints, and writes reports/comparison.json.
+The first experiment is the baseline.
+Reads   git and DVC's cache
+Writes  reports/comparison.json
 """
 
 import argparse
@@ -19,15 +21,15 @@ from transformer.files import whole_file
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("experiments", nargs="+", metavar="EXP", help="experiment, commit, branch or tag; workspace")
-    parser.add_argument("--sentences", type=int, default=5, metavar="N", help="that changed most, shown of each pair")
+    parser.add_argument("experiments", nargs="+", metavar="EXP", help="experiment, commit, branch, tag or `workspace`")
+    parser.add_argument("--sentences", type=int, default=5, metavar="N", help="how many changed sentences to print")
     parser.add_argument("--output", type=Path, default=Path("reports/comparison.json"), metavar="PATH")
     given = parser.parse_args()
     experiments = [results(name) for name in dict.fromkeys(given.experiments)]
     sources, references = (experiments[0].lines(f"data/raw/test.{side}") for side in ("src", "tgt"))
     for one in experiments[1:]:
         if one.lines("data/raw/test.tgt") != references:
-            raise ValueError(f"{one.name} was scored on another test set than {experiments[0].name}")
+            raise ValueError(f"{one.name} and {experiments[0].name} have different test sets. Nothing was compared.")
     systems = [one.system() for one in experiments]
     check_signatures(systems)
     knobs = differing(systems)
@@ -50,14 +52,14 @@ def main() -> None:
 
 
 def show(record: dict) -> None:
-    """Print what was found."""
-    print(f"BLEU on test, {record['signature']}; p of a difference as large by chance\n")
+    """Print a comparison, in the form of reports/comparison.json."""
+    print(f"BLEU on test, {record['signature']}; p: probability of such a difference by chance\n")
     print(pd.DataFrame(record["systems"]).to_string(index=False, na_rep=""))
     if any(row["runs"] > 1 for row in record["configurations"]):
-        print("\nover seeds\n")
+        print("\nmeans over seeds\n")
         print(pd.DataFrame(record["configurations"]).to_string(index=False, na_rep=""))
     for name, sentences in record["changed_most"].items():
-        print(f"\n{name}: what changed most, by chrF")
+        print(f"\n{name}: sentences that changed most, by chrF")
         for row in sentences:
             print(f"\n  line {row['line']}, {row['change']:+}", f"  source     {row['source']}",
                   f"  reference  {row['reference']}", f"  before     {row['before']}",

@@ -1,6 +1,8 @@
-"""Write .dvc/plots.html, the page around `dvc plots show`, which then needs no network. `make setup` runs this once.
+"""Write the HTML page that `dvc plots show` fills, so that its plots need no network. `make setup` runs this once.
 
-Reads   nothing    Writes  .dvc/plots.html (named in .dvc/config)    Params  none
+    python -m pipeline plots_template
+
+Writes  .dvc/plots.html, which .dvc/config names
 """
 
 from pathlib import Path

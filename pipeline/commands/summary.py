@@ -1,8 +1,9 @@
-"""All experiments on one page: scores, and what each knob does.
+"""Show all experiments on one page: scores, and the effect of each knob.
 
     python -m pipeline summary
 
-Reads git: DVC's experiments, the commits that changed dvc.lock, this folder. Prints; writes reports/experiments.html.
+Reads   git: DVC experiments and commits that changed dvc.lock; the work tree
+Writes  reports/experiments.html
 """
 
 from __future__ import annotations
@@ -26,25 +27,25 @@ def main() -> None:
     output = parser.parse_args().output
     runs = scored()
     if not runs:
-        raise ValueError("there are no results yet; `dvc repro` makes some")
+        raise ValueError("There are no results yet. Run `dvc repro` first.")
     with whole_file(output) as temporary:
         temporary.write_text(page(runs), encoding="utf-8", newline="\n")
     print(pd.DataFrame(score_table(runs)).to_string(index=False, na_rep=""))
     if found := effects(runs):
-        print("\nwhat each knob does, all others equal: mean change of BLEU\n")
+        print("\neffect of each knob, all others equal: mean change of BLEU\n")
         print(pd.DataFrame(found).to_string(index=False, na_rep=""))
     print(f"\nwritten to {output}")
 
 
 def scored() -> list[System]:
-    """Every configuration that has scores, once, under the name of the first that had it."""
+    """Each configuration that has scores, once; if several results have it, under the name of the first."""
     found: dict[str, System] = {}
     for results in [*(one for one, _ in kept()), WorkTree()]:
         try:
             if not results.stale():
                 params = vars(results.params)
                 found.setdefault(repr(sorted(params.items())), System(results.name, params, results.scores()))
-        except (ValueError, KeyError, OSError):  # another version of this project, or never run
+        except (ValueError, KeyError, OSError):  # of another version of this project, or never run
             continue
     return list(found.values())
 

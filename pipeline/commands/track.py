@@ -1,9 +1,11 @@
-"""Rebuild the MLflow rows that are missing: after a lost database, or for results that were pulled.
+"""Write the MLflow runs that are missing: after the database was lost, or for results that were pulled.
 
     python -m pipeline track
 
-Reads DVC's experiments, the commits that changed dvc.lock, the work tree, DVC's cache, and work/: what was never sent,
-and the journal of trainings. A row that is there, or in the trash, is left alone, so a second run changes nothing.
+Reads   git: DVC experiments and commits that changed dvc.lock; the work tree; DVC's cache; work/outbox (events that
+        were not sent) and work/journal (events of trainings)
+Writes  MLflow runs and registered models. Runs that exist, or that are in the trash, are not changed, so a second
+        `track` changes nothing
 """
 
 from __future__ import annotations
@@ -25,42 +27,42 @@ from transformer.tracking.store import address, connect, reason, store_errors
 def main() -> None:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     try:
-        told = rebuild(project_root())
+        counts = rebuild(project_root())
     except store_errors() as error:
-        raise ValueError(f"MLflow cannot be written: {reason(error)}") from None
-    print(", ".join(f"{count} {what}" for what, count in told.items()) or "nothing to track: no results here yet")
+        raise ValueError(f"MLflow took no runs: {reason(error)}") from None
+    print(", ".join(f"{count} {what}" for what, count in counts.items()) or "There are no results yet.")
 
 
 def rebuild(root: Path) -> Counter[str]:
-    """Make the rows that are missing; how many were made, were there, could not be read. Raises store errors."""
+    """Write the runs that are missing. Returns the numbers of runs there, made and left out. Raises store errors."""
     outbox = root / "work" / "outbox"
     if outbox.is_dir():
         send_leftovers(outbox, partial(Recorder, root))
     replay(root)
-    there, told = finished(root), Counter()
+    recorded, counts = finished(root), Counter()
     for results, tags in [*kept(), (WorkTree(), origin())]:
         try:
             if results.stale():
                 continue
             _, config_key = run_keys(results)
-            if config_key in there:
-                told["there"] += there[config_key] == 0
-                there[config_key] += 1
+            if config_key in recorded:
+                counts["there"] += recorded[config_key] == 0
+                recorded[config_key] += 1
                 continue
             contents = run_contents(results, tags)
             Recorder(root).send([{"event": "configuration", **contents, "rebuild": True}])
             register_model(results, contents, tags)
-            there[config_key] = 1
-            told["made"] += 1
+            recorded[config_key] = 1
+            counts["made"] += 1
         except (ValueError, KeyError, OSError) as error:
-            told["left out (not in DVC's cache, or of another version of this project)"] += 1
-            if "DVC_EXP_NAME" in tags:  # old commits are many
-                print(f"{results.name} is left out: {error}", file=sys.stderr)
-    return told
+            counts["left out (not in DVC's cache, or of another version of this project)"] += 1
+            if "DVC_EXP_NAME" in tags:  # not for commits: a long history has many that were never pulled
+                print(f"{results.name} was left out: {error}", file=sys.stderr)
+    return counts
 
 
 def replay(root: Path) -> None:
-    """Write the trainings of work/journal again of which the store knows nothing, not even in the trash."""
+    """Send the events of each training in work/journal that has no run in the store, not even in the trash."""
     store = connect(root)
     for path in sorted((root / "work" / "journal").glob("*.jsonl")):
         events = list(read_events(path))
@@ -71,10 +73,10 @@ def replay(root: Path) -> None:
 
 
 def finished(root: Path) -> Counter[str]:
-    """The config_key of each row that has all there is, or that is in the trash; each counted 0 times."""
-    rows = connect(root).all_runs()
-    done = [row for row in rows if "dvc_score" in row.data.tags or row.info.lifecycle_stage == "deleted"]
-    return Counter({row.data.tags.get("config_key", ""): 0 for row in done})
+    """config_key -> 0 for each run that is complete or in the trash."""
+    runs = connect(root).all_runs()
+    done = [run for run in runs if "dvc_score" in run.data.tags or run.info.lifecycle_stage == "deleted"]
+    return Counter({run.data.tags.get("config_key", ""): 0 for run in done})
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""`make ui`: MLflow's pages on the runs of this project, opened at the table that shows scores and params.
+"""Start MLflow's server and print the address of the table of runs, with scores and the knobs that differ.
 
-Makes the rows that are missing (pipeline.track), and shows the knobs that differ.
-Reads: the store that the stages write to (mlflow.db in $DVC_ROOT or the current folder, or MLFLOW_TRACKING_URI).
-Writes: work/mlflow-ui.log.   Params: none.
+    python -m pipeline ui              # `make ui`
+    python -m pipeline ui --port 5001
+
+Reads   the store that the stages write to: mlflow.db in $DVC_ROOT or the current folder, or MLFLOW_TRACKING_URI
+Writes  the runs that are missing, as `python -m pipeline track` does; work/mlflow-ui.log
 """
 
 import argparse
@@ -31,18 +33,18 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=5000, help="port on this machine (default: 5000)")
     port = parser.parse_args().port
     if not 0 < port < 2**16:
-        parser.error(f"--port {port} is no port: choose one from 1024 to 65535")
+        parser.error(f"--port {port} is not a port number; choose one from 1024 to 65535")
     root = Path(os.environ.get("DVC_ROOT", ".")).resolve()
     with socket.socket() as probe:
         if probe.connect_ex((HOST, port)) == 0:
-            raise SystemExit(f"port {port} is in use: choose another, as in `python -m pipeline ui --port {port + 1}`")
+            raise SystemExit(f"port {port} is in use; choose another one: `python -m pipeline ui --port {port + 1}`")
     store = prepared(root)
     table = f"/#/experiments/{store.experiment_id}/runs?workflowType=machine_learning&viewStateShareKey={VIEW}"
     if store.uri.startswith("http"):
         server_address = tracking.mask_credentials(store.uri).rstrip("/")
-        print(f"the runs are on a server that is running already: {server_address}{table}")
+        print(f"The runs are on the server of MLFLOW_TRACKING_URI: {server_address}{table}")
         return
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server ends with us
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that `finally` ends the server
     log = root / "work" / "mlflow-ui.log"
     with log.open("w") as output:
         server = start(root, store.uri, port, output)
@@ -58,22 +60,22 @@ def main() -> None:
 
 
 def prepared(root: Path) -> tracking.Store:
-    """The store, with a row for every result, and a view that shows what differs."""
+    """The store, with a run for each result and a table view that shows the knobs that differ."""
     os.chdir(root)
     try:
         store = tracking.connect(root)
         try:
             rebuild(root)
         except ValueError as error:
-            print(f"no rows were rebuilt: {error}", file=sys.stderr)
+            print(f"No missing runs were written: {error}", file=sys.stderr)
         show_differing_params(store.client, store.experiment_id)
     except tracking.store_errors() as error:
-        raise SystemExit(f"there is no store to show: {tracking.reason(error)}") from None
+        raise SystemExit(f"MLflow's runs cannot be read: {tracking.reason(error)}") from None
     return store
 
 
 def start(root: Path, uri: str, port: int, output: IO[str]) -> subprocess.Popen:
-    """Start the server: one worker is enough for one reader, and none for the jobs that nobody here submits."""
+    """Start MLflow's server with one worker and without its job runners, which this project does not use."""
     command = [sys.executable, "-m", "mlflow", "ui", "--host", HOST, "--port", str(port)]
     environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     environment |= {"MLFLOW_BACKEND_STORE_URI": uri}  # not on the command line: it may hold a password
@@ -81,7 +83,7 @@ def start(root: Path, uri: str, port: int, output: IO[str]) -> subprocess.Popen:
 
 
 def wait_for(address: str, server: subprocess.Popen, log: Path) -> None:
-    """Return when the server answers."""
+    """Return when the server answers. Raises SystemExit if it ends, or does not answer in START_SECONDS."""
     deadline = time.monotonic() + START_SECONDS
     while server.poll() is None and time.monotonic() < deadline:
         try:
@@ -89,7 +91,7 @@ def wait_for(address: str, server: subprocess.Popen, log: Path) -> None:
                 return
         except OSError:
             time.sleep(0.2)
-    raise SystemExit(f"the MLflow server did not start: {log} says why")
+    raise SystemExit(f"The MLflow server did not start. {log} has its error messages.")
 
 
 if __name__ == "__main__":

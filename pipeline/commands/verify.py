@@ -1,11 +1,11 @@
-"""Repeat a commit or an experiment in a clean clone and say, stage by stage, whether the same came out.
+"""Repeat a commit or an experiment in a clean clone and compare each out with the recorded one.
 
-    python -m pipeline verify           # of HEAD
+    python -m pipeline verify           # HEAD
     python -m pipeline verify EXP       # an experiment (`dvc exp show`), commit, branch or tag
 
-Exit status: 0 every out is identical, byte for byte; 2 some are only within tolerance; 3 some differ; 1 it could not be
-run. Nothing is taken from DVC's cache, and no MLflow row is written. On a CPU it takes as many threads and processes as
-were recorded, unless OMP_NUM_THREADS or DEVICES says otherwise. The clone is in work/.
+Exit status: 0 all outs are identical, byte for byte; 2 some are only within tolerance; 3 some differ; 1 the pipeline
+could not be run. Each stage is run, without DVC's cache, and your MLflow runs do not change. On a CPU the repetition
+uses as many threads and processes as were recorded, unless OMP_NUM_THREADS or DEVICES is set. The clone is in work/.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pipeline.shared.run_record import recorded_environment
 from pipeline.shared.stage import project_root, renamed
 from transformer.cores import cores
 
-# What floating point touches may differ between machines; what stands before it may not.
+# Stages with floating-point results, which may differ between machines. The outs of all other stages may not.
 NUMERIC = (
     "train",
     "average",
@@ -47,11 +47,14 @@ STATUS = {"identical": 0, "within tolerance": 2, "different": 3}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("experiment", nargs="?", default="HEAD", metavar="EXP", help="default: HEAD")
-    parser.add_argument("--keep", action="store_true", help="keep the clone, to look at what differs")
+    parser.add_argument("--keep", action="store_true", help="keep the clone, to inspect the differences")
     given = parser.parse_args()
     recorded = Experiment(given.experiment)
     if recorded.stale():
-        raise ValueError(f"{recorded.name} has not the results of its params: run `dvc repro`, commit, and verify that")
+        raise ValueError(
+            f"{recorded.name}: params.yaml or reports/scores.json is not that of the last `dvc repro`. Nothing was "
+            "verified. Run `dvc repro`, commit, and verify that commit."
+        )
     clone = project_root() / "work" / f"verify-{recorded.commit[:10]}"
     shutil.rmtree(clone, ignore_errors=True)
     try:
@@ -72,7 +75,7 @@ def main() -> None:
 
 
 def prepare(recorded: Experiment, clone: Path) -> None:
-    """Make the clone, with a DVC cache of its own, and the inputs that git does not hold."""
+    """Make the clone, with a DVC cache of its own, and copy the inputs that are not in git."""
     command("git", "clone", "--quiet", "--shared", "--no-checkout", ".", str(clone))
     command("git", "-C", str(clone), "checkout", "--quiet", "--detach", recorded.commit)
     outs = set(recorded.hashes)
@@ -82,17 +85,20 @@ def prepare(recorded: Experiment, clone: Path) -> None:
             if (clone / path).exists() or any(str(one) in outs for one in (path, *path.parents)):
                 continue
             if not path.exists():
-                raise ValueError(f"{path}, which {recorded.name} depends on, is in neither git nor this folder")
+                raise ValueError(f"{path}, a dependency of {recorded.name}, is neither in git nor in this folder")
             copy = shutil.copytree if path.is_dir() else shutil.copyfile
             (clone / path).parent.mkdir(parents=True, exist_ok=True)
             copy(path, clone / path)
-    (clone / "dvc.lock").unlink()  # or DVC would skip a stage whose reports git brought along
+    (clone / "dvc.lock").unlink()  # with it DVC would skip stages whose reports are in git
     local = clone / ".dvc" / "config.local"
     local.write_text(f"[cache]\n    dir = {json.dumps(str(clone / '.dvc' / 'cache'))}\n", encoding="utf-8")
 
 
 def as_recorded(recorded: Results) -> dict[str, str]:
-    """As many threads and processes as computed it, where this machine has the cores: sums depend on their order."""
+    """Variables for as many threads and processes as were recorded, since the order of sums depends on them.
+
+    Empty if a GPU was used or this machine has fewer cores.
+    """
     facts = recorded_environment(recorded)
     threads, devices = int(facts.get("threads", 0)), int(facts.get("devices", 1))
     if facts.get("device") != "CPU" or not 0 < threads * devices <= cores():
@@ -101,9 +107,9 @@ def as_recorded(recorded: Results) -> dict[str, str]:
 
 
 def repeat(clone: Path, same: dict[str, str]) -> None:
-    """Run the pipeline there, with the variables `same`; each stage's name shows as it starts.
+    """Run the pipeline in the clone and print the name of each stage as it starts. Raises ValueError if one fails.
 
-    Raises ValueError when a stage fails.
+    same: environment variables of the recorded run, which this process's own ones override.
     """
     kept = same | {name: value for name, value in os.environ.items() if not name.startswith(("DVC_", "MLFLOW_"))}
     kept["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', '')}"
@@ -117,20 +123,20 @@ def repeat(clone: Path, same: dict[str, str]) -> None:
             if line.startswith("Running stage"):
                 print(line, end="", flush=True)
     if process.wait():
-        raise ValueError(f"the repetition failed: {log} says why")
+        raise ValueError(f"A stage of the repetition failed. {log} has its output.")
     log.unlink()
     print()
 
 
 def compared(recorded: Results, new: Results) -> pd.DataFrame:
-    """A row per out: stage, out, both hashes, verdict."""
+    """A table with a row per recorded out: stage, out, both hashes, verdict."""
     outs = {(stage, out["path"]): out["md5"] for stage, entry in new.lock().items() for out in entry.get("outs", [])}
     close = near(recorded, new, "reports/scores.json")
     rows = []
     for stage, entry in recorded.lock().items():
         for out in entry.get("outs", []):
             path, old = out["path"], out["md5"]
-            if path == FACTS:  # shown for itself
+            if path == FACTS:  # printed separately
                 continue
             found = outs.get((stage, path), "missing")
             verdict = "identical" if found == old else "different"
@@ -142,7 +148,7 @@ def compared(recorded: Results, new: Results) -> pd.DataFrame:
 
 
 def near(recorded: Results, new: Results, path: str) -> bool:
-    """Whether the numbers of a report agree within tolerance; curves on the mean over their rows."""
+    """Whether the numbers of a report agree within tolerance; for a curve, the mean over its rows is compared."""
     old, now = recorded.text(path), new.text(path)
     if path.endswith(".csv"):
         before, after = (pd.read_csv(io.StringIO(text)) for text in (old, now))
@@ -157,7 +163,7 @@ def near(recorded: Results, new: Results, path: str) -> bool:
 
 
 def differences(recorded: Results, here: dict) -> pd.DataFrame:
-    """A row per fact of the environment that was another when it was recorded, or that was not recorded."""
+    """A table with a row per fact of this environment that differs from the recorded one, or was not recorded."""
     known = {name: str(value) for name, value in recorded_environment(recorded).items()} or pinned(recorded)
     other = {name: str(value) for name, value in here.items()
              if known.get(name, "").split("+")[0] != str(value).split("+")[0]}  # fmt: skip
@@ -166,7 +172,7 @@ def differences(recorded: Results, here: dict) -> pd.DataFrame:
 
 
 def pinned(recorded: Results) -> dict[str, str]:
-    """The versions that the commit asks for, where what it really ran on is not in the cache."""
+    """Package versions in the commit's requirements.lock: used if its environment.json is not in the cache."""
     try:
         lines = recorded.text("requirements.lock").split("\n")
     except ValueError:

@@ -1,1 +1,1 @@
-"""What stages and commands share. Nothing here can change a result, so no stage depends on it."""
+"""Code that stages and commands share. It cannot change a result, so no stage depends on it."""

@@ -27,7 +27,7 @@ def knob(
 
 @dataclass(frozen=True)
 class Params:
-    """One complete params.yaml. There are no defaults: a missing key is an error, so a run is what its file says."""
+    """One complete params.yaml. There are no defaults: a missing key is an error, so the file alone defines a run."""
 
     corpus: str = knob(choices=("toy", "copy", "multi30k", "files"))
     corpus_path: str = knob()
@@ -83,23 +83,22 @@ class Params:
     def load(cls, path: Path | str) -> Params:
         """Read and check a params.yaml.
 
-        Raises ValueError, one line with the file, the line, the value and the remedy, for a file that is missing or is
-        not YAML, a key that is missing or unknown, a value of the wrong type or out of range, and values that do not
-        go together.
+        Raises ValueError, one line with file, line number, value and remedy, for a file that is missing or not YAML, a
+        key that is missing or unknown, a value of the wrong type or out of range, and values that exclude each other.
         """
         path = Path(path)
         try:
             return cls._read(path)
         except ValueError:
-            # After a failed `dvc exp run -S`, git may hold a params.yaml whose size did not change for unchanged, and
-            # the remedy `git checkout` would do nothing. A new modification time makes git look.
+            # After a failed `dvc exp run -S`, git takes a params.yaml of the same size for unchanged, and the remedy
+            # `git checkout` would do nothing. With a new modification time git compares the contents.
             with suppress(OSError):
                 os.utime(path)
             raise
 
     @classmethod
     def _read(cls, path: Path) -> Params:
-        """`load`, without the care for git."""
+        """As `load`, but leaves the modification time of the file."""
         try:
             text = path.read_text(encoding="utf-8")
         except OSError as error:
@@ -110,7 +109,7 @@ class Params:
 
     @classmethod
     def parse(cls, text: str, path: Path | str) -> Params:
-        """Check the text of a params.yaml, which is called `path` in what is raised: as `load`."""
+        """Params from the text of a params.yaml, checked as in `load`; path: its name in error messages."""
         path = Path(path)
         try:
             values = YAML(typ="safe").load(text)
@@ -130,12 +129,12 @@ class Params:
         return params
 
     def take(self, config: type[Config], **others: Any) -> Config:
-        """A config dataclass filled by the knobs that have the names of its fields; others: fields given by hand."""
+        """A config dataclass filled with the knobs that its fields are named after; others: values of other fields."""
         names = {one.name for one in fields(config)} - others.keys()
         return config(**{name: getattr(self, name) for name in names}, **others)
 
     def _check_together(self, path: Path) -> None:
-        """Refuse values that are fine alone and impossible together. Raises ValueError."""
+        """Raise ValueError for values that are valid alone and exclude each other."""
         rules = [
             (self.d_model % self.heads == 0, f"d_model={self.d_model} does not divide into heads={self.heads}"),
             (self.d_model % 2 == 0, f"d_model={self.d_model} must be even (a sine and a cosine per frequency)"),
@@ -177,7 +176,7 @@ class Params:
 
 
 def _place(path: Path, text: str, name: str) -> str:
-    """`file:line` of a key, for error messages."""
+    """Where a key is, for error messages: `file:line`."""
     for number, line in enumerate(text.split("\n"), start=1):
         if re.match(rf"{re.escape(str(name))}\s*:", line):
             return f"{path}:{number}"
@@ -185,7 +184,7 @@ def _place(path: Path, text: str, name: str) -> str:
 
 
 def _checked(path: Path, text: str, knob: Any, value: Any) -> Any:
-    """The value in its declared type. Raises ValueError with place and remedy if type or range is wrong."""
+    """The value in the type of its knob. Raises ValueError with file, line and remedy for a wrong type or range."""
     kind, limits = knob.type, knob.metadata
     if kind == "float" and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
@@ -208,7 +207,7 @@ def _checked(path: Path, text: str, knob: Any, value: Any) -> Any:
 
 
 def _wanted(kind: str, limits: Any) -> str:
-    """What a knob accepts, in words."""
+    """The values that a knob accepts, in words."""
     if limits["choices"]:
         return "one of " + ", ".join(limits["choices"])
     bounds = [

@@ -1,4 +1,4 @@
-"""The results of experiments, commits and the work tree, read from git and DVC's cache, nothing checked out."""
+"""The results of experiments, commits and the work tree, read from git and DVC's cache without a checkout."""
 
 from __future__ import annotations
 
@@ -23,21 +23,20 @@ OPTIONS = {"params": "params.yaml", "raw": "data/raw", "valid": "data/valid.hyp"
            "model": "data/model", "curve": "reports/training.csv", "summary": "reports/training.json",
            "scores": "reports/scores.json", "signatures": "reports/signatures.json", "engines": "reports/engines.json",
            "environment": "reports/environment.json", "page": "reports/report.html"}  # fmt: skip
-EXPERIMENTS = "refs/exps/"  # .../<2 digits>/<38 digits of the commit it was started from>/<name>
+EXPERIMENTS = "refs/exps/"  # refs/exps/<2 digits>/<38 digits of the baseline commit>/<name>
 
 
 def command(*words: str) -> str:
-    """What a command prints. Raises ValueError with its last line when it fails."""
+    """Run a command line; returns its standard output. Raises ValueError with the last printed line if it fails."""
     done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode:
-        told = (done.stderr.strip() or done.stdout.strip() or f"{' '.join(words)} failed").split("\n")[-1]
-        raise ValueError(told)
+        raise ValueError((done.stderr.strip() or done.stdout.strip() or f"{' '.join(words)} failed").split("\n")[-1])
     return done.stdout
 
 
 @cache
 def cache_folder() -> Path:
-    """Where DVC keeps the contents of outs."""
+    """The folder in which DVC keeps the contents of outs, each in a file named by its md5."""
     return Path(command(sys.executable, "-m", "dvc", "cache", "dir").strip()) / "files/md5"
 
 
@@ -47,29 +46,38 @@ def sha256(path: Path) -> str:
     return files.sha256(path)
 
 
+@cache
+def lock_stages(text: str) -> dict[str, dict]:
+    """The text of a dvc.lock -> {stage: its command, deps, params and outs}; to be read only, since it is cached."""
+    return YAML(typ="safe").load(text).get("stages", {})
+
+
 class Results(ABC):
-    """What one configuration left behind, wherever that is kept."""
+    """The results of one configuration: files that git holds and outs that DVC holds.
+
+    name: of the experiment, commit, branch or tag, or `workspace`.
+    """
 
     name: str
 
     @abstractmethod
     def text(self, path: str) -> str:
-        """A file that git holds: params, metrics, curves."""
+        """The text of a file that git holds: params, metrics, curves."""
 
     @abstractmethod
     def folder(self, path: str) -> dict[str, Path]:
-        """The files of a folder that DVC holds: name -> where its content lies."""
+        """The files of a folder that DVC holds: name -> a file with its content."""
 
     @abstractmethod
     def file(self, path: str) -> Path:
-        """Where the content of a file lies that DVC holds."""
+        """A file with the content of a file that DVC holds."""
 
     def lines(self, path: str) -> list[str]:
-        """The lines of a text that DVC holds."""
+        """The lines of a text file that DVC holds."""
         return list(files.read_lines(self.file(path)))
 
     def sha256(self, path: str) -> str:
-        """As files.sha256, of a file, or of a folder (a path that ends in /), that DVC holds."""
+        """files.sha256 of a file that DVC holds, or of a folder if the path ends in /."""
         if not path.endswith("/"):
             return sha256(self.file(path))
         held = sorted(self.folder(path[:-1]).items())
@@ -77,33 +85,33 @@ class Results(ABC):
 
     @cached_property
     def params(self) -> Params:
-        """Its params. Raises ValueError where another version of this project wrote them."""
+        """The params of this configuration. Raises ValueError if they are of another version of this project."""
         return Params.parse(self.text("params.yaml"), f"params.yaml of {self.name}")
 
     def scores(self) -> dict[str, float]:
-        """Name -> score."""
+        """The scores: name -> value."""
         return json.loads(self.text("reports/scores.json"))
 
     def signatures(self) -> dict[str, str]:
-        """Name of a score -> how sacreBLEU computed it."""
+        """sacreBLEU's signatures: name of a score -> how it was computed."""
         return json.loads(self.file("reports/signatures.json").read_text(encoding="utf-8"))
 
     def lock(self) -> dict[str, dict]:
-        """Stage -> what DVC recorded of it."""
-        return YAML(typ="safe").load(self.text("dvc.lock")).get("stages", {})
+        """dvc.lock: stage -> its command, deps, params and outs."""
+        return lock_stages(self.text("dvc.lock"))
 
     def stale(self) -> bool:
-        """Whether params or scores are not those that DVC recorded: edited after the last run, or never run."""
+        """Whether params or scores differ from those in dvc.lock: edited after the last run, or never run."""
         lock = self.lock()
         if "score" not in lock or "report" not in lock:
             return True
         outs = {out["path"]: out["md5"] for out in lock["score"]["outs"]}
         digest = hashlib.md5(self.text("reports/scores.json").encode(), usedforsecurity=False).hexdigest()
-        recorded = lock["report"]["params"]["params.yaml"]  # the page shows every knob
+        recorded = lock["report"]["params"]["params.yaml"]  # report depends on every knob
         return recorded != vars(self.params) or outs["reports/scores.json"] != digest
 
     def engines_agree(self) -> bool | None:
-        """Whether compare_engines found the exported models to translate as this model; None: not measured on it."""
+        """Whether compare_engines found that the exports translate as this model; None: not measured on this model."""
         lock = self.lock()
         try:
             (model,) = (out["md5"] for out in lock["average"]["outs"] if out["path"] == "data/model")
@@ -112,23 +120,26 @@ class Results(ABC):
             return None
         if measured.get("data/model") != model:
             return None
-        return json.loads(self.text("reports/engines.json")).get("engines_agree", True)  # version 0.1 kept no others
+        return json.loads(self.text("reports/engines.json")).get("engines_agree", True)  # version 0.1 failed otherwise
 
     def system(self) -> System:
-        """Its scores and translations of test."""
+        """The name, knobs, scores, signatures and test translations of this configuration."""
         knobs = YAML(typ="safe").load(self.text("params.yaml"))
         return System(self.name, knobs, self.scores(), self.signatures(), self.lines("data/test.hyp"))
 
 
 class WorkTree(Results):
-    """A folder with the project in it; places: path in the project -> where it is instead."""
+    """The results in a folder.
+
+    places: path in the project -> another place for it. root: the folder of the project.
+    """
 
     def __init__(self, places: Mapping[str, Path] | None = None, root: Path = Path()):
         self.name, self._places, self._root = WORKSPACE, dict(places or {}), root
 
     @classmethod
     def of_stage(cls, paths: Namespace) -> WorkTree:
-        """Where the options of a stage's command line say."""
+        """The results in the places that a stage's command line names."""
         return cls({place: getattr(paths, option) for option, place in OPTIONS.items() if hasattr(paths, option)})
 
     def text(self, path: str) -> str:
@@ -143,14 +154,17 @@ class WorkTree(Results):
 
 
 class Experiment(Results):
-    """One experiment (by its name), commit, branch or tag."""
+    """The results of one experiment, commit, branch or tag.
+
+    name: what a person calls it. commit: its hash; resolved from the name if it is not given.
+    """
 
     def __init__(self, name: str, commit: str = ""):
         self.name, self.commit = name, commit or resolved(name)
 
     @cached_property
     def hashes(self) -> dict[str, str]:
-        """Path of an out -> its md5 in DVC's cache."""
+        """The outs in dvc.lock: path -> md5, which names its content in DVC's cache."""
         outs = [out for stage in self.lock().values() for out in stage.get("outs", [])]
         return {out["path"]: out["md5"] for out in outs}
 
@@ -158,7 +172,7 @@ class Experiment(Results):
         try:
             return command("git", "show", f"{self.commit}:{path}")
         except ValueError:
-            raise ValueError(f"{self.name} has no {path}; run it by `dvc exp run`, or commit it") from None
+            raise ValueError(f"{self.name} has no {path} in git. Run `dvc exp run`, or commit the file.") from None
 
     def file(self, path: str) -> Path:
         if path in self.hashes:
@@ -174,19 +188,19 @@ class Experiment(Results):
         place = cache_folder() / digest[:2] / digest[2:]
         if not digest or not place.is_file():
             raise ValueError(
-                f"{path} of {self.name} is not in DVC's cache; `dvc exp pull` or `dvc fetch --all-commits` gets it, "
-                "dvc exp run makes it"
+                f"{path} of {self.name} is not in DVC's cache. `dvc exp pull` or `dvc fetch --all-commits` fetches it, "
+                "`dvc exp run` computes it again."
             )
         return place
 
 
 def results(name: str) -> Results:
-    """By an experiment's name, what git knows a commit by, or `workspace`. Raises ValueError for anything else."""
+    """The results of `workspace`, or of an experiment, commit, branch or tag. Raises ValueError for an unknown name."""
     return WorkTree() if name == WORKSPACE else Experiment(name)
 
 
 def experiments() -> list[tuple[str, str, str]]:
-    """Name, commit and baseline commit of every experiment of DVC's."""
+    """Name, commit and baseline commit of each DVC experiment."""
     listed = command("git", "for-each-ref", "--format=%(objectname) %(refname)", EXPERIMENTS).split("\n")
     found = [line.split(" ", 1) for line in listed if line]
     parts = [(commit, reference.removeprefix(EXPERIMENTS).split("/", 2)) for commit, reference in found]
@@ -194,10 +208,11 @@ def experiments() -> list[tuple[str, str, str]]:
 
 
 def kept() -> list[tuple[Experiment, dict[str, str]]]:
-    """Every experiment of DVC's and every commit that changed dvc.lock, each with its origin.
+    """Each DVC experiment and each commit that changed dvc.lock, with the tags that say where it comes from.
 
-    HEAD and the experiments come first, the oldest before the others: so of two with one configuration the row has the
-    name of the first, as when they were run. Other commits follow: a clone brings them along, and ran none of them.
+    Order: HEAD and the experiments by date, then the other commits by date. If several have the same configuration,
+    its run gets the name of the first one, as when they were run. The other commits come last because a clone has
+    them without having run them.
     """
     marked = {commit: {"git_commit": baseline, "DVC_EXP_NAME": name, "DVC_EXP_BASELINE_REV": baseline}
               for name, commit, baseline in experiments()}  # fmt: skip
@@ -213,13 +228,15 @@ def kept() -> list[tuple[Experiment, dict[str, str]]]:
 
 
 def resolved(name: str) -> str:
-    """The commit of an experiment's name, or of what git knows by it. Raises ValueError for a name of neither."""
+    """The hash of the commit that an experiment, commit, branch or tag has. Raises ValueError for an unknown name."""
     commits = {commit for known, commit, _ in experiments() if known == name}
     if len(commits) > 1:
-        raise ValueError(f"{name} names {len(commits)} experiments; give the hash of one, as `dvc exp show` has it")
+        raise ValueError(f"{name} is the name of {len(commits)} experiments. Use a hash from `dvc exp show`.")
     if commits:
         return commits.pop()
     try:
         return command("git", "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").strip()
     except ValueError:
-        raise ValueError(f"{name} is no experiment, branch, tag or commit; `dvc exp show` lists them") from None
+        raise ValueError(
+            f"{name} is not an experiment, branch, tag or commit. `dvc exp show` lists the experiments."
+        ) from None

@@ -1,4 +1,4 @@
-"""The contents of a configuration's MLflow run, put together from its results, wherever these are kept."""
+"""What the MLflow run of a configuration contains, and the registration of its model, from its results."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from transformer.tracking.model_card import model_card
 from transformer.tracking.registry import Candidate, register
 
 SPLITS = {"train": "training", "valid": "validation", "test": "test"}  # file name -> context, as MLflow shows it
-LAST = ("record", "register")  # the stage that writes the run, today and in version 0.1
+LAST = ("record", "register")  # the stage that writes the run: today's name, and that of version 0.1
 
 
 def run_keys(results: Results) -> tuple[str, str]:
-    """train_key, which names the training, and config_key: a hash of params, corpus, training and translations."""
+    """train_key, which identifies the training, and config_key, a hash of params, corpus, train_key, translations."""
     train_key = json.loads(results.file("data/model/model.json").read_text(encoding="utf-8"))["train_key"]
     paths = {"raw": "data/raw/", "valid": "data/valid.hyp", "test": "data/test.hyp"}
     hashes = {name: results.sha256(path) for name, path in paths.items()}
@@ -37,9 +37,10 @@ def run_keys(results: Results) -> tuple[str, str]:
 
 
 def run_contents(results: Results, origin: Mapping[str, str]) -> dict[str, Any]:
-    """All that recorder.record_configuration writes into the run of finished results.
+    """All that recorder.record_configuration writes into the run of these results.
 
-    origin: tags that say where the results come from; if they name a baseline commit, the scores hold the difference.
+    origin: tags that say where the results come from (`origin`, `kept`). If they name a baseline commit, the scores
+    contain the difference to it.
     """
     train_key, config_key = run_keys(results)
     curve = pd.read_csv(io.StringIO(results.text("reports/training.csv"))).astype(object)
@@ -59,7 +60,7 @@ def run_contents(results: Results, origin: Mapping[str, str]) -> dict[str, Any]:
 
 
 def recorded_environment(results: Results) -> dict[str, str | int]:
-    """What the training ran on, as pipeline/environment.py has it; nothing where that was not kept."""
+    """reports/environment.json: what the training ran on; empty if that file is missing."""
     try:
         return json.loads(results.file("reports/environment.json").read_text(encoding="utf-8"))
     except (ValueError, OSError, KeyError):
@@ -67,7 +68,7 @@ def recorded_environment(results: Results) -> dict[str, str | int]:
 
 
 def origin() -> dict[str, str]:
-    """Where this run comes from: the git commit, and the DVC experiment if it is one."""
+    """Tags that say where the results of this process come from: the git commit, and the DVC experiment if any."""
     git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True)
     tags = {"git_commit": git.stdout.strip()} if git.returncode == 0 else {}
     names = ("DVC_EXP_NAME", "DVC_EXP_BASELINE_REV")
@@ -75,7 +76,7 @@ def origin() -> dict[str, str]:
 
 
 def datasets(results: Results) -> list[dict[str, str | int]]:
-    """Every file of the corpus: name, sha256, lines, and what it is for."""
+    """Each file of the corpus: name, sha256, number of lines, and context (training, validation, test)."""
     corpus = results.params.corpus
     return [{"name": f"{corpus} {name}", "sha256": results.sha256(f"data/raw/{name}"), "lines": count_lines(place),
              "context": SPLITS.get(name.split(".")[0], name)}
@@ -83,32 +84,35 @@ def datasets(results: Results) -> list[dict[str, str | int]]:
 
 
 def count_lines(place: Any) -> int:
-    """Line feeds in a file."""
+    """The number of line feeds in a file."""
     with open(place, "rb") as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
 
 
 def stage_hashes(results: Results) -> dict[str, str]:
-    """dvc_<stage> -> a hash of all that DVC recorded of it: command, deps, params, outs."""
+    """For each stage in dvc.lock: dvc_<stage> -> hash of its command, deps, params and outs."""
     return {f"dvc_{stage}": sha256_text(json.dumps(entry, sort_keys=True, default=str))
             for stage, entry in results.lock().items() if stage not in LAST}  # fmt: skip
 
 
 def against(results: Results, baseline: str) -> dict[str, float]:
-    """BLEU on test less that of the baseline commit, and the p-values of that; nothing if the two do not compare."""
+    """Test BLEU minus that of the baseline commit, with p-values; empty if the two cannot be compared.
+
+    They cannot if test references or signatures differ, or if the baseline was never run or is not in DVC's cache.
+    """
     try:
         first = Experiment("baseline", baseline)
         references = results.lines("data/raw/test.tgt")
         if first.lines("data/raw/test.tgt") != references or first.signatures() != results.signatures():
             return {}
         found = against_the_first([first.system(), results.system()], references)[1]
-    except (ValueError, KeyError):  # it was never run, or its outs are not in the cache
+    except (ValueError, KeyError):
         return {}
     return {"delta_bleu": found["delta"], **{name: found[name] for name in TESTS.values()}}
 
 
 def translations(results: Results) -> str:
-    """The test set as a table: line, chrF, reference, translation, source."""
+    """The test set as CSV: line, chrF, reference, translation, source."""
     names = {"reference": "data/raw/test.tgt", "translation": "data/test.hyp", "source": "data/raw/test.src"}
     table = pd.DataFrame({name: results.lines(path) for name, path in names.items()})
     scores = sentence_scores(list(table["reference"]), list(table["translation"]))
@@ -118,7 +122,7 @@ def translations(results: Results) -> str:
 
 
 def register_model(results: Results, contents: dict[str, Any], origin: dict[str, str]) -> str:
-    """Register the model of results whose run is written. Returns the line to print; raises store errors."""
+    """Register the model of results whose run exists. Returns the message to print. Raises store errors."""
     params, scores = results.params, results.scores()
     name = f"{params.corpus}-{params.source}-{params.target}"
     data = {str(one["name"]): f"{one['lines']:,} lines, sha256 {one['sha256']}" for one in contents["datasets"]}
@@ -127,11 +131,14 @@ def register_model(results: Results, contents: dict[str, Any], origin: dict[str,
     valid_sha256 = "".join(results.sha256(f"data/raw/valid.{side}") for side in ("src", "tgt"))
     search = asdict(params.take(SearchConfig))
     options = {name: search[name] for name in ("beam_size", "length_penalty", "extra_length")}
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as scratch:
+        # A fixed name: MLmodel, which update_version writes again without this folder, must name the uploaded folder.
+        folder = Path(scratch) / "model"
+        folder.mkdir()
         for file, place in results.folder("data/model").items():
-            shutil.copyfile(place, Path(folder) / file)  # MLflow follows no links out of the folder
+            shutil.copyfile(place, folder / file)  # MLflow follows no links out of the folder
         candidate = Candidate(
-            name=name, folder=Path(folder), options=options, config_key=contents["config_key"], card=card,
+            name=name, folder=folder, options=options, config_key=contents["config_key"], card=card,
             valid_bleu=scores["valid_bleu"], valid_sha256=valid_sha256, engines_agree=results.engines_agree(),
         )  # fmt: skip
         return register(project_root(), candidate)

@@ -1,4 +1,4 @@
-"""The few lines that the stage scripts share."""
+"""What the stage scripts share: command line, error messages, progress bars, the project's folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 
 def arguments(doc: str | None, **paths: str) -> argparse.Namespace:
-    """Parse a stage's command line: an option --name PATH for each path, with its default, and --params."""
+    """Parse a stage's command line: --params, and an option --NAME PATH for each of `paths` (name -> default)."""
     parser = argparse.ArgumentParser(description=(doc or "").split("\n")[0])
     for name, default in {"params": "params.yaml", **paths}.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=Path, default=Path(default), metavar="PATH")
@@ -21,7 +21,10 @@ def arguments(doc: str | None, **paths: str) -> argparse.Namespace:
 
 
 def run(main: Callable[[], None]) -> None:
-    """Run a stage; a mistake of the user's (ValueError, or a file that cannot be read or written) ends in one line."""
+    """Run a stage or command. A ValueError or OSError becomes one line on standard error and exit status 1.
+
+    With TRACEBACK in the environment, Python's traceback is printed instead.
+    """
     try:
         main()
     except (ValueError, OSError) as error:
@@ -30,27 +33,27 @@ def run(main: Callable[[], None]) -> None:
         reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
         sys.exit(f"error: {reason}")
     finally:
-        gc.freeze()  # or Python searches all of torch and MLflow for garbage before it ends: up to 1.4 s
+        gc.freeze()  # without it Python searches torch and MLflow for garbage at exit: up to 1.4 s
 
 
 def renamed(command: str, main: Callable[[], None]) -> None:
-    """Run a command under its name of version 0.1, which version 0.3 drops; says the new one."""
+    """Run a command started by its name of version 0.1, and print the new name; version 0.3 drops the old names."""
     print(f"python -m pipeline.{command} is now: python -m pipeline {command}", file=sys.stderr)
     run(main)
 
 
 def bar(total: int, unit: str, name: str) -> tqdm:
-    """A progress bar, on a terminal only."""
+    """A progress bar, shown on a terminal only."""
     return tqdm(total=total, unit=unit, desc=name, unit_scale=True, disable=None, leave=False)
 
 
 def project_root() -> Path:
-    """The main checkout: DVC runs experiments in temporary copies of it and says where it is."""
+    """The folder of the main checkout: DVC_ROOT, which DVC sets, since it may run a stage in a temporary copy."""
     return Path(os.environ.get("DVC_ROOT") or ".").absolute()
 
 
 def require(*paths: Path) -> None:
-    """Raise ValueError for the first path that is missing: the stage that makes it has not run."""
+    """Raise ValueError for the first path that does not exist: the stage that writes it has not run."""
     for path in paths:
         if not path.exists():
             raise ValueError(f"{path} is missing; `dvc repro` makes it")

@@ -1,4 +1,4 @@
-"""What else a model can do: draw translations, score given ones, show where it looks."""
+"""Sampling, forced decoding and attention maps."""
 
 import math
 
@@ -11,13 +11,13 @@ from test_search import SENTENCES, log_probability, model64, search
 from transformer.decoding.attention_maps import attention_maps
 from transformer.decoding.config import SamplingConfig
 from transformer.decoding.forced_decoding import score_ids
-from transformer.decoding.sampling import pick, sample_ids
+from transformer.decoding.sampling import draw_subwords, sample_ids
 from transformer.text.vocabulary import BOS, EOS, PAD
 
 
 @given(st.integers(0, 10**6))
 @settings(deadline=None, max_examples=10)
-def test_a_given_translation_gets_the_score_that_the_search_gave_it(seed):
+def test_forced_decoding_gives_a_translation_the_log_probability_of_the_search(seed):
     model = model64(seed)
     for source, found in zip(SENTENCES, search(model, SENTENCES), strict=True):
         ended = [hypothesis for hypothesis in found if len(hypothesis.ids) < len(source) + 6]
@@ -38,7 +38,7 @@ def test_scores_do_not_depend_on_the_batch(targets, batch_tokens):
 
 @given(st.integers(0, 10**6), st.floats(0.3, 2), st.integers(0, 5), st.floats(0.2, 1))
 @settings(deadline=None, max_examples=10)
-def test_a_sample_depends_on_seed_and_sentence_alone(seed, temperature, top_k, top_p):
+def test_a_sample_depends_only_on_the_seed_and_the_sentence(seed, temperature, top_k, top_p):
     options = {
         "samples": 2,
         "seed": seed,
@@ -53,7 +53,7 @@ def test_a_sample_depends_on_seed_and_sentence_alone(seed, temperature, top_k, t
     assert [[h.ids for h in found] for found in together] == [[h.ids for h in found] for found in alone]
 
 
-def test_another_seed_draws_another_sample():
+def test_different_seeds_draw_different_samples():
     drawn = {
         sample_ids([model64()], SENTENCES, SamplingConfig(seed=seed, extra_length=6))[3][0].ids for seed in range(8)
     }
@@ -73,7 +73,7 @@ def test_a_sample_from_the_likeliest_subword_is_the_greedy_translation(seed):
 
 @given(st.integers(0, 10**6))
 @settings(deadline=None, max_examples=10)
-def test_a_sample_carries_its_probability_under_the_model_itself(seed):
+def test_a_sample_has_its_log_probability_under_the_model_without_temperature(seed):
     model = model64(seed)
     for source, (found,) in zip(
         SENTENCES, sample_ids([model], SENTENCES, SamplingConfig(temperature=2, extra_length=6)), strict=True
@@ -84,13 +84,13 @@ def test_a_sample_carries_its_probability_under_the_model_itself(seed):
             assert found.log_probability == pytest.approx(log_probability(model, source, list(found.ids)), abs=1e-9)
 
 
-def test_subwords_are_drawn_as_often_as_their_probability_says():
-    """Evenly spaced chances hit each subword by its share, with temperature, top_k and top_p applied."""
+def test_subwords_are_drawn_in_proportion_to_their_probability():
+    """1000 evenly spaced random numbers draw each subword 1000 x its probability times."""
     steps = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64).log()
     chances = ((torch.arange(1000, dtype=torch.float64) + 0.5) / 1000)[None]
 
     def counts(**filters) -> list[int]:
-        drawn = pick(steps.expand(1, 1000, 4), chances, SamplingConfig(**filters))
+        drawn = draw_subwords(steps.expand(1, 1000, 4), chances, SamplingConfig(**filters))
         return torch.bincount(drawn[0], minlength=4).tolist()
 
     assert counts() == [500, 300, 150, 50]
@@ -104,15 +104,15 @@ def test_subwords_are_drawn_as_often_as_their_probability_says():
 @pytest.mark.parametrize(
     ("name", "value"), [("temperature", 0.0), ("top_k", -1), ("top_p", 0.0), ("top_p", 1.1), ("samples", 0)]
 )
-def test_an_option_out_of_range_is_refused_by_name(name, value):
+def test_a_sampling_setting_out_of_range_is_an_error_with_its_name(name, value):
     with pytest.raises(ValueError, match=name):
         SamplingConfig(**{name: value})
 
 
 @given(st.integers(0, 10**6), st.sampled_from(["pre", "post"]))
 @settings(deadline=None, max_examples=10)
-def test_attention_is_the_models_own(seed, norm):
-    """Each row is a distribution, no target looks ahead, and the maps are those that make the model's output."""
+def test_attention_maps_are_the_weights_that_the_model_computes_with(seed, norm):
+    """Rows sum to 1, no target attends to a later one, and the output of an attention follows from its map."""
     model = model64(seed, norm=norm)
     source, target = SENTENCES[0], [5, 9, 11]
     maps = attention_maps(model, source, target)
@@ -122,7 +122,7 @@ def test_attention_is_the_models_own(seed, norm):
     for weights in (maps.encoder, maps.decoder, maps.cross):
         assert weights.sum(-1).allclose(torch.ones((), dtype=torch.float64))
     assert not maps.decoder.triu(1).any()
-    # the last cross-attention, put together by hand from the map and what its layer is given
+    # recompute the output of the last cross-attention from its map and its inputs
     inputs = {}
     attention = model.decoder[-1].cross
     handle = attention.register_forward_hook(lambda module, given, out: inputs.update(memory=given[1], out=out))
@@ -133,8 +133,7 @@ def test_attention_is_the_models_own(seed, norm):
     assert attention.output(mixed).allclose(inputs["out"])
 
 
-def test_certainty_shows_in_the_scores():
-    """A model that always says </s> gives it log 1."""
+def test_a_model_with_equal_logits_gives_each_subword_the_score_log_1_over_v():
     model = model64(tie_embeddings=False)
     with torch.no_grad():
         model.projection.weight.zero_()

@@ -1,4 +1,4 @@
-"""The search is the one that transformer/decoding.py defines, in float64, where near-ties do not flip."""
+"""Beam search is what decoding/beam_search.py defines. Tested in float64, so that rounding decides no near-tie."""
 
 import itertools
 import math
@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.tiny import make_ends_likely, tiny_model
 
-from transformer.decoding.beam_search import beam_search, largest, translate_ids
+from transformer.decoding.beam_search import beam_search, largest_per_row, translate_ids
 from transformer.decoding.config import SearchConfig
 from transformer.decoding.hypothesis import length_divisor
 from transformer.text.vocabulary import BOS, EOS, PAD
@@ -25,12 +25,13 @@ def log_probability(model, source: list[int], target: list[int], ended: bool = T
 
 
 def search(model, sources, beam_size=4, length_penalty=0.6, extra_length=6, **more):
+    """translate_ids with a model or a list of models."""
     models = model if isinstance(model, list) else [model]
     return translate_ids(models, sources, SearchConfig(beam_size, length_penalty, extra_length), **more)
 
 
 def model64(seed: int = 7, **changes):
-    """A random model whose choices are far from even, so that beams compete."""
+    """A random model in float64 with clear preferences, so that different beam sizes give different translations."""
     torch.manual_seed(seed)
     model = tiny_model(**changes).double()
     with torch.no_grad():
@@ -42,11 +43,11 @@ def model64(seed: int = 7, **changes):
 
 @given(st.integers(0, 10**6), st.sampled_from(["pre", "post"]), st.sampled_from(["sinusoidal", "learned"]))
 @settings(deadline=None, max_examples=15)
-def test_every_score_is_the_score_of_forced_decoding(seed, norm, positions):
+def test_every_score_equals_that_of_forced_decoding(seed, norm, positions):
     model = model64(seed, norm=norm, positions=positions)
     for source, hypotheses in zip(SENTENCES, search(model, SENTENCES), strict=True):
         for found in hypotheses:
-            ended = len(found.ids) < len(source) + 6  # by itself; what met the limit has no </s>
+            ended = len(found.ids) < len(source) + 6  # before its limit; at the limit it may have no </s>
             wanted = log_probability(model, source, list(found.ids), ended)
             divisor = length_divisor(len(found.ids) + ended, 0.6)
             assert found.log_probability == pytest.approx(wanted, abs=1e-9)
@@ -54,7 +55,7 @@ def test_every_score_is_the_score_of_forced_decoding(seed, norm, positions):
 
 
 def test_random_models_end_some_translations_and_not_others():
-    """What the tests above and below stand on."""
+    """The other tests need both kinds: translations that end before their limit, and translations that reach it."""
     ended = [len(found.ids) < len(source) + 6 for seed in range(8)
              for source, hypotheses in zip(SENTENCES, search(model64(seed), SENTENCES), strict=True)
              for found in hypotheses]  # fmt: skip
@@ -63,7 +64,7 @@ def test_random_models_end_some_translations_and_not_others():
 
 @given(st.integers(0, 10**6))
 @settings(deadline=None, max_examples=15)
-def test_beam_1_is_greedy(seed):
+def test_beam_size_1_is_greedy_search(seed):
     model = model64(seed)
     for source, (found,) in zip(SENTENCES, search(model, SENTENCES, beam_size=1), strict=True):
         target: list[int] = []
@@ -77,11 +78,11 @@ def test_beam_1_is_greedy(seed):
 
 
 @given(st.integers(0, 10**6), st.integers(1, 5))
-@example(1, 4)  # here a sentence that waits would find a better translation, after its search has ended
+@example(1, 4)  # here a settled sentence that is still in the batch could find a better translation
 @settings(deadline=None, max_examples=15)
-def test_a_batch_of_mixed_lengths_equals_one_by_one(seed, beam_size):
+def test_a_batch_of_mixed_lengths_gives_the_translations_of_single_sentences(seed, beam_size):
     model = model64(seed)
-    # so many that some, once settled, wait in the batch until an eighth of it is
+    # enough sentences that some are settled before an eighth of the batch is, and so stay in the batch
     sentences = [*SENTENCES, *([4 + place, 5 + place, 6] for place in range(15))]
     together = search(model, sentences, beam_size)
     alone = [search(model, [sentence], beam_size)[0] for sentence in sentences]
@@ -91,13 +92,17 @@ def test_a_batch_of_mixed_lengths_equals_one_by_one(seed, beam_size):
 
 
 def check_against_every_translation(seed: int, length_penalty: float) -> None:
-    """2 subwords besides the specials, at most 3 with </s>: every translation can be tried."""
+    """Compare a search whose beam holds all translations with the scores of all translations.
+
+    The model has 2 subwords besides the specials, and a translation at most 3 subwords with </s>.
+    """
     model = model64(seed, vocabulary=6)
     source = [4, 5]
     inner = [1, 4, 5]  # <unk> and the two subwords
-    space = [list(ids) for length in range(3) for ids in itertools.product(inner, repeat=length)]
+    targets = [list(ids) for length in range(3) for ids in itertools.product(inner, repeat=length)]
     scores = {
-        tuple(ids): log_probability(model, source, ids) / length_divisor(len(ids) + 1, length_penalty) for ids in space
+        tuple(ids): log_probability(model, source, ids) / length_divisor(len(ids) + 1, length_penalty)
+        for ids in targets
     }
     found = search(model, [source], beam_size=27, length_penalty=length_penalty, extra_length=1)[0]
     assert [hypothesis.ids for hypothesis in found] == sorted(scores, key=scores.__getitem__, reverse=True)
@@ -107,20 +112,20 @@ def check_against_every_translation(seed: int, length_penalty: float) -> None:
 
 @given(st.integers(0, 10**6), st.floats(0, 2))
 @settings(deadline=None, max_examples=10)
-def test_a_beam_as_wide_as_the_space_finds_the_true_best(seed, length_penalty):
+def test_a_beam_that_holds_all_translations_finds_the_best_one(seed, length_penalty):
     check_against_every_translation(seed, length_penalty)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("hundred", range(10))
-def test_a_beam_as_wide_as_the_space_finds_the_true_best_of_1000_models(hundred):
+def test_a_beam_that_holds_all_translations_finds_the_best_one_for_1000_models(hundred):
     for seed in range(100 * hundred, 100 * hundred + 100):
         check_against_every_translation(seed, length_penalty=seed % 5 / 2)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 4))
 @settings(deadline=None, max_examples=10)
-def test_what_is_finished_does_not_change_when_others_go_on(seed, beam_size):
+def test_a_larger_length_limit_does_not_change_a_search_that_ended_before_it(seed, beam_size):
     model = model64(seed)
     for source, short, long in zip(
         SENTENCES,
@@ -134,7 +139,7 @@ def test_what_is_finished_does_not_change_when_others_go_on(seed, beam_size):
 
 @given(st.integers(0, 10**6))
 @settings(deadline=None, max_examples=10)
-def test_an_ensemble_averages_probabilities(seed):
+def test_an_ensemble_averages_the_probabilities_of_its_models(seed):
     models = [model64(seed), model64(seed + 1)]
     for source, found in zip(SENTENCES, search(models, SENTENCES), strict=True):
         for hypothesis in found:
@@ -150,13 +155,13 @@ def test_an_ensemble_averages_probabilities(seed):
             assert hypothesis.log_probability == pytest.approx(total, abs=1e-9)
 
 
-def test_an_ensemble_of_equals_is_the_model():
+def test_an_ensemble_of_equal_models_translates_like_one_of_them():
     model = model64()
     one, three = search(model, SENTENCES), search([model] * 3, SENTENCES)
     assert [[h.ids for h in found] for found in one] == [[h.ids for h in found] for found in three]
 
 
-def test_the_end_is_barred_before_min_length():
+def test_no_translation_ends_before_min_length():
     source = torch.tensor([[5, 6, EOS], [9, EOS, PAD]])
     found = beam_search([model64()], source, torch.tensor([9, 9]), beam_size=3, length_penalty=0.6, min_length=9)
     assert {len(hypothesis.ids) for hypotheses in found for hypothesis in hypotheses} <= {8, 9}
@@ -164,7 +169,7 @@ def test_the_end_is_barred_before_min_length():
 
 @given(st.integers(0, 10**6), st.integers(0, 5), st.integers(1, 4))
 @settings(deadline=None, max_examples=15)
-def test_no_hypothesis_is_longer_than_the_limit_and_none_is_missing(seed, extra_length, beam_size):
+def test_every_source_has_hypotheses_and_none_is_longer_than_the_limit(seed, extra_length, beam_size):
     found = search(model64(seed), SENTENCES, beam_size, extra_length=extra_length)
     for source, hypotheses in zip(SENTENCES, found, strict=True):
         assert 1 <= len(hypotheses) <= beam_size
@@ -175,12 +180,12 @@ def test_no_hypothesis_is_longer_than_the_limit_and_none_is_missing(seed, extra_
 
 
 @given(st.lists(st.integers(0, 4), min_size=4, max_size=12), st.integers(1, 4))
-def test_equal_scores_go_to_the_earlier_beam_then_the_lower_id(scores, count):
-    _, places = largest(torch.tensor([scores], dtype=torch.float64), count)
+def test_of_equal_scores_the_earlier_beam_comes_first_then_the_lower_id(scores, count):
+    _, places = largest_per_row(torch.tensor([scores], dtype=torch.float64), count)
     assert places[0].tolist() == sorted(range(len(scores)), key=lambda place: (-scores[place], place))[:count]
 
 
-def test_length_penalty_is_the_papers():
+def test_the_length_penalty_is_equation_14_of_wu_et_al():
     assert length_divisor(1, 0.6) == 1
     assert length_divisor(19, 0.6) == pytest.approx(4**0.6)
     assert length_divisor(7, 0) == 1

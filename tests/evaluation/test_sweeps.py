@@ -1,16 +1,11 @@
-"""The effect of each knob is measured between runs equal in all other knobs, and the README has the measured scores."""
+"""The effect of each knob is measured between runs equal in all other knobs."""
 
 from __future__ import annotations
-
-import json
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.tiny import ROOT
 
-from pipeline.commands.readme import filled, table
 from transformer.evaluation.comparison import System
 from transformer.evaluation.sweeps import effects, score_table
 from transformer.reporting.sweep_page import page
@@ -62,20 +57,3 @@ def test_the_page_has_a_chart_per_knob_and_loads_no_script():
     assert "36.00" in text
     assert "<script src" not in text
     assert page(SWEEP) == text
-
-
-def test_the_results_in_the_readme_are_the_metrics():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert filled(readme, table(ROOT)) == readme, "run `python -m pipeline readme`"
-
-
-def test_a_changed_metric_changes_the_table(tmp_path: Path):
-    for name in ("recipes/results.json", "reports/scores.json"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text((ROOT / name).read_text(encoding="utf-8"), encoding="utf-8")
-    assert table(tmp_path) == table(ROOT)
-    scores = json.loads((tmp_path / "reports/scores.json").read_text())
-    (tmp_path / "reports/scores.json").write_text(json.dumps(scores | {"bleu": scores["bleu"] - 0.1}))
-    assert table(tmp_path) != table(ROOT)
-    with pytest.raises(ValueError, match="are missing; git checkout README"):
-        filled("no place for it", table(ROOT))

@@ -1,4 +1,4 @@
-"""CTranslate2 translates as torch does, and says so where it cannot."""
+"""CTranslate2 gives the translations that torch gives, and an error where it cannot."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ SHAPES = {
     "learned positions": {"positions": "learned"},
     "three matrices": {"tie_embeddings": False},
     "one layer": {"layers": 1, "heads": 4},
-    "an end is rare": {"pull": 0.0, "positions": "learned"},
+    "ends are rare": {"pull": 0.0, "positions": "learned"},
 }
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_exported_model_is_the_same_translator(shape, tmp_path):
+def test_the_exported_model_gives_the_same_translations(shape, tmp_path):
     folder = model_folder(tmp_path / "model", spread=0.6, **SHAPES[shape])
     export(folder, tmp_path / "ct2", "float32")
     torch, ct2 = Translator.load(folder), Translator.load(tmp_path / "ct2")
     for beam_size in (1, 4):
-        for extra_length in (0, 3, 30):  # the limit cuts all, some and few
+        for extra_length in (0, 3, 30):  # the limit cuts all, some and few translations
             wanted = torch.alternatives(LINES, beam_size=beam_size, extra_length=extra_length)
             found = ct2.alternatives(LINES, beam_size=beam_size, extra_length=extra_length)
             assert [one[0].text for one in found] == [one[0].text for one in wanted]
@@ -38,12 +38,12 @@ def test_the_exported_model_is_the_same_translator(shape, tmp_path):
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """A model and its two exports."""
-    place = tmp_path_factory.mktemp("engines")
-    folder = model_folder(place / "model", spread=0.6)
+    """A folder with a model and its two exports."""
+    parent = tmp_path_factory.mktemp("engines")
+    folder = model_folder(parent / "model", spread=0.6)
     for precision in ("float32", "int8"):
-        export(folder, place / precision, precision)
-    return place
+        export(folder, parent / precision, precision)
+    return parent
 
 
 def test_int8_is_smaller_and_translates(folders):
@@ -52,23 +52,24 @@ def test_int8_is_smaller_and_translates(folders):
     assert len(Translator.load(folders / "int8").translate(LINES, extra_length=5)) == len(LINES)
 
 
-def test_an_export_is_the_same_bytes_each_time(folders, tmp_path):
+def test_two_exports_of_a_model_are_equal_byte_for_byte(folders, tmp_path):
     export(folders / "model", tmp_path / "again", "float32")
     assert sha256(tmp_path / "again") == sha256(folders / "float32")
 
 
-def test_a_sentence_beyond_the_positions_is_refused_not_cut(folders):
+def test_a_sentence_longer_than_the_position_table_is_an_error_and_not_cut(folders):
     translator = Translator.load(folders / "float32")
-    with pytest.raises(ValueError, match=r"sentence 2 has .* subwords; with extra_length=50 .* takes 4,046"):
+    with pytest.raises(ValueError, match=r"Sentence 2 has .* subwords. With extra_length=50 .* takes at most 4,046"):
         translator.translate(["Hund", "Hund " * POSITIONS])
 
 
-def test_what_ctranslate2_cannot_do_is_refused_by_name(folders):
+def test_a_method_that_ctranslate2_lacks_is_an_error_with_its_name(folders):
     translator = Translator.load(folders / "float32")
-    for call in (lambda: translator.sample(["Hund"]), lambda: translator.score(["Hund"], ["dog"])):
-        with pytest.raises(ValueError, match="needs a model folder of the stage average"):
+    calls = {"sample": lambda: translator.sample(["Hund"]), "score": lambda: translator.score(["Hund"], ["dog"])}
+    for name, call in calls.items():
+        with pytest.raises(ValueError, match=f"{name} is not offered by CTranslate2"):
             call()
-    with pytest.raises(ValueError, match="no ensembles"):
+    with pytest.raises(ValueError, match="cannot translate with an ensemble"):
         Translator.load(folders / "float32", folders / "float32")
 
 
@@ -84,15 +85,15 @@ GOOD = {"float32_identical_beam_1": 99.6, "float32_identical_beam_4": 99.1, "tor
         ({"int8_bleu_beam_4": 40.4}, "int8 loses 0.60 BLEU"),
     ],
 )
-def test_an_export_that_translates_otherwise_is_named_with_figures(worse, wanted):
+def test_a_worse_export_is_reported_with_its_numbers(worse, wanted):
     assert difference(GOOD, 1000) == ""
     assert re.search(wanted, difference(GOOD | worse, 1000))
 
 
-def test_near_ties_of_a_model_that_has_learned_nothing_are_no_difference():
+def test_near_ties_of_an_untrained_model_do_not_count_as_differences():
     worse = {"torch_bleu_beam_1": 4.9, "torch_bleu_beam_4": 4.9, "float32_identical_beam_1": 10.0}
     assert difference(GOOD | worse, 1000) == ""
 
 
-def test_one_sentence_may_always_differ():
+def test_one_different_sentence_is_always_allowed():
     assert difference(GOOD | {"float32_identical_beam_1": 100 * 11 / 12}, 12) == ""

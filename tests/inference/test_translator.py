@@ -1,4 +1,4 @@
-"""The translator as programs and people use it: model folders in, text out."""
+"""The translator, called from a program, on the command line and in a terminal."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def translator(folder) -> Translator:
 
 
 def run(*options: object, text: bytes = b"") -> subprocess.CompletedProcess:
-    """The command line, on bytes."""
-    words = [sys.executable, "-m", "transformer", *map(str, options)]
-    return subprocess.run(words, input=text, capture_output=True, cwd=ROOT)
+    """Run `python -m transformer` with these options. text: standard input."""
+    command = [sys.executable, "-m", "transformer", *map(str, options)]
+    return subprocess.run(command, input=text, capture_output=True, cwd=ROOT)
 
 
-def test_a_folder_translates_lines_and_an_empty_one_stays_empty(translator):
+def test_each_line_is_translated_and_an_empty_line_stays_empty(translator):
     lines = [TEXT[0], "", " \t ", TEXT[1]]
     found = translator.translate(lines, beam_size=2, extra_length=5)
     assert found[1:3] == ["", ""]
@@ -56,13 +56,13 @@ def test_alternatives_come_best_first_with_their_scores(translator):
 
 @given(line=st.text(max_size=30))
 @settings(deadline=None, max_examples=60)
-def test_every_line_that_is_text_gets_one_line(translator, line):
+def test_every_line_has_a_translation_of_one_line(translator, line):
     (found,) = translator.translate([line], beam_size=2, extra_length=3)
     assert "\n" not in found
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_odd_lines_are_answered(translator, name):
+def test_unusual_lines_are_translated(translator, name):
     assert isinstance(translator.translate([ODD[name]], beam_size=1, extra_length=0)[0], str)
 
 
@@ -76,58 +76,64 @@ def test_several_folders_are_an_ensemble(folder, translator, tmp_path):
 
 
 @pytest.mark.parametrize(("options", "wanted"), [({"beam_size": 0}, "beam_size=0"), ({"extra_length": -1}, "=-1")])
-def test_an_option_out_of_range_is_refused(translator, options, wanted):
+def test_a_setting_out_of_range_is_an_error(translator, options, wanted):
     with pytest.raises(ValueError, match=wanted):
         translator.translate(["a"], **options)
 
 
-def test_scores_of_given_translations_are_those_of_the_search(translator):
+def test_score_gives_a_translation_the_log_probability_of_the_search(translator):
     (found,) = translator.alternatives([TEXT[0]], beam_size=8, extra_length=40)
-    spelled = [one for one in found if translator.words([one.text], translator.target) == [list(one.subwords)]]
-    scores = translator.score([TEXT[0]] * len(spelled), [one.text for one in spelled])
-    for one, steps in zip(spelled, scores, strict=True):
+    # score cuts the text into subwords again, which gives the subwords of the search for some translations only
+    same = [one for one in found if translator.words([one.text], translator.target) == [list(one.subwords)]]
+    scores = translator.score([TEXT[0]] * len(same), [one.text for one in same])
+    for one, steps in zip(same, scores, strict=True):
         assert sum(steps) == pytest.approx(one.log_probability, abs=1e-4)
     with pytest.raises(ValueError, match="2 sources and 1 targets"):
         translator.score(["a", "b"], ["c"])
 
 
-def test_attention_comes_with_the_subwords_along_its_sides(translator):
-    maps, rows, columns = translator.attention(TEXT[0], "Ein Hund")
-    assert maps.cross.shape == (2, 2, len(columns), len(rows))
-    assert rows[-1] == columns[-1] == "</s>"
+def test_attention_returns_maps_with_the_subwords_of_both_sides(translator):
+    maps, source, target = found = translator.attention(TEXT[0], "Ein Hund")
+    assert maps.cross.shape == (2, 2, len(target), len(source))
+    assert source == [*translator.words([TEXT[0]])[0], "</s>"]
+    assert target == [*translator.words(["Ein Hund"], translator.target)[0], "</s>"]
+    assert (found.maps, found.source, found.target) == (maps, source, target)
 
 
-class Mute:
-    """An engine that answers every source with the same ids and looks where it is told to."""
+class ConstantEngine:
+    """An engine that translates each source to the same ids, with given attention.
 
-    def __init__(self, ids: list[int], looks: list[int]):
-        self.ids, self.looks = ids, looks
+    attended: for each id, the place of the source word with attention weight 1.
+    """
+
+    def __init__(self, ids: list[int], attended: list[int]):
+        self.ids, self.attended = ids, attended
 
     def search(self, sources, **options):
         return [[Hypothesis(tuple(self.ids), 0.0, 0.0)] for _ in sources]
 
     def attention(self, source, target):
         cross = torch.zeros(2, 1, len(target) + 1, len(source) + 1)
-        for place, look in enumerate(self.looks):
-            cross[-1, 0, place, look] = 1
+        for row, place in enumerate(self.attended):
+            cross[-1, 0, row, place] = 1
         return AttentionMaps(cross, cross, cross)
 
 
-def test_unk_is_replaced_by_the_word_that_it_looks_at(tmp_path):
+def test_unk_is_replaced_by_the_source_word_that_it_attends_to(tmp_path):
     translator = Translator.load(model_folder(tmp_path / "model", merges=0))
     ein, rennt = translator.vocabulary.ids(["▁Ein", "▁rennt"])
-    translator.engine = Mute([ein, UNK, rennt, UNK], looks=[0, 2, 1, 3])
+    translator.engine = ConstantEngine([ein, UNK, rennt, UNK], attended=[0, 2, 1, 3])
     line = "Der Hund Bello jagt"
     assert translator.translate([line]) == ["Ein <unk> rennt <unk>"]
     assert translator.translate([line], replace_unk=True) == ["Ein Bello rennt jagt"]
 
 
-def test_unk_is_replaced_in_whole_words_only(translator):
+def test_replace_unk_needs_a_word_level_model(translator):
     with pytest.raises(ValueError, match="bpe_merges: 0"):
         translator.translate(["a"], replace_unk=True)
 
 
-def test_the_command_line_translates_a_file_as_the_program_does(folder, translator, tmp_path):
+def test_the_command_line_translates_a_file_as_the_method_translate_does(folder, translator, tmp_path):
     source, target = tmp_path / "a.de", tmp_path / "a.en"
     lines = [*TEXT, "", "Hund\r", "Mann\u2028Hund"]
     source.write_bytes("\n".join(lines).encode())  # no line feed at the end
@@ -138,7 +144,7 @@ def test_the_command_line_translates_a_file_as_the_program_does(folder, translat
     assert run(folder, *options, text=source.read_bytes()).stdout == target.read_bytes()
 
 
-def test_the_command_line_shows_alternatives_and_samples(folder):
+def test_the_command_line_prints_alternatives_and_samples(folder):
     found = run(folder, "--alternatives", 2, "--extra-length", 4, text=b"Hund\nMann\n").stdout.decode()
     assert [line.split("\t")[0] for line in found.split("\n")[:-1]] == ["1", "1", "2", "2"]
     sampled = [
@@ -152,6 +158,7 @@ def test_the_command_line_shows_alternatives_and_samples(folder):
     [
         (["--beam-size", "0"], b"a\n", "beam_size=0 must be at least 1"),
         (["--alternatives", "5"], b"a\n", "--beam-size 5 or more"),
+        (["--alternatives", "-1"], b"a\n", "--alternatives -1: must be 1 or more"),
         (["--sample", "--temperature", "0"], b"a\n", "temperature=0.0 must be above 0"),
         ([], b"a\n\xff\n", "standard input:2: not UTF-8"),
         (["--input", "missing.de"], b"", "missing.de: No such file"),
@@ -160,13 +167,13 @@ def test_the_command_line_shows_alternatives_and_samples(folder):
 def test_a_mistake_on_the_command_line_ends_in_one_line_and_leaves_no_file(
     folder, tmp_path, monkeypatch, options, text, wanted
 ):
-    reason = refused(monkeypatch, folder, "--output", tmp_path / "out", *options, text=text)
-    assert wanted in reason
+    message = error_of(monkeypatch, folder, "--output", tmp_path / "out", *options, text=text)
+    assert wanted in message
     assert list(tmp_path.iterdir()) == []
 
 
-def refused(monkeypatch, *options: object, text: bytes = b"a\n") -> str:
-    """The one line that a command line ends in."""
+def error_of(monkeypatch, *options: object, text: bytes = b"a\n") -> str:
+    """The error message, one line, of `python -m transformer` with these options. text: standard input."""
     monkeypatch.setattr(sys, "argv", ["transformer", *map(str, options)])
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
     with pytest.raises(SystemExit) as ended:
@@ -177,31 +184,31 @@ def refused(monkeypatch, *options: object, text: bytes = b"a\n") -> str:
     return ended.value.code
 
 
-def test_a_folder_that_is_no_model_is_named(tmp_path, monkeypatch):
-    assert f"{tmp_path}/model.json is missing" in refused(monkeypatch, tmp_path)
+def test_a_folder_without_a_model_is_an_error_with_its_path(tmp_path, monkeypatch):
+    assert f"{tmp_path}/model.json is missing" in error_of(monkeypatch, tmp_path)
     (tmp_path / "model.json").write_text(json.dumps({"format": 2}))
-    assert "format 2 is not 1" in refused(monkeypatch, tmp_path)
+    assert "format 2 is not 1" in error_of(monkeypatch, tmp_path)
 
 
-def test_in_a_terminal_it_answers_line_by_line(folder, translator):
+def test_in_a_terminal_each_typed_line_is_translated(folder, translator):
     parent, child = pty.openpty()
-    words = [sys.executable, "-m", "transformer", str(folder), "--extra-length", "0", "--beam-size", "1"]
-    process = subprocess.Popen(words, stdin=child, stdout=child, stderr=child, cwd=ROOT)
+    command = [sys.executable, "-m", "transformer", str(folder), "--extra-length", "0", "--beam-size", "1"]
+    process = subprocess.Popen(command, stdin=child, stdout=child, stderr=child, cwd=ROOT)
     os.close(child)
-    seen = b""
-    while b"de> " not in seen:
-        seen += os.read(parent, 1000)
+    printed = b""
+    while b"de> " not in printed:
+        printed += os.read(parent, 1000)
     os.write(parent, b"Ein Hund\n")
-    while seen.count(b"de> ") < 2:
-        seen += os.read(parent, 1000)
+    while printed.count(b"de> ") < 2:
+        printed += os.read(parent, 1000)
     os.write(parent, b"\x04")  # Ctrl-D
     assert process.wait() == 0
     os.close(parent)
     (wanted,) = translator.translate(["Ein Hund"], beam_size=1, extra_length=0)
-    assert wanted in seen.decode()
+    assert wanted in printed.decode()
 
 
-def test_what_no_translation_may_hold_is_never_drawn(translator):
+def test_a_sample_never_contains_pad_bos_or_eos(translator):
     for found in translator.sample(list(TEXT) * 3, samples=3, temperature=3.0, extra_length=9):
         for one in found:
             assert not {PAD, BOS, EOS} & set(translator.vocabulary.ids(one.subwords))

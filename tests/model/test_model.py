@@ -1,4 +1,4 @@
-"""The model is the paper's: who sees whom, which numbers, and that no detail leaks."""
+"""The model is the paper's: its equations, what each position attends to, embeddings, dropout and precision."""
 
 import math
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from support.tiny import SIZES, tiny_model
 
-from transformer.model.attention import Attention, causal_bias, padding_bias
+from transformer.model.attention import FUSED_ABOVE, Attention, causal_bias, padding_bias
 from transformer.model.dropout import add_dropout, dropout, dropped_relu
 from transformer.model.transformer import Transformer, TransformerConfig, sinusoids
 
@@ -23,13 +23,14 @@ def test_attention_is_equation_1():
     torch.testing.assert_close(attention(x)[0], expected)
 
 
-def test_attention_computes_the_same_with_and_without_torchs_fused_kernel():
+@pytest.mark.parametrize("length", [5, FUSED_ABOVE + 1])
+def test_attention_computes_the_same_in_training_and_evaluation_and_with_torchs_fused_kernel(length):
     attention = Attention(d_model=8, heads=2, dropout=0.0).double()
-    x, bias = torch.randn(2, 5, 8, dtype=torch.float64), causal_bias(5, torch.float64, torch.device("cpu"))
+    x, bias = torch.randn(2, length, 8, dtype=torch.float64), causal_bias(length, torch.float64, torch.device("cpu"))
     results = []
     for training in (True, False):
-        seen = attention.train(training)(x.requires_grad_(), bias=bias)
-        results.append((seen, torch.autograd.grad(seen.square().sum(), (x, *attention.parameters()))))
+        y = attention.train(training)(x.requires_grad_(), bias=bias)
+        results.append((y, torch.autograd.grad(y.square().sum(), (x, *attention.parameters()))))
     torch.testing.assert_close(*results)
 
 
@@ -42,7 +43,7 @@ def test_no_position_sees_the_future():
     assert not torch.allclose(before[0, 2], after[0, 2])
 
 
-def test_padding_changes_nothing():
+def test_padding_does_not_change_the_states():
     model = tiny_model().double()
     alone = model(SOURCE[1:, :3], TARGET[1:, :2])
     torch.testing.assert_close(model(SOURCE, TARGET)[1:, :2], alone)
@@ -54,30 +55,30 @@ def test_sinusoids_are_those_of_section_3_5():
     assert table[7, 5] == pytest.approx(math.cos(7 / 10000 ** (4 / 16)))
 
 
-def test_sinusoids_have_no_longest_sentence():
+def test_sinusoids_have_no_length_limit():
     model = tiny_model(max_positions=4)
     long = torch.randint(4, 20, (1, 90))
-    torch.testing.assert_close(model.position_rows(0, 90), sinusoids(90, 16).float())
+    torch.testing.assert_close(model.position_encodings(0, 90), sinusoids(90, 16).float())
     assert model(long, long).shape == (1, 90, 16)
 
 
-def test_learned_positions_share_their_last_row_beyond_the_table():
+def test_positions_beyond_a_learned_table_use_its_last_row():
     model = tiny_model(positions="learned", max_positions=6)
-    rows = model.position_rows(0, 9)
+    rows = model.position_encodings(0, 9)
     assert torch.equal(rows[5], rows[8])
     assert not torch.equal(rows[4], rows[5])
 
 
-def test_embeddings_are_scaled_by_the_root_of_d_model():
+def test_embeddings_are_multiplied_by_the_square_root_of_d_model():
     model = tiny_model()
-    rows = model.embed(model.source_embedding, SOURCE) - model.position_rows(0, SOURCE.shape[1])
+    rows = model.embed(model.source_embedding, SOURCE) - model.position_encodings(0, SOURCE.shape[1])
     torch.testing.assert_close(rows, model.source_embedding.weight[SOURCE] * 4.0)
 
 
 def test_tied_embeddings_are_stored_once():
     tied, separate = tiny_model(), tiny_model(tie_embeddings=False)
-    wide = [name for name, value in tied.state_dict().items() if value.shape[0] == SIZES["vocabulary"]]
-    assert wide == ["source_embedding.weight"]
+    matrices = [name for name, value in tied.state_dict().items() if value.shape[0] == SIZES["vocabulary"]]
+    assert matrices == ["source_embedding.weight"]
     assert tied.output_weight is tied.source_embedding.weight
     assert len([v for v in separate.state_dict().values() if v.shape[0] == SIZES["vocabulary"]]) == 3
 
@@ -97,13 +98,13 @@ def test_post_norm_ends_in_a_norm_and_pre_norm_starts_with_one():
     torch.testing.assert_close(states.mean(-1), torch.zeros(2, 4), atol=1e-5, rtol=0)
 
 
-def test_a_card_from_before_dropout_had_three_rates_still_makes_its_model():
+def test_a_model_json_without_the_two_newer_dropout_rates_still_makes_its_model():
     old = {name: value for name, value in SIZES.items() if name not in ("attention_dropout", "activation_dropout")}
     assert Transformer(TransformerConfig(**old)).state_dict().keys() == tiny_model().state_dict().keys()
 
 
 @pytest.mark.parametrize("knob", ["dropout", "attention_dropout", "activation_dropout"])
-def test_each_dropout_reaches_its_place_in_all_layers_and_no_other_and_stops_at_inference(knob):
+def test_each_dropout_rate_acts_at_its_own_places_in_all_layers_and_not_at_inference(knob):
     model = tiny_model(**{knob: 0.5})
     assert torch.equal(model(SOURCE, TARGET), model(SOURCE, TARGET))
     model.train()
@@ -119,7 +120,7 @@ def test_each_dropout_reaches_its_place_in_all_layers_and_no_other_and_stops_at_
 
 
 @pytest.mark.parametrize("rate", [0.0001, 0.1, 0.3, 0.9])
-def test_dropout_drops_its_share_and_keeps_the_mean(rate):
+def test_dropout_zeroes_its_share_of_elements_and_keeps_the_mean(rate):
     torch.manual_seed(1)
     x = dropout(torch.ones(1_000_003), rate)
     dropped = (x == 0).float().mean().item()
@@ -128,7 +129,7 @@ def test_dropout_drops_its_share_and_keeps_the_mean(rate):
     assert x.mean().item() == pytest.approx(1, abs=5 * math.sqrt(rate / (1 - rate) / len(x)))
 
 
-def test_the_gradient_of_what_dropout_keeps_is_scaled_up_and_of_what_it_drops_zero():
+def test_the_gradient_of_dropout_is_scaled_at_kept_elements_and_zero_at_dropped_ones():
     x, slope = (torch.randn(3, 7, dtype=torch.float64, requires_grad=True) for _ in range(2))
     y = dropout(x, 0.4)
     (gradient,) = torch.autograd.grad(y, x, slope)
@@ -136,7 +137,7 @@ def test_the_gradient_of_what_dropout_keeps_is_scaled_up_and_of_what_it_drops_ze
     torch.testing.assert_close(gradient, slope * (y != 0) / 0.6, rtol=2e-5, atol=0)
 
 
-def test_dropout_beside_a_relu_or_a_sum_is_the_same_dropout():
+def test_dropout_fused_with_a_relu_or_a_sum_equals_dropout_alone():
     x, y = (torch.randn(3, 7, dtype=torch.float64, requires_grad=True) for _ in range(2))
     pairs = [
         (lambda: dropped_relu(x, 0.4), lambda: dropout(torch.relu(x), 0.4)),
@@ -152,7 +153,7 @@ def test_dropout_beside_a_relu_or_a_sum_is_the_same_dropout():
         assert (results[0][1][0] == 0).any()  # something was dropped
 
 
-def test_bfloat16_computes_in_bfloat16_and_keeps_its_weights_in_float32():
+def test_a_bfloat16_model_computes_in_bfloat16_and_keeps_its_weights_in_float32():
     model = tiny_model()
     exact = model(SOURCE, TARGET)
     model.compute = torch.bfloat16
@@ -163,12 +164,12 @@ def test_bfloat16_computes_in_bfloat16_and_keeps_its_weights_in_float32():
     assert {(p.dtype, p.grad.dtype) for p in model.parameters() if p.grad is not None} == {(torch.float32,) * 2}
 
 
-def test_biases_hide_padding_and_the_future():
+def test_biases_exclude_padding_and_later_positions():
     assert padding_bias(SOURCE, torch.float32)[1, 0, 0].isinf().tolist() == [False, False, False, True, True]
     assert causal_bias(3, torch.float32, torch.device("cpu")).isinf().tolist() == [
         [False, True, True], [False, False, True], [False, False, False]]  # fmt: skip
 
 
-def test_heads_that_do_not_divide_the_width_are_refused():
+def test_a_number_of_heads_that_does_not_divide_d_model_is_an_error():
     with pytest.raises(ValueError, match="d_model=10 does not divide into heads=4"):
         Attention(10, 4, 0.0)

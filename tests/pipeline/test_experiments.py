@@ -1,4 +1,4 @@
-"""Sweeps and lost databases: what is known of experiments stays true however they ran."""
+"""Sweeps, a lost database and the run cache: each configuration has one complete MLflow run."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import time
 from pathlib import Path
 
 import pytest
-from support.projects import command, rows, seen, small_project
+from support.projects import command, runs, seen, small_project
 
 SWEEP = ["warmup=4,8", "seed=1,2"]
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Path:
-    """A small project that was run, committed, and swept over by two workers."""
+    """A small project that was run and committed, and then a sweep of four experiments by two workers."""
     folder = small_project(tmp_path_factory.mktemp("project") / "project")
     command(folder, "dvc", "exp", "run", "--queue", *(word for override in SWEEP for word in ("-S", override)))
     command(folder, "dvc", "queue", "start", "--jobs", "2")
@@ -34,20 +34,20 @@ def names(folder: Path) -> list[str]:
     return [words[1] for words in map(str.split, lines) if words and re.fullmatch("[0-9a-f]{7}", words[0])]
 
 
-def test_two_workers_lose_no_row_and_double_none(project):
+def test_two_workers_write_one_run_per_configuration(project):
     status = command(project, "dvc", "queue", "status")
     assert status.count("Success") == 4
-    found = [(run.data.params["warmup"], run.data.params["seed"], run.info.status) for run in rows(project)]
+    found = [(run.data.params["warmup"], run.data.params["seed"], run.info.status) for run in runs(project)]
     wanted = [(warmup, seed, "FINISHED") for warmup in "48" for seed in "12"]
-    assert sorted(found) == wanted  # the first has the row of the committed run, whose configuration it is
-    assert all("bleu" in run.data.metrics for run in rows(project))
+    assert sorted(found) == wanted  # the first has the configuration of the commit, and shares its run
+    assert all("bleu" in run.data.metrics for run in runs(project))
 
 
-def test_a_sweep_over_the_training_runs_no_preprocessing_again(project):
+def test_a_sweep_over_training_knobs_does_not_repeat_the_preprocessing(project):
     logs = [command(project, "dvc", "queue", "logs", name) for name in names(project)]
     ran = [set(re.findall(r"Running stage '(\w+)'", log)) for log in logs]
     assert not {"download", "tokenise", "learn_bpe", "build_vocab", "encode"} & set.union(*ran)
-    assert sum("train" in stages for stages in ran) == 3  # the fourth is what was committed
+    assert sum("train" in stages for stages in ran) == 3  # the fourth has the configuration of the commit
 
 
 def test_experiments_are_shown_with_their_knobs_and_scores(project):
@@ -57,70 +57,70 @@ def test_experiments_are_shown_with_their_knobs_and_scores(project):
     assert all(float(row["bleu"]) >= 0 for row in shown)
 
 
-def test_seeds_are_grouped_and_each_difference_has_a_p_value(project):
+def test_compare_groups_seeds_and_gives_each_difference_a_p_value(project):
     command(project, sys.executable, "-m", "pipeline", "compare", *sorted(names(project)))
     record = json.loads((project / "reports/comparison.json").read_text())
     assert sorted(row["runs"] for row in record["configurations"]) == [2, 2]
     assert all({"p_bootstrap", "p_randomisation"} <= set(row) for row in record["systems"][1:])
 
 
-def test_each_experiment_carries_its_difference_to_the_commit_it_was_started_from(project):
-    metrics = [run.data.metrics for run in rows(project) if "DVC_EXP_NAME" in run.data.tags]
-    assert len(metrics) == 3  # the fourth is what was committed, and nothing ran
-    assert all({"delta_bleu", "p_bootstrap", "p_randomisation"} <= set(row) for row in metrics)
-    assert all(0 <= row["p_bootstrap"] <= 1 for row in metrics)
+def test_each_experiment_has_the_difference_to_its_baseline_commit(project):
+    metrics = [run.data.metrics for run in runs(project) if "DVC_EXP_NAME" in run.data.tags]
+    assert len(metrics) == 3  # the fourth has the configuration of the commit, so no stage ran
+    assert all({"delta_bleu", "p_bootstrap", "p_randomisation"} <= set(values) for values in metrics)
+    assert all(0 <= values["p_bootstrap"] <= 1 for values in metrics)
 
 
-def test_a_row_tells_its_data_machine_code_stages_and_costs(project):
-    (row,) = [run for run in rows(project) if (run.data.params["warmup"], run.data.params["seed"]) == ("8", "2")]
-    tags, metrics = row.data.tags, row.data.metrics
+def test_a_run_names_its_data_machine_commit_stages_and_costs(project):
+    (run,) = [run for run in runs(project) if (run.data.params["warmup"], run.data.params["seed"]) == ("8", "2")]
+    tags, metrics = run.data.tags, run.data.metrics
     assert {f"dvc_{name}" for name in ("download", "train", "translate", "score", "report")} <= set(tags)
     assert {"env_torch", "env_cpu", "env_devices", "signature_bleu", "git_commit", "DVC_EXP_NAME", "model"} <= set(tags)
     assert {"tokens_per_second", "gradient_norm", "learning_rate", "valid_loss", "train_loss"} <= set(metrics)
     assert "system/cpu_utilization_percentage" in metrics
     assert metrics["train_tokens"] > 0 == metrics["train_tokens_saved"]
     assert metrics["train_seconds"] > 0 == metrics["train_seconds_saved"]
-    data = {one.dataset.name: json.loads(one.dataset.profile) for one in row.inputs.dataset_inputs}
+    data = {one.dataset.name: json.loads(one.dataset.profile) for one in run.inputs.dataset_inputs}
     assert data["files train.src"]["lines"] == 150
     assert len(data["files test.tgt"]["sha256"]) == 64
 
 
-def test_what_the_cache_saves_is_counted(project):
+def test_a_run_counts_what_the_cache_saved(project):
     command(project, "dvc", "exp", "run", "--temp", "-S", "beam_size=2")
-    (row,) = [run for run in rows(project) if run.data.params["beam_size"] == "2"]
-    assert row.data.metrics["train_tokens"] == 0 < row.data.metrics["train_tokens_saved"]
-    assert row.data.metrics["train_seconds"] == 0 < row.data.metrics["train_seconds_saved"]
-    first = next(run for run in rows(project) if run.data.tags["train_key"] == row.data.tags["train_key"])
-    assert row.data.tags["model"] == first.data.tags["model"]  # one upload
+    (run,) = [run for run in runs(project) if run.data.params["beam_size"] == "2"]
+    assert run.data.metrics["train_tokens"] == 0 < run.data.metrics["train_tokens_saved"]
+    assert run.data.metrics["train_seconds"] == 0 < run.data.metrics["train_seconds_saved"]
+    first = next(one for one in runs(project) if one.data.tags["train_key"] == run.data.tags["train_key"])
+    assert run.data.tags["model"] == first.data.tags["model"]  # the model was uploaded once
 
 
-def test_a_lost_database_is_rebuilt_and_a_second_time_nothing_changes(project):
+def test_track_rebuilds_a_lost_database_and_changes_nothing_the_second_time(project):
     before = seen(project)
     assert len(before) == 5
     (project / "mlflow.db").rename(project / "work/lost.db")
-    told = command(project, sys.executable, "-m", "pipeline", "track")
-    assert told.startswith("5 made")
+    output = command(project, sys.executable, "-m", "pipeline", "track")
+    assert output.startswith("5 made")
     assert seen(project) == before
-    everything = [run.to_dictionary() for run in rows(project)]
+    everything = [run.to_dictionary() for run in runs(project)]
     assert command(project, sys.executable, "-m", "pipeline", "track").startswith("5 there")
-    assert [run.to_dictionary() for run in rows(project)] == everything
+    assert [run.to_dictionary() for run in runs(project)] == everything
 
 
-def test_a_row_in_the_trash_stays_there(project):
-    (row,) = [run for run in rows(project) if run.data.params["beam_size"] == "2"]
+def test_track_leaves_a_deleted_run_in_the_trash(project):
+    (run,) = [run for run in runs(project) if run.data.params["beam_size"] == "2"]
     store = {"MLFLOW_TRACKING_URI": f"sqlite:///{project / 'mlflow.db'}"}
-    command(project, "mlflow", "runs", "delete", "--run-id", row.info.run_id, **store)
+    command(project, "mlflow", "runs", "delete", "--run-id", run.info.run_id, **store)
     assert command(project, sys.executable, "-m", "pipeline", "track").startswith("5 there")
-    assert len(rows(project)) == 4
-    command(project, "mlflow", "runs", "restore", "--run-id", row.info.run_id, **store)
+    assert len(runs(project)) == 4
+    command(project, "mlflow", "runs", "restore", "--run-id", run.info.run_id, **store)
 
 
-def test_a_configuration_that_comes_back_from_the_run_cache_gets_its_row(project):
+def test_a_configuration_from_the_run_cache_gets_its_run(project):
     (project / "mlflow.db").unlink()
-    told = command(project, "dvc", "exp", "run", "--temp", "--name", "again", "-S", "warmup=8")
-    assert re.findall(r"Running stage '(\w+)'", told) == ["record"]
-    (row,) = rows(project)
-    assert row.data.params["warmup"] == "8"
-    assert row.info.run_name == "again"
+    output = command(project, "dvc", "exp", "run", "--temp", "--name", "again", "-S", "warmup=8")
+    assert re.findall(r"Running stage '(\w+)'", output) == ["record"]
+    (run,) = runs(project)
+    assert run.data.params["warmup"] == "8"
+    assert run.info.run_name == "again"
     command(project, sys.executable, "-m", "pipeline", "track")
-    assert len(rows(project)) == 5
+    assert len(runs(project)) == 5

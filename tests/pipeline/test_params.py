@@ -1,4 +1,4 @@
-"""Every knob is typed and range-checked; a mistake ends in one line with value, place and remedy."""
+"""Each knob has a type and a range; a mistake ends in one line with value, file, line and remedy."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +13,7 @@ TOY = (Path(__file__).parents[2] / "recipes" / "toy.yaml").read_text(encoding="u
 
 
 def edited(folder: Path, **changes) -> Path:
-    """A copy of the toy recipe with some values replaced."""
+    """A copy of the toy recipe in `folder`, with other values for some knobs."""
     lines = TOY.split("\n")
     for name, value in changes.items():
         place = next(number for number, line in enumerate(lines) if line.startswith(f"{name}:"))
@@ -44,7 +44,7 @@ def edited(folder: Path, **changes) -> Path:
         ("seed", "-1", "seed=-1 must be"),
     ],
 )
-def test_a_wrong_value_is_named_with_its_line_and_the_remedy(tmp_path, name, value, wanted):
+def test_a_wrong_value_is_reported_with_its_line_and_a_remedy(tmp_path, name, value, wanted):
     path = edited(tmp_path, **{name: value})
     line = next(number for number, text in enumerate(TOY.split("\n"), 1) if text.startswith(f"{name}:"))
     with pytest.raises(ValueError, match=wanted) as mistake:
@@ -66,12 +66,12 @@ def test_a_wrong_value_is_named_with_its_line_and_the_remedy(tmp_path, name, val
         ({"device_tokens": 100}, "device_tokens=100 cannot hold a sentence of max_length=100"),
     ],
 )
-def test_values_that_do_not_go_together_are_refused(tmp_path, changes, wanted):
+def test_values_that_exclude_each_other_are_refused(tmp_path, changes, wanted):
     with pytest.raises(ValueError, match=wanted):
         Params.load(edited(tmp_path, **changes))
 
 
-def test_a_missing_and_an_unknown_knob_are_named(tmp_path):
+def test_a_missing_knob_and_an_unknown_knob_are_refused_by_name(tmp_path):
     path = edited(tmp_path)
     path.write_text(TOY.replace("warmup:", "warm_up:"), encoding="utf-8")
     with pytest.raises(ValueError, match="unknown knob 'warm_up'"):
@@ -82,7 +82,7 @@ def test_a_missing_and_an_unknown_knob_are_named(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["- a\n", "a: [\n", "", "a: 1\na: 2\n"])
-def test_a_file_that_is_no_params_file_ends_in_one_line(tmp_path, text):
+def test_a_file_that_is_not_a_params_file_is_refused_in_one_line(tmp_path, text):
     path = tmp_path / "params.yaml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=r"params\.yaml") as mistake:
@@ -90,7 +90,7 @@ def test_a_file_that_is_no_params_file_ends_in_one_line(tmp_path, text):
     assert "\n" not in str(mistake.value)
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_a_missing_file_is_refused_by_name(tmp_path):
     with pytest.raises(ValueError, match="cannot read the params"):
         Params.load(tmp_path / "params.yaml")
 

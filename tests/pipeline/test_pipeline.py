@@ -1,4 +1,4 @@
-"""The pipeline as a user meets it: dvc repro, clones, experiments, wrong overrides. A small corpus of own files."""
+"""The pipeline from a user's side: dvc repro, clones, experiments, wrong overrides, on a small corpus of own files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 from ruamel.yaml import YAML
-from support.projects import SPLITS, command, reader, rows, seen, small_project
+from support.projects import SPLITS, command, reader, runs, seen, small_project
 from support.tiny import ROOT
 
 
@@ -22,14 +22,14 @@ def project(tmp_path_factory) -> Path:
     return small_project(tmp_path_factory.mktemp("project") / "clone with space")
 
 
-def test_repro_makes_every_out_and_a_second_one_nothing(project):
+def test_repro_writes_each_out_and_a_second_repro_runs_nothing(project):
     for name in ("data/model/weights.safetensors", "data/test.hyp", "reports/report.html", "reports/scores.json"):
         assert (project / name).is_file()
     assert "up to date" in command(project, "dvc", "repro")
     assert command(project, "git", "status", "--short") == ""
 
 
-def test_scores_stand_under_their_names_and_signatures_beside_them(project):
+def test_scores_and_signatures_have_the_documented_names(project):
     scores = json.loads((project / "reports/scores.json").read_text())
     names = {"valid_bleu", "bleu", "chrf", "ter", "bleu_lc_tok", "exact_match", "sentences"}
     assert set(scores) == names
@@ -40,7 +40,7 @@ def test_scores_stand_under_their_names_and_signatures_beside_them(project):
     assert "tok:none" in signatures["bleu_lc_tok"]
 
 
-def test_the_curve_has_every_step_once(project):
+def test_the_curve_has_each_step_once(project):
     with open(project / "reports/training.csv") as file:
         curve = list(csv.DictReader(file))
     assert list(curve[0]) == ["step", "train_loss", "valid_loss", "learning_rate"]
@@ -48,19 +48,19 @@ def test_the_curve_has_every_step_once(project):
     assert [bool(row["valid_loss"]) for row in curve] == [False, True] * 3
 
 
-def test_the_row_has_all_params_the_curve_the_scores_and_the_model(project):
-    (row,) = [run for run in rows(project) if run.data.params["beam_size"] == "4" and run.data.params["warmup"] == "4"]
-    assert row.info.status == "FINISHED"
-    assert set(YAML(typ="safe").load(project / "params.yaml")) == set(row.data.params)
+def test_the_run_has_all_params_the_curve_the_scores_and_the_model(project):
+    (run,) = [run for run in runs(project) if run.data.params["beam_size"] == "4" and run.data.params["warmup"] == "4"]
+    assert run.info.status == "FINISHED"
+    assert set(YAML(typ="safe").load(project / "params.yaml")) == set(run.data.params)
     scores = json.loads((project / "reports/scores.json").read_text())
-    assert row.data.metrics["bleu"] == scores["bleu"]
+    assert run.data.metrics["bleu"] == scores["bleu"]
     client = reader(project)
-    assert [m.step for m in client.get_metric_history(row.info.run_id, "train_loss")] == [2, 4, 6, 8, 10, 12]
+    assert [m.step for m in client.get_metric_history(run.info.run_id, "train_loss")] == [2, 4, 6, 8, 10, 12]
     files = {"translations.csv", "report.html", "model"}
-    assert {item.path for item in client.list_artifacts(row.info.run_id)} == files
+    assert {item.path for item in client.list_artifacts(run.info.run_id)} == files
 
 
-def test_a_fresh_clone_that_comes_to_the_committed_results_gets_its_whole_row(project, tmp_path):
+def test_a_clone_that_reproduces_the_committed_results_gets_a_complete_run(project, tmp_path):
     clone = tmp_path / "clone"
     command(tmp_path, "git", "clone", "--quiet", str(project), str(clone))
     command(clone, "git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-q", "--allow-empty", "-m", "later")
@@ -69,98 +69,103 @@ def test_a_fresh_clone_that_comes_to_the_committed_results_gets_its_whole_row(pr
     ((key, (_, _, params, _, *rest)),) = seen(clone).items()
     _, _, wanted, _, *others = seen(project)[key]
     assert (params, rest) == (wanted, others)  # files, data, and a hash of each stage
-    before = rows(clone)[0].data.tags
+    before = runs(clone)[0].data.tags
     assert "model" in before
     (clone / "mlflow.db").unlink()
     command(clone, sys.executable, "-m", "pipeline", "track")
-    after = rows(clone)[0].data.tags
+    after = runs(clone)[0].data.tags
     assert after["git_commit"] == before["git_commit"] == command(clone, "git", "rev-parse", "HEAD").strip()
     assert command(clone, "dvc", "repro").count("Running stage") == 0
 
 
-def test_a_second_clone_pulls_reruns_nothing_and_shares_the_rows(project, tmp_path, team_server):
+def test_a_clone_pulls_the_results_runs_no_stage_and_shares_the_runs_of_the_team(project, tmp_path, team_server):
     remote, clone = tmp_path / "remote", tmp_path / "clone"
     command(project, "dvc", "remote", "add", "--local", "--default", "team", str(remote))
     command(project, "dvc", "push", "--run-cache")
     command(tmp_path, "git", "clone", "--quiet", str(project), str(clone))
     command(clone, "dvc", "remote", "add", "--local", "--default", "team", str(remote))
     command(clone, "dvc", "pull", "--run-cache")
-    told = command(clone, "dvc", "repro")
-    assert "up to date" in told
-    assert "Running" not in told
+    output = command(clone, "dvc", "repro")
+    assert "up to date" in output
+    assert "Running" not in output
     team = {"MLFLOW_TRACKING_URI": team_server, "MLFLOW_EXPERIMENT_NAME": tmp_path.name}
     assert "1 made" in command(clone, sys.executable, "-m", "pipeline", "track", **team)
     command(project, sys.executable, "-m", "pipeline", "track", **team)
-    shared = mine(team_server, tmp_path.name)
-    assert len(shared) == len(rows(project))  # the clone's row is one of the project's
-    told = command(clone, "dvc", "exp", "run", "--temp", "-S", "beam_size=3", **team)
-    assert "Running stage 'train'" not in told
-    (row,) = [run for run in mine(team_server, tmp_path.name) if run.data.params["beam_size"] == "3"]
-    assert row.info.artifact_uri.startswith("mlflow-artifacts:")
-    assert row.data.metrics["bleu"] >= 0
+    shared = server_runs(team_server, tmp_path.name)
+    assert len(shared) == len(runs(project))  # the clone's run is one of the project's
+    output = command(clone, "dvc", "exp", "run", "--temp", "-S", "beam_size=3", **team)
+    assert "Running stage 'train'" not in output
+    (run,) = [run for run in server_runs(team_server, tmp_path.name) if run.data.params["beam_size"] == "3"]
+    assert run.info.artifact_uri.startswith("mlflow-artifacts:")
+    assert run.data.metrics["bleu"] >= 0
 
 
-def mine(uri: str, experiment: str) -> list:
-    """The rows of one experiment of the team's server."""
+def server_runs(uri: str, experiment: str) -> list:
+    """The runs of one MLflow experiment on the server with the address `uri`."""
     client = MlflowClient(uri)
     found = client.get_experiment_by_name(experiment)
     assert found is not None
     return list(client.search_runs([found.experiment_id]))
 
 
-def test_a_repetition_is_identical_but_for_what_was_tampered_with(project, tmp_path):
+def test_verify_finds_the_one_out_that_was_tampered_with(project, tmp_path):
     clone = tmp_path / "clone"
     shutil.copytree(project, clone, ignore=shutil.ignore_patterns("work", "mlartifacts"))
     lock = YAML(typ="safe").load(clone / "dvc.lock")
     lock["stages"]["learn_bpe"]["outs"][0]["md5"] = "f" * 32
     YAML().dump(lock, clone / "dvc.lock")
     command(clone, "git", "commit", "--quiet", "--all", "--message", "tampered with")
-    told = command(clone, sys.executable, "-m", "pipeline", "verify", status=3)
-    verdicts = dict(re.findall(r"(\S+) +\w{10} +\w{10} +(identical|within tolerance|different)", told))
+    output = command(clone, sys.executable, "-m", "pipeline", "verify", status=3)
+    verdicts = dict(re.findall(r"(\S+) +\w{10} +\w{10} +(identical|within tolerance|different)", output))
     assert verdicts.pop("data/bpe.codes") == "different"
     assert set(verdicts) >= {"data/raw", "data/checkpoints", "data/model", "reports/scores.json", "reports/report.html"}
     assert set(verdicts.values()) == {"identical"}
-    assert "environment: the same as recorded" in told
+    assert "environment: the same as recorded" in output
     assert not list((clone / "work").glob("verify-*"))
 
 
-def test_what_was_edited_and_not_run_is_not_verified(project, tmp_path):
+def test_verify_refuses_a_commit_with_edited_params_and_old_results(project, tmp_path):
     clone = tmp_path / "clone"
     command(tmp_path, "git", "clone", "--quiet", str(project), str(clone))
     text = (clone / "params.yaml").read_text()
     (clone / "params.yaml").write_text(re.sub(r"(?m)^seed: 1", "seed: 7", text))
     command(clone, "git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qam", "edited")
-    told = command(clone, sys.executable, "-m", "pipeline", "verify", status=1)
-    assert told == "error: HEAD has not the results of its params: run `dvc repro`, commit, and verify that\n"
+    output = command(clone, sys.executable, "-m", "pipeline", "verify", status=1)
+    assert output == (
+        "error: HEAD: params.yaml or reports/scores.json is not that of the last `dvc repro`. Nothing was verified. "
+        "Run `dvc repro`, commit, and verify that commit.\n"
+    )
 
 
-def test_another_beam_reruns_what_stands_on_it_and_adds_a_row_with_the_curve(project):
-    before = len(rows(project))
-    told = command(project, "dvc", "exp", "run", "--name", "narrow", "-S", "beam_size=1")
-    ran = [name for name in YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"] if f"Running stage '{name}'" in told]
+def test_another_beam_size_runs_only_the_stages_that_depend_on_it_and_adds_a_run_with_the_curve(project):
+    before = len(runs(project))
+    output = command(project, "dvc", "exp", "run", "--name", "narrow", "-S", "beam_size=1")
+    ran = [name for name in YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"] if f"Running stage '{name}'" in output]
     assert ran == ["translate", "score", "report", "record"]
-    assert len(rows(project)) == before + 1
-    (row,) = [run for run in rows(project) if run.data.params["beam_size"] == "1"]
+    assert len(runs(project)) == before + 1
+    (run,) = [run for run in runs(project) if run.data.params["beam_size"] == "1"]
     client = reader(project)
-    assert [m.step for m in client.get_metric_history(row.info.run_id, "train_loss")] == [2, 4, 6, 8, 10, 12]
-    told = command(project, "dvc", "exp", "run", "-S", "beam_size=4")
-    assert told.count("Running stage") == told.count("Running stage 'record'")  # the rest from the cache
-    assert len(rows(project)) == before + 1
+    assert [m.step for m in client.get_metric_history(run.info.run_id, "train_loss")] == [2, 4, 6, 8, 10, 12]
+    output = command(project, "dvc", "exp", "run", "-S", "beam_size=4")
+    assert output.count("Running stage") == output.count("Running stage 'record'")  # the rest from the cache
+    assert len(runs(project)) == before + 1
 
 
-def test_an_experiment_is_compared_with_its_commit_by_name(project):
-    output = ("--output", "work/comparison.json")
-    told = command(project, sys.executable, "-m", "pipeline", "compare", "HEAD", "narrow", *output)
+def test_compare_takes_commits_and_names_of_experiments_and_refuses_others(project):
+    option = ("--output", "work/comparison.json")
+    output = command(project, sys.executable, "-m", "pipeline", "compare", "HEAD", "narrow", *option)
     record = json.loads((project / "work/comparison.json").read_text())
     assert [row["name"] for row in record["systems"]] == ["HEAD", "narrow"]
     assert [row["beam_size"] for row in record["systems"]] == [4, 1]
     assert 0 <= record["systems"][1]["p_bootstrap"] <= 1
-    assert record["signature"] in told
-    unknown = command(project, sys.executable, "-m", "pipeline", "compare", "HEAD", "nobody", status=1)
-    assert unknown == "error: nobody is no experiment, branch, tag or commit; `dvc exp show` lists them\n"
+    assert record["signature"] in output
+    unknown = command(project, sys.executable, "-m", "pipeline", "compare", "HEAD", "unknown", status=1)
+    assert unknown == (
+        "error: unknown is not an experiment, branch, tag or commit. `dvc exp show` lists the experiments.\n"
+    )
 
 
-def test_an_edit_of_the_users_corpus_reruns_the_download(project):
+def test_after_an_edit_of_the_users_corpus_download_is_stale(project):
     assert "changed deps" not in command(project, "dvc", "status")
     text = (project / "own/train.de").read_text(encoding="utf-8")
     (project / "own/train.de").write_text(text.replace("eins", "ein", 1), encoding="utf-8")
@@ -172,34 +177,34 @@ def test_an_edit_of_the_users_corpus_reruns_the_download(project):
     ("overrides", "wanted"),
     [
         (["warmup=abc"], "warmup='abc' must be a whole number >= 1; set it right, or git checkout params.yaml"),
-        (["d_model=18", "heads=4"], "d_model=18 does not divide into heads=4"),  # the size of the file stays
+        (["d_model=18", "heads=4"], "d_model=18 does not divide into heads=4"),  # a params.yaml of the same size
     ],
 )
-def test_a_wrong_override_ends_in_one_line_whose_remedy_works(project, overrides, wanted):
+def test_a_wrong_override_ends_in_one_line_with_a_remedy_that_works(project, overrides, wanted):
     before = (project / "params.yaml").read_bytes()
-    told = command(
+    output = command(
         project, "dvc", "exp", "run", *(part for override in overrides for part in ("-S", override)), status=255
     )
-    assert wanted in told
+    assert wanted in output
     assert (project / "params.yaml").read_bytes() != before
     command(project, "git", "checkout", "params.yaml")
     assert (project / "params.yaml").read_bytes() == before
 
 
-def test_an_experiment_that_learns_next_to_nothing_and_whose_exports_differ_gets_its_run_with_bleu(project, tmp_path):
+def test_an_experiment_that_learned_little_and_whose_exports_differ_gets_its_run_with_bleu(project, tmp_path):
     clone = tmp_path / "clone"
     shutil.copytree(project, clone)
     script = clone / "pipeline/compare_engines.py"
     text = script.read_text(encoding="utf-8")
     script.write_text(re.sub("(?m)^TRAINED = .*", "TRAINED = -1", re.sub("1: 99.5", "1: 200", text)), encoding="utf-8")
     changed = re.sub(r"100 \* \(1 - 1 / sentences\)", "200", script.read_text(encoding="utf-8"))
-    script.write_text(changed, encoding="utf-8")  # from here on no export is good enough
+    script.write_text(changed, encoding="utf-8")  # now each export counts as different
     command(clone, "git", "commit", "-qam", "strict")
-    told = command(clone, "dvc", "exp", "run", "-S", "warmup=8000")
-    assert "the engines differ: data/ct2/float32 translates" in told
-    assert "not made champion" in told
-    (row,) = [run for run in rows(clone) if run.data.params["warmup"] == "8000"]
-    assert row.info.status == "FINISHED"
-    assert row.data.metrics["bleu"] >= 0
-    told = command(clone, "dvc", "exp", "run", "-S", "engine=ctranslate2", status=255)
-    assert "error: engine=ctranslate2 is refused: data/ct2/float32 translates" in told
+    output = command(clone, "dvc", "exp", "run", "-S", "warmup=8000")
+    assert "The engines differ: data/ct2/float32 translates" in output
+    assert "This model cannot be champion" in output
+    (run,) = [run for run in runs(clone) if run.data.params["warmup"] == "8000"]
+    assert run.info.status == "FINISHED"
+    assert run.data.metrics["bleu"] >= 0
+    output = command(clone, "dvc", "exp", "run", "-S", "engine=ctranslate2", status=255)
+    assert "error: engine=ctranslate2 is refused: data/ct2/float32 translates" in output

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.projects import SPLITS, own_corpus, params_file, rows
+from support.projects import SPLITS, own_corpus, params_file, runs
 from support.tiny import ROOT, stage
 
 from transformer.files import read_lines, sha256
@@ -91,7 +91,7 @@ def test_a_killed_training_writes_no_out_and_ends_in_the_same_bytes_as_an_unkill
     assert not (place / "reports").exists()
     assert stage("train", place).returncode == 0
     assert trained(place) == unkilled
-    assert len(rows(place)) == 1  # one MLflow run, continued
+    assert len(runs(place)) == 1  # one MLflow run, continued
 
 
 def back_place(project: Path, folder: Path, steps: int = 160, **changes) -> Path:
@@ -213,7 +213,7 @@ def test_two_equal_trainings_started_together_give_the_outs_of_one(place, unkill
     for process in (first, second):
         assert process.wait() == 0, process.stderr and process.stderr.read()
     assert trained(place) == unkilled
-    assert len(rows(place)) == 1
+    assert len(runs(place)) == 1
 
 
 def first_loss(folder: Path) -> float:
@@ -241,7 +241,7 @@ def test_a_training_can_start_from_a_model_folder_with_its_vocabulary_and_merges
     ("changes", "vocabulary", "wanted"),
     [
         ({"init_from": "nowhere"}, None, "init_from=nowhere is not a model folder: it has no model.json"),
-        ({"d_ff": 64}, None, "has d_ff=32, this training 64; make them equal"),
+        ({"d_ff": 64}, None, "has d_ff=32, this training has d_ff=64. Training did not start. Make them equal"),
         ({}, "<pad>", "has another vocabulary than data/vocab.txt"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What makes a stage stale, and what does not: folders of code as dependencies, a warm cache, a fresh clone."""
+"""Which stages `dvc repro` runs after an edit of code, with a warm cache and in a fresh clone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.projects import command, prepared_project, rows
+from support.projects import command, prepared_project, runs
 
 
 @pytest.fixture(scope="module")
@@ -19,12 +19,12 @@ def project(tmp_path_factory, shared_folder) -> Path:
 
 
 def stale(project: Path) -> set[str]:
-    """The stages that `dvc repro` would run for their own sake."""
+    """The stages whose own dependencies, params or outs changed (dvc status)."""
     return set(json.loads(command(project, "dvc", "status", "--json")))
 
 
 def ran(output: str) -> list[str]:
-    """The stages that a command ran."""
+    """The stages that a command ran, from its output."""
     return re.findall(r"Running stage '(\w+)'", output)
 
 
@@ -41,11 +41,11 @@ def ran(output: str) -> list[str]:
         ("tests/nothing.py", set()),
     ],
 )
-def test_a_line_in_a_file_makes_the_stages_stale_whose_result_it_can_change(project, path, wanted):
+def test_an_edited_file_makes_stale_the_stages_whose_result_it_can_change(project, path, wanted):
     file = project / path
     before = file.read_bytes() if file.exists() else b""
     file.parent.mkdir(exist_ok=True)
-    file.write_bytes(before + b"# one line more\n")
+    file.write_bytes(before + b"# one more line\n")
     try:
         found = stale(project)
     finally:
@@ -57,7 +57,7 @@ def test_a_line_in_a_file_makes_the_stages_stale_whose_result_it_can_change(proj
         assert found == wanted
 
 
-def test_pythons_caches_make_nothing_stale(project):
+def test_pythons_caches_make_no_stage_stale(project):
     compileall.compile_dir(project / "transformer", quiet=1)
     compileall.compile_dir(project / "pipeline", quiet=1)
     assert list(project.rglob("__pycache__"))
@@ -67,13 +67,13 @@ def test_pythons_caches_make_nothing_stale(project):
     assert stale(project) == set()
 
 
-def test_with_a_warm_cache_a_clone_runs_record_alone(project, tmp_path):
+def test_with_a_warm_cache_a_clone_runs_only_record(project, tmp_path):
     clone = tmp_path / "clone"
     command(tmp_path, "git", "clone", "--quiet", str(project), str(clone))
     command(clone, "dvc", "cache", "dir", "--local", str(project / ".dvc/cache"))
     assert ran(command(clone, "dvc", "repro")) == ["record"]
     assert command(clone, "git", "status", "--short") == ""
-    (run,) = rows(clone)
+    (run,) = runs(clone)
     assert run.data.metrics["bleu"] == json.loads((clone / "reports/scores.json").read_text())["bleu"]
     assert "up to date" in command(clone, "dvc", "repro")
 
@@ -86,4 +86,4 @@ def test_after_a_pull_only_record_runs(project, tmp_path):
     command(clone, "dvc", "remote", "add", "--local", "--default", "team", str(remote))
     command(clone, "dvc", "pull")
     assert ran(command(clone, "dvc", "repro")) == ["record"]
-    assert len(rows(clone)) == 1
+    assert len(runs(clone)) == 1

@@ -1,4 +1,4 @@
-"""What a person sees at `make ui`, clicked in a real browser: the table, curves over each other, files of a run."""
+"""The pages of `make ui` in a real browser: the table of runs, curves of several runs, files of a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from support.tiny import ROOT
 from transformer.tracking import recorder
 from transformer.tracking import runs_table as view
 
-# no GPU, and nothing that would look for the network
+# no GPU, and no access to the network
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync"]  # fmt: skip
 TABLE = """line,chrf,reference,translation,source
@@ -32,6 +32,7 @@ PAGE = "<html><body><h1>de to en</h1><script>document.body.append('drawn by a sc
 
 
 def ui(root: Path, port: int) -> subprocess.Popen[str]:
+    """Start `python -m pipeline ui` for the store of the project in `root`."""
     return subprocess.Popen(
         [sys.executable, "-m", "pipeline", "ui", "--port", str(port)],
         cwd=ROOT,
@@ -45,7 +46,7 @@ def ui(root: Path, port: int) -> subprocess.Popen[str]:
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with three rows that differ in warmup and beam_size."""
+    """A project whose store has three runs, which differ in warmup and beam_size."""
     folder = tmp_path_factory.mktemp("ui").resolve()
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
@@ -54,18 +55,18 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ("slow", 800, 4, 33.0),
             ("narrow", 100, 1, 29.0),
         ):
-            told = configuration(f"training {warmup}", name, warmup=warmup, beam_size=beam_size)
-            told["scores"] = {"bleu": bleu, "valid_bleu": bleu + 1, "delta_bleu": bleu - 30, "p_bootstrap": 0.04}
-            told["tags"]["DVC_EXP_NAME"] = name
+            contents = configuration(f"training {warmup}", name, warmup=warmup, beam_size=beam_size)
+            contents["scores"] = {"bleu": bleu, "valid_bleu": bleu + 1, "delta_bleu": bleu - 30, "p_bootstrap": 0.04}
+            contents["tags"]["DVC_EXP_NAME"] = name
             assert recorder.record_configuration(
-                folder, {**told, "texts": {"translations.csv": TABLE, "report.html": PAGE}}
+                folder, {**contents, "texts": {"translations.csv": TABLE, "report.html": PAGE}}
             )
     return folder
 
 
 @pytest.fixture(scope="module")
 def address(root: Path) -> Iterator[str]:
-    """What `make ui` prints, while its server runs; Ctrl-C ends it."""
+    """The address that `make ui` prints. Its server runs during the tests and is ended by Ctrl-C."""
     port = free_port()
     server = ui(root, port)
     try:
@@ -94,14 +95,14 @@ def browser() -> Iterator:
 
 @pytest.fixture
 def page(browser) -> Iterator:
-    """A new window that has seen nothing yet."""
+    """A new window without stored settings."""
     window = browser.new_page(viewport={"width": 1600, "height": 900})
-    window.set_default_timeout(300_000)  # the page takes minutes on a machine that does much else
+    window.set_default_timeout(300_000)  # on a busy machine the page takes minutes
     yield window
     window.close()
 
 
-def test_the_address_answers_and_a_taken_port_is_named(root: Path, address: str) -> None:
+def test_the_server_answers_and_a_port_in_use_is_refused(root: Path, address: str) -> None:
     place, _, shown = address.partition("/#/")
     assert shown.endswith(f"&viewStateShareKey={view.VIEW}")
     with urllib.request.urlopen(f"{place}/health", timeout=10) as answer:
@@ -111,20 +112,20 @@ def test_the_address_answers_and_a_taken_port_is_named(root: Path, address: str)
     assert second.returncode == 1
 
 
-def test_the_table_opens_on_the_scores_and_the_knobs_that_differ_best_first(page, address: str) -> None:
+def test_the_table_shows_the_scores_and_the_knobs_that_differ_with_the_best_run_first(page, address: str) -> None:
     page.goto(address)
     page.get_by_role("link", name="slow").wait_for()
     heads = page.get_by_role("columnheader").all_inner_texts()
     shown = [head.strip() for head in heads]
     for name in ("bleu", "valid_bleu", "delta_bleu", "p_bootstrap", "warmup", "beam_size"):
         assert name in shown
-    assert "corpus" not in shown  # the same in all rows
+    assert "corpus" not in shown  # the same in all runs
     assert "dropout" not in shown
     links = [link.inner_text() for link in page.get_by_role("link").all()]
     assert [name for name in links if name in ("plain", "slow", "narrow")] == ["slow", "plain", "narrow"]
 
 
-def test_two_rows_are_ticked_and_compared(page, address: str) -> None:
+def test_two_selected_runs_are_compared(page, address: str) -> None:
     page.goto(address)
     for name in ("slow", "plain"):
         row = page.get_by_role("row").filter(has=page.get_by_role("link", name=name))
@@ -134,18 +135,18 @@ def test_two_rows_are_ticked_and_compared(page, address: str) -> None:
     page.get_by_text("warmup", exact=True).first.wait_for()
 
 
-def test_the_curves_of_all_rows_lie_over_each_other(page, address: str) -> None:
+def test_the_curves_of_all_runs_share_one_chart(page, address: str) -> None:
     page.goto(address.partition("&viewStateShareKey")[0] + "&compareRunsMode=CHART")
-    page.locator(".js-plotly-plot").first.wait_for()  # it forgets what is searched for before it first draws
+    page.locator(".js-plotly-plot").first.wait_for()  # before its first chart the page forgets the search
     page.get_by_placeholder("Search metric charts").fill("valid_loss")
     one_plot = "document.querySelectorAll('.js-plotly-plot').length === 1"
-    rows = "new Set(document.querySelector('.js-plotly-plot').data.map(curve => curve.name))"
+    names = "new Set(document.querySelector('.js-plotly-plot').data.map(curve => curve.name))"
     lines = "document.querySelectorAll('.js-plotly-plot path.js-line')"
-    # not the colours of the lines: MLflow takes them from the runs' ids, and those of two may be the same
-    page.wait_for_function(f"{one_plot} && {rows}.size === 3 && {lines}.length >= 3")
+    # the colours of the lines are not compared: MLflow derives them from run ids, and two runs may share one
+    page.wait_for_function(f"{one_plot} && {names}.size === 3 && {lines}.length >= 3")
 
 
-def test_the_files_of_a_run_are_a_table_of_translations_and_the_report(page, address: str) -> None:
+def test_the_files_of_a_run_include_a_table_of_translations_and_the_report(page, address: str) -> None:
     page.goto(address)
     page.get_by_role("link", name="slow").click()
     page.get_by_role("tab", name="Artifacts").click()

@@ -1,4 +1,4 @@
-"""What a repetition may differ in and still be called the same."""
+"""How `python -m pipeline verify` judges a repetition: identical, within tolerance or different."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCORES = {"bleu": 40.0, "valid_bleu": 41.0}
 
 
 def tree(folder: Path, scores: dict, curve: str, hashes: dict[str, str]) -> WorkTree:
-    """A folder with reports, and a dvc.lock that says `hashes`."""
+    """Results in a folder: reports, and a dvc.lock with these hashes (path of an out -> md5)."""
     (folder / "reports").mkdir(parents=True)
     (folder / "reports/scores.json").write_text(json.dumps(scores))
     (folder / "reports/training.csv").write_text(curve)
@@ -50,7 +50,7 @@ def test_numbers_have_a_tolerance_and_text_has_none(tmp_path, scores, curve, oth
     assert verdicts == dict.fromkeys(("encode", "train", "average", "score", "record"), "identical") | wanted
 
 
-def test_an_out_that_is_no_longer_made_is_different(tmp_path):
+def test_an_out_that_the_repetition_does_not_write_is_different(tmp_path):
     recorded = tree(tmp_path / "recorded", SCORES, CURVE.format(5, 4), {})
     new = tree(tmp_path / "new", SCORES, CURVE.format(5, 4), {})
     lock = YAML(typ="safe").load(tmp_path / "new/dvc.lock")
@@ -60,7 +60,7 @@ def test_an_out_that_is_no_longer_made_is_different(tmp_path):
     assert (table.loc["average", "new"], table.loc["average", "verdict"]) == ("missing", "different")
 
 
-def test_a_repetition_computes_with_the_threads_and_processes_that_were_recorded(tmp_path, monkeypatch):
+def test_a_repetition_uses_the_recorded_numbers_of_threads_and_processes(tmp_path, monkeypatch):
     monkeypatch.setattr(verify, "cores", lambda: 4)
     recorded = tree(tmp_path / "recorded", SCORES, CURVE.format(5, 4), {})
     facts = tmp_path / "recorded/reports/environment.json"
@@ -73,7 +73,7 @@ def test_a_repetition_computes_with_the_threads_and_processes_that_were_recorded
         assert as_recorded(recorded) == wanted
 
 
-def test_the_environments_are_told_apart_fact_by_fact(tmp_path):
+def test_each_fact_of_the_environment_that_differs_is_listed(tmp_path):
     recorded = tree(tmp_path / "recorded", SCORES, CURVE.format(5, 4), {})
     assert differences(recorded, {"torch": "2.13.0", "cpu": "A"}).empty  # a local build is the same version
     rows = differences(recorded, {"torch": "2.13.0", "cpu": "B", "devices": 2}).to_dict("records")

@@ -1,6 +1,7 @@
-"""A GPU for machines without one: its tensors lie on the CPU and say that they do not.
+"""A pretended GPU for tests on a machine without one: its tensors are on the CPU, and report the device cuda:0.
 
-What CUDA refuses, an operation of tensors on two devices, is refused. What makes the host wait for a GPU is counted.
+An operation on tensors of two devices raises an error, as with CUDA. Operations for which the host would wait for a GPU
+are counted.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 GPU, CPU = torch.device("cuda:0"), torch.device("cpu")
-COPIES = ("aten::_to_copy", "aten::copy_")  # may have tensors of both
-WAITS = ("aten::_local_scalar_dense", "aten::nonzero", "aten::equal")  # their results are needed on the host
+COPIES = ("aten::_to_copy", "aten::copy_")  # operations that may have tensors of both devices
+WAITS = ("aten::_local_scalar_dense", "aten::nonzero", "aten::equal")  # operations whose result the host needs
 
 
 class OnGpu(Tensor):
-    """A tensor on the pretended GPU. Only Python is told so: for what torch does in C++ it is one on the CPU."""
+    """A tensor on the pretended GPU. Its device is cuda:0 for Python code, and the CPU for the C++ code of torch.
+
+    held: the tensor on the CPU with the values. waits: operation -> how often the host would have waited for a GPU.
+    """
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
     waits: ClassVar[Counter[str]] = Counter()
@@ -65,52 +69,52 @@ class OnGpu(Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
-        return computed(func, args, kwargs or {})
+        return run_operation(func, args, kwargs or {})
 
 
 class PretendedGpu(TorchDispatchMode):
-    """Lets also operations without a tensor, which make one, know the GPU."""
+    """Routes operations without tensor arguments, which create tensors, through run_operation too."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        return computed(func, args, kwargs or {})
+        return run_operation(func, args, kwargs or {})
 
 
-def computed(operation, arguments: tuple, named: dict):
-    """An operation on what the tensors hold; what comes of a GPU's tensors is a GPU's."""
+def run_operation(operation, arguments: tuple, named: dict):
+    """Compute an operation on the CPU. Its results are on the pretended GPU if a tensor or the device argument is."""
     name, leaves = operation._schema.name, tree_leaves((arguments, named))
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-    ours = [tensor for tensor in tensors if isinstance(tensor, OnGpu)]
-    if ours and any(tensor.ndim for tensor in tensors if not isinstance(tensor, OnGpu)) and name not in COPIES:
+    gpu_tensors = [tensor for tensor in tensors if isinstance(tensor, OnGpu)]
+    if gpu_tensors and any(tensor.ndim for tensor in tensors if not isinstance(tensor, OnGpu)) and name not in COPIES:
         raise RuntimeError(f"{name} of tensors on two devices")
-    if ours and name in WAITS:
+    if gpu_tensors and name in WAITS:
         OnGpu.waits[name] += 1
-    asked = any(isinstance(leaf, torch.device) and leaf.type == "cuda" for leaf in leaves)
-    on_gpu = isinstance(tensors[0], OnGpu) if name == "aten::copy_" else bool(ours) or asked
+    requested = any(isinstance(leaf, torch.device) and leaf.type == "cuda" for leaf in leaves)
+    on_gpu = isinstance(tensors[0], OnGpu) if name == "aten::copy_" else bool(gpu_tensors) or requested
     known = {id(tensor.held if isinstance(tensor, OnGpu) else tensor): tensor for tensor in tensors}
 
-    def taken(leaf):
+    def unwrap(leaf):
         return leaf.held if isinstance(leaf, OnGpu) else CPU if isinstance(leaf, torch.device) else leaf
 
-    def put(leaf):
+    def wrap(leaf):
         if id(leaf) in known or not (on_gpu and isinstance(leaf, Tensor)):
-            return known.get(id(leaf), leaf)
+            return known.get(id(leaf), leaf)  # an operation in place returns its argument
         return OnGpu(leaf)
 
-    return tree_map(put, operation(*tree_map(taken, arguments), **tree_map(taken, named)))
+    return tree_map(wrap, operation(*tree_map(unwrap, arguments), **tree_map(unwrap, named)))
 
 
 @contextmanager
 def pretended_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
-    """Let torch take GPU for a device; gives the waits for it, counted by kind."""
+    """Make torch accept the device GPU. Yields OnGpu.waits, the counts of waits by operation."""
     by_device = torch._C._group_tensors_by_device_and_dtype
 
     def grouped(*given):
         return {(tensors[0][0].device, kind): (tensors, places)
                 for (_, kind), (tensors, places) in by_device(*given).items()}  # fmt: skip
 
-    monkeypatch.setattr(torch._C, "_group_tensors_by_device_and_dtype", grouped)  # it asks in C++
+    monkeypatch.setattr(torch._C, "_group_tensors_by_device_and_dtype", grouped)  # it reads devices in C++
     monkeypatch.setattr(torch.cuda, "_lazy_init", lambda: None)
-    monkeypatch.setattr(torch._C, "_InferenceMode", lambda mode: torch.no_grad())  # it would skip the dispatch
+    monkeypatch.setattr(torch._C, "_InferenceMode", lambda mode: torch.no_grad())  # else __torch_dispatch__ is skipped
     monkeypatch.setattr(Tensor, "pin_memory", lambda self: self)
     torch.__future__.set_overwrite_module_params_on_conversion(True)
     torch._C._set_only_lift_cpu_tensors(True)

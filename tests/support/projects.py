@@ -1,4 +1,4 @@
-"""Small copies of this project for tests that run whole pipelines, and commands in them."""
+"""Small copies of this project for tests that run whole pipelines; commands in them, and their MLflow runs."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from support.tiny import ROOT
 
 SMALL = {"corpus": "files", "corpus_path": "own", "bpe_merges": 40, "d_model": 16, "d_ff": 32, "heads": 2, "layers": 1,
          "batch_tokens": 256, "device_tokens": 128, "max_steps": 12, "warmup": 4, "log_every": 2, "save_every": 4,
+         "optimiser": "adam", "lr_factor": 1.0, "dropout": 0.1, "attention_dropout": 0.1, "activation_dropout": 0.1,
          "keep": 3, "average_last": 2, "extra_length": 5, "max_length": 60}  # fmt: skip
 SPLITS = {"train": 150, "valid": 12, "test": 12}
 PATHS = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -31,7 +32,7 @@ def params_file(folder: Path, **changes) -> None:
 
 
 def own_corpus(folder: Path) -> None:
-    """Files of the user's: counting in German and English."""
+    """Write a corpus of own files: counting in German and English."""
     chance, german, english = (
         random.Random(1),
         ["eins", "zwei", "drei", "vier", "fünf"],
@@ -45,12 +46,12 @@ def own_corpus(folder: Path) -> None:
             (folder / f"{split}.{code}").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def command(folder: Path, *words: str, status: int = 0, **environment: str) -> str:
-    """Run a command line in the project; returns all that it printed."""
+def command(folder: Path, *words: str, status: int | tuple[int, ...] = 0, **environment: str) -> str:
+    """Run a command line in a folder; returns what it printed. status: the one it must end with, or several."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("DVC_", "MLFLOW_"))}
     env = {**kept, "PATH": PATHS, "DVC_NO_ANALYTICS": "1", "MLFLOW_DISABLE_TELEMETRY": "true", **environment}
     done = subprocess.run(words, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    assert done.returncode == status, done.stdout
+    assert done.returncode in (status if isinstance(status, tuple) else (status,)), done.stdout
     return done.stdout
 
 
@@ -108,15 +109,15 @@ def prepared_project(shared: Path, folder: Path) -> Path:
     return folder
 
 
-def rows(folder: Path, uri: str = "") -> list:
-    """The runs in the project's MLflow database, or at an address."""
+def runs(folder: Path, uri: str = "") -> list:
+    """The runs in the MLflow database of a project, or of the server with the address `uri`."""
     client = reader(folder, uri)
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
     return [client.get_run(run.info.run_id) for run in client.search_runs(experiments)]
 
 
 def reader(folder: Path, uri: str = "") -> MlflowClient:
-    """A client on a copy of the database: MLflow would hold on to one that a test takes away."""
+    """A client on a copy of the database, since MLflow keeps a database open that a test may delete; or on a server."""
     if not uri:
         copy = Path(tempfile.mkdtemp(dir=folder / "work")) / "mlflow.db"
         shutil.copy(folder / "mlflow.db", copy)
@@ -125,9 +126,9 @@ def reader(folder: Path, uri: str = "") -> MlflowClient:
 
 
 def seen(folder: Path, uri: str = "") -> dict[str, tuple]:
-    """What a person sees of each scored row, by its config_key: name, status, params, metrics, files, data."""
+    """What a person sees of each run: config_key -> name, status, params, metrics, files, data, tags."""
     client, found = reader(folder, uri), {}
-    for run in rows(folder, uri):
+    for run in runs(folder, uri):
         files = {file.path for file in client.list_artifacts(run.info.run_id)} - {"model"}
         data = {(one.dataset.name, one.dataset.profile) for one in run.inputs.dataset_inputs}
         tags = {name: value for name, value in run.data.tags.items() if name.startswith(("dvc_", "env_", "signature"))}

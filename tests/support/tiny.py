@@ -1,4 +1,4 @@
-"""A tiny model, tiny data, a trainer over both, and the pipeline's stages as commands."""
+"""A tiny model, tiny data, a trainer of that model, a model folder, and a function that runs a stage."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SIZES = {"vocabulary": 23, "d_model": 16, "d_ff": 32, "heads": 2, "layers": 2, "
          "tie_embeddings": True, "max_positions": 40}  # fmt: skip
 
 
-DRY = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
+NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
 
 
 UPDATE = {"seed": 3, "batch_tokens": 120, "device_tokens": 48, "warmup": 20, "lr_factor": 1.0,
@@ -40,13 +40,13 @@ UPDATE = {"seed": 3, "batch_tokens": 120, "device_tokens": 48, "warmup": 20, "lr
 
 
 def tiny_model(**changes) -> Transformer:
-    """A small random Transformer, always the same one, without dropout unless asked for."""
+    """A small Transformer with the same random weights at each call. changes: to SIZES and NO_DROPOUT."""
     seed_everything(7)
-    return Transformer(TransformerConfig(**{**SIZES, **DRY, **changes})).eval()
+    return Transformer(TransformerConfig(**{**SIZES, **NO_DROPOUT, **changes})).eval()
 
 
 def random_pairs(folder: Path, count: int = 60, seed: int = 0, longest: int = 12) -> Pairs:
-    """Pairs of random ids on disk, as the stage encode writes them: the target is the source, reversed."""
+    """Random pairs on disk, as the stage encode writes them. Each target is its source in reverse order."""
     chance = np.random.default_rng(seed)
     lines = [chance.integers(4, SIZES["vocabulary"], chance.integers(1, longest)).tolist() for _ in range(count)]
     folder.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ def random_pairs(folder: Path, count: int = 60, seed: int = 0, longest: int = 12
 
 
 def tiny_trainer(folder: Path, world: World | None = None, sizes: dict | None = None, **update) -> Trainer:
-    """A trainer over random pairs; dropout is on."""
+    """A trainer on random pairs, with dropout. sizes: changes to SIZES. update: changes to UPDATE."""
     train, valid = random_pairs(folder / "train"), random_pairs(folder / "valid", 9, seed=1)
     seed_everything(3)
     model = Transformer(TransformerConfig(**{**SIZES, **(sizes or {})}))
@@ -63,7 +63,7 @@ def tiny_trainer(folder: Path, world: World | None = None, sizes: dict | None = 
 
 
 def stage(name: str, folder: Path, *options: str, env: dict | None = None) -> subprocess.CompletedProcess:
-    """Run a stage script as `dvc repro` does, in `folder`."""
+    """Run a stage in `folder`, as `dvc repro` does. env: additions to the environment."""
     return subprocess.run(
         [sys.executable, "-m", f"pipeline.{name}", *options],
         cwd=folder,
@@ -74,7 +74,10 @@ def stage(name: str, folder: Path, *options: str, env: dict | None = None) -> su
 
 
 def make_ends_likely(model: Transformer, pull: float) -> None:
-    """Let a random model say </s> now and then, or no translation would end before its limit."""
+    """Raise the probability of </s> in a random model, so that some translations end before their limit.
+
+    pull: length of the vector that is added to the output weights of </s>; 0 adds nothing.
+    """
     last = (
         model.decoder_norm
         if isinstance(model.decoder_norm, torch.nn.LayerNorm)
@@ -90,7 +93,11 @@ TEXT = ("Ein Hund rennt im Gras .", "Zwei Männer spielen Schach .", "Ein Mann u
 def model_folder(
     folder: Path, merges: int = 40, seed: int = 7, spread: float = 0.3, pull: float = 0.5, **changes
 ) -> Path:
-    """A model folder as the stage average writes it: merges and vocabulary of TEXT, random weights far from even."""
+    """A model folder as the stage average writes it, with merges and vocabulary of TEXT and random weights.
+
+    spread: standard deviation of the noise that is added to the weights, so that the model has clear preferences.
+    pull: see make_ends_likely. changes: to SIZES.
+    """
     german = tokenizer("de")
     words = [tokenise(line, german) for line in TEXT]
     codes = learn_merges((" ".join(line) for line in words), merges)
@@ -98,22 +105,23 @@ def model_folder(
     save_merges(codes, folder / "bpe.codes")
     vocabulary = Vocabulary.count((Merges(codes).subwords(line) for line in words), 1)
     vocabulary.save(folder / "vocab.txt")
-    sizes = {**SIZES, **DRY, "vocabulary": len(vocabulary), **changes}
+    sizes = {**SIZES, **NO_DROPOUT, "vocabulary": len(vocabulary), **changes}
     seed_everything(seed)
     model = Transformer(TransformerConfig(**sizes))
     with torch.no_grad():
         for weight in model.parameters():
             weight += spread * torch.randn_like(weight)
-        # <pad> and <s> get next to no probability, as in a trained model
+        # make the probability of <pad> and <s> almost 0, as in a trained model
         last = model.decoder_norm if sizes["norm"] == "pre" else model.decoder[-1].residuals[-1].norm
         last.bias.fill_(2.0)
         model.output_weight[[PAD, BOS]] = -2.0
     make_ends_likely(model, pull)
     save_weights(cpu_copy(model.state_dict()), folder / "weights.safetensors")
-    card = {"format": 1, "sizes": sizes, "source": "de", "target": "en", "lowercase": False, "train_key": "none"}
-    (folder / "model.json").write_text(json.dumps(card))
+    description = {"format": 1, "sizes": sizes, "source": "de", "target": "en", "lowercase": False, "train_key": "none"}
+    (folder / "model.json").write_text(json.dumps(description))
     return folder
 
 
+# unusual lines of text that must still be translated
 ODD = {"nothing": "", "long": "wort " * 150, "emoji": "😀👩\u200d👩\u200d👧", "control characters": "a\x00b\x07",
        "other scripts": "漢字 عربي हिन्दी", "odd spaces": "\u2028\x85", "our own marks": "▁▂<s>"}  # fmt: skip

@@ -6,7 +6,7 @@ import itertools
 import pytest
 import torch
 from support.pretended import CPU, GPU, pretended_gpu
-from support.tiny import DRY, make_ends_likely, tiny_model, tiny_trainer
+from support.tiny import NO_DROPOUT, make_ends_likely, tiny_model, tiny_trainer
 
 from transformer.decoding.attention_maps import attention_maps
 from transformer.decoding.beam_search import translate_ids
@@ -65,7 +65,7 @@ def test_a_simulated_gpu_raises_the_errors_of_cuda(waits):
 
 @pytest.mark.parametrize("optimiser", ["adam", "muon"])
 def test_a_gpu_trains_and_resumes_like_a_cpu(tmp_path, waits, optimiser):
-    settings = {"precision": "float64", "optimiser": optimiser, "sizes": DRY, "best_by": "bleu"}
+    settings = {"precision": "float64", "optimiser": optimiser, "sizes": NO_DROPOUT, "best_by": "bleu"}
     wanted = trained(tmp_path, tmp_path / "cpu", CPU, max_steps=8, **settings)
     trained(tmp_path, tmp_path / "gpu", GPU, max_steps=4, **settings)
     found = trained(tmp_path, tmp_path / "gpu", GPU, max_steps=8, **settings)

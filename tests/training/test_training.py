@@ -10,7 +10,7 @@ from statistics import mean
 
 import pytest
 import torch
-from support.tiny import DRY, tiny_trainer
+from support.tiny import NO_DROPOUT, tiny_trainer
 from support.trainings import outcome, train_tiny, words
 
 from transformer.decoding.beam_search import Hypothesis
@@ -163,7 +163,7 @@ def test_a_loss_that_is_not_finite_stops_the_training_with_advice_and_without_a_
 def test_gradient_accumulation_does_not_change_the_loss(tmp_path):
     losses = []
     for device_tokens in (16, 48, 120):
-        trainer = tiny_trainer(tmp_path, device_tokens=device_tokens, precision="float64", sizes=DRY)
+        trainer = tiny_trainer(tmp_path, device_tokens=device_tokens, precision="float64", sizes=NO_DROPOUT)
         losses.append([float(trainer.update(step).loss) for step in range(1, 9)])
     assert losses[0] == pytest.approx(losses[1], rel=1e-9)
     assert losses[0] == pytest.approx(losses[2], rel=1e-9)

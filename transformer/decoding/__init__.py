@@ -1,4 +1,4 @@
-"""Ids in, hypotheses out: beam search, sampling, forced decoding, attention maps.
+"""Source ids to translations: beam search and sampling. Given translations to scores and attention maps.
 
 May import: model, text
 """

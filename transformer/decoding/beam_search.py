@@ -1,9 +1,13 @@
-"""Beam search (greedy search is its narrowest) over cached keys and values.
+"""Source ids to translations by beam search, over cached keys and values.
 
-The search (one definition for the whole project): per step take the best 2k continuations of the k beams; those among
-the first k that end in </s> are finished, the best unfinished fill the k places; stop at k finished or at the limit.
-A finished hypothesis of n subwords, </s> counted, scores log P / ((5 + n) / 6)^length_penalty (Wu et al. 2016, eq. 14).
-Equal scores go to the earlier beam, then to the lower id. So beam_size 1 is greedy search.
+The definition of the search, for the whole project. The N = beam_size beams of a sentence start with <s>. In each step:
+1. Each beam is continued by each subword of the vocabulary. The score of a continuation is the sum of the
+   log-probabilities of its subwords. The best 2N continuations of all beams are the candidates.
+2. Those of the first N candidates that end in </s> are finished hypotheses.
+3. The best N candidates that do not end in </s> are the beams of the next step.
+The search of a sentence ends when N hypotheses are finished, or when its beams reach the length limit. A finished
+hypothesis of n subwords, </s> counted, has the score log P / ((5 + n) / 6)^length_penalty (Wu et al. 2016, eq. 14).
+Of equal scores the earlier beam comes first, then the lower id. So beam_size 1 is greedy search.
 """
 
 from __future__ import annotations
@@ -26,20 +30,20 @@ from transformer.text.vocabulary import BOS, EOS, PAD
 
 @dataclass
 class Beams:
-    """A batch under search: B sentences, N = beam_size beams each, t subwords so far. All of it stays on the device."""
+    """The state of the search of B sentences with N beams each, after t subwords. All tensors are on the device."""
 
-    rows: Tensor  # (B,) which sentence of the batch
-    limits: Tensor  # (B,) longest output, </s> counted
-    ids: Tensor  # (B, N, 1 + t) <s> and the subwords so far
-    scores: Tensor  # (B, N) sums of log-probabilities
-    ended: Tensor  # (B,) how many hypotheses have ended in </s>
-    done_ids: Tensor  # (B, 2N, 1 + t) these, in the order in which they ended, and padding behind them
-    done_lengths: Tensor  # (B, 2N) their subwords, </s> not counted
-    done_scores: Tensor  # (B, 2N) their sums of log-probabilities, -inf where there is none
-    settled: Tensor  # (B,) the search has ended
+    rows: Tensor  # (B,) the number of the sentence in the batch
+    limits: Tensor  # (B,) length limit in subwords, </s> counted
+    ids: Tensor  # (B, N, 1 + t) <s> and the subwords of each beam
+    scores: Tensor  # (B, N) sum of log-probabilities of each beam
+    finished: Tensor  # (B,) number of finished hypotheses
+    found_ids: Tensor  # (B, 2N, 1 + t) hypotheses in the order in which they finished; the other rows are unused
+    found_lengths: Tensor  # (B, 2N) their subwords, </s> not counted
+    found_scores: Tensor  # (B, 2N) their sums of log-probabilities; -inf in unused rows
+    settled: Tensor  # (B,) whether the search of the sentence has ended
 
     def select(self, rows: Tensor) -> Beams:
-        """Some sentences only."""
+        """The state of only the sentences at the places `rows`."""
         return Beams(**{name: part[rows] for name, part in vars(self).items()})
 
 
@@ -53,73 +57,71 @@ def beam_search(
     length_penalty: float,
     min_length: int = 0,
 ) -> list[list[Hypothesis]]:
-    """Translate source ids (B, S), padded, each ending in </s>. limits (B,): longest output of each, </s> counted.
+    """A batch of source ids (B, S) to at most beam_size hypotheses per sentence, best first.
 
-    Several models are an ensemble: the mean of their probabilities counts. </s> may not come before min_length
-    subwords. Returns for each sentence at most beam_size hypotheses, best first. A sentence whose search meets its
-    limit before any hypothesis ended gets its unfinished ones.
+    models: several are an ensemble, whose probability is the mean of theirs. source: padded, each sentence ends in
+    </s>. limits (B,): length limit of each translation, </s> counted. min_length: no </s> before so many subwords. A
+    sentence that reaches its limit without a finished hypothesis gets its unfinished beams.
     """
     results: list[list[Hypothesis]] = [[] for _ in range(len(source))]
     decoder = CachedDecoder(models, source, beam_size)
-    beams = start(source, limits, beam_size, decoder.precision)
+    beams = initial_beams(source, limits, beam_size, decoder.precision)
     while len(beams.rows):
-        steps = decoder.step(beams.ids[:, :, -1])
-        if decoder.place < min_length:
+        steps = decoder.step(beams.ids[:, :, -1])  # (B, N, W)
+        if decoder.position < min_length:
             steps[..., EOS] = -math.inf
         candidates = best_continuations(beams.scores, steps)
         collect_finished(beams, candidates)
         keep_best(beams, candidates, decoder)
         settle(beams)
-        if not source.is_cuda or decoder.place % 8 == 0:  # to ask a GPU is to wait for it
+        if not source.is_cuda or decoder.position % 8 == 0:  # on a GPU this waits for the device
             beams = drop_settled(beams, decoder, results, length_penalty)
     return results
 
 
-def start(source: Tensor, limits: Tensor, width: int, precision: torch.dtype) -> Beams:
-    """Open every beam with <s>."""
-    count = len(source)
-    scores = torch.full((count, 2 * width), -math.inf, dtype=precision, device=source.device)
-    opened = scores[:, :width].clone()
-    opened[:, 0] = 0.0  # the beams are still equal: only the first may be continued
+def initial_beams(source: Tensor, limits: Tensor, beam_size: int, precision: torch.dtype) -> Beams:
+    """The state before the first step: each beam is <s>. precision: of the scores."""
+    sentences = len(source)
+    no_scores = torch.full((sentences, 2 * beam_size), -math.inf, dtype=precision, device=source.device)
+    scores = no_scores[:, :beam_size].clone()
+    scores[:, 0] = 0.0  # the beams are equal, so only the first one may be continued
     return Beams(
-        rows=torch.arange(count, device=source.device),
+        rows=torch.arange(sentences, device=source.device),
         limits=limits.clamp(min=1),
-        ids=source.new_full((count, width, 1), BOS),
-        scores=opened,
-        ended=source.new_zeros(count),
-        done_ids=source.new_full((count, 2 * width, 1), BOS),
-        done_lengths=source.new_zeros(count, 2 * width),
-        done_scores=scores,
-        settled=source.new_zeros(count, dtype=torch.bool),
+        ids=source.new_full((sentences, beam_size, 1), BOS),
+        scores=scores,
+        finished=source.new_zeros(sentences),
+        found_ids=source.new_full((sentences, 2 * beam_size, 1), BOS),
+        found_lengths=source.new_zeros(sentences, 2 * beam_size),
+        found_scores=no_scores,
+        settled=source.new_zeros(sentences, dtype=torch.bool),
     )
 
 
 class Candidates(NamedTuple):
-    """The best continuations of all beams of a sentence, best first: (B, 2N) each."""
+    """The best continuations of the beams of each sentence, best first: (B, 2N) each."""
 
     scores: Tensor  # sums of log-probabilities
-    parents: Tensor  # the beams that they continue
-    subwords: Tensor
+    parents: Tensor  # numbers of the beams that are continued
+    subwords: Tensor  # ids of the subwords that continue them
 
 
 def best_continuations(scores: Tensor, steps: Tensor) -> Candidates:
-    """The best 2N of all continuations, of beams worth scores (B, N), by subwords worth steps (B, N, W).
-
-    The result overwrites steps.
-    """
-    count, width, vocabulary = steps.shape
-    # whatever is among the best 2N stands in one of the 2N blocks with the largest maxima
-    blocks = steps.add_(scores[:, :, None]).view(count, -1, BLOCK)
-    chosen = largest(blocks.amax(-1), min(2 * width, blocks.shape[1]))[1].sort(1).values
-    inside = blocks.take_along_dim(chosen[:, :, None], 1).flatten(1)
-    values, places = largest(inside, min(2 * width, inside.shape[1]))
-    places = chosen.gather(1, places // BLOCK) * BLOCK + places % BLOCK
+    """Scores of beams (B, N) and log-probabilities of the next subword (B, N, W) to candidates. Overwrites steps."""
+    sentences, beam_size, vocabulary = steps.shape
+    # Each of the best 2N is in one of the 2N blocks with the largest maxima, so only these blocks are searched. They
+    # are sorted by place, because equal scores are ranked by place.
+    blocks = steps.add_(scores[:, :, None]).view(sentences, -1, BLOCK)  # (B, N, W) -> (B, N*W/BLOCK, BLOCK)
+    chosen = largest_per_row(blocks.amax(-1), min(2 * beam_size, blocks.shape[1]))[1].sort(1).values
+    inside = blocks.take_along_dim(chosen[:, :, None], 1).flatten(1)  # (B, 2N*BLOCK)
+    values, places = largest_per_row(inside, min(2 * beam_size, inside.shape[1]))
+    places = chosen.gather(1, places // BLOCK) * BLOCK + places % BLOCK  # places in 2N*BLOCK -> places in N*W
     return Candidates(values, places // vocabulary, places % vocabulary)
 
 
-def largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` largest of each row and their places, largest first, equal ones in the order of their places."""
-    if not values.is_cuda:  # there the question whether any are equal costs more than sorting
+def largest_per_row(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` largest values of each row and their places, largest first, equal values by place."""
+    if not values.is_cuda:  # on a GPU the check for equal values takes longer than sorting
         top, places = values.topk(count)
         if not bool(((values >= top[:, -1:]).sum(1) > count).any() | (top[:, 1:] == top[:, :-1]).any()):
             return top, places
@@ -128,56 +130,61 @@ def largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def collect_finished(beams: Beams, candidates: Candidates) -> None:
-    """Add the hypotheses that end in </s> among the first N candidates to those that are done."""
-    width, length = beams.ids.shape[1:]  # length counts <s>
-    scores, parents, subwords = (part[:, :width] for part in candidates)
-    ended = (subwords == EOS) & (scores > -math.inf) & ~beams.settled[:, None]
-    # the last of the 2N places is never needed: fewer than N are done before, at most N come
-    places = torch.where(ended, beams.ended[:, None] + ended.cumsum(1) - 1, 2 * width - 1)
+    """Add those of the first N candidates that end in </s> to the hypotheses found."""
+    beam_size, length = beams.ids.shape[1:]  # length counts <s>
+    scores, parents, subwords = (part[:, :beam_size] for part in candidates)
+    finished = (subwords == EOS) & (scores > -math.inf) & ~beams.settled[:, None]
+    # The other candidates are written to the last of the 2N rows. No hypothesis needs it: fewer than N were finished
+    # before this step, and at most N are added.
+    places = torch.where(finished, beams.finished[:, None] + finished.cumsum(1) - 1, 2 * beam_size - 1)
     ids = beams.ids.take_along_dim(parents[:, :, None], 1)
-    beams.done_ids.scatter_(1, places[:, :, None].expand_as(ids), ids)
-    beams.done_lengths.scatter_(1, places, torch.full_like(places, length - 1))
-    beams.done_scores.scatter_(1, places, scores.masked_fill(~ended, -math.inf))
-    beams.ended += ended.sum(1)
+    beams.found_ids.scatter_(1, places[:, :, None].expand_as(ids), ids)
+    beams.found_lengths.scatter_(1, places, torch.full_like(places, length - 1))
+    beams.found_scores.scatter_(1, places, scores.masked_fill(~finished, -math.inf))
+    beams.finished += finished.sum(1)
 
 
 def keep_best(beams: Beams, candidates: Candidates, decoder: CachedDecoder) -> None:
-    """The best N unfinished candidates become the beams."""
-    # a stable sort brings the unfinished to the front and leaves them in their order
+    """Make the best N candidates that do not end in </s> the beams of the next step."""
+    # a stable sort of "ends in </s>" puts the unfinished candidates first, in their order
     unfinished = (candidates.subwords == EOS).to(torch.uint8).sort(dim=1, stable=True).indices[:, : beams.ids.shape[1]]
     beams.scores, parents, subwords = (part.gather(1, unfinished) for part in candidates)
-    decoder.follow(parents)
+    decoder.reorder(parents)
     beams.ids = torch.cat((beams.ids.take_along_dim(parents[:, :, None], 1), subwords[:, :, None]), dim=2)
-    beams.done_ids = F.pad(beams.done_ids, (0, 1), value=PAD)
+    beams.found_ids = F.pad(beams.found_ids, (0, 1), value=PAD)
 
 
 def settle(beams: Beams) -> None:
-    """Note which sentences have N hypotheses or are at their limit; one at its limit without any takes its beams."""
-    width, length = beams.ids.shape[1:]
+    """Mark the sentences whose search has ended: N hypotheses are finished, or the beams have reached the limit.
+
+    For a sentence at its limit without a finished hypothesis, the beams become the hypotheses found.
+    """
+    beam_size, length = beams.ids.shape[1:]  # length counts <s>
     at_limit = beams.limits < length
-    without = (at_limit & (beams.ended == 0) & ~beams.settled)[:, None]
-    beams.done_ids[:, :width] = torch.where(without[:, :, None], beams.ids, beams.done_ids[:, :width])
-    beams.done_lengths.masked_fill_(without, length - 1)
-    beams.done_scores[:, :width] = torch.where(without, beams.scores, beams.done_scores[:, :width])
-    beams.settled |= at_limit | (beams.ended >= width)
+    none_finished = (at_limit & (beams.finished == 0) & ~beams.settled)[:, None]
+    beams.found_ids[:, :beam_size] = torch.where(none_finished[:, :, None], beams.ids, beams.found_ids[:, :beam_size])
+    beams.found_lengths.masked_fill_(none_finished, length - 1)
+    beams.found_scores[:, :beam_size] = torch.where(none_finished, beams.scores, beams.found_scores[:, :beam_size])
+    beams.settled |= at_limit | (beams.finished >= beam_size)
 
 
 def drop_settled(beams: Beams, decoder: CachedDecoder, results: list[list[Hypothesis]], length_penalty: float) -> Beams:
-    """Leave out the sentences whose search has ended, once they are an eighth of the batch, and write their results."""
+    """Remove the settled sentences from the search, write their hypotheses to results, and return the other beams.
+
+    Nothing happens before an eighth of the sentences is settled, because removing copies all the others.
+    """
     settled = beams.settled.nonzero().flatten()
     if len(settled) * 8 < len(beams.rows) or not len(settled):
         return beams
-    gone, width = beams.select(settled), beams.ids.shape[1]
-    for row, ended, ids, lengths, scores in zip(
-        *(part.tolist() for part in (gone.rows, gone.ended, gone.done_ids, gone.done_lengths, gone.done_scores)),
-        strict=True,
-    ):
-        found = zip(ids, lengths, scores, strict=True)
-        found = [(these[1 : length + 1], score) for these, length, score in found if score > -math.inf]
-        results[row] = ranked(found, bool(ended), length_penalty, width)
-    stay = (~beams.settled).nonzero().flatten()
-    decoder.select(stay)
-    return beams.select(stay)
+    dropped, beam_size = beams.select(settled), beams.ids.shape[1]
+    parts = (dropped.rows, dropped.finished, dropped.found_ids, dropped.found_lengths, dropped.found_scores)
+    for row, finished, *found in zip(*(part.tolist() for part in parts), strict=True):
+        hypotheses = [(ids[1 : length + 1], score) for ids, length, score in zip(*found, strict=True)
+                      if score > -math.inf]  # fmt: skip
+        results[row] = ranked(hypotheses, bool(finished), length_penalty, beam_size)
+    remaining = (~beams.settled).nonzero().flatten()
+    decoder.select(remaining)
+    return beams.select(remaining)
 
 
 def translate_ids(
@@ -187,10 +194,11 @@ def translate_ids(
     batch_tokens: int = 8192,
     progress: Callable[[int], object] = lambda count: None,
 ) -> list[list[Hypothesis]]:
-    """Search for many sentences, of any lengths, in batches of beam_size x sentences x longest <= batch_tokens.
+    """Any number of sources, of any lengths, to their hypotheses: beam_search in batches.
 
-    sources: ids without </s>. The output limit is source subwords + extra_length, </s> counted (section 6.1). Several
-    models are an ensemble. progress(count) is called after each batch.
+    sources: ids without </s>. The length limit is source subwords + extra_length, </s> counted (section 6.1). Several
+    models are an ensemble. A batch has beam_size x sentences x longest <= batch_tokens. progress: called with the
+    number of sentences after each batch.
     """
     results: list[list[Hypothesis]] = [[] for _ in sources]
     device = next(models[0].parameters()).device
@@ -211,7 +219,10 @@ def translate_ids(
 
 
 def batches(sources: Sequence[Sequence[int]], batch_tokens: int) -> Iterator[list[int]]:
-    """Rows of like length, the longest first: so many that, with </s> and padding, they have at most batch_tokens."""
+    """Yield the numbers of the sources of each batch: sources of similar length, the longest batches first.
+
+    A batch has sentences x (longest + 1 for </s>) <= batch_tokens, or one sentence.
+    """
     order = sorted(range(len(sources)), key=lambda row: len(sources[row]))
     while order:
         size = max(1, batch_tokens // (len(sources[order[-1]]) + 1))
@@ -220,6 +231,6 @@ def batches(sources: Sequence[Sequence[int]], batch_tokens: int) -> Iterator[lis
 
 
 def padded(sequences: Sequence[Sequence[int]]) -> Tensor:
-    """Sequences of ids, filled up with <pad>: (B, longest)."""
+    """Sequences of ids to a tensor, filled up with <pad>: (B, longest)."""
     rows = [torch.tensor(sequence) for sequence in sequences]
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)

@@ -1,4 +1,4 @@
-"""Settings of a search and of sampling, checked when they are made; free of torch, so that every engine shares them."""
+"""The settings of beam search and of sampling. This module does not import torch, so each engine can use it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class SearchConfig:
-    """Settings of beam search (section 6.1; defined in beam_search.py). Raises ValueError for one out of range.
+    """Settings of beam search (section 6.1), which beam_search.py defines. Raises ValueError for a value out of range.
 
     beam_size: hypotheses kept per sentence; 1 is greedy search. length_penalty: alpha of ((5 + n) / 6)^alpha.
-    extra_length: a translation has at most source subwords + extra_length. replace_unk: each <unk> is replaced by the
-    source word that it attends to most; for word-level vocabularies.
+    extra_length: a translation has at most source subwords + extra_length subwords. replace_unk: whether each <unk> is
+    replaced by the source word with its largest attention weight; for word-level vocabularies.
     """
 
     beam_size: int = 4
@@ -28,11 +28,12 @@ class SearchConfig:
 
 @dataclass(frozen=True)
 class SamplingConfig:
-    """Settings of sampling (sampling.py). Raises ValueError for one out of range.
+    """Settings of sampling, which sampling.py defines. Raises ValueError for a value out of range.
 
-    samples: translations drawn per sentence. temperature divides the logits: below 1 likely subwords become likelier.
-    top_k: only the k likeliest subwords of each step; 0: all. top_p: only the likeliest that together reach
-    probability p (Holtzman et al. 2020, section 3.1). extra_length: as of SearchConfig.
+    samples: translations drawn per sentence. seed: of the random numbers. temperature: divides the logits; below 1 the
+    likely subwords become likelier. top_k: draw from the k likeliest subwords of each step; 0: from all. top_p: draw
+    from the likeliest subwords that together reach probability p (Holtzman et al. 2020, section 3.1). extra_length: as
+    in SearchConfig.
     """
 
     samples: int = 1

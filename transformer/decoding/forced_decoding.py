@@ -1,4 +1,4 @@
-"""Forced decoding: the model reads a given translation, to score it or to show where it looks."""
+"""Forced decoding: given translations to the log-probability of each of their subwords."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ def score_ids(
     batch_tokens: int = 8192,
     progress: Callable[[int], object] = lambda count: None,
 ) -> list[list[float]]:
-    """log P of each subword of the targets (ids without </s>), </s> last; several models are an ensemble.
+    """Sources and targets to log P of each target subword and of </s> at the end, in nats.
 
-    The sum over a target is the log_probability of a hypothesis. progress(count) is called after each batch.
+    models: several are an ensemble, whose probability is the mean of theirs. sources, targets: ids without </s>.
+    progress: called with the number of sentences after each batch. The sum over a target is the log_probability of a
+    Hypothesis with these ids.
     """
     results: list[list[float]] = [[] for _ in sources]
     device = next(models[0].parameters()).device
@@ -31,12 +33,12 @@ def score_ids(
     for rows in batches(longest, batch_tokens):
         source = padded([[*sources[row], EOS] for row in rows]).to(device)
         target = padded([[BOS, *targets[row]] for row in rows]).to(device)
-        wanted = padded([[*targets[row], EOS] for row in rows]).to(device)
+        outputs = padded([[*targets[row], EOS] for row in rows]).to(device)  # (B, T), the subwords to score
         logs = []
         for model in models:
-            steps = model.logits(model(source, target))
-            precision = torch.promote_types(steps.dtype, torch.float32)
-            logs.append(steps.log_softmax(-1, dtype=precision).gather(2, wanted[:, :, None])[:, :, 0])
+            logits = model.logits(model(source, target))  # (B, T, V)
+            precision = torch.promote_types(logits.dtype, torch.float32)
+            logs.append(logits.log_softmax(-1, dtype=precision).gather(2, outputs[:, :, None])[:, :, 0])  # (B, T)
         mean = torch.stack(logs).logsumexp(0) - math.log(len(logs))
         for row, values in zip(rows, mean.tolist(), strict=True):
             results[row] = values[: len(targets[row]) + 1]

@@ -1,4 +1,4 @@
-"""What a search finds, and the score that ranks it; free of torch, so that other engines share it."""
+"""A hypothesis and the score that ranks it. This module does not import torch, so each engine can use it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A translation: target ids without </s>, its score, and log P(ids and </s> | source).
+    """A translation as ids.
 
-    One that met the limit unfinished has no </s>, and log P is that of its ids.
+    ids: target subwords, without </s>. score: log_probability / length_divisor, which ranks hypotheses.
+    log_probability: log P(ids, </s> | source), in nats; log P(ids | source) if the hypothesis reached the length limit
+    before </s>.
     """
 
     ids: tuple[int, ...]
@@ -19,14 +21,17 @@ class Hypothesis:
 
 
 def length_divisor(length: int, length_penalty: float) -> float:
-    """((5 + n) / 6)^alpha of a hypothesis with n subwords, </s> counted (Wu et al. 2016, equation 14)."""
+    """((5 + n) / 6)^alpha for n = length, </s> counted, and alpha = length_penalty (Wu et al. 2016, equation 14)."""
     return ((5 + length) / 6) ** length_penalty
 
 
 def ranked(
     found: Iterable[tuple[list[int], float]], ended: bool, length_penalty: float, beam_size: int
 ) -> list[Hypothesis]:
-    """The best beam_size of ids and their log-probabilities; ended tells whether a </s> is counted that they lack."""
+    """Pairs (ids, log-probability) to at most beam_size hypotheses, best score first.
+
+    found: ids without </s>. ended: whether they ended in </s>, which then counts as one more subword.
+    """
     hypotheses = [
         Hypothesis(tuple(ids), total / length_divisor(len(ids) + ended, length_penalty), total) for ids, total in found
     ]

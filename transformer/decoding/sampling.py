@@ -1,7 +1,7 @@
-"""Translations drawn from the model's distribution instead of searched for its maximum.
+"""Source ids to translations that are drawn at random from the model's distribution.
 
-Every sentence has its own random numbers, a function of the seed and of its subwords: what is drawn for it depends
-neither on the other sentences nor on how they are batched.
+Each sentence has its own random numbers, a function of the seed and of its subwords. So the samples of a sentence
+depend neither on the other sentences nor on the batches.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ def sample_ids(
     batch_tokens: int = 8192,
     progress: Callable[[int], object] = lambda count: None,
 ) -> list[list[Hypothesis]]:
-    """Draw config.samples translations of each source (ids without </s>), independent of one another.
+    """Sources to config.samples translations of each, drawn independently.
 
-    Score and log-probability of a hypothesis are those under the model itself, whatever settings it was drawn with.
+    models: several are an ensemble. sources: ids without </s>. batch_tokens: source subwords of a batch times samples.
+    progress: called with the number of sentences after each batch. Score and log_probability of a hypothesis are both
+    log P under the model itself, without temperature, top_k and top_p.
     """
     samples = config.samples
     results: list[list[Hypothesis]] = [[] for _ in sources]
@@ -38,12 +40,11 @@ def sample_ids(
     for rows in batches(sources, batch_tokens // samples):
         source = padded([[*sources[row], EOS] for row in rows])
         limits = torch.tensor([len(sources[row]) + config.extra_length for row in rows]).clamp(min=1)
-        chances = np.zeros((len(rows), samples, int(limits.max())))
+        chances = np.zeros((len(rows), samples, int(limits.max())))  # (B, N, longest limit)
         for place, row in enumerate(rows):
             for number in range(samples):
-                chances[place, number] = np.random.default_rng([config.seed, number, *sources[row]]).random(
-                    chances.shape[2]
-                )
+                generator = np.random.default_rng([config.seed, number, *sources[row]])
+                chances[place, number] = generator.random(chances.shape[2])
         found = _draw(models, source.to(device), limits.to(device), torch.from_numpy(chances).to(device), config)
         for row, hypotheses in zip(rows, found, strict=True):
             results[row] = hypotheses
@@ -55,22 +56,27 @@ def sample_ids(
 def _draw(
     models: Sequence[Transformer], source: Tensor, limits: Tensor, chances: Tensor, config: SamplingConfig
 ) -> list[list[Hypothesis]]:
-    """Samples for sources (B, S) by random numbers (B, N, longest limit) from [0, 1)."""
-    count, width, longest = chances.shape
-    decoder = CachedDecoder(models, source, width)
-    ids = source.new_full((count, width, 1), BOS)
-    scores = torch.zeros(count, width, dtype=decoder.precision, device=source.device)
-    lengths = source.new_zeros(count, width)  # with </s>
-    going = torch.ones(count, width, dtype=torch.bool, device=source.device)
-    for place in range(longest):
-        going &= (limits > place)[:, None]
-        if (not source.is_cuda or place % 8 == 0) and not going.any():  # to ask a GPU is to wait for it
+    """N samples of each source (B, S), by random numbers from [0, 1).
+
+    limits (B,): subwords of a sample at most, </s> counted. chances (B, N, longest limit): the random number of each
+    subword.
+    """
+    sentences, samples, longest = chances.shape
+    decoder = CachedDecoder(models, source, samples)
+    ids = source.new_full((sentences, samples, 1), BOS)  # (B, N, 1 + t)
+    scores = torch.zeros(sentences, samples, dtype=decoder.precision, device=source.device)
+    lengths = source.new_zeros(sentences, samples)  # </s> counted
+    unfinished = torch.ones(sentences, samples, dtype=torch.bool, device=source.device)
+    for position in range(longest):
+        unfinished &= (limits > position)[:, None]
+        # on a GPU the answer has to be waited for, so it is asked for every 8 positions only
+        if (not source.is_cuda or position % 8 == 0) and not unfinished.any():
             break
         steps = decoder.step(ids[:, :, -1])
-        subwords = pick(steps, chances[:, :, place].to(steps.dtype), config)
-        scores += torch.where(going, steps.gather(2, subwords[:, :, None])[:, :, 0], 0.0)
-        lengths += going
-        going &= subwords != EOS
+        subwords = draw_subwords(steps, chances[:, :, position].to(steps.dtype), config)
+        scores += torch.where(unfinished, steps.gather(2, subwords[:, :, None])[:, :, 0], 0.0)
+        lengths += unfinished
+        unfinished &= subwords != EOS
         ids = torch.cat((ids, subwords[:, :, None]), dim=2)
     return [
         [
@@ -81,15 +87,19 @@ def _draw(
     ]
 
 
-def pick(steps: Tensor, chances: Tensor, config: SamplingConfig) -> Tensor:
-    """Subwords (B, N) from log-probabilities (B, N, W) by the inverse of their distribution at chances (B, N)."""
+def draw_subwords(steps: Tensor, chances: Tensor, config: SamplingConfig) -> Tensor:
+    """Log-probabilities (B, N, W) of the next subword and random numbers (B, N) from [0, 1) to subwords (B, N).
+
+    Inverse transform sampling: with the subwords in descending order of probability, the first one whose cumulative
+    probability exceeds the random number. temperature, top_k and top_p change the distribution before.
+    """
     ordered, subwords = (steps / config.temperature).sort(dim=-1, descending=True, stable=True)
     if config.top_k:
         ordered[..., config.top_k :] = -math.inf
     shares = ordered.softmax(-1)
-    before = shares.cumsum(-1) - shares
+    before = shares.cumsum(-1) - shares  # the probability of all likelier subwords
     shares = shares.masked_fill(before >= config.top_p, 0.0) if config.top_p < 1 else shares
-    reached = shares.cumsum(-1)
-    places = torch.searchsorted(reached, chances[:, :, None] * reached[..., -1:], right=True)
-    last = (shares > 0).sum(-1, keepdim=True) - 1
+    cumulative = shares.cumsum(-1)
+    places = torch.searchsorted(cumulative, chances[:, :, None] * cumulative[..., -1:], right=True)
+    last = (shares > 0).sum(-1, keepdim=True) - 1  # rounding must not lead beyond the last possible subword
     return subwords.gather(2, places.minimum(last))[:, :, 0]

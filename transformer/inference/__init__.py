@@ -1,4 +1,4 @@
-"""Text in, translations out: the translator and the two engines it runs on.
+"""Lines of text to translations: the translator, and its two engines, PyTorch and CTranslate2.
 
 May import: decoding, model, text, model_folder, cores, files
 """

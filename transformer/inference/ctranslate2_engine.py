@@ -1,10 +1,13 @@
-"""CTranslate2 as the engine of a translator: its search brought to the definition of transformer/decoding.py.
+"""CTranslate2 as the engine of a translator, with the results that decoding/beam_search.py defines.
 
-Its beam search takes the same steps; what differs is undone here. It divides log P by n^length_penalty, so it is asked
-for all its hypotheses at penalty 1, its division is taken back and they are ranked by ours. At its limit it takes
-unfinished hypotheses for finished ones, and it has one limit for a whole batch: a sentence that met one is translated
-again with its own, and with room (`patience`) for all that ended and all that did not. What stays: near-ties may fall
-the other way, and the probability of <pad> and <s>, next to nothing once a model is trained, goes to other subwords.
+CTranslate2's beam search takes the same steps. Two differences are corrected here:
+- Its score divides log P by n^length_penalty. All its hypotheses are requested with length_penalty 1, log P is computed
+  back from their scores, and they are ranked by our score.
+- It has one length limit per batch, and at the limit it counts unfinished hypotheses as finished. A sentence with an
+  unfinished hypothesis, or with one longer than its own limit, is translated again: alone, with its own limit, and with
+  `patience` 2, which makes room for all finished and all unfinished hypotheses.
+Two other differences remain. Near-ties may be decided the other way. The probability of <pad> and <s>, almost 0 in a
+trained model, is given to the other subwords.
 """
 
 from __future__ import annotations
@@ -21,17 +24,17 @@ from transformer.inference.engine import Ids, Progress
 from transformer.text.vocabulary import BOS, EOS, PAD, SPECIALS, Vocabulary
 
 END = SPECIALS[EOS]
-BARRED = [[SPECIALS[PAD]], [SPECIALS[BOS]]]  # no translation holds these
+FORBIDDEN = [[SPECIALS[PAD]], [SPECIALS[BOS]]]  # sequences that no translation may contain
 
 
 class CTranslate2Engine:
-    """A folder that transformer/export.py wrote."""
+    """The model of a folder that ctranslate2_export.py wrote."""
 
     def __init__(self, folder: Path, vocabulary: Vocabulary, positions: int):
-        """positions: rows of the model's position table, which no sequence may exceed."""
+        """positions: rows of the model's position table, the longest sequence that it can compute."""
         self.vocabulary, self.positions = vocabulary, positions
         device = "cuda" if ctranslate2.get_cuda_device_count() else "cpu"
-        # small models gain more from batches side by side than from threads within one
+        # for small models, several batches in parallel are faster than several threads in one batch
         self.translator = ctranslate2.Translator(str(folder), device, inter_threads=cores(), intra_threads=1)
 
     def search(
@@ -41,11 +44,12 @@ class CTranslate2Engine:
         progress: Progress = lambda count: None,
         batch_tokens: int = 4096,
     ) -> list[list[Hypothesis]]:
-        """As beam_search.translate_ids, for one model. Raises ValueError for a source longer than its position table.
+        """Sources to their hypotheses; see beam_search.translate_ids.
 
-        batch_tokens: source subwords of a batch times beam_size.
+        batch_tokens: source subwords of a batch times beam_size. Raises ValueError for a source that needs more
+        positions than the position table has.
         """
-        self._refuse_long(sources, config.extra_length)
+        self._check_lengths(sources, config.extra_length)
         beam_size, limits = config.beam_size, [max(1, len(source) + config.extra_length) for source in sources]
         results: list[list[Hypothesis]] = [[] for _ in sources]
         waiting = sorted(range(len(sources)), key=lambda row: -limits[row])
@@ -61,21 +65,25 @@ class CTranslate2Engine:
                 longest = max(map(len, found.hypotheses))
                 if longest > limits[row] or any(tokens[-1:] != [END] for tokens in found.hypotheses):
                     found = self._start([sources[row]], limits[row], beam_size, patience=2)[0].result()
-                results[row] = self._ours(found, config)
+                results[row] = self._hypotheses(found, config)
             progress(len(rows))
         return results
 
-    def _refuse_long(self, sources: Ids, extra_length: int) -> None:
-        """Raise ValueError for the first source that, or whose translation, needs more positions than there are."""
+    def _check_lengths(self, sources: Ids, extra_length: int) -> None:
+        """Raise ValueError for the first source whose longest translation needs more positions than the table has."""
         for row, source in enumerate(sources):
             if len(source) + max(1, extra_length) > self.positions:
                 raise ValueError(
-                    f"sentence {row + 1} has {len(source):,} subwords; with extra_length={extra_length} this "
-                    f"CTranslate2 model takes {self.positions - max(1, extra_length):,}; cut it, or use engine: torch"
+                    f"Sentence {row + 1} has {len(source):,} subwords. With extra_length={extra_length} this "
+                    f"CTranslate2 model takes at most {self.positions - max(1, extra_length):,}. Shorten the sentence, "
+                    "or use engine: torch."
                 )
 
     def _start(self, sources: Sequence[Sequence[int]], limit: int, beam_size: int, patience: int = 1) -> list:
-        """Begin to translate a batch; the answers to wait for. Greedy search (beam_size 1) knows no patience."""
+        """Start to translate a batch. Returns one asynchronous result per source.
+
+        patience: the search ends when beam_size * patience hypotheses are finished. Greedy search has no patience.
+        """
         patience = patience if beam_size > 1 else 1
         words = self.vocabulary.subwords
         return self.translator.translate_batch(
@@ -88,18 +96,20 @@ class CTranslate2Engine:
             max_input_length=0,
             min_decoding_length=0,
             max_decoding_length=limit,
-            suppress_sequences=BARRED,
+            suppress_sequences=FORBIDDEN,
             return_scores=True,
             return_end_token=True,
         )
 
-    def _ours(self, found: ctranslate2.TranslationResult, config: SearchConfig) -> list[Hypothesis]:
-        """The hypotheses of an answer, ranked by our score; unfinished ones only where none ended."""
+    def _hypotheses(self, found: ctranslate2.TranslationResult, config: SearchConfig) -> list[Hypothesis]:
+        """A result of CTranslate2 to hypotheses, ranked by our score. Unfinished ones only if none is finished."""
         pairs = [
             (self.vocabulary.ids(tokens), score * max(1, len(tokens)))
             for tokens, score in zip(found.hypotheses, found.scores, strict=True)
         ]
-        ended = sorted(((ids[:-1], total) for ids, total in pairs if ids[-1:] == [EOS]), key=lambda one: len(one[0]))
-        if len(ended) > config.beam_size:  # the search is over when so many have ended, at the same step or before
-            ended = [one for one in ended if len(one[0]) <= len(ended[config.beam_size - 1][0])]
-        return ranked(ended or pairs, bool(ended), config.length_penalty, config.beam_size)
+        finished = [(ids[:-1], total) for ids, total in pairs if ids[-1:] == [EOS]]
+        finished.sort(key=lambda pair: len(pair[0]))
+        if len(finished) > config.beam_size:  # our search ends at the step that finishes hypothesis number beam_size
+            longest = len(finished[config.beam_size - 1][0])
+            finished = [(ids, total) for ids, total in finished if len(ids) <= longest]
+        return ranked(finished or pairs, bool(finished), config.length_penalty, config.beam_size)

@@ -1,4 +1,4 @@
-"""What a translator asks of an engine: ids in, hypotheses out."""
+"""The interface of an engine: source ids to hypotheses. The translator calls it; two modules implement it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Protocol
 from transformer.decoding.config import SearchConfig
 from transformer.decoding.hypothesis import Hypothesis
 
-Ids = Sequence[Sequence[int]]  # of sentences, without </s>
-Progress = Callable[[int], object]  # called with the number of sentences that a batch finished
+Ids = Sequence[Sequence[int]]  # one sequence per sentence, without </s>
+Progress = Callable[[int], object]  # called after each batch with its number of sentences
 
 
 class Engine(Protocol):
-    """The search that both engines offer. Sampling, scores and attention maps are the torch engine's alone."""
+    """The search that both engines offer. Sampling, scores and attention maps are offered by the torch engine only."""
 
     def search(self, sources: Ids, config: SearchConfig, progress: Progress) -> list[list[Hypothesis]]:
-        """Up to beam_size hypotheses of each source, best first, as decoding/beam_search.py defines them."""
+        """Sources to at most beam_size hypotheses each, best first, as decoding/beam_search.py defines them."""
         ...

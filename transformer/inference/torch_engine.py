@@ -1,4 +1,4 @@
-"""The model folders of this project at work: beam search, sampling, forced decoding, attention."""
+"""The torch engine: search, sampling, scores and attention maps with the models of model folders."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from transformer.model.weights import load_model
 
 
 class TorchEngine:
-    """One model, or several with one vocabulary as an ensemble. Ids without </s> go in and come out."""
+    """One model, or several with one vocabulary as an ensemble. All ids are without </s>."""
 
     def __init__(self, models: Sequence[Transformer]):
         self.models = list(models)
 
     @classmethod
     def load(cls, folders: Sequence[Path]) -> TorchEngine:
-        """Read model folders, onto the GPU if there is one."""
+        """Load the models of model folders, onto the GPU if there is one."""
         device = "cuda" if torch.cuda.is_available() else "cpu"
         return cls([load_model(folder).to(device) for folder in folders])
 
     def search(self, sources: Ids, config: SearchConfig, progress: Progress) -> list[list[Hypothesis]]:
-        """See beam_search.translate_ids."""
+        """Sources to their hypotheses; see beam_search.translate_ids."""
         return translate_ids(self.models, sources, config, progress=progress)
 
     def sample(self, sources: Ids, config: SamplingConfig, progress: Progress) -> list[list[Hypothesis]]:
-        """See sampling.sample_ids."""
+        """Sources to random translations; see sampling.sample_ids."""
         return sample_ids(self.models, sources, config, progress=progress)
 
     def score(self, sources: Ids, targets: Ids, progress: Progress) -> list[list[float]]:
-        """See forced_decoding.score_ids."""
+        """Sources and targets to log P of each subword; see forced_decoding.score_ids."""
         return score_ids(self.models, sources, targets, progress=progress)
 
     def attention(self, source: Sequence[int], target: Sequence[int]) -> AttentionMaps:
-        """Those of the first model; see attention_maps.attention_maps."""
+        """The attention weights of the first model on one pair; see attention_maps.attention_maps."""
         return attention_maps(self.models[0], source, target)

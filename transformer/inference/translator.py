@@ -1,10 +1,11 @@
-"""The public interface: a model folder that translates text.
+"""The public interface: lines of text to translations, by the model of a model folder.
 
     from transformer import Translator
     translator = Translator.load("data/model")
     translator.translate(["Ein Hund rennt."], beam_size=4)    # -> ["A dog is running."]
 
-A folder of the stage average runs on torch, one of the stage export on CTranslate2; either stands alone.
+A folder of the stage average is translated by torch, a folder of the stage export by CTranslate2. Both are
+self-contained.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transformer.decoding.config import SamplingConfig, SearchConfig
 from transformer.decoding.hypothesis import Hypothesis
@@ -29,40 +30,54 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Translation:
-    """A translation and what the model makes of it."""
+    """A translation with its subwords and its probability under the model."""
 
     text: str
-    score: float  # log_probability / ((5 + n) / 6)^length_penalty; what ranks alternatives
+    score: float  # log_probability / ((5 + n) / 6)^length_penalty; alternatives are ranked by it
     log_probability: float  # log P(subwords, </s> | source), in nats
     subwords: tuple[str, ...]
 
 
+class PairAttention(NamedTuple):
+    """Attention weights on a sentence pair, and the subwords that label their rows and columns."""
+
+    maps: AttentionMaps
+    source: list[str]  # S subwords, </s> last
+    target: list[str]  # T subwords, </s> last: those that the model predicts in the rows of maps.cross
+
+
 class Translator:
-    """Text in, text out."""
+    """Lines of text to translations, scores and attention weights."""
 
     def __init__(self, engine: Engine, merges: Merges, vocabulary: Vocabulary, source: Side, target: Side):
+        """engine: computes on ids. merges, vocabulary: of the model. source, target: how lines become tokens."""
         self.engine, self.merges, self.vocabulary = engine, merges, vocabulary
         self.source, self.target = source, target
 
     @classmethod
     def load(cls, *folders: Path | str) -> Translator:
-        """Read a model folder, onto the GPU if there is one; several with one vocabulary translate as an ensemble.
+        """The translator of a model folder, on the GPU if there is one. Several folders are an ensemble.
 
-        Raises ValueError for a folder that is not one, or folders that do not go together.
+        Raises ValueError for a folder without a model, and for folders that cannot be an ensemble.
         """
         paths = [Path(folder) for folder in folders]
         cards = [read_model_json(path / "model.json") for path in paths]
         vocabulary, merges = Vocabulary.load(paths[0] / "vocab.txt"), Merges.load(paths[0] / "bpe.codes")
         for path, card in zip(paths, cards, strict=True):
             if any((path / name).read_bytes() != (paths[0] / name).read_bytes() for name in ("vocab.txt", "bpe.codes")):
-                raise ValueError(f"{path} has another vocabulary than {paths[0]}; an ensemble needs one for all")
+                raise ValueError(
+                    f"{path} has another vocabulary or other merges than {paths[0]}. The models of an ensemble must "
+                    "share both. Use models of one corpus and one params.yaml."
+                )
             if "ctranslate2" in card and len(paths) > 1:
-                raise ValueError(f"{path} is for CTranslate2, which knows no ensembles; use the folders it came from")
+                raise ValueError(
+                    f"{path} is a folder for CTranslate2, which cannot translate with an ensemble. Use the folders of "
+                    f"the stage average that it was made from."
+                )
         first = cards[0]
         if "ctranslate2" in first:
-            from transformer.inference.ctranslate2_engine import (
-                CTranslate2Engine,  # either engine works without the other's library
-            )
+            # imported here, so that each engine works without the library of the other
+            from transformer.inference.ctranslate2_engine import CTranslate2Engine
 
             engine = CTranslate2Engine(paths[0], vocabulary, first["ctranslate2"]["positions"])
         else:
@@ -72,22 +87,22 @@ class Translator:
         return cls(engine, merges, vocabulary, *Side.of(first))
 
     def translate(self, lines: Sequence[str], **settings: Any) -> list[str]:
-        """The best translation of each line. Settings as of `alternatives`."""
+        """Lines to the best translation of each. settings: see `alternatives`."""
         return [found[0].text for found in self.alternatives(lines, **settings)]
 
     def alternatives(
         self, lines: Sequence[str], progress: Progress = lambda count: None, **settings: Any
     ) -> list[list[Translation]]:
-        """At most beam_size translations of each line, best first; an empty line has one, empty.
+        """Lines to at most beam_size translations of each, best first. The only translation of an empty line is empty.
 
-        settings: the fields of SearchConfig: beam_size, length_penalty, extra_length, replace_unk. progress(count) is
-        called as sentences get done. Raises ValueError for a setting out of range.
+        settings: the fields of SearchConfig: beam_size, length_penalty, extra_length, replace_unk. progress: called
+        with the number of sentences after each batch. Raises ValueError for a setting out of range.
         """
         config = SearchConfig(**settings)
         if config.replace_unk and not self.merges.empty:
             raise ValueError("replace_unk is for word-level models (bpe_merges: 0); this one has subwords")
         words = self.words(lines)
-        found = self._of_each(words, partial(self.engine.search, config=config), progress)
+        found = self._hypotheses(words, partial(self.engine.search, config=config), progress)
         sources = words if config.replace_unk else [None] * len(lines)
         return [[self._translation(hypothesis, source) for hypothesis in hypotheses]
                 for source, hypotheses in zip(sources, found, strict=True)]  # fmt: skip
@@ -95,42 +110,43 @@ class Translator:
     def sample(
         self, lines: Sequence[str], progress: Progress = lambda count: None, **settings: Any
     ) -> list[list[Translation]]:
-        """Translations of each line drawn at random; the same seed gives the same ones.
+        """Lines to translations of each that are drawn at random. The same seed gives the same translations.
 
-        settings: the fields of SamplingConfig: samples, seed, temperature, top_k, top_p, extra_length. Raises
-        ValueError for a setting out of range.
+        settings: the fields of SamplingConfig: samples, seed, temperature, top_k, top_p, extra_length. progress: see
+        `alternatives`. Raises ValueError for a setting out of range.
         """
-        method = partial(self._torch("sample"), config=SamplingConfig(**settings))
-        found = self._of_each(self.words(lines), method, progress)
+        method = partial(self._torch_method("sample"), config=SamplingConfig(**settings))
+        found = self._hypotheses(self.words(lines), method, progress)
         return [[self._translation(hypothesis) for hypothesis in hypotheses] for hypotheses in found]
 
     def score(self, sources: Sequence[str], targets: Sequence[str], progress: Progress = lambda count: None
               ) -> list[list[float]]:  # fmt: skip
-        """log P of each subword of given translations, </s> last, in nats (forced decoding)."""
+        """Sources and given translations to log P of each target subword, </s> last, in nats (forced decoding)."""
         if len(sources) != len(targets):
-            raise ValueError(f"{len(sources)} sources and {len(targets)} targets; each source needs one")
-        ids = [self.vocabulary.ids(subwords) for subwords in self.words(sources)]
-        theirs = [self.vocabulary.ids(subwords) for subwords in self.words(targets, self.target)]
-        return self._torch("score")(ids, theirs, progress=progress)
+            raise ValueError(f"Got {len(sources)} sources and {len(targets)} targets. Give one target per source.")
+        source_ids = [self.vocabulary.ids(subwords) for subwords in self.words(sources)]
+        target_ids = [self.vocabulary.ids(subwords) for subwords in self.words(targets, self.target)]
+        return self._torch_method("score")(source_ids, target_ids, progress=progress)
 
-    def attention(self, source: str, target: str) -> tuple[AttentionMaps, list[str], list[str]]:
-        """Attention weights per layer and head as the model reads a pair, and the subwords along the two sides."""
-        (one,), (other,) = self.words([source]), self.words([target], self.target)
-        maps = self._torch("attention")(self.vocabulary.ids(one), self.vocabulary.ids(other))
-        return maps, [*one, "</s>"], [*other, "</s>"]
+    def attention(self, source: str, target: str) -> PairAttention:
+        """A source and a given translation to the attention weights of each layer and head, and to their subwords."""
+        (source_subwords,), (target_subwords,) = self.words([source]), self.words([target], self.target)
+        source_ids, target_ids = self.vocabulary.ids(source_subwords), self.vocabulary.ids(target_subwords)
+        maps = self._torch_method("attention")(source_ids, target_ids)
+        return PairAttention(maps, [*source_subwords, "</s>"], [*target_subwords, "</s>"])
 
     def words(self, lines: Sequence[str], side: Side | None = None) -> list[list[str]]:
-        """The subwords of each line, a source unless another side is given."""
+        """Lines to the subwords of each. side: self.source (the default) or self.target."""
         return [self.merges.subwords((side or self.source).tokens(line)) for line in lines]
 
-    def _torch(self, method: str) -> Callable:
-        """A method that only the torch engine has."""
-        if not hasattr(self.engine, method):
-            raise ValueError(f"{method} needs a model folder of the stage average; CTranslate2 does not offer it here")
-        return getattr(self.engine, method)
+    def _torch_method(self, name: str) -> Callable:
+        """A method of the engine that only the torch engine has. Raises ValueError for the other engine."""
+        if not hasattr(self.engine, name):
+            raise ValueError(f"{name} is not offered by CTranslate2. It needs a model folder of the stage average.")
+        return getattr(self.engine, name)
 
-    def _of_each(self, words: list[list[str]], method: Callable, progress: Progress) -> list[list[Hypothesis]]:
-        """What an engine finds for each line; an empty line is not put to it."""
+    def _hypotheses(self, words: list[list[str]], method: Callable, progress: Progress) -> list[list[Hypothesis]]:
+        """The subwords of each line to hypotheses, by a method of the engine, which gets no empty line."""
         ids = [self.vocabulary.ids(subwords) for subwords in words]
         rows = [row for row, sequence in enumerate(ids) if sequence]
         results = [[Hypothesis((), 0.0, 0.0)] for _ in ids]
@@ -140,11 +156,16 @@ class Translator:
         return results
 
     def _translation(self, found: Hypothesis, source: list[str] | None = None) -> Translation:
-        """A hypothesis as text; given the source words, they replace each <unk>."""
+        """A hypothesis to a Translation.
+
+        source: the source words. If given, each <unk> is replaced by the word with its largest attention weight: the
+        mean over the heads of the last decoder layer.
+        """
         subwords = [self.vocabulary.subwords[number] for number in found.ids]
         text = self.vocabulary.text(found.ids)
         if source and UNK in found.ids:
-            weights = self._torch("attention")(self.vocabulary.ids(source), found.ids).cross[-1].mean(0)  # (T, S)
+            maps = self._torch_method("attention")(self.vocabulary.ids(source), found.ids)
+            weights = maps.cross[-1].mean(0)  # (layers, H, T, S) -> (T, S)
             best = weights[:, : len(source)].argmax(-1).tolist()
             copied = [source[best[place]] if number == UNK else subwords[place]
                       for place, number in enumerate(found.ids)]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Means of weights: of several checkpoints (section 6.1), and the moving one that follows a training."""
+"""The mean of the weights of several checkpoints (section 6.1)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from torch import Tensor
 
 
 def mean_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
-    """Element-wise mean of checkpoints (section 6.1: "averaging the last 5 checkpoints"), summed in float64."""
+    """Checkpoint files to their element-wise mean, name -> tensor (section 6.1: "averaging the last 5 checkpoints").
+
+    The sum is computed in float64. Each mean has the precision that the tensor has in the checkpoints.
+    """
     if not paths:
-        raise ValueError("no checkpoint to average; run the stage train first")
+        raise ValueError("There is no checkpoint to average. Run the stage train first.")
     total: dict[str, Tensor] = {}
-    kinds: dict[str, torch.dtype] = {}
+    precisions: dict[str, torch.dtype] = {}
     for path in paths:
         for name, tensor in load_file(path).items():
             total[name] = total[name].add_(tensor) if name in total else tensor.double()
-            kinds[name] = tensor.dtype
-    return {name: (tensor / len(paths)).to(kinds[name]) for name, tensor in total.items()}
+            precisions[name] = tensor.dtype
+    return {name: (tensor / len(paths)).to(precisions[name]) for name, tensor in total.items()}

@@ -1,8 +1,8 @@
-"""The encoder-decoder Transformer of "Attention Is All You Need" (Vaswani et al. 2017), bottom up.
+"""The encoder-decoder Transformer of "Attention Is All You Need" (Vaswani et al. 2017), from its parts to the whole.
 
-Shapes, one letter per dimension in the whole package:
-    B sentences · S source subwords · T target subwords · D d_model · F d_ff · H heads · K = D / H · V vocabulary
-    N beams of one sentence
+Sections, equations and figures are those of the paper. The whole package writes shapes with one letter per dimension:
+    B sentences of a batch · S source subwords · T target subwords · D d_model · F d_ff · H heads · K = D / H
+    V vocabulary · N beams per sentence · t target subwords decoded so far
 """
 
 from __future__ import annotations
@@ -22,30 +22,33 @@ from transformer.model.linear import Linear, product
 
 
 def sinusoids(length: int, d_model: int) -> Tensor:
-    """Position encodings (section 3.5): sin and cos of pos / 10000^(2i / D) in turn. Returns (length, D), float64."""
+    """Position encodings of positions 0 to length - 1 (section 3.5): (length, D), float64.
+
+    PE(pos, 2i) = sin(pos / 10000^(2i / D)), PE(pos, 2i + 1) = cos(pos / 10000^(2i / D)).
+    """
     angles = torch.arange(length, dtype=torch.float64)[:, None] * torch.exp(
         torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model)
-    )
+    )  # (length, D/2)
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)  # (length, D/2, 2) -> (length, D)
 
 
 class LayerNorm(nn.LayerNorm):
-    """Layer normalisation in the precision of x, with statistics in at least float32."""
+    """Layer normalisation: (..., D) -> (..., D) in the precision of x, with mean and variance in at least float32."""
 
     def forward(self, x: Tensor) -> Tensor:
         return F.layer_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.bias.to(x.dtype), self.eps)
 
 
 class DropoutRates(NamedTuple):
-    """Probabilities of dropout: of what a sub-layer gives (section 5.4), of attention weights, inside feed-forward."""
+    """Probabilities of dropout in a layer."""
 
-    residual: float
-    attention: float
-    activation: float
+    residual: float  # on the output of each sub-layer (section 5.4)
+    attention: float  # on attention weights
+    activation: float  # on the inner activations of the feed-forward sub-layer
 
 
 class FeedForward(nn.Module):
-    """max(0, x W1 + b1) W2 + b2 at every position (section 3.3, equation 2): (B, T, D) -> (B, T, D)."""
+    """FFN(x) = max(0, x W1 + b1) W2 + b2 at each position (section 3.3, equation 2): (B, T, D) -> (B, T, D)."""
 
     def __init__(self, d_model: int, d_ff: int, dropout: float):
         super().__init__()
@@ -56,11 +59,15 @@ class FeedForward(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.outer(dropped_relu(self.inner(x), self.dropout if self.training else 0.0))
+        hidden = dropped_relu(self.inner(x), self.dropout if self.training else 0.0)  # (B, T, F)
+        return self.outer(hidden)
 
 
 class Residual(nn.Module):
-    """The connection around a sub-layer (section 3.1): LayerNorm(x + f(x)) for post, x + f(LayerNorm(x)) for pre."""
+    """The residual connection and normalisation around a sub-layer f (section 3.1): (B, T, D) -> (B, T, D).
+
+    norm post, the paper's: LayerNorm(x + dropout(f(x))). norm pre: x + dropout(f(LayerNorm(x))).
+    """
 
     def __init__(self, d_model: int, dropout: float, norm: str):
         super().__init__()
@@ -74,7 +81,7 @@ class Residual(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention, then feed-forward, each in a residual connection: (B, S, D) -> (B, S, D)."""
+    """One layer of the encoder (figure 1, left): self-attention and feed-forward, each in a residual connection."""
 
     def __init__(self, d_model: int, d_ff: int, heads: int, rates: DropoutRates, norm: str):
         super().__init__()
@@ -83,12 +90,13 @@ class EncoderLayer(nn.Module):
         self.residuals = nn.ModuleList(Residual(d_model, rates.residual, norm) for _ in range(2))
 
     def forward(self, x: Tensor, bias: Tensor) -> Tensor:
+        """Source states to source states: (B, S, D) -> (B, S, D). bias (B, 1, 1, S): see padding_bias."""
         x = self.residuals[0](x, lambda x: self.attention(x, bias=bias))
         return self.residuals[1](x, self.feed_forward)
 
 
 class DecoderLayer(nn.Module):
-    """Masked self-attention, attention to the memory, feed-forward: (B, T, D) -> (B, T, D)."""
+    """One layer of the decoder (figure 1, right): masked self-attention, attention to the memory, feed-forward."""
 
     def __init__(self, d_model: int, d_ff: int, heads: int, rates: DropoutRates, norm: str):
         super().__init__()
@@ -97,6 +105,7 @@ class DecoderLayer(nn.Module):
         self.residuals = nn.ModuleList(Residual(d_model, rates.residual, norm) for _ in range(3))
 
     def forward(self, x: Tensor, bias: Tensor, memory: Tensor, memory_bias: Tensor) -> Tensor:
+        """Target states to target states, given memory (B, S, D): (B, T, D) -> (B, T, D). bias: see causal_bias."""
         x = self.residuals[0](x, lambda x: self.attention(x, bias=bias))
         x = self.residuals[1](x, lambda x: self.cross(x, memory, memory_bias))
         return self.residuals[2](x, self.feed_forward)
@@ -104,13 +113,15 @@ class DecoderLayer(nn.Module):
     def step(
         self, x: Tensor, cache: KeyValueCache, ancestry: Tensor, memory: KeysValues, memory_bias: Tensor
     ) -> Tensor:
-        """One more position of the N beams of each sentence: (B, N, D) -> (B, N, D). Appends it to `cache`.
+        """Compute the next position of the N beams of each sentence: (B, N, D) -> (B, N, D).
 
-        ancestry (B, 1, N, t*N) tells which of the cached positions, this one included, each beam may look at.
+        cache: keys and values of the positions before; those of this position are appended, so it then holds t
+        positions. ancestry (B, 1, N, t*N): 0 where a beam attends to a cached position, -inf elsewhere.
+        memory: its keys and values, (B, H, S, K) each. memory_bias (B, 1, 1, S): see padding_bias.
         """
 
         def attend_to_cache(x: Tensor) -> Tensor:
-            queries, keys, values = self.attention.queries_keys_values(x)
+            queries, (keys, values) = self.attention.queries_keys_values(x)
             return self.attention.attend(queries, cache.append(keys, values), ancestry)
 
         x = self.residuals[0](x, attend_to_cache)
@@ -120,12 +131,12 @@ class DecoderLayer(nn.Module):
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """Sizes and settings of a Transformer, under the names of the knobs; model.json keeps them.
+    """Sizes and settings of a Transformer. The fields have the names of params.yaml; model.json stores them.
 
-    vocabulary: V. max_positions: rows of a learned position table; positions beyond it share the last row. Sinusoids
-    have no limit. norm: pre or post (section 3.1). positions: sinusoidal or learned (section 3.5). tie_embeddings: one
-    matrix (V, D) for source, target and projection (section 3.4). dropout: probability on embeddings and on what each
-    sub-layer gives (section 5.4), attention_dropout: on attention weights, activation_dropout: inside feed-forward.
+    vocabulary: V. max_positions: rows of a learned position table; later positions use its last row. Sinusoids have no
+    limit. norm: pre or post (section 3.1). positions: sinusoidal or learned (section 3.5). tie_embeddings: one matrix
+    (V, D) for source, target and projection (section 3.4). dropout: probability on embeddings and on the output of each
+    sub-layer (section 5.4). attention_dropout: on attention weights. activation_dropout: inside feed-forward.
     """
 
     vocabulary: int
@@ -149,7 +160,7 @@ class Transformer(nn.Module):
         super().__init__()
         d_model, vocabulary, tied = config.d_model, config.vocabulary, config.tie_embeddings
         self.config, self.d_model = config, d_model
-        self.compute: torch.dtype | None = None  # precision to compute in; None: that of the weights
+        self.compute: torch.dtype | None = None  # precision of the computation; None: that of the weights
         self.source_embedding = nn.Embedding(vocabulary, d_model)
         self.target_embedding = None if tied else nn.Embedding(vocabulary, d_model)
         self.projection = None if tied else nn.Linear(d_model, vocabulary, bias=False)
@@ -157,9 +168,9 @@ class Transformer(nn.Module):
         self.position_embedding = nn.Embedding(config.max_positions, d_model) if learned else None
         self.register_buffer("sinusoids", sinusoids(config.max_positions, d_model), persistent=False)
         rates = DropoutRates(config.dropout, config.attention_dropout, config.activation_dropout)
-        layer = (d_model, config.d_ff, config.heads, rates, config.norm)
-        self.encoder = nn.ModuleList(EncoderLayer(*layer) for _ in range(config.layers))
-        self.decoder = nn.ModuleList(DecoderLayer(*layer) for _ in range(config.layers))
+        sizes = (d_model, config.d_ff, config.heads, rates, config.norm)
+        self.encoder = nn.ModuleList(EncoderLayer(*sizes) for _ in range(config.layers))
+        self.decoder = nn.ModuleList(DecoderLayer(*sizes) for _ in range(config.layers))
         self.encoder_norm = LayerNorm(d_model) if pre else nn.Identity()
         self.decoder_norm = LayerNorm(d_model) if pre else nn.Identity()
         self.dropout = config.dropout
@@ -168,48 +179,49 @@ class Transformer(nn.Module):
                 nn.init.normal_(module.weight, std=d_model**-0.5)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Decoder states (B, T, D) for source (B, S) and target (B, T), both padded with 0; target opens with <s>."""
+        """Source ids (B, S) and target ids (B, T), padded with 0, to states (B, T, D). Targets start with <s>."""
         bias = self.source_bias(source)
         return self.decode(target, self.encode(source, bias), bias)
 
     def source_bias(self, source: Tensor) -> Tensor:
-        """padding_bias in the precision of the computation: (B, S) -> (B, 1, 1, S)."""
+        """The padding_bias of source ids in the precision of the computation: (B, S) -> (B, 1, 1, S)."""
         return padding_bias(source, self.compute or self.source_embedding.weight.dtype)
 
     def encode(self, source: Tensor, bias: Tensor) -> Tensor:
-        """Memory (B, S, D) of source ids (B, S)."""
+        """Source ids to the memory, the output of the encoder: (B, S) -> (B, S, D). bias: see source_bias."""
         x = self.embed(self.source_embedding, source)
         for layer in self.encoder:
             x = layer(x, bias)
         return self.encoder_norm(x)
 
     def decode(self, target: Tensor, memory: Tensor, memory_bias: Tensor) -> Tensor:
-        """States (B, T, D): state t has seen targets 0 to t, so padding at the end is seen by no position before it."""
+        """Target ids to decoder states, given memory (B, S, D) and its source_bias: (B, T) -> (B, T, D)."""
         x = self.embed(self.output_embedding, target)
+        # position i attends to positions 0 to i, so padding at the end of a target changes no state before it
         bias = causal_bias(target.shape[1], memory_bias.dtype, target.device)
         for layer in self.decoder:
             x = layer(x, bias, memory, memory_bias)
         return self.decoder_norm(x)
 
     def memory_keys_values(self, memory: Tensor) -> list[KeysValues]:
-        """Per decoder layer, the keys and values of memory (B, S, D): twice (B, H, S, K)."""
+        """Memory (B, S, D) to its keys and values in each decoder layer, (B, H, S, K) each."""
         return [layer.cross.keys_values(memory) for layer in cast("list[DecoderLayer]", self.decoder)]
 
-    def step(self, ids: Tensor, place: int, caches: list[KeyValueCache], ancestry: Tensor, memory: list[KeysValues],
-             memory_bias: Tensor) -> Tensor:  # fmt: skip
-        """States (B, N, D) of subwords ids (B, N), all at position `place`; see DecoderLayer.step."""
-        x = self.embed(self.output_embedding, ids, self.position_rows(place, 1))
-        for layer, cache, seen in zip(cast("list[DecoderLayer]", self.decoder), caches, memory, strict=True):
-            x = layer.step(x, cache, ancestry, seen, memory_bias)
+    def step(self, ids: Tensor, position: int, caches: list[KeyValueCache], ancestry: Tensor,
+             memory: list[KeysValues], memory_bias: Tensor) -> Tensor:  # fmt: skip
+        """The newest subword of each beam to its decoder state: (B, N) -> (B, N, D). See DecoderLayer.step."""
+        x = self.embed(self.output_embedding, ids, self.position_encodings(position, 1))
+        for layer, cache, keys_values in zip(cast("list[DecoderLayer]", self.decoder), caches, memory, strict=True):
+            x = layer.step(x, cache, ancestry, keys_values, memory_bias)
         return self.decoder_norm(x)
 
     @property
     def output_weight(self) -> Tensor:
-        """The matrix (V, D) of the projection to the vocabulary."""
+        """The matrix of the projection to the vocabulary: (V, D)."""
         return (self.projection or self.source_embedding).weight
 
     def logits(self, states: Tensor) -> Tensor:
-        """Scores over the vocabulary: (..., D) -> (..., V)."""
+        """Decoder states to unnormalised log-probabilities of the next subword: (..., D) -> (..., V)."""
         return product(states, self.output_weight)
 
     @property
@@ -217,18 +229,15 @@ class Transformer(nn.Module):
         """The embedding of target subwords."""
         return self.target_embedding or self.source_embedding
 
-    def embed(self, embedding: nn.Embedding, ids: Tensor, positions: Tensor | None = None) -> Tensor:
-        """Embeddings times sqrt(D) (section 3.4) plus positions: ids (B, T) -> (B, T, D).
-
-        positions: rows to add, of a shape that broadcasts to (T, D); by default those of positions 0 to T - 1.
-        """
-        rows = self.position_rows(0, ids.shape[1]) if positions is None else positions
-        x = embedding(ids) * math.sqrt(self.d_model) + rows
+    def embed(self, embedding: nn.Embedding, ids: Tensor, encodings: Tensor | None = None) -> Tensor:
+        """Ids to embeddings times sqrt(D) (section 3.4) plus encodings, by default from position 0: (B, T, D)."""
+        encodings = self.position_encodings(0, ids.shape[1]) if encodings is None else encodings
+        x = embedding(ids) * math.sqrt(self.d_model) + encodings
         x = x if self.compute is None else x.to(self.compute)
         return dropout(x, self.dropout if self.training else 0.0)
 
-    def position_rows(self, start: int, length: int) -> Tensor:
-        """Encodings of positions start .. start + length - 1: (length, D)."""
+    def position_encodings(self, start: int, length: int) -> Tensor:
+        """Encodings of the positions from `start` to start + length - 1: (length, D)."""
         if self.position_embedding is not None:
             last = self.position_embedding.num_embeddings - 1
             numbers = torch.arange(start, start + length, device=self.position_embedding.weight.device)

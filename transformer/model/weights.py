@@ -1,4 +1,4 @@
-"""Weights on disk: safetensors, never pickles."""
+"""Weights on disk, as safetensors (never pickles), and models from them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from transformer.model_folder import read_model_json
 
 
 def save_weights(weights: dict[str, Tensor], path: Path) -> None:
-    """Write weights as safetensors, whole or not at all, without metadata (its order would change from run to run)."""
+    """Write weights as safetensors, completely or not at all.
+
+    Without metadata: safetensors writes its keys in another order each time, and equal weights would differ in bytes.
+    """
     with whole_file(path) as temporary:
         save_file(weights, temporary)
 
@@ -29,23 +32,28 @@ def load_model(folder: Path) -> Transformer:
 
 
 def warm_start(model: Transformer, folder: Path, vocabulary: Path) -> None:
-    """Put the weights of a model folder into a new model, for training to go on from.
+    """Copy the weights of a model folder into a new model, as the start of a training.
 
-    Raises ValueError where sizes (all but dropouts and, for sinusoids, max_positions) or vocabulary differ.
+    vocabulary: the vocab.txt of the new model. Raises ValueError if the vocabularies differ, or a field of
+    TransformerConfig other than the dropouts and, with sinusoids, max_positions.
     """
     theirs, sizes = read_model_json(folder / "model.json")["sizes"], asdict(model.config)
-    free = {"dropout", "attention_dropout", "activation_dropout"}
-    free |= {"max_positions"} if sizes["positions"] == "sinusoidal" else set()
-    for name in sorted(sizes.keys() - free):
+    may_differ = {"dropout", "attention_dropout", "activation_dropout"}
+    may_differ |= {"max_positions"} if sizes["positions"] == "sinusoidal" else set()
+    for name in sorted(sizes.keys() - may_differ):
         if theirs[name] != sizes[name]:
             raise ValueError(
-                f"init_from={folder} has {name}={theirs[name]}, this training {sizes[name]}; make them equal"
+                f"init_from={folder} has {name}={theirs[name]}, this training has {name}={sizes[name]}. Training did "
+                f"not start. Make them equal, or set init_from to another model."
             )
     if (folder / "vocab.txt").read_bytes() != vocabulary.read_bytes():
-        raise ValueError(f"init_from={folder} has another vocabulary than {vocabulary}; `dvc repro` takes over its own")
+        raise ValueError(
+            f"init_from={folder} has another vocabulary than {vocabulary}. Training did not start. Run `dvc repro`, "
+            f"which copies the merges and vocabulary of that model."
+        )
     model.load_state_dict(load_file(folder / "weights.safetensors"))
 
 
 def cpu_copy(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Detached, contiguous copies on the CPU, as safetensors wants them."""
+    """Tensors to detached, contiguous copies on the CPU, which safetensors requires."""
     return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}

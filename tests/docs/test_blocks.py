@@ -1,0 +1,208 @@
+"""The blocks of README.md, CONTRIBUTING.md and docs/ work as written.
+
+Python blocks are run. Of each shell line it is checked that its programs, commands, options, knobs and files exist; the
+full tests run each line in one prepared project, in the order of the pages. NOT_RUN names the lines that are not run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from pages import NAMES, OUTPUT, PYTHON, SHELL, Block, blocks, read, shell_lines
+from support.projects import command, small_project
+from support.tiny import ROOT, model_folder
+
+from pipeline.__main__ import COMMANDS
+from pipeline.shared.params import Params
+from transformer.inference.ctranslate2_export import export
+
+SERVER = "a server, which does not end"
+NETWORK = "needs the network"
+MINUTES = "takes minutes"
+MAKE = "make installs .venv from the network; what it runs is tested elsewhere"
+TESTS = "runs tests, or the style checks that .ci/run begins with"
+ELSEWHERE = "needs a remote and a second clone; tests/pipeline/test_pipeline.py has them"
+QUEUE = "starts workers that outlive the test; tests/pipeline/test_experiments.py runs a queue"
+BENCH = "needs other programs (make bench-setup) and takes minutes"
+NOT_RUN = {
+    "make run": MAKE,
+    "make ui": SERVER,
+    "make setup": MAKE,
+    "make bench-setup": MAKE,
+    "make clean": MAKE,
+    "make clean DAYS=30": MAKE,
+    "make lint": TESTS,
+    "make test": TESTS,
+    "make test-all": TESTS,
+    ". .venv/bin/activate": "the prepared project has no .venv",
+    "python -m pytest -q tests/training/test_loss_and_schedule.py": TESTS,
+    "python -m pytest -q tests/text -k lossless": TESTS,
+    'python -m pytest -q tests/test_house.py tests/docs tests/pipeline/test_params.py -m "not full"': TESTS,
+    "pip install .": f"{NETWORK}; tests/inference/test_installed.py installs the package",
+    "cp recipes/multi30k.yaml params.yaml && dvc exp run": f"{NETWORK} and {MINUTES}",
+    "DEVICES=gpu dvc repro": "needs a GPU",
+    "dvc queue start": QUEUE,
+    "dvc queue start --jobs 2": QUEUE,
+    "OMP_NUM_THREADS=1 dvc queue start --jobs 2": QUEUE,
+    "mlflow ui": SERVER,
+    "mlflow models serve --model-uri models:/toy-de-en@champion --env-manager local --port 5001": SERVER,
+    "curl localhost:5001/invocations -H 'Content-Type: application/json' "
+    """-d '{"inputs": ["Der Hund schläft."], "params": {"beam_size": 4}}'""": "asks the server above",
+    "POSTGRES_PASSWORD=... ALLOWED_HOSTS=runs.example.org:5000 docker compose up --detach": SERVER,
+    "MLFLOW_BACKEND_STORE_URI=postgresql+psycopg://... mlflow server --host 0.0.0.0 "
+    "--artifacts-destination /files": SERVER,
+    "dvc remote add --default team s3://bucket/path": ELSEWHERE,
+    "dvc push --run-cache && git push && dvc exp push origin EXP1": ELSEWHERE,
+    "git pull && dvc exp pull origin EXP1 && dvc pull --run-cache": ELSEWHERE,
+    "python -m benchmarks.train --size both --json speed.json --plot speed.svg": BENCH,
+    "python -m benchmarks.decode --json decode.json": BENCH,
+    "python -m benchmarks.profile --size base": MINUTES,
+    "python -m benchmarks.profile --size base --device cuda --batch-tokens 25000": "needs a GPU",
+}  # fmt: skip
+FOUND = [block for name in NAMES for block in blocks(name, read(name))]
+LINES = [place_and_line for block in FOUND if block.kind in SHELL for place_and_line in shell_lines(block)]
+PROGRAMS = {"cp", "curl", "docker", "echo", "export", "git", "mlflow", "pip", "."}
+
+
+def mistakes(line: str) -> Iterator[str]:
+    """What a command line names that does not exist."""
+    words = shlex.shlex(line, posix=True, punctuation_chars="&|;<>")
+    words.whitespace_split = True
+    part: list[str] = []
+    for word in [*words, "&&"]:
+        if word in ("&&", "||", "|", ";"):
+            yield from mistakes_of([one for one in part if one])
+            part = []
+        elif not part and re.match(r"[A-Z_]+=", word):
+            continue  # a variable of the environment
+        else:
+            part.append(word)
+
+
+def mistakes_of(words: list[str]) -> Iterator[str]:
+    """`mistakes` of one command."""
+    words = words[: next((place for place, word in enumerate(words) if word in "<>"), len(words))]
+    program, *rest = words
+    if program == "make":
+        targets = re.findall(r"^([\w-]+):", read("Makefile"), re.MULTILINE)
+        yield from (word for word in rest if word not in targets and "=" not in word)
+    elif program == "dvc":
+        yield from mistakes_of_dvc(rest)
+    elif program == "python":
+        yield from mistakes_of_python(rest)
+    elif program not in PROGRAMS:
+        yield program
+    yield from (word for word in rest if word.startswith(("recipes/", "tests/")) and not (ROOT / word).exists())
+
+
+def mistakes_of_dvc(words: list[str]) -> Iterator[str]:
+    """`mistakes` of a dvc command: what its parser refuses, and knobs that params.yaml does not have."""
+    from dvc.cli import DvcParserError, parse_args
+
+    try:
+        given = parse_args(words)
+    except (DvcParserError, SystemExit):
+        yield f"dvc {shlex.join(words)}"
+        return
+    for override in getattr(given, "set_param", None) or []:
+        if override.split("=")[0] not in {knob.name for knob in fields(Params)}:
+            yield override
+
+
+def mistakes_of_python(words: list[str]) -> Iterator[str]:
+    """`mistakes` of python -m MODULE: the module, the command behind `python -m pipeline`, and its options."""
+    module, *rest = words[1:]
+    if module == "pytest":
+        return
+    if module == "pipeline":
+        if not rest or rest[0] not in COMMANDS:
+            yield f"python -m pipeline {' '.join(rest)}"
+            return
+        module, rest = f"pipeline.commands.{rest[0]}", rest[1:]
+    spec = find_spec(module)
+    if spec is None:
+        yield module
+        return
+    main = find_spec(f"{module}.__main__") if spec.submodule_search_locations else spec
+    source = Path(main.origin).read_text(encoding="utf-8")
+    for word in rest:
+        if word.startswith("--") and word != "--help" and f'"{word}"' not in source:
+            yield word
+
+
+def test_every_block_says_its_language():
+    for block in FOUND:
+        assert block.kind in (*SHELL, *PYTHON, *OUTPUT), f"{block}: {block.kind}"
+
+
+@pytest.mark.parametrize(("place", "line"), LINES, ids=[place for place, _ in LINES])
+def test_a_shell_line_names_commands_options_knobs_and_files_that_exist(place, line):
+    assert list(mistakes(line)) == []
+
+
+@pytest.mark.parametrize("line", [
+    "make rum", "dvc repo", "dvc exp run -S warm_up=3", "dvc exp run --naem x", "python -m pipeline compar a b",
+    "python -m pipeline clean --day 3", "python -m transformer data/model --beam 3", "python -m transformers x",
+    "cp recipes/none.yaml params.yaml && dvc repro", "dvc repro && mak test", "python -m pipeline"])  # fmt: skip
+def test_a_wrong_line_is_found(line):
+    assert list(mistakes(line))
+
+
+def test_only_lines_of_the_pages_are_excepted():
+    assert set(NOT_RUN) <= {line for _, line in LINES}
+
+
+@pytest.fixture(scope="module")
+def folder_with_models(tmp_path_factory) -> Path:
+    """A folder with a random model, as data/model and exported."""
+    folder = tmp_path_factory.mktemp("models")
+    model_folder(folder / "data/model")
+    export(folder / "data/model", folder / "data/ct2/float32", "float32")
+    return folder
+
+
+@pytest.mark.parametrize("block", [block for block in FOUND if block.kind in PYTHON], ids=str)
+def test_a_python_block_runs(block: Block, folder_with_models: Path, one_thread, monkeypatch, capsys):
+    monkeypatch.chdir(folder_with_models)
+    exec(compile(block.text, str(block), "exec"), {"__name__": "__main__"})
+    assert capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Path:
+    """A small project that was run, with two experiments, a folder of text and two more models."""
+    folder = small_project(tmp_path_factory.mktemp("pages"))
+    for name in ("README.md", "CONTRIBUTING.md", "docs", "Makefile"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, folder / name)
+    command(folder, sys.executable, "-m", "pipeline", "plots_template")
+    for name, override in (("EXP1", "beam_size=2"), ("EXP2", "beam_size=3")):
+        command(folder, "dvc", "exp", "run", "-n", name, "-S", override)
+    shutil.copytree(folder / "own", folder / "my_folder")
+    for name in ("run1", "run2"):
+        shutil.copytree(folder / "data/model", folder / name / "model")
+    return folder
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("place", "line"), [one for one in LINES if one[1] not in NOT_RUN],
+                         ids=[place for place, line in LINES if line not in NOT_RUN])  # fmt: skip
+def test_a_shell_line_runs(place, line, project):
+    if "pictures" in line and not shutil.which("chromium"):
+        pytest.skip("Chromium is not installed (Debian: apt-get install chromium)")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("DVC_", "MLFLOW_"))}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", line], cwd=project, stdin=subprocess.DEVNULL,
+                          env={**kept, "PATH": path, "DVC_NO_ANALYTICS": "1", "MLFLOW_DISABLE_TELEMETRY": "true"},
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # fmt: skip
+    assert done.returncode == 0, f"{place}: {line}\n{done.stdout}"
