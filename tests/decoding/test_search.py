@@ -32,8 +32,8 @@ def search(model, sources, beam_size=4, length_penalty=0.6, extra_length=6, **mo
 
 def model64(seed: int = 7, **changes):
     """A random model in float64 with clear preferences, so that different beam sizes give different translations."""
-    torch.manual_seed(seed)
     model = tiny_model(**changes).double()
+    torch.manual_seed(seed)  # after tiny_model, which seeds torch itself
     with torch.no_grad():
         for weight in model.parameters():
             weight += 0.3 * torch.randn_like(weight)
@@ -78,7 +78,7 @@ def test_beam_size_1_is_greedy_search(seed):
 
 
 @given(st.integers(0, 10**6), st.integers(1, 5))
-@example(1, 4)  # here a settled sentence that is still in the batch could find a better translation
+@example(1, 4)  # here some settled sentences stay in the batch for several steps
 @settings(deadline=None, max_examples=15)
 def test_a_batch_of_mixed_lengths_gives_the_translations_of_single_sentences(seed, beam_size):
     model = model64(seed)
@@ -104,7 +104,8 @@ def check_against_every_translation(seed: int, length_penalty: float) -> None:
         tuple(ids): log_probability(model, source, ids) / length_divisor(len(ids) + 1, length_penalty)
         for ids in targets
     }
-    found = search(model, [source], beam_size=27, length_penalty=length_penalty, extra_length=1)[0]
+    # before the last subword there are at most 9 beams, which 4 subwords continue: all are candidates
+    found = search(model, [source], beam_size=36, length_penalty=length_penalty, extra_length=1)[0]
     assert [hypothesis.ids for hypothesis in found] == sorted(scores, key=scores.__getitem__, reverse=True)
     for hypothesis in found:
         assert hypothesis.score == pytest.approx(scores[hypothesis.ids], abs=1e-9)
