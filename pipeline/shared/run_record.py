@@ -98,10 +98,13 @@ def stage_hashes(results: Results) -> dict[str, str]:
 def against(results: Results, baseline: str) -> dict[str, float]:
     """Test BLEU minus that of the baseline commit, with p-values; empty if the two cannot be compared.
 
-    They cannot if test references or signatures differ, or if the baseline was never run or is not in DVC's cache.
+    They cannot if test references or signatures differ, or if the baseline was never run or is not in DVC's cache. A
+    baseline with the same params is the same configuration, and gives nothing either.
     """
     try:
         first = Experiment("baseline", baseline)
+        if first.params == results.params:
+            return {}
         references = results.lines("data/raw/test.tgt")
         if first.lines("data/raw/test.tgt") != references or first.signatures() != results.signatures():
             return {}

@@ -59,9 +59,9 @@ def test_the_package_translates_with_ctranslate2_without_torch(folder):
     assert found.split("\n")[:-1] == Translator.load(folder / "data/ct2/float32").translate(TEXT)
 
 
-def test_the_ctranslate2_example_of_the_readme_needs_ctranslate2_spacy_and_subword_nmt_only(folder):
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```python\n(import ctranslate2\n.*?)```", readme, flags=re.DOTALL)
+def test_the_ctranslate2_example_of_the_docs_needs_ctranslate2_spacy_and_subword_nmt_only(folder):
+    page = (ROOT / "docs/translating.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(import ctranslate2\n.*?)```", page, flags=re.DOTALL)
     line = re.search(r'translate\("(.*)"\)', example)
     assert line
     (folder / "example.py").write_text(example, encoding="utf-8")
