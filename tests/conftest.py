@@ -13,21 +13,15 @@ from support.servers import mlflow_server, postgres
 from transformer.tracking import outbox
 from transformer.tracking import store as tracking
 
-SLOWEST = ("test_pipeline.py", "test_experiments.py", "test_stages.py")  # whole pipelines: minutes each
+# One thread a process: test processes and the stages that they start share the cores, and sums have a fixed order.
+os.environ["OMP_NUM_THREADS"] = "1"
+torch.set_num_threads(1)
+SLOWEST = ("pipeline", "experiments", "back_translation", "kills")  # whole pipelines: minutes each
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start the slowest files first, so that all processes finish at about the same time."""
-    items.sort(key=lambda item: item.path.name not in SLOWEST)
-
-
-@pytest.fixture
-def one_thread():
-    """Compute on one thread, so that sums have a fixed order."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+    items.sort(key=lambda item: item.path.stem.removeprefix("test_") not in SLOWEST)
 
 
 @pytest.fixture(scope="session")

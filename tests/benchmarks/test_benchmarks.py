@@ -107,6 +107,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.full
 def test_rows_of_this_trainer_and_of_torch(folder):
     done = benchmark(folder, "--programs", "ours,torch", "--json", f"{folder}/rows.json", "--plot", f"{folder}/b.svg")
     assert done.returncode == 0, done.stderr
@@ -126,6 +127,7 @@ def test_rows_of_this_trainer_and_of_torch(folder):
     assert (folder / "b.svg").read_text().startswith("<svg")
 
 
+@pytest.mark.full
 def test_a_copy_of_the_annotated_transformer_trains_on_its_own_batches(folder):
     script = folder / "the_annotated_transformer.py"
     script.write_text(SCRIPT)

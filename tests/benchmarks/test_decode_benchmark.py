@@ -47,6 +47,7 @@ def place(tmp_path_factory):
     return place
 
 
+@pytest.mark.full
 def test_rows_of_this_decoder_and_of_ctranslate2(place):
     done = benchmark(place, "--programs", "ours,ctranslate2", "--beam-size", "2", "--batch", "1,4")
     assert done.returncode == 0, done.stderr

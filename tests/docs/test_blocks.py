@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from pages import NAMES, OUTPUT, PYTHON, SHELL, Block, blocks, read, shell_lines
-from support.projects import command, small_project
+from support.projects import command, prepared_project
 from support.tiny import ROOT, model_folder
 
 from pipeline.__main__ import COMMANDS
@@ -172,16 +172,16 @@ def folder_with_models(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("block", [block for block in FOUND if block.kind in PYTHON], ids=str)
-def test_a_python_block_runs(block: Block, folder_with_models: Path, one_thread, monkeypatch, capsys):
+def test_a_python_block_runs(block: Block, folder_with_models: Path, monkeypatch, capsys):
     monkeypatch.chdir(folder_with_models)
     exec(compile(block.text, str(block), "exec"), {"__name__": "__main__"})
     assert capsys.readouterr().out
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory) -> Path:
+def project(tmp_path_factory, shared_folder) -> Path:
     """A small project that was run, with two experiments, a folder of text and two more models."""
-    folder = small_project(tmp_path_factory.mktemp("pages"))
+    folder = prepared_project(shared_folder, tmp_path_factory.mktemp("pages") / "project")
     for name in ("README.md", "CONTRIBUTING.md", "docs", "Makefile"):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, folder / name)

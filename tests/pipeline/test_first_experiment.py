@@ -9,13 +9,16 @@ from pathlib import Path
 import pytest
 from support.projects import command, runs, shipped_project
 
+from transformer.cores import cores
+
 
 @pytest.mark.full
 def test_the_first_experiments_have_a_bleu_in_the_table_and_in_their_runs(tmp_path: Path):
     project = shipped_project(tmp_path / "project")
-    output = command(project, "dvc", "exp", "run", "-S", "warmup=8000")
+    threads = {"OMP_NUM_THREADS": str(cores())}
+    output = command(project, "dvc", "exp", "run", "-S", "warmup=8000", **threads)
     assert "warmup=8000 is longer than max_steps=" in output
-    command(project, "dvc", "exp", "run", "-S", "beam_size=1")
+    command(project, "dvc", "exp", "run", "-S", "beam_size=1", **threads)
     found = {(run.data.params["warmup"], run.data.params["beam_size"]): run for run in runs(project)}
     assert found.keys() == {("8000", "4"), ("8000", "1")}
     assert all(run.info.status == "FINISHED" and run.data.metrics["bleu"] >= 0 for run in found.values())

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 from ruamel.yaml import YAML
-from support.projects import SPLITS, command, reader, runs, seen, small_project
+from support.projects import SPLITS, command, prepared_project, reader, runs, seen
 from support.tiny import ROOT
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory) -> Path:
+def project(tmp_path_factory, shared_folder) -> Path:
     """A small project that was run once, in a folder with a space in its name."""
-    return small_project(tmp_path_factory.mktemp("project") / "clone with space")
+    return prepared_project(shared_folder, tmp_path_factory.mktemp("project") / "clone with space")
 
 
 def test_repro_writes_each_out_and_a_second_repro_runs_nothing(project):
@@ -60,6 +60,7 @@ def test_the_run_has_all_params_the_curve_the_scores_and_the_model(project):
     assert {item.path for item in client.list_artifacts(run.info.run_id)} == files
 
 
+@pytest.mark.full
 def test_a_clone_that_reproduces_the_committed_results_gets_a_complete_run(project, tmp_path):
     clone = tmp_path / "clone"
     command(tmp_path, "git", "clone", "--quiet", str(project), str(clone))
@@ -78,6 +79,7 @@ def test_a_clone_that_reproduces_the_committed_results_gets_a_complete_run(proje
     assert command(clone, "dvc", "repro").count("Running stage") == 0
 
 
+@pytest.mark.full
 def test_a_clone_pulls_the_results_runs_record_alone_and_shares_the_runs_of_the_team(project, tmp_path, team_server):
     remote, clone = tmp_path / "remote", tmp_path / "clone"
     command(project, "dvc", "remote", "add", "--local", "--default", "team", str(remote))
@@ -105,6 +107,7 @@ def server_runs(uri: str, experiment: str) -> list:
     return list(client.search_runs([found.experiment_id]))
 
 
+@pytest.mark.full
 def test_verify_finds_the_one_out_that_was_tampered_with(project, tmp_path):
     clone = tmp_path / "clone"
     shutil.copytree(project, clone, ignore=shutil.ignore_patterns("work", "mlartifacts"))
@@ -134,6 +137,7 @@ def test_verify_refuses_a_commit_with_edited_params_and_old_results(project, tmp
     )
 
 
+@pytest.mark.full
 def test_another_beam_size_runs_only_the_stages_that_depend_on_it_and_adds_a_run_with_the_curve(project):
     before = len(runs(project))
     output = command(project, "dvc", "exp", "run", "--name", "narrow", "-S", "beam_size=1")
@@ -148,6 +152,7 @@ def test_another_beam_size_runs_only_the_stages_that_depend_on_it_and_adds_a_run
     assert len(runs(project)) == before + 1
 
 
+@pytest.mark.full
 def test_compare_takes_commits_and_names_of_experiments_and_refuses_others(project):
     option = ("--output", "work/comparison.json")
     output = command(project, sys.executable, "-m", "pipeline", "compare", "HEAD", "narrow", *option)

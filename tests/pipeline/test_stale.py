@@ -67,6 +67,7 @@ def test_pythons_caches_make_no_stage_stale(project):
     assert stale(project) == set()
 
 
+@pytest.mark.full
 def test_with_a_warm_cache_a_clone_runs_only_record(project, tmp_path):
     clone = tmp_path / "clone"
     command(tmp_path, "git", "clone", "--quiet", str(project), str(clone))
@@ -78,6 +79,7 @@ def test_with_a_warm_cache_a_clone_runs_only_record(project, tmp_path):
     assert "up to date" in command(clone, "dvc", "repro")
 
 
+@pytest.mark.full
 def test_after_a_pull_only_record_runs(project, tmp_path):
     remote, clone = tmp_path / "remote", tmp_path / "clone"
     command(project, "dvc", "remote", "add", "--local", "--default", "--force", "team", str(remote))

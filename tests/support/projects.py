@@ -104,7 +104,11 @@ def prepared_project(shared: Path, folder: Path) -> Path:
         if not (shared / "small_project.made").exists():
             small_project(made)
             (shared / "small_project.made").touch()
-    shutil.copytree(made, folder, ignore=shutil.ignore_patterns("mlflow.db*", "mlartifacts", "work", "run.json"))
+    shutil.copytree(
+        made,
+        folder,
+        ignore=shutil.ignore_patterns("mlflow.db*", "mlartifacts", "journal", "outbox", "run.json"),
+    )
     command(folder, "dvc", "repro")
     return folder
 

@@ -28,7 +28,6 @@ class Result(NamedTuple):
 def train_rank(rank, size, port, queue, folder, updates, settings):
     """Train in the process `rank` of `size`; the process of rank 0 puts its Result into the queue."""
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    torch.set_num_threads(1)
     with join_processes() as world:
         trainer = tiny_trainer(folder / f"rank{rank}of{size}", world, warmup=400, **settings)
         losses = [float(trainer.update(step).loss) for step in range(1, updates + 1)]
@@ -63,7 +62,7 @@ def one_process(tmp_path_factory) -> Result:
     return train_together(1, tmp_path_factory.mktemp("one_process"))
 
 
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.full)])
 def test_any_number_of_processes_gives_the_same_losses(tmp_path, one_process, size):
     result = train_together(size, tmp_path)
     assert result.losses == pytest.approx(one_process.losses, rel=1e-6)
@@ -72,6 +71,7 @@ def test_any_number_of_processes_gives_the_same_losses(tmp_path, one_process, si
     assert not [name for name in result.threads if "gloo" in name]  # a thread left over may abort Python at its exit
 
 
+@pytest.mark.full
 def test_any_number_of_processes_gives_the_same_losses_with_muon(tmp_path):
     one, two = (train_together(size, tmp_path / str(size), optimiser="muon") for size in (1, 2))
     assert two.losses == pytest.approx(one.losses, rel=1e-6)

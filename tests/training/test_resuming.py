@@ -8,7 +8,6 @@ import os
 from pathlib import Path
 
 import pytest
-import torch
 from safetensors.torch import save_file
 from support.trainings import outcome, train_tiny
 
@@ -17,8 +16,6 @@ from transformer.training import loop
 from transformer.training.checkpoints import CheckpointStore, best_steps
 from transformer.training.loop import Interrupted
 from transformer.training.train_step import Trainer
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.parametrize(
@@ -48,7 +45,6 @@ OPERATIONS = {"update": 12, "validate": 3, "write": 6, "replace": 10, "fsync": 2
 
 def killed_training(folder, work, operation, number):
     """Train until operation `number` (from 1) of that kind, and exit in it without any clean-up."""
-    torch.set_num_threads(1)
 
     def killing(kind, function, before=lambda *arguments: None):
         count = itertools.count(1)
@@ -80,11 +76,7 @@ def killed_training(folder, work, operation, number):
 def unkilled(tmp_path_factory):
     """The sha256 of the weights of a training that was not killed."""
     folder = tmp_path_factory.mktemp("unkilled")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    digest = train_tiny(folder, folder / "w")[1]
-    torch.set_num_threads(threads)
-    return digest
+    return train_tiny(folder, folder / "w")[1]
 
 
 def check_resumes(folder, operation, number, digest) -> None:

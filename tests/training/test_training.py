@@ -21,8 +21,6 @@ from transformer.training.ema import decay_at
 from transformer.training.loop import Diverged
 from transformer.training.validation import valid_bleu, valid_loss
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def test_equal_params_give_equal_bytes_and_another_seed_gives_other_bytes(tmp_path):
     first, second = (train_tiny(tmp_path, tmp_path / name) for name in ("a", "b"))
@@ -73,10 +71,15 @@ def test_attention_does_not_use_cudnn_which_plans_each_new_shape(tmp_path):
     assert not torch.backends.cuda.cudnn_sdp_enabled()
 
 
-def test_training_reduces_the_loss(tmp_path):
-    state, _ = train_tiny(tmp_path, tmp_path / "w", max_steps=400, save_every=100, lr_factor=2.0)
+@pytest.mark.parametrize(
+    ("optimiser", "updates", "lr_factor"),
+    [("muon", 100, 1.0), pytest.param("adam", 400, 2.0, marks=pytest.mark.full)],
+)
+def test_training_reduces_the_loss(tmp_path, optimiser, updates, lr_factor):
+    state, _ = train_tiny(tmp_path, tmp_path / "w", max_steps=updates, save_every=100, lr_factor=lr_factor,
+                          optimiser=optimiser)  # fmt: skip
     losses = [row["train_loss"] for row in state.curve]
-    assert mean(losses[-50:]) < 0.8 * losses[0]  # a single row is noisy: the mean of two updates
+    assert mean(losses[-10:]) < 0.8 * losses[0]  # a single row is noisy: the mean of two updates
 
 
 def test_bleu_can_rank_checkpoints_and_stop_a_training_early(tmp_path, monkeypatch):

@@ -1,0 +1,76 @@
+"""The stage back_translate: what it adds, and that kills and several processes do not change it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from support.projects import prepared_project
+from support.stages import start, trained, training_place, wait_for_state
+from support.tiny import stage
+
+from transformer.files import read_lines, sha256
+from transformer.text.pairs import Pairs
+
+pytestmark = pytest.mark.full
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory, shared_folder) -> Path:
+    """A small project that was run once."""
+    return prepared_project(shared_folder, tmp_path_factory.mktemp("stages") / "project")
+
+
+def back_place(project: Path, folder: Path, steps: int = 160, **changes) -> Path:
+    """A folder in which the stage back_translate can run."""
+    training_place(project, folder, back_translation_steps=steps, d_model=32, warmup=40, **changes)
+    shutil.copytree(project / "data/raw", folder / "data/raw")
+    shutil.copy(project / "data/bpe.codes", folder / "data/bpe.codes")
+    return folder
+
+
+def test_back_translation_adds_pairs_with_translated_sources_and_training_uses_them(project, tmp_path):
+    place = back_place(project, tmp_path / "place")
+    assert stage("back_translate", place).returncode == 0
+    real, both = (Pairs.load(place / "data" / name, "train") for name in ("ids", "back"))
+    sources, targets = list(real.source), list(real.target)
+    count = json.loads((place / "data/back/back.json").read_text())["translated_pairs"]
+    assert len(both) == len(real) + count
+    assert count > 0.9 * len(real)
+    row_of = {int(line): row for row, line in enumerate(real.lines)}
+    for row, (source, target, line) in enumerate(zip(both.source, both.target, both.lines, strict=True)):
+        own = row_of[int(line)]
+        assert target.tolist() == targets[own].tolist()
+        assert row >= len(real) or source.tolist() == sources[own].tolist()
+    german = set(" ".join(read_lines(place / "data/raw/train.src")).replace(".", " ").split())
+    translated = " ".join(read_lines(place / "data/back/train.src")).replace(".", " ").split()
+    assert sum(word in german for word in translated) > 0.9 * len(translated)
+    assert stage("train", place).returncode == 0
+    with_both = trained(place)
+    shutil.rmtree(place / "data/back")
+    (place / "data/back").mkdir()
+    assert stage("train", place).returncode == 0
+    assert trained(place) != with_both
+
+
+def test_a_killed_back_translation_writes_no_out_and_ends_in_the_same_bytes_as_an_unkilled_one(project, tmp_path):
+    unkilled, killed = (back_place(project, tmp_path / name) for name in ("unkilled", "killed"))
+    assert stage("back_translate", unkilled).returncode == 0
+    process = start("back_translate", killed)
+    wait_for_state(killed, process)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (killed / "data/back/train.src").exists()
+    assert stage("back_translate", killed).returncode == 0
+    assert sha256(killed / "data/back") == sha256(unkilled / "data/back")
+
+
+def test_two_processes_give_the_same_back_translations(project, tmp_path):
+    one, two = (back_place(project, tmp_path / name, steps=40, precision="float64") for name in ("one", "two"))
+    assert stage("back_translate", one).returncode == 0
+    done = stage("back_translate", two, "--nproc-per-node=2")
+    assert done.returncode == 0, done.stderr
+    assert sha256(two / "data/back") == sha256(one / "data/back")

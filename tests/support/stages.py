@@ -1,0 +1,45 @@
+"""Stages run one by one: a folder for the stage train, a stage in the background, and the hash of a training's outs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from support.projects import params_file
+from support.tiny import ROOT
+
+from transformer.files import sha256
+
+
+def training_place(project: Path, folder: Path, **changes) -> Path:
+    """A folder with the ids and the vocabulary of `project`, in which the stage train can run."""
+    (folder / "data").mkdir(parents=True)
+    shutil.copytree(ROOT / "recipes", folder / "recipes")
+    shutil.copytree(project / "data/ids", folder / "data/ids")
+    (folder / "data/back").mkdir()  # no back-translation
+    shutil.copy(project / "data/vocab.txt", folder / "data/vocab.txt")
+    params_file(folder, **changes)
+    return folder
+
+
+def trained(folder: Path) -> str:
+    """One hash of the outs of the stage train."""
+    return sha256(folder / "data/checkpoints") + sha256(folder / "reports/training.csv")
+
+
+def start(name: str, folder: Path, *options: str) -> subprocess.Popen:
+    """Start a stage in a folder, without waiting for its end."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "DVC_ROOT": ""}
+    return subprocess.Popen([sys.executable, "-m", f"pipeline.{name}", *options], cwd=folder, env=env,
+                            stderr=subprocess.PIPE, text=True)  # fmt: skip
+
+
+def wait_for_state(folder: Path, process: subprocess.Popen) -> None:
+    """Wait until the first state is on the disk."""
+    while not list(folder.glob("work/train-*/state-*.json")):
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        time.sleep(0.01)
