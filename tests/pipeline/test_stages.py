@@ -7,6 +7,8 @@ import json
 import re
 import shutil
 import subprocess
+import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from support.projects import SPLITS, params_file, prepared_project
 from support.stages import training_place
 from support.tiny import stage
 
+from pipeline.shared.stage import run
 from transformer.files import read_lines, sha256
 from transformer.model.linear import multiplies_bfloat16
 
@@ -141,16 +144,19 @@ def test_a_warmup_longer_than_the_training_is_explained_in_one_line(output):
         ("translate", {}, "data/model is missing"),
     ],
 )
-def test_a_mistake_ends_in_one_line_and_leaves_nothing(tmp_path, name, changes, wanted):
+def test_a_mistake_ends_in_one_line_and_leaves_nothing(tmp_path, monkeypatch, name, changes, wanted):
     params_file(tmp_path, **changes)
     for path in ("data/ids", "data/vocab.txt") if name == "train" else ():
         (tmp_path / path).mkdir(parents=True)
     before = sorted(tmp_path.rglob("*"))
-    done = stage(name, tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.count("\n") == 1
-    assert wanted in done.stderr
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [name])
+    with pytest.raises(SystemExit) as ended:
+        run(import_module(f"pipeline.{name}").main)
+    assert isinstance(ended.value.code, str)  # Python prints it to standard error, and the exit status is 1
+    assert ended.value.code.startswith("error: ")
+    assert "\n" not in ended.value.code
+    assert wanted in ended.value.code
     assert sorted(tmp_path.rglob("*")) == before
 
 

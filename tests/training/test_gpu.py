@@ -80,7 +80,7 @@ def test_a_training_waits_for_a_gpu_only_at_rows_of_the_curve(tmp_path, waits, m
     assert grown == [4, 5, 8, 9, 12]  # a row is made after on_update, so its waits count for the next update
 
 
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("positions", ["learned", pytest.param("sinusoidal", marks=pytest.mark.full)])
 def test_a_gpu_translates_samples_and_scores_like_a_cpu(waits, positions):
     models = [random_model(seed, positions=positions, max_positions=5) for seed in (1, 2)]
     there = [copy.deepcopy(model).to(GPU) for model in models]
