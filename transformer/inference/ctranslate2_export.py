@@ -27,15 +27,15 @@ def export(model_folder: Path, target: Path, quantization: str) -> None:
     `target` gets CTranslate2's files, merges, vocabulary and model.json. quantization: float32, or int8 for the weights
     of matrix products (a quarter of the size).
     """
-    card = read_model_json(model_folder / "model.json")
+    contents = read_model_json(model_folder / "model.json")
     vocabulary = Vocabulary.load(model_folder / "vocab.txt").subwords
     spec = specification(load_model(model_folder).float(), vocabulary, quantization)
     with whole_folder(target) as folder:
         spec.save(str(folder))
         for name in ("bpe.codes", "vocab.txt"):
             shutil.copyfile(model_folder / name, folder / name)
-        card["ctranslate2"] = {"quantization": quantization, "positions": POSITIONS}
-        (folder / "model.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
+        contents["ctranslate2"] = {"quantization": quantization, "positions": POSITIONS}
+        (folder / "model.json").write_text(json.dumps(contents, indent=1) + "\n", encoding="utf-8")
 
 
 def specification(model: Transformer, vocabulary: list[str], quantization: str) -> Any:

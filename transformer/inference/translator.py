@@ -61,20 +61,20 @@ class Translator:
         Raises ValueError for a folder without a model, and for folders that cannot be an ensemble.
         """
         paths = [Path(folder) for folder in folders]
-        cards = [read_model_json(path / "model.json") for path in paths]
+        contents = [read_model_json(path / "model.json") for path in paths]
         vocabulary, merges = Vocabulary.load(paths[0] / "vocab.txt"), Merges.load(paths[0] / "bpe.codes")
-        for path, card in zip(paths, cards, strict=True):
+        for path, content in zip(paths, contents, strict=True):
             if any((path / name).read_bytes() != (paths[0] / name).read_bytes() for name in ("vocab.txt", "bpe.codes")):
                 raise ValueError(
                     f"{path} has another vocabulary or other merges than {paths[0]}. The models of an ensemble must "
                     "share both. Use models of one corpus and one params.yaml."
                 )
-            if "ctranslate2" in card and len(paths) > 1:
+            if "ctranslate2" in content and len(paths) > 1:
                 raise ValueError(
                     f"{path} is a folder for CTranslate2, which cannot translate with an ensemble. Use the folders of "
                     f"the stage average that it was made from."
                 )
-        first = cards[0]
+        first = contents[0]
         if "ctranslate2" in first:
             # imported here, so that each engine works without the library of the other
             from transformer.inference.ctranslate2_engine import CTranslate2Engine

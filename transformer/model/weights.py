@@ -37,13 +37,13 @@ def warm_start(model: Transformer, folder: Path, vocabulary: Path) -> None:
     vocabulary: the vocab.txt of the new model. Raises ValueError if the vocabularies differ, or a field of
     TransformerConfig other than the dropouts and, with sinusoids, max_positions.
     """
-    theirs, sizes = read_model_json(folder / "model.json")["sizes"], asdict(model.config)
+    given, sizes = read_model_json(folder / "model.json")["sizes"], asdict(model.config)
     may_differ = {"dropout", "attention_dropout", "activation_dropout"}
     may_differ |= {"max_positions"} if sizes["positions"] == "sinusoidal" else set()
     for name in sorted(sizes.keys() - may_differ):
-        if theirs[name] != sizes[name]:
+        if given[name] != sizes[name]:
             raise ValueError(
-                f"init_from={folder} has {name}={theirs[name]}, this training has {name}={sizes[name]}. Training did "
+                f"init_from={folder} has {name}={given[name]}, this training has {name}={sizes[name]}. Training did "
                 f"not start. Make them equal, or set init_from to another model."
             )
     if (folder / "vocab.txt").read_bytes() != vocabulary.read_bytes():
