@@ -52,7 +52,7 @@ def translated(translator: Translator, sources: list[str], settings: dict) -> li
     try:
         return translator.translate(sources, **settings)
     except ValueError as error:
-        print(f"An engine did not translate: {error}. Its translations count as empty.")
+        print(f"An engine did not translate, so its translations count as empty: {error}")
         return [""] * len(sources)
 
 
@@ -67,12 +67,12 @@ def difference(record: dict[str, float | bool], sentences: int) -> str:
         identical = record[f"float32_identical_beam_{beam_size}"]
         if identical < min(least, 100 * (1 - 1 / sentences)):
             return (
-                f"data/ct2/float32 translates {identical:.2f}% of valid as data/model at beam {beam_size}, less than "
-                f"{least}%"
+                f"at beam {beam_size}, {identical:.2f}% of the translations of valid by data/ct2/float32 equal those "
+                f"by data/model, and {least}% are required"
             )
         lost = record[f"torch_bleu_beam_{beam_size}"] - record[f"int8_bleu_beam_{beam_size}"]
         if lost > BLEU_LOSS:
-            return f"data/ct2/int8 loses {lost:.2f} BLEU on valid at beam {beam_size}, more than {BLEU_LOSS}"
+            return f"at beam {beam_size}, data/ct2/int8 loses {lost:.2f} BLEU on valid, more than {BLEU_LOSS}"
     return ""
 
 

@@ -13,13 +13,12 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from pipeline.shared.keys import CANNOT_CHANGE_A_RESULT
 from pipeline.shared.params import Params
 
 ROOT = Path(__file__).parent.parent
 PACKAGE, STAGES = ROOT / "transformer", ROOT / "pipeline"
-# What cannot change a result, so that no stage depends on it.
-HARMLESS = ("pipeline/shared/", "pipeline/commands/", "transformer/tracking/", "transformer/cores.py")
-# Small files that a stage's folder holds beside what it uses; a longer list of files in dvc.yaml would be worse.
+# Files that dvc.yaml lists for a stage through their folder, although the stage does not use them.
 ALONG = {"transformer/model/averaging.py", "transformer/inference/ctranslate2_export.py"}
 DVC = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
 MODULES = sorted(PACKAGE.rglob("*.py")) + sorted(STAGES.rglob("*.py"))
@@ -53,7 +52,7 @@ def reached(path: Path) -> set[Path]:
     found, waiting = set(), [path]
     while waiting:
         file = waiting.pop()
-        if file not in found and not name_of(file).startswith(HARMLESS):
+        if file not in found and not name_of(file).startswith(CANNOT_CHANGE_A_RESULT):
             found.add(file)
             waiting += ours(file)
     return found
@@ -223,7 +222,7 @@ def test_the_code_among_the_deps_of_a_stage_is_what_it_imports(name):
     for dep in listed:
         files = {dep} if (ROOT / dep).is_file() else {name_of(file) for file in (ROOT / dep).rglob("*.py")}
         files = {file for file in files if not file.endswith("__init__.py")}
-        if dep != "transformer" and not dep.startswith(HARMLESS) and not dep.endswith("templates"):
+        if dep != "transformer" and not dep.startswith(CANNOT_CHANGE_A_RESULT) and not dep.endswith("templates"):
             assert files - code <= ALONG, f"{dep}: {files - code} cannot change the result of {name}"
         covered |= files
     assert code - covered == set()
@@ -292,3 +291,7 @@ def test_the_teams_server_has_the_versions_of_the_lock_and_no_password_on_a_comm
     assert {f"{name}=={version}" for name, version in wanted} <= set(lock)
     assert len(wanted) == 2
     assert not any("PASSWORD" in str(service.get("command")) for service in services.values())
+
+
+def test_dvc_lock_has_the_stages_of_dvc_yaml():
+    assert set(YAML(typ="safe").load(ROOT / "dvc.lock")["stages"]) == set(DVC)

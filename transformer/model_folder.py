@@ -24,12 +24,12 @@ def read_model_json(path: Path) -> dict:
 
 
 def starting_model(init_from: str) -> Path | None:
-    """The model folder that the setting `init_from` names, or None where it names a file.
+    """The setting `init_from` to a model folder, or to None for recipes/random, which means random weights.
 
-    The file recipes/random means that training starts from random weights. Raises ValueError for anything else.
+    Raises ValueError for anything else.
     """
     path = Path(init_from)
-    if path.is_file():
+    if path == Path("recipes/random"):
         return None
     if not (path / "model.json").is_file():
         raise ValueError(

@@ -10,7 +10,7 @@ from transformer.inference.translator import Translation, Translator
 __all__ = ["Translation", "Translator"]
 
 warnings.warn(
-    "transformer.translator is deprecated and ends with version 0.3. Write `from transformer import Translator`.",
+    "transformer.translator is deprecated and is removed in version 0.3. Write `from transformer import Translator`.",
     FutureWarning,
     stacklevel=2,
 )

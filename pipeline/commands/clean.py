@@ -1,7 +1,7 @@
 """Remove files that no result needs, and print how much space this freed. `make clean` runs this.
 
     python -m pipeline clean              # all of them
-    python -m pipeline clean --days 30    # of work/ and the caches only what was not changed in the last 30 days
+    python -m pipeline clean --days 30    # keep what was changed in work/ and the caches in the last 30 days
 
 Removes  work/ (states of trainings), caches of tools, outs in DVC's cache that no commit, tag or experiment has, and
          files of MLflow runs that were deleted permanently

@@ -39,21 +39,20 @@ def rebuild(root: Path) -> Counter[str]:
     if outbox.is_dir():
         send_leftovers(outbox, partial(Recorder, root))
     replay(root)
-    recorded, counts = finished(root), Counter()
+    (done, unregistered), seen, counts = finished(root), set[str](), Counter[str]()
     for results, tags in [*kept(), (WorkTree(), origin())]:
         try:
             if results.stale():
                 continue
             _, config_key = run_keys(results)
-            if config_key in recorded:
-                counts["there"] += recorded[config_key] == 0
-                recorded[config_key] += 1
+            if config_key in seen:
                 continue
-            contents = run_contents(results, tags)
-            Recorder(root).send([{"event": "configuration", **contents, "rebuild": True}])
-            register_model(results, contents, tags)
-            recorded[config_key] = 1
-            counts["made"] += 1
+            if config_key not in unregistered | done:
+                Recorder(root).send([{"event": "configuration", **run_contents(results, tags), "rebuild": True}])
+            if config_key not in done:
+                register_model(results, run_contents(results, tags), tags)
+            counts["there" if config_key in unregistered | done else "made"] += 1
+            seen.add(config_key)
         except (ValueError, KeyError, OSError) as error:
             counts["left out (not in DVC's cache, or of another version of this project)"] += 1
             if "DVC_EXP_NAME" in tags:  # not for commits: a long history has many that were never pulled
@@ -72,11 +71,20 @@ def replay(root: Path) -> None:
             Recorder(root).send(events[1:])
 
 
-def finished(root: Path) -> Counter[str]:
-    """config_key -> 0 for each run that is complete or in the trash."""
-    runs = connect(root).all_runs()
-    done = [run for run in runs if "dvc_score" in run.data.tags or run.info.lifecycle_stage == "deleted"]
-    return Counter({run.data.tags.get("config_key", ""): 0 for run in done})
+def finished(root: Path) -> tuple[set[str], set[str]]:
+    """The config_keys of two sets of runs: with a registered model, or in the trash; complete without one.
+
+    The second set is of runs that were written when MLflow could not be reached and that the outbox completed later.
+    """
+    done, unregistered = set[str](), set[str]()
+    store = connect(root)
+    for run in store.all_runs():
+        key = run.data.tags.get("config_key", "")
+        if run.info.lifecycle_stage == "deleted" or "model" in run.data.tags:
+            done.add(key)
+        elif "dvc_score" in run.data.tags:
+            unregistered.add(key)
+    return done, unregistered - done
 
 
 if __name__ == "__main__":

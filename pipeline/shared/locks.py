@@ -10,7 +10,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from pipeline.shared.stage import project_root
-from transformer import cores as machine
+from transformer.cores import cores
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def hold_cores(count: int) -> Iterator[None]:
     Only trainings of the same project exclude each other. The threads of a training wait for each other, so they must
     run at the same time: two trainings on the same two cores were measured to be five times slower each.
     """
-    all_cores = machine.cores()
+    all_cores = cores()
     count = min(count, all_cores)
     folder = project_root() / "work" / "cores"
     folder.mkdir(parents=True, exist_ok=True)

@@ -102,9 +102,9 @@ class Params:
         try:
             text = path.read_text(encoding="utf-8")
         except OSError as error:
-            raise ValueError(f"{path}: cannot read the params ({error.strerror}); git checkout {path}") from None
+            raise ValueError(f"{path}: cannot read the params ({error.strerror}). {_restore(path)}") from None
         except UnicodeDecodeError as error:
-            raise ValueError(f"{path}: not valid YAML ({' '.join(str(error).split())}); git checkout {path}") from None
+            raise ValueError(f"{path}: not valid YAML ({' '.join(str(error).split())}). {_restore(path)}") from None
         return cls.parse(text, path)
 
     @classmethod
@@ -114,16 +114,16 @@ class Params:
         try:
             values = YAML(typ="safe").load(text)
         except YAMLError as error:
-            raise ValueError(f"{path}: not valid YAML ({' '.join(str(error).split())}); git checkout {path}") from None
+            raise ValueError(f"{path}: not valid YAML ({' '.join(str(error).split())}). {_restore(path)}") from None
         if not isinstance(values, dict):
-            raise ValueError(f"{path}: must hold one `name: value` a line; git checkout {path}")
+            raise ValueError(f"{path}: must hold one `name: value` a line. {_restore(path)}")
         known = {knob.name: knob for knob in fields(cls)}
         for name in values:
             if name not in known:
-                raise ValueError(f"{_place(path, text, name)}: unknown knob {name!r}; remove it or correct its name")
+                raise ValueError(f"{_place(path, text, name)}: unknown knob {name!r}. Remove it or correct its name.")
         for name in known:
             if name not in values:
-                raise ValueError(f"{path}: {name} is missing; add `{name}: …` (see recipes/toy.yaml)")
+                raise ValueError(f"{path}: {name} is missing. Add `{name}: …` (see recipes/toy.yaml).")
         params = cls(**{name: _checked(path, text, known[name], values[name]) for name in known})
         params._check_together(path)
         return params
@@ -137,42 +137,38 @@ class Params:
         """Raise ValueError for values that are valid alone and exclude each other."""
         rules = [
             (self.d_model % self.heads == 0, f"d_model={self.d_model} does not divide into heads={self.heads}"),
-            (self.d_model % 2 == 0, f"d_model={self.d_model} must be even (a sine and a cosine per frequency)"),
-            (
-                self.max_steps % self.save_every == 0,
-                f"save_every={self.save_every} does not divide max_steps={self.max_steps}",
-            ),
-            (
-                self.save_every % self.log_every == 0,
-                f"log_every={self.log_every} does not divide save_every={self.save_every}",
-            ),
-            (
-                self.back_translation_steps % self.save_every == 0,
-                f"save_every={self.save_every} does not divide back_translation_steps={self.back_translation_steps}",
-            ),
+            (self.d_model % 2 == 0, f"d_model={self.d_model} must be even: each frequency has a sine and a cosine"),
             (self.average_last <= self.keep, f"average_last={self.average_last} exceeds keep={self.keep}"),
             (
                 self.average != "ema" or self.ema_decay > 0,
                 f"average=ema needs the moving average that ema_decay={self.ema_decay:g} switches off (0.999 is usual)",
             ),
             (
-                not self.replace_unk or (self.bpe_merges == 0 and self.engine == "torch"),
-                f"replace_unk=true needs bpe_merges=0, not {self.bpe_merges}, and engine=torch, not {self.engine}",
+                not self.replace_unk or self.bpe_merges == 0,
+                f"replace_unk=true needs bpe_merges=0, got bpe_merges={self.bpe_merges}",
             ),
             (
-                self.max_length < self.device_tokens,
-                f"device_tokens={self.device_tokens} cannot hold a sentence of max_length={self.max_length} "
-                "subwords and its </s>",
-            ),
-            (
-                self.max_length < self.batch_tokens,
-                f"batch_tokens={self.batch_tokens} cannot hold a sentence of max_length={self.max_length} "
-                "subwords and its </s>",
+                not self.replace_unk or self.engine == "torch",
+                f"replace_unk=true needs engine=torch, got engine={self.engine}",
             ),
         ]
+        for part, whole in (("save_every", "max_steps"), ("log_every", "save_every"),
+                            ("save_every", "back_translation_steps")):  # fmt: skip
+            size, total = getattr(self, part), getattr(self, whole)
+            rules.append((total % size == 0, f"{part}={size} does not divide {whole}={total}"))
+        for name in ("device_tokens", "batch_tokens"):
+            tokens, limit = getattr(self, name), self.max_length
+            rules.append(
+                (limit < tokens, f"{name}={tokens} cannot hold a sentence of max_length={limit} subwords and its </s>")
+            )
         for holds, mistake in rules:
             if not holds:
-                raise ValueError(f"{path}: {mistake}; change one of them in {path} (git checkout {path} restores it)")
+                raise ValueError(f"{path}: {mistake}. {_restore(path)}")
+
+
+def _restore(path: Path) -> str:
+    """The remedy for a wrong params.yaml."""
+    return f"Correct it, or run `git checkout {path}`, which discards all edits of the file."
 
 
 def _place(path: Path, text: str, name: str) -> str:
@@ -200,8 +196,7 @@ def _checked(path: Path, text: str, knob: Any, value: Any) -> Any:
     )
     if not in_range:
         raise ValueError(
-            f"{_place(path, text, knob.name)}: {knob.name}={value!r} must be {_wanted(kind, limits)}; "
-            f"set it right, or git checkout {path}"
+            f"{_place(path, text, knob.name)}: {knob.name}={value!r} must be {_wanted(kind, limits)}. {_restore(path)}"
         )
     return value
 

@@ -56,4 +56,4 @@ def require(*paths: Path) -> None:
     """Raise ValueError for the first path that does not exist: the stage that writes it has not run."""
     for path in paths:
         if not path.exists():
-            raise ValueError(f"{path} is missing; `dvc repro` makes it")
+            raise ValueError(f"{path} is missing. Run `dvc repro`, which makes it.")

@@ -105,8 +105,8 @@ class Training:
 
     def trainer(self, world: World) -> Trainer:
         """The trainer of this process, with initial weights."""
-        torch.use_deterministic_algorithms(self.params.deterministic)
-        seed_everything(self.params.seed)
+        torch.use_deterministic_algorithms(self.config.deterministic)
+        seed_everything(self.config.seed)
         model = Transformer(self.model_config)
         if self.initial_model is not None:
             warm_start(model, self.initial_model, self.vocab)
@@ -134,7 +134,7 @@ class Training:
         folder = project_root() / "work" / f"train-{self.key[:16]}"
         folder.mkdir(parents=True, exist_ok=True)
         with hold_locks(folder, world):
-            store = CheckpointStore(folder, self.params.keep)
+            store = CheckpointStore(folder, self.config.keep)
             with tracked_run if tracked_run and world.is_leader else nullcontext() as tracked:
                 progress = Progress(self.max_steps, world.is_leader, tracked)
                 for line in self.remarks(trainer):

@@ -214,7 +214,7 @@ def test_the_padding_of_the_other_trainers_is_counted_in_their_batches(folder, o
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--ids", "nowhere"], "error: nowhere is missing; `dvc repro` makes it"),
+        (["--ids", "nowhere"], "error: nowhere is missing. Run `dvc repro`, which makes it."),
         (["--programs", "ours,theirs"], "error: --programs: 'theirs' is not one of"),
         (["--programs", "annotated"], "error: annotated needs --annotated PATH"),
         (["--programs", "compiled"], "error: compiled needs --device cuda"),

@@ -46,7 +46,7 @@ NOT_RUN = {
     "make test-all": TESTS,
     ". .venv/bin/activate": "the prepared project has no .venv",
     "python -m pytest -q tests/training/test_loss_and_schedule.py": TESTS,
-    "python -m pytest -q tests/text -k lossless": TESTS,
+    "python -m pytest -q tests/text -k comes_back": TESTS,
     'python -m pytest -q tests/test_house.py tests/docs tests/pipeline/test_params.py -m "not full"': TESTS,
     "pip install .": f"{NETWORK}; tests/inference/test_installed.py installs the package",
     "cp recipes/multi30k.yaml params.yaml && dvc exp run": f"{NETWORK} and {MINUTES}",

@@ -178,7 +178,10 @@ def test_after_an_edit_of_the_users_corpus_download_is_stale(project):
 @pytest.mark.parametrize(
     ("overrides", "wanted"),
     [
-        (["warmup=abc"], "warmup='abc' must be a whole number >= 1; set it right, or git checkout params.yaml"),
+        (
+            ["warmup=abc"],
+            "warmup='abc' must be a whole number >= 1. Correct it, or run `git checkout params.yaml`",
+        ),
         (["d_model=18", "heads=4"], "d_model=18 does not divide into heads=4"),  # a params.yaml of the same size
     ],
 )
@@ -203,11 +206,11 @@ def test_an_experiment_that_learned_little_and_whose_exports_differ_gets_its_run
     script.write_text(changed, encoding="utf-8")  # now each export counts as different
     command(clone, "git", "commit", "-qam", "strict")
     output = command(clone, "dvc", "exp", "run", "-S", "warmup=8000")
-    assert "The engines differ: data/ct2/float32 translates" in output
+    assert "The engines differ: at beam 1, " in output
     assert "This model cannot be champion" in output
     (run,) = [run for run in runs(clone) if run.data.params["warmup"] == "8000"]
     assert run.info.status == "FINISHED"
     assert run.data.metrics["bleu"] >= 0
     params_file(clone, warmup=8000, engine="ctranslate2")
     output = command(clone, sys.executable, "-m", "pipeline.translate", status=1)
-    assert "error: engine=ctranslate2 is refused: data/ct2/float32 translates" in output
+    assert "error: engine=ctranslate2 is refused: at beam 1, " in output

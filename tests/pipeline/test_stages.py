@@ -139,7 +139,7 @@ def test_a_warmup_longer_than_the_training_is_explained_in_one_line(output):
         ("train", {"warmup": 0}, "warmup=0 must be a whole number >= 1"),
         ("download", {"corpus_path": "nowhere"}, "train.de is missing"),
         ("download", {"source": "fr", "corpus": "toy"}, "corpus=toy has German and English, not fr-en"),
-        ("tokenise", {}, "data/raw is missing; `dvc repro` makes it"),
+        ("tokenise", {}, "data/raw is missing. Run `dvc repro`, which makes it."),
         ("average", {}, "data/checkpoints is missing"),
         ("translate", {}, "data/model is missing"),
     ],

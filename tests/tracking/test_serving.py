@@ -177,9 +177,9 @@ def test_a_model_whose_exports_differ_or_were_not_compared_is_registered_but_nev
                                     ("b", "second", 40.0, False), ("a", "first", 30.0, False)):  # fmt: skip
         scored(tmp_path, key)
         messages.append(registered(tmp_path, models[model], key, bleu, engines_agree=agree))
-    assert "It is not made champion before compare_engines has measured it" in messages[0]
+    assert "It is not champion: compare_engines has not measured it" in messages[0]
     assert messages[1] == "Registered models:/toy-de-en/1. It is the champion."
-    assert "Registered models:/toy-de-en/2. It is not made champion: data/ct2 does not translate" in messages[2]
+    assert "Registered models:/toy-de-en/2. It is not champion: data/ct2 does not translate" in messages[2]
     assert "champion" not in client.get_registered_model("toy-de-en").aliases  # version 1 lost the alias
 
 

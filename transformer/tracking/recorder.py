@@ -1,9 +1,9 @@
 """Writes trainings and scored configurations to MLflow: one run per configuration.
 
 `train_key` identifies a training (a hash of its knobs, code and ids), `config_key` a scored configuration. The stage
-`train` logs to a run with its train_key while it trains. The stages `score` and `register` find that run by its
-train_key and tag it with their config_key; no run id is stored. So a stage that DVC took from its cache, and that
-logged nothing, still gets a run, and a stage that is repeated does not get a second one.
+`train` logs to a run with its train_key while it trains. The stage `record` finds that run by its train_key and
+adds the config_key. No run id is stored. So a training that DVC took from its cache, and that logged nothing, still
+gets a run, and a stage that is repeated does not get a second one.
 """
 
 from __future__ import annotations

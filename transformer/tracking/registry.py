@@ -29,8 +29,9 @@ PACKAGES = ("mlflow", "numpy", "pandas", "safetensors", "spacy", "subword-nmt", 
 ARTIFACT = "model"
 ENGINES = {True: "agree", False: "differ", None: "not compared"}
 NO_CHAMPION = {
-    False: "It is not made champion: data/ct2 does not translate as data/model does (see reports/engines.json).",
-    None: "It is not made champion before compare_engines has measured it: run `dvc repro`.",
+    False: "It is not champion: data/ct2 does not translate as data/model does (see reports/engines.json).",
+    None: "It is not champion: compare_engines has not measured it. Run `dvc repro compare_engines`, then "
+    "`dvc repro --force --single-item record`.",
 }
 
 

@@ -36,7 +36,7 @@ class TrackedRun:
         return all(key in params and str(params[key]) == value for key, value in self.data.params.items())
 
     def missing(self, curve: Curve, default_time: int) -> Iterable[Metric]:
-        """The points of a curve that this run lacks; MLflow would keep a point that is sent twice twice.
+        """The points of a curve that this run lacks; MLflow stores a point a second time if it is sent a second time.
 
         default_time: ms, for rows without a time.
         """

@@ -22,13 +22,15 @@ def tokens_per_chunk(states: Tensor) -> int:
 class _SmoothedCrossEntropy(torch.autograd.Function):
     """The loss and its gradients, computed in one pass over the tokens.
 
-    The gradient of the scores has a closed form: softmax(scores) - smoothed targets. It is multiplied into the
-    gradients of states and weight chunk by chunk, so the scores of all tokens are never stored.
+    With s = label_smoothing, V subwords, e = s / (V - 2), the scores z of a token, p = softmax(z) and its target y:
+    loss = -log p_y + (s + e) z_y - e (sum of z_v over all v but padding). Its gradient by z is p - q with q_y = 1 - s,
+    q_padding = 0 and e elsewhere. This gradient is multiplied into the gradients of states and weight chunk by chunk,
+    so the scores of all tokens are never stored.
     """
 
     @staticmethod
-    def forward(ctx, states: Tensor, weight: Tensor, targets: Tensor, smoothing: float, padding: int) -> Tensor:
-        share = smoothing / (len(weight) - 2)
+    def forward(ctx, states: Tensor, weight: Tensor, targets: Tensor, label_smoothing: float, padding: int) -> Tensor:
+        share = label_smoothing / (len(weight) - 2)
         chunk, vocabulary = tokens_per_chunk(states), len(weight)
         matrix = F.pad(weight.to(states.dtype), (0, 0, 0, -vocabulary % 64))  # products of odd widths are slower
         padded = F.pad(states, (0, 0, 0, -len(states) % TOKEN_MULTIPLE))
@@ -43,18 +45,18 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
             target_scores.append(z[at_targets].to(weight.dtype))
             tiny = torch.finfo(weight.dtype).tiny
             target_log_probabilities.append(p[at_targets].to(weight.dtype).clamp_(min=tiny).log_())
-            p[at_targets] += smoothing + share - 1
+            p[at_targets] += label_smoothing + share - 1
             torch.mm(p, matrix, out=x_gradient)
             weight_gradient += (p.T @ x)[:vocabulary]
-        others = share * (weight.sum(dim=0) - weight[padding])
+        share_of_all = share * (weight.sum(dim=0) - weight[padding])
         states_gradient = padded_gradient[: len(states)]
-        states_gradient -= others.to(states.dtype)
+        states_gradient -= share_of_all.to(states.dtype)
         smoothed_states = share * states.sum(dim=0, dtype=weight.dtype)
         weight_gradient -= smoothed_states
         weight_gradient[padding] += smoothed_states
         ctx.save_for_backward(states_gradient, weight_gradient)
-        loss = (smoothing + share) * torch.cat(target_scores) - torch.cat(target_log_probabilities)
-        return loss.sum(dtype=torch.float64) - states.to(weight.dtype).mv(others).sum(dtype=torch.float64)
+        loss = (label_smoothing + share) * torch.cat(target_scores) - torch.cat(target_log_probabilities)
+        return loss.sum(dtype=torch.float64) - states.to(weight.dtype).mv(share_of_all).sum(dtype=torch.float64)
 
     @staticmethod
     @once_differentiable
@@ -69,17 +71,17 @@ def log_probabilities(states: Tensor, matrix: Tensor) -> Tensor:
 
 
 def smoothed_cross_entropy(
-    states: Tensor, weight: Tensor, targets: Tensor, smoothing: float, padding: int = 0
+    states: Tensor, weight: Tensor, targets: Tensor, label_smoothing: float, padding: int = 0
 ) -> Tensor:
     """Cross-entropy with the smoothed targets of section 5.4, summed over tokens; float64.
 
-    The target gets 1 - smoothing; the other V - 2 subwords, all but the target and padding, share the rest evenly
+    The target gets 1 - label_smoothing; the other V - 2 subwords, all but the target and padding, share the rest evenly
     (torch's own label_smoothing distributes it over all V). states (tokens, D), in the precision of the products;
     weight (V, D); targets (tokens,) without padding. Raises ValueError for V < 3, where there are no other subwords.
     """
     if len(weight) < 3:
         raise ValueError(f"Label smoothing needs a vocabulary of at least 3 subwords, got {len(weight)}.")
-    return _SmoothedCrossEntropy.apply(states, weight, targets, smoothing, padding)
+    return _SmoothedCrossEntropy.apply(states, weight, targets, label_smoothing, padding)
 
 
 def cross_entropy(states: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
