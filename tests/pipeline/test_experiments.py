@@ -10,16 +10,16 @@ import time
 from pathlib import Path
 
 import pytest
-from support.projects import command, prepared_project, runs, seen
+from support.projects import command, runs, seen, small_project
 
 pytestmark = pytest.mark.full
 SWEEP = ["warmup=4,8", "seed=1,2"]
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory, shared_folder) -> Path:
+def project(tmp_path_factory) -> Path:
     """A small project that was run and committed, and then a sweep of four experiments by two workers."""
-    folder = prepared_project(shared_folder, tmp_path_factory.mktemp("project") / "project")
+    folder = small_project(tmp_path_factory.mktemp("project") / "project")
     command(folder, "dvc", "exp", "run", "--queue", *(word for override in SWEEP for word in ("-S", override)))
     command(folder, "dvc", "queue", "start", "--jobs", "2")
     for name in names(folder):

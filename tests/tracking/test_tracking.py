@@ -227,6 +227,19 @@ def test_four_processes_create_the_database_at_once_and_write_nowhere_else(tmp_p
     assert [*elsewhere.iterdir(), *home.iterdir()] == []
 
 
+def test_a_process_that_ends_while_it_creates_the_database_leaves_no_half_database(tmp_path: Path, monkeypatch) -> None:
+    from mlflow.store.db import utils
+
+    whole = utils._upgrade_db
+    monkeypatch.setattr(utils, "_upgrade_db", lambda engine: exit(130))  # the first tables are there, the rest is not
+    with pytest.raises(SystemExit):
+        tracking.connect(tmp_path)
+    assert not (tmp_path / "mlflow.db").exists()
+    monkeypatch.setattr(utils, "_upgrade_db", whole)
+    (tmp_path / "mlflow.db.tmp").write_bytes(b"left by SIGKILL")
+    assert list(tracking.connect(tmp_path).all_runs()) == []
+
+
 def test_a_copied_project_puts_no_files_into_the_original(root: Path, key: str, tmp_path: Path) -> None:
     train(root, key)
     copy = tmp_path / "copy"

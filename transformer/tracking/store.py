@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
+from transformer.files import whole_file
 from transformer.tracking.run import TrackedRun
 from transformer.tracking.runs_table import KNOBS, TAG, view
 
@@ -124,11 +125,29 @@ def connect(root: Path) -> Store:
         for noisy in ("mlflow.store", "urllib3.connectionpool"):
             logging.getLogger(noisy).setLevel(logging.CRITICAL)  # Outbox prints one line instead
         with lock:  # two processes that create one sqlite file at once can break it for good
+            if not given and not (root / "mlflow.db").exists():
+                create_database(root / "mlflow.db")
             client = MlflowClient(tracking_uri=uri)
             experiment = open_experiment(client, artifacts)
     place = experiment.artifact_location
     takes_artifacts = ":/" in place or Path(place).parent.is_dir() if given else place == artifacts
     return _stores.setdefault((root, uri), Store(client, uri, experiment.experiment_id, lock, takes_artifacts))
+
+
+def create_database(path: Path) -> None:
+    """Create MLflow's sqlite file under another name and rename it, so that a process killed here leaves no half file.
+
+    MLflow cannot open a database in which some of its tables are missing.
+    """
+    from mlflow.store.db import utils
+
+    with whole_file(path) as temporary:
+        temporary.unlink(missing_ok=True)  # of a process that was killed
+        engine = utils.create_sqlalchemy_engine(f"sqlite:///{temporary}")
+        try:
+            utils._initialize_tables(engine)
+        finally:
+            engine.dispose()
 
 
 @contextmanager
