@@ -20,7 +20,7 @@ def waiting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> threading.Event:
         event.set()
         threading.Event().wait(seconds / 100)
 
-    monkeypatch.setattr(locks.machine, "cores", lambda: 4)
+    monkeypatch.setattr(locks, "cores", lambda: 4)
     monkeypatch.setattr(locks, "time", SimpleNamespace(sleep=sleep))
     monkeypatch.setenv("DVC_ROOT", str(tmp_path))
     return event

@@ -212,5 +212,5 @@ def test_an_experiment_that_learned_little_and_whose_exports_differ_gets_its_run
     assert run.info.status == "FINISHED"
     assert run.data.metrics["bleu"] >= 0
     params_file(clone, warmup=8000, engine="ctranslate2")
-    output = command(clone, sys.executable, "-m", "pipeline.translate", status=1)
+    output = command(clone, sys.executable, "-m", "pipeline.compare_engines", status=1)
     assert "error: engine=ctranslate2 is refused: at beam 1, " in output
