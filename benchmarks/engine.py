@@ -24,7 +24,7 @@ def engine_rows(model: Path, text: Path, beams: list[int], rounds: int) -> list[
     with tempfile.TemporaryDirectory() as name:
         export(model, Path(name, "ct2"), "float32")
         translator = Translator.load(Path(name, "ct2"))
-        words = translator.words(lines)
+        words = translator.subwords(lines)
         assert isinstance(translator.engine, CTranslate2Engine)
         bare = translator.engine.translator  # with the same number of threads
         rows = []

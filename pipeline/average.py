@@ -24,7 +24,7 @@ def main() -> None:
     params = Params.load(paths.params)
     require(paths.checkpoints, paths.codes, paths.vocab)
     record = json.loads((paths.checkpoints / "checkpoints.json").read_text(encoding="utf-8"))
-    names, message = choose(record["worth"], params.average, params.average_last)
+    names, message = choose(record["scores"], params.average, params.average_last)
     require(*(paths.checkpoints / name for name in names))
     weights = mean_weights([paths.checkpoints / name for name in names])
     with whole_folder(paths.model) as folder:
@@ -41,7 +41,7 @@ def choose(scores: dict[str, float], average: str, average_last: int) -> tuple[l
     scores: step of each checkpoint -> its validation score, lower is better. average, average_last: the params.
     """
     if average == "ema":
-        return ["average.safetensors"], "The model is the moving average of the weights."
+        return ["ema.safetensors"], "The model is the moving average of the weights."
     steps = best_steps(scores)[:average_last] if average == "best" else sorted(map(int, scores))[-average_last:]
     message = f"The model is the mean of the {average} checkpoints: updates {', '.join(map(str, sorted(steps)))}."
     return [f"{step:08d}.safetensors" for step in steps], message

@@ -13,14 +13,13 @@ Params  back_translation_steps (the number of updates of the model; its checkpoi
 
 from __future__ import annotations
 
-import json
 import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING, NamedTuple
 
 from pipeline.shared.params import Params
 from pipeline.shared.stage import arguments, bar, require, run
-from transformer.files import read_lines, whole_folder, write_lines
+from transformer.files import read_lines, whole_folder, write_json, write_lines
 from transformer.text.bpe import Merges
 from transformer.text.pairs import Pair, Pairs
 from transformer.text.words import Side
@@ -55,7 +54,7 @@ def main() -> None:
             write_lines(folder / "train.src", translations)
             Pairs.save(folder, "train", pairs, lines)
         count = len(pairs) - len(translations)
-        (folder / "back.json").write_text(json.dumps({"translated_pairs": count}) + "\n", encoding="utf-8")
+        write_json(folder / "back.json", {"translated_pairs": count})
     print(f"{count:,} training pairs were added by back-translation.")
 
 
@@ -96,7 +95,7 @@ def translated_pairs(paths: Namespace, training: Training, model: Transformer) -
     targets = list(read_lines(paths.raw / "train.tgt"))
     with bar(len(real), "sentence", "translate train back") as progress:
         translations = translator.translate([targets[line - 1] for line in real.lines], progress=progress.update)
-    sources = [vocabulary.ids(subwords) for subwords in translator.words(translations, source)]
+    sources = [vocabulary.ids(subwords) for subwords in translator.subwords(translations, source)]
     fits = [row for row, ids in enumerate(sources) if 1 <= len(ids) <= training.corpus["max_length"]]
     pairs = [(list(one[:-1]), list(other[:-1])) for one, other in zip(real.source, real.target, strict=True)]
     pairs += [(sources[row], pairs[row][1]) for row in fits]

@@ -13,7 +13,7 @@ from pipeline.shared.params import Params
 from pipeline.shared.stage import arguments, require, run
 from transformer.decoding.config import SearchConfig
 from transformer.evaluation.scores import bleu, exact_match
-from transformer.files import read_lines, whole_file
+from transformer.files import read_lines, write_json
 from transformer.inference.translator import Translator
 
 IDENTICAL = {1: 99.5, 4: 99.0}  # beam size -> least percent for float32; near-ties may be decided differently
@@ -38,8 +38,7 @@ def main() -> None:
             record[f"{name}_identical_beam_{beam_size}"] = exact_match(found[name], found["torch"])
     differs = difference(record, len(sources))
     record["engines_agree"] = not differs
-    with whole_file(paths.engines) as temporary:
-        temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write_json(paths.engines, record)
     print(json.dumps(record, indent=1))
     if differs and params.engine == "ctranslate2":
         raise ValueError(f"engine=ctranslate2 is refused: {differs}. Set engine=torch.")

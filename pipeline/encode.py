@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pipeline.shared.params import Params
 from pipeline.shared.stage import arguments, require, run
-from transformer.files import read_lines, whole_folder
+from transformer.files import read_lines, whole_folder, write_json
 from transformer.text.bpe import Merges
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import Vocabulary
@@ -42,7 +42,7 @@ def main() -> None:
                 )
         corpus = json.loads((paths.tokens / "text.json").read_text(encoding="utf-8"))
         corpus |= {"max_length": params.max_length, "train_pairs": kept, "dropped_pairs": dropped}
-        (folder / "corpus.json").write_text(json.dumps(corpus) + "\n", encoding="utf-8")
+        write_json(folder / "corpus.json", corpus)
     print(f"{kept:,} training pairs; {dropped:,} dropped (empty, or longer than {params.max_length} subwords)")
 
 

@@ -10,13 +10,12 @@ Writes  data/run.json: config_key and train_key, the hashes that identify the ru
 Params  all: each configuration has a run
 """
 
-import json
 from typing import Any
 
 from pipeline.shared.results import Results, WorkTree
 from pipeline.shared.run_record import origin, register_model, run_contents
 from pipeline.shared.stage import arguments, project_root, require, run
-from transformer.files import whole_file
+from transformer.files import write_json
 from transformer.tracking.recorder import record_configuration
 from transformer.tracking.store import reason, store_errors
 
@@ -34,8 +33,7 @@ def main() -> None:
     contents = run_contents(results, tags)
     print(recorded_and_registered(results, contents, tags))
     names = {key: contents[key] for key in ("config_key", "train_key")}
-    with whole_file(paths.run) as temporary:
-        temporary.write_text(json.dumps(names) + "\n", encoding="utf-8")
+    write_json(paths.run, names)
 
 
 def recorded_and_registered(results: Results, contents: dict[str, Any], origin: dict[str, str]) -> str:

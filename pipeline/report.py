@@ -16,7 +16,7 @@ import pandas as pd
 
 from pipeline.shared.params import Params
 from pipeline.shared.stage import arguments, require, run
-from transformer.files import read_lines, whole_file
+from transformer.files import read_lines, write_text
 from transformer.reporting import charts
 from transformer.reporting import page as report
 
@@ -51,8 +51,7 @@ def main() -> None:
         paths.picture: charts.picture(curve),
     }
     for path, text in made.items():
-        with whole_file(path) as temporary:
-            temporary.write_text(text, encoding="utf-8", newline="\n")
+        write_text(path, text)
     print("written to", paths.page)
 
 

@@ -5,14 +5,12 @@ Writes  reports/scores.json; reports/signatures.json: how sacreBLEU computed eac
 Params  target: the language of the references, for BLEU on lower-cased words
 """
 
-import json
-
 import pandas as pd
 
 from pipeline.shared.params import Params
 from pipeline.shared.stage import arguments, require, run
 from transformer.evaluation.scores import corpus_scores, exact_match_by_label
-from transformer.files import read_lines, whole_file
+from transformer.files import read_lines, write_json
 
 
 def main() -> None:
@@ -30,9 +28,8 @@ def main() -> None:
     labels = paths.raw / "test.labels"
     if labels.exists():
         scores |= exact_match_by_label(hypotheses["test"], references["test"], list(read_lines(labels)))
-    for path, table in ((paths.scores, scores), (paths.signatures, signatures)):
-        with whole_file(path) as temporary:
-            temporary.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
+    write_json(paths.scores, scores)
+    write_json(paths.signatures, signatures)
     print(pd.Series(scores, name="score").to_string())
 
 

@@ -5,11 +5,9 @@ Writes  data/tokens/{train,valid,test}.{src,tgt}: tokens separated by one space;
 Params  source, target, lowercase, lowercase_source
 """
 
-import json
-
 from pipeline.shared.params import Params
 from pipeline.shared.stage import arguments, require, run
-from transformer.files import read_lines, whole_folder, write_lines
+from transformer.files import read_lines, whole_folder, write_json, write_lines
 from transformer.text.words import Side
 
 
@@ -25,7 +23,7 @@ def main() -> None:
                 lines = read_lines(paths.raw / f"{split}.{suffix}")
                 tokens = (" ".join(side.tokens(line)) for line in lines)
                 write_lines(folder / f"{split}.{suffix}", tokens)
-        (folder / "text.json").write_text(json.dumps(text) + "\n", encoding="utf-8")
+        write_json(folder / "text.json", text)
 
 
 if __name__ == "__main__":

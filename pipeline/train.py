@@ -8,7 +8,6 @@ Params  init_from, max_steps and the knobs of pipeline/training/job.py. The numb
         is not part of the experiment: --nproc-per-node (1, 2, ..., gpu)
 """
 
-import json
 from argparse import Namespace
 from dataclasses import asdict
 
@@ -18,7 +17,7 @@ from pipeline.shared.params import Params
 from pipeline.shared.stage import arguments, project_root, require, run
 from pipeline.training.environment import environment
 from pipeline.training.job import Training, launch_processes
-from transformer.files import whole_file, whole_folder
+from transformer.files import whole_file, whole_folder, write_json
 from transformer.model_folder import starting_model
 from transformer.tracking.recorder import TrainingRun
 from transformer.training.checkpoints import FORMAT, CheckpointStore, TrainingState, copy_checkpoints
@@ -65,9 +64,8 @@ def write_outs(paths: Namespace, store: CheckpointStore, state: TrainingState, d
         copy_checkpoints(store, state, folder, description)
     with whole_file(paths.curve) as temporary:
         pd.DataFrame(state.curve).to_csv(temporary, index=False, lineterminator="\n")
-    for path, record in ((paths.summary, state.summary()), (paths.environment, facts)):
-        with whole_file(path) as temporary:
-            temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write_json(paths.summary, state.summary())
+    write_json(paths.environment, facts)
 
 
 if __name__ == "__main__":

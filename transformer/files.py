@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 @contextmanager
@@ -27,6 +29,17 @@ def whole_file(path: Path, durable: bool = False) -> Iterator[Path]:
             _sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text in UTF-8, completely or not at all."""
+    with whole_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
+def write_json(path: Path, contents: Any) -> None:
+    """Write a JSON file, one value a line, completely or not at all."""
+    write_text(path, json.dumps(contents, indent=1, ensure_ascii=False) + "\n")
 
 
 def copy_file(source: Path, target: Path) -> None:

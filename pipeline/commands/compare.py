@@ -8,7 +8,6 @@ Writes  reports/comparison.json
 """
 
 import argparse
-import json
 from pathlib import Path
 
 import pandas as pd
@@ -16,7 +15,7 @@ import pandas as pd
 from pipeline.shared.results import results
 from pipeline.shared.stage import renamed
 from transformer.evaluation.comparison import against_the_first, changed_most, check_signatures, differing, over_seeds
-from transformer.files import whole_file
+from transformer.files import write_json
 
 
 def main() -> None:
@@ -45,8 +44,7 @@ def main() -> None:
             for system in systems[1:]
         },
     }
-    with whole_file(given.output) as temporary:
-        temporary.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(given.output, record)
     show(record)
     print(f"\nwritten to {given.output}")
 

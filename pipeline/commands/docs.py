@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pipeline.shared.stage import run
-from transformer.files import whole_file
+from transformer.files import write_text
 
 SCORES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "exact_match": "exact match"}
 SHOWN = ("bleu", "chrf", "exact_match", "ter", "valid_bleu")  # in the README, of what `make run` prints
@@ -35,8 +35,7 @@ SECTION = re.compile(r" *\((\d\.\d(?:\.\d)?)(?:, (equation \d))?\)")
 def main() -> None:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     for path, text in pages(Path()).items():
-        with whole_file(path) as temporary:
-            temporary.write_text(text, encoding="utf-8", newline="\n")
+        write_text(path, text)
 
 
 def pages(root: Path) -> dict[Path, str]:

@@ -8,13 +8,12 @@ Writes  .dvc/plots.html, which .dvc/config names
 from pathlib import Path
 
 from pipeline.shared.stage import renamed
-from transformer.files import whole_file
+from transformer.files import write_text
 from transformer.reporting.page import plots_template
 
 
 def main() -> None:
-    with whole_file(Path(".dvc/plots.html")) as temporary:
-        temporary.write_text(plots_template(), encoding="utf-8", newline="\n")
+    write_text(Path(".dvc/plots.html"), plots_template())
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from pipeline.shared.results import WorkTree, kept
 from pipeline.shared.stage import renamed
 from transformer.evaluation.comparison import System
 from transformer.evaluation.sweeps import effects, score_table
-from transformer.files import whole_file
+from transformer.files import write_text
 from transformer.reporting.sweep_page import page
 
 
@@ -28,8 +28,7 @@ def main() -> None:
     runs = scored()
     if not runs:
         raise ValueError("There are no results yet. Run `dvc repro` first.")
-    with whole_file(output) as temporary:
-        temporary.write_text(page(runs), encoding="utf-8", newline="\n")
+    write_text(output, page(runs))
     print(pd.DataFrame(score_table(runs)).to_string(index=False, na_rep=""))
     if found := effects(runs):
         print("\neffect of each knob, all others equal: mean change of BLEU\n")

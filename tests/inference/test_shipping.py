@@ -67,7 +67,7 @@ def test_the_ctranslate2_example_of_the_docs_needs_ctranslate2_spacy_and_subword
     (folder / "example.py").write_text(example, encoding="utf-8")
     found = output_without([*PIPELINE, "torch", "safetensors", "transformer"], folder, "example.py")
     translator = Translator.load(folder / "data/ct2/float32")
-    bare = translator.engine.translator.translate_batch(translator.words([line[1]]), beam_size=4)
+    bare = translator.engine.translator.translate_batch(translator.subwords([line[1]]), beam_size=4)
     assert found == join(bare[0].hypotheses[0]) + "\n"
 
 

@@ -84,7 +84,7 @@ def test_a_setting_out_of_range_is_an_error(translator, options, wanted):
 def test_score_gives_a_translation_the_log_probability_of_the_search(translator):
     (found,) = translator.alternatives([TEXT[0]], beam_size=8, extra_length=40)
     # score cuts the text into subwords again, which gives the subwords of the search for some translations only
-    same = [one for one in found if translator.words([one.text], translator.target) == [list(one.subwords)]]
+    same = [one for one in found if translator.subwords([one.text], translator.target) == [list(one.subwords)]]
     scores = translator.score([TEXT[0]] * len(same), [one.text for one in same])
     for one, steps in zip(same, scores, strict=True):
         assert sum(steps) == pytest.approx(one.log_probability, abs=1e-4)
@@ -95,8 +95,8 @@ def test_score_gives_a_translation_the_log_probability_of_the_search(translator)
 def test_attention_returns_maps_with_the_subwords_of_both_sides(translator):
     maps, source, target = found = translator.attention(TEXT[0], "Ein Hund")
     assert maps.cross.shape == (2, 2, len(target), len(source))
-    assert source == [*translator.words([TEXT[0]])[0], "</s>"]
-    assert target == [*translator.words(["Ein Hund"], translator.target)[0], "</s>"]
+    assert source == [*translator.subwords([TEXT[0]])[0], "</s>"]
+    assert target == [*translator.subwords(["Ein Hund"], translator.target)[0], "</s>"]
     assert (found.maps, found.source, found.target) == (maps, source, target)
 
 

@@ -95,8 +95,8 @@ def test_the_model_is_the_mean_of_the_last_or_best_checkpoints_or_the_moving_ave
     for name in ("bpe.codes", "vocab.txt"):
         shutil.copy(project / f"data/{name}", place / "data" / name)
     record = json.loads((place / "data/checkpoints/checkpoints.json").read_text())
-    assert sorted(record["worth"]) == ["12", "4", "8"]
-    best = sorted(sorted(map(int, record["worth"])), key=lambda step: record["worth"][str(step)])[:2]
+    assert sorted(record["scores"]) == ["12", "4", "8"]
+    best = sorted(sorted(map(int, record["scores"])), key=lambda step: record["scores"][str(step)])[:2]
     weights = {}
     updates = ", ".join(map(str, sorted(best)))
     messages = {"last": "The model is the mean of the last checkpoints: updates 8, 12.",
@@ -106,7 +106,7 @@ def test_the_model_is_the_mean_of_the_last_or_best_checkpoints_or_the_moving_ave
         params_file(place, ema_decay=0.9, best_by="bleu", average=average)
         assert message in stage("average", place).stdout
         weights[average] = sha256(place / "data/model/weights.safetensors")
-    assert weights["ema"] == sha256(place / "data/checkpoints/average.safetensors")
+    assert weights["ema"] == sha256(place / "data/checkpoints/ema.safetensors")
     assert weights["last"] != weights["ema"]
     params_file(place, average="ema")
     assert "average=ema needs the moving average that ema_decay=0 switches off" in stage("average", place).stderr

@@ -147,9 +147,9 @@ def test_the_moving_average_follows_its_formula(tmp_path):
         assert decay_at(step, 0.25) == share
         for name, value in trainer.model.named_parameters():
             expected[name] = share * expected[name] + (1 - share) * value.detach().double()
-    for name, value in trainer.average.items():
+    for name, value in trainer.ema.items():
         torch.testing.assert_close(value.double(), expected[name], rtol=1e-5, atol=1e-7)
-    assert not tiny_trainer(tmp_path, ema_decay=0.0).average
+    assert not tiny_trainer(tmp_path, ema_decay=0.0).ema
 
 
 def test_a_loss_that_is_not_finite_stops_the_training_with_advice_and_without_a_state(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any, cast
@@ -11,7 +10,7 @@ import numpy as np
 from ctranslate2.specs import TransformerSpec
 from torch import Tensor, nn
 
-from transformer.files import whole_folder
+from transformer.files import whole_folder, write_json
 from transformer.model.attention import Attention
 from transformer.model.transformer import FeedForward, Transformer
 from transformer.model.weights import load_model
@@ -35,7 +34,7 @@ def export(model_folder: Path, target: Path, quantization: str) -> None:
         for name in ("bpe.codes", "vocab.txt"):
             shutil.copyfile(model_folder / name, folder / name)
         contents["ctranslate2"] = {"quantization": quantization, "positions": POSITIONS}
-        (folder / "model.json").write_text(json.dumps(contents, indent=1) + "\n", encoding="utf-8")
+        write_json(folder / "model.json", contents)
 
 
 def specification(model: Transformer, vocabulary: list[str], quantization: str) -> Any:

@@ -101,11 +101,11 @@ class Translator:
         config = SearchConfig(**settings)
         if config.replace_unk and not self.merges.empty:
             raise ValueError("replace_unk is for word-level models (bpe_merges: 0); this one has subwords")
-        words = self.words(lines)
-        found = self._hypotheses(words, partial(self.engine.search, config=config), progress)
-        sources = words if config.replace_unk else [None] * len(lines)
+        sources = self.subwords(lines)
+        found = self._hypotheses(sources, partial(self.engine.search, config=config), progress)
+        words = sources if config.replace_unk else [None] * len(lines)
         return [[self._translation(hypothesis, source) for hypothesis in hypotheses]
-                for source, hypotheses in zip(sources, found, strict=True)]  # fmt: skip
+                for source, hypotheses in zip(words, found, strict=True)]  # fmt: skip
 
     def sample(
         self, lines: Sequence[str], progress: Progress = lambda count: None, **settings: Any
@@ -116,7 +116,7 @@ class Translator:
         `alternatives`. Raises ValueError for a setting out of range.
         """
         method = partial(self._torch_method("sample"), config=SamplingConfig(**settings))
-        found = self._hypotheses(self.words(lines), method, progress)
+        found = self._hypotheses(self.subwords(lines), method, progress)
         return [[self._translation(hypothesis) for hypothesis in hypotheses] for hypotheses in found]
 
     def score(self, sources: Sequence[str], targets: Sequence[str], progress: Progress = lambda count: None
@@ -124,18 +124,18 @@ class Translator:
         """Sources and given translations to log P of each target subword, </s> last, in nats (forced decoding)."""
         if len(sources) != len(targets):
             raise ValueError(f"Got {len(sources)} sources and {len(targets)} targets. Give one target per source.")
-        source_ids = [self.vocabulary.ids(subwords) for subwords in self.words(sources)]
-        target_ids = [self.vocabulary.ids(subwords) for subwords in self.words(targets, self.target)]
+        source_ids = [self.vocabulary.ids(subwords) for subwords in self.subwords(sources)]
+        target_ids = [self.vocabulary.ids(subwords) for subwords in self.subwords(targets, self.target)]
         return self._torch_method("score")(source_ids, target_ids, progress=progress)
 
     def attention(self, source: str, target: str) -> PairAttention:
         """A source and a given translation to the attention weights of each layer and head, and to their subwords."""
-        (source_subwords,), (target_subwords,) = self.words([source]), self.words([target], self.target)
+        (source_subwords,), (target_subwords,) = self.subwords([source]), self.subwords([target], self.target)
         source_ids, target_ids = self.vocabulary.ids(source_subwords), self.vocabulary.ids(target_subwords)
         maps = self._torch_method("attention")(source_ids, target_ids)
         return PairAttention(maps, [*source_subwords, "</s>"], [*target_subwords, "</s>"])
 
-    def words(self, lines: Sequence[str], side: Side | None = None) -> list[list[str]]:
+    def subwords(self, lines: Sequence[str], side: Side | None = None) -> list[list[str]]:
         """Lines to the subwords of each. side: self.source (the default) or self.target."""
         return [self.merges.subwords((side or self.source).tokens(line)) for line in lines]
 
@@ -145,9 +145,9 @@ class Translator:
             raise ValueError(f"{name} is not offered by CTranslate2. It needs a model folder of the stage average.")
         return getattr(self.engine, name)
 
-    def _hypotheses(self, words: list[list[str]], method: Callable, progress: Progress) -> list[list[Hypothesis]]:
+    def _hypotheses(self, sources: list[list[str]], method: Callable, progress: Progress) -> list[list[Hypothesis]]:
         """The subwords of each line to hypotheses, by a method of the engine, which gets no empty line."""
-        ids = [self.vocabulary.ids(subwords) for subwords in words]
+        ids = [self.vocabulary.ids(subwords) for subwords in sources]
         rows = [row for row, sequence in enumerate(ids) if sequence]
         results = [[Hypothesis((), 0.0, 0.0)] for _ in ids]
         progress(len(ids) - len(rows))

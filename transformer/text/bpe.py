@@ -9,7 +9,7 @@ from pathlib import Path
 
 from subword_nmt import apply_bpe, learn_bpe
 
-from transformer.files import whole_file
+from transformer.files import write_text
 
 
 class Merges:
@@ -58,5 +58,4 @@ def learn_merges(lines: Iterable[str], merges: int) -> str:
 
 def save_merges(codes: str, path: Path) -> None:
     """Write a bpe.codes file, completely or not at all."""
-    with whole_file(path) as temporary:
-        temporary.write_text(codes, encoding="utf-8")
+    write_text(path, codes)

@@ -64,7 +64,7 @@ class ServedTranslator(PythonModel):
             raise ValueError(f"length_penalty={params['length_penalty']} must be 0 or more, and below 100")
         for number, line in enumerate(lines, start=1):
             check_line(number, line)
-        for number, subwords in enumerate(self.translator.words(lines), start=1):
+        for number, subwords in enumerate(self.translator.subwords(lines), start=1):
             if len(subwords) > MAX_SUBWORDS:
                 raise ValueError(
                     f"line {number} has {len(subwords):,} subwords; the server takes {MAX_SUBWORDS:,}: cut it"

@@ -20,7 +20,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from transformer.files import sha256, sha256_text, whole_file
+from transformer.files import sha256, sha256_text, whole_file, write_json
 from transformer.model.weights import save_weights
 from transformer.model_folder import FORMAT
 
@@ -175,9 +175,9 @@ class CheckpointStore:
         """The weights and the optimiser tensors of a state."""
         return load_file(self.weights(state.step)), load_file(self._optimiser(state.step))
 
-    def average(self, state: TrainingState) -> dict[str, Tensor]:
+    def ema(self, state: TrainingState) -> dict[str, Tensor]:
         """The moving average of the weights of a state; empty if the training has none."""
-        prefix = "average."
+        prefix = "ema."
         with safe_open(self._optimiser(state.step), framework="pt") as file:
             return {name.removeprefix(prefix): file.get_tensor(name) for name in file.keys() if name.startswith(prefix)}  # noqa: SIM118
 
@@ -196,12 +196,12 @@ def copy_checkpoints(store: CheckpointStore, state: TrainingState, folder: Path,
     """Copy the kept checkpoints of a finished training to `folder`, and write checkpoints.json and model.json.
 
     description: the contents of model.json. The moving average of the weights, if there is one, is written as
-    average.safetensors. "worth" in checkpoints.json: see TrainingState.checkpoints.
+    ema.safetensors. "scores" in checkpoints.json: see TrainingState.checkpoints.
     """
     for step in state.checkpoints:
         shutil.copyfile(store.weights(int(step)), folder / f"{int(step):08d}.safetensors")
-    if average := store.average(state):
-        save_weights(average, folder / "average.safetensors")
-    record = {"format": FORMAT, "last": state.step, "best": state.best_step, "worth": state.checkpoints}
-    (folder / "checkpoints.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    (folder / "model.json").write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+    if ema := store.ema(state):
+        save_weights(ema, folder / "ema.safetensors")
+    record = {"format": FORMAT, "last": state.step, "best": state.best_step, "scores": state.checkpoints}
+    write_json(folder / "checkpoints.json", record)
+    write_json(folder / "model.json", description)

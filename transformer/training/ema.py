@@ -19,12 +19,12 @@ def decay_at(step: int, decay: float) -> float:
     return min(decay, (1 + step) / (10 + step))
 
 
-def update_average(average: dict[str, Tensor], model: nn.Module, decay: float, step: int) -> None:
-    """Set the average, in place, to d * average + (1 - d) * parameters, where d = decay_at(step, decay).
+def update_ema(ema: dict[str, Tensor], model: nn.Module, decay: float, step: int) -> None:
+    """Set the moving average, in place, to d * ema + (1 - d) * parameters, where d = decay_at(step, decay).
 
-    average: parameter name -> tensor; nothing happens if it is empty.
+    ema: parameter name -> tensor; nothing happens if it is empty.
     """
-    if average:
+    if ema:
         parameters = dict(model.named_parameters())
         update = get_ema_multi_avg_fn(decay_at(step, decay))
-        update(list(average.values()), [parameters[name] for name in average], step)
+        update(list(ema.values()), [parameters[name] for name in ema], step)

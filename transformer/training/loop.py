@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from transformer.files import whole_file
+from transformer.files import write_json
 from transformer.training.checkpoints import CheckpointStore, Row, TrainingState
 from transformer.training.train_step import Trainer, Update
 from transformer.training.validation import IdsToText, valid_bleu, valid_loss
@@ -114,8 +113,7 @@ def check_finite(trainer: Trainer, store: CheckpointStore, unchecked: dict[int, 
             lines = np.sort(trainer.train_pairs.lines[trainer.batches[step]]).tolist()
             path = store.folder / "diverged.json"
             if trainer.world.is_leader:
-                with whole_file(path) as temporary:
-                    temporary.write_text(json.dumps({"update": step, "train_lines": lines}) + "\n", encoding="utf-8")
+                write_json(path, {"update": step, "train_lines": lines})
             some = ", ".join(map(str, lines[:8])) + (f" and {len(lines) - 8} more, see {path}" if lines[8:] else "")
             raise Diverged(
                 f"Update {step}: the loss or its gradient is not finite (train lines {some}). This update was not "

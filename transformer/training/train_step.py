@@ -17,7 +17,7 @@ from transformer.text.vocabulary import PAD
 from transformer.training.batches import Batches, micro_batches
 from transformer.training.config import TrainConfig
 from transformer.training.distributed import World
-from transformer.training.ema import copy_parameters, update_average
+from transformer.training.ema import copy_parameters, update_ema
 from transformer.training.loss import smoothed_cross_entropy
 from transformer.training.optimiser import Optimiser
 from transformer.training.schedule import learning_rate
@@ -81,7 +81,7 @@ class Trainer:
         self.train_pairs, self.valid_pairs = train, valid
         self.batches = Batches(train, config.seed, config.batch_tokens)
         self.parameters = list(self.model.parameters())
-        self.average = copy_parameters(self.model) if config.ema_decay else {}
+        self.ema = copy_parameters(self.model) if config.ema_decay else {}
         self.optimiser = Optimiser(
             self.model, config.optimiser, config.adam_beta1, config.adam_beta2, config.adam_epsilon
         )
@@ -109,7 +109,7 @@ class Trainer:
         if self.config.clip_norm:
             torch.nn.utils.clip_grads_with_norm_(self.parameters, self.config.clip_norm, norm)
         self.optimiser.step(self.rate(step))
-        update_average(self.average, self.model, self.config.ema_decay, step)
+        update_ema(self.ema, self.model, self.config.ema_decay, step)
         return Update(loss_sum, tokens, norm, stop)
 
     def rate(self, step: int) -> float:
@@ -148,15 +148,15 @@ class Trainer:
 
     def tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Copies on the CPU: the weights; the optimiser's moments, with the moving average of the weights if any."""
-        optimiser = self.optimiser.tensors() | {f"average.{name}": value for name, value in self.average.items()}
+        optimiser = self.optimiser.tensors() | {f"ema.{name}": value for name, value in self.ema.items()}
         return cpu_copy(self.model.state_dict()), cpu_copy(optimiser)
 
     def restore(self, weights: dict[str, Tensor], optimiser: dict[str, Tensor], step: int) -> None:
         """Restore the tensors that `tensors` returned after update `step`."""
         self.model.load_state_dict(weights)
         self.optimiser.restore(optimiser, step)
-        for name, value in self.average.items():
-            value.copy_(optimiser[f"average.{name}"])
+        for name, value in self.ema.items():
+            value.copy_(optimiser[f"ema.{name}"])
 
 
 def weight_precision(precision: str) -> torch.dtype:
