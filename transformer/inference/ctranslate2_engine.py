@@ -22,6 +22,7 @@ from transformer.decoding.config import SearchConfig
 from transformer.decoding.hypothesis import Hypothesis, ranked
 from transformer.inference.engine import Ids, Progress
 from transformer.text.vocabulary import BOS, EOS, PAD, SPECIALS, Vocabulary
+from transformer.text.words import join
 
 END = SPECIALS[EOS]
 FORBIDDEN = [[SPECIALS[PAD]], [SPECIALS[BOS]]]  # sequences that no translation may contain
@@ -71,10 +72,11 @@ class CTranslate2Engine:
 
     def _check_lengths(self, sources: Ids, extra_length: int) -> None:
         """Raise ValueError for the first source whose longest translation needs more positions than the table has."""
-        for row, source in enumerate(sources):
+        for source in sources:
             if len(source) + max(1, extra_length) > self.positions:
+                start = join(self.vocabulary.subwords[number] for number in source[:12])
                 raise ValueError(
-                    f"Sentence {row + 1} has {len(source):,} subwords. With extra_length={extra_length} this "
+                    f"The sentence {start!r}... has {len(source):,} subwords. With extra_length={extra_length} this "
                     f"CTranslate2 model takes at most {self.positions - max(1, extra_length):,}. Shorten the sentence, "
                     "or use engine: torch."
                 )
