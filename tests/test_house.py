@@ -128,11 +128,6 @@ def test_mlflow_is_imported_in_the_room_tracking_alone():
         assert "mlflow" not in roots or path.parent.name == "tracking", path
 
 
-def test_below_the_pipeline_nobody_sees_params():
-    for path in PACKAGE.rglob("*.py"):
-        assert not any(name.startswith("pipeline") for name in imports(path)), path
-
-
 def test_the_model_needs_torch_and_numpy_alone():
     for name in ("transformer", "attention", "dropout", "linear"):
         others = {name.split(".")[0] for name in imports(PACKAGE / f"model/{name}.py")}

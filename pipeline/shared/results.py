@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 from abc import ABC, abstractmethod
@@ -11,6 +12,7 @@ from argparse import Namespace
 from collections.abc import Mapping
 from functools import cache, cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from ruamel.yaml import YAML
 
@@ -199,23 +201,29 @@ def results(name: str) -> Results:
     return WorkTree() if name == WORKSPACE else Experiment(name)
 
 
-def experiments() -> list[tuple[str, str, str]]:
-    """Name, commit and baseline commit of each DVC experiment."""
+class Reference(NamedTuple):
+    """A DVC experiment as git holds it."""
+
+    name: str
+    commit: str
+    baseline: str  # the commit that the experiment started from
+
+
+def experiments() -> list[Reference]:
+    """The DVC experiments of this repository."""
     listed = command("git", "for-each-ref", "--format=%(objectname) %(refname)", EXPERIMENTS).split("\n")
-    found = [line.split(" ", 1) for line in listed if line]
-    parts = [(commit, reference.removeprefix(EXPERIMENTS).split("/", 2)) for commit, reference in found]
-    return [(part[2], commit, part[0] + part[1]) for commit, part in parts if len(part) == 3 and len(part[1]) == 38]
+    found = [re.fullmatch(f"([0-9a-f]+) {EXPERIMENTS}([0-9a-f]{{2}})/([0-9a-f]{{38}})/(.+)", line) for line in listed]
+    return [Reference(each[4], each[1], each[2] + each[3]) for each in found if each]
 
 
 def kept() -> list[tuple[Experiment, dict[str, str]]]:
     """Each DVC experiment and each commit that changed dvc.lock, with the tags that say where it comes from.
 
-    Order: HEAD and the experiments by date, then the other commits by date. If several have the same configuration,
-    its run gets the name of the first one, as when they were run. The other commits come last because a clone has
-    them without having run them.
+    Order: HEAD and the experiments by date, then the other commits by date, which a clone has without having run
+    them. If several have the same configuration, its run gets the name of the first one, as when they were run.
     """
-    marked = {commit: {"git_commit": baseline, "DVC_EXP_NAME": name, "DVC_EXP_BASELINE_REV": baseline}
-              for name, commit, baseline in experiments()}  # fmt: skip
+    marked = {found.commit: {"git_commit": found.baseline, "DVC_EXP_NAME": found.name,
+                             "DVC_EXP_BASELINE_REV": found.baseline} for found in experiments()}  # fmt: skip
     listed = command("git", "rev-list", "--branches", "--tags", "--remotes", "--", "dvc.lock").split()
     if not listed and not marked:
         return []
@@ -229,7 +237,7 @@ def kept() -> list[tuple[Experiment, dict[str, str]]]:
 
 def resolved(name: str) -> str:
     """The hash of the commit that an experiment, commit, branch or tag has. Raises ValueError for an unknown name."""
-    commits = {commit for known, commit, _ in experiments() if known == name}
+    commits = {found.commit for found in experiments() if found.name == name}
     if len(commits) > 1:
         raise ValueError(f"{name} is the name of {len(commits)} experiments. Use a hash from `dvc exp show`.")
     if commits:
