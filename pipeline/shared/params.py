@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -113,6 +113,10 @@ class Params:
         path = Path(path)
         try:
             values = YAML(typ="safe").load(text)
+        except MarkedYAMLError as error:
+            problem = str(error.problem).split(" with value")[0]  # of a duplicate key
+            place = f"{path}:{error.problem_mark.line + 1}"
+            raise ValueError(f"{place}: not valid YAML ({problem}). {_restore(path)}") from None
         except YAMLError as error:
             raise ValueError(f"{path}: not valid YAML ({' '.join(str(error).split())}). {_restore(path)}") from None
         if not isinstance(values, dict):
