@@ -47,7 +47,7 @@ ui: $(READY)
 lint: $(READY)
 	$(ON) ruff check . && ruff format --check . && pyright
 
-# Removes states of trainings, caches, and outs in DVC's cache that no commit, tag or experiment has.
-# make clean DAYS=30 keeps states and caches that were changed in the last 30 days.
+# Removes states of trainings, caches, and outs in DVC's cache that no commit, tag, experiment or work tree needs. It
+# prints what it will remove, and asks. DAYS=30 keeps what was written in the last 30 days; YES=1 does not ask.
 clean: $(READY)
-	$(ON) python -m pipeline clean --days $(or $(DAYS),0)
+	$(ON) python -m pipeline clean --days $(or $(DAYS),0) $(if $(YES),--yes)

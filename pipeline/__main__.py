@@ -11,7 +11,7 @@ COMMANDS = {
     "verify": "repeat a commit or experiment in a clean clone and compare each out",
     "ui": "start MLflow's server and print the address of the table of runs (make ui)",
     "track": "write the MLflow runs that are missing",
-    "clean": "remove caches, old training states and unused outs (make clean)",
+    "clean": "remove caches, states of trainings and outs that nothing needs (make clean)",
     "docs": "write the tables of README.md and docs/ from metrics and params.yaml",
     "pictures": "make the pictures in docs/images/, in Chromium",
     "plots_template": "write the page that `dvc plots show` fills (make setup)",

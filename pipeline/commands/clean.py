@@ -1,12 +1,14 @@
-"""Remove files that no result needs, and print how much space this freed. `make clean` runs this.
+"""Remove files that no result needs. `make clean` runs this.
 
-    python -m pipeline clean              # all of them
-    python -m pipeline clean --days 30    # keep what was changed in work/ and the caches in the last 30 days
+    python -m pipeline clean              # prints what it will remove, and asks
+    python -m pipeline clean --yes        # does not ask, for scripts
+    python -m pipeline clean --days 30    # keeps what was written in the last 30 days
 
-Removes  work/ (states of trainings), caches of tools, outs in DVC's cache that no commit, tag or experiment has, and
-         files of MLflow runs that were deleted permanently
-Keeps    the folder of a training that is running; work/outbox (events not yet sent to MLflow); work/journal (from
-         which runs can be rebuilt); files of runs in MLflow's trash
+Removes  work/ (states of trainings), caches of tools, files of MLflow runs that were deleted permanently, and in DVC's
+         cache the outs that no commit, tag, experiment or work tree needs
+Keeps    what running work uses; work/outbox (events not yet sent to MLflow); work/journal (from which runs can be
+         rebuilt); files of runs in MLflow's trash; a DVC cache outside this project, which other projects may use,
+         unless --projects names them all
 """
 
 from __future__ import annotations
@@ -17,9 +19,11 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 from filelock import FileLock, Timeout
 
 from pipeline.shared.results import cache_folder
@@ -27,42 +31,79 @@ from pipeline.shared.stage import project_root, renamed
 from transformer.tracking.store import connect
 
 CACHES = (".pytest_cache", ".ruff_cache", ".hypothesis", "dvc_plots")
+KEPT = ("cores", "journal", "outbox")  # folders in work/
+REMOVING = "Removing "  # how `dvc gc --dry` begins the line of a file
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--days", type=float, default=0, metavar="N", help="keep what was changed in the last N days")
-    days = parser.parse_args().days
-    if days < 0:
-        parser.error(f"--days {days:g} must be 0 or more")
-    root, freed = project_root(), 0
-    for path in old(root, time.time() - days * 24 * 3600):
-        freed += counted(path.relative_to(root), size(path))
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-    if (root / ".dvc").is_dir():
-        before = size(cache_folder())
-        words = ["gc", "--workspace", "--all-branches", "--all-tags", "--all-experiments", "--force", "--quiet"]
-        subprocess.run([sys.executable, "-m", "dvc", *words], cwd=root, check=True)
-        freed += counted("DVC's cache: outs that no commit, tag or experiment has", before - size(cache_folder()))
-    print(f"{freed / 1e6:,.1f} MB freed")
+    parser.add_argument("--days", type=float, default=0, metavar="N", help="keep what was written in the last N days")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    others = "the other projects that use a DVC cache outside this project; what they need is kept"
+    parser.add_argument("--projects", nargs="+", type=Path, default=[], metavar="PATH", help=others)
+    given = parser.parse_args()
+    if not given.days >= 0:
+        parser.error(f"--days {given.days:g} must be 0 or more")
+    root, before = project_root(), time.time() - given.days * 24 * 3600
+    folders = [path for path in old(root, before) if not in_use(path)]
+    outs = [path for path in unused_outs(root, given.projects) if newest(path) <= before]
+    sizes = {path: size(path) for path in [*folders, *outs]}
+    for path in folders:
+        show(path.relative_to(root), sizes[path])
+    if outs:
+        show(f"{len(outs):,} outs in DVC's cache {cache_folder()}", sum(sizes[path] for path in outs))
+    if not sizes:
+        print("There is nothing to remove.")
+    elif given.yes or agreed():
+        freed = sum(sizes[path] for path in [*folders, *outs] if removed(path))
+        print(f"{freed / 1e6:,.1f} MB freed")
+
+
+def agreed() -> bool:
+    """Ask on the terminal. Raises ValueError if standard input is not a terminal."""
+    if not sys.stdin.isatty():
+        raise ValueError("Nothing was removed, since nobody can answer here. In a script use --yes (make clean YES=1).")
+    return input("Remove these? [y/N] ").strip().lower() in ("y", "yes")
 
 
 def old(root: Path, before: float) -> Iterator[Path]:
-    """Files and folders to remove: not in use, and last changed before `before` (seconds since 1970)."""
-    work = root / "work"
-    for path in [*sorted(work.glob("*")), *(root / name for name in CACHES), *orphans(root)]:
-        needed = path.name in ("cores", "journal", "outbox") or path.suffix == ".lock"
-        if needed or not path.exists() or newest(path) > before:
-            continue
-        lock = FileLock(path / "lock")
-        try:
-            if path.name.startswith("train-"):
-                lock.acquire(timeout=0)
+    """Files and folders outside DVC's cache that may be removed if nothing uses them, last written before `before`."""
+    for path in [*sorted((root / "work").glob("*")), *(root / name for name in CACHES), *orphans(root)]:
+        if path.exists() and path.name not in KEPT and path.suffix != ".lock" and newest(path) <= before:
             yield path
-        except Timeout:
-            print(f"{path.relative_to(root)} is in use and was kept")
-        finally:
-            lock.release()
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[bool]:
+    """Hold `lock` in a folder, if there is such a file; yields False if a training or `verify` holds it."""
+    lock = FileLock(path / "lock")
+    try:
+        if (path / "lock").exists():
+            lock.acquire(timeout=0)
+        yield True
+    except Timeout:
+        yield False
+    finally:
+        lock.release()
+
+
+def in_use(path: Path) -> bool:
+    """Whether a running training or `verify` uses a folder. Prints a message if so."""
+    with locked(path) as free:
+        if not free:
+            print(f"{path.name} is in use and is kept")
+        return not free
+
+
+def removed(path: Path) -> bool:
+    """Remove a file or folder, unless somebody began to use it. Returns whether it was removed."""
+    if not path.is_dir():
+        path.unlink(missing_ok=True)
+        return True
+    with locked(path) as free:
+        if free:
+            shutil.rmtree(path)
+        return free
 
 
 def orphans(root: Path) -> list[Path]:
@@ -72,6 +113,54 @@ def orphans(root: Path) -> list[Path]:
     known = {run.info.run_id for run in connect(root).all_runs(all_experiments=True)}
     found = sorted((root / "mlartifacts").glob("[0-9a-f]" * 32))  # a run's folder has its id as name
     return [path for path in found if path.name not in known]
+
+
+def unused_outs(root: Path, projects: Sequence[Path]) -> list[Path]:
+    """Files in DVC's cache that no commit, tag, experiment or work tree of these projects needs.
+
+    None, with a message, while a process of these projects may have made outs that no dvc.lock names yet; and none from
+    a cache outside the project unless its other projects are named.
+    """
+    if not (root / ".dvc").is_dir():
+        return []
+    cache = cache_folder()
+    if not cache.resolve().is_relative_to((root / ".dvc").resolve()) and not projects:
+        print(
+            f"DVC's cache {cache} is outside this project, so other projects may use it. It is left as it is. "
+            "To clean it, name the other projects that use it: --projects PATH ..."
+        )
+        return []
+    if busy := running([root, *projects]):
+        print(f"DVC's cache is left as it is while this process runs: {busy}")
+        return []
+    words = [
+        "gc",
+        "--workspace",
+        "--all-commits",
+        "--all-branches",
+        "--all-tags",
+        "--all-experiments",
+        "--dry",
+        "--force",
+    ]
+    others = ["--projects", *map(str, projects)] if projects else []
+    done = subprocess.run([sys.executable, "-m", "dvc", *words, *others], cwd=root, capture_output=True, text=True)
+    if done.returncode:
+        raise ValueError(f"Nothing was removed. `dvc gc` failed: {(done.stderr.strip() or done.stdout.strip())[-300:]}")
+    return [Path(line.removeprefix(REMOVING)) for line in done.stdout.split("\n") if line.startswith(REMOVING)]
+
+
+def running(roots: Sequence[Path]) -> str:
+    """A process of DVC or of a stage that runs in one of these folders, as `number: command`; empty if none does."""
+    places = [root.resolve() for root in roots]
+    mine = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
+    for process in psutil.process_iter(["cwd", "cmdline"]):
+        words, folder = process.info["cmdline"] or [], process.info["cwd"]
+        works = any(Path(word).name == "dvc" or word.startswith("pipeline.") for word in words)
+        inside = folder and any(Path(folder).is_relative_to(place) for place in places)
+        if works and inside and process.pid not in mine:
+            return f"{process.pid}: {' '.join(words)}"
+    return ""
 
 
 def newest(path: Path) -> float:
@@ -84,11 +173,9 @@ def size(path: Path) -> int:
     return sum(file.stat().st_size for file in [path, *path.rglob("*")] if file.is_file())
 
 
-def counted(what: object, freed: int) -> int:
-    """Print what was removed and its size, unless that is 0; returns the size in bytes."""
-    if freed:
-        print(f"{freed / 1e6:9,.1f} MB  {what}")
-    return freed
+def show(what: object, amount: int) -> None:
+    """Print what can be removed, and its size in bytes as MB."""
+    print(f"{amount / 1e6:9,.1f} MB  {what}")
 
 
 if __name__ == "__main__":

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from support.projects import command
 from support.runs import configuration
 from support.tiny import stage
 
@@ -35,12 +38,12 @@ def left(root: Path) -> list[str]:
 def test_clean_removes_by_age_prints_what_it_freed_and_keeps_what_is_in_use(root):
     with FileLock(root / "work/train-busy/lock"):
         os.utime(root / "work/train-busy/lock", (0, 0))
-        done = stage("clean", root, "--days", "30")
+        done = stage("clean", root, "--days", "30", "--yes")
         assert done.returncode == 0, done.stderr
         assert done.stdout.split("\n") == [
-            "work/train-busy is in use and was kept", "      2.0 MB  work/train-old", "2.0 MB freed", ""]  # fmt: skip
+            "train-busy is in use and is kept", "      2.0 MB  work/train-old", "2.0 MB freed", ""]  # fmt: skip
     assert left(root) == ["journal", "outbox", "train-busy", "train-new"]
-    assert stage("clean", root).stdout.endswith("4.0 MB freed\n")
+    assert stage("clean", root, "--yes").stdout.endswith("4.0 MB freed\n")
     assert left(root) == ["journal", "outbox"]
 
 
@@ -53,7 +56,7 @@ def test_clean_removes_files_of_deleted_runs_and_keeps_those_of_all_experiments(
     (tmp_path / "mlartifacts" / ("0" * 32)).mkdir()
     (tmp_path / "mlartifacts" / ("0" * 32) / "report.html").write_text("of a deleted run")
     (tmp_path / "mlartifacts" / "mine").mkdir()
-    assert stage("clean", tmp_path).returncode == 0
+    assert stage("clean", tmp_path, "--yes").returncode == 0
     kept = sorted(path.name for path in (tmp_path / "mlartifacts").iterdir())
     assert len(kept) == 3
     assert "0" * 32 not in kept
@@ -63,3 +66,81 @@ def test_a_negative_age_is_refused(tmp_path):
     done = stage("clean", tmp_path, "--days", "-1")
     assert done.returncode == 2
     assert "--days -1 must be 0 or more" in done.stderr
+
+
+def test_clean_prints_what_it_would_remove_and_removes_nothing_before_somebody_agrees(root):
+    before = left(root)
+    done = stage("clean", root)
+    assert done.returncode == 1
+    assert "2.0 MB  work/train-old" in done.stdout
+    assert "Nothing was removed, since nobody can answer here. In a script use --yes" in done.stderr
+    assert left(root) == before
+
+
+@pytest.fixture
+def three_commits(tmp_path: Path) -> Path:
+    """A DVC project of one stage, whose out is the knob; committed with the knob at 1, 2 and 3, and once run with 4."""
+    root = tmp_path / "a project"
+    root.mkdir()
+    for words in (("git", "init", "-q"), ("dvc", "init", "-q"), ("git", "config", "user.email", "a@b"),
+                  ("git", "config", "user.name", "a")):  # fmt: skip
+        command(root, *words)
+    (root / "dvc.yaml").write_text("stages:\n  copy: {cmd: cp knob out, deps: [knob], outs: [out]}\n")
+    for knob in "1243":  # 4 is run, but not committed
+        (root / "knob").write_text(knob * 1000)
+        command(root, "dvc", "repro", "-q")
+        if knob != "4":
+            command(root, "git", "add", ".")
+            command(root, "git", "commit", "-qm", knob)
+    return root
+
+
+def outs(root: Path) -> list[str]:
+    """The knobs whose outs are in DVC's cache."""
+    cache = Path(command(root, "dvc", "cache", "dir").strip()) / "files/md5"
+    return sorted(path.read_text()[0] for path in cache.rglob("*") if path.is_file())
+
+
+def test_clean_keeps_the_outs_of_every_commit_and_removes_what_no_commit_has(three_commits):
+    assert outs(three_commits) == ["1", "2", "3", "4"]
+    done = stage("clean", three_commits, "--days", "1", "--yes")
+    assert done.stdout == "There is nothing to remove.\n"  # the out was made less than a day ago
+    assert outs(three_commits) == ["1", "2", "3", "4"]
+    assert "1 outs in DVC's cache" in stage("clean", three_commits, "--yes").stdout
+    assert outs(three_commits) == ["1", "2", "3"]
+    command(three_commits, "git", "checkout", "-q", "HEAD~2")
+    command(three_commits, "dvc", "checkout")
+    assert (three_commits / "out").read_text() == "1" * 1000
+
+
+def test_clean_keeps_all_outs_while_dvc_or_a_stage_runs_in_the_project(three_commits):
+    below = three_commits / ".dvc/tmp/exps"
+    below.mkdir(parents=True, exist_ok=True)
+    words = [sys.executable, "-c", "import time; print(flush=True); time.sleep(600)", "pipeline.train"]
+    process = subprocess.Popen(words, cwd=below, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout
+        process.stdout.readline()
+        done = stage("clean", three_commits, "--yes")
+    finally:
+        process.kill()
+    assert f"DVC's cache is left as it is while this process runs: {process.pid}: " in done.stdout
+    assert outs(three_commits) == ["1", "2", "3", "4"]
+
+
+def test_a_cache_outside_the_project_is_left_as_it_is_unless_its_other_projects_are_named(three_commits, tmp_path):
+    other = tmp_path / "other"
+    command(tmp_path, "git", "clone", "-q", str(three_commits), str(other))
+    for root in (three_commits, other):
+        command(root, "dvc", "cache", "dir", "--local", str(tmp_path / "cache"))
+    (other / "knob").write_text("5" * 1000)
+    for root in (other, three_commits):
+        command(root, "dvc", "repro", "-q")
+    (other / "unneeded").write_text("6" * 1000)
+    command(other, "dvc", "add", "-q", "unneeded")
+    (other / "unneeded.dvc").unlink()
+    assert outs(other) == ["3", "5", "6"]
+    assert "is outside this project" in stage("clean", three_commits, "--yes").stdout
+    assert outs(other) == ["3", "5", "6"]
+    assert stage("clean", three_commits, "--yes", "--projects", str(other)).returncode == 0
+    assert outs(other) == ["3", "5"]
