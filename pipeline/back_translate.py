@@ -42,8 +42,7 @@ class BackTranslation(NamedTuple):
 
 def main() -> None:
     paths = arguments(
-        __doc__, ids="data/ids", raw="data/raw", codes="data/bpe.codes", vocab="data/vocab.txt", back="data/back",
-        nproc_per_node="1",
+        __doc__, ids="data/ids", raw="data/raw", codes="data/bpe.codes", vocab="data/vocab.txt", back="data/back"
     )  # fmt: skip
     params = Params.load(paths.params)
     require(paths.ids, paths.raw, paths.codes, paths.vocab)
@@ -70,7 +69,7 @@ def translate_back(paths: Namespace, params: Params) -> BackTranslation:
     from transformer.training.distributed import join_processes
     from transformer.training.launch import restore_stop_signals
 
-    launch_processes("pipeline.back_translate", str(paths.nproc_per_node))
+    launch_processes("pipeline.back_translate")
     with join_processes() as world:
         training = Training(params, params.back_translation_steps, paths.ids, paths.vocab, backwards=True)
         store, state = training.run(world)

@@ -5,7 +5,7 @@ Reads   data/ids, data/back, data/vocab.txt; init_from (a model folder to start 
 Writes  data/checkpoints, reports/training.csv (the curve), reports/training.json, reports/environment.json (the
         software and hardware used)
 Params  init_from, max_steps and the knobs of pipeline/training/job.py. The number of devices is not a param, because it
-        is not part of the experiment: --nproc-per-node (1, 2, ..., gpu)
+        is not part of the experiment: the environment variable DEVICES (1, 2, ..., gpu)
 """
 
 from argparse import Namespace
@@ -28,11 +28,10 @@ def main() -> None:
     paths = arguments(
         __doc__, ids="data/ids", back="data/back", vocab="data/vocab.txt", checkpoints="data/checkpoints",
         curve="reports/training.csv", summary="reports/training.json", environment="reports/environment.json",
-        nproc_per_node="1",
     )  # fmt: skip
     params = Params.load(paths.params)
     require(paths.ids, paths.back, paths.vocab)
-    launch_processes("pipeline.train", str(paths.nproc_per_node))
+    launch_processes("pipeline.train")
     with join_processes() as world:
         train(paths, params, world)
 

@@ -34,11 +34,12 @@ from transformer.training.loop import Interrupted, Observers, train
 from transformer.training.train_step import Trainer, seed_everything
 
 
-def launch_processes(module: str, processes: str) -> None:
-    """Run a stage in several processes, and exit with their status.
+def launch_processes(module: str) -> None:
+    """Run a stage in as many processes as DEVICES in the environment says (1, 2, ..., gpu), and exit with their status.
 
-    processes: 1, 2, ... or gpu. Returns at once if it is 1, or in a process that was started for this stage.
+    Returns at once if DEVICES is 1 or not set, or in a process that was started for this stage.
     """
+    processes = os.environ.get("DEVICES") or "1"
     if processes != "1" and "WORLD_SIZE" not in os.environ:
         sys.exit(launch(module, processes, sys.argv[1:]))
 

@@ -71,6 +71,6 @@ def test_a_killed_back_translation_writes_no_out_and_ends_in_the_same_bytes_as_a
 def test_two_processes_give_the_same_back_translations(project, tmp_path):
     one, two = (back_place(project, tmp_path / name, steps=40, precision="float64") for name in ("one", "two"))
     assert stage("back_translate", one).returncode == 0
-    done = stage("back_translate", two, "--nproc-per-node=2")
+    done = stage("back_translate", two, env={"DEVICES": "2"})
     assert done.returncode == 0, done.stderr
     assert sha256(two / "data/back") == sha256(one / "data/back")

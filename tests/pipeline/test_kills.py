@@ -53,7 +53,7 @@ def test_a_killed_training_writes_no_out_and_ends_in_the_same_bytes_as_an_unkill
 
 def test_sigterm_stops_all_processes_and_their_state_is_saved(place):
     params_file(place, max_steps=4000)
-    process = start("train", place, "--nproc-per-node=2")
+    process = start("train", place, devices=2)
     wait_for_state(place, process)
     process.send_signal(signal.SIGTERM)
     errors = process.communicate()[1]
@@ -64,7 +64,7 @@ def test_sigterm_stops_all_processes_and_their_state_is_saved(place):
 
 def test_when_one_process_dies_the_others_stop_and_the_training_can_be_resumed(place):
     params_file(place, max_steps=8000, save_every=2)
-    process = start("train", place, "--nproc-per-node=3")
+    process = start("train", place, devices=3)
     wait_for_state(place, process)
     (victim,) = (pid for pid in processes() if environment(pid).get("LOCAL_RANK") == "1" and folder_of(pid) == place)
     os.kill(victim, signal.SIGKILL)
@@ -115,7 +115,7 @@ def test_two_processes_train_the_same_model(place):
     assert stage("train", place).returncode == 0
     (place / "reports/training.csv").rename(place / "one.csv")
     shutil.rmtree(place / "work")
-    done = stage("train", place, "--nproc-per-node=2")
+    done = stage("train", place, env={"DEVICES": "2"})
     assert done.returncode == 0, done.stderr
     for one, two in zip(read_lines(place / "one.csv"), read_lines(place / "reports/training.csv"), strict=True):
         for a, b in zip(one.split(","), two.split(","), strict=True):

@@ -139,6 +139,8 @@ class Translator:
         """Lines to the subwords of each. side: self.source (the default) or self.target."""
         return [self.merges.subwords((side or self.source).tokens(line)) for line in lines]
 
+    words = subwords  # its name in version 0.1, which models registered by that version call
+
     def _torch_method(self, name: str) -> Callable:
         """A method of the engine that only the torch engine has. Raises ValueError for the other engine."""
         if not hasattr(self.engine, name):
