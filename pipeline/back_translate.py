@@ -25,8 +25,11 @@ from transformer.text.pairs import Pair, Pairs
 from transformer.text.words import Side
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from pipeline.training.job import Training
     from transformer.model.transformer import Transformer
+    from transformer.training.checkpoints import CheckpointStore, TrainingState
 
 
 class BackTranslation(NamedTuple):
@@ -64,7 +67,6 @@ def translate_back(paths: Namespace, params: Params) -> BackTranslation:
     """
     # Imported here, because torch takes seconds to import and is not needed when back_translation_steps is 0.
     from pipeline.training.job import Training, launch_processes
-    from transformer.model.averaging import mean_weights
     from transformer.model.transformer import Transformer
     from transformer.training.distributed import join_processes
     from transformer.training.launch import restore_stop_signals
@@ -72,15 +74,21 @@ def translate_back(paths: Namespace, params: Params) -> BackTranslation:
     launch_processes("pipeline.back_translate")
     with join_processes() as world:
         training = Training(params, params.back_translation_steps, paths.ids, paths.vocab, backwards=True)
-        store, state = training.run(world)
+        weights = training.run(world, late_mean)
         restore_stop_signals()  # from here on there is no state to save
-        if not world.is_leader:
+        if weights is None:  # not the leader
             sys.exit()
-        steps = sorted(map(int, state.checkpoints))
-        late = [step for step in steps if 3 * step > 2 * steps[-1]]  # the best checkpoints may be older
         model = Transformer(training.model_config).to(world.device)
-        model.load_state_dict(mean_weights([store.weights(step) for step in late]))
+        model.load_state_dict(weights)
         return translated_pairs(paths, training, model.eval())
+
+
+def late_mean(store: CheckpointStore, state: TrainingState) -> dict[str, Tensor]:
+    """The mean of the kept checkpoints in the last third of a finished training; the best checkpoints may be older."""
+    from transformer.model.averaging import mean_weights
+
+    steps = sorted(map(int, state.checkpoints))
+    return mean_weights([store.weights(step) for step in steps if 3 * step > 2 * steps[-1]])
 
 
 def translated_pairs(paths: Namespace, training: Training, model: Transformer) -> BackTranslation:

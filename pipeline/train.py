@@ -44,14 +44,9 @@ def train(paths: Namespace, params: Params, world: World) -> None:
     facts = environment(world.device, world.size)
     tags = {f"env_{name}": str(fact) for name, fact in facts.items()}
     tracked_run = TrainingRun(project_root(), vars(params), training.train_key, tags)
-    store, state = training.run(world, tracked_run)
-    if world.is_leader:
-        description = training.corpus | {
-            "format": FORMAT,
-            "sizes": asdict(training.model_config),
-            "train_key": training.train_key,
-        }
-        write_outs(paths, store, state, description, facts)
+    sizes = asdict(training.model_config)
+    description = training.corpus | {"format": FORMAT, "sizes": sizes, "train_key": training.train_key}
+    training.run(world, lambda store, state: write_outs(paths, store, state, description, facts), tracked_run)
 
 
 def write_outs(paths: Namespace, store: CheckpointStore, state: TrainingState, description: dict, facts: dict) -> None:

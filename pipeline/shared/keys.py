@@ -2,23 +2,56 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import sys
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-from transformer.files import sha256, sha256_text
+from transformer.files import sha256_text
 
 CODE = ("transformer.", "pipeline.training.")
 # Files and folders that cannot change a result, so that no stage but record depends on them.
 CANNOT_CHANGE_A_RESULT = ("transformer/tracking/", "transformer/cores.py", "pipeline/shared/", "pipeline/commands/")
 
 
-def code_key() -> str:
-    """One hash of the modules that this process has loaded and that can change a result."""
+def code_keys() -> dict[str, str]:
+    """The modules that this process has loaded and that can change a result: name -> hash of the code (`code_key`)."""
     files = {name: module.__file__ for name, module in sys.modules.items() if name.startswith(CODE)}
-    modules = tuple(path.removesuffix(".py").replace("/", ".") for path in CANNOT_CHANGE_A_RESULT)
-    parts = sorted(name for name in files if not name.startswith(modules))
-    return sha256_text("".join(f"{sha256(Path(str(files[name])))}  {name}\n" for name in parts))
+    harmless = tuple(path.removesuffix(".py").replace("/", ".") for path in CANNOT_CHANGE_A_RESULT)
+    return {name: code_key(Path(str(files[name])).read_text(encoding="utf-8"))
+            for name in sorted(files) if not name.startswith(harmless)}  # fmt: skip
+
+
+def code_key(source: str) -> str:
+    """A hash of Python code that comments, docstrings and layout do not change."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        documented = isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+        if documented and ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+    return sha256_text(ast.unparse(tree))
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """The installed versions of packages, without what follows `+`, such as the CUDA version of a build."""
+    return {name: version(name).split("+")[0] for name in packages}
+
+
+def changed_since(folder: Path, identity: dict[str, dict[str, Any]]) -> str:
+    """What else than knobs changed since the most similar training with the same knobs, for a message; "" if none has.
+
+    folder: of the new training; those of other trainings, each with its identity.json, are beside it.
+    """
+    found = []
+    for path in sorted(folder.parent.glob("train-*/identity.json")):
+        other = json.loads(path.read_text(encoding="utf-8"))
+        if path.parent != folder and other["knobs"] == identity["knobs"]:
+            names = [name for part in ("data", "code", "versions") for name in {**other[part], **identity[part]}
+                     if other[part].get(name) != identity[part].get(name)]  # fmt: skip
+            found.append((len(names), f"{', '.join(names)} changed since {path.parent.name}"))
+    return min(found)[1] if found else ""
 
 
 def content_key(**parts: object) -> str:

@@ -6,20 +6,20 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
-from pipeline.shared.keys import code_key, content_key
+from pipeline.shared.keys import changed_since, code_keys, content_key, versions
 from pipeline.shared.locks import hold_cores, hold_lock
 from pipeline.shared.params import Params
 from pipeline.shared.stage import project_root
-from transformer.files import sha256
+from transformer.files import sha256, write_json
 from transformer.model.transformer import Transformer, TransformerConfig
 from transformer.model.weights import warm_start
 from transformer.text.pairs import Pairs
@@ -32,6 +32,11 @@ from transformer.training.distributed import World
 from transformer.training.launch import catch_stop_signals, launch
 from transformer.training.loop import Interrupted, Observers, train
 from transformer.training.train_step import Trainer, seed_everything
+
+Result = TypeVar("Result")
+
+# Knobs of TrainConfig: states of the same training serve all their values, see transformer/training/history.py.
+CHANGES_NO_UPDATE = ("max_steps", "log_every", "save_every", "keep", "patience", "best_by")
 
 
 def launch_processes(module: str) -> None:
@@ -83,21 +88,28 @@ class Training:
         return self.params.take(TrainConfig, max_steps=self.max_steps)
 
     @cached_property
+    def identity(self) -> dict[str, dict[str, Any]]:
+        """Everything that an update depends on. max_steps and the settings of training/history.py change none."""
+        settings = {name: value for name, value in asdict(self.config).items() if name not in CHANGES_NO_UPDATE}
+        files = {"ids": self.ids, "train_ids": self.train_ids, "vocabulary": self.vocab,
+                 "init_from": self.initial_model and self.initial_model / "weights.safetensors"}  # fmt: skip
+        return {
+            "knobs": {**asdict(self.model_config), **settings, "backwards": self.backwards},
+            "data": {name: path and sha256(path) for name, path in files.items()},
+            "code": code_keys(),
+            "versions": versions("numpy", "torch"),
+        }
+
+    @cached_property
     def key(self) -> str:
-        """One hash of everything that the states depend on. max_steps is not part of it."""
-        settings = asdict(self.config)
-        del settings["max_steps"]
-        return content_key(
-            **asdict(self.model_config), **settings, code=code_key(), ids=sha256(self.ids),
-            start=self.initial_model and sha256(self.initial_model / "weights.safetensors"),
-            more=self.train_ids and sha256(self.train_ids),
-            vocabulary_file=sha256(self.vocab), backwards=self.backwards,
-        )  # fmt: skip
+        """One hash of everything that an update depends on."""
+        return content_key(**self.identity)
 
     @property
     def train_key(self) -> str:
         """One hash of everything that the finished training depends on."""
-        return content_key(training=self.key, max_steps=self.max_steps)
+        settings = asdict(self.config)
+        return content_key(training=self.key, **{name: settings[name] for name in CHANGES_NO_UPDATE})
 
     def pairs(self, split: str) -> Pairs:
         """The pairs of a split (train or valid), in the direction of the training."""
@@ -113,8 +125,10 @@ class Training:
             warm_start(model, self.initial_model, self.vocab)
         return Trainer(model, self.pairs("train"), self.pairs("valid"), world, self.config)
 
-    def remarks(self, trainer: Trainer) -> Iterator[str]:
-        """The messages to print before the first update, one line each."""
+    def remarks(self, trainer: Trainer, folder: Path) -> Iterator[str]:
+        """The messages to print before the first update, one line each. folder: of the states."""
+        if not list(folder.glob("state-*.json")) and (changed := changed_since(folder, self.identity)):
+            yield f"Training starts anew: {changed}."
         if self.config.precision == "bfloat16" and trainer.model.compute is None:
             yield "This machine has no instructions for bfloat16. Training computes in float32, which is faster here."
         warmup, max_steps = self.config.warmup, self.max_steps
@@ -125,20 +139,30 @@ class Training:
                 "raise max_steps."
             )
 
-    def run(self, world: World, tracked_run: TrainingRun | None = None) -> tuple[CheckpointStore, TrainingState]:
-        """Train to the end in this process, which is one of `world`. Returns the folder of states and the last state.
+    def run(
+        self,
+        world: World,
+        finish: Callable[[CheckpointStore, TrainingState], Result],
+        tracked_run: TrainingRun | None = None,
+    ) -> Result | None:
+        """Train to the end in this process, which is one of `world`.
 
-        tracked_run: MLflow's run that gets the curve. On SIGTERM or SIGINT the state is saved and SystemExit is raised.
+        finish: the leader calls it at the end, with the folder of states, which is locked until then, and the last
+        state. Returns its result; None in the other processes. tracked_run: MLflow's run that gets the curve. On
+        SIGTERM or SIGINT the state is saved and SystemExit is raised.
         """
         signals = catch_stop_signals()
         trainer = self.trainer(world)
         folder = project_root() / "work" / f"train-{self.key[:16]}"
         folder.mkdir(parents=True, exist_ok=True)
         with hold_locks(folder, world):
-            store = CheckpointStore(folder, self.config.keep)
+            store = CheckpointStore(folder)
+            remarks = list(self.remarks(trainer, folder))
+            if world.is_leader:
+                write_json(folder / "identity.json", self.identity)
             with tracked_run if tracked_run and world.is_leader else nullcontext() as tracked:
                 progress = Progress(self.max_steps, world.is_leader, tracked)
-                for line in self.remarks(trainer):
+                for line in remarks:
                     progress.say(line)
                 observers = Observers(
                     on_rows=progress.show,
@@ -152,7 +176,7 @@ class Training:
                     raise SystemExit(128 + (signals or [signal.SIGTERM])[0]) from None
                 finally:
                     progress.close()
-        return store, state
+            return finish(store, state) if world.is_leader else None
 
 
 @contextmanager

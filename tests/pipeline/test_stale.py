@@ -6,6 +6,7 @@ import compileall
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -89,3 +90,20 @@ def test_after_a_pull_only_record_runs(project, tmp_path):
     command(clone, "dvc", "pull")
     assert ran(command(clone, "dvc", "repro")) == ["record"]
     assert len(runs(clone)) == 1
+
+
+def test_a_comment_resumes_the_training_and_another_seed_in_the_code_starts_it_anew_and_says_so(project, tmp_path):
+    clone = tmp_path / "clone"
+    shutil.copytree(project, clone)
+    train = (sys.executable, "-m", "pipeline.train")
+    command(clone, *train)  # the first training in this folder
+    job = clone / "pipeline/training/job.py"
+    text = job.read_text(encoding="utf-8")
+    job.write_text(text.replace("signals = catch_stop_signals()", "signals = catch_stop_signals()  # SIGTERM, SIGINT"))
+    output = command(clone, *train)
+    assert "Resuming after update" in output
+    assert not re.search(r"update \d+ of", output)
+    job.write_text(text.replace("seed_everything(self.config.seed)", "seed_everything(self.config.seed + 1)"))
+    output = command(clone, *train)
+    assert "Training starts anew: pipeline.training.job changed since train-" in output
+    assert re.search(r"update \d+ of", output)

@@ -9,10 +9,11 @@ from transformer.training.checkpoints import CheckpointStore
 from transformer.training.loop import Observers, train
 
 
-def train_tiny(folder, work, keep=2, on_rows=lambda rows: None, stop_requested=lambda: False, **update):
+def train_tiny(folder, work, keep=2, on_rows=lambda rows: None, on_update=lambda step, update: None,
+               stop_requested=lambda: False, **update):  # fmt: skip
     """Train the tiny model. Returns the final state and the sha256 of its weights."""
-    store = CheckpointStore(work, keep)
-    state = train(tiny_trainer(folder, **update), store, words, Observers(on_rows, stop_requested=stop_requested))
+    store, observers = CheckpointStore(work), Observers(on_rows, on_update, stop_requested)
+    state = train(tiny_trainer(folder, keep=keep, **update), store, words, observers)
     return state, sha256(store.weights(state.step))
 
 

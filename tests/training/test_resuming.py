@@ -5,17 +5,21 @@ import itertools
 import json
 import multiprocessing
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 from safetensors.torch import save_file
 from support.trainings import outcome, train_tiny
 
+from transformer.files import sha256
 from transformer.training import checkpoints as checkpoint
 from transformer.training import loop
-from transformer.training.checkpoints import CheckpointStore, best_steps
+from transformer.training.checkpoints import CheckpointStore, best_steps, copy_checkpoints
 from transformer.training.loop import Interrupted
 from transformer.training.train_step import Trainer
+
+WORSE = {"lr_factor": 1e-12}  # weights hardly change, so the first validation stays the best
 
 
 @pytest.mark.parametrize(
@@ -122,8 +126,7 @@ def test_a_full_disk_loses_only_the_state_being_written(tmp_path, unkilled, monk
     with pytest.raises(OSError, match="No space left"):
         train_tiny(tmp_path, tmp_path / "w")
     assert not list((tmp_path / "w").glob("*.tmp"))
-    state = CheckpointStore(tmp_path / "w", 2).newest(12)
-    assert state is not None
+    state = next(CheckpointStore(tmp_path / "w").states(12))
     assert state.step == 8
     assert train_tiny(tmp_path, tmp_path / "w")[1] == unkilled
 
@@ -155,8 +158,7 @@ def test_a_short_training_after_a_long_one_keeps_the_states_of_both(tmp_path):
     calls = iter([False] * 4 + [True])
     with pytest.raises(Interrupted, match="after update 5"):
         train_tiny(tmp_path, tmp_path / "w", max_steps=8, stop_requested=lambda: next(calls))
-    state = CheckpointStore(tmp_path / "w", 2).newest(8)
-    assert state is not None
+    state = next(CheckpointStore(tmp_path / "w").states(8))
     assert state.step == 5
     short, again = train_tiny(tmp_path, tmp_path / "w", max_steps=8)
     assert again == digest
@@ -167,25 +169,82 @@ def test_a_short_training_after_a_long_one_keeps_the_states_of_both(tmp_path):
 
 
 def test_a_training_that_stopped_early_is_not_continued_by_a_larger_max_steps(tmp_path):
-    worse = {"lr_factor": 1e-12}  # weights hardly change, so the first validation stays the best
-    state, digest = train_tiny(tmp_path, tmp_path / "w", max_steps=40, patience=2, keep=3, **worse)
+    state, digest = train_tiny(tmp_path, tmp_path / "w", max_steps=40, patience=2, keep=3, **WORSE)
     assert state.stopped_early
     assert state.step < 40
-    longer, again = train_tiny(tmp_path, tmp_path / "w", max_steps=80, patience=2, keep=3, **worse)
+    longer, again = train_tiny(tmp_path, tmp_path / "w", max_steps=80, patience=2, keep=3, **WORSE)
     assert again == digest
     assert outcome(longer) == outcome(state)
+
+
+def outs_of(folder, work, **settings):
+    """Train the tiny model. Returns what the stage train writes to its outs, and the updates that were made."""
+    made: list[int] = []
+    state, _ = train_tiny(folder, work, on_update=lambda step, update: made.append(step), **settings)
+    checkpoints = folder / "checkpoints"
+    shutil.rmtree(checkpoints, ignore_errors=True)
+    checkpoints.mkdir()
+    copy_checkpoints(CheckpointStore(work), state, checkpoints, {})
+    return (sha256(checkpoints), state.curve, state.summary()), made
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "first", "message"),
+    [
+        ({}, {"log_every": 4}, None, ""),
+        ({}, {"log_every": 1}, None, ""),
+        ({}, {"save_every": 12}, None, ""),
+        ({}, {"save_every": 6}, 1, "save_every=6 needs a validation after update 6, which was not made. "),
+        ({"keep": 3}, {"keep": 1}, None, ""),
+        ({**WORSE, "keep": 1}, {**WORSE, "keep": 2}, 9,
+         "keep=2 needs the checkpoint of update 8, which was not kept. "),
+        ({**WORSE, "patience": 1}, {**WORSE, "patience": 0}, 9, ""),
+        ({**WORSE, "patience": 0, "max_steps": 40}, {**WORSE, "patience": 5, "max_steps": 40}, 1,
+         "patience=5 ends this training after update 24, whose state was not kept. "),
+        ({"best_by": "bleu"}, {"best_by": "loss"}, None, ""),
+        ({"best_by": "loss"}, {"best_by": "bleu"}, 1, "best_by=bleu needs the BLEU of the checkpoint of update 4"),
+    ],
+)  # fmt: skip
+def test_a_training_with_other_bookkeeping_resumes_from_the_newest_state_that_a_fresh_one_would_have(
+    tmp_path, capsys, before, after, first, message
+):
+    fresh, _ = outs_of(tmp_path, tmp_path / "fresh", **after)
+    train_tiny(tmp_path, tmp_path / "w", **before)
+    capsys.readouterr()
+    outs, made = outs_of(tmp_path, tmp_path / "w", **after)
+    errors = capsys.readouterr().err
+    assert outs == fresh
+    assert made[:1] == ([first] if first else [])
+    assert message in errors
+    if message:
+        assert ("Training starts anew." if first == 1 else f"Training resumes after update {first - 1}.") in errors
+    else:
+        assert not errors
+
+
+def test_back_to_the_first_patience_finds_the_state_in_which_it_ended(tmp_path):
+    first, _ = outs_of(tmp_path, tmp_path / "w", max_steps=40, patience=1, **WORSE)
+    train_tiny(tmp_path, tmp_path / "w", max_steps=40, patience=0, **WORSE)
+    assert outs_of(tmp_path, tmp_path / "w", max_steps=40, patience=1, **WORSE) == (first, [])
+
+
+def test_a_training_whose_patience_ended_between_two_saves_does_not_end_there(tmp_path):
+    calls = iter([False] * 9 + [True])
+    with pytest.raises(Interrupted, match="after update 10"):
+        train_tiny(tmp_path, tmp_path / "w", max_steps=40, stop_requested=lambda: next(calls), **WORSE)
+    fresh, _ = outs_of(tmp_path, tmp_path / "fresh", max_steps=40, patience=1, **WORSE)
+    assert outs_of(tmp_path, tmp_path / "w", max_steps=40, patience=1, **WORSE)[0] == fresh
 
 
 @pytest.mark.parametrize("victim", ["weights", "optimiser", "state"])
 def test_a_training_resumes_from_the_state_before_a_damaged_one(tmp_path, capsys, victim):
     _, digest = train_tiny(tmp_path, tmp_path / "w")
-    store = CheckpointStore(tmp_path / "w", 2)
+    store = CheckpointStore(tmp_path / "w")
     path = next((tmp_path / "w").glob(f"{victim}-00000012.*"))
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    state = store.newest(12)
-    assert state is not None
+    state = next(store.states(12))
     assert state.step == 8
     assert "state-00000012.json, or a file that it lists, is damaged or missing" in capsys.readouterr().err
     assert train_tiny(tmp_path, tmp_path / "w")[1] == digest

@@ -179,7 +179,7 @@ def test_the_validation_loss_does_not_depend_on_the_batches(tmp_path):
 
 def test_the_mean_of_weights_is_their_mean(tmp_path):
     state, _ = train_tiny(tmp_path, tmp_path / "w", keep=2)
-    store = CheckpointStore(tmp_path / "w", 2)
+    store = CheckpointStore(tmp_path / "w")
     paths = [store.weights(int(step)) for step in sorted(state.checkpoints, key=int)]
     mean = mean_weights(paths)
     for name, value in mean.items():

@@ -13,8 +13,10 @@ import json
 import math
 import shutil
 import sys
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -25,34 +27,41 @@ from transformer.model.weights import save_weights
 from transformer.model_folder import FORMAT
 
 Row = dict[str, float | int | None]
+DERIVED = ("curve", "checkpoints", "stopped_early")
 
 
 @dataclass
 class TrainingState:
     """The state of a training after update `step`. The next update depends on it, on the weights and on the moments.
 
-    curve: the rows of training.csv. loss_sum: the loss since the last row of the curve, in nats, over loss_tokens
-    target tokens. target_tokens: number of target tokens since update 1. stopped_early: whether `patience` ended the
-    training. checkpoints: step of each kept checkpoint -> its validation score, lower is better: the loss (nats per
-    target token) or minus BLEU. files: name -> sha256 of every file that the state needs. end: whether this is the last
-    state of a finished training, which is kept until `make clean`.
+    losses, tokens: of each update since the first, the smoothed loss (nats, summed over its target tokens) and how many
+    target tokens it had. validations: step -> loss (nats per target token) and, if best_by is bleu, bleu. files:
+    name -> sha256 of every file that the state needs. end: whether this is the last state of a finished training, which
+    is kept until `make clean`.
+
+    These follow from the fields above and from log_every, save_every, keep, patience and best_by (training/history.py),
+    and are not written. curve: the rows of training.csv. checkpoints: step of each kept checkpoint -> its score, lower
+    is better: the validation loss, or minus BLEU. stopped_early: whether `patience` ended the training.
     """
 
     step: int = 0
-    curve: list[Row] = field(default_factory=list)
-    loss_sum: float = 0.0
-    loss_tokens: int = 0
-    target_tokens: int = 0
-    stopped_early: bool = False
-    checkpoints: dict[str, float] = field(default_factory=dict)
+    losses: list[float] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    validations: dict[str, dict[str, float]] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     end: bool = False
+    curve: list[Row] = field(default_factory=list)
+    checkpoints: dict[str, float] = field(default_factory=dict)
+    stopped_early: bool = False
 
-    def count(self, tokens: int) -> None:
-        """Count one more update, over `tokens` target tokens."""
-        self.step += 1
-        self.loss_tokens += tokens
-        self.target_tokens += tokens
+    def written(self) -> dict[str, Any]:
+        """The fields that are written to the disk."""
+        return {name: value for name, value in vars(self).items() if name not in DERIVED}
+
+    @property
+    def target_tokens(self) -> int:
+        """The number of target tokens since update 1."""
+        return sum(self.tokens)
 
     @property
     def best_step(self) -> int:
@@ -81,16 +90,21 @@ class CheckpointStore:
 
     It holds these states: the two newest; the two newest up to the step that was just saved, because a shorter training
     may follow a longer one; and the last state of each finished max_steps. With each state it holds the checkpoints of
-    that state: the last `keep` and the best `keep`.
+    that state.
     """
 
-    def __init__(self, folder: Path, keep: int):
-        self.folder, self.keep = folder, keep
+    def __init__(self, folder: Path):
+        self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
+
+    @staticmethod
+    def weights_name(step: int) -> str:
+        """The name of the file of the weights after update `step`."""
+        return f"weights-{step:08d}.safetensors"
 
     def weights(self, step: int) -> Path:
         """The path of the weights after update `step`."""
-        return self.folder / f"weights-{step:08d}.safetensors"
+        return self.folder / self.weights_name(step)
 
     def _optimiser(self, step: int) -> Path:
         return self.folder / f"optimiser-{step:08d}.safetensors"
@@ -98,20 +112,20 @@ class CheckpointStore:
     def _state(self, step: int) -> Path:
         return self.folder / f"state-{step:08d}.json"
 
-    def newest(self, max_steps: int) -> TrainingState | None:
-        """The newest complete state with step <= max_steps, or None. Prints a line about each incomplete one."""
+    def states(self, max_steps: int) -> Iterator[TrainingState]:
+        """The complete states with step <= max_steps, newest first. Prints a line about each incomplete one."""
         for path in sorted(self.folder.glob("state-*.json"), reverse=True):
             if int(path.stem.removeprefix("state-")) > max_steps:
                 continue
             state = self._read(path)
             if state is not None:
-                return state
+                yield state
+                continue
             print(
                 f"{path}, or a file that it lists, is damaged or missing. Training resumes from the state before "
                 "it, or from the start. Check the disk if this happens again.",
                 file=sys.stderr,
             )
-        return None
 
     def _read(self, path: Path) -> TrainingState | None:
         """The state in a file; None if the file, or one that the state needs, is missing or has another sha256."""
@@ -130,22 +144,15 @@ class CheckpointStore:
             with whole_file(path, durable=True) as temporary:
                 save_file(tensors, temporary)
             state.files[path.name] = sha256(path)
-        kept = {self.weights(step).name for step in self._trim(state)}
+        kept = {self.weights(int(step)).name for step in state.checkpoints}
         kept |= {self.weights(state.step).name, self._optimiser(state.step).name}
         state.files = {name: digest for name, digest in state.files.items() if name in kept}
         self.write(state)
         self._prune(state.step)
 
-    def _trim(self, state: TrainingState) -> list[int]:
-        """Drop all checkpoints of a state but the last `keep` and the best `keep`; return the steps of those kept."""
-        steps = sorted(int(step) for step in state.checkpoints)
-        kept = sorted({*steps[-self.keep :], *best_steps(state.checkpoints)[: self.keep]})
-        state.checkpoints = {str(step): state.checkpoints[str(step)] for step in kept}
-        return kept
-
     def write(self, state: TrainingState) -> None:
         """Write the JSON file of a state whose tensors are already on the disk."""
-        record = {"format": FORMAT, "sha256": _digest(state), "state": asdict(state)}
+        record = {"format": FORMAT, "sha256": _digest(state), "state": state.written()}
         with whole_file(self._state(state.step), durable=True) as temporary:
             temporary.write_text(json.dumps(record, indent=1), encoding="utf-8")
 
@@ -188,8 +195,8 @@ def best_steps(checkpoints: dict[str, float]) -> list[int]:
 
 
 def _digest(state: TrainingState) -> str:
-    """The sha256 of all fields of a state."""
-    return sha256_text(json.dumps(asdict(state), sort_keys=True))
+    """The sha256 of all fields of a state that are written."""
+    return sha256_text(json.dumps(state.written(), sort_keys=True))
 
 
 def copy_checkpoints(store: CheckpointStore, state: TrainingState, folder: Path, description: dict) -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from transformer.files import write_json
 from transformer.training.checkpoints import CheckpointStore, Row, TrainingState
+from transformer.training.history import OtherSettings, add_row, replay
 from transformer.training.train_step import Trainer, Update
 from transformer.training.validation import IdsToText, valid_bleu, valid_loss
 
@@ -50,23 +51,18 @@ def train(trainer: Trainer, store: CheckpointStore, to_text: IdsToText, observer
     config = trainer.config
     state = resume(trainer, store)
     observers.on_rows(state.curve)
-    pending = torch.tensor(state.loss_sum, dtype=torch.float64, device=trainer.world.device)
-    unchecked: dict[int, Tensor] = {}
+    unread: list[Update] = []
     while state.step < config.max_steps and not state.stopped_early:
         update = trainer.update(state.step + 1, observers.stop_requested())
-        state.count(update.tokens)
-        pending += update.loss
-        unchecked[state.step] = update.loss + update.gradient_norm
+        state.step += 1
+        unread.append(update)
         completes_row = state.step % config.log_every == 0
         if completes_row or update.stop or trainer.world.device.type == "cpu":  # reading a loss waits for a GPU
-            check_finite(trainer, store, unchecked)
+            read(trainer, store, state, unread)
         observers.on_update(state.step, update)
         if completes_row:
-            state.loss_sum = float(pending)
-            pending.zero_()
             observers.on_rows([finish_row(trainer, store, state, to_text)])
         if update.stop and state.step < config.max_steps:
-            state.loss_sum = float(pending)
             interrupt(trainer, store, state)
     if trainer.world.is_leader and not state.end:
         state.end = True
@@ -76,11 +72,21 @@ def train(trainer: Trainer, store: CheckpointStore, to_text: IdsToText, observer
 
 def finish_row(trainer: Trainer, store: CheckpointStore, state: TrainingState, to_text: IdsToText) -> Row:
     """Add the row of this step to the curve and return it. At multiples of save_every, validate and save the state."""
-    row = add_row(trainer, state, to_text)
-    if row["valid_loss"] is not None:
-        record_validation(state, trainer.config.patience)
+    validates = state.step % trainer.config.save_every == 0
+    if validates:
+        state.validations[str(state.step)] = validation(trainer, state.step, to_text)
+    row = add_row(state, state.step, trainer.config, trainer.rate)
+    if validates:
         save(trainer, store, state)
     return row
+
+
+def validation(trainer: Trainer, step: int, to_text: IdsToText) -> dict[str, float]:
+    """The validation after update `step`: loss, and bleu if best_by is bleu. Raises Diverged if it is not finite."""
+    loss = valid_loss(trainer)
+    if not math.isfinite(loss):
+        raise Diverged(f"Update {step}: valid_loss={loss} is not finite. This update was not saved. {ADVICE}.")
+    return {"loss": loss} | ({"bleu": valid_bleu(trainer, to_text)} if trainer.config.best_by == "bleu" else {})
 
 
 def interrupt(trainer: Trainer, store: CheckpointStore, state: TrainingState) -> NoReturn:
@@ -93,23 +99,46 @@ def interrupt(trainer: Trainer, store: CheckpointStore, state: TrainingState) ->
 
 
 def resume(trainer: Trainer, store: CheckpointStore) -> TrainingState:
-    """Restore the newest complete state, the same on all processes, and return it; an empty state if there is none."""
-    max_steps = trainer.config.max_steps
-    state = trainer.world.from_leader(store.newest(max_steps) if trainer.world.is_leader else None)
-    if state is None:
-        return TrainingState()
-    trainer.restore(*store.load(state), state.step)
-    state.end = state.end and (state.step == max_steps or state.stopped_early)
+    """Restore the newest state that this training would have, the same on all processes; an empty one if none is left.
+
+    Prints why a newer state, made with other settings, cannot be used.
+    """
+    config = trainer.config
+    state = trainer.world.from_leader(usable(trainer, store) if trainer.world.is_leader else None)
+    if state.step:
+        trainer.restore(*store.load(state), state.step)
+        state.end = state.end and (state.step == config.max_steps or state.stopped_early)
     return state
 
 
-def check_finite(trainer: Trainer, store: CheckpointStore, unchecked: dict[int, Tensor]) -> None:
-    """Raise Diverged for the first update whose loss or gradient norm is not finite, else empty `unchecked`.
+def usable(trainer: Trainer, store: CheckpointStore) -> TrainingState:
+    """The newest state that a training with these settings would have; see `resume`."""
+    why_not = ""
+    for state in store.states(trainer.config.max_steps):
+        try:
+            replay(state, trainer.config, trainer.rate)
+            break
+        except OtherSettings as reason:
+            why_not = why_not or str(reason)
+    else:
+        state = TrainingState()
+    if why_not:
+        start = f"resumes after update {state.step}" if state.step else "starts anew"
+        print(f"{why_not} Training {start}.", file=sys.stderr)
+    return state
 
-    unchecked: step -> loss + gradient norm. The leader writes the line numbers of that update to diverged.json.
+
+def read(trainer: Trainer, store: CheckpointStore, state: TrainingState, unread: list[Update]) -> None:
+    """Move the losses of the last updates, which may still be on a GPU, to the state, and empty `unread`.
+
+    Raises Diverged for the first update whose loss or gradient norm is not finite; the leader writes the line numbers
+    of that update to diverged.json.
     """
-    for step, value in unchecked.items():
-        if not math.isfinite(float(value)):
+    losses = torch.stack([update.loss for update in unread]).tolist()
+    norms = torch.stack([update.gradient_norm for update in unread]).tolist()
+    for loss, norm, update in zip(losses, norms, unread, strict=True):
+        step = len(state.losses) + 1
+        if not math.isfinite(loss + norm):
             lines = np.sort(trainer.train_pairs.lines[trainer.batches[step]]).tolist()
             path = store.folder / "diverged.json"
             if trainer.world.is_leader:
@@ -119,40 +148,9 @@ def check_finite(trainer: Trainer, store: CheckpointStore, unchecked: dict[int, 
                 f"Update {step}: the loss or its gradient is not finite (train lines {some}). This update was not "
                 f"saved. {ADVICE}, and check these lines."
             )
-    unchecked.clear()
-
-
-def add_row(trainer: Trainer, state: TrainingState, to_text: IdsToText) -> Row:
-    """Add the row of this step to the curve: mean smoothed loss since the last row, and at a save the validation."""
-    validates = state.step % trainer.config.save_every == 0
-    row: Row = {
-        "step": state.step,
-        "train_loss": state.loss_sum / state.loss_tokens,
-        "valid_loss": valid_loss(trainer) if validates else None,
-        "learning_rate": trainer.rate(state.step),
-    }
-    if (loss := row["valid_loss"]) is not None and not math.isfinite(loss):
-        raise Diverged(f"Update {state.step}: valid_loss={loss} is not finite. This update was not saved. {ADVICE}.")
-    if trainer.config.best_by == "bleu":
-        row["valid_bleu"] = valid_bleu(trainer, to_text) if validates else None
-    state.curve.append(row)
-    state.loss_sum, state.loss_tokens = 0.0, 0
-    return row
-
-
-def record_validation(state: TrainingState, patience: int) -> None:
-    """Add the score of the last row's validation to the state's checkpoints.
-
-    Sets stopped_early after `patience` validations without a new best.
-    """
-    row = state.curve[-1]
-    loss, bleu = row["valid_loss"], row.get("valid_bleu")
-    score = loss if bleu is None else -bleu
-    assert score is not None
-    state.checkpoints[str(state.step)] = score
-    validations = [row["step"] for row in state.curve if row["valid_loss"] is not None]
-    since_best = sum(1 for step in validations if step is not None and step > state.best_step)
-    state.stopped_early = bool(patience) and since_best >= patience
+        state.losses.append(loss)
+        state.tokens.append(update.tokens)
+    unread.clear()
 
 
 def save(trainer: Trainer, store: CheckpointStore, state: TrainingState) -> None:

@@ -1,0 +1,74 @@
+"""What follows from the losses and validations of a training under given settings: curve, checkpoints, early end.
+
+The settings are log_every, save_every, keep, patience and best_by of TrainConfig. They change no update, so a training
+resumes from a state that was made with others if a training with its own settings would be in that state.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from transformer.training.checkpoints import CheckpointStore, Row, TrainingState, best_steps
+from transformer.training.config import TrainConfig
+
+
+class OtherSettings(Exception):
+    """Raised for a state that a training with these settings would not have."""
+
+
+def add_row(state: TrainingState, step: int, config: TrainConfig, rate: Callable[[int], float]) -> Row:
+    """Add the row of update `step` to the curve and return it: mean smoothed loss since the last row, and validation.
+
+    step: a multiple of log_every. At a multiple of save_every, the row has the validation of that step, and the kept
+    checkpoints and stopped_early follow from its score.
+    """
+    since = slice(step - config.log_every, step)
+    validates = step % config.save_every == 0
+    found = state.validations[str(step)] if validates else {}
+    row: Row = {
+        "step": step,
+        "train_loss": math.fsum(state.losses[since]) / sum(state.tokens[since]),
+        "valid_loss": found.get("loss"),
+        "learning_rate": rate(step),
+    }
+    if config.best_by == "bleu":
+        row["valid_bleu"] = found["bleu"] if validates else None
+    state.curve.append(row)
+    if validates:
+        state.checkpoints[str(step)] = -found["bleu"] if config.best_by == "bleu" else found["loss"]
+        state.checkpoints = kept(state.checkpoints, config.keep)
+        since_best = (step - state.best_step) // config.save_every  # validations
+        state.stopped_early = bool(config.patience) and since_best >= config.patience
+    return row
+
+
+def kept(checkpoints: dict[str, float], keep: int) -> dict[str, float]:
+    """The last `keep` and the best `keep` checkpoints (step -> score), in the order of steps."""
+    steps = sorted(map(int, checkpoints))
+    return {str(step): checkpoints[str(step)]
+            for step in sorted({*steps[-keep:], *best_steps(checkpoints)[:keep]})}  # fmt: skip
+
+
+def replay(state: TrainingState, config: TrainConfig, rate: Callable[[int], float]) -> None:
+    """Set curve, checkpoints and stopped_early of a state that was read from the disk.
+
+    Raises OtherSettings, with the reason, if a training with these settings would not be in this state, or would need a
+    file or a validation that is not there.
+    """
+    for step in range(config.log_every, state.step + 1, config.log_every):
+        if step % config.save_every == 0:
+            found = state.validations.get(str(step), {})
+            if not found:
+                raise OtherSettings(f"save_every={config.save_every} needs a validation after update {step}, which was "
+                                    "not made.")  # fmt: skip
+            if config.best_by == "bleu" and "bleu" not in found:
+                raise OtherSettings(f"best_by=bleu needs the BLEU of the checkpoint of update {step}, which was not "
+                                    "computed.")  # fmt: skip
+        add_row(state, step, config, rate)
+        if state.stopped_early and step < state.step:
+            raise OtherSettings(f"patience={config.patience} ends this training after update {step}, whose state was "
+                                "not kept.")  # fmt: skip
+    for step in state.checkpoints:
+        if CheckpointStore.weights_name(int(step)) not in state.files:
+            raise OtherSettings(f"keep={config.keep} needs the checkpoint of update {step}, which was not kept.")
