@@ -12,6 +12,7 @@ COMMANDS = {
     "ui": "start MLflow's server and print the address of the table of runs (make ui)",
     "track": "write the MLflow runs that are missing",
     "clean": "remove caches, states of trainings and outs that nothing needs (make clean)",
+    "versions": "record the installed versions of the packages that stages compute with",
     "docs": "write the tables of README.md and docs/ from metrics and params.yaml",
     "pictures": "make the pictures in docs/images/, in Chromium",
     "plots_template": "write the page that `dvc plots show` fills (make setup)",

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from pipeline.shared import versions
 from pipeline.shared.keys import CANNOT_CHANGE_A_RESULT
 from pipeline.shared.params import Params
 
@@ -199,7 +200,7 @@ def listed_params(stage: dict) -> list[str]:
     """The knobs that dvc.yaml lists for a stage."""
     names: list[str] = []
     for one in stage.get("params", []):
-        names += one["params.yaml"] if isinstance(one, dict) else [one]
+        names += one.get("params.yaml", []) if isinstance(one, dict) else [one]
     return names
 
 
@@ -227,11 +228,53 @@ def test_the_code_among_the_deps_of_a_stage_is_what_it_imports(name):
 def test_the_params_of_a_stage_are_the_knobs_it_reads(name):
     script = STAGES / f"{name}.py"
     if reads_all(script):
-        assert DVC[name]["params"] == [{"params.yaml": None}]
+        assert {"params.yaml": None} in DVC[name]["params"]
     else:
         listed = listed_params(DVC[name])
         assert set(listed) == knobs_read(script)
         assert len(listed) == len(set(listed))
+
+
+# Packages that are imported by the code that a stage reaches, and cannot change what it writes.
+NEVER = {"filelock", "markupsafe", "psutil", "ruamel", "safetensors", "tqdm"}  # locks, shows, or stores bytes as given
+UNUSED = {
+    "download": {"spacy"},  # asked whether it knows a language
+    "build_vocab": {"spacy"},  # the code joins and splits lines; the words are in data/tokens
+    "encode": {"spacy", "torchtext"},  # torchtext counts in build_vocab alone
+    "back_translate": {"ctranslate2", "torchtext"},  # the torch engine translates
+    "train": {"pandas", "spacy", "torchtext"},  # pandas writes the curve, whose numbers are computed before
+    "export": {"spacy", "torchtext"},
+    "translate": {"torchtext"},
+    "score": {"pandas"},  # prints the scores
+    "report": {"spacy"},
+    "compare_engines": {"torchtext"},
+}
+DISTRIBUTION = {"jinja2": "Jinja2", "subword_nmt": "subword-nmt", "vl_convert": "vl-convert-python"}
+
+
+@pytest.mark.parametrize("name", sorted(set(DVC) - {"record"}))
+def test_the_versions_that_a_stage_depends_on_are_those_of_the_packages_its_code_computes_with(name):
+    roots = {module.split(".")[0] for path in reached(STAGES / f"{name}.py") for module in imports(path)}
+    roots -= {"transformer", "pipeline", *NEVER, *sys.stdlib_module_names}
+    assert UNUSED.get(name, set()) <= roots
+    wanted = {DISTRIBUTION.get(root, root) for root in roots - UNUSED.get(name, set())}
+    listed = versions.of_stage(DVC[name])
+    assert set(listed) == wanted
+    assert len(listed) == len(wanted)
+
+
+def test_the_run_depends_on_all_versions_that_versions_yaml_records_from_the_lock():
+    assert {versions.RECORD: None} in DVC["record"]["params"]
+    listed = {package for stage in DVC.values() for package in versions.of_stage(stage)}
+    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8").split("\n")
+    locked = dict(line.split("==") for line in lock if "==" in line and not line.startswith("#"))
+    assert versions.recorded() == {package: locked[package] for package in listed}
+    assert versions.text(versions.recorded()) == (ROOT / versions.RECORD).read_text(encoding="utf-8")
+
+
+def test_download_depends_on_the_lock_of_each_corpus_that_it_can_download():
+    locks = {f"corpora/{path.name}" for path in (ROOT / "corpora").glob("*.lock")}
+    assert locks <= set(DVC["download"]["deps"])
 
 
 @pytest.mark.parametrize("name", sorted(DVC))

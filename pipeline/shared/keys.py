@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +31,6 @@ def code_key(source: str) -> str:
         if documented and ast.get_docstring(node, clean=False) is not None:
             node.body = node.body[1:] or [ast.Pass()]
     return sha256_text(ast.unparse(tree))
-
-
-def versions(*packages: str) -> dict[str, str]:
-    """The installed versions of packages, without what follows `+`, such as the CUDA version of a build."""
-    return {name: version(name).split("+")[0] for name in packages}
 
 
 def changed_since(folder: Path, identity: dict[str, dict[str, Any]]) -> str:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from pipeline.shared.versions import check_versions
+
 
 def arguments(doc: str | None, **paths: str) -> argparse.Namespace:
     """Parse a stage's command line: --params, and an option --NAME PATH for each of `paths` (name -> default)."""
@@ -23,9 +25,11 @@ def arguments(doc: str | None, **paths: str) -> argparse.Namespace:
 def run(main: Callable[[], None]) -> None:
     """Run a stage or command. A ValueError or OSError becomes one line on standard error and exit status 1.
 
-    With TRACEBACK in the environment, Python's traceback is printed instead.
+    With TRACEBACK in the environment, Python's traceback is printed instead. A stage does not start with other versions
+    of packages than versions.yaml records.
     """
     try:
+        check_versions()
         main()
     except (ValueError, OSError) as error:
         if os.environ.get("TRACEBACK"):

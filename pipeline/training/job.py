@@ -15,10 +15,11 @@ from typing import Any, TypeVar
 
 import torch
 
-from pipeline.shared.keys import changed_since, code_keys, content_key, versions
+from pipeline.shared.keys import changed_since, code_keys, content_key
 from pipeline.shared.locks import hold_cores, hold_lock
 from pipeline.shared.params import Params
 from pipeline.shared.stage import project_root
+from pipeline.shared.versions import installed
 from transformer.files import sha256, write_json
 from transformer.model.transformer import Transformer, TransformerConfig
 from transformer.model.weights import warm_start
@@ -97,7 +98,7 @@ class Training:
             "knobs": {**asdict(self.model_config), **settings, "backwards": self.backwards},
             "data": {name: path and sha256(path) for name, path in files.items()},
             "code": code_keys(),
-            "versions": versions("numpy", "torch"),
+            "versions": {name: installed(name) for name in ("numpy", "torch")},
         }
 
     @cached_property

@@ -60,7 +60,7 @@ def copied_project(folder: Path) -> None:
     ignored = shutil.ignore_patterns("__pycache__", "cache", "tmp")
     for name in (".dvc", "pipeline", "transformer", "corpora", "recipes"):
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
-    for name in ("dvc.yaml", ".gitignore", ".dvcignore"):
+    for name in ("dvc.yaml", "versions.yaml", ".gitignore", ".dvcignore"):
         shutil.copy(ROOT / name, folder / name)
 
 
