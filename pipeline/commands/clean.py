@@ -26,7 +26,7 @@ from pathlib import Path
 import psutil
 from filelock import FileLock, Timeout
 
-from pipeline.shared.results import cache_folder
+from pipeline.shared.git import cache_folder
 from pipeline.shared.stage import project_root, renamed
 from transformer.tracking.store import connect
 

@@ -14,7 +14,14 @@ import pandas as pd
 
 from pipeline.shared.results import results
 from pipeline.shared.stage import renamed
-from transformer.evaluation.comparison import against_the_first, changed_most, check_signatures, differing, over_seeds
+from transformer.evaluation.comparison import (
+    against_the_first,
+    changed_most,
+    check_signatures,
+    differing,
+    over_seeds,
+    what_else,
+)
 from transformer.files import write_json
 
 
@@ -25,6 +32,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("reports/comparison.json"), metavar="PATH")
     given = parser.parse_args()
     experiments = [results(name) for name in dict.fromkeys(given.experiments)]
+    for one in experiments:
+        one.check_fresh()
     sources, references = (experiments[0].lines(f"data/raw/test.{side}") for side in ("src", "tgt"))
     for one in experiments[1:]:
         if one.lines("data/raw/test.tgt") != references:
@@ -35,6 +44,8 @@ def main() -> None:
     rows = against_the_first(systems, references)
     for row, system in zip(rows, systems, strict=True):
         row |= {name: system.params.get(name) for name in knobs}
+        if also := what_else(systems[0], system):
+            row["differs_also_in"] = also
     record = {
         "signature": systems[0].signatures["bleu"],
         "systems": rows,
@@ -51,11 +62,23 @@ def main() -> None:
 
 def show(record: dict) -> None:
     """Print a comparison, in the form of reports/comparison.json."""
-    print(f"BLEU on test, {record['signature']}; p: probability of such a difference by chance\n")
-    print(pd.DataFrame(record["systems"]).to_string(index=False, na_rep=""))
-    if any(row["runs"] > 1 for row in record["configurations"]):
-        print("\nmeans over seeds\n")
-        print(pd.DataFrame(record["configurations"]).to_string(index=False, na_rep=""))
+    systems, configurations = record["systems"], record["configurations"]
+    print(f"BLEU on test, {record['signature']}\n")
+    hidden = {"differs_also_in"}
+    table = [{name: value for name, value in row.items() if name not in hidden} for row in systems]
+    print(pd.DataFrame(table).to_string(index=False, na_rep=""))
+    for row in systems:
+        if also := row.get("differs_also_in"):
+            print(f"\n{row['name']} and {systems[0]['name']} differ also in {also}")
+    if len(systems) > 1:
+        print("\np: how often equally good systems differ as much on sentences like these (bootstrap, randomisation).")
+        print("It holds for these translations. Other seeds make a difference too: to judge a knob, train several.")
+    if len(systems) > 2:
+        print("..._holm: the same after Holm's correction for the number of comparisons.")
+    if any(row["runs"] > 1 for row in configurations):
+        print("\nmeans over seeds" + (", p_seeds by Welch's t-test between the seeds of a row and of the first row"
+              if any("p_seeds" in row for row in configurations) else "") + "\n")  # fmt: skip
+        print(pd.DataFrame(configurations).to_string(index=False, na_rep=""))
     for name, sentences in record["changed_most"].items():
         print(f"\n{name}: sentences that changed most, by chrF")
         for row in sentences:

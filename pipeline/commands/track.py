@@ -42,8 +42,8 @@ def rebuild(root: Path) -> Counter[str]:
     (done, unregistered), seen, counts = finished(root), set[str](), Counter[str]()
     for results, tags in [*kept(), (WorkTree(), origin())]:
         try:
-            if results.stale():
-                continue
+            if stale := results.stale():
+                raise ValueError(f"it is stale: `dvc repro` would run {stale}")
             _, config_key = run_keys(results)
             if config_key in seen:
                 continue
@@ -54,7 +54,9 @@ def rebuild(root: Path) -> Counter[str]:
             counts["there" if config_key in unregistered | done else "made"] += 1
             seen.add(config_key)
         except (ValueError, KeyError, OSError) as error:
-            counts["left out (not in DVC's cache, or of another version of this project)"] += 1
+            if isinstance(results, WorkTree):
+                continue  # not run yet, or edited since
+            counts["left out (stale, not in DVC's cache, or of another version of this project)"] += 1
             if "DVC_EXP_NAME" in tags:  # not for commits: a long history has many that were never pulled
                 print(f"{results.name} was left out: {error}", file=sys.stderr)
     return counts

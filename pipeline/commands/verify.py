@@ -21,7 +21,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from pipeline.shared.results import Experiment, Results, WorkTree, command
+from pipeline.shared.git import command
+from pipeline.shared.results import Experiment, Results, WorkTree
 from pipeline.shared.run_record import recorded_environment
 from pipeline.shared.stage import project_root, renamed
 from transformer.cores import cores
@@ -50,11 +51,7 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help="keep the clone, to inspect the differences")
     given = parser.parse_args()
     recorded = Experiment(given.experiment)
-    if recorded.stale():
-        raise ValueError(
-            f"{recorded.name}: params.yaml or reports/scores.json is not that of the last `dvc repro`. Nothing was "
-            "verified. Run `dvc repro`, commit, and verify that commit."
-        )
+    recorded.check_fresh()
     clone = project_root() / "work" / f"verify-{recorded.commit[:10]}"
     shutil.rmtree(clone, ignore_errors=True)
     try:

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import os
-import re
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+from pipeline.shared.knobs import checked, knob, place_of, restore
+
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Config = TypeVar("Config", bound="DataclassInstance")
-
-
-def knob(
-    least: float | None = None, below: float | None = None, above: float | None = None, choices: tuple[str, ...] = ()
-) -> Any:
-    """A required field with its range: least <= value < below, value > above, or one of `choices`."""
-    return field(metadata={"least": least, "below": below, "above": above, "choices": choices})
 
 
 @dataclass(frozen=True)
@@ -102,33 +97,40 @@ class Params:
         try:
             text = path.read_text(encoding="utf-8")
         except OSError as error:
-            raise ValueError(f"{path}: cannot read the params ({error.strerror}). {_restore(path)}") from None
+            raise ValueError(f"{path}: cannot read the params ({error.strerror}). {restore(path)}") from None
         except UnicodeDecodeError as error:
-            raise ValueError(f"{path}: not valid YAML ({' '.join(str(error).split())}). {_restore(path)}") from None
+            raise ValueError(f"{path}: not valid YAML ({' '.join(str(error).split())}). {restore(path)}") from None
         return cls.parse(text, path)
 
     @classmethod
-    def parse(cls, text: str, path: Path | str) -> Params:
-        """Params from the text of a params.yaml, checked as in `load`; path: its name in error messages."""
+    def parse(cls, text: str, path: Path | str, recorded: bool = False) -> Params:
+        """Params from the text of a params.yaml, checked as in `load`; path: its name in error messages.
+
+        recorded: of results, which may be older than some knobs or have their older names.
+        """
         path = Path(path)
         try:
             values = YAML(typ="safe").load(text)
         except MarkedYAMLError as error:
             problem = str(error.problem).split(" with value")[0]  # of a duplicate key
             place = f"{path}:{error.problem_mark.line + 1}"
-            raise ValueError(f"{place}: not valid YAML ({problem}). {_restore(path)}") from None
+            raise ValueError(f"{place}: not valid YAML ({problem}). {restore(path)}") from None
         except YAMLError as error:
-            raise ValueError(f"{path}: not valid YAML ({' '.join(str(error).split())}). {_restore(path)}") from None
+            raise ValueError(f"{path}: not valid YAML ({' '.join(str(error).split())}). {restore(path)}") from None
         if not isinstance(values, dict):
-            raise ValueError(f"{path}: must hold one `name: value` a line. {_restore(path)}")
+            raise ValueError(f"{path}: must hold one `name: value` a line. {restore(path)}")
         known = {knob.name: knob for knob in fields(cls)}
+        if recorded:
+            values = cls._of_today(values)
+        renamed = {knob.metadata["formerly"]: f"It is called {name} now." for name, knob in known.items()}
         for name in values:
             if name not in known:
-                raise ValueError(f"{_place(path, text, name)}: unknown knob {name!r}. Remove it or correct its name.")
+                remedy = renamed.get(name, "Remove it or correct its name.")
+                raise ValueError(f"{place_of(path, text, name)}: unknown knob {name!r}. {remedy}")
         for name in known:
             if name not in values:
                 raise ValueError(f"{path}: {name} is missing. Add `{name}: …` (see recipes/toy.yaml).")
-        params = cls(**{name: _checked(path, text, known[name], values[name]) for name in known})
+        params = cls(**{name: checked(path, text, known[name], values[name]) for name in known})
         params._check_together(path)
         return params
 
@@ -136,6 +138,23 @@ class Params:
         """A config dataclass filled with the knobs that its fields are named after; others: values of other fields."""
         names = {one.name for one in fields(config)} - others.keys()
         return config(**{name: getattr(self, name) for name in names}, **others)
+
+    @classmethod
+    def _of_today(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Recorded values under the names of today, with those of knobs that were added later."""
+        older = {knob.metadata["formerly"]: knob.name for knob in fields(cls)}
+        added = {knob.name: knob.metadata["before"] for knob in fields(cls) if knob.metadata["before"] is not None}
+        return added | {older.get(name, name): value for name, value in values.items()}
+
+    @classmethod
+    def for_keys(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Values by name as the hashes that identify runs and trainings take them: as recorded before a knob was added.
+
+        A knob at its value `before` is left out, and a renamed one has its older name, so that neither changes a hash.
+        """
+        known = {knob.name: knob.metadata for knob in fields(cls)}
+        return {(name in known and known[name]["formerly"]) or name: value for name, value in values.items()
+                if name not in known or known[name]["before"] is None or value != known[name]["before"]}  # fmt: skip
 
     def _check_together(self, path: Path) -> None:
         """Raise ValueError for values that are valid alone and exclude each other."""
@@ -167,52 +186,4 @@ class Params:
             )
         for holds, mistake in rules:
             if not holds:
-                raise ValueError(f"{path}: {mistake}. {_restore(path)}")
-
-
-def _restore(path: Path) -> str:
-    """The remedy for a wrong params.yaml."""
-    return f"Correct it, or run `git checkout {path}`, which discards all edits of the file."
-
-
-def _place(path: Path, text: str, name: str) -> str:
-    """Where a key is, for error messages: `file:line`."""
-    for number, line in enumerate(text.split("\n"), start=1):
-        if re.match(rf"{re.escape(str(name))}\s*:", line):
-            return f"{path}:{number}"
-    return str(path)
-
-
-def _checked(path: Path, text: str, knob: Any, value: Any) -> Any:
-    """The value in the type of its knob. Raises ValueError with file, line and remedy for a wrong type or range."""
-    kind, limits = knob.type, knob.metadata
-    if kind == "float" and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
-    right_type = type(value).__name__ == kind
-    in_range = (
-        right_type
-        and (limits["least"] is None or value >= limits["least"])
-        and (limits["below"] is None or value < limits["below"])
-        and (limits["above"] is None or value > limits["above"])
-        and (kind != "float" or abs(value) != float("inf"))
-        and (not limits["choices"] or value in limits["choices"])
-        and (kind != "str" or value != "")
-    )
-    if not in_range:
-        raise ValueError(
-            f"{_place(path, text, knob.name)}: {knob.name}={value!r} must be {_wanted(kind, limits)}. {_restore(path)}"
-        )
-    return value
-
-
-def _wanted(kind: str, limits: Any) -> str:
-    """The values that a knob accepts, in words."""
-    if limits["choices"]:
-        return "one of " + ", ".join(limits["choices"])
-    bounds = [
-        f"{sign} {limits[key]:g}"
-        for key, sign in (("least", ">="), ("above", ">"), ("below", "<"))
-        if limits[key] is not None
-    ]
-    noun = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a word"}[kind]
-    return " and ".join([f"{noun} {bounds[0]}", *bounds[1:]]) if bounds else noun
+                raise ValueError(f"{path}: {mistake}. {restore(path)}")

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
-import subprocess
 import sys
 from abc import ABC, abstractmethod
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import NamedTuple
 
-from ruamel.yaml import YAML
-
+from pipeline.shared.git import cache_folder, command, experiments, git, resolved
+from pipeline.shared.keys import code_key
 from pipeline.shared.params import Params
+from pipeline.shared.provenance import LAST, changes, code_of_commit, origins, parsed
 from transformer import files
 from transformer.evaluation.comparison import System
 
@@ -25,21 +23,6 @@ OPTIONS = {"params": "params.yaml", "raw": "data/raw", "valid": "data/valid.hyp"
            "model": "data/model", "curve": "reports/training.csv", "summary": "reports/training.json",
            "scores": "reports/scores.json", "signatures": "reports/signatures.json", "engines": "reports/engines.json",
            "environment": "reports/environment.json", "page": "reports/report.html"}  # fmt: skip
-EXPERIMENTS = "refs/exps/"  # refs/exps/<2 digits>/<38 digits of the baseline commit>/<name>
-
-
-def command(*words: str) -> str:
-    """Run a command line; returns its standard output. Raises ValueError with the last printed line if it fails."""
-    done = subprocess.run(words, capture_output=True, text=True)
-    if done.returncode:
-        raise ValueError((done.stderr.strip() or done.stdout.strip() or f"{' '.join(words)} failed").split("\n")[-1])
-    return done.stdout
-
-
-@cache
-def cache_folder() -> Path:
-    """The folder in which DVC keeps the contents of outs, each in a file named by its md5."""
-    return Path(command(sys.executable, "-m", "dvc", "cache", "dir").strip()) / "files/md5"
 
 
 @cache
@@ -48,10 +31,12 @@ def sha256(path: Path) -> str:
     return files.sha256(path)
 
 
-@cache
-def lock_stages(text: str) -> dict[str, dict]:
-    """The text of a dvc.lock -> {stage: its command, deps, params and outs}; to be read only, since it is cached."""
-    return YAML(typ="safe").load(text).get("stages", {})
+def names(parts: list) -> Iterator[str]:
+    """The names of what changed in a stage, from its part of `dvc status --json`."""
+    for part in parts:
+        for what, changed in part.items() if isinstance(part, dict) else [(part, {})]:
+            for path, how in changed.items() or [(what, "")]:  # an edited command has no paths
+                yield from how if isinstance(how, dict) else [path]
 
 
 class Results(ABC):
@@ -88,7 +73,7 @@ class Results(ABC):
     @cached_property
     def params(self) -> Params:
         """The params of this configuration. Raises ValueError if they are of another version of this project."""
-        return Params.parse(self.text("params.yaml"), f"params.yaml of {self.name}")
+        return Params.parse(self.text("params.yaml"), f"params.yaml of {self.name}", recorded=True)
 
     def scores(self) -> dict[str, float]:
         """The scores: name -> value."""
@@ -100,17 +85,30 @@ class Results(ABC):
 
     def lock(self) -> dict[str, dict]:
         """dvc.lock: stage -> its command, deps, params and outs."""
-        return lock_stages(self.text("dvc.lock"))
+        return parsed(self.text("dvc.lock")).get("stages", {})
 
-    def stale(self) -> bool:
-        """Whether params or scores differ from those in dvc.lock: edited after the last run, or never run."""
-        lock = self.lock()
-        if "score" not in lock or "report" not in lock:
-            return True
-        outs = {out["path"]: out["md5"] for out in lock["score"]["outs"]}
-        digest = hashlib.md5(self.text("reports/scores.json").encode(), usedforsecurity=False).hexdigest()
-        recorded = lock["report"]["params"]["params.yaml"]  # report depends on every knob
-        return recorded != vars(self.params) or outs["reports/scores.json"] != digest
+    @abstractmethod
+    def changes(self) -> dict[str, list[str]]:
+        """For each stage whose entry in dvc.lock is not that of these files: the deps, params and outs that differ.
+
+        The stage that writes the run is left out: no result depends on it.
+        """
+
+    @abstractmethod
+    def code(self, path: str) -> dict[str, str]:
+        """The Python files at a path, which is a file or a folder: path -> code_key."""
+
+    def stale(self) -> str:
+        """What was edited after the last run, or never run, as `stage (names), ...`; empty if nothing was."""
+        return ", ".join(f"{stage} ({', '.join(names)})" for stage, names in self.changes().items())
+
+    def check_fresh(self) -> None:
+        """Raise ValueError if a stage other than `record` would run again: the scores are not those of these files."""
+        if stale := self.stale():
+            raise ValueError(
+                f"The results of {self.name} are not those of its files. `dvc repro` would run again: {stale}. "
+                "Run it (and commit what it writes), then repeat this."
+            )
 
     def engines_agree(self) -> bool | None:
         """Whether compare_engines found that the exports translate as this model; None: not measured on this model."""
@@ -125,9 +123,13 @@ class Results(ABC):
         return json.loads(self.text("reports/engines.json")).get("engines_agree", True)  # version 0.1 failed otherwise
 
     def system(self) -> System:
-        """The name, knobs, scores, signatures and test translations of this configuration."""
-        knobs = YAML(typ="safe").load(self.text("params.yaml"))
-        return System(self.name, knobs, self.scores(), self.signatures(), self.lines("data/test.hyp"))
+        """As `scored`, with signatures and test translations."""
+        return replace(self.scored(), signatures=self.signatures(), hypotheses=self.lines("data/test.hyp"))
+
+    def scored(self) -> System:
+        """The name, knobs, scores and origins of this configuration."""
+        made_from = origins(self.lock(), self.params.init_from, self.text, self.code)
+        return System(self.name, vars(self.params), self.scores(), origins=made_from)
 
 
 class WorkTree(Results):
@@ -154,6 +156,16 @@ class WorkTree(Results):
     def folder(self, path: str) -> dict[str, Path]:
         return {file.name: file for file in self.file(path).iterdir()}
 
+    def changes(self) -> dict[str, list[str]]:
+        status = json.loads(command(sys.executable, "-m", "dvc", "status", "--json", folder=self._root))
+        return {stage: list(names(parts)) for stage, parts in status.items() if stage not in LAST}
+
+    def code(self, path: str) -> dict[str, str]:
+        place = self._root / path
+        found = [place] if place.is_file() else sorted(place.rglob("*.py"))
+        return {file.relative_to(self._root).as_posix(): code_key(file.read_text(encoding="utf-8"))
+                for file in found if file.suffix == ".py"}  # fmt: skip
+
 
 class Experiment(Results):
     """The results of one experiment, commit, branch or tag.
@@ -172,9 +184,15 @@ class Experiment(Results):
 
     def text(self, path: str) -> str:
         try:
-            return command("git", "show", f"{self.commit}:{path}")
+            return git("show", f"{self.commit}:{path}")
         except ValueError:
             raise ValueError(f"{self.name} has no {path} in git. Run `dvc exp run`, or commit the file.") from None
+
+    def changes(self) -> dict[str, list[str]]:
+        return changes(self.commit, self.text)
+
+    def code(self, path: str) -> dict[str, str]:
+        return code_of_commit(self.commit, path)
 
     def file(self, path: str) -> Path:
         if path in self.hashes:
@@ -201,21 +219,6 @@ def results(name: str) -> Results:
     return WorkTree() if name == WORKSPACE else Experiment(name)
 
 
-class Reference(NamedTuple):
-    """A DVC experiment as git holds it."""
-
-    name: str
-    commit: str
-    baseline: str  # the commit that the experiment started from
-
-
-def experiments() -> list[Reference]:
-    """The DVC experiments of this repository."""
-    listed = command("git", "for-each-ref", "--format=%(objectname) %(refname)", EXPERIMENTS).split("\n")
-    found = [re.fullmatch(f"([0-9a-f]+) {EXPERIMENTS}([0-9a-f]{{2}})/([0-9a-f]{{38}})/(.+)", line) for line in listed]
-    return [Reference(each[4], each[1], each[2] + each[3]) for each in found if each]
-
-
 def kept() -> list[tuple[Experiment, dict[str, str]]]:
     """Each DVC experiment and each commit that changed dvc.lock, with the tags that say where it comes from.
 
@@ -224,27 +227,12 @@ def kept() -> list[tuple[Experiment, dict[str, str]]]:
     """
     marked = {found.commit: {"git_commit": found.baseline, "DVC_EXP_NAME": found.name,
                              "DVC_EXP_BASELINE_REV": found.baseline} for found in experiments()}  # fmt: skip
-    listed = command("git", "rev-list", "--branches", "--tags", "--remotes", "--", "dvc.lock").split()
+    listed = git("rev-list", "--branches", "--tags", "--remotes", "--", "dvc.lock").split()
     if not listed and not marked:
         return []
-    head = command("git", "rev-parse", "HEAD").strip()
-    dates = command("git", "log", "--no-walk=unsorted", "--format=%ct %H", head, *listed, *marked).split("\n")
+    head = git("rev-parse", "HEAD").strip()
+    dates = git("log", "--no-walk=unsorted", "--format=%ct %H", head, *listed, *marked).split("\n")
     dated = {commit: int(date) for date, commit in (line.split() for line in dates if line)}
     order = sorted(dated, key=lambda commit: (commit != head and commit not in marked, dated[commit], commit))
     found = [(commit, marked.get(commit, {"git_commit": commit})) for commit in order]
     return [(Experiment(tags.get("DVC_EXP_NAME", commit[:10]), commit), tags) for commit, tags in found]
-
-
-def resolved(name: str) -> str:
-    """The hash of the commit that an experiment, commit, branch or tag has. Raises ValueError for an unknown name."""
-    commits = {found.commit for found in experiments() if found.name == name}
-    if len(commits) > 1:
-        raise ValueError(f"{name} is the name of {len(commits)} experiments. Use a hash from `dvc exp show`.")
-    if commits:
-        return commits.pop()
-    try:
-        return command("git", "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").strip()
-    except ValueError:
-        raise ValueError(
-            f"{name} is not an experiment, branch, tag or commit. `dvc exp show` lists the experiments."
-        ) from None

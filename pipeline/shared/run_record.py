@@ -6,26 +6,29 @@ import io
 import json
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from pipeline.shared.git import git
 from pipeline.shared.keys import content_key
+from pipeline.shared.params import Params
+from pipeline.shared.provenance import LAST
 from pipeline.shared.results import Experiment, Results
 from pipeline.shared.stage import project_root
 from transformer.decoding.config import SearchConfig
-from transformer.evaluation.comparison import TESTS, against_the_first, sentence_scores
+from transformer.evaluation.comparison import TESTS, against_the_first
+from transformer.evaluation.scores import sentence_scores
 from transformer.files import sha256_text
 from transformer.tracking.model_card import model_card
 from transformer.tracking.registry import Candidate, register
 
 SPLITS = {"train": "training", "valid": "validation", "test": "test"}  # file name -> context, as MLflow shows it
-LAST = ("record", "register")  # the stage that writes the run: today's name, and that of version 0.1
 
 
 def run_keys(results: Results) -> tuple[str, str]:
@@ -33,7 +36,7 @@ def run_keys(results: Results) -> tuple[str, str]:
     train_key = json.loads(results.file("data/model/model.json").read_text(encoding="utf-8"))["train_key"]
     paths = {"raw": "data/raw/", "valid": "data/valid.hyp", "test": "data/test.hyp"}
     hashes = {name: results.sha256(path) for name, path in paths.items()}
-    return train_key, content_key(params=vars(results.params), train_key=train_key, **hashes)
+    return train_key, content_key(params=Params.for_keys(vars(results.params)), train_key=train_key, **hashes)
 
 
 def run_contents(results: Results, origin: Mapping[str, str]) -> dict[str, Any]:
@@ -69,8 +72,9 @@ def recorded_environment(results: Results) -> dict[str, str | int]:
 
 def origin() -> dict[str, str]:
     """Tags that say where the results of this process come from: the git commit, and the DVC experiment if any."""
-    git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True)
-    tags = {"git_commit": git.stdout.strip()} if git.returncode == 0 else {}
+    tags = {}
+    with suppress(ValueError):  # without git, or in a folder that it does not know
+        tags["git_commit"] = git("rev-parse", "HEAD").strip()
     names = ("DVC_EXP_NAME", "DVC_EXP_BASELINE_REV")
     return tags | {name: os.environ[name] for name in names if os.environ.get(name)}
 

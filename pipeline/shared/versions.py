@@ -53,9 +53,9 @@ def check_versions(root: Path = ROOT) -> None:
         wanted = recorded(root).get(package, "")
         if installed(package) != release(wanted):
             raise ValueError(
-                f"{package} {installed(package) or '(none)'} is installed, {RECORD} records {wanted or 'none'}. Install "
-                "the recorded versions: pip install -r requirements.lock. Or record the installed ones: python -m "
-                "pipeline versions; `dvc repro` then runs again what computes with them."
+                f"{package} {installed(package) or '(none)'} is installed, {RECORD} records {wanted or 'none'}. "
+                "Install the recorded versions: pip install -r requirements.lock. Or record the installed ones: "
+                "python -m pipeline versions; `dvc repro` then runs again what computes with them."
             )
 
 

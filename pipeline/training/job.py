@@ -95,7 +95,7 @@ class Training:
         files = {"ids": self.ids, "train_ids": self.train_ids, "vocabulary": self.vocab,
                  "init_from": self.initial_model and self.initial_model / "weights.safetensors"}  # fmt: skip
         return {
-            "knobs": {**asdict(self.model_config), **settings, "backwards": self.backwards},
+            "knobs": Params.for_keys({**asdict(self.model_config), **settings, "backwards": self.backwards}),
             "data": {name: path and sha256(path) for name, path in files.items()},
             "code": code_keys(),
             "versions": {name: installed(name) for name in ("numpy", "torch")},
@@ -110,7 +110,7 @@ class Training:
     def train_key(self) -> str:
         """One hash of everything that the finished training depends on."""
         settings = asdict(self.config)
-        return content_key(training=self.key, **{name: settings[name] for name in CHANGES_NO_UPDATE})
+        return content_key(training=self.key, **Params.for_keys({name: settings[name] for name in CHANGES_NO_UPDATE}))
 
     def pairs(self, split: str) -> Pairs:
         """The pairs of a split (train or valid), in the direction of the training."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from transformer.evaluation.comparison import (
     System,
@@ -12,7 +15,9 @@ from transformer.evaluation.comparison import (
     changed_most,
     check_signatures,
     differing,
+    holm,
     over_seeds,
+    what_else,
 )
 
 WORDS = ["the", "a", "dog", "man", "woman", "runs", "sleeps", "sits", "in", "on", "under", "park", "house", "tree"]
@@ -66,10 +71,75 @@ def test_runs_that_differ_only_in_the_seed_are_one_row():
     systems.append(system("other", [], seed=0, warmup=800, scores=scores[3]))
     systems.append(system("again", [], seed=0, scores=scores[0]))  # one run has two names: it counts once
     three, one = over_seeds(systems)
-    assert three == {"names": "s0, s1, s2", "runs": 3, "bleu_mean": 32.0, "bleu_deviation": 2.0,
+    assert three == {"names": "s0, s1, s2", "seeds": "0, 1, 2", "runs": 3, "bleu_mean": 32.0, "bleu_deviation": 2.0,
                      "valid_bleu_mean": 33.0, "valid_bleu_deviation": 2.0}  # fmt: skip
     assert (one["runs"], one["bleu_mean"], one["bleu_deviation"]) == (1, 20.0, None)
     assert differing(systems) == ["seed", "warmup"]
+
+
+def seeds(warmup: int, *values: float, **changes) -> list[System]:
+    """Systems that differ only in the seed, with these BLEU scores."""
+    return [system(f"{warmup}-{seed}", [], seed=seed, warmup=warmup, scores={"bleu": value, "valid_bleu": value},
+                   **changes) for seed, value in enumerate(values)]  # fmt: skip
+
+
+def test_configurations_with_several_seeds_are_tested_over_their_seeds():
+    base, better, same = over_seeds(
+        seeds(400, 30.0, 31.0, 32.0) + seeds(800, 40.0, 41.0, 42.5) + seeds(1600, 30.5, 31.0, 31.5)
+    )
+    assert "p_seeds" not in base
+    assert better["delta"] == 10.17
+    # Welch 1947: t = 10.167 / sqrt(1/3 + 1.5833/3), with 3.802 degrees of freedom
+    assert better["p_seeds"] == pytest.approx(0.0005, abs=1e-4)
+    assert same["p_seeds"] == 1
+    assert (better["p_seeds_holm"], same["p_seeds_holm"]) == (pytest.approx(2 * better["p_seeds"], abs=1e-4), 1)
+
+
+def test_nothing_is_tested_over_one_seed_or_seeds_without_deviation():
+    assert "p_seeds" not in over_seeds([*seeds(400, 30.0, 31.0), *seeds(800, 40.0)])[1]
+    assert over_seeds([*seeds(400, 30.0, 30.0), *seeds(800, 40.0, 40.0)])[1]["p_seeds"] is None
+
+
+def test_seeds_of_other_data_code_or_versions_are_another_configuration():
+    other = {"code": {"transformer/training/loss.py": "b"}}
+    first = seeds(400, 30.0, 31.0)
+    second = [replace(one, name=f"edited-{one.name}", origins=other) for one in seeds(400, 40.0, 41.0)]
+    assert [row["names"] for row in over_seeds(first + second)] == ["400-0, 400-1", "edited-400-0, edited-400-1"]
+
+
+def test_holms_correction_is_that_of_the_paper():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])  # the example of textbooks
+    assert holm([0.4, 0.9]) == [0.8, 0.9]
+    assert holm([]) == []
+
+
+@given(st.lists(st.floats(0, 1), max_size=8))
+def test_holms_correction_keeps_the_order_and_lowers_no_p_value(p_values):
+    corrected = holm(p_values)
+    assert all(before <= after <= 1 for before, after in zip(p_values, corrected, strict=True))
+    order = sorted(range(len(p_values)), key=lambda place: p_values[place])
+    assert [corrected[place] for place in order] == sorted(corrected)
+
+
+def test_several_comparisons_have_corrected_p_values_and_one_has_none():
+    good = spoilt(REFERENCES, 0.1, seed=1)
+    worse, worst = (system(f"worse {seed}", spoilt(good, 0.03, seed=seed)) for seed in (2, 3))
+    rows = against_the_first([system("base", good), worse, worst], REFERENCES)
+    smallest = min(row["p_bootstrap"] for row in rows[1:])
+    assert min(row["p_bootstrap_holm"] for row in rows[1:]) == pytest.approx(min(1, 2 * smallest), abs=1e-4)
+    assert "p_bootstrap_holm" not in against_the_first([system("base", good), worse], REFERENCES)[1]
+
+
+def test_what_differs_besides_the_knobs_is_named():
+    def made(**parts) -> System:
+        files = {f"{name}.py": name for name in "abcde"}
+        return System("x", {}, {}, origins={"data": {"data/raw": "1"}, "code": files, "versions": {"torch": "2.13.0"}}
+                      | parts)  # fmt: skip
+
+    assert what_else(made(), made()) == ""
+    assert what_else(made(), made(data={"data/raw": "2"})) == "data: data/raw"
+    assert what_else(made(), made(versions={"torch": "2.12.0"})) == "versions: torch 2.13.0 -> 2.12.0"
+    assert what_else(made(), made(code={})) == "code: a.py, b.py, c.py, 2 more"
 
 
 def test_the_sentences_that_changed_most_come_first():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from transformer.evaluation.comparison import System
-from transformer.evaluation.sweeps import effects, score_table
+from transformer.evaluation.sweeps import effects, remarks, score_table
 from transformer.reporting.sweep_page import page
 
 
@@ -28,6 +30,25 @@ def test_the_effect_of_a_knob_is_measured_between_runs_equal_in_all_other_knobs(
 
 def test_runs_on_different_text_are_never_compared():
     assert effects([SWEEP[0], SWEEP[4]]) == []
+
+
+@pytest.mark.parametrize("part", ["data", "code", "versions"])
+def test_runs_that_differ_in_data_code_or_versions_show_no_effect_of_a_knob_and_the_table_says_so(part):
+    other = replace(run("other", 10.0, warmup=800), origins={part: {"name": "edited"}})
+    runs = [replace(run("one", 30.0), origins={part: {"name": "as it was"}}), other]
+    assert effects(runs) == []
+    rows = score_table(runs)
+    assert len({row[part] for row in rows}) == 2
+    (line,) = remarks(runs)
+    assert line.startswith(f"other and one differ also in {part}: name")
+    text = page(runs, ["old is stale"])
+    assert line.replace(">", "&gt;") in text
+    assert "Left out: old is stale" in text
+
+
+def test_runs_with_equal_data_code_and_versions_have_no_columns_for_them():
+    assert list(score_table(SWEEP)[0]) == ["name", "bleu", "valid_bleu", "corpus", "warmup", "seed"]
+    assert remarks(SWEEP) == []
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3), st.floats(0, 100)), unique_by=lambda one: one[:2]))

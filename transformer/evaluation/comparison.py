@@ -1,31 +1,38 @@
-"""Comparison of systems: paired significance tests by sacreBLEU, mean and deviation over seeds, changed sentences."""
+"""Comparison of systems: significance over sentences and over seeds, what else differs, changed sentences."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from statistics import mean, stdev
 from typing import Any
 
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.significance import PairedTest
+from scipy.stats import ttest_ind
 
 from transformer.evaluation.scores import bleu
 
 TESTS = {"bs": "p_bootstrap", "ar": "p_randomisation"}  # Koehn 2004; Riezler and Maxwell 2005
+ORIGINS = ("data", "code", "versions")  # what scores are made from besides the knobs
 SAMPLES = {"bs": 1000, "ar": 10000}
 
 
 @dataclass(frozen=True)
 class System:
-    """One experiment: its knobs, its scores and, where a comparison needs them, score signatures and hypotheses."""
+    """One experiment: its knobs, its scores and, where a comparison needs them, score signatures and hypotheses.
+
+    origins: what the scores were made from besides the knobs: data, code and versions, each name -> hash or version.
+    """
 
     name: str
     params: Mapping[str, object]
     scores: Mapping[str, float]
     signatures: Mapping[str, str] = field(default_factory=dict)
     hypotheses: Sequence[str] = ()
+    origins: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 def check_signatures(systems: Sequence[System]) -> None:
@@ -44,7 +51,9 @@ def check_signatures(systems: Sequence[System]) -> None:
 def against_the_first(systems: Sequence[System], references: Sequence[str]) -> list[dict]:
     """A row per system: its BLEU and, for all but the first, the difference from the first and two p-values.
 
-    A p-value is the probability of a difference as large between equally good systems. Equal input gives equal rows.
+    A p-value is the probability of a difference as large between systems that are equally good on sentences like these.
+    It holds for these translations; trainings with other seeds differ more. With several comparisons, `..._holm` are
+    the p-values after Holm's correction (1979). Equal input gives equal rows.
     """
     named: list[tuple[str, Sequence[str]]] = [
         (str(place), list(system.hypotheses)) for place, system in enumerate(systems)
@@ -61,45 +70,94 @@ def against_the_first(systems: Sequence[System], references: Sequence[str]) -> l
         for row, score, found in zip(rows[1:], exact[1:], results, strict=True):
             # for a difference of 0, p is 1: sacreBLEU counts only larger differences, and equal systems have none
             row[column] = 1.0 if score == exact[0] else round(found.p_value, 4)
+        correct(rows, column)
     return rows
 
 
+def holm(p_values: Sequence[float]) -> list[float]:
+    """The p-values after Holm's correction for their number (1979): the k-th smallest of n times n - k + 1, rising."""
+    order = sorted(range(len(p_values)), key=lambda place: p_values[place])
+    scaled = [min(1.0, p_values[place] * (len(order) - rank)) for rank, place in enumerate(order)]
+    corrected = dict(zip(order, accumulate(scaled, max), strict=True))
+    return [corrected[place] for place in range(len(p_values))]
+
+
+def correct(rows: Sequence[dict], column: str) -> None:
+    """Add `<column>_holm` to the rows that have a p-value in `column`, if these are at least two."""
+    tested = [row for row in rows if row.get(column) is not None]
+    if len(tested) > 1:
+        for row, p_value in zip(tested, holm([row[column] for row in tested]), strict=True):
+            row[f"{column}_holm"] = round(p_value, 4)
+
+
 def equal_but_for(knob: str, systems: Sequence[System]) -> list[list[System]]:
-    """The systems in groups that agree in all knobs except `knob`."""
+    """The systems in groups that agree in all knobs except `knob`, and in their data, code and versions."""
     groups: dict[str, list[System]] = {}
     for system in systems:
         others = {name: value for name, value in system.params.items() if name != knob}
-        groups.setdefault(repr(sorted(others.items())), []).append(system)
+        made_from = {part: sorted(names.items()) for part, names in system.origins.items()}
+        groups.setdefault(repr((sorted(others.items()), sorted(made_from.items()))), []).append(system)
     return list(groups.values())
 
 
 def over_seeds(systems: Sequence[System]) -> list[dict]:
-    """A row per configuration without its seed: number of runs, mean and deviation of BLEU on test and on valid."""
-    rows = []
+    """A row per configuration without its seed: its seeds, mean and deviation of BLEU on test and on valid.
+
+    A row with several seeds also has its difference from the first row, if that has several, and p_seeds: the
+    probability of a difference as large between configurations whose trainings are equally good on average, by Welch's
+    t-test (1947), which takes the seeds as independent; p_seeds_holm: see `against_the_first`.
+    """
+    rows, values = [], []
     for found in equal_but_for("seed", systems):
         by_seed: dict[object, System] = {}
         for system in found:
             by_seed.setdefault(system.params.get("seed"), system)  # a run with two names counts once
         group = list(by_seed.values())
-        row: dict = {"names": ", ".join(system.name for system in group), "runs": len(group)}
+        row: dict = {"names": ", ".join(system.name for system in group), "seeds": ", ".join(map(str, by_seed)),
+                     "runs": len(group)}  # fmt: skip
         for score in ("bleu", "valid_bleu"):
-            values = [system.scores[score] for system in group]
-            row[f"{score}_mean"] = round(mean(values), 2)
-            row[f"{score}_deviation"] = round(stdev(values), 2) if len(values) > 1 else None
+            scores = [system.scores[score] for system in group]
+            row[f"{score}_mean"] = round(mean(scores), 2)
+            row[f"{score}_deviation"] = round(stdev(scores), 2) if len(scores) > 1 else None
+        values.append([system.scores["bleu"] for system in group])
+        if len(rows) and len(group) > 1 and len(values[0]) > 1:
+            row["delta"] = round(mean(values[-1]) - mean(values[0]), 2)
+            row["p_seeds"] = welch(values[0], values[-1])
         rows.append(row)
+    correct(rows, "p_seeds")
     return rows
 
 
-def sentence_scores(references: Sequence[str], hypotheses: Sequence[str]) -> list[float]:
-    """Sentence-level chrF of each hypothesis against its reference."""
-    metric = CHRF()
-    return [metric.sentence_score(ours, [theirs]).score for ours, theirs in zip(hypotheses, references, strict=True)]
+def welch(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """The p-value of Welch's t-test; None where neither group varies, so that nothing can be said."""
+    if len(set(first)) == len(set(second)) == 1:
+        return None
+    found: Any = ttest_ind(first, second, equal_var=False)
+    return round(float(found.pvalue), 4)
 
 
 def differing(systems: Sequence[System]) -> list[str]:
     """The knobs whose values differ between the systems, in the order of params.yaml."""
     names = dict.fromkeys(name for system in systems for name in system.params)
     return [name for name in names if len({repr(system.params.get(name)) for system in systems}) > 1]
+
+
+def what_else(first: System, other: System, most: int = 3) -> str:
+    """What differs between two systems besides the knobs: their data, code and versions; empty if nothing does.
+
+    most: how many names are given of each of the three.
+    """
+    found = []
+    for part in ORIGINS:
+        before, after = (dict(system.origins.get(part, {})) for system in (first, other))
+        names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+        if part == "versions":
+            shown = [f"{name} {before.get(name, 'unknown')} -> {after.get(name, 'unknown')}" for name in names[:most]]
+        else:
+            shown = names[:most]
+        more = [f"{len(names) - most} more"] if len(names) > most else []
+        found += [f"{part}: {', '.join(shown + more)}"] if names else []
+    return "; ".join(found)
 
 
 def changed_most(

@@ -60,3 +60,9 @@ def exact_match_by_label(
         rows = [row for row, line in enumerate(labels) if label in line.split()]
         shares[f"exact_match_{label}"] = exact_match([hypotheses[r] for r in rows], [references[r] for r in rows])
     return shares
+
+
+def sentence_scores(references: Sequence[str], hypotheses: Sequence[str]) -> list[float]:
+    """Sentence-level chrF of each hypothesis against its reference."""
+    metric = CHRF()
+    return [metric.sentence_score(ours, [theirs]).score for ours, theirs in zip(hypotheses, references, strict=True)]

@@ -1,19 +1,20 @@
-"""The effect of each knob on BLEU, measured between runs that are equal in all other knobs."""
+"""The effect of each knob on BLEU, measured between runs that are equal in all else: knobs, data, code and versions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 from math import inf
 from statistics import mean, stdev
 
-from transformer.evaluation.comparison import System, differing, equal_but_for
+from transformer.evaluation.comparison import ORIGINS, System, differing, equal_but_for, what_else
 
 SCORES = ("bleu", "valid_bleu")
 TASK = ("corpus", "corpus_path", "source", "target")  # runs on different text are not compared
 
 
 def families(runs: Sequence[System], knob: str) -> list[list[System]]:
-    """Groups of at least two runs that differ only in `knob`, each ordered by the value of `knob`."""
+    """Groups of at least two runs that differ in nothing but `knob`, each ordered by the value of `knob`."""
     groups = [group for group in equal_but_for(knob, runs) if len(group) > 1]
     return [sorted(group, key=lambda run: order(run.params[knob])) for group in groups]
 
@@ -44,8 +45,29 @@ def effects(runs: Sequence[System]) -> list[dict]:
 
 
 def score_table(runs: Sequence[System]) -> list[dict]:
-    """A row per run, the best on valid first: name, scores, and the knobs that differ between the runs."""
+    """A row per run, the best on valid first: name, scores, and what differs between the runs.
+
+    That is knobs, with their values, and data, code and versions, with a short hash: rows with the same one agree.
+    """
     ranked = sorted(runs, key=lambda run: -run.scores["valid_bleu"])
     knobs = differing(runs)
+    marks = [{part: mark(run, part) for part in ORIGINS} for run in ranked]
+    parts = [part for part in ORIGINS if len({each[part] for each in marks}) > 1]
     return [{"name": run.name, **{score: round(run.scores[score], 2) for score in SCORES},
-             **{knob: run.params.get(knob) for knob in knobs}} for run in ranked]  # fmt: skip
+             **{knob: run.params.get(knob) for knob in knobs}, **{part: each[part] for part in parts}}
+            for run, each in zip(ranked, marks, strict=True)]  # fmt: skip
+
+
+def mark(run: System, part: str) -> str:
+    """A short hash of the data, code or versions of a run."""
+    return sha256(repr(sorted(run.origins.get(part, {}).items())).encode()).hexdigest()[:7]
+
+
+def remarks(runs: Sequence[System]) -> list[str]:
+    """What differs besides the knobs between the best run on valid and each group of others, one line a group."""
+    best, *others = sorted(runs, key=lambda run: -run.scores["valid_bleu"])
+    groups: dict[str, list[str]] = {}
+    for run in others:
+        if found := what_else(best, run):
+            groups.setdefault(found, []).append(run.name)
+    return [f"{', '.join(names)} and {best.name} differ also in {found}" for found, names in groups.items()]

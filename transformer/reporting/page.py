@@ -16,7 +16,7 @@ import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from transformer.evaluation.comparison import sentence_scores
+from transformer.evaluation.scores import sentence_scores
 from transformer.reporting.charts import (
     PHENOMENON,
     VEGA_LITE,

@@ -9,7 +9,7 @@ import altair as alt
 import pandas as pd
 
 from transformer.evaluation.comparison import System, differing
-from transformer.evaluation.sweeps import SCORES, TASK, effects, families, order, score_table
+from transformer.evaluation.sweeps import SCORES, TASK, effects, families, order, remarks, score_table
 from transformer.reporting.charts import Chart, specification
 from transformer.reporting.page import number, render
 
@@ -29,8 +29,11 @@ def chart(runs: Sequence[System], knob: str) -> Chart | None:
     return lines.encode(x, y, detail="line:N", tooltip=tooltip).properties(width="container", height=200)
 
 
-def page(runs: Sequence[System]) -> str:
-    """Scores, effects and a chart per knob as a self-contained HTML page."""
+def page(runs: Sequence[System], left_out: Sequence[str] = ()) -> str:
+    """Scores, effects and a chart per knob as a self-contained HTML page.
+
+    left_out: a line for each result that is not shown, with the reason.
+    """
     charts = {knob: chart(runs, knob) for knob in differing(runs) if knob not in TASK}
     drawn = {knob: specification(found) for knob, found in charts.items() if found is not None}
 
@@ -39,4 +42,5 @@ def page(runs: Sequence[System]) -> str:
         return [{name: number(value, 2) if name in scores else value for name, value in row.items()} for row in rows]
 
     lead = f"{len(runs)} runs from DVC's experiments, commits and this folder, the best on valid first."
-    return render("experiments", lead=lead, scores=shown(score_table(runs)), effects=shown(effects(runs)), charts=drawn)
+    return render("experiments", lead=lead, scores=shown(score_table(runs)), remarks=remarks(runs), left_out=left_out,
+                  effects=shown(effects(runs)), charts=drawn)  # fmt: skip

@@ -1,0 +1,79 @@
+"""Names, commits and files of commits, as git and DVC print them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+EXPERIMENTS = "refs/exps/"  # refs/exps/<2 digits>/<38 digits of the baseline commit>/<name>
+
+
+def command(*words: str, folder: Path | None = None) -> str:
+    """Run a command line; returns its standard output. Raises ValueError with the last printed line if it fails."""
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, cwd=folder)
+    except FileNotFoundError:
+        raise ValueError(
+            f"{words[0]} is not installed, or not in PATH. Install it: experiments are kept in git."
+        ) from None
+    if done.returncode:
+        raise ValueError((done.stderr.strip() or done.stdout.strip() or f"{' '.join(words)} failed").split("\n")[-1])
+    return done.stdout
+
+
+def git(*words: str) -> str:
+    """Run a git command, as `command` does, without what log.showSignature would print between the lines."""
+    return command("git", "-c", "log.showSignature=false", *words)
+
+
+@cache
+def cache_folder() -> Path:
+    """The folder in which DVC keeps the contents of outs, each in a file named by its md5."""
+    return Path(command(sys.executable, "-m", "dvc", "cache", "dir").strip()) / "files/md5"
+
+
+@cache
+def tree(commit: str) -> dict[str, str]:
+    """The files of a commit: path -> hash of its content in git."""
+    listed = git("ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
+    return {path: words.split()[2] for words, _, path in (line.partition("\t") for line in listed if line)}
+
+
+@cache
+def content(blob: str) -> bytes:
+    """The content of a file, from its hash in git."""
+    return subprocess.run(["git", "cat-file", "blob", blob], check=True, capture_output=True).stdout
+
+
+class Reference(NamedTuple):
+    """A DVC experiment as git holds it."""
+
+    name: str
+    commit: str
+    baseline: str  # the commit that the experiment started from
+
+
+def experiments() -> list[Reference]:
+    """The DVC experiments of this repository."""
+    listed = git("for-each-ref", "--format=%(objectname) %(refname)", EXPERIMENTS).split("\n")
+    found = [re.fullmatch(f"([0-9a-f]+) {EXPERIMENTS}([0-9a-f]{{2}})/([0-9a-f]{{38}})/(.+)", line) for line in listed]
+    return [Reference(each[4], each[1], each[2] + each[3]) for each in found if each]
+
+
+def resolved(name: str) -> str:
+    """The hash of the commit that an experiment, commit, branch or tag has. Raises ValueError for an unknown name."""
+    commits = {found.commit for found in experiments() if found.name == name}
+    if len(commits) > 1:
+        raise ValueError(f"{name} is the name of {len(commits)} experiments. Use a hash from `dvc exp show`.")
+    if commits:
+        return commits.pop()
+    try:
+        return git("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").strip()
+    except ValueError:
+        raise ValueError(
+            f"{name} is not an experiment, branch, tag or commit. `dvc exp show` lists the experiments."
+        ) from None
