@@ -132,8 +132,8 @@ def test_verify_refuses_a_commit_with_edited_params_and_old_results(project, tmp
     command(clone, "git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qam", "edited")
     output = command(clone, sys.executable, "-m", "pipeline", "verify", status=1)
     assert output == (
-        "error: HEAD: params.yaml or reports/scores.json is not that of the last `dvc repro`. Nothing was verified. "
-        "Run `dvc repro`, commit, and verify that commit.\n"
+        "error: The results of HEAD are not those of its files. `dvc repro` would run again: back_translate (seed), "
+        "train (seed), report (seed). Run it (and commit what it writes), then repeat this.\n"
     )
 
 
