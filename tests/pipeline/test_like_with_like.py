@@ -77,21 +77,40 @@ def test_results_of_untouched_files_are_not_stale(project, monkeypatch):
     assert WorkTree().stale() == ""
 
 
-@pytest.mark.parametrize(
-    ("file", "old", "new", "wanted"),
-    [
-        ("params.yaml", "beam_size: 4", "beam_size: 5", "translate (beam_size), report (beam_size)"),
-        ("transformer/training/loss.py", "import torch", "import torch  #", "train (transformer/training)"),
-        pytest.param("versions.yaml", 'sacrebleu: "', 'sacrebleu: "1.', "score (sacrebleu)", marks=pytest.mark.full),
-        pytest.param("own/valid.de", "eins", "null", "download (own)", marks=pytest.mark.full),
-        pytest.param("reports/scores.json", "1", "2", "score (reports/scores.json)", marks=pytest.mark.full),
-    ],
-)
-def test_an_edit_that_no_run_followed_makes_a_commit_and_the_work_tree_stale(
-    project, tmp_path, monkeypatch, file, old, new, wanted
-):
-    clone = tmp_path / "clone"
-    command(tmp_path, "git", "clone", "-q", "--branch", "first", str(project), str(clone))
+EDITS = [
+    ("params.yaml", "beam_size: 4", "beam_size: 5", "translate (beam_size), report (beam_size)"),
+    ("transformer/training/loss.py", "import torch", "import torch  #", "train (transformer/training)"),
+    ("versions.yaml", 'sacrebleu: "', 'sacrebleu: "1.', "score (sacrebleu)"),
+    ("own/valid.de", "eins", "null", "download (own)"),
+    ("reports/scores.json", "1", "2", "score (reports/scores.json)"),
+]
+
+
+@pytest.fixture
+def clone(project, tmp_path) -> Path:
+    """A clone of the first result."""
+    folder = tmp_path / "clone"
+    command(tmp_path, "git", "clone", "-q", "--branch", "first", str(project), str(folder))
+    command(folder, "git", "config", "user.name", "t")
+    command(folder, "git", "config", "user.email", "t@t")
+    return folder
+
+
+@pytest.mark.parametrize(("file", "old", "new", "wanted"), EDITS)
+def test_a_commit_with_an_edit_that_no_run_followed_is_stale(clone, monkeypatch, file, old, new, wanted):
+    replaced(clone / file, old, new)
+    command(clone, "git", "commit", "-qam", "edited")
+    monkeypatch.chdir(clone)
+    assert wanted in Experiment("HEAD").stale()
+    assert Experiment("first").stale() == ""
+    output = command(clone, *COMMAND, "compare", "first", "HEAD", status=1)
+    assert output.startswith("error: The results of HEAD are not those of its files. `dvc repro` would run again: ")
+    assert wanted in output
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("file", "old", "new", "wanted"), EDITS)
+def test_a_work_tree_with_an_edit_that_no_run_followed_is_stale(project, clone, monkeypatch, file, old, new, wanted):
     command(clone, "dvc", "cache", "dir", "--local", str(project / ".dvc/cache"))
     command(clone, "dvc", "checkout", "-q")
     replaced(clone / file, old, new)
@@ -99,11 +118,6 @@ def test_an_edit_that_no_run_followed_makes_a_commit_and_the_work_tree_stale(
     assert wanted.split(" ")[0] in WorkTree().stale()
     output = command(clone, *COMMAND, "compare", "first", "workspace", status=1)
     assert re.fullmatch(r"error: The results of workspace are not those of its files\. .*\n", output)
-    command(clone, "git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qam", "edited")
-    assert wanted in Experiment("HEAD").stale()
-    output = command(clone, *COMMAND, "compare", "first", "HEAD", status=1)
-    assert output.startswith("error: The results of HEAD are not those of its files. `dvc repro` would run again: ")
-    assert wanted in output
     assert "left out: workspace is stale" in command(clone, *COMMAND, "summary")
 
 
@@ -128,6 +142,7 @@ def test_summary_measures_a_knob_only_between_results_of_the_same_text_code_and_
     assert "differ also in" in output
 
 
+@pytest.mark.full
 def test_a_record_that_is_signed_is_read_where_git_shows_signatures(edited):
     command(edited, "git", "config", "log.showSignature", "true")
     try:
@@ -142,10 +157,8 @@ def test_without_git_a_command_says_so_in_one_line(project, tmp_path):
     assert output == "error: git is not installed, or not in PATH. Install it: experiments are kept in git.\n"
 
 
-def test_results_from_before_a_knob_are_read_with_the_value_that_it_then_had(project, tmp_path):
+def test_results_from_before_a_knob_are_read_with_the_value_that_it_then_had(project, clone):
     """A project of today with one more knob, and one that was renamed, reads results of before."""
-    clone = tmp_path / "clone"
-    command(tmp_path, "git", "clone", "-q", "--branch", "first", str(project), str(clone))
     command(clone, "dvc", "cache", "dir", "--local", str(project / ".dvc/cache"))
     before = command(clone, sys.executable, "-c", KEYS)
     params = clone / "pipeline/shared/params.py"

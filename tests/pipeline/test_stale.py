@@ -92,6 +92,7 @@ def test_after_a_pull_only_record_runs(project, tmp_path):
     assert len(runs(clone)) == 1
 
 
+@pytest.mark.full
 def test_a_comment_resumes_the_training_and_another_seed_in_the_code_starts_it_anew_and_says_so(project, tmp_path):
     clone = tmp_path / "clone"
     shutil.copytree(project, clone)
