@@ -157,6 +157,7 @@ def test_without_git_a_command_says_so_in_one_line(project, tmp_path):
     assert output == "error: git is not installed, or not in PATH. Install it: experiments are kept in git.\n"
 
 
+@pytest.mark.full
 def test_results_from_before_a_knob_are_read_with_the_value_that_it_then_had(project, clone):
     """A project of today with one more knob, and one that was renamed, reads results of before."""
     command(clone, "dvc", "cache", "dir", "--local", str(project / ".dvc/cache"))

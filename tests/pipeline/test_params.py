@@ -1,10 +1,13 @@
 """Each knob has a type and a range; a mistake ends in one line with value, file, line and remedy."""
 
-from dataclasses import asdict
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pytest
 
+from pipeline.shared.knobs import knob
 from pipeline.shared.params import Params
 from transformer.decoding.config import SearchConfig
 from transformer.training.config import TrainConfig
@@ -107,3 +110,30 @@ def test_take_fills_a_config_with_the_knobs_of_its_fields():
     assert (search.beam_size, search.length_penalty) == (9, params.length_penalty)
     training = params.take(TrainConfig)
     assert all(getattr(params, name) == value for name, value in asdict(training).items())
+
+
+@dataclass(frozen=True)
+class Later(Params):
+    """Params of a later version: one knob was added, and one was renamed."""
+
+    warmup: int = knob(least=1, formerly="rise")
+    coverage: float = knob(least=0, before=0.0)
+
+
+def test_a_recorded_file_is_read_with_the_values_and_names_from_before_a_knob():
+    older = TOY.replace("warmup:", "rise:")
+    recorded = Later.parse(older, "params.yaml", recorded=True)
+    assert (recorded.warmup, recorded.coverage) == (Params.parse(TOY, "params.yaml").warmup, 0.0)
+    with pytest.raises(ValueError, match=r"unknown knob 'rise'\. It is called warmup now"):
+        Later.parse(older, "params.yaml")
+    with pytest.raises(ValueError, match="coverage is missing"):
+        Later.parse(TOY, "params.yaml")
+
+
+def test_a_knob_at_its_value_from_before_and_a_renamed_one_change_no_key():
+    values = vars(Later.parse(TOY, "params.yaml", recorded=True))
+    older = vars(Params.parse(TOY, "params.yaml"))
+    wanted = {("rise" if name == "warmup" else name): value for name, value in older.items()}
+    assert Later.for_keys(values) == wanted
+    assert Later.for_keys({**values, "coverage": 0.5}) == {**wanted, "coverage": 0.5}
+    assert Params.for_keys(older) == older
