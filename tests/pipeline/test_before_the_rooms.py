@@ -112,6 +112,7 @@ def test_track_writes_a_run_with_params_scores_and_curve_for_each_configuration(
     }
 
 
+@pytest.mark.full
 def test_a_second_track_changes_nothing(project, tracked):
     before = [run.to_dictionary() for run in runs(project)]
     assert command(project, *COMMAND, "track").startswith("3 there")

@@ -128,6 +128,7 @@ def test_clean_keeps_all_outs_while_dvc_or_a_stage_runs_in_the_project(three_com
     assert outs(three_commits) == ["1", "2", "3", "4"]
 
 
+@pytest.mark.full
 def test_a_cache_outside_the_project_is_left_as_it_is_unless_its_other_projects_are_named(three_commits, tmp_path):
     other = tmp_path / "other"
     command(tmp_path, "git", "clone", "-q", str(three_commits), str(other))

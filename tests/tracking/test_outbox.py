@@ -179,7 +179,7 @@ def test_the_password_of_an_unreachable_database_is_not_printed(
     assert "geheim" not in printed + errors
 
 
-@pytest.mark.parametrize("broken", ["not a database", None])
+@pytest.mark.parametrize("broken", ["not a database", pytest.param(None, marks=pytest.mark.full)])
 def test_a_broken_database_fails_no_stage_and_all_events_are_sent_once_it_is_moved_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str | None
 ) -> None:

@@ -70,7 +70,7 @@ def test_a_gpu_trains_and_resumes_like_a_cpu(tmp_path, waits, optimiser):
     assert numbers[1] == [pytest.approx(row, rel=1e-9) for row in numbers[0]]
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", [pytest.param("float32", marks=pytest.mark.full), "bfloat16"])
 def test_a_training_waits_for_a_gpu_only_at_rows_of_the_curve(tmp_path, waits, monkeypatch, precision):
     monkeypatch.setattr(trainer, "multiplies_bfloat16", lambda device: True)
     seen = [0]
@@ -80,7 +80,8 @@ def test_a_training_waits_for_a_gpu_only_at_rows_of_the_curve(tmp_path, waits, m
     assert grown == [4, 8, 12]
 
 
-@pytest.mark.parametrize("positions", ["learned", pytest.param("sinusoidal", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal"])
 def test_a_gpu_translates_samples_and_scores_like_a_cpu(waits, positions):
     models = [random_model(seed, positions=positions, max_positions=5) for seed in (1, 2)]
     there = [copy.deepcopy(model).to(GPU) for model in models]
