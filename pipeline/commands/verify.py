@@ -3,45 +3,37 @@
     python -m pipeline verify           # HEAD
     python -m pipeline verify EXP       # an experiment (`dvc exp show`), commit, branch or tag
 
-Exit status: 0 all outs are identical, byte for byte; 2 some are only within tolerance; 3 some differ; 1 the pipeline
-could not be run. Each stage is run, without DVC's cache, and your MLflow runs do not change. On a CPU the repetition
-uses as many threads and processes as were recorded, unless OMP_NUM_THREADS or DEVICES is set. The clone is in work/.
+Exit status: 0 all outs are identical, byte for byte; 2 some are only within the tolerance that the table names; 3 some
+differ; 1 the pipeline could not be run. Each stage is run, without DVC's cache, and your MLflow runs do not change. On
+a CPU the repetition uses as many threads and processes as were recorded, unless OMP_NUM_THREADS or DEVICES is set. The
+clone is in work/.
 """
 
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
+from filelock import FileLock
 
 from pipeline.shared.git import command
+from pipeline.shared.provenance import pinned
 from pipeline.shared.results import Experiment, Results, WorkTree
 from pipeline.shared.run_record import recorded_environment
 from pipeline.shared.stage import project_root, renamed
+from pipeline.shared.tolerances import FACTS, Agreement
 from transformer.cores import cores
 
-# Stages with floating-point results, which may differ between machines. The outs of all other stages may not.
-NUMERIC = (
-    "train",
-    "average",
-    "export",
-    "translate",
-    "compare_engines",
-    "score",
-    "report",
-    "record",
-    "register",
-)  # the last: version 0.1
-POINTS, SHARE = 0.5, 0.02  # tolerance: of a score in percent, absolutely; of another number, relatively
-FACTS = "reports/environment.json"
-NO_NUMBERS = ("reports/signatures.json", "data/run.json", "data/row.json")
 STATUS = {"identical": 0, "within tolerance": 2, "different": 3}
 
 
@@ -52,29 +44,49 @@ def main() -> None:
     given = parser.parse_args()
     recorded = Experiment(given.experiment)
     recorded.check_fresh()
-    clone = project_root() / "work" / f"verify-{recorded.commit[:10]}"
-    shutil.rmtree(clone, ignore_errors=True)
-    try:
-        prepare(recorded, clone)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the clone is removed
+    with own_clone(recorded, given.keep) as clone:
         repeat(clone, as_recorded(recorded))
-        table = compared(recorded, WorkTree(root=clone))
-        print(table.to_string(index=False))
-        environment = differences(recorded, json.loads((clone / FACTS).read_text(encoding="utf-8")))
-        print("\nenvironment: " + ("the same as recorded" if environment.empty else ""))
-        if not environment.empty:
-            print(environment.to_string(index=False))
+        verdict = show(recorded, WorkTree(root=clone))
+    print(f"\n{recorded.name}: {verdict}" + (f"; the clone is {clone}" if given.keep else ""))
+    sys.exit(STATUS[verdict])
+
+
+def show(recorded: Results, new: Results) -> str:
+    """Print the table of outs and what else differs. Returns the verdict on all outs."""
+    table = Agreement(recorded, new).table()
+    print(table.to_string(index=False))
+    facts = differences(recorded, json.loads(new.text(FACTS)))
+    print("\nenvironment: " + ("the same as recorded" if facts.empty else ""))
+    if not facts.empty:
+        print(facts.to_string(index=False))
+    if changed := changed_inputs(recorded, new):
+        print(f"\nnot the recorded input: {', '.join(changed)}")
+    return max(table["verdict"], key=lambda verdict: STATUS[verdict])
+
+
+@contextmanager
+def own_clone(recorded: Experiment, keep: bool) -> Iterator[Path]:
+    """A clone in work/ that no other `verify` uses, and that `clean` leaves alone until this process ends."""
+    work = project_root() / "work"
+    work.mkdir(exist_ok=True)
+    clone = Path(tempfile.mkdtemp(prefix=f"verify-{recorded.commit[:10]}-", dir=work))
+    try:
+        with FileLock(clone / "lock"):
+            prepare(recorded, clone)
+            yield clone
     finally:
-        if not given.keep:
+        if not keep:
             shutil.rmtree(clone, ignore_errors=True)
-    worst = max(table["verdict"], key=lambda verdict: STATUS[verdict])
-    print(f"\n{recorded.name}: {worst}" + (f"; the clone is {clone}" if given.keep else ""))
-    sys.exit(STATUS[worst])
 
 
 def prepare(recorded: Experiment, clone: Path) -> None:
-    """Make the clone, with a DVC cache of its own, and copy the inputs that are not in git."""
-    command("git", "clone", "--quiet", "--shared", "--no-checkout", ".", str(clone))
-    command("git", "-C", str(clone), "checkout", "--quiet", "--detach", recorded.commit)
+    """Fill a new folder with a commit and its inputs that are not in git, and give it a DVC cache of its own."""
+    root = project_root()
+    # One commit is fetched, since a shallow clone has no others and git clones no commit of an experiment.
+    command("git", "init", "--quiet", "--template=", str(clone))
+    command("git", "-C", str(clone), "fetch", "--quiet", "--depth", "1", str(root), recorded.commit)
+    command("git", "-C", str(clone), "checkout", "--quiet", "--detach", "FETCH_HEAD")
     outs = set(recorded.hashes)
     for entry in recorded.lock().values():
         for dep in entry.get("deps", []):
@@ -89,6 +101,10 @@ def prepare(recorded: Experiment, clone: Path) -> None:
     (clone / "dvc.lock").unlink()  # with it DVC would skip stages whose reports are in git
     local = clone / ".dvc" / "config.local"
     local.write_text(f"[cache]\n    dir = {json.dumps(str(clone / '.dvc' / 'cache'))}\n", encoding="utf-8")
+    # The same locks of cores as here: trainings that share cores are several times slower each.
+    (root / "work" / "cores").mkdir(exist_ok=True)
+    (clone / "work").mkdir(exist_ok=True)
+    (clone / "work" / "cores").symlink_to(root / "work" / "cores")
 
 
 def as_recorded(recorded: Results) -> dict[str, str]:
@@ -110,71 +126,46 @@ def repeat(clone: Path, same: dict[str, str]) -> None:
     """
     kept = same | {name: value for name, value in os.environ.items() if not name.startswith(("DVC_", "MLFLOW_"))}
     kept["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', '')}"
-    log = clone.with_suffix(".log")
+    log = clone / "verify.log"
+    # In a session of its own, so that all its processes can be stopped together.
     with open(log, "w", encoding="utf-8") as file:
-        process = subprocess.Popen([sys.executable, "-m", "dvc", "repro"], cwd=clone, env=kept, text=True,
-                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dvc", "repro"], cwd=clone, env=kept, text=True, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
         assert process.stdout
-        for line in process.stdout:
-            file.write(line)
-            if line.startswith("Running stage"):
-                print(line, end="", flush=True)
-    if process.wait():
-        raise ValueError(f"A stage of the repetition failed. {log} has its output.")
-    log.unlink()
+        try:
+            for line in process.stdout:
+                file.write(line)
+                if line.startswith("Running stage"):
+                    print(line, end="", flush=True)
+            failed = process.wait()
+        finally:
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+    if failed:
+        held = clone.with_suffix(".log")
+        shutil.move(log, held)
+        raise ValueError(f"A stage of the repetition failed. {held} has its output.")
     print()
-
-
-def compared(recorded: Results, new: Results) -> pd.DataFrame:
-    """A table with a row per recorded out: stage, out, both hashes, verdict."""
-    outs = {(stage, out["path"]): out["md5"] for stage, entry in new.lock().items() for out in entry.get("outs", [])}
-    close = near(recorded, new, "reports/scores.json")
-    rows = []
-    for stage, entry in recorded.lock().items():
-        for out in entry.get("outs", []):
-            path, old = out["path"], out["md5"]
-            if path == FACTS:  # printed separately
-                continue
-            found = outs.get((stage, path), "missing")
-            verdict = "identical" if found == old else "different"
-            if verdict == "different" and stage in NUMERIC and found != "missing":
-                held = path.endswith((".csv", ".json")) and path not in NO_NUMBERS
-                verdict = "within tolerance" if (near(recorded, new, path) if held else close) else "different"
-            rows.append({"stage": stage, "out": path, "recorded": old[:10], "new": found[:10], "verdict": verdict})
-    return pd.DataFrame(rows)
-
-
-def near(recorded: Results, new: Results, path: str) -> bool:
-    """Whether the numbers of a report agree within tolerance; for a curve, the mean over its rows is compared."""
-    old, now = recorded.text(path), new.text(path)
-    if path.endswith(".csv"):
-        before, after = (pd.read_csv(io.StringIO(text)) for text in (old, now))
-        if list(before.columns) != list(after.columns) or len(before) != len(after):
-            return False
-        return bool((((after - before).abs() / before.abs()).mean() <= SHARE).all())
-    before, after = json.loads(old), json.loads(now)
-    room = POINTS if path != "reports/training.json" else 0
-    return before.keys() == after.keys() and all(
-        abs(after[name] - before[name]) <= max(room, SHARE * abs(before[name])) for name in before
-    )
 
 
 def differences(recorded: Results, here: dict) -> pd.DataFrame:
     """A table with a row per fact of this environment that differs from the recorded one, or was not recorded."""
-    known = {name: str(value) for name, value in recorded_environment(recorded).items()} or pinned(recorded)
+    known = {name: str(value) for name, value in recorded_environment(recorded).items()} or pinned(recorded.text)
     other = {name: str(value) for name, value in here.items()
              if known.get(name, "").split("+")[0] != str(value).split("+")[0]}  # fmt: skip
     rows = [{"fact": name, "recorded": known.get(name, "not recorded"), "here": value} for name, value in other.items()]
     return pd.DataFrame(rows)
 
 
-def pinned(recorded: Results) -> dict[str, str]:
-    """Package versions in the commit's requirements.lock: used if its environment.json is not in the cache."""
-    try:
-        lines = recorded.text("requirements.lock").split("\n")
-    except ValueError:
-        return {}
-    return dict(line.split("==", 1) for line in lines if "==" in line and not line.startswith("#"))
+def changed_inputs(recorded: Results, new: Results) -> list[str]:
+    """Deps that no stage makes and whose content is not the recorded one: a corpus outside git that was edited."""
+    old, now = ({dep["path"]: dep["md5"] for entry in one.lock().values() for dep in entry.get("deps", [])}
+                for one in (recorded, new))  # fmt: skip
+    made = {out["path"] for entry in recorded.lock().values() for out in entry.get("outs", [])}
+    return sorted(path for path in old.keys() & now.keys() - made if old[path] != now[path])
 
 
 if __name__ == "__main__":

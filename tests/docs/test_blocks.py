@@ -51,6 +51,7 @@ NOT_RUN = {
     "pip install .": f"{NETWORK}; tests/inference/test_installed.py installs the package",
     "cp recipes/multi30k.yaml params.yaml && dvc exp run": f"{NETWORK} and {MINUTES}",
     "DEVICES=gpu dvc repro": "needs a GPU",
+    "python -m pipeline clean --projects ../other_project": "needs a second project",
     "dvc queue start": QUEUE,
     "dvc queue start --jobs 2": QUEUE,
     "OMP_NUM_THREADS=1 dvc queue start --jobs 2": QUEUE,

@@ -1,0 +1,169 @@
+"""How far two results of one configuration may differ: a tolerance and a verdict for each out.
+
+What is made before any floating point, counts and signatures must be equal. Losses may differ by LOSS of their value (a
+curve by the mean over its rows), BLEU, chrF and TER by POINTS, exact match by MATCHES of its sentences, at least two.
+Weights are judged by the losses, translations by their scores; what follows from both, by both.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import NamedTuple
+
+import pandas as pd
+
+from pipeline.shared.results import Results
+from transformer.files import read_lines
+
+LOSS, POINTS, MATCHES = 0.02, 0.5, 0.02
+FACTS = "reports/environment.json"
+TRAINING, CURVE, SCORES, ENGINES = (f"reports/{name}" for name in
+                                    ("training.json", "training.csv", "scores.json", "engines.json"))  # fmt: skip
+TEXTS = {"": "equal", "losses": f"losses {LOSS:.0%}", "scores": f"scores {POINTS}, exact match {MATCHES:.0%}",
+         "engines": f"BLEU {POINTS}, identical lines {MATCHES:.0%}"}  # fmt: skip
+ALL = ("losses", "valid", "test")
+# By what each out is judged; an out that is not named must be equal. data/row.json is of version 0.1.
+RULES = {
+    "data/back": ALL, "data/checkpoints": ("losses",), TRAINING: ("losses",), CURVE: ("losses",),
+    "data/model": ("losses",), "data/ct2": ("losses",), "data/valid.hyp": ("valid",), "data/test.hyp": ("test",),
+    SCORES: ("valid", "test"), "reports/curves.svg": ALL, "reports/report.html": ALL, ENGINES: ("engines",),
+    "data/run.json": ALL, "data/row.json": ALL,
+}  # fmt: skip
+LINES = {"data/valid.hyp": "data/valid.hyp", "data/test.hyp": "data/test.hyp", "data/back": "data/back/train.src"}
+
+
+class Difference(NamedTuple):
+    """A number that differs. share: of its tolerance; more than 1 is beyond it, and infinite where there is none."""
+
+    name: str
+    change: str
+    share: float
+
+
+def difference(name: str, before: Mapping[str, float], after: Mapping[str, float], tolerance: float) -> Difference:
+    """The difference in one number, with an absolute tolerance. A number that is missing or nan is beyond it."""
+    old, new = before.get(name, math.nan), after.get(name, math.nan)
+    if not tolerance or not math.isfinite(new - old):
+        return Difference(name, f"{old:g} -> {new:g}", 0.0 if old == new else math.inf)
+    rounded = 1e-6  # scores are rounded to four digits, so two shares of the same sentences may differ by as much
+    return Difference(name, f"{new - old:+.3g} (tolerance {tolerance:.3g})", abs(new - old) / (tolerance + rounded))
+
+
+class Agreement:
+    """How far the results `new` are from the results `recorded` of the same configuration."""
+
+    def __init__(self, recorded: Results, new: Results):
+        self.recorded, self.new = recorded, new
+
+    def table(self) -> pd.DataFrame:
+        """A row for each recorded out: stage, out, both hashes, tolerance, the largest difference, verdict."""
+        found = {(stage, out["path"]): out["md5"]
+                 for stage, entry in self.new.lock().items() for out in entry.get("outs", [])}  # fmt: skip
+        rows = []
+        for stage, entry in self.recorded.lock().items():
+            for out in entry.get("outs", []):
+                if (path := out["path"]) != FACTS:  # printed separately
+                    md5 = found.get((stage, path), "missing")
+                    change, verdict = ("", "identical") if md5 == out["md5"] else self.judged(path, md5)
+                    rows.append({"stage": stage, "out": path, "recorded": out["md5"][:10], "new": md5[:10],
+                                 "tolerance": tolerance(path), "difference": change, "verdict": verdict})  # fmt: skip
+        return pd.DataFrame(rows)
+
+    def judged(self, path: str, md5: str) -> tuple[str, str]:
+        """The largest difference and the verdict of an out that is not identical."""
+        if md5 == "missing" or path not in RULES:
+            return "", "different"
+        found = [one for rule in RULES[path] for one in getattr(self, rule)]
+        worst = max(found, key=lambda one: one.share)
+        lines = [f"{self.equal_lines(LINES[path])} of lines equal"] if path in LINES else []
+        changed = [f"{worst.name} {worst.change}"] if worst.share else []
+        return "; ".join(lines + changed), "within tolerance" if worst.share <= 1 else "different"
+
+    @cached_property
+    def losses(self) -> list[Difference]:
+        """Of reports/training.json and the curve: losses, and the numbers of updates and tokens."""
+        old, new = self._numbers(TRAINING)
+        rooms = {name: LOSS * abs(old[name]) for name in old if name.endswith("loss")} | {"steps": 0.0}
+        # Text that is translated back has its own length. Perplexities and the best step follow from the losses.
+        rooms["target_tokens"] = 0.0 if self._same("data/back") else LOSS * old["target_tokens"]
+        found = [difference(name, old, new, room) for name, room in rooms.items()]
+        return found + list(curves(*(one.text(CURVE) for one in (self.recorded, self.new))))
+
+    @cached_property
+    def _scores(self) -> list[Difference]:
+        old, new = self._numbers(SCORES)
+        rooms = dict.fromkeys(old | new, POINTS) | {"sentences": 0.0} | self._matches(old)
+        return [difference(name, old, new, room) for name, room in rooms.items()]
+
+    def _matches(self, scores: Mapping[str, float]) -> dict[str, float]:
+        """The tolerance in percent of each score of exact match, from the number of its sentences."""
+        held = self.new.folder("data/raw")
+        lines = read_lines(held["test.labels"]) if "test.labels" in held else []
+        counts = Counter(f"exact_match_{label}" for line in lines for label in set(line.split()))
+        counts["exact_match"] = int(scores["sentences"])
+        return {name: 100 * max(MATCHES, 2 / max(counts[name], 2)) for name in scores if name.startswith("exact_match")}
+
+    @property
+    def valid(self) -> list[Difference]:
+        """Of the score on the validation set."""
+        return [one for one in self._scores if one.name == "valid_bleu"]
+
+    @property
+    def test(self) -> list[Difference]:
+        """Of the scores on the test set."""
+        return [one for one in self._scores if one.name != "valid_bleu"]
+
+    @cached_property
+    def engines(self) -> list[Difference]:
+        """Of reports/engines.json: BLEU of each engine, and the share of lines that it translates as torch does."""
+        old, new = self._numbers(ENGINES)
+        names = [name for name in old | new if name != "engines_agree"]  # which follows from the shares
+        return [difference(name, old, new, 100 * MATCHES if "identical" in name else POINTS) for name in names]
+
+    def equal_lines(self, path: str) -> str:
+        """The share of equal lines in two texts, as a percentage; `?%` if the recorded text is not in DVC's cache."""
+        new = self.new.lines(path)
+        try:
+            old = self.recorded.lines(path)
+        except (ValueError, KeyError):
+            return "?%"
+        return f"{100 * sum(map(str.__eq__, old, new)) / max(len(old), len(new), 1):.1f}%"
+
+    def _numbers(self, path: str) -> tuple[dict[str, float], dict[str, float]]:
+        """The recorded and the new numbers of a report in JSON."""
+        old, new = (json.loads(one.text(path)) for one in (self.recorded, self.new))
+        return old, new
+
+    def _same(self, path: str) -> bool:
+        """Whether an out has the same content in both."""
+        old, new = ({out["path"]: out["md5"] for entry in one.lock().values() for out in entry.get("outs", [])}
+                    for one in (self.recorded, self.new))  # fmt: skip
+        return old.get(path) == new.get(path)
+
+
+def tolerance(path: str) -> str:
+    """The tolerance of an out, in words."""
+    rules = ["scores" if rule in ("valid", "test") else rule for rule in RULES.get(path, ("",))]
+    return ", ".join(TEXTS[rule] for rule in dict.fromkeys(rules))
+
+
+def curves(old: str, new: str) -> Iterator[Difference]:
+    """The differences between two curves in CSV: losses by their mean relative difference, other columns exactly."""
+    before, after = (pd.read_csv(io.StringIO(text)) for text in (old, new))
+    if list(before.columns) != list(after.columns) or len(before) != len(after):
+        yield Difference("curve", f"{before.shape} -> {after.shape} rows and columns", math.inf)
+        return
+    for name in before.columns:
+        if name.endswith("loss") and list(before[name].isna()) == list(after[name].isna()):
+            pairs = zip(before[name].dropna(), after[name].dropna(), strict=True)
+            spread = [abs(new - old) / abs(old) for old, new in pairs] or [0.0]
+            mean = sum(spread) / len(spread)
+            beyond = mean / LOSS if math.isfinite(mean) else math.inf
+            yield Difference(f"curve of {name}", f"{mean:.2%} (tolerance {LOSS:.0%})", beyond)
+        elif not before[name].equals(after[name]):
+            yield Difference(f"curve of {name}", "differs", math.inf)
