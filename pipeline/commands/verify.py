@@ -44,12 +44,17 @@ def main() -> None:
     given = parser.parse_args()
     recorded = Experiment(given.experiment)
     recorded.check_fresh()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the clone is removed
+    stop_by_signal()
     with own_clone(recorded, given.keep) as clone:
         repeat(clone, as_recorded(recorded))
         verdict = show(recorded, WorkTree(root=clone))
     print(f"\n{recorded.name}: {verdict}" + (f"; the clone is {clone}" if given.keep else ""))
     sys.exit(STATUS[verdict])
+
+
+def stop_by_signal() -> None:
+    """Let SIGTERM end this process as Ctrl-C does: the stages are stopped and the clone is removed."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 def show(recorded: Results, new: Results) -> str:

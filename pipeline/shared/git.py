@@ -74,6 +74,8 @@ def resolved(name: str) -> str:
     try:
         return git("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").strip()
     except ValueError:
+        shallow = git("rev-parse", "--is-shallow-repository").strip() == "true"
         raise ValueError(
             f"{name} is not an experiment, branch, tag or commit. `dvc exp show` lists the experiments."
+            + (" This is a shallow clone: `git fetch --unshallow` fetches the older commits." if shallow else "")
         ) from None
