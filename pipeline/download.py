@@ -9,6 +9,7 @@ Params  corpus, corpus_path, source, target
 import tempfile
 from pathlib import Path
 
+from pipeline.shared.git import remark_if_uncommitted
 from pipeline.shared.params import Params
 from pipeline.shared.stage import arguments, bar, run
 from transformer.corpora.copy_task import copy_corpus
@@ -32,6 +33,7 @@ def main() -> None:
         corpus = copy_corpus()
     elif params.corpus == "files":
         corpus = user_corpus(Path(params.corpus_path), params.source, params.target)
+        remark_if_uncommitted(Path(params.corpus_path))
     else:
         lock = paths.locks / f"{params.corpus}.lock"
         with tempfile.TemporaryDirectory() as folder:

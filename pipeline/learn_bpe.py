@@ -7,6 +7,7 @@ Params  bpe_merges; init_from: training starts from this model, and its merges a
 
 from itertools import chain
 
+from pipeline.shared.git import remark_if_uncommitted
 from pipeline.shared.params import Params
 from pipeline.shared.stage import arguments, require, run
 from transformer.files import copy_file, read_lines
@@ -19,6 +20,7 @@ def main() -> None:
     params = Params.load(paths.params)
     require(paths.tokens)
     if (folder := starting_model(params.init_from)) is not None:
+        remark_if_uncommitted(folder)
         copy_file(folder / "bpe.codes", paths.codes)
         print(f"merges taken over from {folder}")
         return

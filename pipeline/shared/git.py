@@ -30,6 +30,19 @@ def git(*words: str) -> str:
     return command("git", "-c", "log.showSignature=false", *words)
 
 
+def remark_if_uncommitted(folder: Path) -> None:
+    """Print a remark if git lacks files of a folder that DVC does not track: experiments of a queue lack them too."""
+    try:
+        missing = git("status", "--porcelain", "--ignored", "--", str(folder))
+    except ValueError:  # no git, or a folder outside the repository
+        return
+    if missing and not folder.with_name(f"{folder.name}.dvc").exists():
+        print(
+            f"remark: git does not have {folder} as it is now. Commit it before you run experiments with --queue or "
+            "--temp: they run in a copy of what git has."
+        )
+
+
 @cache
 def cache_folder() -> Path:
     """The folder in which DVC keeps the contents of outs, each in a file named by its md5."""

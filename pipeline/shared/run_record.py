@@ -64,10 +64,12 @@ def run_contents(results: Results, origin: Mapping[str, str]) -> dict[str, Any]:
 
 def recorded_environment(results: Results) -> dict[str, str | int]:
     """reports/environment.json: what the training ran on; empty if that file is missing."""
-    try:
-        return json.loads(results.file("reports/environment.json").read_text(encoding="utf-8"))
-    except (ValueError, OSError, KeyError):
-        return {}
+    path = "reports/environment.json"
+    with suppress(ValueError, OSError):
+        return json.loads(results.text(path))
+    with suppress(ValueError, OSError, KeyError):  # before version 0.2 DVC held it
+        return json.loads(results.file(path).read_text(encoding="utf-8"))
+    return {}
 
 
 def origin() -> dict[str, str]:

@@ -3,6 +3,10 @@
 What is made before any floating point, counts and signatures must be equal. Losses may differ by LOSS of their value (a
 curve by the mean over its rows), BLEU, chrF and TER by POINTS, exact match by MATCHES of its sentences, at least two.
 Weights are judged by the losses, translations by their scores; what follows from both, by both.
+
+A training on another processor, or in another number of threads, sums in another order, and chance then makes other
+weights of it. Such trainings of the toy recipe were further apart than LOSS and MATCHES, and the BLEU of their int8 models
+was further apart than POINTS (SPREAD). There these three tolerances are WIDER; those of reports/scores.json stay.
 """
 
 from __future__ import annotations
@@ -21,11 +25,11 @@ from pipeline.shared.results import Results
 from transformer.files import read_lines
 
 LOSS, POINTS, MATCHES = 0.02, 0.5, 0.02
+WIDER = 2.5  # times LOSS, MATCHES and POINTS of int8, where the processor or the number of threads differs
+SPREAD = "losses 3.3%, exact match 1.6%, BLEU 0.35, BLEU in int8 0.53"  # measured (docs/results.md)
 FACTS = "reports/environment.json"
 TRAINING, CURVE, SCORES, ENGINES = (f"reports/{name}" for name in
                                     ("training.json", "training.csv", "scores.json", "engines.json"))  # fmt: skip
-TEXTS = {"": "equal", "losses": f"losses {LOSS:.0%}", "scores": f"scores {POINTS}, exact match {MATCHES:.0%}",
-         "engines": f"BLEU {POINTS}, identical lines {MATCHES:.0%}"}  # fmt: skip
 ALL = ("losses", "valid", "test")
 # By what each out is judged; an out that is not named must be equal. data/row.json is of version 0.1.
 RULES = {
@@ -55,23 +59,28 @@ def difference(name: str, before: Mapping[str, float], after: Mapping[str, float
 
 
 class Agreement:
-    """How far the results `new` are from the results `recorded` of the same configuration."""
+    """How far the results `new` are from the results `recorded` of the same configuration.
 
-    def __init__(self, recorded: Results, new: Results):
+    like: whether both were trained on the same kind of processor in as many threads.
+    """
+
+    def __init__(self, recorded: Results, new: Results, like: bool = True):
         self.recorded, self.new = recorded, new
+        self.loss, self.matches, self.int8 = (one if like else WIDER * one for one in (LOSS, MATCHES, POINTS))
 
     def table(self) -> pd.DataFrame:
         """A row for each recorded out: stage, out, both hashes, tolerance, the largest difference, verdict."""
         found = {(stage, out["path"]): out["md5"]
                  for stage, entry in self.new.lock().items() for out in entry.get("outs", [])}  # fmt: skip
-        rows = []
+        rows: list[dict[str, str]] = []
         for stage, entry in self.recorded.lock().items():
             for out in entry.get("outs", []):
                 if (path := out["path"]) != FACTS:  # printed separately
                     md5 = found.get((stage, path), "missing")
                     change, verdict = ("", "identical") if md5 == out["md5"] else self.judged(path, md5)
-                    rows.append({"stage": stage, "out": path, "recorded": out["md5"][:10], "new": md5[:10],
-                                 "tolerance": tolerance(path), "difference": change, "verdict": verdict})  # fmt: skip
+                    hashes = {"recorded": out["md5"][:10], "new": md5[:10]}
+                    judged = {"tolerance": self.tolerance(path), "difference": change, "verdict": verdict}
+                    rows.append({"stage": stage, "out": path, **hashes, **judged})
         return pd.DataFrame(rows)
 
     def judged(self, path: str, md5: str) -> tuple[str, str]:
@@ -80,7 +89,7 @@ class Agreement:
             return "", "different"
         found = [one for rule in RULES[path] for one in getattr(self, rule)]
         worst = max(found, key=lambda one: one.share)
-        lines = [f"{self.equal_lines(LINES[path])} of lines equal"] if path in LINES else []
+        lines = [self.equal_lines(LINES[path])] if path in LINES else []
         changed = [f"{worst.name} {worst.change}"] if worst.share else []
         return "; ".join(lines + changed), "within tolerance" if worst.share <= 1 else "different"
 
@@ -88,11 +97,11 @@ class Agreement:
     def losses(self) -> list[Difference]:
         """Of reports/training.json and the curve: losses, and the numbers of updates and tokens."""
         old, new = self._numbers(TRAINING)
-        rooms = {name: LOSS * abs(old[name]) for name in old if name.endswith("loss")} | {"steps": 0.0}
+        rooms = {name: self.loss * abs(old[name]) for name in old if name.endswith("loss")} | {"steps": 0.0}
         # Text that is translated back has its own length. Perplexities and the best step follow from the losses.
-        rooms["target_tokens"] = 0.0 if self._same("data/back") else LOSS * old["target_tokens"]
+        rooms["target_tokens"] = 0.0 if self._same("data/back") else self.loss * old["target_tokens"]
         found = [difference(name, old, new, room) for name, room in rooms.items()]
-        return found + list(curves(*(one.text(CURVE) for one in (self.recorded, self.new))))
+        return found + list(curves(*(one.text(CURVE) for one in (self.recorded, self.new)), self.loss))
 
     @cached_property
     def _scores(self) -> list[Difference]:
@@ -106,7 +115,9 @@ class Agreement:
         lines = read_lines(held["test.labels"]) if "test.labels" in held else []
         counts = Counter(f"exact_match_{label}" for line in lines for label in set(line.split()))
         counts["exact_match"] = int(scores["sentences"])
-        return {name: 100 * max(MATCHES, 2 / max(counts[name], 2)) for name in scores if name.startswith("exact_match")}
+        return {
+            name: 100 * max(self.matches, 2 / max(counts[name], 2)) for name in scores if name.startswith("exact_match")
+        }
 
     @property
     def valid(self) -> list[Difference]:
@@ -122,17 +133,29 @@ class Agreement:
     def engines(self) -> list[Difference]:
         """Of reports/engines.json: BLEU of each engine, and the share of lines that it translates as torch does."""
         old, new = self._numbers(ENGINES)
-        names = [name for name in old | new if name != "engines_agree"]  # which follows from the shares
-        return [difference(name, old, new, 100 * MATCHES if "identical" in name else POINTS) for name in names]
+        rooms = {
+            name: 100 * self.matches if "identical" in name else self.int8 if name.startswith("int8") else POINTS
+            for name in old | new
+            if name != "engines_agree"  # which follows from the shares
+        }
+        return [difference(name, old, new, room) for name, room in rooms.items()]
 
     def equal_lines(self, path: str) -> str:
-        """The share of equal lines in two texts, as a percentage; `?%` if the recorded text is not in DVC's cache."""
+        """The share of equal lines in two texts, in words."""
         new = self.new.lines(path)
         try:
             old = self.recorded.lines(path)
         except (ValueError, KeyError):
-            return "?%"
-        return f"{100 * sum(map(str.__eq__, old, new)) / max(len(old), len(new), 1):.1f}%"
+            return "lines not compared (the recorded ones are not in DVC's cache)"
+        return f"{100 * sum(map(str.__eq__, old, new)) / max(len(old), len(new), 1):.1f}% of lines equal"
+
+    def tolerance(self, path: str) -> str:
+        """The tolerance of an out, in words."""
+        scores = f"scores {POINTS}, exact match {self.matches:.0%}"
+        bleu = f"BLEU {POINTS}" + (f", in int8 {self.int8}" if self.int8 != POINTS else "")
+        words = {"": "equal", "losses": f"losses {self.loss:.0%}", "valid": scores, "test": scores,
+                 "engines": f"{bleu}, identical lines {self.matches:.0%}"}  # fmt: skip
+        return ", ".join(dict.fromkeys(words[rule] for rule in RULES.get(path, ("",))))
 
     def _numbers(self, path: str) -> tuple[dict[str, float], dict[str, float]]:
         """The recorded and the new numbers of a report in JSON."""
@@ -146,13 +169,7 @@ class Agreement:
         return old.get(path) == new.get(path)
 
 
-def tolerance(path: str) -> str:
-    """The tolerance of an out, in words."""
-    rules = ["scores" if rule in ("valid", "test") else rule for rule in RULES.get(path, ("",))]
-    return ", ".join(TEXTS[rule] for rule in dict.fromkeys(rules))
-
-
-def curves(old: str, new: str) -> Iterator[Difference]:
+def curves(old: str, new: str, tolerance: float) -> Iterator[Difference]:
     """The differences between two curves in CSV: losses by their mean relative difference, other columns exactly."""
     before, after = (pd.read_csv(io.StringIO(text)) for text in (old, new))
     if list(before.columns) != list(after.columns) or len(before) != len(after):
@@ -163,7 +180,7 @@ def curves(old: str, new: str) -> Iterator[Difference]:
             pairs = zip(before[name].dropna(), after[name].dropna(), strict=True)
             spread = [abs(new - old) / abs(old) for old, new in pairs] or [0.0]
             mean = sum(spread) / len(spread)
-            beyond = mean / LOSS if math.isfinite(mean) else math.inf
-            yield Difference(f"curve of {name}", f"{mean:.2%} (tolerance {LOSS:.0%})", beyond)
+            beyond = mean / tolerance if math.isfinite(mean) else math.inf
+            yield Difference(f"curve of {name}", f"{mean:.2%} (tolerance {tolerance:.0%})", beyond)
         elif not before[name].equals(after[name]):
             yield Difference(f"curve of {name}", "differs", math.inf)

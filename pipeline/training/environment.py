@@ -19,8 +19,15 @@ def environment(device: torch.device, devices: int) -> dict[str, str | int]:
     kind = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     system = {"system": platform.system(), "machine": platform.machine(), "python": platform.python_version()}
     return {**system, "cpu": processor(), "cores": os.cpu_count() or 0, "threads": torch.get_num_threads(),
-            "device": kind, "devices": devices, "bfloat16": "yes" if multiplies_bfloat16(device) else "no",
+            "device": kind, "devices": devices, "instructions": instructions(),
+            "bfloat16": "yes" if multiplies_bfloat16(device) else "no",
             **{name: version(name) for name in PACKAGES}}  # fmt: skip
+
+
+def instructions() -> str:
+    """The processor's instructions that torch computes with; where oneDNN may use fewer than it has, also which."""
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA")
+    return torch.backends.cpu.get_cpu_capability() + (f", oneDNN {limit}" if limit else "")
 
 
 def processor() -> str:

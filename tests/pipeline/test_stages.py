@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.projects import SPLITS, params_file, prepared_project
+from support.projects import SPLITS, command, commit_all, own_corpus, params_file, prepared_project
 from support.stages import training_place
 from support.tiny import stage
 
@@ -43,6 +43,25 @@ def test_only_the_source_side_can_be_lower_cased(tmp_path):
     assert stage("tokenise", tmp_path).returncode == 0
     assert list(read_lines(tmp_path / "data/tokens/test.src")) == ["▁ein ▁hund ."]
     assert list(read_lines(tmp_path / "data/tokens/test.tgt")) == ["▁Ein ▁Hund ."]
+
+
+def test_download_says_that_a_queue_needs_the_corpus_committed(tmp_path):
+    own_corpus(tmp_path / "own")
+    params_file(tmp_path)
+    remark = "remark: git does not have own as it is now. Commit it before you run experiments with --queue or --temp"
+    assert remark not in stage("download", tmp_path).stdout  # without a repository there are no experiments
+    (tmp_path / ".gitignore").write_text("data\n")
+    command(tmp_path, "git", "init", "-q")
+    assert remark in stage("download", tmp_path).stdout
+    commit_all(tmp_path)
+    assert remark not in stage("download", tmp_path).stdout
+    with open(tmp_path / "own/test.de", "a") as file:
+        file.write("eins.\n")
+    with open(tmp_path / "own/test.en", "a") as file:
+        file.write("one.\n")
+    assert remark in stage("download", tmp_path).stdout
+    (tmp_path / "own.dvc").touch()  # as `dvc add own` writes it
+    assert remark not in stage("download", tmp_path).stdout
 
 
 def first_loss(folder: Path) -> float:

@@ -18,7 +18,8 @@ from pipeline.commands import clean, verify
 from pipeline.commands.verify import as_recorded, changed_inputs, differences, own_clone
 from pipeline.shared.git import command
 from pipeline.shared.results import Experiment, WorkTree
-from pipeline.shared.tolerances import RULES, Agreement
+from pipeline.shared.tolerances import RULES, SPREAD, Agreement
+from pipeline.training.environment import instructions
 
 CURVE = "step,train_loss,valid_loss,learning_rate\n10,{},,0.1\n20,{},3.0,0.2\n"
 SCORES = {"valid_bleu": 97.2, "bleu": 98.8, "chrf": 99.0, "ter": 1.0, "exact_match": 90.0, "sentences": 500,
@@ -127,6 +128,45 @@ def test_the_number_of_tokens_has_a_tolerance_only_if_text_was_translated_back_d
     other = ["data/back", "reports/training.json"]
     assert rows(tmp_path, other, **more)["reports/training.json"]["verdict"] == "within tolerance"
     assert rows(tmp_path, other[1:], **more)["reports/training.json"]["verdict"] == "different"
+
+
+@pytest.mark.parametrize(
+    ("reports", "verdict"),
+    [
+        ({"training": TRAINING | {"train_loss": 2.09}}, "within tolerance"),
+        ({"training": TRAINING | {"train_loss": 2.11}}, "different"),
+        ({"scores": SCORES | {"exact_match": 85.5}}, "within tolerance"),
+        ({"scores": SCORES | {"exact_match": 84.5}}, "different"),
+        ({"scores": SCORES | {"bleu": 98.2}}, "different"),  # 0.6 of BLEU
+        ({"engines": ENGINES | {"int8_bleu_beam_4": 96.0}}, "within tolerance"),
+        ({"engines": ENGINES | {"int8_bleu_beam_4": 95.7}}, "different"),
+    ],
+)
+def test_on_another_processor_losses_exact_match_and_int8_have_a_wider_tolerance_and_bleu_has_not(
+    tmp_path, reports, verdict
+):
+    (name,) = reports
+    path = f"reports/{name}.json"
+    pair = tree(tmp_path / "recorded", []), tree(tmp_path / "new", [path], **reports)
+    found = {row["out"]: row["verdict"] for row in Agreement(*pair, like=False).table().to_dict("records")}
+    assert found[path] == verdict
+
+
+@pytest.mark.parametrize(("fact", "like"), [("threads", False), ("instructions", False), ("python", True)])
+def test_the_verdict_names_the_measured_spread_where_the_processor_or_its_use_differs(tmp_path, capsys, fact, like):
+    facts = {"threads": 2, "instructions": "AVX2", "python": "3.11"}
+    recorded = tree(tmp_path / "recorded", [], environment=facts)
+    new = tree(tmp_path / "new", ["reports/training.json"], environment=facts | {fact: "other"},
+               training=TRAINING | {"train_loss": 2.09})  # fmt: skip
+    assert verify.show(recorded, new) == ("different" if like else "within tolerance")
+    assert (f"difference were this far apart: {SPREAD}" in capsys.readouterr().out) != like
+
+
+def test_a_forced_level_of_instructions_is_recorded(monkeypatch):
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
+    usual = instructions()
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
+    assert instructions() == f"{usual}, oneDNN SSE41"
 
 
 def test_a_row_names_its_tolerance_the_largest_difference_and_the_share_of_equal_lines(tmp_path):
