@@ -5,8 +5,8 @@ curve by the mean over its rows), BLEU, chrF and TER by POINTS, exact match by M
 Weights are judged by the losses, translations by their scores; what follows from both, by both.
 
 A training on another processor, or in another number of threads, sums in another order, and chance then makes other
-weights of it. Such trainings of the toy recipe were further apart than LOSS and MATCHES, and the BLEU of their int8 models
-was further apart than POINTS (SPREAD). There these three tolerances are WIDER; those of reports/scores.json stay.
+weights of it. Such trainings of the toy recipe were further apart than LOSS and MATCHES, and the BLEU of their int8
+models was further apart than POINTS (SPREAD). There these three tolerances are WIDER; reports/scores.json keeps POINTS.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Agreement:
         # Text that is translated back has its own length. Perplexities and the best step follow from the losses.
         rooms["target_tokens"] = 0.0 if self._same("data/back") else self.loss * old["target_tokens"]
         found = [difference(name, old, new, room) for name, room in rooms.items()]
-        return found + list(curves(*(one.text(CURVE) for one in (self.recorded, self.new)), self.loss))
+        return found + list(curves(self.recorded.text(CURVE), self.new.text(CURVE), self.loss))
 
     @cached_property
     def _scores(self) -> list[Difference]:
