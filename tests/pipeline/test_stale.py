@@ -81,6 +81,21 @@ def test_with_a_warm_cache_a_clone_runs_only_record(project, tmp_path):
 
 
 @pytest.mark.full
+def test_after_clean_dvc_checkout_restores_an_earlier_commit_and_only_record_runs(shared_folder, tmp_path):
+    folder = prepared_project(shared_folder, tmp_path / "project")
+    command(folder, "dvc", "exp", "run", "-S", "warmup=3")
+    command(folder, "git", "commit", "--quiet", "--all", "--message", "another warmup")
+    command(folder, sys.executable, "-m", "pipeline", "clean", "--yes")
+    for commit in ("HEAD~1", "-"):
+        command(folder, "git", "checkout", "--quiet", "--force", commit)
+        command(folder, "dvc", "checkout")
+        assert stale(folder) == {"record"}
+        assert ran(command(folder, "dvc", "repro")) == ["record"]
+        assert command(folder, "git", "status", "--short") == ""
+    assert {run.data.params["warmup"] for run in runs(folder)} == {"3", "4"}
+
+
+@pytest.mark.full
 def test_after_a_pull_only_record_runs(project, tmp_path):
     remote, clone = tmp_path / "remote", tmp_path / "clone"
     command(project, "dvc", "remote", "add", "--local", "--default", "--force", "team", str(remote))

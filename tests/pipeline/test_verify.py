@@ -142,7 +142,7 @@ def test_the_number_of_tokens_has_a_tolerance_only_if_text_was_translated_back_d
         ({"engines": ENGINES | {"int8_bleu_beam_4": 95.7}}, "different"),
     ],
 )
-def test_on_another_processor_losses_exact_match_and_int8_have_a_wider_tolerance_and_bleu_has_not(
+def test_on_another_processor_losses_exact_match_and_engines_have_a_wider_tolerance_and_bleu_has_not(
     tmp_path, reports, verdict
 ):
     (name,) = reports
