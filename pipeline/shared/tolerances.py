@@ -5,7 +5,7 @@ curve by the mean over its rows), BLEU, chrF and TER by POINTS, exact match by M
 Weights are judged by the losses, translations by their scores; what follows from both, by both.
 
 A training on another processor, or in another number of threads, sums in another order, and chance then makes other
-weights of it. Such trainings of the toy recipe were further apart than LOSS and MATCHES, and the BLEU of greedy search in
+weights of it. Such trainings of the toy recipe were further apart than LOSS and MATCHES, and BLEU of greedy search in
 reports/engines.json was further apart than POINTS (SPREAD). There these tolerances are WIDER; scores.json keeps POINTS.
 """
 
