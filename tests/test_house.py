@@ -66,9 +66,9 @@ def may_import(room: Path) -> set[str]:
     return {re.sub(r" \(.*\)", "", name) for name in line.split(", ")} - {"nothing"}
 
 
-def test_the_package_has_at_most_nine_rooms_and_six_files():
+def test_the_package_has_at_most_nine_rooms_and_seven_files():
     assert len(ROOMS) <= 9
-    assert len(list(PACKAGE.glob("*.py"))) <= 6
+    assert len(list(PACKAGE.glob("*.py"))) <= 7
 
 
 @pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.name)

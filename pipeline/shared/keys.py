@@ -12,7 +12,8 @@ from transformer.files import sha256_text
 
 CODE = ("transformer.", "pipeline.training.")
 # Files and folders that cannot change a result, so that no stage but record depends on them.
-CANNOT_CHANGE_A_RESULT = ("transformer/tracking/", "transformer/cores.py", "pipeline/shared/", "pipeline/commands/")
+CANNOT_CHANGE_A_RESULT = ("transformer/tracking/", "transformer/cores.py", "transformer/credentials.py",
+                          "pipeline/shared/", "pipeline/commands/")  # fmt: skip
 
 
 def code_keys() -> dict[str, str]:

@@ -1,8 +1,12 @@
 """A corpus is checked before it is used: an error names file and line, and a bad download is deleted."""
 
+import base64
 import gzip
 import hashlib
 import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from hypothesis import given
@@ -10,6 +14,7 @@ from hypothesis import strategies as st
 
 from transformer.corpora.copy_task import copy_corpus
 from transformer.corpora.parallel_files import decode, fetch, locked_corpus, user_corpus
+from transformer.credentials import mask_credentials
 
 SPLITS = ("train", "valid", "test")
 
@@ -119,6 +124,67 @@ def test_a_failed_download_names_its_address_and_corpus_mirror(mirror):
     (mirror / "mirror/data/test.de.gz").unlink()
     with pytest.raises(ValueError, match=r"test\.de\.gz: cannot download .*CORPUS_MIRROR"):
         download(mirror)
+
+
+class Mirror(BaseHTTPRequestHandler):
+    """Answers who knows the password with the file's name; for a name with "broken" ends its chunked answer early."""
+
+    protocol_version = "HTTP/1.1"
+    close_connection = True
+
+    def do_GET(self) -> None:
+        if "redirected" in self.path:
+            self.send_response(302)
+            self.send_header("Location", f"http://localhost:{self.server.server_address[1]}/there")
+            self.end_headers()
+            return
+        allowed = self.headers["Authorization"] == "Basic " + base64.b64encode(b"me:ge/h@eim").decode()
+        self.send_response(200 if allowed else 401)
+        if "broken" in self.path:
+            self.send_header("Transfer-Encoding", "chunked")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(b"ffff\r\nhalf" if "broken" in self.path else self.path.encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def private(monkeypatch) -> Iterator[str]:
+    """The address of a mirror, with user and password."""
+    with HTTPServer(("127.0.0.1", 0), Mirror) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://me:ge%2Fh@eim@127.0.0.1:{server.server_address[1]}"
+        monkeypatch.setenv("CORPUS_MIRROR", address)
+        yield address
+        server.shutdown()
+
+
+def test_a_mirror_with_a_password_is_used_and_another_host_does_not_get_it(private, tmp_path):
+    digest = hashlib.sha256(b"/a").hexdigest()
+    fetch(f"{private}/a", tmp_path / "a", {"size": 2, "sha256": digest}, lambda count: None)
+    with pytest.raises(ValueError, match=r"cannot download \(Unauthorized\)"):
+        fetch(f"{private}/redirected", tmp_path / "a", {"size": 2, "sha256": digest}, lambda count: None)
+
+
+@pytest.mark.parametrize("name", ["broken", "other", "broken?password=ge/h@eim"])
+def test_a_failed_download_shows_no_password_and_leaves_nothing(private, tmp_path, name):
+    with pytest.raises(ValueError, match=r"cannot download|is not the locked") as error:
+        fetch(f"{private}/{name}", tmp_path / "a", {"size": 2, "sha256": "0"}, lambda count: None)
+    assert not any(part in str(error.value) for part in ("ge%2Fh", "ge/h", "eim"))
+    assert "127.0.0.1" in str(error.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["postgresql://me:ge/h@eim@host/runs", "http://host/?password=ge/h@eim&x=1", "http://host/a?sslpassword=ge/h@eim",
+     "nonnumeric port: 'ge/h@eim'", "bad: ge%2Fh@eim"],
+)  # fmt: skip
+def test_a_message_hides_passwords_in_users_fields_and_on_their_own(monkeypatch, text):
+    monkeypatch.setenv("CORPUS_MIRROR", "http://me:ge%2Fh@eim@host")
+    assert not any(part in mask_credentials(text) for part in ("ge/h", "ge%2F", "eim"))
 
 
 def test_a_language_missing_from_the_lock_file_is_refused_with_the_languages_it_has(mirror):

@@ -10,7 +10,9 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 from mlflow import MlflowClient, pyfunc
 from support.runs import configuration
@@ -18,9 +20,11 @@ from support.servers import free_port
 from support.tiny import ODD, TEXT, model_folder
 
 from transformer.inference.translator import Translator
+from transformer.text.bpe import CACHED_WORDS
 from transformer.tracking import recorder
 from transformer.tracking.model_card import model_card
 from transformer.tracking.registry import Candidate, register, save
+from transformer.tracking.serving import Refused, ServedTranslator
 
 OPTIONS = {"beam_size": 3, "length_penalty": 1.5, "extra_length": 20}
 PATHS = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -93,8 +97,10 @@ def test_the_server_answers_odd_lines(server, name):
         (b"no json", "valid JSON"),
         ({"lines": ["a"]}, "inputs"),
         ({"inputs": []}, "missing inputs"),
-        ({"inputs": ["wort " * 10_000]}, "subwords; the server takes 1,000: cut it"),
-        ({"inputs": ["a", "x" * 200_000]}, "line 2 has 200,000 characters, more than 100,000: cut it"),
+        ({"inputs": ["wort " * 1_001]}, "line 1 has 1,001 words; the server takes 1,000 subwords: cut it"),
+        ({"inputs": ["xyz " * 1_000]}, "subwords; the server takes 1,000 subwords: cut it"),
+        ({"inputs": ["a", "x y" * 50_000]}, "line 2 has 150,000 characters; the server takes 10,000: cut it"),
+        ({"inputs": ["a", "x" * 2_001]}, "line 2 has a word of 2,001 characters; the server takes 2,000: cut it"),
         ({"inputs": ["a"] * 1001}, "1,001 lines; a request may have 1,000"),
         ({"inputs": ["a\ud800"]}, "\\ud800"),
         ({"inputs": ["a"], "params": {"beam_size": 0}}, "beam_size=0 must be 1 to 64"),
@@ -108,6 +114,50 @@ def test_a_bad_request_gets_400_and_a_reason(server, request_body, wanted):
     assert status == 400
     assert wanted in answer["message"]
     assert ask(server, {"inputs": ["Hund"], "params": {"extra_length": 0}})[0] == 200  # the server still answers
+
+
+@pytest.fixture
+def served(folder, monkeypatch) -> ServedTranslator:
+    """The object that MLflow's server calls, with 30 s for a request."""
+    monkeypatch.delenv("TRANSLATION_DEADLINE", raising=False)
+    translator = ServedTranslator()
+    translator.load_context(SimpleNamespace(artifacts={"model": folder}))
+    return translator
+
+
+def test_a_request_is_ended_at_its_deadline_with_status_503_and_the_remedy(served):
+    served.seconds = -1.0  # over before it begins
+    with pytest.raises(Refused, match=r"took longer than -1 s and was ended\. Send fewer or shorter lines") as error:
+        served.predict(None, pd.DataFrame({"text": list(TEXT)}), OPTIONS)
+    assert error.value.get_http_status_code() == 503
+
+
+def test_the_deadline_is_checked_before_each_line_and_before_each_step_of_the_search(served):
+    checks = []
+    served.answer(["Hund"], {**OPTIONS, "beam_size": 1, "extra_length": 0}, checks.append)
+    short = len(checks)
+    served.answer(["Hund Hund Hund"], {**OPTIONS, "beam_size": 1, "extra_length": 200}, checks.append)
+    assert short >= 2
+    assert len(checks) - short > 100
+
+
+def test_nothing_is_cut_into_subwords_before_the_whole_request_is_found_to_be_permitted(served, monkeypatch):
+    monkeypatch.setattr(Translator, "subwords", lambda *_: pytest.fail("cut into subwords"))
+    for lines, options in ((["a", "x" * 100_000], {}), (["a"], {"beam_size": 65}), (["a"] * 1001, {})):
+        with pytest.raises(ValueError, match=r"a request may have|must be 1 to 64|the server takes"):
+            served.answer(lines, {**OPTIONS, **options}, lambda count: None)
+
+
+def test_the_server_remembers_no_words_of_past_requests(served):
+    strings = served.translator.source.language.vocab.strings
+    merges = served.translator.merges._bpe
+    request = {**OPTIONS, "beam_size": 1, "extra_length": 0}
+    served.answer(["Hund"], request, lambda count: None)
+    before = len(strings)
+    merges.cache.update({str(number): () for number in range(CACHED_WORDS)})
+    served.answer([f"Hund{number}" for number in range(50)], request, lambda count: None)
+    assert len(strings) == before
+    assert len(merges.cache) <= 100
 
 
 def test_the_stored_model_consists_of_code_text_and_safetensors_only(folder, tmp_path):

@@ -6,11 +6,12 @@ import gzip
 import json
 import os
 import sys
-import urllib.error
 import urllib.request
 from collections.abc import Callable
+from http.client import HTTPException
 from pathlib import Path
 
+from transformer.credentials import mask_credentials, request
 from transformer.files import sha256
 
 SPLITS = ("train", "valid", "test")
@@ -69,21 +70,24 @@ def fetch(address: str, path: Path, entry: dict, advance: Callable[[int], None])
     advance: takes the number of new bytes. Raises ValueError with the address and what to do.
     """
     try:
-        with urllib.request.urlopen(address, timeout=60) as reply, open(path, "wb") as file:
+        with urllib.request.urlopen(request(address), timeout=60) as reply, open(path, "wb") as file:
             while block := reply.read(1 << 16):
                 file.write(block)
                 advance(len(block))
                 if file.tell() > entry["size"]:
                     break  # longer than the lock file says, so the checksum below cannot match
-    except (urllib.error.URLError, OSError, ValueError) as error:
-        reason = getattr(error, "reason", error)
+    except (OSError, ValueError, HTTPException) as error:  # URLError is an OSError; a broken reply an HTTPException
+        reason = getattr(error, "reason", None) or f"{error or type(error).__name__}"
+        path.unlink(missing_ok=True)
         raise ValueError(
-            f"{address}: cannot download ({reason}). Set CORPUS_MIRROR to a folder or address that has this file."
+            mask_credentials(f"{address}: cannot download ({reason}). Set CORPUS_MIRROR to a folder or address that ")
+            + "has this file."
         ) from None
     found = sha256(path)
     if found != entry["sha256"]:
         path.unlink()
-        raise ValueError(f"{address}: sha256 {found} is not the locked {entry['sha256']}. The download was deleted.")
+        place = mask_credentials(address)
+        raise ValueError(f"{place}: sha256 {found} is not the locked {entry['sha256']}. The download was deleted.")
 
 
 def decode(data: bytes, name: str) -> list[str]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -56,17 +57,20 @@ def beam_search(
     beam_size: int,
     length_penalty: float,
     min_length: int = 0,
+    before_step: Callable[[], object] = lambda: None,
 ) -> list[list[Hypothesis]]:
     """A batch of source ids (B, S) to at most beam_size hypotheses per sentence, best first.
 
     models: several are an ensemble, whose probability is the mean of theirs. source: padded, each sentence ends in
-    </s>. limits (B,): length limit of each translation, </s> counted. min_length: no </s> before so many subwords. A
-    sentence that reaches its limit without a finished hypothesis gets its unfinished beams.
+    </s>. limits (B,): length limit of each translation, </s> counted. min_length: no </s> before so many subwords.
+    before_step: called before each step; what it raises ends the search. A sentence that reaches its limit without a
+    finished hypothesis gets its unfinished beams.
     """
     results: list[list[Hypothesis]] = [[] for _ in range(len(source))]
     decoder = CachedDecoder(models, source, beam_size)
     beams = initial_beams(source, limits, beam_size, decoder.precision)
     while len(beams.rows):
+        before_step()
         steps = decoder.step(beams.ids[:, :, -1])  # (B, N, W)
         if decoder.position < min_length:
             steps[..., EOS] = -math.inf
@@ -198,7 +202,7 @@ def translate_ids(
 
     sources: ids without </s>. The length limit is source subwords + extra_length, </s> counted (section 6.1). Several
     models are an ensemble. A batch has beam_size x sentences x longest <= batch_tokens. progress: called with the
-    number of sentences after each batch.
+    number of sentences after each batch, and with 0 before each step; what it raises ends the search.
     """
     results: list[list[Hypothesis]] = [[] for _ in sources]
     device = next(models[0].parameters()).device
@@ -211,6 +215,7 @@ def translate_ids(
             limits.to(device),
             beam_size=config.beam_size,
             length_penalty=config.length_penalty,
+            before_step=partial(progress, 0),
         )
         for row, hypotheses in zip(rows, found, strict=True):
             results[row] = hypotheses

@@ -9,7 +9,7 @@ from transformer.decoding.config import SearchConfig
 from transformer.decoding.hypothesis import Hypothesis
 
 Ids = Sequence[Sequence[int]]  # one sequence per sentence, without </s>
-Progress = Callable[[int], object]  # called after each batch with its number of sentences
+Progress = Callable[[int], object]  # called after each batch with its number of sentences; by torch also with 0
 
 
 class Engine(Protocol):

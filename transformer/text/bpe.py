@@ -11,6 +11,8 @@ from subword_nmt import apply_bpe, learn_bpe
 
 from transformer.files import write_text
 
+CACHED_WORDS = 100_000  # words whose subwords are remembered
+
 
 class Merges:
     """Byte-pair merges (Sennrich et al. 2016) that cut words into subwords.
@@ -36,6 +38,8 @@ class Merges:
         if self._bpe is None:
             return list(tokens)
         bpe, pieces = self._bpe, []
+        if len(bpe.cache) > CACHED_WORDS:  # a server sees new words for ever
+            bpe.cache.clear()
         for token in tokens:
             # BPE.segment marks cuts with "@@", which the text may contain too; encode() gives the pieces without marks.
             pieces += apply_bpe.encode(token, bpe.bpe_codes, bpe.bpe_codes_reverse, None, "", bpe.version, bpe.cache)

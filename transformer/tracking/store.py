@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
+from transformer.credentials import mask_credentials
 from transformer.files import whole_file
 from transformer.tracking.run import TrackedRun
 from transformer.tracking.runs_table import KNOBS, TAG, view
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 ENVIRONMENT = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
 ENVIRONMENT |= {"MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
 ENVIRONMENT |= {"MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"}
-SECRETS = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 
 
 @dataclass(frozen=True)
@@ -86,14 +85,6 @@ def is_permanent(error: Exception) -> bool:
 def reason(error: Exception) -> str:
     """The message of an error on one line of at most 200 characters, without credentials."""
     return mask_credentials(" ".join(str(error).split()))[:200] or type(error).__name__
-
-
-def mask_credentials(text: str) -> str:
-    """The text with *** for the user and password of an address and for the values of the variables in SECRETS."""
-    for name in SECRETS:
-        if secret := os.environ.get(name):
-            text = text.replace(secret, "***")
-    return re.sub(r"(://)[^/@\s]*@", r"\1***@", text)
 
 
 def address() -> str:

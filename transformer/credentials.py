@@ -1,0 +1,53 @@
+"""Addresses with a user and a password: requests that use them, and messages that do not show them."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import urllib.request
+from collections.abc import Iterator
+from urllib.parse import unquote
+
+SECRETS = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+ADDRESSES = ("MLFLOW_TRACKING_URI", "CORPUS_MIRROR")
+# People write / and @ into passwords without encoding them, so a message is masked up to the last @.
+_USER = re.compile(r"://(\S*)@")
+_ENCODED_USER = re.compile(r"://([^/?#\s]*)@")  # RFC 3986
+_FIELD = re.compile(r"([?&][^=&\s]*(?:pass|pwd|token|secret|key|signature|credential)[^=&\s]*=)[^&\s'\"]+", re.I)
+
+
+def mask_credentials(text: str) -> str:
+    """The text with *** for passwords, tokens and keys.
+
+    These are: user and password of an address; fields like ?password=...; the values of the variables in SECRETS, and
+    the password in each address of ADDRESSES, also where an error message has only a part of that address.
+    """
+    text = _USER.sub("://***@", _FIELD.sub(r"\1***", text))
+    for secret in known_secrets():
+        text = text.replace(secret, "***")
+    return text
+
+
+def known_secrets() -> Iterator[str]:
+    """The passwords and tokens in this process's environment, as they are written there and decoded."""
+    found = [os.environ.get(name, "") for name in SECRETS]
+    for name in ADDRESSES:
+        user = _USER.search(os.environ.get(name, ""))
+        found.append(user[1].partition(":")[2] if user else "")
+    for secret in found:
+        if secret:
+            yield from (secret, unquote(secret))
+
+
+def request(address: str) -> urllib.request.Request:
+    """A request for an address, which may contain a user and a password: they are sent as HTTP's basic authentication.
+
+    They are sent to this address only, not to one that it redirects to.
+    """
+    user = _ENCODED_USER.search(address)
+    found = urllib.request.Request(address.replace(f"{user[1]}@", "", 1) if user else address)
+    if user:
+        login = base64.b64encode(unquote(user[1]).encode()).decode()
+        found.add_unredirected_header("Authorization", f"Basic {login}")
+    return found
