@@ -1,4 +1,4 @@
-"""Stage record: write the MLflow run of this configuration and register its model; the best on valid is the champion.
+"""Stage record: write the MLflow run of this configuration and register its model.
 
 No other stage completes a run: train only sends its live curve, to the run that this stage completes.
 
@@ -12,8 +12,9 @@ Params  all: each configuration has a run
 
 from typing import Any
 
+from pipeline.shared.registration import register_model
 from pipeline.shared.results import Results, WorkTree
-from pipeline.shared.run_record import origin, register_model, run_contents
+from pipeline.shared.run_record import origin, run_contents
 from pipeline.shared.stage import arguments, project_root, require, run
 from transformer.files import write_json
 from transformer.tracking.recorder import record_configuration

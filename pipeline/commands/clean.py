@@ -4,11 +4,11 @@
     python -m pipeline clean --yes        # does not ask, for scripts
     python -m pipeline clean --days 30    # keeps what was written in the last 30 days
 
-Removes  work/ (states of trainings), caches of tools, files of MLflow runs that were deleted permanently, and in DVC's
-         cache the outs that no commit, tag, experiment or work tree needs
+Removes  work/ (states of trainings), caches of tools, and in DVC's cache the outs that no commit, tag, experiment or
+         work tree needs
 Keeps    what running work uses; work/outbox (events not yet sent to MLflow); work/journal (from which runs can be
-         rebuilt); files of runs in MLflow's trash; a DVC cache outside this project, which other projects may use,
-         unless --projects names them all
+         rebuilt); files of MLflow runs (`mlflow gc` removes those of deleted runs); a DVC cache outside this project,
+         which other projects may use, unless --projects names them all
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from filelock import FileLock, Timeout
 
 from pipeline.shared.git import cache_folder
 from pipeline.shared.stage import project_root, renamed
-from transformer.tracking.store import connect
 
 CACHES = (".pytest_cache", ".ruff_cache", ".hypothesis", "dvc_plots")
 KEPT = ("cores", "journal", "outbox")  # folders in work/
@@ -68,7 +67,7 @@ def agreed() -> bool:
 
 def old(root: Path, before: float) -> Iterator[Path]:
     """Files and folders outside DVC's cache that may be removed if nothing uses them, last written before `before`."""
-    for path in [*sorted((root / "work").glob("*")), *(root / name for name in CACHES), *orphans(root)]:
+    for path in [*sorted((root / "work").glob("*")), *(root / name for name in CACHES)]:
         if path.exists() and path.name not in KEPT and path.suffix != ".lock" and newest(path) <= before:
             yield path
 
@@ -104,15 +103,6 @@ def removed(path: Path) -> bool:
         if free:
             shutil.rmtree(path)
         return free
-
-
-def orphans(root: Path) -> list[Path]:
-    """Folders of runs that are no longer in MLflow's database."""
-    if not (root / "mlflow.db").is_file() or os.environ.get("MLFLOW_TRACKING_URI"):
-        return []
-    known = {run.info.run_id for run in connect(root).all_runs(all_experiments=True)}
-    found = sorted((root / "mlartifacts").glob("[0-9a-f]" * 32))  # a run's folder has its id as name
-    return [path for path in found if path.name not in known]
 
 
 def unused_outs(root: Path, projects: Sequence[Path]) -> list[Path]:

@@ -16,8 +16,9 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
+from pipeline.shared.registration import register_model
 from pipeline.shared.results import WorkTree, kept
-from pipeline.shared.run_record import origin, register_model, run_contents, run_keys
+from pipeline.shared.run_record import origin, run_contents, run_keys
 from pipeline.shared.stage import project_root, renamed
 from transformer.tracking.outbox import read_events, send_leftovers
 from transformer.tracking.recorder import Recorder

@@ -1,16 +1,12 @@
-"""What the MLflow run of a configuration contains, and the registration of its model, from its results."""
+"""What the MLflow run of a configuration contains, from its results."""
 
 from __future__ import annotations
 
 import io
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -20,13 +16,10 @@ from pipeline.shared.keys import content_key
 from pipeline.shared.params import Params
 from pipeline.shared.provenance import LAST
 from pipeline.shared.results import Experiment, Results
-from pipeline.shared.stage import project_root
-from transformer.decoding.config import SearchConfig
 from transformer.evaluation.comparison import TESTS, against_the_first
 from transformer.evaluation.scores import sentence_scores
 from transformer.files import sha256_text
-from transformer.tracking.model_card import model_card
-from transformer.tracking.registry import Candidate, register
+from transformer.tracking.champion import VALID
 
 SPLITS = {"train": "training", "valid": "validation", "test": "test"}  # file name -> context, as MLflow shows it
 
@@ -58,7 +51,8 @@ def run_contents(results: Results, origin: Mapping[str, str]) -> dict[str, Any]:
         "target_tokens": json.loads(results.text("reports/training.json"))["target_tokens"],
         "tags": {**signatures, **environment, **origin, **stage_hashes(results)},
         "datasets": datasets(results),
-        "texts": {"translations.csv": translations(results), "report.html": page},
+        "texts": {"translations.csv": translations(results), "report.html": page,
+                  VALID: "".join(f"{line}\n" for line in results.lines("data/valid.hyp"))},
     }  # fmt: skip
 
 
@@ -128,26 +122,3 @@ def translations(results: Results) -> str:
     table.insert(0, "line", range(1, len(table) + 1))
     table.insert(1, "chrf", [round(score, 1) for score in scores])
     return table.to_csv(index=False, lineterminator="\n")
-
-
-def register_model(results: Results, contents: dict[str, Any], origin: dict[str, str]) -> str:
-    """Register the model of results whose run exists. Returns the message to print. Raises store errors."""
-    params, scores = results.params, results.scores()
-    name = f"{params.corpus}-{params.source}-{params.target}"
-    data = {str(one["name"]): f"{one['lines']:,} lines, sha256 {one['sha256']}" for one in contents["datasets"]}
-    card = model_card(name, (params.source, params.target), vars(params), scores, results.signatures(), data,
-                      {"train_key": contents["train_key"], "config_key": contents["config_key"], **origin})  # fmt: skip
-    valid_sha256 = "".join(results.sha256(f"data/raw/valid.{side}") for side in ("src", "tgt"))
-    search = asdict(params.take(SearchConfig))
-    options = {name: search[name] for name in ("beam_size", "length_penalty", "extra_length")}
-    with tempfile.TemporaryDirectory() as scratch:
-        # A fixed name: MLmodel, which update_version writes again without this folder, must name the uploaded folder.
-        folder = Path(scratch) / "model"
-        folder.mkdir()
-        for file, place in results.folder("data/model").items():
-            shutil.copyfile(place, folder / file)  # MLflow follows no links out of the folder
-        candidate = Candidate(
-            name=name, folder=folder, options=options, config_key=contents["config_key"], card=card,
-            valid_bleu=scores["valid_bleu"], valid_sha256=valid_sha256, engines_agree=results.engines_agree(),
-        )  # fmt: skip
-        return register(project_root(), candidate)

@@ -15,7 +15,6 @@ from support.runs import configuration
 from support.tiny import stage
 
 from transformer.tracking import recorder
-from transformer.tracking import store as tracking
 
 DAY = 24 * 3600
 
@@ -47,19 +46,15 @@ def test_clean_removes_by_age_prints_what_it_freed_and_keeps_what_is_in_use(root
     assert left(root) == ["journal", "outbox"]
 
 
-def test_clean_removes_files_of_deleted_runs_and_keeps_those_of_all_experiments(tmp_path, monkeypatch, fresh_process):
-    for experiment in ("one", "two"):
-        monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", experiment)
-        monkeypatch.setattr(tracking, "_stores", {})
-        contents = {**configuration(experiment, experiment), "texts": {"report.html": "x" * 1000}}
+def test_clean_keeps_files_of_runs_and_models_of_every_store(tmp_path, monkeypatch, fresh_process):
+    for uri in ("", f"sqlite:///{tmp_path}/other.db"):
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+        contents = {**configuration("key", "key"), "texts": {"report.html": "x" * 1000}}
         assert recorder.record_configuration(tmp_path, contents)
-    (tmp_path / "mlartifacts" / ("0" * 32)).mkdir()
-    (tmp_path / "mlartifacts" / ("0" * 32) / "report.html").write_text("of a deleted run")
-    (tmp_path / "mlartifacts" / "mine").mkdir()
-    assert stage("clean", tmp_path, "--yes").returncode == 0
-    kept = sorted(path.name for path in (tmp_path / "mlartifacts").iterdir())
-    assert len(kept) == 3
-    assert "0" * 32 not in kept
+    before = sorted(path for path in (tmp_path / "mlartifacts").rglob("*") if path.is_file())
+    assert len(before) == 2
+    assert stage("clean", tmp_path, "--yes", env={"MLFLOW_TRACKING_URI": ""}).returncode == 0
+    assert sorted(path for path in (tmp_path / "mlartifacts").rglob("*") if path.is_file()) == before
 
 
 def test_a_negative_age_is_refused(tmp_path):

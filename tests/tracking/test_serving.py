@@ -4,27 +4,35 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import pandas as pd
 import pytest
-from mlflow import MlflowClient, pyfunc
+from mlflow import pyfunc
 from support.runs import configuration
 from support.servers import free_port
 from support.tiny import ODD, TEXT, model_folder
 
+from pipeline.shared.registration import model_name
+from pipeline.shared.results import Results
 from transformer.inference.translator import Translator
 from transformer.text.bpe import CACHED_WORDS
-from transformer.tracking import recorder
+from transformer.tracking import recorder, registry
+from transformer.tracking.champion import Gain, promote, roll_back
 from transformer.tracking.model_card import model_card
-from transformer.tracking.registry import Candidate, register, save
+from transformer.tracking.model_files import save
+from transformer.tracking.registry import Candidate, register
 from transformer.tracking.serving import Refused, ServedTranslator
+from transformer.tracking.store import connect
 
 OPTIONS = {"beam_size": 3, "length_penalty": 1.5, "extra_length": 20}
 PATHS = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -39,7 +47,7 @@ def folder(tmp_path_factory) -> Path:
 def server(folder, tmp_path_factory):
     """`mlflow models serve` on loopback, in a folder from which this project cannot be imported; yields its address."""
     place = tmp_path_factory.mktemp("server")
-    save(place / "served", folder, OPTIONS, "# card\n")
+    save(place / "served", folder, OPTIONS)
     port = free_port()
     command = ["mlflow", "models", "serve", "--model-uri", "served", "--env-manager", "local", "--port", str(port)]
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHONPATH", "MLFLOW_"))}
@@ -161,7 +169,7 @@ def test_the_server_remembers_no_words_of_past_requests(served):
 
 
 def test_the_stored_model_consists_of_code_text_and_safetensors_only(folder, tmp_path):
-    save(tmp_path / "served", folder, OPTIONS, "# card\n")
+    save(tmp_path / "served", folder, OPTIONS)
     kinds = {path.suffix for path in (tmp_path / "served").rglob("*") if path.is_file() and path.suffix != ".pyc"}
     assert kinds <= {"", ".py", ".json", ".yaml", ".txt", ".md", ".codes", ".safetensors", ".jinja"}
     assert "beam_size" in (tmp_path / "served/MLmodel").read_text()  # the signature names the params
@@ -169,9 +177,9 @@ def test_the_stored_model_consists_of_code_text_and_safetensors_only(folder, tmp
     assert example["inputs"] != [""]
 
 
-def scored(root: Path, config_key: str) -> None:
-    """Write the run of a configuration, as the stage score does."""
-    assert recorder.record_configuration(root, configuration(config_key, config_key))
+def scored(root: Path, config_key: str, **changed) -> None:
+    """Write the run of a configuration, as the stage record does. changed: fields of Configuration."""
+    assert recorder.record_configuration(root, {**configuration(config_key, config_key), **changed})
 
 
 @pytest.fixture
@@ -180,72 +188,118 @@ def models(folder, tmp_path_factory) -> dict[str, Path]:
     return {"first": folder, "second": model_folder(tmp_path_factory.mktemp("second") / "model", seed=8)}
 
 
-def registered(root: Path, folder: Path, config_key: str, valid_bleu: float, **changed) -> str:
+def no_gain(lines: Sequence[str]) -> Gain:
+    """What Candidate.gain_over returns for two equal models."""
+    return Gain(0.0, 1.0)
+
+
+def registered(root: Path, folder: Path, config_key: str, **changed) -> str:
     """Register the model of a configuration; returns the message. changed: other fields of Candidate."""
     fields = {"options": OPTIONS, "valid_sha256": "x", "card": f"# card of {config_key}\n", "engines_agree": True}
-    fields |= {"name": "toy-de-en", "folder": folder, "config_key": config_key, "valid_bleu": valid_bleu}
-    return register(root, Candidate(**{**fields, **changed}))
+    fields |= {"name": "toy-de-en", "folder": folder, "config_key": config_key, "valid_bleu": 30.0}
+    return register(root, Candidate(**{**fields, "gain_over": no_gain, **changed}))
 
 
-def test_each_model_is_one_version_and_the_best_on_valid_is_the_champion(models, tmp_path, fresh_process):
-    messages = {}
-    for key, model, bleu, data in (("a", "first", 30.0, "x"), ("b", "second", 40.0, "x"), ("a", "first", 30.0, "x"),
-                                   ("d", "first", 10.0, "y")):  # fmt: skip
-        scored(tmp_path, key)
-        messages[key] = registered(tmp_path, models[model], key, bleu, valid_sha256=data)
-    assert messages["b"] == "Registered models:/toy-de-en/2. It is the champion."
-    assert messages["a"] == "Registered models:/toy-de-en/1. The champion is version 2."
-    assert messages["d"] == "Registered models:/toy-de-en/3. It is the champion."  # the only one with this data
-    client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
-    versions = client.search_model_versions("name = 'toy-de-en'")
-    assert sorted(version.tags["config_key"] for version in versions) == ["a", "b", "d"]
-    assert client.get_model_version_by_alias("toy-de-en", "champion").description == "# card of d\n"
+def champion(root: Path) -> str:
+    """The number of the champion of toy-de-en."""
+    return str(connect(root).client.get_model_version_by_alias("toy-de-en", "champion").version)
 
 
-def test_configurations_of_one_model_share_its_files_and_the_options_of_the_best_are_served(
+def test_a_model_replaces_the_champion_only_on_the_same_valid_data_and_by_a_significant_gain(
     models, tmp_path, fresh_process
 ):
-    for key, beam_size, bleu in (("narrow", 1, 30.0), ("wide", 3, 31.0), ("wider", 5, 30.5)):
+    asked, messages = [], []
+
+    def gain(delta: float, p_value: float):
+        return lambda lines: asked.append(lines) or Gain(delta, p_value)
+
+    for key, model, changed in (
+        ("a", "first", {}),
+        ("b", "second", {"gain_over": gain(5.0, 0.06)}),
+        ("c", "second", {"gain_over": gain(5.0, 0.01), "valid_sha256": "y"}),
+        ("d", "second", {"gain_over": gain(-5.0, 0.01), "options": {**OPTIONS, "beam_size": 1}}),
+        ("e", "second", {"gain_over": gain(0.9, 0.01), "options": {**OPTIONS, "beam_size": 2}}),
+    ):
+        scored(tmp_path, key, texts={"valid.hyp": f"translation of {key}\n"})
+        messages.append(registered(tmp_path, models[model], key, **changed))
+    assert messages[0] == "Registered models:/toy-de-en/1. It is the champion, since there was none."
+    assert "2. It is the challenger of version 1: its BLEU on valid differs by +5.00 (p = 0.060" in messages[1]
+    assert "3. It is the challenger of version 1: that was measured on other validation data. `python" in messages[2]
+    assert "4. It is the challenger of version 1: its BLEU on valid differs by -5.00 (p = 0.010" in messages[3]
+    assert "5. It is the champion: it is significantly better on valid than version 1, which was." in messages[4]
+    assert asked == [["translation of a"]] * 3
+    assert champion(tmp_path) == "5"
+
+
+def test_a_promotion_is_rolled_back_by_one_command_and_not_repeated_by_record(models, tmp_path, fresh_process):
+    for key, model in (("a", "first"), ("b", "second")):
+        scored(tmp_path, key, texts={"valid.hyp": "a\n"})
+        registered(tmp_path, models[model], key, gain_over=lambda lines: Gain(9.0, 0.001))
+    assert champion(tmp_path) == "2"
+    store = connect(tmp_path)
+    assert roll_back(store, "toy-de-en") == ("2", "1")
+    message = registered(tmp_path, models["second"], "b", gain_over=lambda lines: Gain(9.0, 0.001))
+    assert "2. It is the challenger of version 1: it was rolled back." in message
+    with pytest.raises(ValueError, match="toy-de-en has no former champion"):
+        roll_back(store, "toy-de-en")
+    promote(store, "toy-de-en", "2")
+    assert champion(tmp_path) == "2"
+    assert roll_back(store, "toy-de-en") == ("2", "1")
+
+
+def test_a_version_is_never_written_again_and_other_options_or_code_are_another_version(
+    models, tmp_path, fresh_process, monkeypatch
+):
+    numbers, files = [], {}
+    for key, beam_size, code in (("a", 1, "x"), ("b", 3, "x"), ("a", 1, "x"), ("c", 1, "x"), ("d", 1, "y")):
+        monkeypatch.setattr(registry, "code_sha256", lambda code=code: code)
         scored(tmp_path, key)
-        options = {**OPTIONS, "beam_size": beam_size}
-        message = registered(tmp_path, models["first"], key, bleu, options=options)
-        assert message == "Registered models:/toy-de-en/1. It is the champion."
-    client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
-    (version,) = client.search_model_versions("name = 'toy-de-en'")
-    assert (version.tags["config_key"], version.description) == ("wide", "# card of wide\n")
-    assert len(list((tmp_path / "mlartifacts").rglob("weights.safetensors"))) == 1
-    assert [run.data.tags["model"] for run in client.search_runs(["1"])] == ["models:/toy-de-en/1"] * 3
-    loaded = pyfunc.load_model(version.source)
+        message = registered(tmp_path, models["first"], key, options={**OPTIONS, "beam_size": beam_size})
+        numbers.append(message.partition("toy-de-en/")[2][0])
+        now = {path: path.read_bytes() for path in (tmp_path / "mlartifacts").rglob("*") if path.is_file()}
+        assert {path: now[path] for path in files} == files
+        files = now
+    assert numbers == ["1", "2", "1", "1", "3"]
+    assert len(list((tmp_path / "mlartifacts").rglob("weights.safetensors"))) == 3
+    for run in connect(tmp_path).all_runs():  # MLflow copies scores of the run to the model
+        assert len(connect(tmp_path).client.get_metric_history(run.info.run_id, "bleu")) == 1
+    client = connect(tmp_path).client
+    first = client.get_model_version("toy-de-en", "1")
+    assert (first.tags["config_key"], first.description) == ("a", "# card of a\n")
+    loaded = pyfunc.load_model(client.get_model_version_download_uri("toy-de-en", "2"))
     assert loaded.predict([TEXT[0]]) == Translator.load(models["first"]).translate([TEXT[0]], **OPTIONS)
 
 
 def test_a_model_whose_exports_differ_or_were_not_compared_is_registered_but_never_champion(
     models, tmp_path, fresh_process
 ):
-    client, messages = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}"), []
-    for key, model, bleu, agree in (("a", "first", 30.0, None), ("a", "first", 30.0, True),
-                                    ("b", "second", 40.0, False), ("a", "first", 30.0, False)):  # fmt: skip
+    messages = []
+    for key, model, agree in (
+        ("a", "first", None),
+        ("a", "first", True),
+        ("b", "second", False),
+        ("a", "first", False),
+    ):
         scored(tmp_path, key)
-        messages.append(registered(tmp_path, models[model], key, bleu, engines_agree=agree))
+        messages.append(registered(tmp_path, models[model], key, engines_agree=agree))
     assert "It is not champion: compare_engines has not measured it" in messages[0]
-    assert messages[1] == "Registered models:/toy-de-en/1. It is the champion."
+    assert messages[1] == "Registered models:/toy-de-en/1. It is the champion, since there was none."
     assert "Registered models:/toy-de-en/2. It is not champion: data/ct2 does not translate" in messages[2]
-    assert "champion" not in client.get_registered_model("toy-de-en").aliases  # version 1 lost the alias
+    assert "champion" not in connect(tmp_path).client.get_registered_model("toy-de-en").aliases  # version 1 lost it
 
 
-def test_a_version_whose_run_was_deleted_is_not_used_again(models, tmp_path, fresh_process):
-    scored(tmp_path, "a")
-    registered(tmp_path, models["first"], "a", 30.0)
-    client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
-    (run,) = client.search_runs(["1"])
-    client.delete_run(run.info.run_id)
-    scored(tmp_path, "b")
-    message = registered(tmp_path, models["first"], "b", 31.0)
-    assert message == "Registered models:/toy-de-en/2. It is the champion."
+def test_own_files_have_a_registered_model_for_each_validation_set():
+    def name(corpus: str, valid: str) -> str:
+        found = SimpleNamespace(params=SimpleNamespace(corpus=corpus, source="de", target="en"), sha256=lambda _: valid)
+        return model_name(cast(Results, found))
+
+    assert name("toy", "1") == name("toy", "2") == "toy-de-en"
+    assert re.fullmatch(r"files-de-en-[0-9a-f]{8}", name("files", "1"))
+    assert name("files", "1") != name("files", "2")
 
 
 def test_a_configuration_without_a_run_is_not_registered(folder, tmp_path, fresh_process):
-    assert registered(tmp_path, folder, "unknown", 1.0).startswith("No MLflow run has config_key unknown. Nothing was")
+    assert registered(tmp_path, folder, "unknown").startswith("No MLflow run has config_key unknown. Nothing was")
 
 
 def test_the_card_lists_scores_with_signatures_data_params_and_origin():

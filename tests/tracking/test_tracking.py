@@ -3,6 +3,7 @@
 import gc
 import json
 import shutil
+import sqlite3
 import time
 from pathlib import Path
 
@@ -294,3 +295,26 @@ def test_objects_of_a_failed_connection_can_be_collected_as_garbage() -> None:
         fail()
     assert gc.isenabled()
     assert {id(one) for one in made} <= {id(one) for one in gc.get_objects()}
+
+
+@pytest.mark.parametrize("uri", ["sqlite:///mlflow.db", "sqlite:///runs/team.db"])
+def test_a_relative_store_is_in_the_project_and_not_in_the_current_folder(tmp_path, monkeypatch, fresh_process, uri):
+    temporary, project = tmp_path / "temporary copy", tmp_path / "project"
+    for folder in (temporary, project / "runs"):
+        folder.mkdir(parents=True)
+    monkeypatch.chdir(temporary)  # as `dvc exp run --temp` does
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    score(project, "key", "config")
+    assert list(temporary.iterdir()) == []
+    assert (project / uri.removeprefix("sqlite:///")).is_file()
+
+
+def test_clones_that_create_one_sqlite_store_at_once_leave_it_whole(tmp_path):
+    code = "import sys; from pathlib import Path; from support.runs import opened; opened(Path(sys.argv[1]))"
+    uri = f"sqlite:///{tmp_path}/team.db"
+    clones = [start(code, str(tmp_path / f"clone{number}"), MLFLOW_TRACKING_URI=uri) for number in range(3)]
+    for clone in clones:
+        _, errors = clone.communicate()
+        assert clone.returncode == 0, errors
+    connection = sqlite3.connect(tmp_path / "team.db")
+    assert connection.execute("select count(*) from experiments where name = 'translation'").fetchone() == (1,)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-CHAMPION = "champion"
-
 
 def model_card(
     name: str,
@@ -30,8 +28,10 @@ def model_card(
     return "\n".join([
         f"# {name}", "",
         f"Translates {source} to {target}, one sentence per line, with an encoder-decoder Transformer.", "",
-        "    mlflow models serve --model-uri models:/" + f"{name}@{CHAMPION} --env-manager local --port 5001",
+        f"    python -m pipeline serve {name}",
         "    curl localhost:5001/invocations --json '{\"inputs\": [\"...\"]}'", "",
+        "`mlflow models serve` would execute the code in this model as it is stored now. The command above, in a clone",
+        "of the project, compares weights and code with DVC's and git's hashes before it starts them.", "",
         "The model has learned from its training text only. Expect worse translations than the scores show for text",
         "of other domains and for sentences much longer than those of the training text.", "",
         *table("score", signed), *table("data", data), *table("origin", origin), *table("param", params),

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 ENVIRONMENT = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
 ENVIRONMENT |= {"MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
 ENVIRONMENT |= {"MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"}
+RELATIVE = "sqlite:///"  # followed by a file below the current folder; by a fourth / for an absolute one
+OWN = f"{RELATIVE}mlflow.db"  # the default: what a plain `mlflow ui` opens
 
 
 @dataclass(frozen=True)
@@ -89,25 +91,40 @@ def reason(error: Exception) -> str:
 
 def address() -> str:
     """Where runs are stored, without credentials: MLFLOW_TRACKING_URI if set, else the project's own database."""
-    return mask_credentials(os.environ.get("MLFLOW_TRACKING_URI") or "mlflow.db")
+    return mask_credentials(os.environ.get("MLFLOW_TRACKING_URI") or OWN).removeprefix(RELATIVE)
+
+
+def store_uri(root: Path) -> str:
+    """The URI of the store: MLFLOW_TRACKING_URI if set, else <root>/mlflow.db.
+
+    A relative file of sqlite is in `root`: the current folder may be a temporary copy that `dvc exp run` removes.
+    """
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or OWN
+    if not uri.startswith(RELATIVE) or uri.startswith(f"{RELATIVE}/"):
+        return uri
+    if any(mark in str(root) for mark in "%?"):
+        raise OSError(f"The folder {root} cannot be part of a database address. Rename it: without % and ?.")
+    return f"{RELATIVE}{root / uri.removeprefix(RELATIVE)}"
+
+
+def database(uri: str) -> Path | None:
+    """The file of a store in sqlite; None for another store."""
+    return Path(uri.removeprefix(RELATIVE).partition("?")[0]) if uri.startswith(RELATIVE) else None
 
 
 def connect(root: Path) -> Store:
-    """Open the store: MLFLOW_TRACKING_URI if set, else <root>/mlflow.db, which a plain `mlflow ui` in `root` opens.
-
-    Raises one of store_errors().
-    """
+    """Open the store of `store_uri`. Raises one of store_errors()."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     root = root.resolve()
-    given = os.environ.get("MLFLOW_TRACKING_URI")
-    uri = given or f"sqlite:///{root / 'mlflow.db'}"
+    uri = store_uri(root)
     if (root, uri) in _stores:
         return _stores[root, uri]
-    if not given and any(mark in str(root) for mark in "%?"):
-        raise OSError(f"The folder {root} cannot be part of a database address. Rename it: without % and ?.")
-    lock = FileLock(root / "work" / "mlflow.lock", timeout=60)  # held for milliseconds, two seconds the first time
-    artifacts = str(root / "mlartifacts") if uri.startswith("sqlite:") else None
+    file = database(uri)
+    # Held for milliseconds, two seconds the first time. Beside the database, since several clones may write to it.
+    own = file is None or file == root / "mlflow.db"
+    lock = FileLock(root / "work" / "mlflow.lock" if own else f"{file}.lock", timeout=60)
+    artifacts = str(file.parent / "mlartifacts") if file else None
     with without_garbage_collection():
         from mlflow import MlflowClient  # here: it takes a second, and only rank 0 needs it
         from mlflow.store.db import utils
@@ -116,12 +133,13 @@ def connect(root: Path) -> Store:
         for noisy in ("mlflow.store", "urllib3.connectionpool"):
             logging.getLogger(noisy).setLevel(logging.CRITICAL)  # Outbox prints one line instead
         with lock:  # two processes that create one sqlite file at once can break it for good
-            if not given and not (root / "mlflow.db").exists():
-                create_database(root / "mlflow.db")
+            if file and not file.exists():
+                create_database(file)
             client = MlflowClient(tracking_uri=uri)
             experiment = open_experiment(client, artifacts)
     place = experiment.artifact_location
-    takes_artifacts = ":/" in place or Path(place).parent.is_dir() if given else place == artifacts
+    # The experiment of another store may keep its files elsewhere; the own one does not, unless the project was moved.
+    takes_artifacts = place == artifacts if file == root / "mlflow.db" else ":/" in place or Path(place).parent.is_dir()
     return _stores.setdefault((root, uri), Store(client, uri, experiment.experiment_id, lock, takes_artifacts))
 
 

@@ -1,0 +1,160 @@
+"""Serve a registered model over HTTP, after its weights and code were compared with DVC's and git's hashes.
+
+    python -m pipeline serve toy-de-en                # the champion
+    python -m pipeline serve toy-de-en@challenger
+    python -m pipeline serve toy-de-en/3 --port 5002
+
+Whoever can write to MLflow's files can replace a registered model, and `mlflow models serve` executes the code in it.
+So this command serves a model only if a dvc.lock in this repository names its weights and a commit has its code; it
+starts the code of that commit. Raises ValueError, which names the file, if either is unknown here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from pipeline.shared.git import content, git
+from pipeline.shared.results import WorkTree, kept
+from pipeline.shared.stage import project_root
+from transformer.tracking.champion import CHAMPION
+from transformer.tracking.model_files import FOLDER, code_files, save
+from transformer.tracking.store import Store, connect, reason, store_errors
+
+PACKAGE = "transformer"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", help="NAME (the champion), NAME@ALIAS or NAME/VERSION")
+    parser.add_argument("--port", type=int, default=5001, help="default: 5001")
+    parser.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1, which other machines cannot reach")
+    given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    with TemporaryDirectory() as scratch:
+        place = Path(scratch)
+        try:
+            store = connect(project_root())
+            version = find(store, given.name)
+            fetched = fetch(store, version, place)
+        except store_errors() as error:
+            raise ValueError(f"The model {given.name} cannot be fetched: {reason(error)}") from None
+        weights, commit = checked(fetched, place, f"version {version.version} of {version.name}")
+        save(place / "served", weights, options(version), place / "git" / PACKAGE)
+        print(f"Serving {version.name}/{version.version}: weights as in dvc.lock, code as in commit {commit[:10]}",
+              flush=True)  # fmt: skip
+        serve(place / "served", given.host, given.port)
+
+
+def find(store: Store, name: str) -> Any:
+    """The version of a registered model that NAME, NAME@ALIAS or NAME/VERSION names. Raises store errors."""
+    found = re.fullmatch(r"([^/@]+)(?:@([^/@]+)|/(\d+))?", name)
+    if not found:
+        raise ValueError(f"{name!r} is not NAME, NAME@ALIAS or NAME/VERSION, as in toy-de-en@challenger")
+    if found[3]:
+        return store.client.get_model_version(found[1], found[3])
+    return store.client.get_model_version_by_alias(found[1], found[2] or CHAMPION)
+
+
+def fetch(store: Store, version: Any, place: Path) -> Path:
+    """Download the files of a version into a folder in `place`. Nothing of them is executed. Raises store errors."""
+    from mlflow.artifacts import download_artifacts
+
+    uri = f"models:/{version.name}/{version.version}"
+    return Path(download_artifacts(uri, dst_path=str(place / "fetched"), tracking_uri=store.uri))
+
+
+def checked(fetched: Path, place: Path, name: str) -> tuple[Path, str]:
+    """The folder of the weights of a downloaded model, and the commit whose package it contains.
+
+    The package of that commit is written to <place>/git. Raises ValueError if weights or code are unknown here.
+    """
+    weights, code = fetched / FOLDER, fetched / "code" / PACKAGE
+    results = [WorkTree(), *(one for one, _ in kept())]
+    digest = folder_md5(weights)
+    if not any(digest in lock_text(one) for one in results):
+        raise ValueError(
+            f"The weights of {name} are not those of any dvc.lock in this repository, so they may have been replaced. "
+            "They were not loaded. If another clone made them, fetch its commits (git fetch, dvc exp pull)."
+        )
+    wanted = {path: blob_hash(file) for path, file in code_files(code).items()}
+    head = git("rev-parse", "HEAD").strip()
+    for commit in dict.fromkeys([head, *(one.commit for one in results if not isinstance(one, WorkTree))]):
+        held = package_of(commit)
+        if {path: blob for path, blob in held.items() if path.endswith(".py")} == wanted:
+            for path, blob in held.items():
+                file = place / "git" / PACKAGE / path
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(content(blob))
+            return weights, commit
+    here = package_of(head)
+    other = sorted(path for path in wanted.keys() | here.keys() if wanted.get(path) != here.get(path))
+    named = ", ".join([path for path in other if path.endswith(".py")][:3])
+    raise ValueError(
+        f"The code of {name} is that of no commit in this repository, so it may have been replaced. It was not "
+        f"started. It differs from HEAD in {named}. If you registered it before you committed, commit and run "
+        "`dvc repro --force --single-item record`."
+    )
+
+
+def lock_text(results: Any) -> str:
+    """The text of dvc.lock; empty if there is none."""
+    try:
+        return results.text("dvc.lock")
+    except (ValueError, OSError):
+        return ""
+
+
+def folder_md5(folder: Path) -> str:
+    """The hash of a folder as DVC writes it into dvc.lock: md5 of the list of its files and their md5."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    listing = [{"md5": hashlib.md5(path.read_bytes()).hexdigest(), "relpath": path.relative_to(folder).as_posix()}
+               for path in files]  # fmt: skip
+    return hashlib.md5(json.dumps(listing, sort_keys=True).encode()).hexdigest() + ".dir"
+
+
+def blob_hash(path: Path) -> str:
+    """The hash of a file as git names its content."""
+    data = path.read_bytes()
+    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+
+
+def package_of(commit: str) -> dict[str, str]:
+    """The files of the package in a commit: path below the package -> git's hash of its content."""
+    listed = git("ls-tree", "-r", "-z", commit, f"{PACKAGE}/").split("\0")
+    return {line.partition("\t")[2].removeprefix(f"{PACKAGE}/"): line.split()[2] for line in listed if line}
+
+
+def options(version: Any) -> dict[str, int | float]:
+    """The search options of a version. Raises ValueError for options that are no numbers."""
+    found = json.loads(version.tags.get("options", "{}"))
+    if not found or not all(isinstance(value, (int, float)) for value in found.values()):
+        raise ValueError(
+            f"Version {version.version} of {version.name} has no tag `options`; it was registered by an older version "
+            "of this project. `dvc repro --force --single-item record` registers the model again."
+        )
+    return found
+
+
+def serve(model: Path, host: str, port: int) -> None:
+    """Start MLflow's model server on a folder that was checked, and wait until it ends."""
+    words = [sys.executable, "-m", "mlflow", "models", "serve", "--model-uri", str(model), "--env-manager", "local"]
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    # In the model's folder, since the packages of the current one could be imported in place of the checked code.
+    server = subprocess.Popen([*words, "--host", host, "--port", str(port)], cwd=model, env=env)
+    try:
+        sys.exit(server.wait())
+    except KeyboardInterrupt:
+        print()
+    finally:
+        server.terminate()
+        server.wait()

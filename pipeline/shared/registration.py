@@ -1,0 +1,61 @@
+"""The registration of a configuration's model, from its results: name, card, search options, gain over the champion."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pipeline.shared.results import Results
+from pipeline.shared.stage import project_root
+from transformer.decoding.config import SearchConfig
+from transformer.evaluation.comparison import TESTS, System, against_the_first
+from transformer.files import sha256_text
+from transformer.tracking.champion import Gain
+from transformer.tracking.model_card import model_card
+from transformer.tracking.registry import Candidate, register
+
+
+def model_name(results: Results) -> str:
+    """The name of the registered model, as in toy-de-en; for your own files with a hash of the valid set at its end."""
+    params = results.params
+    name = f"{params.corpus}-{params.source}-{params.target}"
+    return f"{name}-{valid_sha256(results)[:8]}" if params.corpus == "files" else name
+
+
+def valid_sha256(results: Results) -> str:
+    """A hash of both sides of the validation set."""
+    return sha256_text("".join(results.sha256(f"data/raw/valid.{side}") for side in ("src", "tgt")))
+
+
+def gain(results: Results, champion: Sequence[str]) -> Gain:
+    """How much better these results are on valid than a champion's translations of it."""
+    lines, references = results.lines("data/valid.hyp"), results.lines("data/raw/valid.tgt")
+    systems = [System("champion", {}, {}, hypotheses=champion), System("challenger", {}, {}, hypotheses=lines)]
+    row = against_the_first(systems, references)[1]
+    return Gain(row["delta"], row[TESTS["ar"]])
+
+
+def register_model(results: Results, contents: dict[str, Any], origin: Mapping[str, str]) -> str:
+    """Register the model of results whose run exists. Returns the message to print. Raises store errors."""
+    params, scores, name = results.params, results.scores(), model_name(results)
+    data = {str(one["name"]): f"{one['lines']:,} lines, sha256 {one['sha256']}" for one in contents["datasets"]}
+    card = model_card(name, (params.source, params.target), vars(params), scores, results.signatures(), data,
+                      {"train_key": contents["train_key"], "config_key": contents["config_key"], **origin})  # fmt: skip
+    search = asdict(params.take(SearchConfig))
+    options = {name: search[name] for name in ("beam_size", "length_penalty", "extra_length")}
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "model"
+        folder.mkdir()
+        for file, place in results.folder("data/model").items():
+            shutil.copyfile(place, folder / file)  # MLflow follows no links out of the folder
+        candidate = Candidate(
+            name=name, folder=folder, options=options, config_key=contents["config_key"], card=card,
+            valid_bleu=scores["valid_bleu"], valid_sha256=valid_sha256(results), engines_agree=results.engines_agree(),
+            gain_over=partial(gain, results), tags=origin,
+        )  # fmt: skip
+        return register(project_root(), candidate)
