@@ -33,7 +33,9 @@ def main() -> None:
         corpus = copy_corpus()
     elif params.corpus == "files":
         corpus = user_corpus(Path(params.corpus_path), params.source, params.target)
-        remark_if_uncommitted(Path(params.corpus_path))
+        languages = (params.source, params.target)
+        files = [f"{split}.{language}" for split in SPLITS for language in languages]
+        remark_if_uncommitted(Path(params.corpus_path), files)
     else:
         lock = paths.locks / f"{params.corpus}.lock"
         with tempfile.TemporaryDirectory() as folder:

@@ -14,19 +14,21 @@ Keeps    what running work uses; work/outbox (events not yet sent to MLflow); wo
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 from filelock import FileLock, Timeout
 
-from pipeline.shared.git import cache_folder
+from pipeline.shared.git import cache_folder, command
+from pipeline.shared.provenance import parsed
 from pipeline.shared.stage import project_root, renamed
 
 CACHES = (".pytest_cache", ".ruff_cache", ".hypothesis", "dvc_plots")
@@ -45,15 +47,19 @@ def main() -> None:
         parser.error(f"--days {given.days:g} must be 0 or more")
     root, before = project_root(), time.time() - given.days * 24 * 3600
     folders = [path for path in old(root, before) if not in_use(path)]
-    outs = [path for path in unused_outs(root, given.projects) if newest(path) <= before]
+    outs = older(unused_outs(root, given.projects), before)
     sizes = {path: size(path) for path in [*folders, *outs]}
     for path in folders:
         show(path.relative_to(root), sizes[path])
     if outs:
         show(f"{len(outs):,} outs in DVC's cache {cache_folder()}", sum(sizes[path] for path in outs))
+        if not given.projects:
+            print("              If other clones use this cache, stop, and name them with --projects PATH ...")
     if not sizes:
         print("There is nothing to remove.")
     elif given.yes or agreed():
+        if not given.yes and outs:  # meanwhile somebody may have committed some
+            outs = sorted(set(outs) & set(unused_outs(root, given.projects)))
         freed = sum(sizes[path] for path in [*folders, *outs] if removed(path))
         print(f"{freed / 1e6:,.1f} MB freed")
 
@@ -87,11 +93,17 @@ def locked(path: Path) -> Iterator[bool]:
 
 
 def in_use(path: Path) -> bool:
-    """Whether a running training or `verify` uses a folder. Prints a message if so."""
+    """Whether a training, `verify` or another process that runs in it uses a folder. Prints a message if so."""
     with locked(path) as free:
-        if not free:
-            print(f"{path.name} is in use and is kept")
-        return not free
+        used = not free or any(inside(process.info["cwd"], [path]) for process in psutil.process_iter(["cwd"]))
+    if used:
+        print(f"{path.name} is in use and is kept")
+    return used
+
+
+def inside(folder: str | None, places: Sequence[Path]) -> bool:
+    """Whether the current folder of a process is in one of these places."""
+    return folder is not None and any(Path(folder).is_relative_to(place.resolve()) for place in places)
 
 
 def removed(path: Path) -> bool:
@@ -123,32 +135,58 @@ def unused_outs(root: Path, projects: Sequence[Path]) -> list[Path]:
     if busy := running([root, *projects]):
         print(f"DVC's cache is left as it is while this process runs: {busy}")
         return []
-    words = [
-        "gc",
-        "--workspace",
-        "--all-commits",
-        "--all-branches",
-        "--all-tags",
-        "--all-experiments",
-        "--dry",
-        "--force",
-    ]
+    kept = [f"--all-{what}" for what in ("commits", "branches", "tags", "experiments")]
+    words = ["gc", "--workspace", *kept, "--dry", "--force"]
     others = ["--projects", *map(str, projects)] if projects else []
     done = subprocess.run([sys.executable, "-m", "dvc", *words, *others], cwd=root, capture_output=True, text=True)
     if done.returncode:
         raise ValueError(f"Nothing was removed. `dvc gc` failed: {(done.stderr.strip() or done.stdout.strip())[-300:]}")
-    return [Path(line.removeprefix(REMOVING)) for line in done.stdout.split("\n") if line.startswith(REMOVING)]
+    found = {Path(line.removeprefix(REMOVING)) for line in done.stdout.split("\n") if line.startswith(REMOVING)}
+    for project in [root, *projects]:
+        found -= stashed(project, cache)
+    return sorted(found)
+
+
+def stashed(project: Path, cache: Path) -> set[Path]:
+    """The files of the outs that the stashes of a project name, which `dvc gc` does not see."""
+    try:
+        stashes = command("git", "stash", "list", "--format=%H", folder=project).split()
+    except ValueError:  # no repository
+        return set()
+    found = set[Path]()
+    for stash in stashes:
+        with suppress(ValueError):  # without a dvc.lock
+            lock = parsed(command("git", "show", f"{stash}:dvc.lock", folder=project)).get("stages", {})
+            outs = [out["md5"] for entry in lock.values() for out in entry.get("outs", []) if "md5" in out]
+            found |= {cache / md5[:2] / md5[2:] for md5 in outs}
+    return found | {file for path in found for file in members(path)}
+
+
+def members(path: Path) -> set[Path]:
+    """The files in DVC's cache of which a folder consists, whose listing ends in .dir; none for another path."""
+    if path.suffix != ".dir" or not path.is_file():
+        return set()
+    listing = json.loads(path.read_text(encoding="utf-8"))
+    return {path.parent.parent / one["md5"][:2] / one["md5"][2:] for one in listing}
+
+
+def older(outs: Sequence[Path], before: float) -> list[Path]:
+    """The outs that were last written before a time, without the files of folders that were written later."""
+    young = {path for path in outs if newest(path) > before}
+    young |= {file for path in young for file in members(path)}
+    return [path for path in outs if path not in young]
 
 
 def running(roots: Sequence[Path]) -> str:
-    """A process of DVC or of a stage that runs in one of these folders, as `number: command`; empty if none does."""
-    places = [root.resolve() for root in roots]
+    """A process of DVC or of a stage that runs in one of these folders, as `number: command`; empty if none does.
+
+    The folder of another user's process cannot be seen, so it may be one of these.
+    """
     mine = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     for process in psutil.process_iter(["cwd", "cmdline"]):
         words, folder = process.info["cmdline"] or [], process.info["cwd"]
         works = any(Path(word).name == "dvc" or word.startswith("pipeline.") for word in words)
-        inside = folder and any(Path(folder).is_relative_to(place) for place in places)
-        if works and inside and process.pid not in mine:
+        if works and (folder is None or inside(folder, roots)) and process.pid not in mine:
             return f"{process.pid}: {' '.join(words)}"
     return ""
 

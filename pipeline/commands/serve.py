@@ -28,6 +28,7 @@ from pipeline.shared.results import WorkTree, kept
 from pipeline.shared.stage import project_root
 from transformer.tracking.champion import CHAMPION
 from transformer.tracking.model_files import FOLDER, code_files, save
+from transformer.tracking.registry import download
 from transformer.tracking.store import Store, connect, reason, store_errors
 
 PACKAGE = "transformer"
@@ -45,7 +46,7 @@ def main() -> None:
         try:
             store = connect(project_root())
             version = find(store, given.name)
-            fetched = fetch(store, version, place)
+            fetched = download(store, version, place / "fetched")
         except store_errors() as error:
             raise ValueError(f"The model {given.name} cannot be fetched: {reason(error)}") from None
         weights, commit = checked(fetched, place, f"version {version.version} of {version.name}")
@@ -63,14 +64,6 @@ def find(store: Store, name: str) -> Any:
     if found[3]:
         return store.client.get_model_version(found[1], found[3])
     return store.client.get_model_version_by_alias(found[1], found[2] or CHAMPION)
-
-
-def fetch(store: Store, version: Any, place: Path) -> Path:
-    """Download the files of a version into a folder in `place`. Nothing of them is executed. Raises store errors."""
-    from mlflow.artifacts import download_artifacts
-
-    uri = f"models:/{version.name}/{version.version}"
-    return Path(download_artifacts(uri, dst_path=str(place / "fetched"), tracking_uri=store.uri))
 
 
 def checked(fetched: Path, place: Path, name: str) -> tuple[Path, str]:

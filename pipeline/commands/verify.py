@@ -26,23 +26,13 @@ from pathlib import Path
 import pandas as pd
 from filelock import FileLock
 
-from pipeline.shared.git import command
-from pipeline.shared.provenance import pinned
+from pipeline.shared.git import cache_folder, command
+from pipeline.shared.provenance import PROCESSOR, pinned
 from pipeline.shared.results import Experiment, Results, WorkTree
-from pipeline.shared.run_record import recorded_environment
 from pipeline.shared.stage import project_root, renamed
 from pipeline.shared.tolerances import FACTS, SPREAD, WIDER, Agreement
 from transformer.cores import cores
 
-PROCESSOR = (
-    "machine",
-    "cpu",
-    "threads",
-    "device",
-    "devices",
-    "instructions",
-    "bfloat16",
-)  # what changes the order of sums
 STATUS = {"identical": 0, "within tolerance": 2, "different": 3}
 
 
@@ -62,8 +52,9 @@ def main() -> None:
 
 
 def stop_by_signal() -> None:
-    """Let SIGTERM end this process as Ctrl-C does: the stages are stopped and the clone is removed."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    """Let SIGTERM and a closed terminal end this process as Ctrl-C does: the stages stop and the clone is removed."""
+    for one in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(one, lambda number, _: sys.exit(128 + number))
 
 
 def show(recorded: Results, new: Results) -> str:
@@ -91,14 +82,24 @@ def own_clone(recorded: Experiment, keep: bool) -> Iterator[Path]:
     """A clone in work/ that no other `verify` uses, and that `clean` leaves alone until this process ends."""
     work = project_root() / "work"
     work.mkdir(exist_ok=True)
-    clone = Path(tempfile.mkdtemp(prefix=f"verify-{recorded.commit[:10]}-", dir=work))
+    place = Path(tempfile.mkdtemp(prefix=f"verify-{recorded.commit[:10]}-", dir=work))
+    # A corpus_path like ../corpus is beside the clone, so the clone is as many folders below its place.
+    above = max((Path(path).parts.count("..") for path in sources(recorded)), default=0)
+    clone = place.joinpath(*["above"] * above, "clone")
     try:
-        with FileLock(clone / "lock"):
+        with FileLock(place / "lock"):
             prepare(recorded, clone)
             yield clone
     finally:
         if not keep:
-            shutil.rmtree(clone, ignore_errors=True)
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def sources(recorded: Experiment) -> dict[str, str]:
+    """The deps of a commit that no stage makes: path -> md5 in dvc.lock."""
+    deps = {dep["path"]: dep["md5"] for entry in recorded.lock().values() for dep in entry.get("deps", [])}
+    return {path: md5 for path, md5 in deps.items()
+            if not any(str(one) in recorded.hashes for one in (Path(path), *Path(path).parents))}  # fmt: skip
 
 
 def prepare(recorded: Experiment, clone: Path) -> None:
@@ -108,17 +109,11 @@ def prepare(recorded: Experiment, clone: Path) -> None:
     command("git", "init", "--quiet", "--template=", str(clone))
     command("git", "-C", str(clone), "fetch", "--quiet", "--depth", "1", str(root), recorded.commit)
     command("git", "-C", str(clone), "checkout", "--quiet", "--detach", "FETCH_HEAD")
-    outs = set(recorded.hashes)
-    for entry in recorded.lock().values():
-        for dep in entry.get("deps", []):
-            path = Path(dep["path"])
-            if (clone / path).exists() or any(str(one) in outs for one in (path, *path.parents)):
-                continue
-            if not path.exists():
-                raise ValueError(f"{path}, a dependency of {recorded.name}, is neither in git nor in this folder")
-            copy = shutil.copytree if path.is_dir() else shutil.copyfile
+    for name, md5 in sources(recorded).items():
+        path = Path(name)
+        if not (clone / path).exists():
             (clone / path).parent.mkdir(parents=True, exist_ok=True)
-            copy(path, clone / path)
+            fetch_input(path, md5, clone / path, recorded.name)
     (clone / "dvc.lock").unlink()  # with it DVC would skip stages whose reports are in git
     local = clone / ".dvc" / "config.local"
     local.write_text(f"[cache]\n    dir = {json.dumps(str(clone / '.dvc' / 'cache'))}\n", encoding="utf-8")
@@ -128,12 +123,32 @@ def prepare(recorded: Experiment, clone: Path) -> None:
     (clone / "work" / "cores").symlink_to(root / "work" / "cores")
 
 
+def fetch_input(path: Path, md5: str, target: Path, name: str) -> None:
+    """Copy a dependency that git does not have to `target`: from DVC's cache (`dvc add`), else from this folder.
+
+    name: of the recorded results. Raises ValueError if it is in neither.
+    """
+    held = cache_folder() / md5[:2] / md5[2:]
+    if held.is_file() and held.suffix == ".dir":
+        for one in json.loads(held.read_text(encoding="utf-8")):
+            (target / one["relpath"]).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(cache_folder() / one["md5"][:2] / one["md5"][2:], target / one["relpath"])
+    elif held.is_file():
+        shutil.copyfile(held, target)
+    elif path.is_dir():
+        shutil.copytree(path, target)
+    elif path.exists():
+        shutil.copyfile(path, target)
+    else:
+        raise ValueError(f"{path}, a dependency of {name}, is neither in git, in DVC's cache, nor in this folder")
+
+
 def as_recorded(recorded: Results) -> dict[str, str]:
     """Variables for as many threads and processes as were recorded, since the order of sums depends on them.
 
     Empty if a GPU was used or this machine has fewer cores.
     """
-    facts = recorded_environment(recorded)
+    facts = recorded.environment()
     threads, devices = int(facts.get("threads", 0)), int(facts.get("devices", 1))
     if facts.get("device") != "CPU" or not 0 < threads * devices <= cores():
         return {}
@@ -166,7 +181,7 @@ def repeat(clone: Path, same: dict[str, str]) -> None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
     if failed:
-        held = clone.with_suffix(".log")
+        held = next(one for one in (clone, *clone.parents) if one.parent == project_root() / "work").with_suffix(".log")
         shutil.move(log, held)
         raise ValueError(f"A stage of the repetition failed. {held} has its output.")
     print()
@@ -174,7 +189,7 @@ def repeat(clone: Path, same: dict[str, str]) -> None:
 
 def differences(recorded: Results, here: dict) -> pd.DataFrame:
     """A table with a row per fact of this environment that differs from the recorded one, or was not recorded."""
-    known = {name: str(value) for name, value in recorded_environment(recorded).items()} or pinned(recorded.text)
+    known = {name: str(value) for name, value in recorded.environment().items()} or pinned(recorded.text)
     other = {name: str(value) for name, value in here.items()
              if known.get(name, "").split("+")[0] != str(value).split("+")[0]}  # fmt: skip
     rows = [{"fact": name, "recorded": known.get(name, "not recorded"), "here": value} for name, value in other.items()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -30,10 +31,10 @@ def git(*words: str) -> str:
     return command("git", "-c", "log.showSignature=false", *words)
 
 
-def remark_if_uncommitted(folder: Path) -> None:
+def remark_if_uncommitted(folder: Path, files: Iterable[str] = ("",)) -> None:
     """Print a remark if git lacks files of a folder that DVC does not track: experiments of a queue lack them too."""
     try:
-        missing = git("status", "--porcelain", "--ignored", "--", str(folder))
+        missing = git("status", "--porcelain", "--ignored", "--", *(str(folder / name) for name in files))
     except ValueError:  # no git, or a folder outside the repository
         return
     if missing and not folder.with_name(f"{folder.name}.dvc").exists():
@@ -53,7 +54,8 @@ def cache_folder() -> Path:
 def tree(commit: str) -> dict[str, str]:
     """The files of a commit: path -> hash of its content in git."""
     listed = git("ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
-    return {path: words.split()[2] for words, _, path in (line.partition("\t") for line in listed if line)}
+    return {path: words.split()[2] for words, _, path in (line.partition("\t") for line in listed if line)
+            if words.split()[1] == "blob"}  # a submodule has none  # fmt: skip
 
 
 @cache

@@ -25,8 +25,11 @@ def code_keys() -> dict[str, str]:
 
 
 def code_key(source: str) -> str:
-    """A hash of Python code that comments, docstrings and layout do not change."""
-    tree = ast.parse(source)
+    """A hash of Python code that comments, docstrings and layout do not change; of text that is no Python as it is."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return sha256_text(source)
     for node in ast.walk(tree):
         documented = isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
         if documented and ast.get_docstring(node, clean=False) is not None:

@@ -7,22 +7,28 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
-from pipeline.shared.git import content, tree
+from pipeline.shared.git import content, git, tree
 from pipeline.shared.keys import code_key
 from pipeline.shared.versions import RECORD, ROOT, of_stage, release
 
+# Facts of reports/environment.json that change the order of sums.
+PROCESSOR = ("machine", "cpu", "threads", "device", "devices", "instructions", "bfloat16")
 LAST = ("record", "register")  # the stage that writes the run: today's name, and that of version 0.1
 
 
 @cache
 def parsed(text: str) -> Any:
-    """The values of a YAML text; to be read only, since they are cached."""
-    return YAML(typ="safe").load(text)
+    """The values of a YAML text; to be read only, since they are cached. Raises ValueError if it is not valid."""
+    try:
+        return YAML(typ="safe").load(text) or {}
+    except YAMLError as error:
+        raise ValueError(f"not valid YAML: {' '.join(str(error).split())[:150]}") from None
 
 
 @cache
@@ -39,19 +45,47 @@ def blob_code_key(blob: str) -> str:
 
 def files_of(commit: str, path: str) -> dict[str, str]:
     """The files of a commit at a path, a file or a folder: name in the folder -> hash of the content in git."""
-    files = tree(commit)
+    files, path = tree(commit), path.rstrip("/")
     if path in files:
         return {"": files[path]}
     return {name.removeprefix(f"{path}/"): blob for name, blob in files.items() if name.startswith(f"{path}/")}
 
 
 def md5(commit: str, path: str) -> str | None:
-    """The md5 of a file or folder of a commit, as in dvc.lock; None if git does not have it."""
+    """The md5 of a file or folder of a commit, as in dvc.lock; None if git has neither it nor its .dvc file."""
+    if added := files_of(commit, f"{path.rstrip('/')}.dvc"):  # by `dvc add`
+        return parsed(content(added[""]).decode())["outs"][0]["md5"]
     found = files_of(commit, path)
     if not found or "" in found:
         return blob_md5(found[""]) if found else None
-    listing = [{"md5": blob_md5(found[name]), "relpath": name} for name in sorted(found)]
+    return folder_md5({name: blob_md5(blob) for name, blob in found.items()})
+
+
+def folder_md5(files: Mapping[str, str]) -> str:
+    """The md5 of a folder, as in dvc.lock. files: path in the folder -> md5."""
+    listing = [{"md5": files[name], "relpath": name} for name in sorted(files, key=lambda name: name.split("/"))]
     return hashlib.md5(json.dumps(listing, sort_keys=True).encode(), usedforsecurity=False).hexdigest() + ".dir"
+
+
+def file_md5(path: Path) -> str:
+    """The md5 of a file of the work tree, as in dvc.lock."""
+    return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+
+
+@cache
+def checked_out_md5(commit: str, path: str) -> str | None:
+    """The md5 of a path in the work tree, if that is as in the commit; else None.
+
+    Git holds other bytes than DVC reads where a corpus has links, line ends that git converts, or ignored files.
+    """
+    place = Path(path)
+    head = git("rev-parse", "HEAD").strip()  # its hash, since files are cached by commit
+    if files_of(commit, path) != files_of(head, path) or git("status", "--porcelain", "--", path):
+        return None
+    if not place.is_dir():
+        return file_md5(place) if place.is_file() else None
+    files = [file for file in place.rglob("*") if file.is_file()]
+    return folder_md5({file.relative_to(place).as_posix(): file_md5(file) for file in files})
 
 
 def stages_of(dvc_yaml: str, params: Mapping[str, object]) -> dict[str, dict]:
@@ -65,7 +99,8 @@ def path_of(entry: str | dict) -> str:
 
 
 def changes(commit: str, text: Callable[[str], str]) -> dict[str, list[str]]:
-    """For each stage whose entry in dvc.lock is not that of the commit's files: the deps, params and outs that differ.
+    """For each stage whose entry in dvc.lock is not that of the commit's files: the deps, params and outs that differ,
+    or `changed command`.
 
     text: path -> text of a file of the commit. What git does not have, such as a corpus outside of it, is not compared.
     The stage that writes the run is left out.
@@ -73,13 +108,19 @@ def changes(commit: str, text: Callable[[str], str]) -> dict[str, list[str]]:
     params = parsed(text("params.yaml"))
     stages, lock = stages_of(text("dvc.yaml"), params), parsed(text("dvc.lock")).get("stages", {})
     made = {out["path"]: out["md5"] for entry in lock.values() for out in entry.get("outs", [])}
+    known = {dep["path"]: dep["md5"] for entry in lock.values() for dep in entry.get("deps", [])}
+
+    def held(path: str) -> str | None:
+        found = md5(commit, path)
+        return found if not found or found == known.get(path, found) else checked_out_md5(commit, path) or found
+
     found: dict[str, list[str]] = {}
     for name, stage in stages.items():
         if name in LAST:
             continue
         if name not in lock:
             found[name] = ["never run"]
-        elif differing := list(stage_changes(stage, lock[name], made, lambda path: md5(commit, path), text)):
+        elif differing := list(stage_changes(stage, lock[name], made, held, text)):
             found[name] = differing
     return found
 
@@ -91,6 +132,8 @@ def stage_changes(
 
     made: out of any stage -> md5 in dvc.lock. held: path -> md5 of what git has, or None.
     """
+    if entry.get("cmd") != stage["cmd"]:
+        yield "changed command"
     deps = {dep["path"]: dep["md5"] for dep in entry.get("deps", [])}
     wanted = {path_of(dep) for dep in stage.get("deps", [])}
     yield from sorted(wanted ^ deps.keys())
@@ -106,6 +149,14 @@ def stage_changes(
             for name in names or sorted(values.keys() | used.keys()):
                 if name not in used or name not in values or used[name] != values[name]:
                     yield name
+
+
+def names(parts: list) -> Iterator[str]:
+    """The names of what changed in a stage, from its part of `dvc status --json`."""
+    for part in parts:
+        for what, changed in part.items() if isinstance(part, dict) else [(part, {})]:
+            for path, how in changed.items() or [(what, "")]:  # an edited command has no paths
+                yield from how if isinstance(how, dict) else [path]
 
 
 def before_score(lock: Mapping[str, dict]) -> list[str]:

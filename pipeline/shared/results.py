@@ -6,7 +6,8 @@ import json
 import sys
 from abc import ABC, abstractmethod
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 from pipeline.shared.git import cache_folder, command, experiments, git, resolved
 from pipeline.shared.keys import code_key
 from pipeline.shared.params import Params
-from pipeline.shared.provenance import LAST, changes, code_of_commit, origins, parsed
+from pipeline.shared.provenance import LAST, PROCESSOR, changes, code_of_commit, names, origins, parsed
 from transformer import files
 from transformer.evaluation.comparison import System
 
@@ -29,14 +30,6 @@ OPTIONS = {"params": "params.yaml", "raw": "data/raw", "valid": "data/valid.hyp"
 def sha256(path: Path) -> str:
     """sha256 of a file that does not change while this process runs."""
     return files.sha256(path)
-
-
-def names(parts: list) -> Iterator[str]:
-    """The names of what changed in a stage, from its part of `dvc status --json`."""
-    for part in parts:
-        for what, changed in part.items() if isinstance(part, dict) else [(part, {})]:
-            for path, how in changed.items() or [(what, "")]:  # an edited command has no paths
-                yield from how if isinstance(how, dict) else [path]
 
 
 class Results(ABC):
@@ -129,7 +122,20 @@ class Results(ABC):
     def scored(self) -> System:
         """The name, knobs, scores and origins of this configuration."""
         made_from = origins(self.lock(), self.params.init_from, self.text, self.code)
-        return System(self.name, vars(self.params), self.scores(), origins=made_from)
+        return System(self.name, vars(self.params), self.scores(), origins=made_from, machine=self.machine())
+
+    def environment(self) -> dict[str, str | int]:
+        """reports/environment.json: what the training ran on; empty if that file is missing."""
+        path = "reports/environment.json"
+        with suppress(ValueError, OSError):
+            return json.loads(self.text(path))
+        with suppress(ValueError, OSError, KeyError):  # before version 0.2 DVC held it
+            return json.loads(self.file(path).read_text(encoding="utf-8"))
+        return {}
+
+    def machine(self) -> dict[str, str]:
+        """The facts of the environment on which the rounding of sums depends."""
+        return {name: str(value) for name, value in self.environment().items() if name in PROCESSOR}
 
 
 class WorkTree(Results):

@@ -41,7 +41,7 @@ def run_contents(results: Results, origin: Mapping[str, str]) -> dict[str, Any]:
     train_key, config_key = run_keys(results)
     curve = pd.read_csv(io.StringIO(results.text("reports/training.csv"))).astype(object)
     signatures = {f"signature_{name}": signature for name, signature in results.signatures().items()}
-    environment = {f"env_{name}": str(value) for name, value in recorded_environment(results).items()}
+    environment = {f"env_{name}": str(value) for name, value in results.environment().items()}
     baseline = origin.get("DVC_EXP_BASELINE_REV")
     page = results.file("reports/report.html").read_text(encoding="utf-8")
     return {
@@ -54,16 +54,6 @@ def run_contents(results: Results, origin: Mapping[str, str]) -> dict[str, Any]:
         "texts": {"translations.csv": translations(results), "report.html": page,
                   VALID: "".join(f"{line}\n" for line in results.lines("data/valid.hyp"))},
     }  # fmt: skip
-
-
-def recorded_environment(results: Results) -> dict[str, str | int]:
-    """reports/environment.json: what the training ran on; empty if that file is missing."""
-    path = "reports/environment.json"
-    with suppress(ValueError, OSError):
-        return json.loads(results.text(path))
-    with suppress(ValueError, OSError, KeyError):  # before version 0.2 DVC held it
-        return json.loads(results.file(path).read_text(encoding="utf-8"))
-    return {}
 
 
 def origin() -> dict[str, str]:

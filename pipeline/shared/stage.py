@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from pipeline.shared.inputs import check_unchanged, snapshot
 from pipeline.shared.versions import check_versions
 
 
@@ -26,11 +27,13 @@ def run(main: Callable[[], None]) -> None:
     """Run a stage or command. A ValueError or OSError becomes one line on standard error and exit status 1.
 
     With TRACEBACK in the environment, Python's traceback is printed instead. A stage does not start with other versions
-    of packages than versions.yaml records.
+    of packages than versions.yaml records, and fails if what it depends on was edited while it ran.
     """
     try:
         check_versions()
+        before = snapshot()
         main()
+        check_unchanged(before)
     except (ValueError, OSError) as error:
         if os.environ.get("TRACEBACK"):
             raise

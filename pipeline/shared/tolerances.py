@@ -4,9 +4,9 @@ What is made before any floating point, counts and signatures must be equal. Los
 curve by the mean over its rows), BLEU, chrF and TER by POINTS, exact match by MATCHES of its sentences, at least two.
 Weights are judged by the losses, translations by their scores; what follows from both, by both.
 
-A training on another processor, or in another number of threads, sums in another order, and chance then makes other
-weights of it. Such trainings of the toy recipe were further apart than LOSS and MATCHES, and BLEU of greedy search in
-reports/engines.json was further apart than POINTS (SPREAD). There these tolerances are WIDER; scores.json keeps POINTS.
+Another processor, or another number of threads, rounds sums differently, so the weights differ. The differences that
+were measured on the toy recipe (SPREAD) are larger than LOSS and MATCHES, and for reports/engines.json larger than
+POINTS. There these tolerances are WIDER; scores.json keeps POINTS. The number of tokens may differ if data/back does.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from pipeline.shared.provenance import parsed
 from pipeline.shared.results import Results
 from transformer.files import read_lines
 
@@ -74,6 +75,8 @@ class Agreement:
                  for stage, entry in self.new.lock().items() for out in entry.get("outs", [])}  # fmt: skip
         rows: list[dict[str, str]] = []
         for stage, entry in self.recorded.lock().items():
+            if stage not in self.stages:  # DVC keeps the entries of stages that were removed from dvc.yaml
+                continue
             for out in entry.get("outs", []):
                 if (path := out["path"]) != FACTS:  # printed separately
                     md5 = found.get((stage, path), "missing")
@@ -82,6 +85,11 @@ class Agreement:
                     judged = {"tolerance": self.tolerance(path), "difference": change, "verdict": verdict}
                     rows.append({"stage": stage, "out": path, **hashes, **judged})
         return pd.DataFrame(rows)
+
+    @cached_property
+    def stages(self) -> set[str]:
+        """The names of the stages in dvc.yaml of the recorded results."""
+        return set(parsed(self.recorded.text("dvc.yaml"))["stages"])
 
     def judged(self, path: str, md5: str) -> tuple[str, str]:
         """The largest difference and the verdict of an out that is not identical."""
@@ -177,7 +185,8 @@ def curves(old: str, new: str, tolerance: float) -> Iterator[Difference]:
     for name in before.columns:
         if name.endswith("loss") and list(before[name].isna()) == list(after[name].isna()):
             pairs = zip(before[name].dropna(), after[name].dropna(), strict=True)
-            spread = [abs(new - old) / abs(old) for old, new in pairs] or [0.0]
+            spread = [abs(new - old) / abs(old) if old else math.inf for old, new in pairs if old != new] or [0.0]
+            spread += [0.0] * (before[name].count() - len(spread))  # the rows without a difference
             mean = sum(spread) / len(spread)
             beyond = mean / tolerance if math.isfinite(mean) else math.inf
             yield Difference(f"curve of {name}", f"{mean:.2%} (tolerance {tolerance:.0%})", beyond)

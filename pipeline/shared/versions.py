@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
 ROOT = Path(__file__).parent.parent.parent  # of this checkout, which may be a temporary copy of the project
 RECORD = "versions.yaml"
@@ -30,8 +31,18 @@ def installed(package: str) -> str:
 
 
 def recorded(root: Path = ROOT) -> dict[str, str]:
-    """versions.yaml: package -> version."""
-    return YAML(typ="safe").load((root / RECORD).read_text(encoding="utf-8"))
+    """versions.yaml: package -> version. Raises ValueError if it is not written as `text` writes it."""
+    remedy = "`git checkout versions.yaml` restores it."
+    try:
+        found = YAML(typ="safe").load((root / RECORD).read_text(encoding="utf-8"))
+    except YAMLError as error:
+        raise ValueError(f"{RECORD} is not valid YAML ({' '.join(str(error).split())[:100]}). {remedy}") from None
+    if not isinstance(found, dict) or not found:
+        raise ValueError(f"{RECORD} has no versions. {remedy}")
+    for name, number in found.items():
+        if not isinstance(number, str):
+            raise ValueError(f'{RECORD}: the version of {name} must be in quotes, as in {name}: "{number}". {remedy}')
+    return found
 
 
 def of_stage(stage: dict) -> list[str]:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from filelock import FileLock
@@ -14,6 +15,8 @@ from support.projects import command
 from support.runs import configuration
 from support.tiny import stage
 
+from pipeline.commands import clean
+from pipeline.shared.git import cache_folder
 from transformer.tracking import recorder
 
 DAY = 24 * 3600
@@ -121,6 +124,58 @@ def test_clean_keeps_all_outs_while_dvc_or_a_stage_runs_in_the_project(three_com
         process.kill()
     assert f"DVC's cache is left as it is while this process runs: {process.pid}: " in done.stdout
     assert outs(three_commits) == ["1", "2", "3", "4"]
+
+
+def test_clean_keeps_the_outs_of_stashes(three_commits):
+    (three_commits / "knob").write_text("5" * 1000)
+    command(three_commits, "dvc", "repro", "-q")
+    command(three_commits, "git", "stash", "-q")
+    assert stage("clean", three_commits, "--yes").returncode == 0
+    assert outs(three_commits) == ["1", "2", "3", "5"]
+
+
+def test_clean_keeps_outs_that_are_committed_while_it_asks(three_commits, monkeypatch):
+    def answer() -> bool:
+        (three_commits / "knob").write_text("4" * 1000)
+        command(three_commits, "dvc", "repro", "-q")
+        command(three_commits, "git", "commit", "-qam", "4")
+        return True
+
+    monkeypatch.chdir(three_commits)
+    monkeypatch.setattr(clean, "agreed", answer)
+    monkeypatch.setattr(sys, "argv", ["clean"])
+    cache_folder.cache_clear()
+    clean.main()
+    cache_folder.cache_clear()
+    assert outs(three_commits) == ["1", "2", "3", "4"]
+
+
+def test_files_of_a_young_folder_in_the_cache_are_kept_though_they_are_old(tmp_path):
+    for name in ("aa", "bb", "cc"):
+        (tmp_path / name).mkdir()
+    old, other, young = tmp_path / "aa/1", tmp_path / "bb/2", tmp_path / "cc/3.dir"
+    old.write_text("x")
+    other.write_text("x")
+    young.write_text('[{"md5": "aa1", "relpath": "a"}]')
+    os.utime(old, (0, 0))
+    os.utime(other, (0, 0))
+    assert clean.older([old, other, young], 1000) == [other]
+
+
+def test_a_folder_in_which_a_process_runs_is_kept(tmp_path):
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], cwd=tmp_path)
+    try:
+        assert clean.in_use(tmp_path)
+    finally:
+        process.kill()
+        process.wait()
+    assert not clean.in_use(tmp_path)
+
+
+def test_a_stage_of_another_user_counts_as_running_since_its_folder_cannot_be_seen(tmp_path, monkeypatch):
+    hidden = SimpleNamespace(info={"cwd": None, "cmdline": ["python", "-m", "pipeline.train"]}, pid=10**9)
+    monkeypatch.setattr(clean.psutil, "process_iter", lambda _: [hidden])
+    assert clean.running([tmp_path]) == "1000000000: python -m pipeline.train"
 
 
 @pytest.mark.full

@@ -92,7 +92,7 @@ def test_a_replaced_description_of_the_model_is_not_used(project):
     before = file.read_text()
     file.write_text(before.replace("mlflow.pyfunc.model", "os").replace("serving.py", "../evil.py"))
     try:
-        output = command(project, *COMMAND, "serve", registered_name(project), "--port", "1", status=(0, 1, 2, 3))
+        output = command(project, *COMMAND, "serve", registered_name(project), "--host", "192.0.2.1", status=(1, 2, 3))
     finally:
         file.write_text(before)
     assert "Serving" in output  # what is started is made anew from weights and code that were checked

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from pipeline.commands import clean, verify
 from pipeline.commands.verify import as_recorded, changed_inputs, differences, own_clone
 from pipeline.shared.git import command
 from pipeline.shared.results import Experiment, WorkTree
-from pipeline.shared.tolerances import RULES, SPREAD, Agreement
+from pipeline.shared.tolerances import RULES, SPREAD, Agreement, curves
 from pipeline.training.environment import instructions
 
 CURVE = "step,train_loss,valid_loss,learning_rate\n10,{},,0.1\n20,{},3.0,0.2\n"
@@ -51,6 +52,7 @@ def tree(folder: Path, other: list[str], **reports: Any) -> WorkTree:
     lock = {stage: {"outs": [{"path": path, "md5": 31 * "0" + str(int(path in other))} for path in paths]}
             for stage, paths in OUTS.items()}  # fmt: skip
     YAML().dump({"stages": lock}, folder / "dvc.lock")
+    YAML().dump({"stages": {stage: {"cmd": stage} for stage in OUTS}}, folder / "dvc.yaml")
     return WorkTree(root=folder)
 
 
@@ -259,14 +261,44 @@ def test_a_commit_that_a_shallow_clone_lacks_is_refused_with_the_command_that_fe
 def test_two_at_once_have_clones_of_their_own_that_clean_keeps(committed, capsys):
     with own_clone(Experiment("HEAD"), keep=False) as one, own_clone(Experiment("HEAD"), keep=True) as other:
         assert one != other
-        assert clean.in_use(one)
-        assert clean.in_use(other)
+        assert clean.in_use(one.parent)
+        assert clean.in_use(other.parent)
         assert (one / "work/cores").resolve() == (other / "work/cores").resolve() == committed / "work/cores"
-        assert not clean.removed(one)
+        assert not clean.removed(one.parent)
         assert (one / "reports/scores.json").exists()
-    assert not one.exists()
+    assert not one.parent.exists()
     assert other.exists()
-    assert not clean.in_use(other)
+    assert not clean.in_use(other.parent)
+
+
+def test_a_corpus_beside_the_project_is_copied_beside_the_clone_and_removed_with_it(committed):
+    lock = YAML(typ="safe").load(committed / "dvc.lock") or {}
+    lock["stages"] = {"download": {"deps": [{"path": "../../corpus", "md5": "0"}]}}
+    YAML().dump(lock, committed / "dvc.lock")
+    command("git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qam", "a corpus beside the project")
+    corpus = committed.parent.parent / "corpus"
+    corpus.mkdir()
+    (corpus / "train.de").write_text("eins\n")
+    with own_clone(Experiment("HEAD"), keep=False) as clone:
+        assert (clone / "../../corpus/train.de").read_text() == "eins\n"
+        assert (clone / "../../corpus").resolve().is_relative_to(committed / "work")
+    assert [path.name for path in (committed / "work").iterdir() if path.is_dir()] == ["cores"]
+    shutil.rmtree(corpus)
+
+
+def test_a_stage_that_was_removed_from_the_pipeline_is_not_compared(tmp_path):
+    pair = tree(tmp_path / "recorded", []), tree(tmp_path / "new", [])
+    for results, stages in zip(pair, ({**OUTS, "extra": ["data/extra"]}, OUTS), strict=True):
+        lock = {stage: {"outs": [{"path": path, "md5": "0" * 32} for path in paths]} for stage, paths in stages.items()}
+        YAML().dump({"stages": lock}, results.file("dvc.lock"))
+    assert "data/extra" not in set(Agreement(*pair).table()["out"])
+
+
+def test_a_loss_of_zero_can_be_compared(tmp_path):
+    found = list(curves("step,valid_loss\n1,0.0\n2,1.0\n", "step,valid_loss\n1,0.0\n2,1.01\n", 0.02))
+    assert [one.share <= 1 for one in found if one.name == "curve of valid_loss"] == [True]
+    found = list(curves("step,valid_loss\n1,0.0\n", "step,valid_loss\n1,0.1\n", 0.02))
+    assert max(one.share for one in found) > 1
 
 
 def test_a_commit_of_an_experiment_is_cloned_though_no_branch_has_it(committed):
@@ -292,7 +324,8 @@ time.sleep(600)
 """
 
 
-def test_sigterm_stops_the_stages_and_removes_the_clone(committed, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_sigterm_or_a_closed_terminal_stops_the_stages_and_removes_the_clone(committed, tmp_path, number):
     (committed / "dvc.py").write_text(ENDLESS)  # runs in place of DVC
     command("git", "add", "-A")
     command("git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "a stage that does not end")
@@ -301,8 +334,8 @@ def test_sigterm_stops_the_stages_and_removes_the_clone(committed, tmp_path):
                                env=os.environ | {"PYTHONPATH": str(root), "CHILD": str(child)})  # fmt: skip
     assert process.stdout
     assert process.stdout.readline() == "Running stage 'train':\n"
-    process.send_signal(signal.SIGTERM)
-    assert process.wait() == 128 + signal.SIGTERM
+    process.send_signal(number)
+    assert process.wait() == 128 + number
     assert not list((committed / "work").glob("verify-*"))
     with pytest.raises(ProcessLookupError):
         os.kill(int(child.read_text()), 0)

@@ -25,6 +25,7 @@ class System:
     """One experiment: its knobs, its scores and, where a comparison needs them, score signatures and hypotheses.
 
     origins: what the scores were made from besides the knobs: data, code and versions, each name -> hash or version.
+    machine: what the training ran on: processor, threads, ... It changes how sums are rounded.
     """
 
     name: str
@@ -33,6 +34,7 @@ class System:
     signatures: Mapping[str, str] = field(default_factory=dict)
     hypotheses: Sequence[str] = ()
     origins: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    machine: Mapping[str, str] = field(default_factory=dict)
 
 
 def check_signatures(systems: Sequence[System]) -> None:
@@ -143,15 +145,15 @@ def differing(systems: Sequence[System]) -> list[str]:
 
 
 def what_else(first: System, other: System, most: int = 3) -> str:
-    """What differs between two systems besides the knobs: their data, code and versions; empty if nothing does.
+    """What differs between two systems besides the knobs: data, code, versions and machine; empty if nothing does.
 
-    most: how many names are given of each of the three.
+    most: how many names are given of each of the four.
     """
     found = []
-    for part in ORIGINS:
-        before, after = (dict(system.origins.get(part, {})) for system in (first, other))
+    for part in (*ORIGINS, "machine"):
+        before, after = (dict({**system.origins, "machine": system.machine}.get(part, {})) for system in (first, other))
         names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-        if part == "versions":
+        if part in ("versions", "machine"):
             shown = [f"{name} {before.get(name, 'unknown')} -> {after.get(name, 'unknown')}" for name in names[:most]]
         else:
             shown = names[:most]

@@ -125,3 +125,12 @@ def log_version(store: Store, run: TrackedRun, candidate: Candidate) -> Any:
     number = str(logged.registered_model_version)
     store.client.update_model_version(candidate.name, number, candidate.card)
     return store.client.get_model_version(candidate.name, number)
+
+
+def download(store: Store, version: Any, folder: Path) -> Path:
+    """Download the files of a version; returns their folder, in `folder`. Nothing of them is executed."""
+    from mlflow.artifacts import download_artifacts
+
+    folder.mkdir(parents=True)
+    uri = f"models:/{version.name}/{version.version}"
+    return Path(download_artifacts(uri, dst_path=str(folder), tracking_uri=store.uri))
