@@ -323,11 +323,12 @@ def test_every_knob_of_params_yaml_is_explained():
 
 
 def test_the_teams_server_has_the_versions_of_the_lock_and_no_password_on_a_command_line():
-    services = YAML(typ="safe").load(ROOT / "compose.yaml")["services"]
+    services = YAML(typ="safe").load(ROOT / "deploy/compose.yaml")["services"]
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8").split("\n")
-    wanted = re.findall(r"(mlflow|psycopg)(?:\[binary\])?==([\d.]+)", services["mlflow"]["build"]["dockerfile_inline"])
+    image = services["mlflow"]["build"]["dockerfile_inline"]
+    wanted = re.findall(r"(mlflow|flask-wtf|psycopg)(?:\[binary\])?==([\d.]+)", image)
     assert {f"{name}=={version}" for name, version in wanted} <= set(lock)
-    assert len(wanted) == 2
+    assert len(wanted) == 3
     assert not any("PASSWORD" in str(service.get("command")) for service in services.values())
 
 

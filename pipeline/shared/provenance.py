@@ -132,7 +132,7 @@ def stage_changes(
 
     made: out of any stage -> md5 in dvc.lock. held: path -> md5 of what git has, or None.
     """
-    if entry.get("cmd") != stage["cmd"]:
+    if entry.get("cmd") != stage["cmd"].replace("\\${", "${"):  # as DVC hands it to the shell
         yield "changed command"
     deps = {dep["path"]: dep["md5"] for dep in entry.get("deps", [])}
     wanted = {path_of(dep) for dep in stage.get("deps", [])}

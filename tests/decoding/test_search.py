@@ -135,7 +135,9 @@ def test_a_larger_length_limit_does_not_change_a_search_that_ended_before_it(see
         strict=True,
     ):
         if len(short) == beam_size and all(len(found.ids) < len(source) + 6 for found in short):
-            assert short == long
+            assert [found.ids for found in short] == [found.ids for found in long]
+            # Sums over another number of cached positions may be rounded differently.
+            assert [found.score for found in short] == pytest.approx([found.score for found in long], rel=1e-12)
 
 
 @given(st.integers(0, 10**6))

@@ -33,6 +33,8 @@ MAKE = "make installs .venv from the network; what it runs is tested elsewhere"
 TESTS = "runs tests, or the style checks that .ci/run begins with"
 ELSEWHERE = "needs a remote and a second clone; tests/pipeline/test_pipeline.py has them"
 QUEUE = "starts workers that outlive the test; tests/pipeline/test_experiments.py runs a queue"
+TEAM = "starts a server; tests/tracking/test_team_server.py starts it with Caddy and PostgreSQL"
+VERSIONS = "needs two versions of a model; tests/tracking/test_serving.py has them"
 BENCH = "needs other programs (make bench-setup) and takes minutes"
 NOT_RUN = {
     "make run": MAKE,
@@ -56,12 +58,21 @@ NOT_RUN = {
     "dvc queue start --jobs 2": QUEUE,
     "OMP_NUM_THREADS=1 dvc queue start --jobs 2": QUEUE,
     "mlflow ui": SERVER,
-    "mlflow models serve --model-uri models:/toy-de-en@champion --env-manager local --port 5001": SERVER,
+    "python -m pipeline serve toy-de-en": SERVER,
+    "python -m pipeline promote toy-de-en 2": VERSIONS,
+    "python -m pipeline rollback toy-de-en": VERSIONS,
     "curl localhost:5001/invocations -H 'Content-Type: application/json' "
     """-d '{"inputs": ["Der Hund schläft."], "params": {"beam_size": 4}}'""": "asks the server above",
-    "POSTGRES_PASSWORD=... ALLOWED_HOSTS=runs.example.org:5000 docker compose up --detach": SERVER,
-    "MLFLOW_BACKEND_STORE_URI=postgresql+psycopg://... mlflow server --host 0.0.0.0 "
-    "--artifacts-destination /files": SERVER,
+    "mkdir -m 700 deploy/secrets": TEAM,
+    "openssl rand -hex 32 > deploy/secrets/database_password": TEAM,
+    "openssl rand -hex 32 > deploy/secrets/admin_password": TEAM,
+    "openssl rand -hex 32 > deploy/secrets/session_key": TEAM,
+    "SITE=runs.example.org docker compose --file deploy/compose.yaml up --detach": SERVER,
+    "python deploy/mlflow_server.py --secrets deploy/secrets --files files --site runs.example.org "
+    "--database mlflow@127.0.0.1/mlflow": TEAM,
+    "SITE=runs.example.org caddy run --config deploy/Caddyfile": TEAM,
+    """curl --user admin https://runs.example.org/api/2.0/mlflow/users/create --json """
+    """'{"username": "anna", "password": "..."}'""": TEAM,
     "dvc remote add --default team s3://bucket/path": ELSEWHERE,
     "dvc push --run-cache && git push && dvc exp push origin EXP1": ELSEWHERE,
     "git pull && dvc exp pull origin EXP1 && dvc pull --run-cache": ELSEWHERE,
@@ -72,7 +83,7 @@ NOT_RUN = {
 }  # fmt: skip
 FOUND = [block for name in NAMES for block in blocks(name, read(name))]
 LINES = [place_and_line for block in FOUND if block.kind in SHELL for place_and_line in shell_lines(block)]
-PROGRAMS = {"cp", "curl", "docker", "echo", "export", "git", "mlflow", "pip", "."}
+PROGRAMS = {"caddy", "cp", "curl", "docker", "echo", "export", "git", "mkdir", "mlflow", "openssl", "pip", "."}
 
 
 def mistakes(line: str) -> Iterator[str]:
@@ -121,7 +132,9 @@ def mistakes_of_dvc(words: list[str]) -> Iterator[str]:
 
 
 def mistakes_of_python(words: list[str]) -> Iterator[str]:
-    """`mistakes` of python -m MODULE: the module, the command behind `python -m pipeline`, and its options."""
+    """`mistakes` of python -m MODULE: the module, the command behind `python -m pipeline`, options; or of a file."""
+    if words[0].endswith(".py"):
+        words = ["-m", words[0].removesuffix(".py").replace("/", "."), *words[1:]]
     module, *rest = words[1:]
     if module == "pytest":
         return

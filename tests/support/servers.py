@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import pwd
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -13,10 +15,13 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
 
 import pytest
+from support.tiny import ROOT
 
 
 def free_port() -> int:
@@ -36,7 +41,7 @@ def postgres_program(name: str) -> str:
 
 
 @contextmanager
-def postgres() -> Iterator[str]:
+def postgres(password: str = "hunter2") -> Iterator[str]:
     """Start a new, empty PostgreSQL server; yields its address for SQLAlchemy, password included."""
     initdb, server = postgres_program("initdb"), postgres_program("postgres")
     # PostgreSQL refuses to run as root.
@@ -45,7 +50,7 @@ def postgres() -> Iterator[str]:
     folder = Path(tempfile.mkdtemp(prefix="pg-"))
     os.chown(folder, user.pw_uid, user.pw_gid)
     secret, port = folder / "secret", free_port()
-    secret.write_text("hunter2")
+    secret.write_text(password)
     os.chown(secret, user.pw_uid, user.pw_gid)
     command = [initdb, "-D", folder / "data", "-U", "mlflow", "-A", "scram-sha-256", "--pwfile", secret, "-N"]
     subprocess.run(command, check=True, capture_output=True, cwd=folder, **who)
@@ -53,7 +58,7 @@ def postgres() -> Iterator[str]:
     process = subprocess.Popen([server, "-D", folder / "data", *options], cwd=folder, stderr=subprocess.DEVNULL, **who)
     try:
         wait_for_port(port, process)
-        yield f"postgresql+psycopg://mlflow:hunter2@127.0.0.1:{port}/postgres"
+        yield f"postgresql+psycopg://mlflow:{quote(password, safe='')}@127.0.0.1:{port}/postgres"
     finally:
         process.send_signal(2)  # fast shutdown
         process.wait()
@@ -72,7 +77,7 @@ def wait_for_port(port: int, process: subprocess.Popen) -> None:
 
 @contextmanager
 def mlflow_server(folder: Path, backend: str) -> Iterator[str]:
-    """Start `mlflow server` as compose.yaml does, with proxied artifacts; yields its address."""
+    """Start `mlflow server` with proxied artifacts and without passwords; yields its address."""
     port, log = free_port(), folder / "server.log"
     command = [sys.executable, "-m", "mlflow", "server", "--artifacts-destination", str(folder / "files"),
                "--workers", "1", "--host", "127.0.0.1", "--port", str(port)]  # fmt: skip
@@ -88,6 +93,73 @@ def mlflow_server(folder: Path, backend: str) -> Iterator[str]:
             assert process.poll() is None, log.read_text()
             time.sleep(0.1)
         yield address
+    finally:
+        os.killpg(process.pid, 15)
+        process.wait()
+
+
+DATABASE, ADMIN, SESSION = "hu/nt@er%2: 2", "admin's long p@ss/word", "key of sessions"
+
+
+class TeamServer(NamedTuple):
+    """A closed server. authority: the file of the certificate that its certificate is signed by."""
+
+    address: str
+    authority: Path
+    secrets: tuple[str, ...] = (DATABASE, ADMIN, SESSION)
+
+    @staticmethod
+    def login(name: str, password: str) -> str:
+        """The header that sends name and password."""
+        return "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()
+
+    def member(self, name: str) -> dict[str, str]:
+        """The environment of a member."""
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("MLFLOW_", "DVC_"))}
+        return kept | {"MLFLOW_TRACKING_URI": self.address, "MLFLOW_TRACKING_USERNAME": name,
+                       "MLFLOW_TRACKING_PASSWORD": f"{name}'s long password", "MLFLOW_DISABLE_TELEMETRY": "true",
+                       "MLFLOW_TRACKING_SERVER_CERT_PATH": str(self.authority),
+                       "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}  # fmt: skip
+
+
+@contextmanager
+def closed_server(folder: Path) -> Iterator[TeamServer]:
+    """Start what deploy/ describes: MLflow with passwords over PostgreSQL, and Caddy in front; skips without Caddy."""
+    if not shutil.which("caddy"):
+        pytest.skip("Caddy is not installed (Debian: apt-get install caddy)")
+    secrets, inner, outer = folder / "secrets", free_port(), free_port()
+    secrets.mkdir(mode=0o700)
+    for name, secret in (("database_password", DATABASE), ("admin_password", ADMIN), ("session_key", SESSION)):
+        (secrets / name).write_text(f"{secret}\n")
+    site, authority = f"localhost:{outer}", folder / "caddy/caddy/pki/authorities/local/root.crt"
+    env = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
+    with postgres(DATABASE) as database, ExitStack() as stack:
+        place = f"mlflow@{database.rpartition('@')[2]}"
+        words = [sys.executable, ROOT / "deploy/mlflow_server.py", "--secrets", secrets, "--files", folder / "files",
+                 "--site", site, "--database", place, "--port", str(inner)]  # fmt: skip
+        stack.enter_context(running(words, folder / "mlflow.log", env))
+        config = ROOT / "deploy/Caddyfile"
+        own = {"SITE": site, "MLFLOW": f"127.0.0.1:{inner}", "XDG_DATA_HOME": f"{folder}/caddy", "HOME": str(folder)}
+        stack.enter_context(running(["caddy", "run", "--adapter", "caddyfile", "--config", config],
+                                    folder / "caddy.log", env | own))  # fmt: skip
+        while True:
+            with suppress(OSError, FileNotFoundError):
+                context = ssl.create_default_context(cafile=authority)
+                with urllib.request.urlopen(f"https://{site}/health", timeout=5, context=context):
+                    break
+            time.sleep(0.2)
+        yield TeamServer(f"https://{site}", authority)
+
+
+@contextmanager
+def running(words: list, log: Path, env: dict[str, str]) -> Iterator[None]:
+    """Run a server in a session of its own, with its output in a file."""
+    with open(log, "w") as output:
+        process = subprocess.Popen(words, cwd=log.parent, env=env, stdout=output, stderr=output, start_new_session=True)
+    try:
+        time.sleep(1)
+        assert process.poll() is None, log.read_text()
+        yield
     finally:
         os.killpg(process.pid, 15)
         process.wait()

@@ -6,9 +6,11 @@ compared with it, never becomes champion by itself (tag `engines`).
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stderr
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -116,8 +118,9 @@ def log_version(store: Store, run: TrackedRun, candidate: Candidate) -> Any:
         # Model.log is what mlflow.pyfunc.log_model calls. Here it can be told the run, without changing its end time,
         # and a model of this experiment.
         model = store.client.create_logged_model(store.experiment_id, "model", source_run_id=run.id)
-        logged = Model.log(None, mlflow.pyfunc, run_id=run.id, registered_model_name=candidate.name,
-                           model_id=model.model_id, **arguments)  # fmt: skip
+        with redirect_stderr(io.StringIO()):  # it reports each step
+            logged = Model.log(None, mlflow.pyfunc, run_id=run.id, registered_model_name=candidate.name,
+                               model_id=model.model_id, **arguments)  # fmt: skip
     finally:
         os.environ.pop(variable, None)
         if before is not None:

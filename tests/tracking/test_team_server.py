@@ -1,0 +1,136 @@
+"""A team's server is closed: nothing without a password, no more than its members need, TLS in front."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from support.servers import ADMIN, TeamServer, closed_server
+from support.tiny import ROOT
+
+pytestmark = pytest.mark.full
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory) -> Iterator[TeamServer]:
+    """MLflow with passwords behind Caddy, over PostgreSQL, with the members anna and ben."""
+    with closed_server(tmp_path_factory.mktemp("team")) as started:
+        for name in ("anna", "ben"):
+            body = {"username": name, "password": f"{name}'s long password"}
+            assert ask(started, "/api/2.0/mlflow/users/create", "admin", body) == 200
+        yield started
+
+
+def ask(server: TeamServer, path: str, member: str = "", body: dict | None = None, password: str = "") -> int:
+    """Send a request, as a member or as nobody; returns the status."""
+    data = json.dumps(body).encode() if body is not None else None
+    request = urllib.request.Request(f"{server.address}{path}", data, {"Content-Type": "application/json"})
+    if member:
+        secret = password or (ADMIN if member == "admin" else f"{member}'s long password")
+        request.add_header("Authorization", server.login(member, secret))
+    try:
+        with urllib.request.urlopen(request, context=ssl.create_default_context(cafile=server.authority)) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+CLOSED = [
+    ("/", None), ("/version", None), ("/graphql", {}), ("/get-artifact?path=a&run_uuid=b", None),
+    ("/model-versions/get-artifact?path=a&name=b&version=1", None), ("/api/2.0/mlflow/experiments/search", {}),
+    ("/api/2.0/mlflow/runs/search", {"experiment_ids": ["0"]}), ("/api/2.0/mlflow/runs/create", {"experiment_id": "0"}),
+    ("/api/2.0/mlflow/registered-models/search", None), ("/api/2.0/mlflow/users/get?username=admin", None),
+    ("/api/2.0/mlflow/users/create", {"username": "eve", "password": "a long password"}),
+    ("/api/2.0/mlflow-artifacts/artifacts", None), ("/ajax-api/2.0/mlflow/experiments/search", {}),
+    ("/ajax-api/3.0/mlflow/logged-models/search", {}), ("/ajax-api/2.0/mlflow-artifacts/artifacts/x", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "body"), CLOSED, ids=[path for path, _ in CLOSED])
+def test_nothing_is_answered_without_a_password(server, path, body):
+    assert ask(server, path, body=body) == 401
+    assert ask(server, path, "anna", body, password="wrong") == 401
+
+
+@pytest.mark.parametrize("path", ["/health", "/static-files/favicon.ico", "/api/3.0/mlflow/server-info"])
+def test_what_is_public_by_design_is_what_the_docs_list(server, path):
+    assert ask(server, path) in (200, 404)
+    assert path.rpartition("/")[0].removesuffix("/api/3.0/mlflow") in ("", "/static-files")
+    listed = (ROOT / "docs/teams.md").read_text(encoding="utf-8")
+    assert any(f"`{part}`" in listed for part in (path, "/static-files", "/server-info"))
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/ajax-api/3.0/mlflow/assistant/config", "/ajax-api/3.0/mlflow/ASSISTANT/config", "/gateway/x", "/v1/traces",
+     "//ajax-api/3.0/mlflow/assistant/config", "/ajax-api/3.0/mlflow/%61ssistant/config", "/ajax-api/3.0/jobs/1",
+     "/ajax-api/3.0/mlflow/x/../assistant/config", "/metrics", "/docs", "/openapi.json", "/mcp", "/signup"],
+)  # fmt: skip
+def test_what_a_team_does_not_need_is_not_offered_even_to_an_admin(server, path):
+    assert ask(server, path, "admin") == 404
+    assert ask(server, path, "admin", {}) == 404
+
+
+def test_members_write_and_read_and_only_the_admin_makes_members(server):
+    assert ask(server, "/api/2.0/mlflow/experiments/create", "anna", {"name": "of anna"}) == 200
+    assert ask(server, "/api/2.0/mlflow/experiments/get-by-name?experiment_name=of%20anna", "ben") == 200
+    assert ask(server, "/api/2.0/mlflow/users/create", "ben", {"username": "eve", "password": "a long password"}) == 403
+
+
+RECORD = """
+import sys
+from pathlib import Path
+from support.runs import score, train
+train(Path(sys.argv[1]), sys.argv[2])
+score(Path(sys.argv[1]), sys.argv[2], sys.argv[2])
+"""
+
+
+def test_the_runs_of_two_members_are_in_one_table_and_no_password_is_on_their_disks(server, tmp_path):
+    for member in ("anna", "ben"):
+        folder = tmp_path / member
+        done = subprocess.run([sys.executable, "-c", RECORD, str(folder), f"key {member}"], env=server.member(member),
+                              capture_output=True, text=True)  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert "Tracking" not in done.stderr
+        written = "".join(path.read_text(errors="replace") for path in folder.rglob("*") if path.is_file())
+        assert "long password" not in written + done.stdout + done.stderr
+    found = subprocess.run([sys.executable, "-c", "from mlflow import MlflowClient; client = MlflowClient(); "
+                            "experiment = client.get_experiment_by_name('translation').experiment_id; "
+                            "print(sorted(run.data.tags['config_key'] for run in client.search_runs([experiment])))"],
+                           env=server.member("anna"), capture_output=True, text=True)  # fmt: skip
+    assert found.stdout == "['key anna', 'key ben']\n", found.stderr
+
+
+def test_no_secret_is_on_a_command_line_or_readable_by_others(server):
+    lines = subprocess.run(["ps", "axww", "-o", "args"], capture_output=True, text=True).stdout
+    assert "mlflow server" in lines
+    assert not any(secret in lines for secret in server.secrets)
+
+
+def test_a_missing_or_readable_secret_is_named_with_the_remedy(tmp_path):
+    words = [
+        sys.executable,
+        ROOT / "deploy/mlflow_server.py",
+        "--secrets",
+        tmp_path,
+        "--files",
+        tmp_path,
+        "--site",
+        "x",
+    ]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "database_password is missing or empty. Make it: " in done.stderr
+    (tmp_path / "database_password").write_text("a")
+    tmp_path.chmod(0o755)
+    (tmp_path / "database_password").chmod(0o644)
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert "other users can read" in done.stderr
+    assert "chmod 700" in done.stderr
