@@ -64,13 +64,18 @@ def rebuild(root: Path) -> Counter[str]:
 
 
 def replay(root: Path) -> None:
-    """Send the events of each training in work/journal that has no run in the store, not even in the trash."""
+    """Send the events of each training in work/journal that has no run in the store, not even in the trash.
+
+    A training that is older than the store was lost with an earlier one. The run of a younger one was deleted for good.
+    """
     store = connect(root)
+    created = 10**6 * (store.client.get_experiment(store.experiment_id).creation_time or 0)  # ms -> ns
     for path in sorted((root / "work" / "journal").glob("*.jsonl")):
         events = list(read_events(path))
         train_key = next((event["train_key"] for event in events if event["event"] == "train"), None)
         ours = train_key and events[0].get("address") == address()
-        if ours and not any(store.all_runs(f"tags.train_key = '{train_key}'")):
+        lost = path.stat().st_mtime_ns < created  # all events were sent before this store was made
+        if ours and lost and not any(store.all_runs(f"tags.train_key = '{train_key}'")):
             Recorder(root).send(events[1:])
 
 

@@ -20,6 +20,7 @@ from transformer.evaluation.comparison import TESTS, against_the_first
 from transformer.evaluation.scores import sentence_scores
 from transformer.files import sha256_text
 from transformer.tracking.champion import VALID
+from transformer.tracking.run import who
 
 SPLITS = {"train": "training", "valid": "validation", "test": "test"}  # file name -> context, as MLflow shows it
 
@@ -51,18 +52,30 @@ def run_contents(results: Results, origin: Mapping[str, str]) -> dict[str, Any]:
         "target_tokens": json.loads(results.text("reports/training.json"))["target_tokens"],
         "tags": {**signatures, **environment, **origin, **stage_hashes(results)},
         "datasets": datasets(results),
-        "texts": {"translations.csv": translations(results), "report.html": page,
+        "texts": {"translations.csv": translations(results), "report.html": page, **patch(origin),
                   VALID: "".join(f"{line}\n" for line in results.lines("data/valid.hyp"))},
     }  # fmt: skip
 
 
 def origin() -> dict[str, str]:
     """Tags that say where the results of this process come from: the git commit, and the DVC experiment if any."""
-    tags = {}
+    tags = who()
     with suppress(ValueError):  # without git, or in a folder that it does not know
-        tags["git_commit"] = git("rev-parse", "HEAD").strip()
+        tags["git_commit"] = tags["mlflow.source.git.commit"] = git("rev-parse", "HEAD").strip()
+        if uncommitted():
+            tags["git_dirty"] = "true"
     names = ("DVC_EXP_NAME", "DVC_EXP_BASELINE_REV")
     return tags | {name: os.environ[name] for name in names if os.environ.get(name)}
+
+
+def patch(origin: Mapping[str, str]) -> dict[str, str]:
+    """The file of the run that has the edits in no commit; empty if there are none."""
+    return {"uncommitted.patch": uncommitted()} if "git_dirty" in origin else {}
+
+
+def uncommitted() -> str:
+    """The edits of tracked files that are in no commit, as a patch; not of params, which a run has, and of results."""
+    return git("diff", "HEAD", "--", ".", *(f":(exclude){path}" for path in ("params.yaml", "dvc.lock", "reports")))
 
 
 def datasets(results: Results) -> list[dict[str, str | int]]:

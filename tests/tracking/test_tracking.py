@@ -2,14 +2,20 @@
 
 import gc
 import json
+import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 import time
 from pathlib import Path
 
+import pandas as pd
 import pytest
+from support.projects import PATHS
 from support.runs import KEYS, PARAMS, SCORES, configuration, curve, opened, score, start, steps, train, training
 
+from pipeline.commands.track import replay
 from transformer.tracking import recorder
 from transformer.tracking import runs_table as view
 from transformer.tracking import store as tracking
@@ -318,3 +324,69 @@ def test_clones_that_create_one_sqlite_store_at_once_leave_it_whole(tmp_path):
         assert clone.returncode == 0, errors
     connection = sqlite3.connect(tmp_path / "team.db")
     assert connection.execute("select count(*) from experiments where name = 'translation'").fetchone() == (1,)
+
+
+def rows(first: int, last: int, tokens: int = 100, seconds: float = 2.0) -> list[dict]:
+    """Rows of a curve at steps first, first + 10, ... last, with the speed at which they were computed."""
+    speed = {"seconds": seconds, "tokens_per_second": tokens / seconds}
+    return [row | speed for row in curve(last) if row["step"] >= first]
+
+
+def costs_of(root: Path, config: str) -> dict[str, float]:
+    """The costs of the run of a configuration."""
+    (run,) = opened(root).all_runs(f"tags.config_key = '{config}'")
+    return {
+        name: value for name, value in run.data.metrics.items() if name.startswith("train_") and name != "train_loss"
+    }
+
+
+def test_a_run_claims_the_tokens_and_seconds_that_were_spent_in_it_and_counts_the_others_as_saved(root, key):
+    with training(root, f"{key} long") as live:
+        live.log_curve(curve(50))  # a training of 50 updates that is resumed
+        live.log_curve(rows(60, 100))
+    fields = configuration(f"{key} long", f"{key} long", last=100)
+    assert recorder.record_configuration(root, {**fields, "target_tokens": 1000})
+    half = {"train_tokens": 500, "train_tokens_saved": 500, "train_seconds": 10, "train_seconds_saved": 0}
+    assert costs_of(root, f"{key} long") == half
+    with training(root, f"{key} long", beam_size=1) as live:  # finds the finished state
+        live.log_curve(curve(100))
+    fields = configuration(f"{key} long", f"{key} beam", last=100, beam_size=1)
+    assert recorder.record_configuration(root, {**fields, "target_tokens": 1000})
+    none = {"train_tokens": 0, "train_tokens_saved": 1000, "train_seconds": 0, "train_seconds_saved": 10}
+    assert costs_of(root, f"{key} beam") == none
+
+
+def test_a_run_keeps_who_recorded_it_first_and_lists_later_recordings_once(root, key, monkeypatch):
+    fields = configuration(key, key)
+    first = {"git_commit": "one", "DVC_EXP_NAME": "best-exp", "mlflow.user": "anna"}
+    later = {"git_commit": "two", "mlflow.user": "ben"}
+    for tags, scores in ((first, SCORES | {"delta_bleu": 1.0}), (later, SCORES), (later, SCORES), (first, SCORES)):
+        assert recorder.record_configuration(root, {**fields, "tags": tags, "scores": scores})
+    store = opened(root)
+    (run,) = store.all_runs(f"tags.config_key = '{key}'")
+    assert {name: run.data.tags[name] for name in first} == first
+    assert run.data.metrics["delta_bleu"] == 1.0
+    table = pd.read_csv(store.client.download_artifacts(run.info.run_id, "recordings.csv")).to_dict("records")
+    assert [(row["git_commit"], row["mlflow.user"]) for row in table] == [("two", "ben")]
+
+
+def test_a_training_has_a_user_and_a_source(root, key, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "anna")
+    train(root, key)
+    (run,) = opened(root).runs(key)
+    assert (run.tags["mlflow.user"], run.tags["mlflow.source.name"]) == ("anna", "dvc")
+
+
+def test_a_run_that_was_deleted_for_good_does_not_come_back_and_a_lost_one_does(tmp_path, key):
+    train(tmp_path, key)
+    store = opened(tmp_path)
+    (run,) = store.runs(key)
+    store.client.delete_run(run.id)
+    gc = ("mlflow", "gc", "--backend-store-uri", store.uri, "--tracking-uri", store.uri)
+    subprocess.run([sys.executable, "-m", *gc], check=True, capture_output=True, env={**os.environ, "PATH": PATHS})
+    replay(tmp_path)
+    assert store.runs(key) == []
+    (tmp_path / "mlflow.db").unlink()
+    code = "import sys; from pathlib import Path; from pipeline.commands.track import replay; replay(Path(sys.argv[1]))"
+    start(code, str(tmp_path)).communicate()  # a process of its own, since MLflow keeps a removed database open
+    assert sqlite3.connect(tmp_path / "mlflow.db").execute("select count(*) from runs").fetchone() == (1,)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from tempfile import TemporaryDirectory
 
 from transformer.tracking.run import Curve, Params, TrackedRun
 from transformer.tracking.store import Store
+
+ORIGIN = ("git_commit", "git_dirty", "DVC_EXP_NAME", "DVC_EXP_BASELINE_REV", "mlflow.user")
+COMPARED = ("delta_bleu", "p_bootstrap", "p_randomisation")  # with the baseline of the first recording
+RECORDINGS = "recordings.csv"
 
 
 @dataclass(frozen=True)
@@ -53,8 +60,13 @@ def write_results(store: Store, configuration: Configuration) -> TrackedRun:
     corpus, tags, scores = configuration.params.get("corpus"), configuration.tags, configuration.scores
     name = tags.get("DVC_EXP_NAME") or f"{corpus} {configuration.config_key[:7]}"
     training_runs = store.runs(configuration.train_key)
-    run = choose_run(training_runs, configuration) or store.create_run(name, keys)
-    claimed = "config_key" in run.tags
+    found = choose_run(training_runs, configuration)
+    claimed = found is not None and "config_key" in found.tags
+    run = found or store.create_run(name, keys)
+    if claimed:
+        add_recording(store, run, tags)
+        tags = {key: value for key, value in tags.items() if not is_origin(key)}
+        scores = {key: value for key, value in scores.items() if key not in COMPARED}
     if not claimed:  # a claimed run keeps its name: a user may have typed one in the page
         store.client.update_run(run.id, name=name)
     if configuration.rebuild and claimed:
@@ -66,6 +78,27 @@ def write_results(store: Store, configuration: Configuration) -> TrackedRun:
     if run.info.status != "FINISHED":
         store.client.set_terminated(run.id, "FINISHED", end_time=run.info.end_time)
     return run
+
+
+def is_origin(tag: str) -> bool:
+    """Whether a tag says by whom, where and from which commit a run was recorded: those of the first recording stay."""
+    return tag in ORIGIN or tag.startswith(("env_", "mlflow."))
+
+
+def add_recording(store: Store, run: TrackedRun, tags: Mapping[str, str]) -> None:
+    """Add a row to the table of later recordings in a run, if it comes from another commit, experiment or user."""
+    names = [name for name in ORIGIN if name in tags]
+    if not store.takes_artifacts or all(tags.get(name) == run.tags.get(name) for name in names):
+        return
+    row = [tags.get(name, "") for name in ORIGIN]
+    table = [list(ORIGIN)]
+    if any(file.path == RECORDINGS for file in store.client.list_artifacts(run.id)):
+        with TemporaryDirectory() as folder, open(store.client.download_artifacts(run.id, RECORDINGS, folder)) as file:
+            table = list(csv.reader(file))
+    if row not in table:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([*table, row])
+        store.client.log_text(run.id, text.getvalue(), RECORDINGS)
 
 
 def choose_run(training_runs: Iterable[TrackedRun], configuration: Configuration) -> TrackedRun | None:
@@ -81,16 +114,20 @@ def choose_run(training_runs: Iterable[TrackedRun], configuration: Configuration
 
 
 def costs(run: TrackedRun, training_runs: Iterable[TrackedRun], target_tokens: int) -> dict[str, float]:
-    """train_seconds and train_tokens of a run's model, and the same with the suffix _saved.
+    """train_seconds and train_tokens that were spent in a run, and with the suffix _saved what others had spent.
 
-    The run in which the model was trained has the costs, and 0 saved. Every other run of that training has costs of 0,
-    and saved what the training took. Seconds are left out if no run measured them.
+    Tokens are saved by DVC's cache, or by a training that was resumed under another configuration. Seconds are saved
+    where another run of the same training measured them; they are left out if no run did.
     """
-    trained_here = "trained_here" in run.tags
-    trained = [run] if trained_here else [one for one in training_runs if "trained_here" in one.tags]
-    known: dict[str, float] = {"train_tokens": target_tokens}
-    if trained:
-        known["train_seconds"] = trained[0].total("seconds")
-    nothing = dict.fromkeys(known, 0.0)
-    spent, saved = (known, nothing) if trained_here else (nothing, known)
-    return {**spent, **{f"{key}_saved": value for key, value in saved.items()}}
+    seconds, tokens = spent(run)
+    known = max([seconds, *(spent(one)[0] for one in training_runs if not tokens)])
+    found: dict[str, float] = {"train_tokens": tokens, "train_tokens_saved": max(target_tokens - tokens, 0)}
+    return {**found, "train_seconds": seconds, "train_seconds_saved": known - seconds} if known else found
+
+
+def spent(run: TrackedRun) -> tuple[float, int]:
+    """The seconds and target tokens of the updates that were computed in a run, from the speed in its curve."""
+    history = {name: {point.step: point.value for point in run.client.get_metric_history(run.id, name)}
+               for name in ("seconds", "tokens_per_second")}  # fmt: skip
+    seconds, speed = history["seconds"], history["tokens_per_second"]
+    return sum(seconds.values()), sum(round(seconds[step] * speed[step]) for step in seconds.keys() & speed.keys())

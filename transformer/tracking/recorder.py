@@ -18,7 +18,7 @@ from typing import Any
 
 from transformer.tracking.configuration import Configuration, write_configuration
 from transformer.tracking.outbox import Event, Outbox
-from transformer.tracking.run import Curve, Params, TrackedRun, now
+from transformer.tracking.run import Curve, Params, TrackedRun, now, who
 from transformer.tracking.store import Store, connect
 from transformer.tracking.system_metrics import Monitor, machine_monitors
 
@@ -99,7 +99,8 @@ class Recorder:
             self.run = runs[0] if runs else store.create_run(name, {"train_key": train_key}, time)
             self.ended = False
             store.client.update_run(self.run.id, status="RUNNING")
-            self.run.log(params, (), {}, {**tags, "trained_here": "true"})
+            first = {**who(), **tags}  # who began it stays
+            self.run.log(params, (), {}, {key: tag for key, tag in first.items() if key not in self.run.tags})
 
     def _curve(self, rows: Curve) -> None:
         """Add rows to the open run and, every MONITOR_INTERVAL seconds, the load of the machine."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
 import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -18,6 +20,15 @@ Curve = Iterable[Mapping[str, float | None]]  # rows of "step", optionally "time
 def now() -> int:
     """Milliseconds since 1970, MLflow's unit of time."""
     return int(time.time() * 1000)
+
+
+def who() -> dict[str, str]:
+    """MLflow's tags of the user, and of what runs: shown in the columns User and Source."""
+    try:
+        user = os.environ.get("MLFLOW_TRACKING_USERNAME") or getpass.getuser()
+    except (KeyError, OSError):  # a container without a user database
+        user = str(os.getuid())
+    return {"mlflow.user": user, "mlflow.source.name": "dvc", "mlflow.source.type": "PROJECT"}
 
 
 class TrackedRun:
@@ -89,7 +100,3 @@ class TrackedRun:
         for name, text in texts.items():
             if sizes.get(name) != len(text.encode("utf-8")):
                 self.client.log_text(self.id, text, name)
-
-    def total(self, metric: str) -> float:
-        """The sum of a metric over its steps."""
-        return sum(point.value for point in self.client.get_metric_history(self.id, metric))
