@@ -27,7 +27,7 @@ import pandas as pd
 from filelock import FileLock
 
 from pipeline.shared.git import cache_folder, command
-from pipeline.shared.provenance import PROCESSOR, pinned
+from pipeline.shared.provenance import LAST, PROCESSOR, pinned
 from pipeline.shared.results import Experiment, Results, WorkTree
 from pipeline.shared.stage import project_root, renamed
 from pipeline.shared.tolerances import FACTS, SPREAD, WIDER, Agreement
@@ -197,9 +197,12 @@ def differences(recorded: Results, here: dict) -> pd.DataFrame:
 
 
 def changed_inputs(recorded: Results, new: Results) -> list[str]:
-    """Deps that no stage makes and whose content is not the recorded one: a corpus outside git that was edited."""
-    old, now = ({dep["path"]: dep["md5"] for entry in one.lock().values() for dep in entry.get("deps", [])}
-                for one in (recorded, new))  # fmt: skip
+    """Deps that no stage makes and whose content is not the recorded one: a corpus outside git that was edited.
+
+    The stage that writes the run is left out: no result depends on it.
+    """
+    old, now = ({dep["path"]: dep["md5"] for name, entry in one.lock().items() if name not in LAST
+                 for dep in entry.get("deps", [])} for one in (recorded, new))  # fmt: skip
     made = {out["path"] for entry in recorded.lock().values() for out in entry.get("outs", [])}
     return sorted(path for path in old.keys() & now.keys() - made if old[path] != now[path])
 
