@@ -32,7 +32,7 @@ from pipeline.shared.provenance import parsed
 from pipeline.shared.stage import project_root, renamed
 
 CACHES = (".pytest_cache", ".ruff_cache", ".hypothesis", "dvc_plots")
-KEPT = ("cores", "journal", "outbox")  # folders in work/
+KEPT = ("clone", "cores", "journal", "outbox")  # in work/
 REMOVING = "Removing "  # how `dvc gc --dry` begins the line of a file
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from mlflow import MlflowClient
 from support.projects import PATHS
 from support.runs import KEYS, PARAMS, SCORES, configuration, curve, opened, score, start, steps, train, training
 
@@ -390,3 +391,61 @@ def test_a_run_that_was_deleted_for_good_does_not_come_back_and_a_lost_one_does(
     code = "import sys; from pathlib import Path; from pipeline.commands.track import replay; replay(Path(sys.argv[1]))"
     start(code, str(tmp_path)).communicate()  # a process of its own, since MLflow keeps a removed database open
     assert sqlite3.connect(tmp_path / "mlflow.db").execute("select count(*) from runs").fetchone() == (1,)
+
+
+CLONES = """
+import sys
+from pathlib import Path
+from support.runs import curve, opened, score, training
+root, key, configs = Path(sys.argv[1]), sys.argv[2], sys.argv[3].split()
+opened(root)
+print("ready", flush=True)
+sys.stdin.readline()
+for config in configs:
+    with training(root, f"{key} {config}") as live:
+        live.log_curve(curve(120))
+    score(root, f"{key} {config}", f"{key} {config}", last=120)
+"""
+
+
+def in_two_clones(tmp_path: Path, uri: str, key: str, configs: tuple[str, str]) -> None:
+    """Train and record configurations in two clones of a project at the same time, in one store."""
+    clones = [start(CLONES, str(tmp_path / f"clone{number}"), key, configs[number], MLFLOW_TRACKING_URI=uri)
+              for number in range(2)]  # fmt: skip
+    for clone in clones:
+        assert clone.stdout is not None
+        assert clone.stdout.readline() == "ready\n"
+    for clone in clones:
+        assert clone.stdin is not None
+        clone.stdin.write("go\n")
+        clone.stdin.flush()
+    for clone in clones:
+        _, errors = clone.communicate()
+        assert (clone.returncode, errors) == (0, "")
+
+
+@pytest.mark.parametrize("kind", ["server", "sqlite"])
+def test_two_clones_on_one_store_make_one_run_per_configuration_with_each_step_once(tmp_path, request, key, kind):
+    uri = request.getfixturevalue("team_server") if kind == "server" else f"sqlite:///{tmp_path}/team.db"
+    in_two_clones(tmp_path, uri, key, ("a b c d", "a b c e"))
+    client = MlflowClient(uri)
+    experiment = client.get_experiment_by_name("translation")
+    assert experiment
+    found = client.search_runs([experiment.experiment_id], f"tags.train_key LIKE '{key}%'")
+    assert sorted(run.data.tags["config_key"] for run in found) == [f"{key} {config}" for config in "abcde"]
+    for run in found:
+        history = client.get_metric_history(run.info.run_id, "train_loss")
+        assert sorted(point.step for point in history) == list(range(10, 130, 10))
+        assert run.info.status == "FINISHED"
+
+
+def test_the_same_training_in_two_clones_writes_into_two_runs(tmp_path, monkeypatch, key):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/team.db")
+    with training(tmp_path / "one", key) as live, training(tmp_path / "two", key) as other:
+        live.log_curve(curve(50))
+        other.log_curve(curve(30))
+    runs = opened(tmp_path / "one").runs(key)
+    assert sorted(len(run.client.get_metric_history(run.id, "train_loss")) for run in runs) == [3, 5]
+    score(tmp_path / "one", key, key)
+    score(tmp_path / "two", key, key)
+    assert len(list(opened(tmp_path / "one").all_runs(f"tags.config_key = '{key}'"))) == 1

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tempfile import TemporaryDirectory
 
 from transformer.tracking.run import Curve, Params, TrackedRun
-from transformer.tracking.store import Store
+from transformer.tracking.store import Store, is_permanent, store_errors
 
 ORIGIN = ("git_commit", "git_dirty", "DVC_EXP_NAME", "DVC_EXP_BASELINE_REV", "mlflow.user")
 COMPARED = ("delta_bleu", "p_bootstrap", "p_randomisation")  # with the baseline of the first recording
@@ -41,8 +41,19 @@ def write_configuration(store: Store, configuration: Configuration) -> None:
     """Write everything about a configuration to its run; a rebuild skips a configuration whose run is in the trash."""
     if configuration.rebuild and in_trash(store, configuration.config_key):
         return
+    try:
+        write_all(store, configuration)
+    except store_errors() as error:
+        if not is_permanent(error):
+            raise
+        # Another clone recorded the same meanwhile, and deleted this run in favour of its own.
+        write_all(store, configuration)
+
+
+def write_all(store: Store, configuration: Configuration) -> None:
+    """Write everything about a configuration to its run."""
     with store.lock:
-        run = write_results(store, configuration)
+        run = keep_first(store, write_results(store, configuration), configuration)
     run.log_datasets(configuration.datasets)
     if configuration.texts and store.takes_artifacts:
         run.log_texts(configuration.texts)
@@ -60,9 +71,9 @@ def write_results(store: Store, configuration: Configuration) -> TrackedRun:
     corpus, tags, scores = configuration.params.get("corpus"), configuration.tags, configuration.scores
     name = tags.get("DVC_EXP_NAME") or f"{corpus} {configuration.config_key[:7]}"
     training_runs = store.runs(configuration.train_key)
-    found = choose_run(training_runs, configuration)
+    found = choose_run(training_runs, configuration, store.clone)
     claimed = found is not None and "config_key" in found.tags
-    run = found or store.create_run(name, keys)
+    run = found or store.create_run(name, {**keys, "clone": store.clone})
     if claimed:
         add_recording(store, run, tags)
         tags = {key: value for key, value in tags.items() if not is_origin(key)}
@@ -78,6 +89,30 @@ def write_results(store: Store, configuration: Configuration) -> TrackedRun:
     if run.info.status != "FINISHED":
         store.client.set_terminated(run.id, "FINISHED", end_time=run.info.end_time)
     return run
+
+
+def keep_first(store: Store, run: TrackedRun, configuration: Configuration) -> TrackedRun:
+    """The run of a configuration. If two clones made one each, the earlier one; the other is deleted.
+
+    Both clones come to the same choice. Who may not delete runs on a server marks the other one by `duplicate_of`.
+    """
+    key, params = configuration.config_key, {name: str(value) for name, value in configuration.params.items()}
+    runs = store.runs(configuration.train_key)
+    same = [one for one in runs if one.tags.get("config_key") == key]
+    same.sort(key=lambda one: (one.info.start_time, one.id))
+    # What this clone trained and did not claim, since the other clone had recorded the same before.
+    own = [one for one in runs if "config_key" not in one.tags and one.tags.get("clone") == store.clone
+           and one.data.params == params]  # fmt: skip
+    for other in [*same[1:], *own]:
+        store.client.set_tag(other.id, "duplicate_of", same[0].id)
+        if "config_key" in other.tags:  # else it would be taken for the run of this configuration
+            store.client.delete_tag(other.id, "config_key")
+        try:
+            store.client.delete_run(other.id)
+        except store_errors() as error:
+            if getattr(error, "error_code", None) != "PERMISSION_DENIED":
+                raise
+    return same[0] if same else run
 
 
 def is_origin(tag: str) -> bool:
@@ -101,14 +136,15 @@ def add_recording(store: Store, run: TrackedRun, tags: Mapping[str, str]) -> Non
         store.client.log_text(run.id, text.getvalue(), RECORDINGS)
 
 
-def choose_run(training_runs: Iterable[TrackedRun], configuration: Configuration) -> TrackedRun | None:
-    """The run that has the config_key, else an unclaimed run of the training with fitting params, else None.
+def choose_run(training_runs: Iterable[TrackedRun], configuration: Configuration, clone: str) -> TrackedRun | None:
+    """The run that has the config_key, else this clone's unclaimed run of the training with fitting params, else None.
 
     Among several, a finished run comes first.
     """
     config_key = configuration.config_key
     runs = [run for run in training_runs if run.tags.get("config_key", config_key) == config_key]
-    runs = [run for run in runs if "config_key" in run.tags or run.fits(configuration.params)]
+    runs = [run for run in runs
+            if "config_key" in run.tags or (run.fits(configuration.params) and run.of_clone(clone))]  # fmt: skip
     runs.sort(key=lambda run: ("config_key" not in run.tags, run.info.status != "FINISHED"))
     return runs[0] if runs else None
 

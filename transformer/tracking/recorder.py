@@ -92,11 +92,14 @@ class Recorder:
             self.run.client.set_terminated(self.run.id, "KILLED")
 
     def _train(self, store: Store, params: Params, train_key: str, name: str, tags: dict, time: int) -> None:
-        """Open the run of a training: an unclaimed run with fitting params, else a claimed one, else a new one."""
+        """Open the run of a training: an unclaimed run with fitting params, else a claimed one, else a new one.
+
+        Another clone may train the same at the same time, so only runs of this clone are continued.
+        """
         with store.lock:
-            runs = [run for run in store.runs(train_key) if run.fits(params)]
+            runs = [run for run in store.runs(train_key) if run.fits(params) and run.of_clone(store.clone)]
             runs.sort(key=lambda run: ("config_key" in run.tags, run.info.status == "FINISHED"))  # unclaimed first
-            self.run = runs[0] if runs else store.create_run(name, {"train_key": train_key}, time)
+            self.run = runs[0] if runs else store.create_run(name, {"train_key": train_key, "clone": store.clone}, time)
             self.ended = False
             store.client.update_run(self.run.id, status="RUNNING")
             first = {**who(), **tags}  # who began it stays

@@ -42,6 +42,10 @@ class TrackedRun:
         self.info, self.data, self.tags = run.info, run.data, run.data.tags
         self.steps: dict[str, set[int]] = {}  # metric -> the steps at which it has a value
 
+    def of_clone(self, clone: str) -> bool:
+        """Whether this run was begun by a clone of the project; runs of version 0.1 do not say by which."""
+        return self.tags.get("clone", clone) == clone
+
     def fits(self, params: Params) -> bool:
         """Whether this run can take `params`: logged params cannot be changed, only more can be added."""
         return all(key in params and str(params[key]) == value for key, value in self.data.params.items())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock
 
 from transformer.credentials import mask_credentials
-from transformer.files import whole_file
+from transformer.files import whole_file, write_text
 from transformer.tracking.run import TrackedRun
 from transformer.tracking.runs_table import KNOBS, TAG, view
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 ENVIRONMENT = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
 ENVIRONMENT |= {"MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
 ENVIRONMENT |= {"MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"}
+CLONE = "clone"  # the file in work/ with the id of the clone
 RELATIVE = "sqlite:///"  # followed by a file below the current folder; by a fourth / for an absolute one
 OWN = f"{RELATIVE}mlflow.db"  # the default: what a plain `mlflow ui` opens
 
@@ -39,6 +41,7 @@ class Store:
     uri: str
     experiment_id: str
     lock: FileLock
+    clone: str  # the id of this clone of the project
     takes_artifacts: bool  # False: artifacts are kept in a former folder of the project or on another machine
 
     def runs(self, train_key: str) -> list[TrackedRun]:
@@ -140,7 +143,18 @@ def connect(root: Path) -> Store:
     place = experiment.artifact_location
     # The experiment of another store may keep its files elsewhere; the own one does not, unless the project was moved.
     takes_artifacts = place == artifacts if file == root / "mlflow.db" else ":/" in place or Path(place).parent.is_dir()
-    return _stores.setdefault((root, uri), Store(client, uri, experiment.experiment_id, lock, takes_artifacts))
+    return _stores.setdefault((root, uri), Store(client, uri, experiment.experiment_id, lock, clone_id(root),
+                                                 takes_artifacts))  # fmt: skip
+
+
+def clone_id(root: Path) -> str:
+    """A random name of this clone of the project, made when it is first needed. Several clones may share a store."""
+    path = root / "work" / CLONE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{path}.lock"):
+        if not path.is_file():
+            write_text(path, secrets.token_hex(8))
+        return path.read_text(encoding="utf-8")
 
 
 def create_database(path: Path) -> None:
@@ -178,10 +192,18 @@ def without_garbage_collection() -> Iterator[None]:
 
 def open_experiment(client: MlflowClient, artifacts: str | None) -> Experiment:
     """Find, restore or create the experiment and give it the view; where it keeps artifacts is fixed at creation."""
+    from mlflow.exceptions import MlflowException
+
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "translation"
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
-        experiment = client.get_experiment(client.create_experiment(name, artifacts))
+        try:
+            client.create_experiment(name, artifacts)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":  # another clone made it meanwhile
+                raise
+        experiment = client.get_experiment_by_name(name)
+        assert experiment
     if experiment.lifecycle_stage == "deleted":
         client.restore_experiment(experiment.experiment_id)
     if TAG not in experiment.tags:
