@@ -14,7 +14,6 @@ Keeps    what running work uses; work/outbox (events not yet sent to MLflow); wo
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
@@ -27,7 +26,7 @@ from pathlib import Path
 import psutil
 from filelock import FileLock, Timeout
 
-from pipeline.shared.git import cache_folder, command
+from pipeline.shared.git import cache_folder, cached, command, listed
 from pipeline.shared.provenance import parsed
 from pipeline.shared.stage import project_root, renamed
 
@@ -143,11 +142,11 @@ def unused_outs(root: Path, projects: Sequence[Path]) -> list[Path]:
         raise ValueError(f"Nothing was removed. `dvc gc` failed: {(done.stderr.strip() or done.stdout.strip())[-300:]}")
     found = {Path(line.removeprefix(REMOVING)) for line in done.stdout.split("\n") if line.startswith(REMOVING)}
     for project in [root, *projects]:
-        found -= stashed(project, cache)
+        found -= stashed(project)
     return sorted(found)
 
 
-def stashed(project: Path, cache: Path) -> set[Path]:
+def stashed(project: Path) -> set[Path]:
     """The files of the outs that the stashes of a project name, which `dvc gc` does not see."""
     try:
         stashes = command("git", "stash", "list", "--format=%H", folder=project).split()
@@ -158,16 +157,13 @@ def stashed(project: Path, cache: Path) -> set[Path]:
         with suppress(ValueError):  # without a dvc.lock
             lock = parsed(command("git", "show", f"{stash}:dvc.lock", folder=project)).get("stages", {})
             outs = [out["md5"] for entry in lock.values() for out in entry.get("outs", []) if "md5" in out]
-            found |= {cache / md5[:2] / md5[2:] for md5 in outs}
+            found |= {cached(md5) for md5 in outs}
     return found | {file for path in found for file in members(path)}
 
 
 def members(path: Path) -> set[Path]:
     """The files in DVC's cache of which a folder consists, whose listing ends in .dir; none for another path."""
-    if path.suffix != ".dir" or not path.is_file():
-        return set()
-    listing = json.loads(path.read_text(encoding="utf-8"))
-    return {path.parent.parent / one["md5"][:2] / one["md5"][2:] for one in listing}
+    return set(listed(path).values()) if path.suffix == ".dir" and path.is_file() else set()
 
 
 def older(outs: Sequence[Path], before: float) -> list[Path]:

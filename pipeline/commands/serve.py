@@ -23,7 +23,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from pipeline.shared.git import content, git
+from pipeline.shared.git import content, resolved
+from pipeline.shared.provenance import files_of, md5_on_disk
 from pipeline.shared.results import WorkTree, kept
 from pipeline.shared.stage import project_root
 from transformer.tracking.champion import CHAMPION
@@ -73,23 +74,23 @@ def checked(fetched: Path, place: Path, name: str) -> tuple[Path, str]:
     """
     weights, code = fetched / FOLDER, fetched / "code" / PACKAGE
     results = [WorkTree(), *(one for one, _ in kept())]
-    digest = folder_md5(weights)
+    digest = md5_on_disk(weights)
     if not any(digest in lock_text(one) for one in results):
         raise ValueError(
             f"The weights of {name} are not those of any dvc.lock in this repository, so they may have been replaced. "
             "They were not loaded. If another clone made them, fetch its commits (git fetch, dvc exp pull)."
         )
     wanted = {path: blob_hash(file) for path, file in code_files(code).items()}
-    head = git("rev-parse", "HEAD").strip()
+    head = resolved("HEAD")
     for commit in dict.fromkeys([head, *(one.commit for one in results if not isinstance(one, WorkTree))]):
-        held = package_of(commit)
+        held = files_of(commit, PACKAGE)
         if {path: blob for path, blob in held.items() if path.endswith(".py")} == wanted:
             for path, blob in held.items():
                 file = place / "git" / PACKAGE / path
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(content(blob))
             return weights, commit
-    here = package_of(head)
+    here = files_of(head, PACKAGE)
     other = sorted(path for path in wanted.keys() | here.keys() if wanted.get(path) != here.get(path))
     named = ", ".join([path for path in other if path.endswith(".py")][:3])
     raise ValueError(
@@ -107,28 +108,14 @@ def lock_text(results: Any) -> str:
         return ""
 
 
-def folder_md5(folder: Path) -> str:
-    """The hash of a folder as DVC writes it into dvc.lock: md5 of the list of its files and their md5."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    listing = [{"md5": hashlib.md5(path.read_bytes()).hexdigest(), "relpath": path.relative_to(folder).as_posix()}
-               for path in files]  # fmt: skip
-    return hashlib.md5(json.dumps(listing, sort_keys=True).encode()).hexdigest() + ".dir"
-
-
 def blob_hash(path: Path) -> str:
     """The hash of a file as git names its content."""
     data = path.read_bytes()
     return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
 
 
-def package_of(commit: str) -> dict[str, str]:
-    """The files of the package in a commit: path below the package -> git's hash of its content."""
-    listed = git("ls-tree", "-r", "-z", commit, f"{PACKAGE}/").split("\0")
-    return {line.partition("\t")[2].removeprefix(f"{PACKAGE}/"): line.split()[2] for line in listed if line}
-
-
 def options(version: Any) -> dict[str, int | float]:
-    """The search options of a version. Raises ValueError for options that are no numbers."""
+    """The search options of a version. Raises ValueError if one is not a number."""
     found = json.loads(version.tags.get("options", "{}"))
     if not found or not all(isinstance(value, (int, float)) for value in found.values()):
         raise ValueError(

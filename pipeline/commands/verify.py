@@ -26,7 +26,7 @@ from pathlib import Path
 import pandas as pd
 from filelock import FileLock
 
-from pipeline.shared.git import cache_folder, command
+from pipeline.shared.git import cached, command, listed
 from pipeline.shared.provenance import LAST, PROCESSOR, pinned
 from pipeline.shared.results import Experiment, Results, WorkTree
 from pipeline.shared.stage import project_root, renamed
@@ -128,11 +128,11 @@ def fetch_input(path: Path, md5: str, target: Path, name: str) -> None:
 
     name: of the recorded results. Raises ValueError if it is in neither.
     """
-    held = cache_folder() / md5[:2] / md5[2:]
+    held = cached(md5)
     if held.is_file() and held.suffix == ".dir":
-        for one in json.loads(held.read_text(encoding="utf-8")):
-            (target / one["relpath"]).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(cache_folder() / one["md5"][:2] / one["md5"][2:], target / one["relpath"])
+        for inside, file in listed(held).items():
+            (target / inside).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target / inside)
     elif held.is_file():
         shutil.copyfile(held, target)
     elif path.is_dir():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -48,6 +49,18 @@ def remark_if_uncommitted(folder: Path, files: Iterable[str] = ("",)) -> None:
 def cache_folder() -> Path:
     """The folder in which DVC keeps the contents of outs, each in a file named by its md5."""
     return Path(command(sys.executable, "-m", "dvc", "cache", "dir").strip()) / "files/md5"
+
+
+def cached(md5: str) -> Path:
+    """The file in DVC's cache that has a hash of dvc.lock as its name; it need not exist."""
+    return cache_folder() / md5[:2] / md5[2:]
+
+
+def listed(listing: Path) -> dict[str, Path]:
+    """The files of a folder in DVC's cache, from its listing, whose name ends in .dir: path in the folder -> file."""
+    entries = json.loads(listing.read_text(encoding="utf-8"))
+    cache = listing.parent.parent
+    return {one["relpath"]: cache / one["md5"][:2] / one["md5"][2:] for one in entries}
 
 
 @cache

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from pipeline.shared.provenance import parsed, path_of, stages_of
+from pipeline.shared.provenance import params_of, parsed, path_of, stages_of
 from pipeline.shared.versions import running_stage
 from transformer.files import sha256
 
@@ -29,10 +29,9 @@ def snapshot() -> dict[str, str]:
     outs = [out for one in stages.values() for kind in ("outs", "metrics", "plots") for out in one.get(kind, [])]
     made = set(map(path_of, outs))
     found = {path: state(Path(path)) for path in map(path_of, stage.get("deps", [])) if path not in made}
-    for one in stage.get("params", []):
-        for file, names in (one if isinstance(one, dict) else {"params.yaml": [one]}).items():
-            values = parsed(Path(file).read_text(encoding="utf-8"))
-            found |= {name: repr(values.get(name)) for name in names or values}
+    for file, names in params_of(stage):
+        values = parsed(Path(file).read_text(encoding="utf-8"))
+        found |= {name: repr(values.get(name)) for name in names or values}
     return found
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from pipeline.shared.git import content, git, tree
+from pipeline.shared.git import content, git, resolved, tree
 from pipeline.shared.keys import code_key
 from pipeline.shared.versions import RECORD, ROOT, of_stage, release
 
@@ -67,8 +67,11 @@ def folder_md5(files: Mapping[str, str]) -> str:
     return hashlib.md5(json.dumps(listing, sort_keys=True).encode(), usedforsecurity=False).hexdigest() + ".dir"
 
 
-def file_md5(path: Path) -> str:
-    """The md5 of a file of the work tree, as in dvc.lock."""
+def md5_on_disk(path: Path) -> str:
+    """The md5 of a file or folder on disk, as in dvc.lock."""
+    if path.is_dir():
+        files = [file for file in path.rglob("*") if file.is_file()]
+        return folder_md5({file.relative_to(path).as_posix(): md5_on_disk(file) for file in files})
     return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
 
 
@@ -78,14 +81,10 @@ def checked_out_md5(commit: str, path: str) -> str | None:
 
     Git holds other bytes than DVC reads where a corpus has links, line ends that git converts, or ignored files.
     """
-    place = Path(path)
-    head = git("rev-parse", "HEAD").strip()  # its hash, since files are cached by commit
+    head = resolved("HEAD")  # its hash, since files are cached by commit
     if files_of(commit, path) != files_of(head, path) or git("status", "--porcelain", "--", path):
         return None
-    if not place.is_dir():
-        return file_md5(place) if place.is_file() else None
-    files = [file for file in place.rglob("*") if file.is_file()]
-    return folder_md5({file.relative_to(place).as_posix(): file_md5(file) for file in files})
+    return md5_on_disk(Path(path)) if Path(path).exists() else None
 
 
 def stages_of(dvc_yaml: str, params: Mapping[str, object]) -> dict[str, dict]:
@@ -96,6 +95,13 @@ def stages_of(dvc_yaml: str, params: Mapping[str, object]) -> dict[str, dict]:
 def path_of(entry: str | dict) -> str:
     """The path of a dep or out in dvc.yaml."""
     return entry if isinstance(entry, str) else next(iter(entry))
+
+
+def params_of(stage: dict) -> Iterator[tuple[str, list[str]]]:
+    """The params of a stage in dvc.yaml: each file and its names; no names stand for all of the file."""
+    for one in stage.get("params", []):
+        for file, names in (one if isinstance(one, dict) else {"params.yaml": [one]}).items():
+            yield file, names or []
 
 
 def changes(commit: str, text: Callable[[str], str]) -> dict[str, list[str]]:
@@ -143,12 +149,11 @@ def stage_changes(
     for out in entry.get("outs", []):
         if (held(out["path"]) or out["md5"]) != out["md5"]:
             yield out["path"]
-    for one in stage.get("params", []):
-        for file, names in (one if isinstance(one, dict) else {"params.yaml": [one]}).items():
-            values, used = parsed(text(file)), entry.get("params", {}).get(file, {})
-            for name in names or sorted(values.keys() | used.keys()):
-                if name not in used or name not in values or used[name] != values[name]:
-                    yield name
+    for file, names in params_of(stage):
+        values, used = parsed(text(file)), entry.get("params", {}).get(file, {})
+        for name in names or sorted(values.keys() | used.keys()):
+            if name not in used or name not in values or used[name] != values[name]:
+                yield name
 
 
 def names(parts: list) -> Iterator[str]:

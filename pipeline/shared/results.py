@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
 
-from pipeline.shared.git import cache_folder, command, experiments, git, resolved
+from pipeline.shared.git import cached, command, experiments, git, resolved
 from pipeline.shared.keys import code_key
 from pipeline.shared.params import Params
 from pipeline.shared.provenance import LAST, PROCESSOR, changes, code_of_commit, names, origins, parsed
@@ -211,7 +211,7 @@ class Experiment(Results):
         return {one["relpath"]: self._cached(one["md5"], f"{path}/{one['relpath']}") for one in listing}
 
     def _cached(self, digest: str, path: str) -> Path:
-        place = cache_folder() / digest[:2] / digest[2:]
+        place = cached(digest)
         if not digest or not place.is_file():
             raise ValueError(
                 f"{path} of {self.name} is not in DVC's cache. `dvc exp pull` or `dvc fetch --all-commits` fetches it, "
@@ -236,7 +236,7 @@ def kept() -> list[tuple[Experiment, dict[str, str]]]:
     listed = git("rev-list", "--branches", "--tags", "--remotes", "--", "dvc.lock").split()
     if not listed and not marked:
         return []
-    head = git("rev-parse", "HEAD").strip()
+    head = resolved("HEAD")
     dates = git("log", "--no-walk=unsorted", "--format=%ct %H", head, *listed, *marked).split("\n")
     dated = {commit: int(date) for date, commit in (line.split() for line in dates if line)}
     order = sorted(dated, key=lambda commit: (commit != head and commit not in marked, dated[commit], commit))

@@ -178,6 +178,13 @@ class Agreement:
         return old.get(path) == new.get(path)
 
 
+def relative(old: float, new: float) -> float:
+    """The difference of two numbers as a share of the first, which may be 0."""
+    if old == new:
+        return 0.0
+    return abs(new - old) / abs(old) if old else math.inf
+
+
 def curves(old: str, new: str, tolerance: float) -> Iterator[Difference]:
     """The differences between two curves in CSV: losses by their mean relative difference, other columns exactly."""
     before, after = (pd.read_csv(io.StringIO(text)) for text in (old, new))
@@ -187,8 +194,7 @@ def curves(old: str, new: str, tolerance: float) -> Iterator[Difference]:
     for name in before.columns:
         if name.endswith("loss") and list(before[name].isna()) == list(after[name].isna()):
             pairs = zip(before[name].dropna(), after[name].dropna(), strict=True)
-            spread = [abs(new - old) / abs(old) if old else math.inf for old, new in pairs if old != new] or [0.0]
-            spread += [0.0] * (before[name].count() - len(spread))  # the rows without a difference
+            spread = [relative(old, new) for old, new in pairs] or [0.0]
             mean = sum(spread) / len(spread)
             beyond = mean / tolerance if math.isfinite(mean) else math.inf
             yield Difference(f"curve of {name}", f"{mean:.2%} (tolerance {tolerance:.0%})", beyond)

@@ -49,7 +49,7 @@ def test_download_says_that_a_queue_needs_the_corpus_committed(tmp_path):
     own_corpus(tmp_path / "own")
     params_file(tmp_path)
     remark = "remark: git does not have own as it is now. Commit it before you run experiments with --queue or --temp"
-    assert remark not in stage("download", tmp_path).stdout  # without a repository there are no experiments
+    assert remark not in stage("download", tmp_path).stdout  # this folder is not in git
     (tmp_path / ".gitignore").write_text("data\n")
     command(tmp_path, "git", "init", "-q")
     assert remark in stage("download", tmp_path).stdout

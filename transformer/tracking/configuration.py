@@ -78,7 +78,7 @@ def write_results(store: Store, configuration: Configuration) -> TrackedRun:
         add_recording(store, run, tags)
         tags = {key: value for key, value in tags.items() if not is_origin(key)}
         scores = {key: value for key, value in scores.items() if key not in COMPARED}
-    if not claimed:  # a claimed run keeps its name: a user may have typed one in the page
+    else:  # a claimed run keeps its name: a user may have typed one in the page
         store.client.update_run(run.id, name=name)
     if configuration.rebuild and claimed:
         tags = {key: value for key, value in tags.items() if key not in run.tags}

@@ -51,7 +51,7 @@ def contents(folder: Path, options: Options, package: Path = PACKAGE) -> dict[st
             Schema([ColSpec(DataType.string)]), Schema([ColSpec(DataType.string)]), ParamSchema(params)
         ),
         "input_example": ([example(folder)], dict(options)),
-        "pip_requirements": [f"{package}=={version(package)}" for package in PACKAGES],
+        "pip_requirements": [f"{name}=={version(name)}" for name in PACKAGES],
     }
 
 

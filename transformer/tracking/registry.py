@@ -115,8 +115,8 @@ def log_version(store: Store, run: TrackedRun, candidate: Candidate) -> Any:
     before = os.environ.get(variable)
     mlflow.set_tracking_uri(store.uri)  # which sets the variable too
     try:
-        # Model.log is what mlflow.pyfunc.log_model calls. Here it can be told the run, without changing its end time,
-        # and a model of this experiment.
+        # mlflow.pyfunc.log_model calls Model.log, which also takes a run_id (the run's end time then stays) and the id
+        # of a model in this experiment.
         model = store.client.create_logged_model(store.experiment_id, "model", source_run_id=run.id)
         with redirect_stderr(io.StringIO()):  # it reports each step
             logged = Model.log(None, mlflow.pyfunc, run_id=run.id, registered_model_name=candidate.name,

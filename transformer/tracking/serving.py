@@ -67,7 +67,7 @@ class ServedTranslator(PythonModel):
     """Takes lines and returns their translations."""
 
     def load_context(self, context: Any) -> None:
-        """Load the model; MLflow calls this once. Raises ValueError for a TRANSLATION_DEADLINE that is no time."""
+        """Load the model; MLflow calls this once. Raises ValueError if TRANSLATION_DEADLINE is not positive."""
         self.translator = Translator.load(context.artifacts["model"])
         self.seconds = float(os.environ.get("TRANSLATION_DEADLINE") or 30)
         if not self.seconds > 0:

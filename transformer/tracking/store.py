@@ -49,16 +49,13 @@ class Store:
         runs = self.client.search_runs([self.experiment_id], filter_string=f"tags.train_key = '{train_key}'")
         return [TrackedRun(self.client, run) for run in runs]
 
-    def all_runs(self, filter_string: str = "", all_experiments: bool = False) -> Iterator[Run]:
-        """The runs that match an MLflow filter, with those in the trash; all_experiments: of every experiment."""
+    def all_runs(self, filter_string: str = "") -> Iterator[Run]:
+        """The runs that match an MLflow filter, with those in the trash."""
         from mlflow.entities import ViewType
 
-        experiments = [self.experiment_id]
-        if all_experiments:
-            experiments = [experiment.experiment_id for experiment in self.client.search_experiments(ViewType.ALL)]
         token: str | None = ""
         while token is not None:
-            page = self.client.search_runs(experiments, filter_string, ViewType.ALL, page_token=token or None)
+            page = self.client.search_runs([self.experiment_id], filter_string, ViewType.ALL, page_token=token or None)
             yield from page
             token = page.token or None
 
