@@ -33,9 +33,8 @@ stage.run(stage.main)
 """
 WITH = """
 import pipeline.train as stage
-from transformer.tracking import outbox
-from transformer.tracking import recorder
-outbox.MESSAGE_INTERVAL *= 2
+from transformer.tracking import recorder, sender
+sender.MESSAGE_INTERVAL *= 2
 recorder.MONITOR_INTERVAL *= 2
 stage.run(stage.main)
 """

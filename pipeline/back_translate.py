@@ -5,8 +5,9 @@ added pairs have a translated source and a real target (Sennrich et al. 2016, "I
 Models with Monolingual Data"; on the training text itself, as here: Nguyen et al. 2020, "Data Diversification").
 
 Reads   data/ids, data/raw/train.tgt, data/bpe.codes, data/vocab.txt; work/train-<key>/ (the state to resume from)
-Writes  data/back: back.json (the number of translated pairs); train.src (the translations); the training pairs: first
-        those of data/ids, then those with translated sources. With back_translation_steps 0: only back.json
+Writes  data/back: back.json (the number of translated pairs, and the train_key of the model); train.src (the
+        translations); the training pairs: first those of data/ids, then those with translated sources. With
+        back_translation_steps 0: only back.json
 Params  back_translation_steps (the number of updates of the model; its checkpoints of the last third are averaged) and
         the knobs of pipeline/training/job.py
 """
@@ -18,7 +19,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, NamedTuple
 
 from pipeline.shared.params import Params
-from pipeline.shared.stage import arguments, bar, require, run
+from pipeline.shared.stage import arguments, bar, project_root, require, run
 from transformer.files import read_lines, whole_folder, write_json, write_lines
 from transformer.text.bpe import Merges
 from transformer.text.pairs import Pair, Pairs
@@ -35,9 +36,11 @@ if TYPE_CHECKING:
 class BackTranslation(NamedTuple):
     """The translations of all training targets, and the training pairs with them.
 
-    pairs: those of data/ids, then those with a translated source. lines: the line of each pair in data/raw.
+    train_key: of the model. pairs: those of data/ids, then those with a translated source. lines: the line of each
+    pair in data/raw.
     """
 
+    train_key: str
     translations: list[str]
     pairs: list[Pair]
     lines: list[int]
@@ -49,14 +52,14 @@ def main() -> None:
     )  # fmt: skip
     params = Params.load(paths.params)
     require(paths.ids, paths.raw, paths.codes, paths.vocab)
-    empty = BackTranslation([], [], [])
-    translations, pairs, lines = translate_back(paths, params) if params.back_translation_steps else empty
+    empty = BackTranslation("", [], [], [])
+    train_key, translations, pairs, lines = translate_back(paths, params) if params.back_translation_steps else empty
     with whole_folder(paths.back) as folder:
         if translations:
             write_lines(folder / "train.src", translations)
             Pairs.save(folder, "train", pairs, lines)
         count = len(pairs) - len(translations)
-        write_json(folder / "back.json", {"translated_pairs": count})
+        write_json(folder / "back.json", {"translated_pairs": count} | ({"train_key": train_key} if train_key else {}))
     print(f"{count:,} training pairs were added by back-translation.")
 
 
@@ -68,13 +71,15 @@ def translate_back(paths: Namespace, params: Params) -> BackTranslation:
     # Imported here, because torch takes seconds to import and is not needed when back_translation_steps is 0.
     from pipeline.training.job import Training, launch_processes
     from transformer.model.transformer import Transformer
+    from transformer.tracking.recorder import BackTranslationCurve
     from transformer.training.distributed import join_processes
     from transformer.training.launch import restore_stop_signals
 
     launch_processes("pipeline.back_translate")
     with join_processes() as world:
         training = Training(params, params.back_translation_steps, paths.ids, paths.vocab, backwards=True)
-        weights = training.run(world, late_mean)
+        curve = BackTranslationCurve(project_root(), vars(params), training.train_key)
+        weights = training.run(world, late_mean, curve)
         restore_stop_signals()  # from here on there is no state to save
         if weights is None:  # not the leader
             sys.exit()
@@ -106,7 +111,7 @@ def translated_pairs(paths: Namespace, training: Training, model: Transformer) -
     fits = [row for row, ids in enumerate(sources) if 1 <= len(ids) <= training.corpus["max_length"]]
     pairs = [(list(one[:-1]), list(other[:-1])) for one, other in zip(real.source, real.target, strict=True)]
     pairs += [(sources[row], pairs[row][1]) for row in fits]
-    return BackTranslation(translations, pairs, [*real.lines, *real.lines[fits]])
+    return BackTranslation(training.train_key, translations, pairs, [*real.lines, *real.lines[fits]])
 
 
 if __name__ == "__main__":

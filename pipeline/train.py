@@ -8,6 +8,7 @@ Params  init_from, max_steps and the knobs of pipeline/training/job.py. The numb
         is not part of the experiment: the environment variable DEVICES (1, 2, ..., gpu)
 """
 
+import json
 from argparse import Namespace
 from dataclasses import asdict
 
@@ -43,7 +44,9 @@ def train(paths: Namespace, params: Params, world: World) -> None:
     training = Training(params, params.max_steps, paths.ids, paths.vocab, train_ids, initial_model)
     facts = environment(world.device, world.size)
     tags = {f"env_{name}": str(fact) for name, fact in facts.items()}
-    tracked_run = TrainingRun(project_root(), vars(params), training.train_key, tags)
+    back = paths.back / "back.json"
+    back_key = json.loads(back.read_text(encoding="utf-8")).get("train_key", "") if back.is_file() else ""
+    tracked_run = TrainingRun(project_root(), vars(params), training.train_key, tags, training.key, back_key)
     sizes = asdict(training.model_config)
     description = training.corpus | {"format": FORMAT, "sizes": sizes, "train_key": training.train_key}
     training.run(world, lambda store, state: write_outs(paths, store, state, description, facts), tracked_run)

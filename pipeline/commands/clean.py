@@ -6,9 +6,9 @@
 
 Removes  work/ (states of trainings), caches of tools, and in DVC's cache the outs that no commit, tag, experiment or
          work tree needs
-Keeps    what running work uses; work/outbox (events not yet sent to MLflow); work/journal (from which runs can be
-         rebuilt); files of MLflow runs (`mlflow gc` removes those of deleted runs); a DVC cache outside this project,
-         which other projects may use, unless --projects names them all
+Keeps    what running work uses; work/runs (from which MLflow's runs can be rebuilt); files of MLflow runs (`mlflow gc`
+         removes those of deleted runs); a DVC cache outside this project, which other projects may use, unless
+         --projects names them all
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pipeline.shared.provenance import parsed
 from pipeline.shared.stage import project_root, renamed
 
 CACHES = (".pytest_cache", ".ruff_cache", ".hypothesis", "dvc_plots")
-KEPT = ("clone", "cores", "journal", "outbox")  # in work/
+KEPT = ("clone", "cores", "runs")  # in work/
 REMOVING = "Removing "  # how `dvc gc --dry` begins the line of a file
 
 

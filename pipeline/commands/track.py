@@ -2,10 +2,10 @@
 
     python -m pipeline track
 
-Reads   git: DVC experiments and commits that changed dvc.lock; the work tree; DVC's cache; work/outbox (events that
-        were not sent) and work/journal (events of trainings)
-Writes  MLflow runs and registered models. Runs that exist, or that are in the trash, are not changed, so a second
-        `track` changes nothing
+Reads   work/runs (the records of runs); git: DVC experiments and commits that changed dvc.lock; the work tree; DVC's
+        cache
+Writes  MLflow runs and registered models. Runs that exist, or that were deleted, are not changed, so a second `track`
+        changes nothing
 """
 
 from __future__ import annotations
@@ -13,16 +13,20 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from pipeline.shared.registration import register_model
-from pipeline.shared.results import WorkTree, kept
+from pipeline.shared.results import Results, WorkTree, kept
 from pipeline.shared.run_record import origin, run_contents, run_keys
 from pipeline.shared.stage import project_root, renamed
-from transformer.tracking.outbox import read_events, send_leftovers
-from transformer.tracking.recorder import Recorder
-from transformer.tracking.store import address, connect, reason, store_errors
+from transformer.tracking.record import Record, record_of, records
+from transformer.tracking.recorder import write_configuration
+from transformer.tracking.sender import send_waiting, sending
+from transformer.tracking.store import Store, connect, reason, store_errors
+from transformer.tracking.sync import Sync
 
 
 def main() -> None:
@@ -36,63 +40,67 @@ def main() -> None:
 
 def rebuild(root: Path) -> Counter[str]:
     """Write the runs that are missing. Returns the numbers of runs there, made and left out. Raises store errors."""
-    outbox = root / "work" / "outbox"
-    if outbox.is_dir():
-        send_leftovers(outbox, partial(Recorder, root))
-    replay(root)
-    (done, unregistered), seen, counts = finished(root), set[str](), Counter[str]()
+    store = connect(root)
+    there, seen, counts = Known.of(store, root), set[str](), Counter[str]()
+    send_waiting(root, store)
     for results, tags in [*kept(), (WorkTree(), origin())]:
         try:
             if stale := results.stale():
                 raise ValueError(f"it is stale: `dvc repro` would run {stale}")
             _, config_key = run_keys(results)
-            if config_key in seen:
-                continue
-            if config_key not in unregistered | done:
-                Recorder(root).send([{"event": "configuration", **run_contents(results, tags), "rebuild": True}])
-            if config_key not in done:
-                register_model(results, run_contents(results, tags), tags)
-            counts["there" if config_key in unregistered | done else "made"] += 1
-            seen.add(config_key)
+            if config_key not in seen:
+                seen.add(config_key)
+                complete(root, store, results, tags, there)
+                counts["there" if config_key in there.runs | there.deleted else "made"] += 1
         except (ValueError, KeyError, OSError) as error:
             if isinstance(results, WorkTree):
                 continue  # not run yet, or edited since
             counts["left out (stale, not in DVC's cache, or of another version of this project)"] += 1
             if "DVC_EXP_NAME" in tags:  # not for commits: a long history has many that were never pulled
                 print(f"{results.name} was left out: {error}", file=sys.stderr)
+    if made := Known.of(store, root).runs - there.runs - seen:  # by records of results that are in no commit
+        counts["made"] += len(made)
     return counts
 
 
-def replay(root: Path) -> None:
-    """Send the events of each training in work/journal that has no run in the store, not even in the trash.
+def complete(root: Path, store: Store, results: Results, origin: Mapping[str, str], there: Known) -> None:
+    """Write the run of results and register their model, where these are missing. Raises store errors."""
+    train_key, config_key = run_keys(results)
+    if config_key in there.registered | there.deleted:
+        return
+    contents = run_contents(results, origin)
+    if config_key not in there.runs:
+        record = record_of(root, train_key, contents["params"], config_key)
+        with TemporaryDirectory() as folder:
+            if record.read().get("config_key") != config_key:  # of another clone, which has the record
+                record = Record(Path(folder) / "record")
+                write_configuration(root, record, contents)
+            with sending(record):
+                Sync(record).send(store, running=False)
+    register_model(results, contents, origin)
 
-    A training that is older than the store was lost with an earlier one. The run of a younger one was deleted for good.
-    """
-    store = connect(root)
-    created = 10**6 * (store.client.get_experiment(store.experiment_id).creation_time or 0)  # ms -> ns
-    for path in sorted((root / "work" / "journal").glob("*.jsonl")):
-        events = list(read_events(path))
-        train_key = next((event["train_key"] for event in events if event["event"] == "train"), None)
-        ours = train_key and events[0].get("address") == address()
-        lost = path.stat().st_mtime_ns < created  # all events were sent before this store was made
-        if ours and lost and not any(store.all_runs(f"tags.train_key = '{train_key}'")):
-            Recorder(root).send(events[1:])
 
+class Known(NamedTuple):
+    """The config_keys of the runs of a store, of those with a registered model, and of those that were deleted."""
 
-def finished(root: Path) -> tuple[set[str], set[str]]:
-    """The config_keys of two sets of runs: with a registered model, or in the trash; complete without one.
+    runs: set[str]
+    registered: set[str]
+    deleted: set[str]
 
-    The second set is of runs that were written when MLflow could not be reached and that the outbox completed later.
-    """
-    done, unregistered = set[str](), set[str]()
-    store = connect(root)
-    for run in store.all_runs():
-        key = run.data.tags.get("config_key", "")
-        if run.info.lifecycle_stage == "deleted" or "model" in run.data.tags:
-            done.add(key)
-        elif "dvc_score" in run.data.tags:
-            unregistered.add(key)
-    return done, unregistered - done
+    @classmethod
+    def of(cls, store: Store, root: Path) -> Known:
+        """Read them. Deleted for good are those that this store had, by the records of this clone, and has no more."""
+        known = cls(set(), set(), set())
+        for run in store.all_runs("tags.config_key IS NOT NULL"):
+            key = run.data.tags["config_key"]
+            (known.deleted if run.info.lifecycle_stage == "deleted" else known.runs).add(key)
+            if "model" in run.data.tags:
+                known.registered.add(key)
+        had = {record.read().get("config_key", "") for record in records(root)
+               if record.sent().get("store") == store.identity}  # fmt: skip
+        known.deleted.difference_update(known.runs)
+        known.deleted.update(had - known.runs)
+        return known
 
 
 if __name__ == "__main__":

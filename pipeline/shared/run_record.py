@@ -20,6 +20,7 @@ from transformer.evaluation.comparison import TESTS, against_the_first
 from transformer.evaluation.scores import sentence_scores
 from transformer.files import sha256_text
 from transformer.tracking.champion import VALID
+from transformer.tracking.recorder import PATCH
 from transformer.tracking.run import who
 
 SPLITS = {"train": "training", "valid": "validation", "test": "test"}  # file name -> context, as MLflow shows it
@@ -40,6 +41,7 @@ def run_contents(results: Results, origin: Mapping[str, str]) -> dict[str, Any]:
     contain the difference to it.
     """
     train_key, config_key = run_keys(results)
+    others = {name: value for name, value in Params.for_keys(vars(results.params)).items() if name != "seed"}
     curve = pd.read_csv(io.StringIO(results.text("reports/training.csv"))).astype(object)
     signatures = {f"signature_{name}": signature for name, signature in results.signatures().items()}
     environment = {f"env_{name}": str(value) for name, value in results.environment().items()}
@@ -47,6 +49,7 @@ def run_contents(results: Results, origin: Mapping[str, str]) -> dict[str, Any]:
     page = results.file("reports/report.html").read_text(encoding="utf-8")
     return {
         "params": vars(results.params), "train_key": train_key, "config_key": config_key,
+        "seeds_key": content_key(params=others, **results.scored().origins),
         "curve": curve.where(curve.notna(), None).to_dict("records"),
         "scores": {**results.scores(), **(against(results, baseline) if baseline else {})},
         "target_tokens": json.loads(results.text("reports/training.json"))["target_tokens"],
@@ -70,7 +73,7 @@ def origin() -> dict[str, str]:
 
 def patch(origin: Mapping[str, str]) -> dict[str, str]:
     """The file of the run that has the edits in no commit; empty if there are none."""
-    return {"uncommitted.patch": uncommitted()} if "git_dirty" in origin else {}
+    return {PATCH: uncommitted()} if "git_dirty" in origin else {}
 
 
 def uncommitted() -> str:

@@ -12,7 +12,8 @@ from pathlib import Path
 from tqdm import tqdm
 
 from pipeline.shared.inputs import check_unchanged, snapshot
-from pipeline.shared.versions import check_versions
+from pipeline.shared.versions import check_versions, running_stage
+from transformer.tracking.record import note_stage
 
 
 def arguments(doc: str | None, **paths: str) -> argparse.Namespace:
@@ -32,6 +33,8 @@ def run(main: Callable[[], None]) -> None:
     try:
         check_versions()
         before = snapshot()
+        if before:  # DVC runs this stage
+            note_stage(project_root(), running_stage())
         main()
         check_unchanged(before)
     except (ValueError, OSError) as error:

@@ -26,7 +26,7 @@ from transformer.model.weights import warm_start
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import Vocabulary
 from transformer.tracking.progress import Progress
-from transformer.tracking.recorder import TrainingRun
+from transformer.tracking.recorder import BackTranslationCurve, TrainingRun
 from transformer.training.checkpoints import CheckpointStore, TrainingState
 from transformer.training.config import TrainConfig
 from transformer.training.distributed import World
@@ -144,12 +144,12 @@ class Training:
         self,
         world: World,
         finish: Callable[[CheckpointStore, TrainingState], Result],
-        tracked_run: TrainingRun | None = None,
+        tracked_run: TrainingRun | BackTranslationCurve | None = None,
     ) -> Result | None:
         """Train to the end in this process, which is one of `world`.
 
         finish: the leader calls it at the end, with the folder of states, which is locked until then, and the last
-        state. Returns its result; None in the other processes. tracked_run: MLflow's run that gets the curve. On
+        state. Returns its result; None in the other processes. tracked_run: what gets the curve. On
         SIGTERM or SIGINT the state is saved and SystemExit is raised.
         """
         signals = catch_stop_signals()

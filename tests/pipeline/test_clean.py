@@ -25,7 +25,7 @@ DAY = 24 * 3600
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A project whose work/ has folders of different ages."""
-    for name, days in (("train-old", 40), ("train-new", 1), ("train-busy", 40), ("outbox", 40), ("journal", 40)):
+    for name, days in (("train-old", 40), ("train-new", 1), ("train-busy", 40), ("runs", 40)):
         folder = tmp_path / "work" / name
         folder.mkdir(parents=True)
         (folder / "content").write_bytes(bytes(2_000_000))
@@ -44,9 +44,9 @@ def test_clean_removes_by_age_prints_what_it_freed_and_keeps_what_is_in_use(root
         assert done.returncode == 0, done.stderr
         assert done.stdout.split("\n") == [
             "train-busy is in use and is kept", "      2.0 MB  work/train-old", "2.0 MB freed", ""]  # fmt: skip
-    assert left(root) == ["journal", "outbox", "train-busy", "train-new"]
+    assert left(root) == ["runs", "train-busy", "train-new"]
     assert stage("clean", root, "--yes").stdout.endswith("4.0 MB freed\n")
-    assert left(root) == ["journal", "outbox"]
+    assert left(root) == ["runs"]
 
 
 def test_clean_keeps_files_of_runs_and_models_of_every_store(tmp_path, monkeypatch, fresh_process):

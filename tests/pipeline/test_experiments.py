@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -42,6 +43,11 @@ def test_two_workers_write_one_run_per_configuration(project):
     wanted = [(warmup, seed, "FINISHED") for warmup in "48" for seed in "12"]
     assert sorted(found) == wanted  # the first has the configuration of the commit, and shares its run
     assert all("bleu" in run.data.metrics for run in runs(project))
+    parents = {run.info.run_id: run.data for run in runs(project, of_seeds=True)}
+    for parent in parents.values():
+        assert (parent.metrics["seeds"], "seed" in parent.params) == (2, False)
+    assert {run.data.tags["mlflow.parentRunId"] for run in runs(project)} == parents.keys()
+    assert {parent.params["warmup"] for parent in parents.values()} == {"4", "8"}
 
 
 def test_a_sweep_over_training_knobs_does_not_repeat_the_preprocessing(project):
@@ -118,6 +124,7 @@ def test_track_leaves_a_deleted_run_in_the_trash(project):
 
 def test_a_configuration_from_the_run_cache_gets_its_run(project):
     (project / "mlflow.db").unlink()
+    shutil.rmtree(project / "work/runs")
     output = command(project, "dvc", "exp", "run", "--temp", "--name", "again", "-S", "warmup=8")
     assert re.findall(r"Running stage '(\w+)'", output) == ["record"]
     (run,) = runs(project)

@@ -107,17 +107,21 @@ def prepared_project(shared: Path, folder: Path) -> Path:
     shutil.copytree(
         made,
         folder,
-        ignore=shutil.ignore_patterns("mlflow.db*", "mlartifacts", "journal", "outbox", "run.json"),
+        ignore=shutil.ignore_patterns("mlflow.db*", "mlartifacts", "runs", "run.json"),
     )
     command(folder, "dvc", "repro")
     return folder
 
 
-def runs(folder: Path, uri: str = "") -> list:
-    """The runs in the MLflow database of a project, or of the server with the address `uri`."""
+def runs(folder: Path, uri: str = "", of_seeds: bool = False) -> list:
+    """The runs in the MLflow database of a project, or of the server with the address `uri`.
+
+    of_seeds: instead the parents of runs that differ only in the seed.
+    """
     client = reader(folder, uri)
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
-    return [client.get_run(run.info.run_id) for run in client.search_runs(experiments)]
+    wanted = f"tags.seeds_parent {'IS NOT NULL' if of_seeds else 'IS NULL'}"
+    return [client.get_run(run.info.run_id) for run in client.search_runs(experiments, wanted)]
 
 
 def reader(folder: Path, uri: str = "") -> MlflowClient:
@@ -135,7 +139,11 @@ def seen(folder: Path, uri: str = "") -> dict[str, tuple]:
     for run in runs(folder, uri):
         files = {file.path for file in client.list_artifacts(run.info.run_id)} - {"model"}
         data = {(one.dataset.name, one.dataset.profile) for one in run.inputs.dataset_inputs}
-        tags = {name: value for name, value in run.data.tags.items() if name.startswith(("dvc_", "env_", "signature"))}
+        tags = {
+            name: value
+            for name, value in run.data.tags.items()
+            if name.startswith(("dvc_", "env_", "signature", "seeds_key", "mlflow.user"))
+        }
         key = run.data.tags["config_key"]
         assert key not in found
         found[key] = (run.info.run_name, run.info.status, run.data.params, run.data.metrics, files, data, tags)

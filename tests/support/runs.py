@@ -36,20 +36,20 @@ def training(root: Path, key: str, **changed: str | int) -> recorder.TrainingRun
 
 
 def train(root: Path, key: str, last: int = 60, **changed: str | int) -> str:
-    """Train to the end; returns the id of the run of this training that ended last."""
+    """Train to the end; returns the id of the run of this training with these params."""
     with training(root, key, **changed) as live:
         live.log_curve(curve(last))
-    return max(opened(root).runs(key), key=lambda run: run.info.end_time or 0).id
+    return next(run.id for run in opened(root).runs(key) if run.fits(PARAMS | changed))
 
 
 def configuration(key: str, config: str, last: int = 60, **changed: str | int) -> dict:
-    """The fields of the event "configuration", as the stage score writes them."""
+    """What the stage record writes about a configuration."""
     return {"params": PARAMS | changed, "train_key": key, "config_key": config, "curve": curve(last),
             "scores": SCORES, "target_tokens": 1000, "tags": {"git_commit": "abc"}}  # fmt: skip
 
 
 def score(root: Path, key: str, config: str, last: int = 60, scores: dict | None = None, **changed: str | int) -> None:
-    """Write the run of a configuration, as the stage score does, with the name of a DVC experiment if it has one."""
+    """Write the run of a configuration, as the stage record does, with the name of a DVC experiment if it has one."""
     fields = configuration(key, config, last, **changed)
     if "DVC_EXP_NAME" in os.environ:
         fields["tags"]["DVC_EXP_NAME"] = os.environ["DVC_EXP_NAME"]

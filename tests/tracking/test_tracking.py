@@ -16,10 +16,11 @@ from mlflow import MlflowClient
 from support.projects import PATHS
 from support.runs import KEYS, PARAMS, SCORES, configuration, curve, opened, score, start, steps, train, training
 
-from pipeline.commands.track import replay
+from pipeline.commands.track import rebuild
 from transformer.tracking import recorder
 from transformer.tracking import runs_table as view
 from transformer.tracking import store as tracking
+from transformer.tracking.record import record_of
 
 pytestmark = pytest.mark.usefixtures("fresh_process")
 
@@ -39,11 +40,11 @@ KILLED = """
 import sys, time
 from pathlib import Path
 from support.runs import curve, opened, training
-from transformer.tracking import outbox
-outbox.MESSAGE_INTERVAL = 0
+from transformer.tracking import sender
+sender.MESSAGE_INTERVAL = 0
 with training(Path(sys.argv[1]), sys.argv[2]) as live:
     live.log_curve(curve(40))
-    while live.outbox._waiting:
+    while not live.sender.everything_is_sent():
         time.sleep(0.01)
     print(opened(Path(sys.argv[1])).runs(sys.argv[2])[0].id, flush=True)
     sys.stdin.read()
@@ -65,6 +66,8 @@ def test_a_run_killed_by_sigkill_is_resumed_under_its_id_with_every_step_once(ro
     assert sorted(steps(store, run_id, "train_loss")) == list(range(10, 130, 10))
     assert sorted(steps(store, run_id, "learning_rate")) == list(range(10, 130, 10))
     assert sorted(steps(store, run_id, "valid_loss")) == [30, 60, 90, 120]
+    assert store.client.get_run(run_id).info.status == "RUNNING"  # until it is recorded
+    score(root, key, key, last=120)
     assert store.client.get_run(run_id).info.status == "FINISHED"
 
 
@@ -80,7 +83,7 @@ def test_an_interrupted_run_has_the_status_of_its_end_and_is_resumed(
     (run,) = opened(root).runs(key)
     assert run.info.status == status
     assert train(root, key) == run.id
-    assert opened(root).client.get_run(run.id).info.status == "FINISHED"
+    assert opened(root).client.get_run(run.id).info.status == "RUNNING"
 
 
 def test_one_run_per_configuration_however_often_it_is_trained_and_scored(root: Path, key: str) -> None:
@@ -171,14 +174,13 @@ def test_a_deleted_run_is_created_again_and_a_deletion_during_training_fails_not
     first = train(root, key)
     opened(root).client.delete_run(first)
     with training(root, key) as live:
-        while live.outbox._waiting:
+        while not live.sender.everything_is_sent():
             time.sleep(0.01)
         (run,) = opened(root).runs(key)
         assert run.id != first
         opened(root).client.delete_run(run.id)
         live.log_curve(curve(60))
     assert capsys.readouterr().err.count("Tracking is off") == 1
-    assert list((root / "work/outbox").glob("*.jsonl")) == []
 
 
 def test_a_run_restored_from_the_trash_does_not_take_its_configuration_back(root: Path, key: str) -> None:
@@ -333,12 +335,10 @@ def rows(first: int, last: int, tokens: int = 100, seconds: float = 2.0) -> list
     return [row | speed for row in curve(last) if row["step"] >= first]
 
 
-def costs_of(root: Path, config: str) -> dict[str, float]:
+def costs_of(root: Path, config: str, prefix: str = "train_") -> dict[str, float]:
     """The costs of the run of a configuration."""
     (run,) = opened(root).all_runs(f"tags.config_key = '{config}'")
-    return {
-        name: value for name, value in run.data.metrics.items() if name.startswith("train_") and name != "train_loss"
-    }
+    return {name: value for name, value in run.data.metrics.items() if name.startswith(prefix) and "loss" not in name}
 
 
 def test_a_run_claims_the_tokens_and_seconds_that_were_spent_in_it_and_counts_the_others_as_saved(root, key):
@@ -347,13 +347,15 @@ def test_a_run_claims_the_tokens_and_seconds_that_were_spent_in_it_and_counts_th
         live.log_curve(rows(60, 100))
     fields = configuration(f"{key} long", f"{key} long", last=100)
     assert recorder.record_configuration(root, {**fields, "target_tokens": 1000})
-    half = {"train_tokens": 500, "train_tokens_saved": 500, "train_seconds": 10, "train_seconds_saved": 0}
+    half = {"train_tokens": 500, "train_tokens_saved": 500, "train_seconds": 10, "train_seconds_saved": 0,
+            "train_updates": 50, "train_updates_saved": 50}  # fmt: skip
     assert costs_of(root, f"{key} long") == half
     with training(root, f"{key} long", beam_size=1) as live:  # finds the finished state
         live.log_curve(curve(100))
     fields = configuration(f"{key} long", f"{key} beam", last=100, beam_size=1)
     assert recorder.record_configuration(root, {**fields, "target_tokens": 1000})
-    none = {"train_tokens": 0, "train_tokens_saved": 1000, "train_seconds": 0, "train_seconds_saved": 10}
+    none = {"train_tokens": 0, "train_tokens_saved": 1000, "train_seconds": 0, "train_seconds_saved": 10,
+            "train_updates": 0, "train_updates_saved": 100}  # fmt: skip
     assert costs_of(root, f"{key} beam") == none
 
 
@@ -378,19 +380,25 @@ def test_a_training_has_a_user_and_a_source(root, key, monkeypatch):
     assert (run.tags["mlflow.user"], run.tags["mlflow.source.name"]) == ("anna", "dvc")
 
 
-def test_a_run_that_was_deleted_for_good_does_not_come_back_and_a_lost_one_does(tmp_path, key):
-    train(tmp_path, key)
+def test_a_run_that_was_deleted_for_good_does_not_come_back_and_a_lost_one_does(tmp_path, key, monkeypatch):
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    monkeypatch.chdir(tmp_path)
+    train(tmp_path, f"{key} trained")
+    score(tmp_path, key, key)
     store = opened(tmp_path)
-    (run,) = store.runs(key)
-    store.client.delete_run(run.id)
+    for run in list(store.all_runs()):
+        store.client.delete_run(run.info.run_id)
     gc = ("mlflow", "gc", "--backend-store-uri", store.uri, "--tracking-uri", store.uri)
     subprocess.run([sys.executable, "-m", *gc], check=True, capture_output=True, env={**os.environ, "PATH": PATHS})
-    replay(tmp_path)
-    assert store.runs(key) == []
+    rebuild(tmp_path)
+    assert list(store.all_runs()) == []
     (tmp_path / "mlflow.db").unlink()
-    code = "import sys; from pathlib import Path; from pipeline.commands.track import replay; replay(Path(sys.argv[1]))"
-    start(code, str(tmp_path)).communicate()  # a process of its own, since MLflow keeps a removed database open
-    assert sqlite3.connect(tmp_path / "mlflow.db").execute("select count(*) from runs").fetchone() == (1,)
+    code = (
+        "import sys; from pathlib import Path; from pipeline.commands.track import rebuild; rebuild(Path(sys.argv[1]))"
+    )
+    start(code, str(tmp_path), cwd=tmp_path).communicate()  # a new process: MLflow keeps a removed database open
+    found = sqlite3.connect(tmp_path / "mlflow.db").execute("select status from runs order by status").fetchall()
+    assert found == [("FINISHED",), ("RUNNING",)]
 
 
 CLONES = """
@@ -449,3 +457,120 @@ def test_the_same_training_in_two_clones_writes_into_two_runs(tmp_path, monkeypa
     score(tmp_path / "one", key, key)
     score(tmp_path / "two", key, key)
     assert len(list(opened(tmp_path / "one").all_runs(f"tags.config_key = '{key}'"))) == 1
+
+
+def test_other_translations_of_the_same_training_and_params_are_another_run(root, key):
+    first = train(root, key)
+    score(root, key, f"{key} one")
+    score(root, key, f"{key} two", scores=SCORES | {"bleu": 30.0})
+    score(root, key, f"{key} one")
+    runs = {run.tags["config_key"]: run for run in opened(root).runs(key)}
+    assert {name: run.data.metrics["bleu"] for name, run in runs.items()} == {f"{key} one": 31.5, f"{key} two": 30.0}
+    assert runs[f"{key} one"].id == first
+
+
+def recorded_seeds(root: Path, key: str, seeds: tuple[int, ...]) -> None:
+    """Record a configuration with several seeds; its BLEU is the seed."""
+    for seed in seeds:
+        fields = configuration(f"{key} {seed}", f"{key} {seed}", seed=seed)
+        fields |= {"seeds_key": key, "scores": SCORES | {"bleu": float(seed), "delta_bleu": 1.0}}
+        assert recorder.record_configuration(root, fields)
+
+
+def parents_of(root: Path, key: str) -> list:
+    """The parents of the seeds of a configuration."""
+    return opened(root).search(f"tags.seeds_parent = '{key}'")
+
+
+def test_the_second_seed_of_a_configuration_makes_a_parent_with_mean_and_deviation(root, key):
+    recorded_seeds(root, key, (1,))
+    assert parents_of(root, key) == []
+    recorded_seeds(root, key, (3, 1))
+    (parent,) = parents_of(root, key)
+    assert (parent.data.metrics["bleu"], parent.data.metrics["bleu_deviation"]) == (2.0, pytest.approx(2**0.5))
+    assert (parent.data.metrics["seeds"], "delta_bleu" in parent.data.metrics) == (2, False)
+    assert parent.data.params == {name: str(value) for name, value in PARAMS.items()}  # the seed is none of them
+    children = opened(root).search(f"tags.seeds_key = '{key}'")
+    assert [run.tags["mlflow.parentRunId"] for run in children] == [parent.id] * 2
+    recorded_seeds(root, key, (5,))
+    (same,) = parents_of(root, key)
+    assert (same.id, same.data.metrics["bleu"], same.info.status) == (parent.id, 3.0, "FINISHED")
+
+
+def test_parents_made_by_two_clones_become_one_and_the_last_seed_has_none(root, key):
+    store = opened(root)
+    recorded_seeds(root, key, (1, 2))
+    store.create_run("by another clone at the same time", {"seeds_parent": key})
+    recorded_seeds(root, key, (2,))
+    assert len(parents_of(root, key)) == 1
+    (child, _) = store.search(f"tags.seeds_key = '{key}'")
+    store.client.delete_run(child.id)
+    left = 3 - int(child.data.params["seed"])
+    recorded_seeds(root, key, (left,))
+    assert parents_of(root, key) == []
+    assert "mlflow.parentRunId" not in opened(root).runs(f"{key} {left}")[0].tags
+
+
+ABANDONED = """
+import os, sys
+from pathlib import Path
+from support.runs import curve, training
+from transformer.tracking.record import note_stage
+root, key = Path(sys.argv[1]), sys.argv[2]
+with training(root, f"{key} trained") as live:
+    live.log_curve(curve(60))
+note_stage(root, "translate")
+live = training(root, f"{key} killed").__enter__()
+live.log_curve(curve(30))
+while not live.sender.everything_is_sent():
+    pass
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_run_whose_dvc_has_ended_is_killed_or_incomplete_and_one_that_runs_or_is_elsewhere_is_left_alone(root, key):
+    start(ABANDONED, str(root), key).communicate()
+    train(root, f"{key} running")  # by this process
+    train(root, f"{key} elsewhere")
+    with record_of(root, f"{key} elsewhere", PARAMS).change() as run:
+        run["owner"] |= {"host": "another", "pid": 1}
+    store = opened(root)
+    score(root, f"{key} other", f"{key} other")  # the next stage
+    found = {run.tags["train_key"].split()[-1]: run for run in store.search(f"tags.train_key LIKE '{key}%'")}
+    statuses = {name: (run.info.status, run.tags.get("incomplete")) for name, run in found.items()}
+    assert statuses == {"trained": ("FINISHED", "translate"), "killed": ("KILLED", None), "other": ("FINISHED", None),
+                        "running": ("RUNNING", None), "elsewhere": ("RUNNING", None)}  # fmt: skip
+    score(root, f"{key} trained", f"{key} trained")
+    (run,) = store.runs(f"{key} trained")
+    assert (run.id, run.info.status, "incomplete" in run.tags) == (found["trained"].id, "FINISHED", False)
+
+
+def test_the_curve_and_cost_of_back_translation_are_in_the_run_that_paid_for_it(root, key):
+    with recorder.BackTranslationCurve(root, PARAMS, f"{key} back") as live:
+        live.log_curve(rows(10, 60))
+    for beam in (4, 8):
+        with recorder.TrainingRun(root, PARAMS | {"beam_size": beam}, key, {}, key, f"{key} back") as live:
+            live.log_curve(rows(10, 60) if beam == 4 else curve(60))
+        score(root, key, f"{key} {beam}", beam_size=beam)
+    paid, saved = (costs_of(root, f"{key} {beam}", "back_train_") for beam in (4, 8))
+    assert paid == {"back_train_updates": 60, "back_train_updates_saved": 0, "back_train_tokens": 600,
+                    "back_train_tokens_saved": 0, "back_train_seconds": 12, "back_train_seconds_saved": 0}  # fmt: skip
+    assert saved == {name.removesuffix("_saved") if "_saved" in name else f"{name}_saved": cost
+                     for name, cost in paid.items()}  # fmt: skip
+    store = opened(root)
+    for run in store.runs(key):
+        assert steps(store, run.id, "back_train_loss") == steps(store, run.id, "train_loss") == list(range(10, 70, 10))
+
+
+def test_a_longer_training_names_the_run_whose_updates_it_resumed(root, key):
+    for last, first in ((60, 10), (100, 70)):
+        with recorder.TrainingRun(root, PARAMS | {"max_steps": last}, f"{key} {last}", {}, key) as live:
+            live.log_curve(curve(first - 10))
+            live.log_curve(rows(first, last))
+        fields = configuration(f"{key} {last}", f"{key} {last}", last=last, max_steps=last)
+        assert recorder.record_configuration(root, {**fields, "target_tokens": 10 * last})
+    (run,) = opened(root).runs(f"{key} 100")
+    assert run.tags["updates_from"] == f"toy {key} 60"[:11]
+    metrics = run.data.metrics
+    assert (metrics["train_updates"], metrics["train_updates_saved"]) == (40, 60)
+    assert (metrics["train_seconds"], metrics["train_seconds_saved"]) == (8, 12)

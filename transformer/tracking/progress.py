@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, SupportsFloat
 from tqdm import tqdm
 
 if TYPE_CHECKING:
-    from transformer.tracking.recorder import TrainingRun
+    from transformer.tracking.recorder import BackTranslationCurve, TrainingRun
 
 
 class Progress:
@@ -19,7 +19,7 @@ class Progress:
     visible: whether to print; only the leading process does. tracked: the run; None: not tracked.
     """
 
-    def __init__(self, max_steps: int, visible: bool, tracked: TrainingRun | None):
+    def __init__(self, max_steps: int, visible: bool, tracked: TrainingRun | BackTranslationCurve | None):
         self._bar = tqdm(total=max_steps, unit="step", desc="train", disable=None if visible else True, leave=False)
         self._visible, self._max_steps, self._tracked = visible, max_steps, tracked
         self._tokens, self._since = 0, time.perf_counter()

@@ -1,139 +1,174 @@
-"""Writes trainings and scored configurations to MLflow: one run per configuration.
+"""What stages say to MLflow: the live curve of a training, and the scores of its configuration. It never fails a stage.
 
-`train_key` identifies a training (a hash of its knobs, code and ids), `config_key` a scored configuration. The stage
-`train` logs to a run with its train_key while it trains. The stage `record` finds that run by its train_key and
-adds the config_key. No run id is stored. So a training that DVC took from its cache, and that logged nothing, still
-gets a run, and a stage that is repeated does not get a second one.
+`train_key` identifies a training (a hash of its knobs, code and ids), `config_key` a scored configuration. Stages write
+a record (record.py) and find it again by these, so a stage that is repeated makes no second run, and a training that
+DVC took from its cache still gets one.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import time
-from collections.abc import Callable, Mapping
-from functools import partial
-from itertools import groupby
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from transformer.tracking.configuration import Configuration, write_configuration
-from transformer.tracking.outbox import Event, Outbox
-from transformer.tracking.run import Curve, Params, TrackedRun, now, who
-from transformer.tracking.store import Store, connect
+from transformer.tracking import costs
+from transformer.tracking.record import FAILED, FINISHED, KILLED, Record, record_of, records
+from transformer.tracking.run import Curve, Params, now, who
+from transformer.tracking.sender import REMEDY, Sender
+from transformer.tracking.store import address, reason
+from transformer.tracking.sync import COMPARED, ORIGIN, is_origin
 from transformer.tracking.system_metrics import Monitor, machine_monitors
 
+PATCH = "uncommitted.patch"  # the file of a run with the edits that were in no commit
 TRAINING_TIMEOUT = 10  # seconds that a training waits for the store at its end
 STAGE_TIMEOUT = 30  # seconds that any other stage waits for the store at its end
 MONITOR_INTERVAL = 10  # seconds between two measurements of the machine's load
 
 
 class TrainingRun:
-    """The run of a training: RUNNING inside `with`, then FINISHED, KILLED (SIGTERM, Ctrl-C) or FAILED.
+    """The run of a training: RUNNING inside `with` and until `record`; KILLED (SIGTERM, Ctrl-C) or FAILED otherwise.
 
-    A run of the same train_key and params that a killed or failed process left is continued under its id. A run of the
-    same train_key with other params is not touched: it still waits for its scores. Enter in one process only, under
-    the training's own lock.
+    A run of the same train_key and params that was killed or failed is continued. Enter in one process only, under the
+    training's own lock. updates_key: the key of the states, which trainings of other lengths share. back_key: the
+    train_key of the model that translated back, whose curve the run then has too.
     """
 
-    def __init__(self, root: Path, params: Params, train_key: str, tags: Mapping[str, str]) -> None:
-        self.root, self.params, self.train_key, self.tags = root, dict(params), train_key, dict(tags)
+    def __init__(self, root: Path, params: Params, train_key: str, tags: Mapping[str, str],
+                 updates_key: str = "", back_key: str = "") -> None:  # fmt: skip
+        self.root, self.record = root, record_of(root, train_key, params)
+        self.fields = {"params": dict(params), "train_key": train_key, "updates_key": updates_key, "back_key": back_key}
+        self.tags = {**who(), **tags}
+        self.sender: Sender | None = None
+        self.step, self.monitors = 0, list[Monitor]()
+        self.measured_at: float | None = None  # when the machine was last measured; None: never
 
     def __enter__(self) -> TrainingRun:
-        self.outbox = Outbox(self.root, partial(Recorder, self.root), journal=True)
-        name = os.environ.get("DVC_EXP_NAME") or f"{self.params.get('corpus')} {self.train_key[:7]}"
-        self.outbox.post("train", params=self.params, train_key=self.train_key, name=name, tags=self.tags, time=now())
+        try:
+            with self.record.change() as run:
+                if "config_key" not in run:  # a recorded run stays as it is; its updates are computed again
+                    corpus, train_key = self.fields["params"].get("corpus"), str(self.fields["train_key"])
+                    run["name"] = os.environ.get("DVC_EXP_NAME") or f"{corpus} {train_key[:7]}"
+                    run["tags"] = {**self.tags, **run.get("tags", {})}  # who began it stays
+                    self.record.reopen(run)
+                run |= {**self.fields, "address": address()}
+            self.record.add_rows(costs.back_rows(self.root, str(self.fields["back_key"]), self.fields["params"]))
+            self.sender = Sender(self.root, self.record, self._measure)
+        except OSError as error:
+            give_up(error)
         return self
 
     def log_curve(self, rows: Curve) -> None:
         """Log rows of the curve. Steps that were logged before are skipped, so the whole curve may be logged again."""
-        if rows := [{**row, "time": now()} for row in rows]:
-            self.outbox.post("curve", rows=rows)
+        if self.sender and (rows := [{**row, "time": now()} for row in rows]):
+            self.step = int(rows[-1]["step"] or 0)
+            self._add(rows)
+            self.sender.notify()
+
+    def _add(self, rows: Curve) -> None:
+        try:
+            self.record.add_rows(rows)
+        except OSError as error:
+            self.sender = None
+            give_up(error)
+
+    def _measure(self, last: bool) -> None:
+        """Add a row with the load of the machine every MONITOR_INTERVAL seconds, and at the end. In Sender's thread."""
+        if self.measured_at is None:
+            self.monitors, self.measured_at = machine_monitors(), time.monotonic()
+        if last or time.monotonic() > self.measured_at + MONITOR_INTERVAL:
+            self.measured_at = time.monotonic()
+            found = [item for monitor in self.monitors for item in monitor.measure().items()]
+            self._add([{"step": self.step, "time": now(), **{f"system/{name}": value for name, value in found}}])
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        killed = isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemExit) and error.code in (130, 143))
-        self.outbox.post("end", status="FINISHED" if error is None else "KILLED" if killed else "FAILED", time=now())
-        self.outbox.close(TRAINING_TIMEOUT)
-
-
-def record_configuration(root: Path, configuration: Mapping[str, Any]) -> bool:
-    """Write a configuration (the fields of Configuration) to its run; returns whether the store already has it."""
-    outbox = Outbox(root, partial(Recorder, root))
-    outbox.post("configuration", **configuration)
-    return outbox.close(STAGE_TIMEOUT)
-
-
-class Recorder:
-    """Writes the events of one process to the store, in order. An event that is written twice changes nothing.
-
-    keep: writes an event to the process's own outbox file. It is given for a training that runs now, and only then is
-    the load of the machine measured: events of an earlier process came from another moment.
-    """
-
-    def __init__(self, root: Path, keep: Callable[..., None] | None = None) -> None:
-        self.root, self.keep = root, keep
-        self.run: TrackedRun | None = None  # of the training
-        self.ended, self.step = True, 0
-        self.monitors: list[Monitor] = []
-        self.measured_at: float | None = None  # when the machine was last measured; None: never
-
-    def send(self, events: list[Event]) -> None:
-        """Write events to the store. Raises store errors; then all these events may be sent again."""
-        store = connect(self.root)
-        for kind, group in groupby(events, key=lambda event: event["event"]):
-            if kind == "curve":  # the rows of several events go in one message
-                self._curve([row for event in group for row in event["rows"]])
-            else:
-                for event in group:
-                    getattr(self, f"_{kind}")(store, **{key: value for key, value in event.items() if key != "event"})
-
-    def mark_killed(self) -> None:
-        """Mark the run as KILLED if the process ended without the event "end"."""
-        if self.run is not None and not self.ended:
-            self.run.client.set_terminated(self.run.id, "KILLED")
-
-    def _train(self, store: Store, params: Params, train_key: str, name: str, tags: dict, time: int) -> None:
-        """Open the run of a training: an unclaimed run with fitting params, else a claimed one, else a new one.
-
-        Another clone may train the same at the same time, so only runs of this clone are continued.
-        """
-        with store.lock:
-            runs = [run for run in store.runs(train_key) if run.fits(params) and run.of_clone(store.clone)]
-            runs.sort(key=lambda run: ("config_key" in run.tags, run.info.status == "FINISHED"))  # unclaimed first
-            self.run = runs[0] if runs else store.create_run(name, {"train_key": train_key, "clone": store.clone}, time)
-            self.ended = False
-            store.client.update_run(self.run.id, status="RUNNING")
-            first = {**who(), **tags}  # who began it stays
-            self.run.log(params, (), {}, {key: tag for key, tag in first.items() if key not in self.run.tags})
-
-    def _curve(self, rows: Curve) -> None:
-        """Add rows to the open run and, every MONITOR_INTERVAL seconds, the load of the machine."""
-        if self.run is None:
+        if self.sender is None:
             return
-        rows = list(rows)
-        self.step = int(rows[-1]["step"] or 0)
-        if self.keep and self.measured_at is None:
-            self.monitors, self.measured_at = machine_monitors(), time.monotonic()
-        elif self.measured_at is not None and time.monotonic() > self.measured_at + MONITOR_INTERVAL:
-            rows.append(self._measure())
-        self.run.log({}, rows, {}, {})
+        killed = isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemExit) and error.code in (130, 143))
+        try:
+            with self.record.change() as run:
+                if "config_key" in run:
+                    pass
+                elif error is None:
+                    run |= {"trained": now(), "stage": "average"}  # the next one
+                else:
+                    run |= {"status": KILLED if killed else FAILED, "end": now()}
+        except OSError as problem:
+            give_up(problem)
+        self.sender.close(TRAINING_TIMEOUT)
 
-    def _measure(self) -> dict[str, float]:
-        """The load of the machine at this step, as a row of the curve."""
-        assert self.keep
-        self.measured_at = time.monotonic()
-        found = [item for monitor in self.monitors for item in monitor.measure().items()]
-        row = {"step": self.step, "time": now(), **{f"system/{name}": value for name, value in found}}
-        self.keep("curve", rows=[row])
-        return row
 
-    def _end(self, store: Store, status: str, time: int) -> None:
-        """Close the run of the training."""
-        if self.run is not None:
-            if self.measured_at is not None:  # so that a training of a few seconds has one measurement too
-                self.run.log({}, [self._measure()], {}, {})
-            store.client.set_terminated(self.run.id, status, end_time=time)
-            self.ended = True
+class BackTranslationCurve:
+    """The curve of the model that translates back. It is kept until `train` opens the run that it is part of."""
 
-    def _configuration(self, store: Store, **fields: Any) -> None:
-        """Write the run of a configuration. fields: those of Configuration."""
-        write_configuration(store, Configuration(**fields))
+    def __init__(self, root: Path, params: Params, train_key: str) -> None:
+        self.record = costs.back_record(root, train_key, params)
+
+    def __enter__(self) -> BackTranslationCurve:
+        return self
+
+    def log_curve(self, rows: Curve) -> None:
+        """Keep rows of the curve. The whole curve may be given again."""
+        try:
+            self.record.add_rows([{**row, "time": now()} for row in rows])
+        except OSError as error:
+            give_up(error)
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        pass
+
+
+def record_configuration(root: Path, contents: Mapping[str, Any]) -> bool:
+    """Write a scored configuration to its record and send it; returns whether the store already has it.
+
+    contents: see `write_configuration`.
+    """
+    try:
+        record = record_of(root, contents["train_key"], contents["params"], contents["config_key"])
+        write_configuration(root, record, contents)
+        return Sender(root, record).close(STAGE_TIMEOUT)
+    except OSError as error:
+        give_up(error)
+        return False
+
+
+def write_configuration(root: Path, record: Record, contents: Mapping[str, Any]) -> None:
+    """Write a scored configuration to a record. Raises OSError.
+
+    contents: params, train_key, config_key; seeds_key: the same for configurations that differ only in the seed; curve:
+    the rows of reports/training.csv; scores; target_tokens: that the training saw; tags; recording: where these
+    results come from, as tags; datasets: as in TrackedRun.log_datasets; texts: name of a file -> its content.
+    """
+    train_key, config_key, tags = contents["train_key"], contents["config_key"], contents["tags"]
+    again = "config_key" in record.read()  # then what the first recording said of its origin stays
+    texts = contents.get("texts", {})
+    record.write_files({name: texts[name] for name in texts if not (again and name == PATCH)})
+    record.add_rows(contents["curve"])
+    with record.change() as run:
+        old_tags, old_scores, recordings = run.get("tags", {}), run.get("scores", {}), run.get("recordings", [])
+        if not again:
+            name = tags.get("DVC_EXP_NAME") or f"{contents['params'].get('corpus')} {config_key[:7]}"
+            run |= {"name": name, "params": dict(contents["params"]), "train_key": train_key, "config_key": config_key}
+            run.setdefault("start", now())
+        first = {key: old_tags[key] for key in old_tags if again and is_origin(key)}
+        compared = {key: old_scores[key] for key in COMPARED if key in old_scores}
+        scores = {key: value for key, value in contents["scores"].items() if not (again and key in COMPARED)}
+        recording = {key: str(tag) for key, tag in tags.items() if key in ORIGIN}
+        run |= {
+            "address": address(), "status": FINISHED, "end": run.get("trained") or run.get("end") or run["start"],
+            "seeds_key": contents.get("seeds_key", ""), "tags": {**old_tags, **tags, **first},
+            "scores": {**scores, **compared}, "datasets": list(contents.get("datasets", ())),
+            "recordings": recordings if recording in recordings else [*recordings, recording],
+        }  # fmt: skip
+        run.pop("incomplete", None)
+        others = [one for one in costs.sharing(run, records(root)) if one.folder != record.folder]
+        run["costs"] = costs.of_record(record, run, others, contents["target_tokens"])
+        if names := costs.trained_by(record, others):
+            run["tags"]["updates_from"] = names
+
+
+def give_up(error: Exception) -> None:
+    """Print that this stage is not tracked."""
+    print(f"Tracking is off for this stage ({reason(error)}). {REMEDY}", file=sys.stderr, flush=True)

@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
     from mlflow.entities import Metric, Run
 
 Params = Mapping[str, str | int | float | bool]
-Curve = Iterable[Mapping[str, float | None]]  # rows of "step", optionally "time" (ms), and metrics; None: not measured
+Row = Mapping[str, float | None]  # "step", optionally "time" (ms), and metrics; None: not measured
+Curve = Iterable[Row]
 
 
 def now() -> int:
@@ -34,13 +36,18 @@ def who() -> dict[str, str]:
 class TrackedRun:
     """One MLflow run. Its methods write only what the run lacks, so every call may be repeated.
 
-    info, data, tags: the run as it was when it was read.
+    info, data, tags: the run as it was when it was read. steps: metric -> the steps at which the run has a value, as
+    far as it was asked for.
     """
 
-    def __init__(self, client: MlflowClient, run: Run) -> None:
+    def __init__(self, client: MlflowClient, run: Run, steps: dict[str, set[int]] | None = None) -> None:
         self.client, self.id = client, run.info.run_id
         self.info, self.data, self.tags = run.info, run.data, run.data.tags
-        self.steps: dict[str, set[int]] = {}  # metric -> the steps at which it has a value
+        self.steps = {} if steps is None else steps
+
+    def age(self) -> tuple[int, str]:
+        """What runs are sorted by, the first one first: in the same order for all clones."""
+        return self.info.start_time, self.id
 
     def of_clone(self, clone: str) -> bool:
         """Whether this run was begun by a clone of the project; runs of version 0.1 do not say by which."""
@@ -69,7 +76,7 @@ class TrackedRun:
                     yield Metric(key, float(value), time, step)
 
     def log(self, params: Params, curve: Curve, scores: Mapping[str, float], tags: Mapping[str, str]) -> None:
-        """Add the params and points of the curve that are missing, the scores that changed, and the tags."""
+        """Add the params and points of the curve that are missing, and the scores and tags that differ."""
         from mlflow.entities import Metric, Param, RunTag
 
         time, old = now(), self.data
@@ -79,13 +86,22 @@ class TrackedRun:
                 Metric(key, float(score), time, 0) for key, score in scores.items() if old.metrics.get(key) != score
             ]
             new_params = [Param(key, str(value)) for key, value in params.items() if key not in old.params]
-            run_tags = [RunTag(key, str(tag)) for key, tag in tags.items()]
-            self.client.log_batch(self.id, metrics[:500], new_params, run_tags)
+            run_tags = [RunTag(key, str(tag)) for key, tag in tags.items() if self.tags.get(key) != str(tag)]
+            if metrics or new_params or run_tags:
+                self.client.log_batch(self.id, metrics[:500], new_params, run_tags)
             for start in range(500, len(metrics), 500):  # a batch may hold 1000 things
                 self.client.log_batch(self.id, metrics[start : start + 500])
         except BaseException:
             self.steps.clear()  # it is unknown which points arrived
             raise
+
+    def log_status(self, status: str, end: int | None) -> None:
+        """Set the status and the end time (ms) if they differ. end: None for a run that has not ended."""
+        if status == "RUNNING":
+            if self.info.status != status:
+                self.client.update_run(self.id, status=status)
+        elif (self.info.status, self.info.end_time) != (status, end):
+            self.client.set_terminated(self.id, status, end_time=end)
 
     def log_datasets(self, datasets: Iterable[Mapping[str, str | int]]) -> None:
         """Name the files that this run was computed from: name, sha256, lines, context (training, validation, test)."""
@@ -96,11 +112,24 @@ class TrackedRun:
             description = json.dumps({"sha256": file["sha256"], "lines": file["lines"]})
             dataset = Dataset(str(file["name"]), str(file["sha256"])[:36], "local", description, profile=description)
             inputs.append(DatasetInput(dataset, [InputTag("mlflow.data.context", str(file["context"]))]))
-        self.client.log_inputs(self.id, inputs)
+        if inputs:
+            self.client.log_inputs(self.id, inputs)
 
-    def log_texts(self, texts: Mapping[str, str]) -> None:
-        """Keep texts as files of this run, except those that the run has already with the same length."""
-        sizes = {file.path: file.file_size for file in self.client.list_artifacts(self.id)} if texts else {}
-        for name, text in texts.items():
-            if sizes.get(name) != len(text.encode("utf-8")):
-                self.client.log_text(self.id, text, name)
+    def log_files(self, files: Mapping[str, Path]) -> None:
+        """Keep files with this run, except those that the run has already with the same length."""
+        sizes = {file.path: file.file_size for file in self.client.list_artifacts(self.id)} if files else {}
+        for name, path in files.items():
+            if sizes.get(name) != path.stat().st_size:
+                self.client.log_artifact(self.id, str(path))
+
+    def delete(self) -> bool:
+        """Delete the run, unless another clone did meanwhile. Returns False if this user may not."""
+        from mlflow.exceptions import MlflowException
+
+        try:
+            self.client.delete_run(self.id)
+        except MlflowException as error:
+            if error.error_code not in ("PERMISSION_DENIED", "INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST"):
+                raise
+            return error.error_code != "PERMISSION_DENIED"
+        return True

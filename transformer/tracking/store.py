@@ -1,4 +1,4 @@
-"""The MLflow store: how it is opened, its runs, and its errors. What is written to a run: recorder.py."""
+"""The MLflow store: how it is opened, its runs, and its errors. What is written to a run: sync.py."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,14 +40,19 @@ class Store:
     client: MlflowClient
     uri: str
     experiment_id: str
+    identity: str  # of the experiment: another one has another, also after a database was lost and made anew
     lock: FileLock
     clone: str  # the id of this clone of the project
     takes_artifacts: bool  # False: artifacts are kept in a former folder of the project or on another machine
 
+    def search(self, filter_string: str) -> list[TrackedRun]:
+        """The runs that match an MLflow filter, newest first, without those in the trash."""
+        runs = self.client.search_runs([self.experiment_id], filter_string)
+        return [TrackedRun(self.client, run) for run in runs]
+
     def runs(self, train_key: str) -> list[TrackedRun]:
         """The runs of one training, newest first, without those in the trash."""
-        runs = self.client.search_runs([self.experiment_id], filter_string=f"tags.train_key = '{train_key}'")
-        return [TrackedRun(self.client, run) for run in runs]
+        return self.search(f"tags.train_key = '{train_key}'")
 
     def all_runs(self, filter_string: str = "") -> Iterator[Run]:
         """The runs that match an MLflow filter, with those in the trash."""
@@ -131,7 +136,7 @@ def connect(root: Path) -> Store:
 
         utils.MAX_RETRY_COUNT = 3  # not 10: then a file that cannot be opened costs 101 seconds
         for noisy in ("mlflow.store", "urllib3.connectionpool"):
-            logging.getLogger(noisy).setLevel(logging.CRITICAL)  # Outbox prints one line instead
+            logging.getLogger(noisy).setLevel(logging.CRITICAL)  # Sender prints one line instead
         with lock:  # two processes that create one sqlite file at once can break it for good
             if file and not file.exists():
                 create_database(file)
@@ -140,8 +145,9 @@ def connect(root: Path) -> Store:
     place = experiment.artifact_location
     # The experiment of another store may keep its files elsewhere; the own one does not, unless the project was moved.
     takes_artifacts = place == artifacts if file == root / "mlflow.db" else ":/" in place or Path(place).parent.is_dir()
-    return _stores.setdefault((root, uri), Store(client, uri, experiment.experiment_id, lock, clone_id(root),
-                                                 takes_artifacts))  # fmt: skip
+    identity = f"{experiment.experiment_id} of {experiment.creation_time}"
+    store = Store(client, uri, experiment.experiment_id, identity, lock, clone_id(root), takes_artifacts)
+    return _stores.setdefault((root, uri), store)
 
 
 def clone_id(root: Path) -> str:
@@ -204,5 +210,6 @@ def open_experiment(client: MlflowClient, artifacts: str | None) -> Experiment:
     if experiment.lifecycle_stage == "deleted":
         client.restore_experiment(experiment.experiment_id)
     if TAG not in experiment.tags:
-        client.set_experiment_tag(experiment.experiment_id, TAG, view(KNOBS))
+        with suppress(MlflowException):  # another clone did it at this moment; no runs are lost without it
+            client.set_experiment_tag(experiment.experiment_id, TAG, view(KNOBS))
     return experiment

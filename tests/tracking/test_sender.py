@@ -1,9 +1,7 @@
-"""If MLflow's server is down, slow or silent, no stage fails or waits for long, and a later stage sends the events."""
+"""If MLflow's server is down, slow or silent, no stage fails or waits for long, and a later stage sends the run."""
 
 from __future__ import annotations
 
-import json
-import os
 import signal
 import socket
 from pathlib import Path
@@ -12,8 +10,9 @@ import pytest
 from support.runs import SCORES, configuration, curve, opened, start, steps, training
 from support.servers import Relay
 
-from transformer.tracking import outbox, recorder
+from transformer.tracking import recorder
 from transformer.tracking import store as tracking
+from transformer.tracking.record import Record, records
 
 pytestmark = pytest.mark.usefixtures("fresh_process")
 
@@ -46,9 +45,10 @@ def stages(root: Path, key: str = "key", timeout: float = 0.2) -> tuple[str, str
     return printed.strip(), errors
 
 
-def unsent(root: Path) -> list[Path]:
-    """The files that wait in the outbox, the oldest first."""
-    return sorted((root / "work/outbox").glob("*.jsonl"))
+def unsent(root: Path) -> list[str]:
+    """The train_keys of the records that the store of this process lacks."""
+    store = opened(root).identity
+    return [record.read()["train_key"] for record in records(root) if record.waits(store)]
 
 
 def unused_address() -> str:
@@ -58,7 +58,7 @@ def unused_address() -> str:
         return f"127.0.0.1:{closed.getsockname()[1]}"
 
 
-def test_events_for_a_server_that_is_down_are_sent_by_a_later_stage(
+def test_runs_for_a_server_that_is_down_are_sent_by_a_later_stage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, team_server: str
 ) -> None:
     relay = Relay(team_server)
@@ -68,9 +68,9 @@ def test_events_for_a_server_that_is_down_are_sent_by_a_later_stage(
     assert printed == "False"
     lines = errors.splitlines()
     assert len(lines) == 2  # a training and a score
-    assert all(line.startswith("Tracking is delayed (") and "work/outbox" in line for line in lines)
-    assert len(unsent(tmp_path)) == 2
+    assert all(line.startswith("Tracking is delayed (") and "work/runs" in line for line in lines)
     relay.open()
+    assert unsent(tmp_path) == ["missed"]
     monkeypatch.setattr(recorder, "STAGE_TIMEOUT", 60)
     assert recorder.record_configuration(tmp_path, configuration("other", "other"))  # a later stage
     assert unsent(tmp_path) == []
@@ -91,13 +91,13 @@ def test_a_server_that_never_answers_does_not_stop_a_training(
         for last in range(10, 1010, 10):
             live.log_curve(curve(last)[-1:])
     assert capsys.readouterr().err.count("Tracking is delayed (") == 1
-    events = list(outbox.read_events(unsent(tmp_path)[0]))
-    assert [row["step"] for event in events for row in event.get("rows", [])] == list(range(10, 1010, 10))
-    assert events[-1]["event"] == "end"
+    (record,) = records(tmp_path)
+    assert [row["step"] for row in record.rows()] == list(range(10, 1010, 10))
+    assert "trained" in record.read()
     relay.close()
 
 
-def test_a_slow_server_gets_every_event_of_the_training(
+def test_a_slow_server_gets_all_of_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, team_server: str
 ) -> None:
     relay = Relay(team_server)
@@ -119,11 +119,11 @@ KILLED = """
 import os, sys, time
 from pathlib import Path
 from support.runs import curve, training
-from transformer.tracking import outbox
-outbox.MESSAGE_INTERVAL = 0
+from transformer.tracking import sender
+sender.MESSAGE_INTERVAL = 0
 with training(Path(sys.argv[1]), "killed") as live:
     live.log_curve(curve(40))
-    while live.outbox._waiting:
+    while not live.sender.everything_is_sent():
         time.sleep(0.01)
     live.log_curve(curve(50))
     os.kill(os.getpid(), 9)
@@ -139,13 +139,7 @@ def test_the_next_stage_marks_a_killed_training_as_killed(tmp_path: Path, monkey
     store = opened(tmp_path)
     (run,) = store.runs("killed")
     assert run.info.status == "KILLED"
-    assert sorted(steps(store, run.id, "train_loss")) == [
-        10,
-        20,
-        30,
-        40,
-        50,
-    ]  # 50 was not sent yet
+    assert sorted(steps(store, run.id, "train_loss")) == [10, 20, 30, 40, 50]  # 50 was not sent yet
 
 
 @pytest.mark.parametrize("variable", [None, "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN"])
@@ -180,7 +174,7 @@ def test_the_password_of_an_unreachable_database_is_not_printed(
 
 
 @pytest.mark.parametrize("broken", ["not a database", pytest.param(None, marks=pytest.mark.full)])
-def test_a_broken_database_fails_no_stage_and_all_events_are_sent_once_it_is_moved_away(
+def test_a_broken_database_fails_no_stage_and_its_runs_are_sent_once_it_is_moved_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str | None
 ) -> None:
     database = tmp_path / "mlflow.db"
@@ -197,7 +191,7 @@ def test_a_broken_database_fails_no_stage_and_all_events_are_sent_once_it_is_mov
     assert [run.data.metrics["bleu"] for run in opened(tmp_path).runs("key")] == [SCORES["bleu"]]
 
 
-def test_an_outbox_that_cannot_be_written_costs_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_record_that_cannot_be_written_costs_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "work").write_text("a file where a folder should be")
     with training(tmp_path, "key") as live:
         live.log_curve(curve(60))
@@ -206,39 +200,30 @@ def test_an_outbox_that_cannot_be_written_costs_one_line(tmp_path: Path, capsys:
     assert lines[0].startswith("Tracking is off for this stage (")
 
 
-def test_a_bug_of_ours_is_not_treated_as_a_server_that_is_down(tmp_path: Path) -> None:
-    event = {"event": "configuration", **configuration("key", "c"), "curve": [{"train_loss": 1.0}]}
-    with pytest.raises(KeyError, match="step"):
-        recorder.Recorder(tmp_path).send([event])
-
-
-def test_events_for_another_store_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_for_another_store_wait_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://{unused_address()}")
     stages(tmp_path, "theirs")
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     monkeypatch.setattr(recorder, "STAGE_TIMEOUT", 60)
     assert recorder.record_configuration(tmp_path, configuration("ours", "ours"))
-    assert len(unsent(tmp_path)) == 2
+    assert unsent(tmp_path) == ["theirs"]
     assert opened(tmp_path).runs("theirs") == []
 
 
-def test_an_incomplete_last_line_of_a_killed_process_is_skipped(tmp_path: Path) -> None:
-    folder = tmp_path / "work/outbox"
-    folder.mkdir(parents=True)
-    (folder / "1-1.jsonl").write_text('{"event": "open", "address": "mlflow.db"}\n{"event": "tra')
-    outbox.send_leftovers(folder, lambda: recorder.Recorder(tmp_path))
-    assert unsent(tmp_path) == []
-    assert tracking.address() == "mlflow.db"
-    assert "MLFLOW_TRACKING_URI" not in os.environ
+def test_an_incomplete_last_line_of_a_killed_process_is_skipped_and_the_next_row_is_not_lost(tmp_path: Path) -> None:
+    record = Record(tmp_path)
+    record.add_rows(curve(20))
+    with open(tmp_path / "curve.jsonl", "a") as file:
+        file.write('{"step": 30, "train_')
+    later = Record(tmp_path)
+    later.add_rows(curve(40))
+    assert [row["step"] for row in Record(tmp_path).rows()] == [10, 20, 30, 40]
+    assert later.rows() == Record(tmp_path).rows()
 
 
-def test_an_outbox_file_of_version_0_1_0_is_sent(tmp_path: Path) -> None:
-    """Version 0.1.0 wrote the key "act" where "event" is written today."""
-    folder = tmp_path / "work/outbox"
-    folder.mkdir(parents=True)
-    opening = {"act": "open", "address": "mlflow.db", "journal": False}
-    events = [opening, {"act": "configuration", **configuration("old", "old")}]
-    (folder / "1-1.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
-    outbox.send_leftovers(folder, lambda: recorder.Recorder(tmp_path))
-    assert unsent(tmp_path) == []
-    assert [run.data.metrics["bleu"] for run in opened(tmp_path).runs("old")] == [SCORES["bleu"]]
+def test_a_record_keeps_each_point_once_and_adds_what_a_later_row_knows_more(tmp_path: Path) -> None:
+    record = Record(tmp_path)
+    record.add_rows(curve(30))
+    record.add_rows([{**row, "seconds": 2.0} for row in curve(40)])
+    points = [(row["step"], name) for row in Record(tmp_path).rows() for name in row if name not in ("step", "time")]
+    assert len(points) == len(set(points)) == 4 * 3 + 1

@@ -1,0 +1,123 @@
+"""What a run cost: updates, tokens and seconds that were spent in it, and those that others had spent before.
+
+The rows of a curve have `seconds` and `tokens_per_second` where their updates were computed. Rows that came from DVC's
+cache, or from a training that was resumed, have none: these updates were saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from transformer.tracking.record import FOLDER, Record, short_hash
+from transformer.tracking.run import Params, Row
+
+BACK = "back_"  # the prefix of the metrics of the model that translates back
+MEASURED = ("seconds", "tokens_per_second", "gradient_norm")
+Steps = Mapping[int, Mapping[str, float]]  # step -> metrics
+
+
+class Cost(NamedTuple):
+    """What a part of a curve cost."""
+
+    updates: int
+    tokens: int
+    seconds: float
+
+
+def of_record(record: Record, run: Mapping[str, Any], others: Iterable[Record], tokens: int) -> dict[str, float]:
+    """The costs of a run as metrics, of its own model and, if it has one, of that which translates back.
+
+    others: the records in which its updates may have been computed (`sharing`). tokens: target tokens of the training.
+    """
+    own, folder = by_step(record.rows()), record.folder.parent
+    rows = [by_step(other.rows()) for other in others]
+    found = of_model(own, rows, "train_", "", tokens)
+    if run.get("back_key"):
+        backs = [by_step(one.rows()) for one in back_records(folder, run["back_key"])]
+        total = sum(cost(back, "", back.keys()).tokens for back in backs)
+        found |= of_model(own, [prefixed(back) for back in backs], f"{BACK}train_", BACK, total)
+    return found
+
+
+def of_model(own: Steps, others: Iterable[Steps], name: str, prefix: str, tokens: int) -> dict[str, float]:
+    """The costs of one model. name, prefix: of its costs and of its metrics. tokens: of the whole training."""
+    steps = {step for step, row in own.items() if f"{prefix}train_loss" in row}
+    spent = cost(own, prefix, steps)
+    missing, saved = {step for step in steps if f"{prefix}seconds" not in own[step]}, 0.0
+    for rows in others:
+        known = {step for step in missing if f"{prefix}seconds" in rows.get(step, {})}
+        saved += cost(rows, prefix, known).seconds
+        missing -= known
+    found = {"updates": spent.updates, "updates_saved": max(steps, default=0) - spent.updates,
+             "tokens": spent.tokens, "tokens_saved": max(tokens - spent.tokens, 0)}  # fmt: skip
+    if spent.seconds or saved:  # otherwise they are not known here: another clone trained
+        found |= {"seconds": spent.seconds, "seconds_saved": saved}
+    return {f"{name}{key}": value for key, value in found.items()}
+
+
+def cost(rows: Steps, prefix: str, steps: Iterable[int]) -> Cost:
+    """What the rows at these steps cost. A row stands for the updates since the row before."""
+    ordered, spent = sorted(step for step, row in rows.items() if f"{prefix}train_loss" in row), Cost(0, 0, 0.0)
+    before = dict(zip(ordered, [0, *ordered], strict=False))
+    for step in sorted(steps):
+        row = rows[step]
+        if seconds := row.get(f"{prefix}seconds"):
+            tokens = round(seconds * row[f"{prefix}tokens_per_second"])
+            spent = Cost(spent.updates + step - before[step], spent.tokens + tokens, spent.seconds + seconds)
+    return spent
+
+
+def by_step(rows: Iterable[Row]) -> dict[int, dict[str, float]]:
+    """The metrics at each step."""
+    found: dict[int, dict[str, float]] = {}
+    for row in rows:
+        metrics = {name: value for name, value in row.items() if name not in ("step", "time") and value is not None}
+        found[int(row["step"] or 0)] = {**metrics, **found.get(int(row["step"] or 0), {})}
+    return found
+
+
+def prefixed(rows: Steps) -> dict[int, dict[str, float]]:
+    """The metrics of the model that translates back, under the names that they have in a run."""
+    return {step: {f"{BACK}{name}": value for name, value in row.items()} for step, row in rows.items()}
+
+
+def sharing(run: Mapping[str, Any], records: Iterable[Record]) -> list[Record]:
+    """The records of the same training, and of trainings of another length with the same updates."""
+    read = [(record, record.read()) for record in records]
+    same = [one for _, one in read if one["train_key"] == run["train_key"]]
+    keys = {one["updates_key"] for one in same if one.get("updates_key")}
+    return [record for record, one in read if one in same or one.get("updates_key") in keys]
+
+
+def trained_by(record: Record, others: Iterable[Record]) -> str:
+    """The names of the runs that computed updates which this run did not; empty if there are none, or none is known."""
+    own = by_step(record.rows())
+    missing = {step for step, row in own.items() if "train_loss" in row and "seconds" not in row}
+    names = [other.read()["name"] for other in others
+             if any("seconds" in row for step, row in by_step(other.rows()).items() if step in missing)]  # fmt: skip
+    return ", ".join(dict.fromkeys(names))
+
+
+def back_record(root: Path, back_key: str, params: Params) -> Record:
+    """Where the curve of a model that translates back is kept, for the configuration that trained it."""
+    return Record(root / FOLDER / f"back-{short_hash(back_key)}-{short_hash(params)}")
+
+
+def back_records(folder: Path, back_key: str) -> list[Record]:
+    """All that is known of the training of a model that translates back. folder: of the records."""
+    return [Record(path) for path in sorted(folder.glob(f"back-{short_hash(back_key)}-*"))]
+
+
+def back_rows(root: Path, back_key: str, params: Params) -> list[Row]:
+    """The curve of the model that translates back, as rows of a run: what another run spent on it is left out."""
+    if not back_key:
+        return []
+    own = back_record(root, back_key, params)
+    found: list[Row] = list(own.rows())
+    for other in back_records(root / FOLDER, back_key):
+        if other.folder != own.folder:
+            found += [{name: row[name] for name in row if name not in MEASURED} for row in other.rows()]
+    keep = ("step", "time")
+    return [{name if name in keep else f"{BACK}{name}": value for name, value in row.items()} for row in found]

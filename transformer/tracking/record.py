@@ -1,0 +1,175 @@
+"""The record of a run: a folder in work/runs with all that the run in MLflow shall be.
+
+    run.json      params, keys, tags, scores, status
+    curve.jsonl   the curve, a row per line
+    files/        the files of the run
+    sent.json     what of these a store has
+
+Stages write records. sync.py brings a store to what a record says, at once or later.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from transformer.files import sha256_text, write_json, write_text
+from transformer.tracking.owner import has_ended, is_same, owner
+from transformer.tracking.run import Curve, Params, Row, now
+
+FOLDER = "work/runs"
+RUNNING, FINISHED, KILLED, FAILED = "RUNNING", "FINISHED", "KILLED", "FAILED"  # MLflow's words
+
+
+class Record:
+    """The record in a folder, which need not exist yet."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._rows, self._points = list[Row](), set[tuple[int, str]]()
+        self._read = 0  # bytes of the curve that _rows has
+        self._lock = threading.RLock()
+
+    def read(self) -> dict[str, Any]:
+        """The contents of run.json; empty if there is none."""
+        try:
+            return json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+
+    @contextmanager
+    def change(self) -> Iterator[dict[str, Any]]:
+        """Yield the contents of run.json, and write them back if the block changed them. Raises OSError."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(self.folder / "run.lock"):
+            contents = self.read()
+            before = json.dumps(contents)
+            yield contents
+            if json.dumps(contents) != before:
+                write_json(self.folder / "run.json", contents)
+
+    def add_rows(self, rows: Curve) -> None:
+        """Add the points that the curve lacks. Raises OSError."""
+        with self._lock:
+            self.rows()
+            lines = []
+            for row in rows:
+                new = {name: value for name, value in row.items() if self._is_new(row, name)}
+                if new:
+                    lines.append(json.dumps({"step": row["step"], "time": row.get("time"), **new}) + "\n")
+            path = self.folder / "curve.jsonl"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(path, "a+b") as file:
+                if file.seek(0, 2) > self._read:  # the process that wrote the last line was killed
+                    lines.insert(0, "\n")
+                file.write("".join(lines).encode())
+
+    def _is_new(self, row: Row, name: str) -> bool:
+        """Whether the curve lacks a point."""
+        return (
+            name not in ("step", "time") and row[name] is not None and (int(row["step"] or 0), name) not in self._points
+        )
+
+    def rows(self) -> list[Row]:
+        """The rows of the curve. A step may be in several rows, each with other metrics."""
+        with self._lock, suppress(FileNotFoundError), open(self.folder / "curve.jsonl", "rb") as file:
+            file.seek(self._read)
+            for line in file:
+                if not line.endswith(b"\n"):  # being written
+                    break
+                self._read += len(line)
+                with suppress(ValueError):  # incomplete, or empty
+                    row = json.loads(line)
+                    self._rows.append(row)
+                    self._points |= {(int(row["step"]), name) for name in row}
+        return self._rows
+
+    def write_files(self, texts: Mapping[str, str]) -> None:
+        """Keep the files of the run: name -> text. Raises OSError."""
+        for name, text in texts.items():
+            write_text(self.folder / "files" / name, text)
+
+    def files(self) -> dict[str, Path]:
+        """The files of the run: name -> where it is kept."""
+        return {path.name: path for path in sorted(self.folder.glob("files/*"))}
+
+    def state(self) -> dict[str, Any]:
+        """What this record holds now, to compare with what was sent."""
+        curve, files = self.folder / "curve.jsonl", self.files().values()
+        sizes = [path.stat().st_size for path in (curve, *files) if path.is_file()]
+        return {"run": sha256_text(json.dumps(self.read())), "sizes": sizes}
+
+    def sent(self) -> dict[str, Any]:
+        """The contents of sent.json: the store, and the state that it has; empty if nothing was sent."""
+        try:
+            return json.loads((self.folder / "sent.json").read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return {}
+
+    def mark_sent(self, store: str, state: Mapping[str, Any]) -> None:
+        """Note that a store has a state of this record. store: Store.identity."""
+        write_json(self.folder / "sent.json", {"store": store, "state": state})
+
+    def waits(self, store: str) -> bool:
+        """Whether a store lacks something of this record."""
+        return self.sent() != {"store": store, "state": self.state()}
+
+    def close_if_abandoned(self) -> None:
+        """Close a run whose DVC has ended: KILLED, or FINISHED and `incomplete` if its training had ended."""
+        if self.read().get("status") != RUNNING:
+            return
+        with self.change() as run:
+            if run["status"] == RUNNING and has_ended(run["owner"]):
+                if "trained" in run:
+                    run |= {"status": FINISHED, "end": run["trained"], "incomplete": run["stage"]}
+                else:
+                    rows = self.rows()
+                    last = max([int(row.get("time") or 0) for row in rows[-1:]] + [run["start"]])
+                    run |= {"status": KILLED, "end": last}
+
+    def reopen(self, run: dict[str, Any]) -> None:
+        """Make the run RUNNING, owned by the DVC above this process. run: as yielded by change()."""
+        run |= {"status": RUNNING, "owner": owner(), "stage": "train"}
+        for name in ("end", "trained", "incomplete"):
+            run.pop(name, None)
+        run.setdefault("start", now())
+
+
+def short_hash(part: str | Params) -> str:
+    """A short hash of a key or of params, for the name of a folder."""
+    return sha256_text(part if isinstance(part, str) else json.dumps(dict(part), sort_keys=True))[:12]
+
+
+def record_of(root: Path, train_key: str, params: Params, config_key: str = "") -> Record:
+    """The record of a training with these params and, if given, of this configuration.
+
+    A training's record becomes that of the first configuration. If the same training and params lead to other
+    translations, as after an edit of the search, these are another configuration, with a record of its own.
+    """
+    name = f"{short_hash(train_key)}-{short_hash(params)}"
+    record = Record(root / FOLDER / name)
+    if config_key and record.read().get("config_key", config_key) != config_key:
+        return Record(root / FOLDER / f"{name}-{short_hash(config_key)}")
+    return record
+
+
+def records(root: Path) -> list[Record]:
+    """All records of a project, the oldest first."""
+    found = [Record(path.parent) for path in (root / FOLDER).glob("*/run.json")]
+    return sorted(found, key=lambda record: (record.read().get("start", 0), record.folder.name))
+
+
+def note_stage(root: Path, stage: str) -> None:
+    """Note in the open runs of the DVC above this process which stage it has come to."""
+    current = owner()
+    for record in records(root):
+        run = record.read()
+        if run.get("status") == RUNNING and "trained" in run and is_same(run["owner"], current):
+            with record.change() as run:
+                run["stage"] = stage

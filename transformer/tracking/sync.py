@@ -1,0 +1,172 @@
+"""Bring a store to what a record says. Doing it again changes nothing.
+
+While it trains, each clone writes to a run of its own, found by train_key and the clone's id. The stage record adds
+config_key: from then on the run is found by it, from any clone. If two clones have a run of the same configuration, the
+first one stays.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from transformer.tracking.record import Record
+from transformer.tracking.run import TrackedRun
+from transformer.tracking.seeds import group_seeds
+from transformer.tracking.store import Store, is_permanent, store_errors
+
+ORIGIN = ("git_commit", "git_dirty", "DVC_EXP_NAME", "DVC_EXP_BASELINE_REV", "mlflow.user")
+COMPARED = ("delta_bleu", "p_bootstrap", "p_randomisation")  # with the baseline of the first recording
+SPENT = ("train_seconds", "train_tokens")
+RECORDINGS = "recordings.csv"  # the file of a run that lists its later recordings
+
+
+def is_origin(tag: str) -> bool:
+    """Whether a tag says by whom, where and from which commit a run was recorded: those of the first recording stay."""
+    return tag in ORIGIN or tag.startswith(("env_", "mlflow."))
+
+
+class Sync:
+    """Sends one record, each time what was added to it."""
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self.run_id = ""  # of the run that has the first `rows_sent` rows
+        self.rows_sent, self.steps = 0, dict[str, set[int]]()
+
+    def send(self, store: Store, running: bool) -> bool:
+        """Write to the run what it lacks. Raises store errors.
+
+        running: whether the stage that writes the record runs now. Then a run that was deleted before is made anew;
+        otherwise, or if it was deleted meanwhile, it stays deleted, and False is returned.
+        """
+        try:
+            return self._send(store, running)
+        except store_errors() as error:
+            if not is_permanent(error) or "config_key" not in self.record.read():
+                raise
+            # Another clone recorded the same meanwhile, and deleted this run in favour of its own.
+            return self._send(store, running)
+
+    def _send(self, store: Store, running: bool) -> bool:
+        """See `send`."""
+        state = self.record.state()  # before the rest is read: what is added meanwhile is sent the next time
+        wanted, rows = self.record.read(), self.record.rows()
+        with store.lock:
+            run = find(store, wanted)
+            if run is None and (self.run_id or (not running and self._was_deleted(store, wanted))):
+                self.record.mark_sent(store.identity, state)
+                return False
+            run = run or store.create_run(wanted["name"], keys(store, wanted), wanted["start"])
+            if "config_key" in wanted:
+                run = claim(store, run, wanted)
+        if run.of_clone(store.clone):  # otherwise its own clone writes it
+            self._write(store, run, wanted, rows)
+        if store.takes_artifacts and (later := later_recordings(store, run, wanted)):
+            with store.lock:
+                add_recordings(store, run, later)
+        if wanted.get("seeds_key"):
+            with store.lock:
+                group_seeds(store, wanted["seeds_key"], [name for name in wanted["scores"] if name not in COMPARED])
+        self.record.mark_sent(store.identity, state)
+        return True
+
+    def _was_deleted(self, store: Store, wanted: Mapping[str, Any]) -> bool:
+        """Whether a run that is not found is in the trash, or was in this store before and was deleted for good."""
+        name = "config_key" if "config_key" in wanted else "train_key"
+        trash = [run for run in store.all_runs(f"tags.{name} = '{wanted[name]}'")
+                 if run.info.lifecycle_stage == "deleted"]  # fmt: skip
+        return self.record.sent().get("store") == store.identity or any(
+            name == "config_key" or TrackedRun(store.client, run).fits(wanted["params"]) for run in trash
+        )
+
+    def _write(self, store: Store, run: TrackedRun, wanted: Mapping[str, Any], rows: Sequence[Mapping]) -> None:
+        """Write params, curve, scores, tags, status and files to a run of this clone."""
+        if run.id != self.run_id:
+            self.run_id, self.rows_sent, self.steps = run.id, 0, {}
+        run.steps = self.steps
+        tags = {name: tag for name, tag in wanted["tags"].items() if not (is_origin(name) and name in run.tags)}
+        if "incomplete" in wanted:
+            tags["incomplete"] = wanted["incomplete"]
+        elif "incomplete" in run.tags:
+            store.client.delete_tag(run.id, "incomplete")
+        scores = {**wanted.get("scores", {}), **wanted.get("costs", {})}
+        run.log(wanted["params"], rows[self.rows_sent :], scores, {**tags, **keys(store, wanted)})
+        self.rows_sent = len(rows)
+        run.log_status(wanted["status"], wanted.get("end"))
+        run.log_datasets(wanted.get("datasets", []))
+        if store.takes_artifacts:
+            run.log_files(self.record.files())
+
+
+def keys(store: Store, wanted: Mapping[str, Any]) -> dict[str, str]:
+    """The tags by which a run is found."""
+    names = ("train_key", "config_key", "seeds_key")
+    return {"clone": store.clone, **{name: wanted[name] for name in names if name in wanted}}
+
+
+def find(store: Store, wanted: Mapping[str, Any]) -> TrackedRun | None:
+    """The run of a record: the first of its configuration, else this clone's unclaimed run of its training, else None.
+
+    Unclaimed is a run that has no configuration yet. It must fit the params. A finished run comes first.
+    """
+    runs = store.runs(wanted["train_key"])
+    recorded = [run for run in runs if "config_key" in wanted and run.tags.get("config_key") == wanted["config_key"]]
+    own = [run for run in runs if is_unclaimed(store, run) and run.fits(wanted["params"])]
+    own.sort(key=lambda run: run.info.status != "FINISHED")
+    return next(iter(sorted(recorded, key=TrackedRun.age) + own), None)
+
+
+def is_unclaimed(store: Store, run: TrackedRun) -> bool:
+    """Whether a run was begun by this clone and has no configuration yet."""
+    return run.of_clone(store.clone) and not {"config_key", "duplicate_of"} & run.tags.keys()
+
+
+def claim(store: Store, run: TrackedRun, wanted: Mapping[str, Any]) -> TrackedRun:
+    """Make a run that of a configuration; returns the run to write to. Needs store.lock.
+
+    It is another run if another clone recorded the same configuration at the same time: both clones come to the same
+    choice, and the other run is deleted. Who may not delete runs on a server marks it by `duplicate_of`.
+    """
+    key = wanted["config_key"]
+    if run.tags.get("config_key") != key:  # later a run keeps its name: a user may have typed one in the page
+        store.client.update_run(run.id, name=wanted["name"])
+        store.client.set_tag(run.id, "config_key", key)
+    runs = store.runs(wanted["train_key"])
+    first, *others = sorted((one for one in runs if one.tags.get("config_key") == key), key=TrackedRun.age)
+    params = {name: str(value) for name, value in wanted["params"].items()}
+    # What this clone trained and does not need, since the other clone had recorded the same before.
+    others += [one for one in runs if is_unclaimed(store, one) and one.data.params == params]
+    for other in others:
+        if not other.delete():
+            store.client.set_tag(other.id, "duplicate_of", first.id)
+            if "config_key" in other.tags:  # else it would be taken for the run of this configuration
+                store.client.delete_tag(other.id, "config_key")
+    for marked in store.search("tags.duplicate_of IS NOT NULL"):  # by members who may not delete
+        marked.delete()
+    return first
+
+
+def later_recordings(store: Store, run: TrackedRun, wanted: Mapping[str, Any]) -> list[list[str]]:
+    """The rows for the table of later recordings: those from another commit, experiment or user than the first."""
+    own = run.of_clone(store.clone)
+    first = {**(wanted["tags"] if own else {}), **run.tags}
+    spent = ["" if own else str(wanted["costs"].get(name, "")) for name in SPENT]
+    return [[*(recording.get(name, "") for name in ORIGIN), *spent] for recording in wanted.get("recordings", [])
+            if any(recording[name] != first.get(name) for name in ORIGIN if name in recording)]  # fmt: skip
+
+
+def add_recordings(store: Store, run: TrackedRun, rows: Sequence[Sequence[str]]) -> None:
+    """Add rows to the table of later recordings of a run, if it lacks them."""
+    table = [[*ORIGIN, *SPENT]]
+    if any(file.path == RECORDINGS for file in store.client.list_artifacts(run.id)):
+        with TemporaryDirectory() as folder, open(store.client.download_artifacts(run.id, RECORDINGS, folder)) as file:
+            table += list(csv.reader(file))[1:]
+    new = [list(row) for row in rows if list(row) not in table]
+    if new:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([*table, *new])
+        store.client.log_text(run.id, text.getvalue(), RECORDINGS)
