@@ -22,7 +22,7 @@ from typing import IO
 from pipeline.commands.track import rebuild
 from pipeline.shared.stage import renamed
 from transformer.tracking import store as tracking
-from transformer.tracking.runs_table import VIEW, show_differing_params
+from transformer.tracking.runs_table import SEEDS_VIEW, VIEW, show_differing_params
 
 HOST = "127.0.0.1"
 START_SECONDS = 120
@@ -38,11 +38,13 @@ def main() -> None:
     with socket.socket() as probe:
         if probe.connect_ex((HOST, port)) == 0:
             raise SystemExit(f"port {port} is in use; choose another one: `python -m pipeline ui --port {port + 1}`")
-    store = prepared(root)
-    table = f"/#/experiments/{store.experiment_id}/runs?workflowType=machine_learning&viewStateShareKey={VIEW}"
+    store, has_means = prepared(root)
+    table = f"/#/experiments/{store.experiment_id}/runs?workflowType=machine_learning&viewStateShareKey="
+    means = f"Means over seeds: {{}}{table}{SEEDS_VIEW}" if has_means else ""
     if store.uri.startswith("http"):
         server_address = tracking.mask_credentials(store.uri).rstrip("/")
-        print(f"The runs are on the server of MLFLOW_TRACKING_URI: {server_address}{table}")
+        print(f"The runs are on the server of MLFLOW_TRACKING_URI: {server_address}{table}{VIEW}")
+        print(means.format(server_address))
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that `finally` ends the server
     log = root / "work" / "mlflow-ui.log"
@@ -50,7 +52,7 @@ def main() -> None:
         server = start(root, store.uri, port, output)
         try:
             wait_for(f"http://{HOST}:{port}/health", server, log)
-            print(f"http://{HOST}:{port}{table}", flush=True)
+            print(f"http://{HOST}:{port}{table}{VIEW}", means.format(f"http://{HOST}:{port}"), sep="\n", flush=True)
             server.wait()
         except KeyboardInterrupt:
             print()
@@ -59,8 +61,8 @@ def main() -> None:
             server.wait()
 
 
-def prepared(root: Path) -> tracking.Store:
-    """The store, with a run for each result and a table view that shows the knobs that differ."""
+def prepared(root: Path) -> tuple[tracking.Store, bool]:
+    """The store, with a run for each result and tables that show the knobs that differ; whether seeds have means."""
     os.chdir(root)
     try:
         store = tracking.connect(root)
@@ -68,10 +70,10 @@ def prepared(root: Path) -> tracking.Store:
             rebuild(root)
         except ValueError as error:
             print(f"No missing runs were written: {error}", file=sys.stderr)
-        show_differing_params(store.client, store.experiment_id)
+        has_means = show_differing_params(store.client, store.experiment_id)
     except tracking.store_errors() as error:
         raise SystemExit(f"MLflow's runs cannot be read: {tracking.reason(error)}") from None
-    return store
+    return store, has_means
 
 
 def start(root: Path, uri: str, port: int, output: IO[str]) -> subprocess.Popen:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import pwd
 import shutil
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
+import psycopg
 import pytest
 from support.tiny import ROOT
 
@@ -101,12 +103,66 @@ def mlflow_server(folder: Path, backend: str) -> Iterator[str]:
 DATABASE, ADMIN, SESSION = "hu/nt@er%2: 2", "admin's long p@ss/word", "key of sessions"
 
 
+class Restartable:
+    """A server in a session of its own, which can be killed and started again. Its output is in a file."""
+
+    def __init__(self, words: list, log: Path, env: dict[str, str]):
+        self.words, self.log, self.env = words, log, env
+
+    def start(self) -> None:
+        with open(self.log, "a") as output:
+            self.process = subprocess.Popen(self.words, cwd=self.log.parent, env=self.env, stdout=output, stderr=output,
+                                            start_new_session=True)  # fmt: skip
+        time.sleep(1)
+        assert self.process.poll() is None, self.log.read_text()
+
+    def kill(self) -> None:
+        """Kill the server with all its workers, by SIGKILL."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, 9)
+        self.process.wait()
+
+
 class TeamServer(NamedTuple):
-    """A closed server. authority: the file of the certificate that its certificate is signed by."""
+    """A closed server. authority: the file of the certificate that its certificate is signed by.
+
+    mlflow: MLflow behind Caddy, which can be killed and started again. database: the address of PostgreSQL's.
+    """
 
     address: str
     authority: Path
+    mlflow: Restartable
+    database: str
     secrets: tuple[str, ...] = (DATABASE, ADMIN, SESSION)
+
+    def add_member(self, name: str) -> None:
+        """Make a member, as the administrator does."""
+        body = json.dumps({"username": name, "password": f"{name}'s long password"}).encode()
+        request = urllib.request.Request(f"{self.address}/api/2.0/mlflow/users/create", body)
+        request.add_header("Content-Type", "application/json")
+        request.add_header("Authorization", self.login("admin", ADMIN))
+        context = ssl.create_default_context(cafile=self.authority)
+        with urllib.request.urlopen(request, context=context) as answer:
+            assert answer.status == 200
+
+    def wait(self) -> None:
+        """Return when the server answers."""
+        while True:
+            with suppress(OSError):
+                context = ssl.create_default_context(cafile=self.authority)
+                with urllib.request.urlopen(f"{self.address}/health", timeout=5, context=context):
+                    return
+            time.sleep(0.2)
+
+    def lose_database(self) -> None:
+        """Drop the database, with all runs and members, and start again with an empty one."""
+        self.mlflow.kill()
+        with psycopg.connect(self.database.replace("+psycopg", "").replace("/postgres", "/template1"),
+                             autocommit=True) as connection:  # fmt: skip
+            connection.execute("DROP DATABASE postgres WITH (FORCE)")
+            connection.execute("CREATE DATABASE postgres")
+        self.mlflow.start()
+        self.wait()
 
     @staticmethod
     def login(name: str, password: str) -> str:
@@ -137,32 +193,18 @@ def closed_server(folder: Path) -> Iterator[TeamServer]:
         place = f"mlflow@{database.rpartition('@')[2]}"
         words = [sys.executable, ROOT / "deploy/mlflow_server.py", "--secrets", secrets, "--files", folder / "files",
                  "--site", site, "--database", place, "--port", str(inner)]  # fmt: skip
-        stack.enter_context(running(words, folder / "mlflow.log", env))
+        mlflow = Restartable(words, folder / "mlflow.log", env)
+        mlflow.start()
+        stack.callback(mlflow.kill)
         config = ROOT / "deploy/Caddyfile"
         own = {"SITE": site, "MLFLOW": f"127.0.0.1:{inner}", "XDG_DATA_HOME": f"{folder}/caddy", "HOME": str(folder)}
-        stack.enter_context(running(["caddy", "run", "--adapter", "caddyfile", "--config", config],
-                                    folder / "caddy.log", env | own))  # fmt: skip
-        while True:
-            with suppress(OSError, FileNotFoundError):
-                context = ssl.create_default_context(cafile=authority)
-                with urllib.request.urlopen(f"https://{site}/health", timeout=5, context=context):
-                    break
-            time.sleep(0.2)
-        yield TeamServer(f"https://{site}", authority)
-
-
-@contextmanager
-def running(words: list, log: Path, env: dict[str, str]) -> Iterator[None]:
-    """Run a server in a session of its own, with its output in a file."""
-    with open(log, "w") as output:
-        process = subprocess.Popen(words, cwd=log.parent, env=env, stdout=output, stderr=output, start_new_session=True)
-    try:
-        time.sleep(1)
-        assert process.poll() is None, log.read_text()
-        yield
-    finally:
-        os.killpg(process.pid, 15)
-        process.wait()
+        caddy = Restartable(["caddy", "run", "--adapter", "caddyfile", "--config", config],
+                            folder / "caddy.log", env | own)  # fmt: skip
+        caddy.start()
+        stack.callback(caddy.kill)
+        server = TeamServer(f"https://{site}", authority, mlflow, database)
+        server.wait()
+        yield server
 
 
 class Relay:

@@ -27,7 +27,7 @@ def group_seeds(store: Store, key: str, scores: Iterable[str]) -> None:
         by_seed.setdefault(run.data.params.get("seed", ""), run)
     found = parents(store, key)
     if len(by_seed) > 1 and not found:
-        store.create_run(f"{runs[0].data.params.get('corpus', '')} seeds", {**who(), KEY: key})
+        store.create_run(f"seeds of {runs[0].info.run_name}", {**who(), KEY: key})
         found = parents(store, key)  # another clone may have made one too
     kept = found[:1] if len(by_seed) > 1 else []
     for run in runs:
@@ -53,8 +53,8 @@ def write(parent: TrackedRun, by_seed: Mapping[str, TrackedRun], scores: Iterabl
               if name != "seed" and all(run.data.params.get(name) == value for run in runs)}  # fmt: skip
     names = [name for name in scores if all(name in run.data.metrics for run in runs)]
     values = {name: [run.data.metrics[name] for run in runs] for name in names}
-    found = {"seeds": float(len(runs))} | {name: mean(value) for name, value in values.items()}
-    found |= {f"{name}_deviation": stdev(value) for name, value in values.items()}
+    found = {"seeds": float(len(runs))} | {name: round(mean(value), 4) for name, value in values.items()}
+    found |= {f"{name}_deviation": round(stdev(value), 4) for name, value in values.items()}
     seeds = ", ".join(sorted(by_seed, key=lambda seed: (len(seed), seed)))
     note = f"Mean and deviation over the seeds {seeds}. Each has a run, of which this is the parent."
     parent.log(params, (), found, {"mlflow.note.content": note})

@@ -118,7 +118,8 @@ def sending(record: Record, timeout: float = -1) -> Iterator[None]:
 def send_waiting(root: Path, store: Store) -> None:
     """Send the records for this store that no running process sends, the oldest first, and close abandoned runs.
 
-    A record that the store refuses for good counts as sent. Raises store errors.
+    A record that the store refuses for good counts as sent. Also deletes double runs that were marked by members who
+    may not delete them, if this user may. Raises store errors.
     """
     for record in records(root):
         record.close_if_abandoned()
@@ -134,3 +135,5 @@ def send_waiting(root: Path, store: Store) -> None:
                 raise
             print(f"MLflow refused {record.folder} ({reason(error)}). It is not sent again.", file=sys.stderr)
             record.mark_sent(store.identity, record.state())
+    for marked in store.search("tags.duplicate_of IS NOT NULL"):
+        marked.delete()

@@ -151,13 +151,21 @@ def connect(root: Path) -> Store:
 
 
 def clone_id(root: Path) -> str:
-    """A random name of this clone of the project, made when it is first needed. Several clones may share a store."""
+    """A random name of this clone of the project, made when it is first needed. Several clones may share a store.
+
+    A copied folder gets another name than the original, a moved one keeps its name.
+    """
     path = root / "work" / CLONE
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{path}.lock"):
-        if not path.is_file():
-            write_text(path, secrets.token_hex(8))
-        return path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        name, _, place = text.partition("\n")
+        original = Path(place) / "work" / CLONE
+        if not name or (place and original != path and original.is_file() and original.read_text("utf-8") == text):
+            name = secrets.token_hex(8)
+        if text != f"{name}\n{root}":
+            write_text(path, f"{name}\n{root}")
+        return name
 
 
 def create_database(path: Path) -> None:

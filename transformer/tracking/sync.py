@@ -145,8 +145,6 @@ def claim(store: Store, run: TrackedRun, wanted: Mapping[str, Any]) -> TrackedRu
             store.client.set_tag(other.id, "duplicate_of", first.id)
             if "config_key" in other.tags:  # else it would be taken for the run of this configuration
                 store.client.delete_tag(other.id, "config_key")
-    for marked in store.search("tags.duplicate_of IS NOT NULL"):  # by members who may not delete
-        marked.delete()
     return first
 
 
