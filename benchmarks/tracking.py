@@ -1,6 +1,6 @@
 """What tracking costs a training: two whole trainings, one with tracking and one without, take turns of a second.
 
-    python -m benchmarks.tracking                  # the recipe in params.yaml; needs data/ids (dvc repro encode)
+    python -m benchmarks.tracking                  # the recipe in params.yaml; needs data/ids, data/back (dvc repro)
     python -m benchmarks.tracking --rounds 5 --json tracking.json
 
 Prints for each pair the seconds of the turns of each training, from its first line to its end, and the added cost.
@@ -28,7 +28,7 @@ TURN = 1.0  # seconds
 WITHOUT = """
 from contextlib import nullcontext
 import pipeline.train as stage
-stage.TrainingRun = lambda *_: nullcontext()
+stage.TrainingRun = lambda *_, **__: nullcontext()
 stage.run(stage.main)
 """
 WITH = """
@@ -85,7 +85,8 @@ def pair() -> dict[str, float]:
 def start(kind: str, folder: Path) -> subprocess.Popen:
     """Start a training and stop it at once, until its first turn."""
     shutil.copytree(ROOT / "recipes", folder / "recipes")
-    shutil.copytree(ROOT / "data/ids", folder / "data/ids")
+    for path in ("data/ids", "data/back"):
+        shutil.copytree(ROOT / path, folder / path)
     for path in ("params.yaml", "data/vocab.txt"):
         shutil.copyfile(ROOT / path, folder / path)
     env = {key: value for key, value in os.environ.items() if not key.startswith(("MLFLOW_", "DVC_"))}

@@ -7,12 +7,14 @@ import socket
 from pathlib import Path
 
 import pytest
-from support.runs import SCORES, configuration, curve, opened, start, steps, training
+from support.runs import PARAMS, SCORES, configuration, curve, opened, start, steps, training
 from support.servers import Relay
 
 from transformer.tracking import recorder
 from transformer.tracking import store as tracking
-from transformer.tracking.record import Record, records
+from transformer.tracking.record import Record, note_stage, record_of, records
+from transformer.tracking.run import TrackedRun
+from transformer.tracking.sync import Sync
 
 pytestmark = pytest.mark.usefixtures("fresh_process")
 
@@ -118,12 +120,12 @@ def test_a_slow_server_gets_all_of_the_training(
 KILLED = """
 import os, sys, time
 from pathlib import Path
-from support.runs import curve, training
+from support.runs import curve, opened, training
 from transformer.tracking import sender
 sender.MESSAGE_INTERVAL = 0
 with training(Path(sys.argv[1]), "killed") as live:
     live.log_curve(curve(40))
-    while not live.sender.everything_is_sent():
+    while live.record.waits(opened(live.root).identity):
         time.sleep(0.01)
     live.log_curve(curve(50))
     os.kill(os.getpid(), 9)
@@ -227,3 +229,34 @@ def test_a_record_keeps_each_point_once_and_adds_what_a_later_row_knows_more(tmp
     record.add_rows([{**row, "seconds": 2.0} for row in curve(40)])
     points = [(row["step"], name) for row in Record(tmp_path).rows() for name in row if name not in ("step", "time")]
     assert len(points) == len(set(points)) == 4 * 3 + 1
+
+
+@pytest.mark.parametrize("damage", ["", "{", '{"status": '])
+def test_a_damaged_record_fails_no_stage_and_is_written_anew(tmp_path: Path, damage: str, monkeypatch) -> None:
+    monkeypatch.setattr(recorder, "STAGE_TIMEOUT", 60)
+    with training(tmp_path, "key") as live:
+        live.log_curve(curve(60))
+    (live.record.folder / "run.json").write_text(damage)
+    note_stage(tmp_path, "translate")
+    assert recorder.record_configuration(tmp_path, configuration("other", "other"))
+    assert recorder.record_configuration(tmp_path, configuration("key", "config"))
+    (run,) = opened(tmp_path).runs("key")
+    assert (run.tags["config_key"], run.info.status) == ("config", "FINISHED")
+
+
+def test_a_row_that_is_added_while_others_are_sent_is_sent_the_next_time(tmp_path: Path, monkeypatch) -> None:
+    record = record_of(tmp_path, "key", PARAMS)
+    recorder.write_configuration(tmp_path, record, configuration("key", "config", last=30))
+    sync, store, log = Sync(record), opened(tmp_path), TrackedRun.log
+
+    def slow_log(*arguments) -> None:
+        log(*arguments)
+        record.add_rows(curve(60))  # as another thread does
+        record.rows()
+
+    monkeypatch.setattr(TrackedRun, "log", slow_log)
+    sync.send(store, running=True)
+    assert record.waits(store.identity)
+    sync.send(store, running=True)
+    (run,) = store.runs("key")
+    assert sorted(steps(store, run.id, "train_loss")) == [10, 20, 30, 40, 50, 60]

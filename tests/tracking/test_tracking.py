@@ -44,7 +44,7 @@ from transformer.tracking import sender
 sender.MESSAGE_INTERVAL = 0
 with training(Path(sys.argv[1]), sys.argv[2]) as live:
     live.log_curve(curve(40))
-    while not live.sender.everything_is_sent():
+    while live.record.waits(opened(live.root).identity):
         time.sleep(0.01)
     print(opened(Path(sys.argv[1])).runs(sys.argv[2])[0].id, flush=True)
     sys.stdin.read()
@@ -174,7 +174,7 @@ def test_a_deleted_run_is_created_again_and_a_deletion_during_training_fails_not
     first = train(root, key)
     opened(root).client.delete_run(first)
     with training(root, key) as live:
-        while not live.sender.everything_is_sent():
+        while live.record.waits(opened(live.root).identity):
             time.sleep(0.01)
         (run,) = opened(root).runs(key)
         assert run.id != first
@@ -257,7 +257,7 @@ def test_a_copied_project_puts_no_files_into_the_original(root: Path, key: str, 
     before = sorted(root.rglob("*"))
     assert recorder.record_configuration(copy, {**configuration(key, "c"), "texts": {"report.html": "report"}})
     assert sorted(root.rglob("*")) == before
-    assert [run.tags.get("config_key") for run in opened(copy).runs(key)] == ["c"]
+    assert "c" in [run.tags.get("config_key") for run in opened(copy).runs(key)]
 
 
 def test_a_copied_project_is_another_clone_and_a_moved_one_the_same(tmp_path: Path) -> None:
@@ -523,7 +523,7 @@ def test_parents_made_by_two_clones_become_one_and_the_last_seed_has_none(root, 
 ABANDONED = """
 import os, sys
 from pathlib import Path
-from support.runs import curve, training
+from support.runs import curve, opened, training
 from transformer.tracking.record import note_stage
 root, key = Path(sys.argv[1]), sys.argv[2]
 with training(root, f"{key} trained") as live:
@@ -531,7 +531,7 @@ with training(root, f"{key} trained") as live:
 note_stage(root, "translate")
 live = training(root, f"{key} killed").__enter__()
 live.log_curve(curve(30))
-while not live.sender.everything_is_sent():
+while live.record.waits(opened(live.root).identity):
     pass
 os.kill(os.getpid(), 9)
 """

@@ -26,35 +26,42 @@ class Cost(NamedTuple):
     seconds: float
 
 
-def of_record(record: Record, run: Mapping[str, Any], others: Iterable[Record], tokens: int) -> dict[str, float]:
-    """The costs of a run as metrics, of its own model and, if it has one, of that which translates back.
+def of_record(
+    record: Record, run: Mapping[str, Any], others: Iterable[Record], tokens: int
+) -> tuple[dict[str, float], str]:
+    """The costs of a run, with those of its model that translates back, as metrics; the names of runs that it resumed.
 
     others: the records in which its updates may have been computed (`sharing`). tokens: target tokens of the training.
     """
-    own, folder = by_step(record.rows()), record.folder.parent
-    rows = [by_step(other.rows()) for other in others]
-    found = of_model(own, rows, "train_", "", tokens)
+    own = by_step(record.rows())
+    found, names = of_model(own, [(other.read()["name"], by_step(other.rows())) for other in others], "", tokens)
     if run.get("back_key"):
-        backs = [by_step(one.rows()) for one in back_records(folder, run["back_key"])]
+        backs = [by_step(one.rows()) for one in back_records(record.folder.parent, run["back_key"])]
         total = sum(cost(back, "", back.keys()).tokens for back in backs)
-        found |= of_model(own, [prefixed(back) for back in backs], f"{BACK}train_", BACK, total)
-    return found
+        found |= of_model(own, [("", prefixed(back)) for back in backs], BACK, total)[0]
+    return found, ", ".join(names)
 
 
-def of_model(own: Steps, others: Iterable[Steps], name: str, prefix: str, tokens: int) -> dict[str, float]:
-    """The costs of one model. name, prefix: of its costs and of its metrics. tokens: of the whole training."""
+def of_model(
+    own: Steps, others: Iterable[tuple[str, Steps]], prefix: str, tokens: int
+) -> tuple[dict[str, float], list]:
+    """The costs of one model, and the names of the others that computed updates which this run did not.
+
+    prefix: of the model's metrics. tokens: of its whole training.
+    """
     steps = {step for step, row in own.items() if f"{prefix}train_loss" in row}
     spent = cost(own, prefix, steps)
-    missing, saved = {step for step in steps if f"{prefix}seconds" not in own[step]}, 0.0
-    for rows in others:
-        known = {step for step in missing if f"{prefix}seconds" in rows.get(step, {})}
-        saved += cost(rows, prefix, known).seconds
-        missing -= known
+    missing, saved, names = {step for step in steps if f"{prefix}seconds" not in own[step]}, 0.0, []
+    for name, rows in others:
+        if known := {step for step in missing if f"{prefix}seconds" in rows.get(step, {})}:
+            saved += cost(rows, prefix, known).seconds
+            missing -= known
+            names.append(name)
     found = {"updates": spent.updates, "updates_saved": max(steps, default=0) - spent.updates,
              "tokens": spent.tokens, "tokens_saved": max(tokens - spent.tokens, 0)}  # fmt: skip
     if spent.seconds or saved:  # otherwise they are not known here: another clone trained
         found |= {"seconds": spent.seconds, "seconds_saved": saved}
-    return {f"{name}{key}": value for key, value in found.items()}
+    return {f"{prefix}train_{key}": value for key, value in found.items()}, names
 
 
 def cost(rows: Steps, prefix: str, steps: Iterable[int]) -> Cost:
@@ -89,15 +96,6 @@ def sharing(run: Mapping[str, Any], records: Iterable[Record]) -> list[Record]:
     same = [one for _, one in read if one["train_key"] == run["train_key"]]
     keys = {one["updates_key"] for one in same if one.get("updates_key")}
     return [record for record, one in read if one in same or one.get("updates_key") in keys]
-
-
-def trained_by(record: Record, others: Iterable[Record]) -> str:
-    """The names of the runs that computed updates which this run did not; empty if there are none, or none is known."""
-    own = by_step(record.rows())
-    missing = {step for step, row in own.items() if "train_loss" in row and "seconds" not in row}
-    names = [other.read()["name"] for other in others
-             if any("seconds" in row for step, row in by_step(other.rows()).items() if step in missing)]  # fmt: skip
-    return ", ".join(dict.fromkeys(names))
 
 
 def back_record(root: Path, back_key: str, params: Params) -> Record:

@@ -37,11 +37,8 @@ class Record:
         self._lock = threading.RLock()
 
     def read(self) -> dict[str, Any]:
-        """The contents of run.json; empty if there is none."""
-        try:
-            return json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return {}
+        """The contents of run.json; empty if there is none, or if a power cut left it empty."""
+        return read_json(self.folder / "run.json")
 
     @contextmanager
     def change(self) -> Iterator[dict[str, Any]]:
@@ -107,10 +104,7 @@ class Record:
 
     def sent(self) -> dict[str, Any]:
         """The contents of sent.json: the store, and the state that it has; empty if nothing was sent."""
-        try:
-            return json.loads((self.folder / "sent.json").read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
-            return {}
+        return read_json(self.folder / "sent.json")
 
     def mark_sent(self, store: str, state: Mapping[str, Any]) -> None:
         """Note that a store has a state of this record. store: Store.identity."""
@@ -162,14 +156,24 @@ def record_of(root: Path, train_key: str, params: Params, config_key: str = "") 
 def records(root: Path) -> list[Record]:
     """All records of a project, the oldest first."""
     found = [Record(path.parent) for path in (root / FOLDER).glob("*/run.json")]
-    return sorted(found, key=lambda record: (record.read().get("start", 0), record.folder.name))
+    ages = {record: run["start"] for record in found if (run := record.read())}
+    return sorted(ages, key=lambda record: (ages[record], record.folder.name))
 
 
 def note_stage(root: Path, stage: str) -> None:
-    """Note in the open runs of the DVC above this process which stage it has come to."""
+    """Note in the open runs of the DVC above this process which stage it has come to. A full disk is no error here."""
     current = owner()
-    for record in records(root):
-        run = record.read()
-        if run.get("status") == RUNNING and "trained" in run and is_same(run["owner"], current):
-            with record.change() as run:
-                run["stage"] = stage
+    with suppress(OSError):
+        for record in records(root):
+            run = record.read()
+            if run["status"] == RUNNING and "trained" in run and is_same(run["owner"], current):
+                with record.change() as run:
+                    run["stage"] = stage
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The contents of a JSON file; empty if it is missing or damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}

@@ -164,9 +164,9 @@ def write_configuration(root: Path, record: Record, contents: Mapping[str, Any])
         }  # fmt: skip
         run.pop("incomplete", None)
         others = [one for one in costs.sharing(run, records(root)) if one.folder != record.folder]
-        run["costs"] = costs.of_record(record, run, others, contents["target_tokens"])
-        if names := costs.trained_by(record, others):
-            run["tags"]["updates_from"] = names
+        run["costs"], resumed = costs.of_record(record, run, others, contents["target_tokens"])
+        if resumed:
+            run["tags"]["updates_from"] = resumed
 
 
 def give_up(error: Exception) -> None:

@@ -50,15 +50,10 @@ class Sender:
             self._warn(f"MLflow has not answered within {timeout:g} s")
         return self._sent
 
-    def everything_is_sent(self) -> bool:
-        """Whether the store has all that was said to be changed."""
-        with self._changed:
-            return self._sent and not self._dirty
-
     def _run(self) -> None:
         with sending(self._record):  # waits while another process sends this record
             sync = Sync(self._record)
-            for pause in chain(RETRY_DELAYS, repeat(30)):
+            for failures, pause in enumerate(chain(RETRY_DELAYS, repeat(30))):
                 try:
                     store = connect(self._root)
                     send_waiting(self._root, store)
@@ -72,9 +67,9 @@ class Sender:
                         )
                         return
                     self._warn(reason(error))
-                with self._changed:
+                with self._changed:  # at the end there is one more try: another clone may have been in the way
                     self._dirty = True
-                    if self._closing or self._changed.wait_for(lambda: self._closing, pause):
+                    if self._changed.wait_for(lambda: self._closing and failures > 0, pause):  # noqa: B023
                         return
 
     def _finished(self) -> bool:
@@ -122,12 +117,11 @@ def send_waiting(root: Path, store: Store) -> None:
     may not delete them, if this user may. Raises store errors.
     """
     for record in records(root):
-        record.close_if_abandoned()
-        if record.read().get("address") != address() or not record.waits(store.identity):
-            continue
         try:
             with sending(record, timeout=0):
-                Sync(record).send(store, running=False)
+                record.close_if_abandoned()
+                if record.read()["address"] == address() and record.waits(store.identity):
+                    Sync(record).send(store, running=False)
         except Timeout:
             continue  # its process still runs
         except store_errors() as error:

@@ -54,7 +54,7 @@ class Sync:
     def _send(self, store: Store, running: bool) -> bool:
         """See `send`."""
         state = self.record.state()  # before the rest is read: what is added meanwhile is sent the next time
-        wanted, rows = self.record.read(), self.record.rows()
+        wanted, rows = self.record.read(), list(self.record.rows())
         with store.lock:
             run = find(store, wanted)
             if run is None and (self.run_id or (not running and self._was_deleted(store, wanted))):
