@@ -7,7 +7,7 @@ Models with Monolingual Data"; on the training text itself, as here: Nguyen et a
 Reads   data/ids, data/raw/train.tgt, data/bpe.codes, data/vocab.txt; work/train-<key>/ (the state to resume from)
 Writes  data/back: back.json (the number of translated pairs, and the train_key of the model); train.src (the
         translations); the training pairs: first those of data/ids, then those with translated sources. With
-        back_translation_steps 0: only back.json
+        back_translation_steps 0: only back.json. work/runs/back-<key>/ (the curve of the model, for the run of train)
 Params  back_translation_steps (the number of updates of the model; its checkpoints of the last third are averaged) and
         the knobs of pipeline/training/job.py
 """

@@ -1,23 +1,22 @@
-"""Stage record: write the MLflow run of this configuration and register its model.
+"""Stage record: complete the MLflow run of this configuration and register its model.
 
-No other stage completes a run: train only sends its live curve, to the run that this stage completes.
+train makes the run and sends its curve. This stage adds scores, tags and files and sets FINISHED. A run that does not
+exist, as after a pull, is made here.
 
 Reads   data/model, data/raw, data/{valid,test}.hyp, dvc.lock and all reports. reports/engines.json is used to choose
         the champion if it was measured on this model; it is not a dependency, so DVC may run compare_engines later
-Writes  data/run.json: config_key and train_key, the hashes that identify the run and its training. It is git-ignored,
-        not cached and kept between runs, so DVC runs this stage in a fresh clone, after `dvc pull` and with a shared
-        cache, even if all other outs are cached
+Writes  work/runs (the record of the run, which is sent to MLflow); data/run.json: config_key and train_key, the hashes
+        that identify the run and its training. It is git-ignored, not cached and kept between runs, so DVC runs this
+        stage in a fresh clone, after `dvc pull` and with a shared cache, even if all other outs are cached
 Params  all: each configuration has a run
 """
 
-from typing import Any
-
+from pipeline.shared.configuration import configuration_of, origin
 from pipeline.shared.registration import register_model
 from pipeline.shared.results import Results, WorkTree
-from pipeline.shared.run_record import origin, run_contents
 from pipeline.shared.stage import arguments, project_root, require, run
 from transformer.files import write_json
-from transformer.tracking.recorder import record_configuration
+from transformer.tracking.recorder import Configuration, record_configuration
 from transformer.tracking.store import reason, store_errors
 
 
@@ -31,18 +30,17 @@ def main() -> None:
     require(paths.raw, paths.valid, paths.test, paths.model, paths.curve, paths.summary, paths.scores,
             paths.signatures, paths.page)  # fmt: skip
     results, tags = WorkTree.of_stage(paths), origin()
-    contents = run_contents(results, tags)
-    print(recorded_and_registered(results, contents, tags))
-    names = {key: contents[key] for key in ("config_key", "train_key")}
-    write_json(paths.run, names)
+    configuration = configuration_of(results, tags)
+    print(recorded_and_registered(results, configuration, tags))
+    write_json(paths.run, {"config_key": configuration.config_key, "train_key": configuration.train_key})
 
 
-def recorded_and_registered(results: Results, contents: dict[str, Any], origin: dict[str, str]) -> str:
+def recorded_and_registered(results: Results, configuration: Configuration, origin: dict[str, str]) -> str:
     """Write the run and register the model. Returns the message to print, also if MLflow cannot be reached."""
     problem = "MLflow cannot be reached"
-    if record_configuration(project_root(), contents):
+    if record_configuration(project_root(), configuration):
         try:
-            return register_model(results, contents, origin)
+            return register_model(results, configuration, origin)
         except store_errors() as error:
             problem = reason(error)
     return f"The model was not registered: {problem}. `python -m pipeline track` registers it later."

@@ -3,7 +3,7 @@
 Reads   data/ids, data/back, data/vocab.txt; init_from (a model folder to start from); work/train-<key>/ (the state to
         resume from; it is not in any DVC out)
 Writes  data/checkpoints, reports/training.csv (the curve), reports/training.json, reports/environment.json (the
-        software and hardware used)
+        software and hardware used); work/runs (the record of the MLflow run, which is sent while it trains)
 Params  init_from, max_steps and the knobs of pipeline/training/job.py. The number of devices is not a param, because it
         is not part of the experiment: the environment variable DEVICES (1, 2, ..., gpu)
 """

@@ -207,7 +207,7 @@ def listed_params(stage: dict) -> list[str]:
 def reads_all(path: Path) -> bool:
     """Whether a stage reads every knob: it shows them on a page, or writes the MLflow run."""
     text = path.read_text(encoding="utf-8")
-    return "asdict(params)" in text or "pipeline.shared.run_record" in text
+    return "asdict(params)" in text or "pipeline.shared.configuration" in text
 
 
 @pytest.mark.parametrize("name", sorted(DVC))

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import IO
 
 from pipeline.commands.track import rebuild
-from pipeline.shared.stage import renamed
+from pipeline.shared.stage import project_root, renamed
+from transformer.credentials import mask_credentials
 from transformer.tracking import store as tracking
 from transformer.tracking.runs_table import SEEDS_VIEW, VIEW, show_differing_params
 
@@ -34,17 +35,16 @@ def main() -> None:
     port = parser.parse_args().port
     if not 0 < port < 2**16:
         parser.error(f"--port {port} is not a port number; choose one from 1024 to 65535")
-    root = Path(os.environ.get("DVC_ROOT", ".")).resolve()
+    root = project_root().resolve()
     with socket.socket() as probe:
         if probe.connect_ex((HOST, port)) == 0:
             raise SystemExit(f"port {port} is in use; choose another one: `python -m pipeline ui --port {port + 1}`")
     store, has_means = prepared(root)
     table = f"/#/experiments/{store.experiment_id}/runs?workflowType=machine_learning&viewStateShareKey="
-    means = f"Means over seeds: {{}}{table}{SEEDS_VIEW}" if has_means else ""
+    views = [("", VIEW), *([("Means over seeds: ", SEEDS_VIEW)] if has_means else [])]
     if store.uri.startswith("http"):
-        server_address = tracking.mask_credentials(store.uri).rstrip("/")
-        print(f"The runs are on the server of MLFLOW_TRACKING_URI: {server_address}{table}{VIEW}")
-        print(means.format(server_address))
+        print("The runs are on the server of MLFLOW_TRACKING_URI:")
+        print_addresses(mask_credentials(store.uri).rstrip("/") + table, views)
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that `finally` ends the server
     log = root / "work" / "mlflow-ui.log"
@@ -52,13 +52,18 @@ def main() -> None:
         server = start(root, store.uri, port, output)
         try:
             wait_for(f"http://{HOST}:{port}/health", server, log)
-            print(f"http://{HOST}:{port}{table}{VIEW}", means.format(f"http://{HOST}:{port}"), sep="\n", flush=True)
+            print_addresses(f"http://{HOST}:{port}{table}", views)
             server.wait()
         except KeyboardInterrupt:
             print()
         finally:
             server.terminate()
             server.wait()
+
+
+def print_addresses(table: str, views: list[tuple[str, str]]) -> None:
+    """Print the address of each table. views: title and name of each."""
+    print("\n".join(f"{title}{table}{name}" for title, name in views), flush=True)
 
 
 def prepared(root: Path) -> tuple[tracking.Store, bool]:

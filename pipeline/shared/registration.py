@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from pipeline.shared.results import Results
 from pipeline.shared.stage import project_root
@@ -17,6 +16,7 @@ from transformer.evaluation.comparison import TESTS, System, against_the_first
 from transformer.files import sha256_text
 from transformer.tracking.champion import Gain
 from transformer.tracking.model_card import model_card
+from transformer.tracking.recorder import Configuration
 from transformer.tracking.registry import Candidate, register
 
 
@@ -40,12 +40,13 @@ def gain(results: Results, champion: Sequence[str]) -> Gain:
     return Gain(row["delta"], row[TESTS["ar"]])
 
 
-def register_model(results: Results, contents: dict[str, Any], origin: Mapping[str, str]) -> str:
+def register_model(results: Results, configuration: Configuration, origin: Mapping[str, str]) -> str:
     """Register the model of results whose run exists. Returns the message to print. Raises store errors."""
     params, scores, name = results.params, results.scores(), model_name(results)
-    data = {str(one["name"]): f"{one['lines']:,} lines, sha256 {one['sha256']}" for one in contents["datasets"]}
+    data = {str(one["name"]): f"{one['lines']:,} lines, sha256 {one['sha256']}" for one in configuration.datasets}
     card = model_card(name, (params.source, params.target), vars(params), scores, results.signatures(), data,
-                      {"train_key": contents["train_key"], "config_key": contents["config_key"], **origin})  # fmt: skip
+                      {"train_key": configuration.train_key, "config_key": configuration.config_key,
+                       **origin})  # fmt: skip
     search = asdict(params.take(SearchConfig))
     options = {name: search[name] for name in ("beam_size", "length_penalty", "extra_length")}
     with tempfile.TemporaryDirectory() as scratch:
@@ -54,7 +55,7 @@ def register_model(results: Results, contents: dict[str, Any], origin: Mapping[s
         for file, place in results.folder("data/model").items():
             shutil.copyfile(place, folder / file)  # MLflow follows no links out of the folder
         candidate = Candidate(
-            name=name, folder=folder, options=options, config_key=contents["config_key"], card=card,
+            name=name, folder=folder, options=options, config_key=configuration.config_key, card=card,
             valid_bleu=scores["valid_bleu"], valid_sha256=valid_sha256(results), engines_agree=results.engines_agree(),
             gain_over=partial(gain, results), tags=origin,
         )  # fmt: skip

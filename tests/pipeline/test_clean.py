@@ -12,12 +12,11 @@ from types import SimpleNamespace
 import pytest
 from filelock import FileLock
 from support.projects import command
-from support.runs import configuration
+from support.runs import configuration, record
 from support.tiny import stage
 
 from pipeline.commands import clean
 from pipeline.shared.git import cache_folder
-from transformer.tracking import recorder
 
 DAY = 24 * 3600
 
@@ -53,7 +52,7 @@ def test_clean_keeps_files_of_runs_and_models_of_every_store(tmp_path, monkeypat
     for uri in ("", f"sqlite:///{tmp_path}/other.db"):
         monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
         contents = {**configuration("key", "key"), "texts": {"report.html": "x" * 1000}}
-        assert recorder.record_configuration(tmp_path, contents)
+        assert record(tmp_path, contents)
     before = sorted(path for path in (tmp_path / "mlartifacts").rglob("*") if path.is_file())
     assert len(before) == 2
     assert stage("clean", tmp_path, "--yes", env={"MLFLOW_TRACKING_URI": ""}).returncode == 0

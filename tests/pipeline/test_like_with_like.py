@@ -174,6 +174,6 @@ def test_results_from_before_a_knob_are_read_with_the_value_that_it_then_had(pro
 
 KEYS = """
 from pipeline.shared.results import Experiment
-from pipeline.shared.run_record import run_keys
+from pipeline.shared.configuration import run_keys
 print(run_keys(Experiment("first")), Experiment("first").scored().scores)
 """

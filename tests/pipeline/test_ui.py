@@ -12,13 +12,13 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
-from support.runs import configuration
+from support.runs import configuration, record
 from support.servers import free_port
 from support.tiny import ROOT
 
-from transformer.tracking import recorder
 from transformer.tracking import runs_table as view
 
 # no GPU, and no access to the network
@@ -46,21 +46,21 @@ def ui(root: Path, port: int) -> subprocess.Popen[str]:
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project whose store has three runs, which differ in warmup and beam_size."""
+    """A project whose store has four runs, which differ in warmup, beam_size and, two of them, only in the seed."""
     folder = tmp_path_factory.mktemp("ui").resolve()
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        for name, warmup, beam_size, bleu in (
-            ("plain", 100, 4, 30.0),
-            ("slow", 800, 4, 33.0),
-            ("narrow", 100, 1, 29.0),
+        for name, warmup, beam_size, bleu, seed in (
+            ("plain", 100, 4, 30.0, 1),
+            ("slow", 800, 4, 33.0, 1),
+            ("narrow", 100, 1, 29.0, 1),
+            ("again", 100, 4, 32.0, 2),
         ):
-            contents = configuration(f"training {warmup}", name, warmup=warmup, beam_size=beam_size)
+            contents = configuration(f"training {warmup} {seed}", name, warmup=warmup, beam_size=beam_size, seed=seed)
+            contents["seeds_key"] = f"{warmup} {beam_size}"
             contents["scores"] = {"bleu": bleu, "valid_bleu": bleu + 1, "delta_bleu": bleu - 30, "p_bootstrap": 0.04}
             contents["tags"]["DVC_EXP_NAME"] = name
-            assert recorder.record_configuration(
-                folder, {**contents, "texts": {"translations.csv": TABLE, "report.html": PAGE}}
-            )
+            assert record(folder, {**contents, "texts": {"translations.csv": TABLE, "report.html": PAGE}})
     return folder
 
 
@@ -122,7 +122,20 @@ def test_the_table_shows_the_scores_and_the_knobs_that_differ_with_the_best_run_
     assert "corpus" not in shown  # the same in all runs
     assert "dropout" not in shown
     links = [link.inner_text() for link in page.get_by_role("link").all()]
-    assert [name for name in links if name in ("plain", "slow", "narrow")] == ["slow", "plain", "narrow"]
+    names = ["slow", "again", "plain", "narrow"]
+    assert [name for name in links if name in names] == names
+    assert "seeds of plain" not in links  # means over seeds are not among the runs
+
+
+def test_means_over_seeds_have_a_table_of_their_own_and_lead_to_their_runs(page, address: str) -> None:
+    page.goto(address.replace(f"viewStateShareKey={view.VIEW}", f"viewStateShareKey={view.SEEDS_VIEW}"))
+    page.get_by_role("link", name="seeds of plain").wait_for()
+    shown = [head.strip() for head in page.get_by_role("columnheader").all_inner_texts()]
+    assert {"bleu", "bleu_deviation", "valid_bleu"} <= set(shown)
+    page.get_by_text("1.4142", exact=True).first.wait_for()
+    page.get_by_role("link", name="seeds of plain").click()
+    for child in ("plain", "again"):
+        page.get_by_role("link", name=child).first.wait_for()
 
 
 def test_two_selected_runs_are_compared(page, address: str) -> None:
@@ -136,14 +149,15 @@ def test_two_selected_runs_are_compared(page, address: str) -> None:
 
 
 def test_the_curves_of_all_runs_share_one_chart(page, address: str) -> None:
-    page.goto(address.partition("&viewStateShareKey")[0] + "&compareRunsMode=CHART")
+    place = address.partition("&viewStateShareKey")[0]
+    page.goto(f"{place}&compareRunsMode=CHART&searchFilter={quote(view.RUNS)}")
     page.locator(".js-plotly-plot").first.wait_for()  # before its first chart the page forgets the search
     page.get_by_placeholder("Search metric charts").fill("valid_loss")
     one_plot = "document.querySelectorAll('.js-plotly-plot').length === 1"
     names = "new Set(document.querySelector('.js-plotly-plot').data.map(curve => curve.name))"
     lines = "document.querySelectorAll('.js-plotly-plot path.js-line')"
     # the colours of the lines are not compared: MLflow derives them from run ids, and two runs may share one
-    page.wait_for_function(f"{one_plot} && {names}.size === 3 && {lines}.length >= 3")
+    page.wait_for_function(f"{one_plot} && {names}.size === 4 && {lines}.length >= 4")
 
 
 def test_the_files_of_a_run_include_a_table_of_translations_and_the_report(page, address: str) -> None:

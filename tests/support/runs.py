@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from transformer.tracking import recorder
 from transformer.tracking import store as tracking
@@ -43,7 +45,7 @@ def train(root: Path, key: str, last: int = 60, **changed: str | int) -> str:
 
 
 def configuration(key: str, config: str, last: int = 60, **changed: str | int) -> dict:
-    """What the stage record writes about a configuration."""
+    """The fields of a recorder.Configuration."""
     return {"params": PARAMS | changed, "train_key": key, "config_key": config, "curve": curve(last),
             "scores": SCORES, "target_tokens": 1000, "tags": {"git_commit": "abc"}}  # fmt: skip
 
@@ -53,7 +55,12 @@ def score(root: Path, key: str, config: str, last: int = 60, scores: dict | None
     fields = configuration(key, config, last, **changed)
     if "DVC_EXP_NAME" in os.environ:
         fields["tags"]["DVC_EXP_NAME"] = os.environ["DVC_EXP_NAME"]
-    assert recorder.record_configuration(root, {**fields, "scores": scores or SCORES})
+    assert record(root, {**fields, "scores": scores or SCORES})
+
+
+def record(root: Path, fields: Mapping[str, Any]) -> bool:
+    """Record a configuration; returns whether the store has it. fields: see recorder.Configuration."""
+    return recorder.record_configuration(root, recorder.Configuration(**fields))
 
 
 def steps(store: tracking.Store, run_id: str, metric: str) -> list[int]:

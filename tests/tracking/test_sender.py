@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from support.runs import PARAMS, SCORES, configuration, curve, opened, start, steps, training
+from support.runs import PARAMS, SCORES, configuration, curve, opened, record, start, steps, training
 from support.servers import Relay
 
 from transformer.tracking import recorder
@@ -30,12 +30,12 @@ def short_timeouts(monkeypatch: pytest.MonkeyPatch, fresh_process: None) -> None
 STAGES = """
 import sys
 from pathlib import Path
-from support.runs import configuration, curve, recorder, training
+from support.runs import configuration, curve, record, recorder, training
 recorder.TRAINING_TIMEOUT = recorder.STAGE_TIMEOUT = float(sys.argv[3])
 root, key = Path(sys.argv[1]), sys.argv[2]
 with training(root, key) as live:
     live.log_curve(curve(60))
-print(recorder.record_configuration(root, configuration(key, "config")))
+print(record(root, configuration(key, "config")))
 """
 
 
@@ -50,7 +50,7 @@ def stages(root: Path, key: str = "key", timeout: float = 0.2) -> tuple[str, str
 def unsent(root: Path) -> list[str]:
     """The train_keys of the records that the store of this process lacks."""
     store = opened(root).identity
-    return [record.read()["train_key"] for record in records(root) if record.waits(store)]
+    return [record.read()["train_key"] for record in records(root) if record.is_unsent(store)]
 
 
 def unused_address() -> str:
@@ -74,7 +74,7 @@ def test_runs_for_a_server_that_is_down_are_sent_by_a_later_stage(
     relay.open()
     assert unsent(tmp_path) == ["missed"]
     monkeypatch.setattr(recorder, "STAGE_TIMEOUT", 60)
-    assert recorder.record_configuration(tmp_path, configuration("other", "other"))  # a later stage
+    assert record(tmp_path, configuration("other", "other"))  # a later stage
     assert unsent(tmp_path) == []
     store = opened(tmp_path)
     (run,) = store.runs("missed")
@@ -125,7 +125,7 @@ from transformer.tracking import sender
 sender.MESSAGE_INTERVAL = 0
 with training(Path(sys.argv[1]), "killed") as live:
     live.log_curve(curve(40))
-    while live.record.waits(opened(live.root).identity):
+    while live.record.is_unsent(opened(live.root).identity):
         time.sleep(0.01)
     live.log_curve(curve(50))
     os.kill(os.getpid(), 9)
@@ -137,7 +137,7 @@ def test_the_next_stage_marks_a_killed_training_as_killed(tmp_path: Path, monkey
     child.communicate()
     assert child.returncode == -signal.SIGKILL
     monkeypatch.setattr(recorder, "STAGE_TIMEOUT", 60)
-    assert recorder.record_configuration(tmp_path, configuration("other", "other"))
+    assert record(tmp_path, configuration("other", "other"))
     store = opened(tmp_path)
     (run,) = store.runs("killed")
     assert run.info.status == "KILLED"
@@ -189,7 +189,7 @@ def test_a_broken_database_fails_no_stage_and_its_runs_are_sent_once_it_is_moved
     assert len(errors.splitlines()) == 2
     database.rename(tmp_path / "away")
     monkeypatch.setattr(recorder, "STAGE_TIMEOUT", 60)
-    assert recorder.record_configuration(tmp_path, configuration("other", "other"))
+    assert record(tmp_path, configuration("other", "other"))
     assert [run.data.metrics["bleu"] for run in opened(tmp_path).runs("key")] == [SCORES["bleu"]]
 
 
@@ -207,7 +207,7 @@ def test_runs_for_another_store_wait_for_it(tmp_path: Path, monkeypatch: pytest.
     stages(tmp_path, "theirs")
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     monkeypatch.setattr(recorder, "STAGE_TIMEOUT", 60)
-    assert recorder.record_configuration(tmp_path, configuration("ours", "ours"))
+    assert record(tmp_path, configuration("ours", "ours"))
     assert unsent(tmp_path) == ["theirs"]
     assert opened(tmp_path).runs("theirs") == []
 
@@ -234,19 +234,20 @@ def test_a_record_keeps_each_point_once_and_adds_what_a_later_row_knows_more(tmp
 @pytest.mark.parametrize("damage", ["", "{", '{"status": '])
 def test_a_damaged_record_fails_no_stage_and_is_written_anew(tmp_path: Path, damage: str, monkeypatch) -> None:
     monkeypatch.setattr(recorder, "STAGE_TIMEOUT", 60)
+    monkeypatch.setattr(recorder, "TRAINING_TIMEOUT", 60)
     with training(tmp_path, "key") as live:
         live.log_curve(curve(60))
     (live.record.folder / "run.json").write_text(damage)
     note_stage(tmp_path, "translate")
-    assert recorder.record_configuration(tmp_path, configuration("other", "other"))
-    assert recorder.record_configuration(tmp_path, configuration("key", "config"))
+    assert record(tmp_path, configuration("other", "other"))
+    assert record(tmp_path, configuration("key", "config"))
     (run,) = opened(tmp_path).runs("key")
     assert (run.tags["config_key"], run.info.status) == ("config", "FINISHED")
 
 
 def test_a_row_that_is_added_while_others_are_sent_is_sent_the_next_time(tmp_path: Path, monkeypatch) -> None:
     record = record_of(tmp_path, "key", PARAMS)
-    recorder.write_configuration(tmp_path, record, configuration("key", "config", last=30))
+    recorder.write_configuration(tmp_path, recorder.Configuration(**configuration("key", "config", last=30)))
     sync, store, log = Sync(record), opened(tmp_path), TrackedRun.log
 
     def slow_log(*arguments) -> None:
@@ -256,7 +257,7 @@ def test_a_row_that_is_added_while_others_are_sent_is_sent_the_next_time(tmp_pat
 
     monkeypatch.setattr(TrackedRun, "log", slow_log)
     sync.send(store, running=True)
-    assert record.waits(store.identity)
+    assert record.is_unsent(store.identity)
     sync.send(store, running=True)
     (run,) = store.runs("key")
     assert sorted(steps(store, run.id, "train_loss")) == [10, 20, 30, 40, 50, 60]

@@ -18,7 +18,7 @@ from typing import cast
 import pandas as pd
 import pytest
 from mlflow import pyfunc
-from support.runs import configuration
+from support.runs import configuration, record
 from support.servers import free_port
 from support.tiny import ODD, TEXT, model_folder
 
@@ -26,7 +26,7 @@ from pipeline.shared.registration import model_name
 from pipeline.shared.results import Results
 from transformer.inference.translator import Translator
 from transformer.text.bpe import CACHED_WORDS
-from transformer.tracking import recorder, registry
+from transformer.tracking import registry
 from transformer.tracking.champion import Gain, promote, roll_back
 from transformer.tracking.model_card import model_card
 from transformer.tracking.model_files import save
@@ -179,7 +179,7 @@ def test_the_stored_model_consists_of_code_text_and_safetensors_only(folder, tmp
 
 def scored(root: Path, config_key: str, **changed) -> None:
     """Write the run of a configuration, as the stage record does. changed: fields of Configuration."""
-    assert recorder.record_configuration(root, {**configuration(config_key, config_key), **changed})
+    assert record(root, {**configuration(config_key, config_key), **changed})
 
 
 @pytest.fixture

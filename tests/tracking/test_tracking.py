@@ -14,7 +14,20 @@ import pandas as pd
 import pytest
 from mlflow import MlflowClient
 from support.projects import PATHS
-from support.runs import KEYS, PARAMS, SCORES, configuration, curve, opened, score, start, steps, train, training
+from support.runs import (
+    KEYS,
+    PARAMS,
+    SCORES,
+    configuration,
+    curve,
+    opened,
+    record,
+    score,
+    start,
+    steps,
+    train,
+    training,
+)
 
 from pipeline.commands.track import rebuild
 from transformer.tracking import recorder
@@ -44,7 +57,7 @@ from transformer.tracking import sender
 sender.MESSAGE_INTERVAL = 0
 with training(Path(sys.argv[1]), sys.argv[2]) as live:
     live.log_curve(curve(40))
-    while live.record.waits(opened(live.root).identity):
+    while live.record.is_unsent(opened(live.root).identity):
         time.sleep(0.01)
     print(opened(Path(sys.argv[1])).runs(sys.argv[2])[0].id, flush=True)
     sys.stdin.read()
@@ -174,7 +187,7 @@ def test_a_deleted_run_is_created_again_and_a_deletion_during_training_fails_not
     first = train(root, key)
     opened(root).client.delete_run(first)
     with training(root, key) as live:
-        while live.record.waits(opened(live.root).identity):
+        while live.record.is_unsent(opened(live.root).identity):
             time.sleep(0.01)
         (run,) = opened(root).runs(key)
         assert run.id != first
@@ -205,7 +218,7 @@ def test_a_deleted_experiment_is_restored(root: Path, key: str, monkeypatch: pyt
 WORKER = """
 import sys
 from pathlib import Path
-from support.runs import configuration, curve, recorder, training
+from support.runs import configuration, curve, record, recorder, training
 root, key = Path(sys.argv[1]), sys.argv[2]
 recorder.TRAINING_TIMEOUT = recorder.STAGE_TIMEOUT = 100  # a busy machine must not fail this test
 sys.stdin.readline()
@@ -213,7 +226,7 @@ with training(root, key, seed=key) as live:
     for last in range(10, 210, 10):
         live.log_curve(curve(last))
 fields = {**configuration(key, key, last=200, seed=key), "texts": {"report.html": "report"}}
-print(recorder.record_configuration(root, fields))
+print(record(root, fields))
 """
 
 
@@ -255,7 +268,7 @@ def test_a_copied_project_puts_no_files_into_the_original(root: Path, key: str, 
     copy = tmp_path / "copy"
     shutil.copytree(root, copy)
     before = sorted(root.rglob("*"))
-    assert recorder.record_configuration(copy, {**configuration(key, "c"), "texts": {"report.html": "report"}})
+    assert record(copy, {**configuration(key, "c"), "texts": {"report.html": "report"}})
     assert sorted(root.rglob("*")) == before
     assert "c" in [run.tags.get("config_key") for run in opened(copy).runs(key)]
 
@@ -355,14 +368,14 @@ def test_a_run_claims_the_tokens_and_seconds_that_were_spent_in_it_and_counts_th
         live.log_curve(curve(50))  # a training of 50 updates that is resumed
         live.log_curve(rows(60, 100))
     fields = configuration(f"{key} long", f"{key} long", last=100)
-    assert recorder.record_configuration(root, {**fields, "target_tokens": 1000})
+    assert record(root, {**fields, "target_tokens": 1000})
     half = {"train_tokens": 500, "train_tokens_saved": 500, "train_seconds": 10, "train_seconds_saved": 0,
             "train_updates": 50, "train_updates_saved": 50}  # fmt: skip
     assert costs_of(root, f"{key} long") == half
     with training(root, f"{key} long", beam_size=1) as live:  # finds the finished state
         live.log_curve(curve(100))
     fields = configuration(f"{key} long", f"{key} beam", last=100, beam_size=1)
-    assert recorder.record_configuration(root, {**fields, "target_tokens": 1000})
+    assert record(root, {**fields, "target_tokens": 1000})
     none = {"train_tokens": 0, "train_tokens_saved": 1000, "train_seconds": 0, "train_seconds_saved": 10,
             "train_updates": 0, "train_updates_saved": 100}  # fmt: skip
     assert costs_of(root, f"{key} beam") == none
@@ -373,7 +386,7 @@ def test_a_run_keeps_who_recorded_it_first_and_lists_later_recordings_once(root,
     first = {"git_commit": "one", "DVC_EXP_NAME": "best-exp", "mlflow.user": "anna"}
     later = {"git_commit": "two", "mlflow.user": "ben"}
     for tags, scores in ((first, SCORES | {"delta_bleu": 1.0}), (later, SCORES), (later, SCORES), (first, SCORES)):
-        assert recorder.record_configuration(root, {**fields, "tags": tags, "scores": scores})
+        assert record(root, {**fields, "tags": tags, "scores": scores})
     store = opened(root)
     (run,) = store.all_runs(f"tags.config_key = '{key}'")
     assert {name: run.data.tags[name] for name in first} == first
@@ -483,7 +496,7 @@ def recorded_seeds(root: Path, key: str, seeds: tuple[int, ...]) -> None:
     for seed in seeds:
         fields = configuration(f"{key} {seed}", f"{key} {seed}", seed=seed)
         fields |= {"seeds_key": key, "scores": SCORES | {"bleu": float(seed), "delta_bleu": 1.0}}
-        assert recorder.record_configuration(root, fields)
+        assert record(root, fields)
 
 
 def parents_of(root: Path, key: str) -> list:
@@ -531,7 +544,7 @@ with training(root, f"{key} trained") as live:
 note_stage(root, "translate")
 live = training(root, f"{key} killed").__enter__()
 live.log_curve(curve(30))
-while live.record.waits(opened(live.root).identity):
+while live.record.is_unsent(opened(live.root).identity):
     pass
 os.kill(os.getpid(), 9)
 """
@@ -577,7 +590,7 @@ def test_a_longer_training_names_the_run_whose_updates_it_resumed(root, key):
             live.log_curve(curve(first - 10))
             live.log_curve(rows(first, last))
         fields = configuration(f"{key} {last}", f"{key} {last}", last=last, max_steps=last)
-        assert recorder.record_configuration(root, {**fields, "target_tokens": 10 * last})
+        assert record(root, {**fields, "target_tokens": 10 * last})
     (run,) = opened(root).runs(f"{key} 100")
     assert run.tags["updates_from"] == f"toy {key} 60"[:11]
     metrics = run.data.metrics

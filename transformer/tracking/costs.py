@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformer.tracking.record import FOLDER, Record, short_hash
-from transformer.tracking.run import Params, Row
+from transformer.tracking.run import Curve, Params, Row
 
 BACK = "back_"  # the prefix of the metrics of the model that translates back
-MEASURED = ("seconds", "tokens_per_second", "gradient_norm")
-Steps = Mapping[int, Mapping[str, float]]  # step -> metrics
+MEASURED = ("seconds", "tokens_per_second", "gradient_norm")  # where updates are computed
+MetricsByStep = Mapping[int, Mapping[str, float]]
 
 
 class Cost(NamedTuple):
@@ -29,22 +29,33 @@ class Cost(NamedTuple):
 def of_record(
     record: Record, run: Mapping[str, Any], others: Iterable[Record], tokens: int
 ) -> tuple[dict[str, float], str]:
-    """The costs of a run, with those of its model that translates back, as metrics; the names of runs that it resumed.
+    """Returns (metrics, names): updates, tokens and seconds of a run and of its model that translates back; the names
+    of the runs that computed updates which this run took over.
 
-    others: the records in which its updates may have been computed (`sharing`). tokens: target tokens of the training.
+    run: the contents of run.json. others: all other records. tokens: target tokens of the training.
     """
     own = by_step(record.rows())
-    found, names = of_model(own, [(other.read()["name"], by_step(other.rows())) for other in others], "", tokens)
+    read = [(other, other.read()) for other in others]
+    keys = {
+        run.get("updates_key"),
+        *(one.get("updates_key") for _, one in read if one["train_key"] == run["train_key"]),
+    }
+    sharing = [
+        (one["name"], by_step(other.rows()))
+        for other, one in read
+        if one["train_key"] == run["train_key"] or (one.get("updates_key") and one["updates_key"] in keys)
+    ]
+    found, names = of_model(own, sharing, "", tokens)
     if run.get("back_key"):
-        backs = [by_step(one.rows()) for one in back_records(record.folder.parent, run["back_key"])]
-        total = sum(cost(back, "", back.keys()).tokens for back in backs)
-        found |= of_model(own, [("", prefixed(back)) for back in backs], BACK, total)[0]
+        backs = [("", by_step(prefixed(one.rows()))) for one in back_records(record.folder.parent, run["back_key"])]
+        total = sum(cost(rows, BACK, rows.keys()).tokens for _, rows in backs)
+        found |= of_model(own, backs, BACK, total)[0]
     return found, ", ".join(names)
 
 
 def of_model(
-    own: Steps, others: Iterable[tuple[str, Steps]], prefix: str, tokens: int
-) -> tuple[dict[str, float], list]:
+    own: MetricsByStep, others: Iterable[tuple[str, MetricsByStep]], prefix: str, tokens: int
+) -> tuple[dict[str, float], list[str]]:
     """The costs of one model, and the names of the others that computed updates which this run did not.
 
     prefix: of the model's metrics. tokens: of its whole training.
@@ -64,7 +75,7 @@ def of_model(
     return {f"{prefix}train_{key}": value for key, value in found.items()}, names
 
 
-def cost(rows: Steps, prefix: str, steps: Iterable[int]) -> Cost:
+def cost(rows: MetricsByStep, prefix: str, steps: Iterable[int]) -> Cost:
     """What the rows at these steps cost. A row stands for the updates since the row before."""
     ordered, spent = sorted(step for step, row in rows.items() if f"{prefix}train_loss" in row), Cost(0, 0, 0.0)
     before = dict(zip(ordered, [0, *ordered], strict=False))
@@ -76,7 +87,7 @@ def cost(rows: Steps, prefix: str, steps: Iterable[int]) -> Cost:
     return spent
 
 
-def by_step(rows: Iterable[Row]) -> dict[int, dict[str, float]]:
+def by_step(rows: Curve) -> dict[int, dict[str, float]]:
     """The metrics at each step."""
     found: dict[int, dict[str, float]] = {}
     for row in rows:
@@ -85,17 +96,10 @@ def by_step(rows: Iterable[Row]) -> dict[int, dict[str, float]]:
     return found
 
 
-def prefixed(rows: Steps) -> dict[int, dict[str, float]]:
-    """The metrics of the model that translates back, under the names that they have in a run."""
-    return {step: {f"{BACK}{name}": value for name, value in row.items()} for step, row in rows.items()}
-
-
-def sharing(run: Mapping[str, Any], records: Iterable[Record]) -> list[Record]:
-    """The records of the same training, and of trainings of another length with the same updates."""
-    read = [(record, record.read()) for record in records]
-    same = [one for _, one in read if one["train_key"] == run["train_key"]]
-    keys = {one["updates_key"] for one in same if one.get("updates_key")}
-    return [record for record, one in read if one in same or one.get("updates_key") in keys]
+def prefixed(rows: Curve) -> list[Row]:
+    """The rows of a model that translates back, with the names that its metrics have in a run."""
+    return [{name if name in ("step", "time") else f"{BACK}{name}": value for name, value in row.items()}
+            for row in rows]  # fmt: skip
 
 
 def back_record(root: Path, back_key: str, params: Params) -> Record:
@@ -104,18 +108,18 @@ def back_record(root: Path, back_key: str, params: Params) -> Record:
 
 
 def back_records(folder: Path, back_key: str) -> list[Record]:
-    """All that is known of the training of a model that translates back. folder: of the records."""
+    """All that is known of the training of a model that translates back. folder: that of all records."""
     return [Record(path) for path in sorted(folder.glob(f"back-{short_hash(back_key)}-*"))]
 
 
 def back_rows(root: Path, back_key: str, params: Params) -> list[Row]:
-    """The curve of the model that translates back, as rows of a run: what another run spent on it is left out."""
-    if not back_key:
-        return []
+    """The curve of the model that translates back, for the run of a configuration; empty if back_key is.
+
+    Rows that another configuration's run computed are without what they cost.
+    """
     own = back_record(root, back_key, params)
-    found: list[Row] = list(own.rows())
+    found = list(own.rows())
     for other in back_records(root / FOLDER, back_key):
         if other.folder != own.folder:
             found += [{name: row[name] for name in row if name not in MEASURED} for row in other.rows()]
-    keep = ("step", "time")
-    return [{name if name in keep else f"{BACK}{name}": value for name, value in row.items()} for row in found]
+    return prefixed(found)

@@ -5,7 +5,8 @@
     files/        the files of the run
     sent.json     what of these a store has
 
-Stages write records. sync.py brings a store to what a record says, at once or later.
+Stages write records. sync.py brings a store to what a record says, at once or later. A folder `back-...` has only the
+curve of a model that translates back, until `train` opens the run that it is part of.
 """
 
 from __future__ import annotations
@@ -24,7 +25,14 @@ from transformer.tracking.owner import has_ended, is_same, owner
 from transformer.tracking.run import Curve, Params, Row, now
 
 FOLDER = "work/runs"
+ORIGIN = ("git_commit", "git_dirty", "DVC_EXP_NAME", "DVC_EXP_BASELINE_REV", "mlflow.user")
+COMPARED = ("delta_bleu", "p_bootstrap", "p_randomisation")  # with the baseline of the first recording
 RUNNING, FINISHED, KILLED, FAILED = "RUNNING", "FINISHED", "KILLED", "FAILED"  # MLflow's words
+
+
+def is_origin(tag: str) -> bool:
+    """Whether a tag says by whom, where and from which commit a run was recorded: those of the first recording stay."""
+    return tag in ORIGIN or tag.startswith(("env_", "mlflow."))
 
 
 class Record:
@@ -33,7 +41,7 @@ class Record:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._rows, self._points = list[Row](), set[tuple[int, str]]()
-        self._read = 0  # bytes of the curve that _rows has
+        self._read = 0  # number of bytes of curve.jsonl that are in _rows
         self._lock = threading.RLock()
 
     def read(self) -> dict[str, Any]:
@@ -62,7 +70,7 @@ class Record:
                     lines.append(json.dumps({"step": row["step"], "time": row.get("time"), **new}) + "\n")
             path = self.folder / "curve.jsonl"
             path.parent.mkdir(parents=True, exist_ok=True)
-            with open(path, "a+b") as file:
+            with path.open("a+b") as file:
                 if file.seek(0, 2) > self._read:  # the process that wrote the last line was killed
                     lines.insert(0, "\n")
                 file.write("".join(lines).encode())
@@ -75,7 +83,7 @@ class Record:
 
     def rows(self) -> list[Row]:
         """The rows of the curve. A step may be in several rows, each with other metrics."""
-        with self._lock, suppress(FileNotFoundError), open(self.folder / "curve.jsonl", "rb") as file:
+        with self._lock, suppress(FileNotFoundError), (self.folder / "curve.jsonl").open("rb") as file:
             file.seek(self._read)
             for line in file:
                 if not line.endswith(b"\n"):  # being written
@@ -110,29 +118,36 @@ class Record:
         """Note that a store has a state of this record. store: Store.identity."""
         write_json(self.folder / "sent.json", {"store": store, "state": state})
 
-    def waits(self, store: str) -> bool:
-        """Whether a store lacks something of this record."""
+    def is_unsent(self, store: str) -> bool:
+        """Whether a store lacks something of this record. store: Store.identity."""
         return self.sent() != {"store": store, "state": self.state()}
 
     def close_if_abandoned(self) -> None:
-        """Close a run whose DVC has ended: KILLED, or FINISHED and `incomplete` if its training had ended."""
-        if self.read().get("status") != RUNNING:
-            return
+        """If the DVC of a RUNNING run has ended: FINISHED and `incomplete` if its training was completed, else KILLED.
+
+        Raises OSError.
+        """
         with self.change() as run:
-            if run["status"] == RUNNING and has_ended(run["owner"]):
+            if run.get("status") == RUNNING and has_ended(run["owner"]):
                 if "trained" in run:
                     run |= {"status": FINISHED, "end": run["trained"], "incomplete": run["stage"]}
                 else:
                     rows = self.rows()
-                    last = max([int(row.get("time") or 0) for row in rows[-1:]] + [run["start"]])
-                    run |= {"status": KILLED, "end": last}
+                    run |= {"status": KILLED, "end": int(rows[-1].get("time") or 0) if rows else run["start"]}
 
-    def reopen(self, run: dict[str, Any]) -> None:
-        """Make the run RUNNING, owned by the DVC above this process. run: as yielded by change()."""
-        run |= {"status": RUNNING, "owner": owner(), "stage": "train"}
-        for name in ("end", "trained", "incomplete"):
-            run.pop(name, None)
-        run.setdefault("start", now())
+    def open(self, **fields: Any) -> None:
+        """Make the run RUNNING, owned by the DVC above this process. Raises OSError.
+
+        fields: more contents of run.json. A configuration that was recorded stays as it is: its updates are repeated.
+        """
+        with self.change() as run:
+            if "config_key" not in run:
+                tags = {**fields["tags"], **run.get("tags", {})}  # who began it stays
+                run |= {**fields, "tags": tags, "status": RUNNING, "owner": owner(), "stage": "train"}
+                run.setdefault("start", now())
+                for name in ("end", "trained", "incomplete"):
+                    run.pop(name, None)
+            run["address"] = fields["address"]
 
 
 def short_hash(part: str | Params) -> str:
@@ -143,8 +158,8 @@ def short_hash(part: str | Params) -> str:
 def record_of(root: Path, train_key: str, params: Params, config_key: str = "") -> Record:
     """The record of a training with these params and, if given, of this configuration.
 
-    A training's record becomes that of the first configuration. If the same training and params lead to other
-    translations, as after an edit of the search, these are another configuration, with a record of its own.
+    The first configuration that is recorded from a training uses the training's folder. Another one with the same
+    params, such as other translations after an edit of the search, gets a folder of its own.
     """
     name = f"{short_hash(train_key)}-{short_hash(params)}"
     record = Record(root / FOLDER / name)
@@ -161,7 +176,7 @@ def records(root: Path) -> list[Record]:
 
 
 def note_stage(root: Path, stage: str) -> None:
-    """Note in the open runs of the DVC above this process which stage it has come to. A full disk is no error here."""
+    """Write the stage's name into the RUNNING records whose training this DVC has completed. Never raises OSError."""
     current = owner()
     with suppress(OSError):
         for record in records(root):

@@ -25,7 +25,7 @@ def now() -> int:
 
 
 def who() -> dict[str, str]:
-    """MLflow's tags of the user, and of what runs: shown in the columns User and Source."""
+    """The tags for MLflow's columns User and Source."""
     try:
         user = os.environ.get("MLFLOW_TRACKING_USERNAME") or getpass.getuser()
     except (KeyError, OSError):  # a container without a user database
@@ -36,8 +36,8 @@ def who() -> dict[str, str]:
 class TrackedRun:
     """One MLflow run. Its methods write only what the run lacks, so every call may be repeated.
 
-    info, data, tags: the run as it was when it was read. steps: metric -> the steps at which the run has a value, as
-    far as it was asked for.
+    info, data, tags: the run as it was when it was read. steps: metric -> the steps that the store
+    has; a metric is read when `missing` first needs it.
     """
 
     def __init__(self, client: MlflowClient, run: Run, steps: dict[str, set[int]] | None = None) -> None:
@@ -121,6 +121,17 @@ class TrackedRun:
         for name, path in files.items():
             if sizes.get(name) != path.stat().st_size:
                 self.client.log_artifact(self.id, str(path))
+
+    def delete_as_duplicate(self, first: TrackedRun) -> None:
+        """Delete the run in favour of another. Who may not delete it marks it: its tag `duplicate_of` names the other.
+
+        The mark takes the keys by which it would be found. The next who may delete it does (send_waiting).
+        """
+        if self.delete():
+            return
+        for key in {"config_key", "seeds_key", "seeds_parent"} & self.tags.keys():
+            self.client.delete_tag(self.id, key)
+        self.client.set_tag(self.id, "duplicate_of", first.id)
 
     def delete(self) -> bool:
         """Delete the run, unless another clone did meanwhile. Returns False if this user may not."""

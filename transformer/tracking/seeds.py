@@ -1,6 +1,6 @@
 """The parent of runs that differ only in the seed: the mean and deviation of their scores.
 
-MLflow shows it above them. A single seed has none.
+MLflow shows the parent above its runs. A configuration with one seed has none.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from transformer.tracking.run import TrackedRun, now, who
 from transformer.tracking.store import Store
 
 PARENT = "mlflow.parentRunId"  # MLflow's tag
-KEY = "seeds_parent"  # the tag of a parent; runs have the same value in `seeds_key`
+KEY = "seeds_parent"  # the tag of a parent; its value is the `seeds_key` of its runs
 
 
 def group_seeds(store: Store, key: str, scores: Iterable[str]) -> None:
@@ -36,7 +36,7 @@ def group_seeds(store: Store, key: str, scores: Iterable[str]) -> None:
         elif not kept and PARENT in run.tags:
             store.client.delete_tag(run.id, PARENT)
     for other in found[len(kept) :]:
-        other.delete()
+        other.delete_as_duplicate(kept[0] if kept else other)
     for parent in kept:
         write(parent, by_seed, scores)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain, repeat
@@ -24,13 +25,14 @@ class Sender:
     """Sends what is added to a record until it is closed; first the records that earlier processes left.
 
     before: called before each message, with True at the last one. An error costs one printed line: the record stays,
-    and a later stage sends it.
+    and a later `train`, `record` or `track` sends it.
     """
 
     def __init__(self, root: Path, record: Record, before: Callable[[bool], None] = lambda last: None) -> None:
         self._root, self._record, self._before = root, record, before
         self._changed, self._dirty, self._closing = threading.Condition(), True, False
         self._warned, self._sent = False, False
+        self._blocked = False  # another process sends this record
         self._thread = threading.Thread(target=self._run, name="tracking", daemon=True)
         self._thread.start()
 
@@ -47,59 +49,77 @@ class Sender:
             self._changed.notify()
         self._thread.join(timeout)
         if self._thread.is_alive():
-            self._warn(f"MLflow has not answered within {timeout:g} s")
+            slow = f"MLflow has not answered within {timeout:g} s"
+            self._warn("another process is sending this run" if self._blocked else slow)
         return self._sent
 
     def _run(self) -> None:
-        with sending(self._record):  # waits while another process sends this record
-            sync = Sync(self._record)
-            for failures, pause in enumerate(chain(RETRY_DELAYS, repeat(30))):
-                try:
-                    store = connect(self._root)
-                    send_waiting(self._root, store)
-                    while not self._finished():
-                        self._send(store, sync)
-                    return
-                except store_errors() as error:
-                    if is_permanent(error):
-                        print(
-                            f"Tracking is off for this stage ({reason(error)}). {REMEDY}", file=sys.stderr, flush=True
-                        )
-                        return
-                    self._warn(reason(error))
-                with self._changed:  # at the end there is one more try: another clone may have been in the way
-                    self._dirty = True
-                    if self._changed.wait_for(lambda: self._closing and failures > 0, pause):  # noqa: B023
-                        return
+        """The thread: send until all is sent and the record is closed, or the store refuses it for good."""
+        sync = Sync(self._record)
+        for pause in chain(RETRY_DELAYS, repeat(30)):
+            if self._deliver(sync):
+                return
+            with self._changed:
+                self._dirty = True
+                if self._closing:
+                    break
+                self._changed.wait_for(lambda: self._closing, pause)
+        time.sleep(1)
+        self._deliver(sync)  # at the end once more: another clone may have been in the way for a moment
 
-    def _finished(self) -> bool:
-        """Wait until something is to be sent; returns True if nothing is and none will come."""
+    def _deliver(self, sync: Sync) -> bool:
+        """Try to send all until the record is closed; returns False if the store cannot be reached now."""
+        try:
+            store = connect(self._root)
+            self._blocked = True
+            with sending(self._record):
+                self._blocked = False
+                send_waiting(self._root, store)
+                while self._wait_for_work():
+                    self._send(store, sync)
+        except store_errors() as error:
+            if not is_permanent(error):
+                self._warn(reason(error))
+                return False
+            give_up(error)
+        return True
+
+    def _wait_for_work(self) -> bool:
+        """Wait until something is to be sent; returns False if nothing is and none will come."""
         with self._changed:
             self._changed.wait_for(lambda: self._dirty or self._closing)
-            return self._closing and not self._dirty
+            return self._dirty
 
     def _send(self, store: Store, sync: Sync) -> None:
         """Send what was added since the last message, and wait MESSAGE_INTERVAL seconds or until close()."""
         with self._changed:
-            self._dirty, self._sent, closing = False, False, self._closing
+            self._dirty, closing = False, self._closing
         self._before(closing)
-        if not sync.send(store, running=True):
+        exists = sync.send(store, running=True)
+        if not exists and not self._warned:
+            self._warned = True
             print("Tracking is off for this stage: its run was deleted.", file=sys.stderr, flush=True)
-            with self._changed:
-                self._changed.wait_for(lambda: self._closing)
-                self._dirty = False
-            return
         with self._changed:
-            self._sent = True
+            self._sent = exists
             self._changed.wait_for(lambda: self._closing, MESSAGE_INTERVAL)
 
     def _warn(self, trouble: str) -> None:
         """Print one line about a failed try, the first time only."""
         if not self._warned:
-            place = self._root / FOLDER
-            print(f"Tracking is delayed ({trouble}): a later stage sends the run from {place}.", REMEDY,
-                  file=sys.stderr, flush=True)  # fmt: skip
+            print(f"Tracking is delayed ({trouble}). The next `train`, `record` or `track` sends the run from "
+                  f"{self._root / FOLDER}.", REMEDY, file=sys.stderr, flush=True)  # fmt: skip
         self._warned = True
+
+
+def give_up(error: Exception) -> None:
+    """Print that this stage is not tracked."""
+    remedy = "Results are not affected. Free the disk." if is_disk(error) else REMEDY
+    print(f"Tracking is off for this stage ({reason(error)}). {remedy}", file=sys.stderr, flush=True)
+
+
+def is_disk(error: Exception) -> bool:
+    """Whether an error is about a file of ours."""
+    return isinstance(error, OSError) and error.filename is not None
 
 
 @contextmanager
@@ -120,7 +140,7 @@ def send_waiting(root: Path, store: Store) -> None:
         try:
             with sending(record, timeout=0):
                 record.close_if_abandoned()
-                if record.read()["address"] == address() and record.waits(store.identity):
+                if record.read()["address"] == address() and record.is_unsent(store.identity):
                     Sync(record).send(store, running=False)
         except Timeout:
             continue  # its process still runs

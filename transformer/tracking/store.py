@@ -29,38 +29,40 @@ ENVIRONMENT = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIME
 ENVIRONMENT |= {"MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
 ENVIRONMENT |= {"MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"}
 CLONE = "clone"  # the file in work/ with the id of the clone
-RELATIVE = "sqlite:///"  # followed by a file below the current folder; by a fourth / for an absolute one
+RELATIVE = "sqlite:///"  # sqlite:///name is a relative file, sqlite:////name an absolute one
 OWN = f"{RELATIVE}mlflow.db"  # the default: what a plain `mlflow ui` opens
 
 
 @dataclass(frozen=True)
 class Store:
-    """An open tracking store. Hold `lock` to find a run and write to it with no other process in between."""
+    """An open tracking store. Hold `lock` to find a run and write to it with no process of this clone in between.
+
+    For a file of sqlite outside the project, the lock is beside it: no process of any clone on this machine.
+    """
 
     client: MlflowClient
     uri: str
     experiment_id: str
-    identity: str  # of the experiment: another one has another, also after a database was lost and made anew
+    identity: str  # of the experiment; the one of a database that was made anew has another
     lock: FileLock
     clone: str  # the id of this clone of the project
     takes_artifacts: bool  # False: artifacts are kept in a former folder of the project or on another machine
 
     def search(self, filter_string: str) -> list[TrackedRun]:
         """The runs that match an MLflow filter, newest first, without those in the trash."""
-        runs = self.client.search_runs([self.experiment_id], filter_string)
-        return [TrackedRun(self.client, run) for run in runs]
+        from mlflow.entities import ViewType
+
+        return [TrackedRun(self.client, run) for run in self.all_runs(filter_string, ViewType.ACTIVE_ONLY)]
 
     def runs(self, train_key: str) -> list[TrackedRun]:
         """The runs of one training, newest first, without those in the trash."""
         return self.search(f"tags.train_key = '{train_key}'")
 
-    def all_runs(self, filter_string: str = "") -> Iterator[Run]:
-        """The runs that match an MLflow filter, with those in the trash."""
-        from mlflow.entities import ViewType
-
+    def all_runs(self, filter_string: str = "", view: int = 3) -> Iterator[Run]:
+        """The runs that match an MLflow filter. view: MLflow's ViewType; ALL, the default, includes the trash."""
         token: str | None = ""
         while token is not None:
-            page = self.client.search_runs([self.experiment_id], filter_string, ViewType.ALL, page_token=token or None)
+            page = self.client.search_runs([self.experiment_id], filter_string, view, page_token=token or None)
             yield from page
             token = page.token or None
 
@@ -143,17 +145,18 @@ def connect(root: Path) -> Store:
             client = MlflowClient(tracking_uri=uri)
             experiment = open_experiment(client, artifacts)
     place = experiment.artifact_location
-    # The experiment of another store may keep its files elsewhere; the own one does not, unless the project was moved.
-    takes_artifacts = place == artifacts if file == root / "mlflow.db" else ":/" in place or Path(place).parent.is_dir()
+    takes_artifacts = place == artifacts  # not if the project was moved, with its files in the former folder
+    if file != root / "mlflow.db":
+        takes_artifacts = ":/" in place or Path(place).parent.is_dir()
     identity = f"{experiment.experiment_id} of {experiment.creation_time}"
     store = Store(client, uri, experiment.experiment_id, identity, lock, clone_id(root), takes_artifacts)
     return _stores.setdefault((root, uri), store)
 
 
 def clone_id(root: Path) -> str:
-    """A random name of this clone of the project, made when it is first needed. Several clones may share a store.
+    """The random id of this clone of the project, in work/clone. Several clones may share a store.
 
-    A copied folder gets another name than the original, a moved one keeps its name.
+    A copied project gets another id than the original, a moved one keeps its id.
     """
     path = root / "work" / CLONE
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -186,10 +189,10 @@ def create_database(path: Path) -> None:
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Switch garbage collection off for an import, which leaves no garbage: beside torch this halves its time.
+    """Switch garbage collection off in the block: MLflow is then imported twice as fast beside torch.
 
-    The new objects are left out of later collections too; the next one would stop the training for a third of a second.
-    After an exception they are not left out: each failed try to connect does leave garbage.
+    Afterwards all objects of then are left out of later collections, one of which would stop the training for a third
+    of a second. After an exception they are not left out: each failed try to connect leaves garbage.
     """
     was_on = gc.isenabled()
     gc.disable()

@@ -1,6 +1,6 @@
 """Bring a store to what a record says. Doing it again changes nothing.
 
-While it trains, each clone writes to a run of its own, found by train_key and the clone's id. The stage record adds
+While a clone trains, it writes to a run of its own, found by train_key and the clone's id. The stage record adds
 config_key: from then on the run is found by it, from any clone. If two clones have a run of the same configuration, the
 first one stays.
 """
@@ -13,20 +13,13 @@ from collections.abc import Mapping, Sequence
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from transformer.tracking.record import Record
+from transformer.tracking.record import COMPARED, ORIGIN, Record, is_origin
 from transformer.tracking.run import TrackedRun
 from transformer.tracking.seeds import group_seeds
 from transformer.tracking.store import Store, is_permanent, store_errors
 
-ORIGIN = ("git_commit", "git_dirty", "DVC_EXP_NAME", "DVC_EXP_BASELINE_REV", "mlflow.user")
-COMPARED = ("delta_bleu", "p_bootstrap", "p_randomisation")  # with the baseline of the first recording
 SPENT = ("train_seconds", "train_tokens")
 RECORDINGS = "recordings.csv"  # the file of a run that lists its later recordings
-
-
-def is_origin(tag: str) -> bool:
-    """Whether a tag says by whom, where and from which commit a run was recorded: those of the first recording stay."""
-    return tag in ORIGIN or tag.startswith(("env_", "mlflow."))
 
 
 class Sync:
@@ -40,8 +33,9 @@ class Sync:
     def send(self, store: Store, running: bool) -> bool:
         """Write to the run what it lacks. Raises store errors.
 
-        running: whether the stage that writes the record runs now. Then a run that was deleted before is made anew;
-        otherwise, or if it was deleted meanwhile, it stays deleted, and False is returned.
+        Returns False if the run was deleted and stays so: if a user deleted it after this object first sent it, or,
+        with running=False, at any time. running: whether the stage that writes the record runs now: it makes a run
+        again that was deleted before.
         """
         try:
             return self._send(store, running)
@@ -109,9 +103,10 @@ def keys(store: Store, wanted: Mapping[str, Any]) -> dict[str, str]:
 
 
 def find(store: Store, wanted: Mapping[str, Any]) -> TrackedRun | None:
-    """The run of a record: the first of its configuration, else this clone's unclaimed run of its training, else None.
+    """The run of a record; None if there is none.
 
-    Unclaimed is a run that has no configuration yet. It must fit the params. A finished run comes first.
+    That is the first run that has its config_key; else this clone's run of the same training that has no config_key
+    and no other params. Of several such runs a finished one: version 0.1 made more than one.
     """
     runs = store.runs(wanted["train_key"])
     recorded = [run for run in runs if "config_key" in wanted and run.tags.get("config_key") == wanted["config_key"]]
@@ -126,10 +121,9 @@ def is_unclaimed(store: Store, run: TrackedRun) -> bool:
 
 
 def claim(store: Store, run: TrackedRun, wanted: Mapping[str, Any]) -> TrackedRun:
-    """Make a run that of a configuration; returns the run to write to. Needs store.lock.
+    """Give a run the tag config_key; returns the first run that has it, and deletes the others. Needs store.lock.
 
-    It is another run if another clone recorded the same configuration at the same time: both clones come to the same
-    choice, and the other run is deleted. Who may not delete runs on a server marks it by `duplicate_of`.
+    The first run may be another clone's that recorded the same at the same time: both clones come to the same choice.
     """
     key = wanted["config_key"]
     if run.tags.get("config_key") != key:  # later a run keeps its name: a user may have typed one in the page
@@ -138,13 +132,10 @@ def claim(store: Store, run: TrackedRun, wanted: Mapping[str, Any]) -> TrackedRu
     runs = store.runs(wanted["train_key"])
     first, *others = sorted((one for one in runs if one.tags.get("config_key") == key), key=TrackedRun.age)
     params = {name: str(value) for name, value in wanted["params"].items()}
-    # What this clone trained and does not need, since the other clone had recorded the same before.
+    # What this clone trained and does not need, since another clone had recorded the same before.
     others += [one for one in runs if is_unclaimed(store, one) and one.data.params == params]
     for other in others:
-        if not other.delete():
-            store.client.set_tag(other.id, "duplicate_of", first.id)
-            if "config_key" in other.tags:  # else it would be taken for the run of this configuration
-                store.client.delete_tag(other.id, "config_key")
+        other.delete_as_duplicate(first)
     return first
 
 
@@ -159,7 +150,7 @@ def later_recordings(store: Store, run: TrackedRun, wanted: Mapping[str, Any]) -
 
 def add_recordings(store: Store, run: TrackedRun, rows: Sequence[Sequence[str]]) -> None:
     """Add rows to the table of later recordings of a run, if it lacks them."""
-    table = [[*ORIGIN, *SPENT]]
+    table: list[list[str]] = [[*ORIGIN, *SPENT]]
     if any(file.path == RECORDINGS for file in store.client.list_artifacts(run.id)):
         with TemporaryDirectory() as folder, open(store.client.download_artifacts(run.id, RECORDINGS, folder)) as file:
             table += list(csv.reader(file))[1:]

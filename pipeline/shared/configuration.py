@@ -20,7 +20,7 @@ from transformer.evaluation.comparison import TESTS, against_the_first
 from transformer.evaluation.scores import sentence_scores
 from transformer.files import sha256_text
 from transformer.tracking.champion import VALID
-from transformer.tracking.recorder import PATCH
+from transformer.tracking.recorder import PATCH, Configuration
 from transformer.tracking.run import who
 
 SPLITS = {"train": "training", "valid": "validation", "test": "test"}  # file name -> context, as MLflow shows it
@@ -34,8 +34,8 @@ def run_keys(results: Results) -> tuple[str, str]:
     return train_key, content_key(params=Params.for_keys(vars(results.params)), train_key=train_key, **hashes)
 
 
-def run_contents(results: Results, origin: Mapping[str, str]) -> dict[str, Any]:
-    """All that recorder.record_configuration writes into the run of these results.
+def configuration_of(results: Results, origin: Mapping[str, str]) -> Configuration:
+    """What the run of these results contains.
 
     origin: tags that say where the results come from (`origin`, `kept`). If they name a baseline commit, the scores
     contain the difference to it.
@@ -47,17 +47,17 @@ def run_contents(results: Results, origin: Mapping[str, str]) -> dict[str, Any]:
     environment = {f"env_{name}": str(value) for name, value in results.environment().items()}
     baseline = origin.get("DVC_EXP_BASELINE_REV")
     page = results.file("reports/report.html").read_text(encoding="utf-8")
-    return {
-        "params": vars(results.params), "train_key": train_key, "config_key": config_key,
-        "seeds_key": content_key(params=others, **results.scored().origins),
-        "curve": curve.where(curve.notna(), None).to_dict("records"),
-        "scores": {**results.scores(), **(against(results, baseline) if baseline else {})},
-        "target_tokens": json.loads(results.text("reports/training.json"))["target_tokens"],
-        "tags": {**signatures, **environment, **origin, **stage_hashes(results)},
-        "datasets": datasets(results),
-        "texts": {"translations.csv": translations(results), "report.html": page, **patch(origin),
-                  VALID: "".join(f"{line}\n" for line in results.lines("data/valid.hyp"))},
-    }  # fmt: skip
+    return Configuration(
+        params=vars(results.params), train_key=train_key, config_key=config_key,
+        seeds_key=content_key(params=others, **results.scored().origins),
+        curve=curve.where(curve.notna(), None).to_dict("records"),
+        scores={**results.scores(), **(against(results, baseline) if baseline else {})},
+        target_tokens=json.loads(results.text("reports/training.json"))["target_tokens"],
+        tags={**signatures, **environment, **origin, **stage_hashes(results)},
+        datasets=datasets(results),
+        texts={"translations.csv": translations(results), "report.html": page, **patch(origin),
+               VALID: "".join(f"{line}\n" for line in results.lines("data/valid.hyp"))},
+    )  # fmt: skip
 
 
 def origin() -> dict[str, str]:
@@ -77,7 +77,7 @@ def patch(origin: Mapping[str, str]) -> dict[str, str]:
 
 
 def uncommitted() -> str:
-    """The edits of tracked files that are in no commit, as a patch; not of params, which a run has, and of results."""
+    """The edits of tracked files that are in no commit, as a patch. Without params.yaml and results: a run has them."""
     return git("diff", "HEAD", "--", ".", *(f":(exclude){path}" for path in ("params.yaml", "dvc.lock", "reports")))
 
 
