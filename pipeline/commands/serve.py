@@ -17,6 +17,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +42,10 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=5001, help="default: 5001")
     parser.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1, which other machines cannot reach")
     given = parser.parse_args()
+    with socket.socket() as probe:
+        if probe.connect_ex((given.host, given.port)) == 0:
+            again = f"python -m pipeline serve {given.name} --port {given.port + 1}"
+            raise ValueError(f"port {given.port} is in use; choose another one: `{again}`")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with TemporaryDirectory() as scratch:
         place = Path(scratch)

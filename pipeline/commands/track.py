@@ -3,6 +3,7 @@
 Runs are missing after the database was lost, and for results that were pulled.
 
     python -m pipeline track
+    python -m pipeline track --all    # also runs for an MLflow at another address, or that a restored backup lacks
 
 Reads   work/runs (the records of runs); git: DVC experiments and commits that changed dvc.lock; the work tree; DVC's
         cache
@@ -21,7 +22,9 @@ from pipeline.shared.configuration import configuration_of, origin, run_keys
 from pipeline.shared.registration import register_model
 from pipeline.shared.results import WorkTree, kept
 from pipeline.shared.stage import project_root, renamed
+from transformer.tracking.record import records
 from transformer.tracking.recorder import is_recorded, write_configuration
+from transformer.tracking.seeds import renew_means
 from transformer.tracking.sender import send_waiting
 from transformer.tracking.store import Store, connect, reason, store_errors
 
@@ -29,20 +32,24 @@ LEFT_OUT = "left out (stale, not in DVC's cache, or of another version of this p
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    what = "also send runs that were made for another address of MLflow, or that a restored backup lacks"
+    parser.add_argument("--all", action="store_true", help=what)
+    given = parser.parse_args()
     try:
-        counts = rebuild(project_root())
+        counts = rebuild(project_root(), given.all)
     except store_errors() as error:
         raise ValueError(f"MLflow took no runs: {reason(error)}") from None
     print(", ".join(f"{count} {what}" for what, count in counts.items() if count) or "There are no results yet.")
 
 
-def rebuild(root: Path) -> Counter[str]:
+def rebuild(root: Path, everything: bool = False) -> Counter[str]:
     """Send what records have, write the runs that are missing and register their models. Returns numbers of runs.
 
-    Raises store errors.
+    everything: also send records made for another address, and those that this store had and has no more. Raises store
+    errors.
     """
-    store, counts = connect(root), Counter[str]()
+    store, counts = connect(root), Counter[str]({"made": 0, "there": 0, "deleted": 0})
     before, found = config_keys(store), {}
     for results, tags in [*kept(), (WorkTree(), origin())]:
         try:
@@ -60,12 +67,17 @@ def rebuild(root: Path) -> Counter[str]:
                 print(f"{results.name} was left out: {error}", file=sys.stderr)
     for _, _, wanted in found.values():
         if wanted and wanted.config_key not in before and not is_recorded(root, wanted):
-            write_configuration(root, wanted)
-    send_waiting(root, store)
+            write_configuration(root, wanted, pulled=True)
+    for record in records(root) if everything else ():
+        record.forget_sent()
+        record.mark_sent("", {})  # it was sent somewhere, so runs in the trash stay there
+    send_waiting(root, store, everything)
+    renew_means(store)
     after = config_keys(store)
     for config_key, (results, tags, wanted) in found.items():
         if wanted and after.get(config_key) is False:
             register_model(results, wanted, tags)
+            counts["models registered anew"] += 1
     counts["made"], counts["there"] = len(after.keys() - before.keys()), len(after.keys() & before.keys())
     counts["deleted"] = len(found.keys() - after.keys())
     return counts

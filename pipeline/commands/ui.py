@@ -39,6 +39,7 @@ def main() -> None:
     with socket.socket() as probe:
         if probe.connect_ex((HOST, port)) == 0:
             raise SystemExit(f"port {port} is in use; choose another one: `python -m pipeline ui --port {port + 1}`")
+    print("Writing the runs that are missing, then starting MLflow ...", file=sys.stderr, flush=True)
     store, has_means = prepared(root)
     table = f"/#/experiments/{store.experiment_id}/runs?workflowType=machine_learning&viewStateShareKey="
     views = [("", VIEW), *([("Means over seeds: ", SEEDS_VIEW)] if has_means else [])]

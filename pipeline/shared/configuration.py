@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import pandas as pd
@@ -23,6 +25,7 @@ from transformer.tracking.champion import VALID
 from transformer.tracking.recorder import PATCH, Configuration
 from transformer.tracking.run import who
 
+CODE = ("transformer", "pipeline", "dvc.yaml", "versions.yaml", "requirements.lock")  # params and data are in the run
 SPLITS = {"train": "training", "valid": "validation", "test": "test"}  # file name -> context, as MLflow shows it
 
 
@@ -76,9 +79,16 @@ def patch(origin: Mapping[str, str]) -> dict[str, str]:
     return {PATCH: uncommitted()} if "git_dirty" in origin else {}
 
 
+@cache
 def uncommitted() -> str:
-    """The edits of tracked files that are in no commit, as a patch. Without params.yaml and results: a run has them."""
-    return git("diff", "HEAD", "--", ".", *(f":(exclude){path}" for path in ("params.yaml", "dvc.lock", "reports")))
+    """The edits of code that are in no commit, new files too, for `git apply`. Raises ValueError without git."""
+    plain = ["--binary", "--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/"]
+    words = ["git", "diff", *plain]
+    new = git("ls-files", "--others", "--exclude-standard", "-z", "--", *CODE).split("\0")[:-1]
+    commands = [[*words, "HEAD", "--", *CODE], *([*words, "--no-index", os.devnull, path] for path in new)]
+    # Status 1 says that --no-index found a difference.
+    outputs = [subprocess.run(one, capture_output=True).stdout.decode(errors="replace") for one in commands]
+    return "".join(outputs)
 
 
 def datasets(results: Results) -> list[dict[str, str | int]]:

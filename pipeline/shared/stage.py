@@ -42,6 +42,9 @@ def run(main: Callable[[], None]) -> None:
             raise
         reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
         sys.exit(f"error: {reason}")
+    except KeyboardInterrupt:
+        print("Interrupted. Run the same command again.", file=sys.stderr)
+        sys.exit(130)
     finally:
         gc.freeze()  # without it Python searches torch and MLflow for garbage at exit: up to 1.4 s
 

@@ -173,6 +173,7 @@ class Training:
                 try:
                     state = train(trainer, store, self.vocabulary.text, observers)
                 except Interrupted as reason:
+                    progress.stopped()
                     progress.say(str(reason))
                     raise SystemExit(128 + (signals or [signal.SIGTERM])[0]) from None
                 finally:

@@ -178,7 +178,7 @@ def test_the_stored_model_consists_of_code_text_and_safetensors_only(folder, tmp
 
 
 def scored(root: Path, config_key: str, **changed) -> None:
-    """Write the run of a configuration, as the stage record does. changed: fields of Configuration."""
+    """Write the run of a configuration, as the stage record does. changed: fields of recorder.Configuration."""
     assert record(root, {**configuration(config_key, config_key), **changed})
 
 
@@ -223,10 +223,20 @@ def test_a_model_replaces_the_champion_only_on_the_same_valid_data_and_by_a_sign
         scored(tmp_path, key, texts={"valid.hyp": f"translation of {key}\n"})
         messages.append(registered(tmp_path, models[model], key, **changed))
     assert messages[0] == "Registered models:/toy-de-en/1. It is the champion, since there was none."
-    assert "2. It is the challenger of version 1: its BLEU on valid differs by +5.00 (p = 0.060" in messages[1]
-    assert "3. It is the challenger of version 1: that was measured on other validation data. `python" in messages[2]
-    assert "4. It is the challenger of version 1: its BLEU on valid differs by -5.00 (p = 0.010" in messages[3]
-    assert "5. It is the champion: it is significantly better on valid than version 1, which was." in messages[4]
+    assert (
+        "2. It is the challenger of version 1: its gain of 5.00 BLEU on valid is not significant (p = 0.060"
+        in messages[1]
+    )
+    assert (
+        "3. It is the challenger of version 1: the champion was measured on other validation data. `python"
+        in messages[2]
+    )
+    assert (
+        "4. It is the challenger of version 1: it is significantly worse on valid (-5.00 BLEU, p = 0.010" in messages[3]
+    )
+    assert (
+        "5. It is the champion: it is significantly better on valid than version 1, the champion before." in messages[4]
+    )
     assert asked == [["translation of a"]] * 3
     assert champion(tmp_path) == "5"
 

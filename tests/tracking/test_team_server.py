@@ -60,7 +60,6 @@ def test_nothing_is_answered_without_a_password(server, path, body):
 @pytest.mark.parametrize("path", ["/health", "/static-files/favicon.ico", "/api/3.0/mlflow/server-info"])
 def test_what_is_public_by_design_is_what_the_docs_list(server, path):
     assert ask(server, path) in (200, 404)
-    assert path.rpartition("/")[0].removesuffix("/api/3.0/mlflow") in ("", "/static-files")
     listed = (ROOT / "docs/teams.md").read_text(encoding="utf-8")
     assert any(f"`{part}`" in listed for part in (path, "/static-files", "/server-info"))
 

@@ -33,7 +33,10 @@ from pipeline.commands.track import rebuild
 from transformer.tracking import recorder
 from transformer.tracking import runs_table as view
 from transformer.tracking import store as tracking
-from transformer.tracking.record import record_of
+from transformer.tracking.record import Record, record_of, short_hash
+from transformer.tracking.seeds import renew_means
+from transformer.tracking.sender import send_waiting
+from transformer.tracking.sync import Sync
 
 pytestmark = pytest.mark.usefixtures("fresh_process")
 
@@ -159,12 +162,13 @@ def test_a_changed_score_replaces_the_old_one_and_a_name_typed_in_the_page_stays
     store = opened(root)
     (run,) = store.runs(key)
     store.client.update_run(run.id, name="my favourite")
+    ended = run.info.end_time
     score(root, key, "c", scores=SCORES | {"bleu": 30.0})
     run = store.client.get_run(run.id)
     assert run.data.metrics["bleu"] == 30.0
     assert run.data.metrics["chrf"] == SCORES["chrf"]
     assert run.info.run_name == "my favourite"
-    assert run.info.end_time == run.info.end_time
+    assert run.info.end_time == ended
 
 
 def test_the_run_of_a_dvc_experiment_has_its_name(root: Path, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -391,7 +395,8 @@ def test_a_run_keeps_who_recorded_it_first_and_lists_later_recordings_once(root,
     (run,) = store.all_runs(f"tags.config_key = '{key}'")
     assert {name: run.data.tags[name] for name in first} == first
     assert run.data.metrics["delta_bleu"] == 1.0
-    table = pd.read_csv(store.client.download_artifacts(run.info.run_id, "recordings.csv")).to_dict("records")
+    name = f"recordings/{store.clone}.csv"
+    table = pd.read_csv(store.client.download_artifacts(run.info.run_id, name)).to_dict("records")
     assert [(row["git_commit"], row["mlflow.user"]) for row in table] == [("two", "ben")]
 
 
@@ -592,7 +597,155 @@ def test_a_longer_training_names_the_run_whose_updates_it_resumed(root, key):
         fields = configuration(f"{key} {last}", f"{key} {last}", last=last, max_steps=last)
         assert record(root, {**fields, "target_tokens": 10 * last})
     (run,) = opened(root).runs(f"{key} 100")
-    assert run.tags["updates_from"] == f"toy {key} 60"[:11]
+    assert run.tags["updates_from"] == "toy test_a_"
     metrics = run.data.metrics
     assert (metrics["train_updates"], metrics["train_updates_saved"]) == (40, 60)
     assert (metrics["train_seconds"], metrics["train_seconds_saved"]) == (8, 12)
+
+
+def test_a_stopped_training_claims_the_updates_between_its_last_row_and_its_state(root, key):
+    """Rows at 10, 20, ...; stopped after update 25; the row at 30 then measures 5 updates."""
+    for part in (rows(10, 20), [{"step": 25, "seconds": 1.0, "tokens_per_second": 50.0}],
+                 rows(30, 30, tokens=50, seconds=1.0), rows(40, 40)):  # fmt: skip
+        with training(root, key) as live:
+            live.log_curve(part)
+    fields = configuration(key, key, last=40)
+    assert record(root, {**fields, "target_tokens": 400})
+    assert costs_of(root, key) == {"train_updates": 40, "train_updates_saved": 0, "train_tokens": 400,
+                                   "train_tokens_saved": 0, "train_seconds": 8, "train_seconds_saved": 0}  # fmt: skip
+
+
+def test_a_run_without_params_yet_is_not_taken_for_another_configuration(root, key):
+    store = opened(root)
+    for beam in (4, 8):  # as another process of this clone leaves them for a moment
+        store.create_run("young", {"train_key": key, "clone": store.clone,
+                                   "params_key": short_hash(PARAMS | {"beam_size": beam})})  # fmt: skip
+    for beam in (8, 4):
+        score(root, key, f"{key} {beam}", beam_size=beam)
+    found = {run.tags["config_key"]: run.data.params["beam_size"] for run in store.runs(key)}
+    assert found == {f"{key} 8": "8", f"{key} 4": "4"}
+
+
+def test_an_experiment_gets_only_the_runs_that_were_made_for_it(tmp_path, key, monkeypatch):
+    score(tmp_path, f"{key} one", "one")
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "other")
+    monkeypatch.setattr(tracking, "_stores", {})
+    score(tmp_path, f"{key} two", "two")
+    assert [run.tags["config_key"] for run in opened(tmp_path).search("tags.config_key IS NOT NULL")] == ["two"]
+
+
+def test_a_file_that_changed_at_the_same_length_is_sent(root, key):
+    fields = configuration(key, key)
+    for text in ("AAAA", "BBBB"):
+        assert record(root, {**fields, "texts": {"valid.hyp": text}})
+    store = opened(root)
+    (run,) = store.runs(key)
+    assert Path(store.client.download_artifacts(run.id, "valid.hyp")).read_text() == "BBBB"
+
+
+def test_a_mark_as_duplicate_deletes_nothing_but_a_duplicate(root, key):
+    score(root, key, f"{key} one")
+    score(root, key, f"{key} two", beam_size=1)
+    store = opened(root)
+    one, two = store.runs(key)
+    store.client.set_tag(one.id, "duplicate_of", "nonsense")
+    store.client.set_tag(two.id, "duplicate_of", one.id)  # of other params
+    send_waiting(root, store)
+    assert len(store.runs(key)) == 2
+    third = store.create_run("double", {"train_key": key, "duplicate_of": one.id})
+    third.log(one.data.params, (), {}, {})
+    send_waiting(root, store)
+    assert {run.id for run in store.runs(key)} == {one.id, two.id}
+
+
+def test_waiting_records_do_not_delay_the_record_of_the_stage(tmp_path, monkeypatch, key):
+    for number in range(5):
+        recorder.write_configuration(tmp_path, recorder.Configuration(**configuration(f"old {number}", f"{number}")))
+    sent, send = [], Sync.send
+
+    def noted(self, *rest, **more) -> bool:
+        sent.append(self.record.read()["config_key"])
+        return send(self, *rest, **more)
+
+    monkeypatch.setattr(Sync, "send", noted)
+    score(tmp_path, key, "new")
+    assert sent[0] == "new"
+    send_waiting(tmp_path, opened(tmp_path))
+    assert sorted(sent[1:]) == list("01234")
+
+
+class Nowhere:
+    """A sender without a server."""
+
+    def notify(self) -> None:
+        pass
+
+    def close(self, timeout: float) -> bool:
+        return False
+
+
+def test_a_deleted_training_that_is_repeated_while_the_server_is_away_is_sent_later(tmp_path, key, monkeypatch):
+    train(tmp_path, key)
+    store = opened(tmp_path)
+    store.client.delete_run(store.runs(key)[0].id)
+    send_waiting(tmp_path, store)
+    assert store.runs(key) == []  # it stays deleted
+    monkeypatch.setattr(recorder, "Sender", lambda *_: Nowhere())  # the server is away
+    with training(tmp_path, key) as live:
+        live.log_curve(curve(60))
+    send_waiting(tmp_path, store)
+    assert len(store.runs(key)) == 1
+
+
+def test_a_run_deleted_in_one_of_two_stores_stays_deleted_there(tmp_path, key, monkeypatch):
+    for name in ("a", "b"):
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/{name}.db")
+        score(tmp_path, key, key)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/a.db")
+    store = opened(tmp_path)
+    (run,) = store.runs(key)
+    store.client.delete_run(run.id)
+    send_waiting(tmp_path, store, all_addresses=True)
+    assert store.runs(key) == []
+
+
+def test_means_over_seeds_follow_a_run_that_was_deleted(root, key):
+    recorded_seeds(root, key, (1, 3, 8))
+    store = opened(root)
+    store.client.delete_run(store.runs(f"{key} 8")[0].id)
+    renew_means(store)
+    (parent,) = parents_of(root, key)
+    assert (parent.data.metrics["seeds"], parent.data.metrics["bleu"]) == (2, 2.0)
+
+
+def full_disk(*_) -> None:
+    raise OSError(28, "No space left on device", "curve.jsonl")
+
+
+def test_a_full_disk_ends_tracking_and_not_the_training(tmp_path, key, capsys, monkeypatch):
+    with training(tmp_path, key) as live:
+        live.log_curve(curve(20))
+        monkeypatch.setattr(Record, "add_rows", full_disk)
+        live.log_curve(curve(40))
+        live.log_curve(curve(60))
+    assert capsys.readouterr().err.count("Tracking is off for this stage ([Errno 28] No space left on device") == 1
+
+
+def test_a_clean_recording_after_one_with_uncommitted_edits_is_listed(root, key):
+    fields = configuration(key, key)
+    origin = {"git_commit": "one", "mlflow.user": "anna"}
+    for tags in (origin | {"git_dirty": "true"}, origin):
+        assert record(root, {**fields, "tags": tags})
+    store = opened(root)
+    (run,) = store.runs(key)
+    table = pd.read_csv(store.client.download_artifacts(run.id, f"recordings/{store.clone}.csv"))
+    assert table["git_dirty"].isna().tolist() == [True]
+
+
+@pytest.mark.parametrize("uri", ["http://anna:se[cret@localhost", "http://[::1"])
+def test_an_address_that_is_none_costs_one_line(tmp_path, monkeypatch, capsys, uri):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    assert not record(tmp_path, configuration("key", "config"))
+    errors = capsys.readouterr().err
+    assert errors.startswith("Tracking is delayed (MLFLOW_TRACKING_URI is not an address (")
+    assert (errors.count("\n"), "cret" in errors) == (1, False)

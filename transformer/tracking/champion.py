@@ -47,7 +47,9 @@ def challenge(store: Store, version: Any, gain_over: Callable[[Sequence[str]], G
             f"`python -m pipeline promote {name} {number}` makes it champion all the same."
         )
     promote(store, name, number)
-    return f"It is the champion: it is significantly better on valid than version {champion.version}, which was."
+    return (
+        f"It is the champion: it is significantly better on valid than version {champion.version}, the champion before."
+    )
 
 
 def objection(store: Store, champion: Any, version: Any, gain_over: Callable[[Sequence[str]], Gain]) -> str:
@@ -55,15 +57,17 @@ def objection(store: Store, champion: Any, version: Any, gain_over: Callable[[Se
     if BACK in version.tags:
         return "it was rolled back."
     if champion.tags.get("valid_sha256") != version.tags.get("valid_sha256"):
-        return "that was measured on other validation data."
+        return "the champion was measured on other validation data."
     try:
         lines = valid_translations(store, champion)
     except store_errors():
         return f"the run of the champion has no file {VALID} to compare with."
     gain = gain_over(lines)
-    if gain.delta > 0 and gain.p_value < SIGNIFICANT:
-        return ""
-    return f"its BLEU on valid differs by {gain.delta:+.2f} (p = {gain.p_value:.3f}; a gain needs p < {SIGNIFICANT})."
+    is_significant, p_value = gain.p_value < SIGNIFICANT, f"p = {gain.p_value:.3f}"
+    if gain.delta > 0:
+        return "" if is_significant else f"its gain of {gain.delta:.2f} BLEU on valid is not significant ({p_value})."
+    worse = "significantly worse" if is_significant else "not better"
+    return f"it is {worse} on valid ({gain.delta:+.2f} BLEU, {p_value})."
 
 
 def valid_translations(store: Store, version: Any) -> list[str]:
@@ -93,6 +97,14 @@ def promote(store: Store, name: str, number: str) -> None:
     if BACK in store.client.get_model_version(name, number).tags:
         store.client.delete_model_version_tag(name, number, BACK)
     store.client.set_registered_model_alias(name, CHAMPION, number)
+
+
+def withdraw(store: Store, champion: Any) -> None:
+    """Take the alias from a champion whose exports turned out to differ, and give it to the former one, if any."""
+    if BEFORE in champion.tags:
+        roll_back(store, champion.name)
+    else:
+        store.client.delete_registered_model_alias(champion.name, CHAMPION)
 
 
 def roll_back(store: Store, name: str) -> tuple[str, str]:

@@ -61,7 +61,7 @@ def of_model(
     prefix: of the model's metrics. tokens: of its whole training.
     """
     steps = {step for step, row in own.items() if f"{prefix}train_loss" in row}
-    spent = cost(own, prefix, steps)
+    spent = cost(own, prefix, own.keys())
     missing, saved, names = {step for step in steps if f"{prefix}seconds" not in own[step]}, 0.0, []
     for name, rows in others:
         if known := {step for step in missing if f"{prefix}seconds" in rows.get(step, {})}:
@@ -76,8 +76,12 @@ def of_model(
 
 
 def cost(rows: MetricsByStep, prefix: str, steps: Iterable[int]) -> Cost:
-    """What the rows at these steps cost. A row stands for the updates since the row before."""
-    ordered, spent = sorted(step for step, row in rows.items() if f"{prefix}train_loss" in row), Cost(0, 0, 0.0)
+    """What the rows at these steps cost. A row stands for the updates since the row before.
+
+    A training that was stopped has a row without a loss at its last update.
+    """
+    names = {f"{prefix}train_loss", f"{prefix}seconds"}
+    ordered, spent = sorted(step for step, row in rows.items() if names & row.keys()), Cost(0, 0, 0.0)
     before = dict(zip(ordered, [0, *ordered], strict=False))
     for step in sorted(steps):
         row = rows[step]

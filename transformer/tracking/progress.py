@@ -25,11 +25,15 @@ class Progress:
         self._tokens, self._since = 0, time.perf_counter()
         self._start: tuple[float, int] | None = None  # time and step of the first row
         self._norm: SupportsFloat | None = None  # of the newest gradient; reading it waits for a GPU
+        self._step = 0  # of the newest update
+        self._resumed = False
 
     def updated(self, step: int, tokens: int, gradient_norm: SupportsFloat) -> None:
         """Count an update over `tokens` target tokens."""
+        if self._resumed and self._norm is None and self._visible:
+            print(f"Resuming after update {step - 1}.", flush=True)
         self._tokens += tokens
-        self._norm = gradient_norm
+        self._norm, self._step = gradient_norm, step
         self._bar.update(step - self._bar.n)
 
     def show(self, rows: Sequence[Mapping[str, float | None]]) -> None:
@@ -37,8 +41,7 @@ class Progress:
         if self._norm is None:  # the rows that a resumed training starts with
             if self._tracked:
                 self._tracked.log_curve(rows)
-            if rows and self._visible:
-                print(f"Resuming after update {rows[-1]['step']}.", flush=True)
+            self._resumed = bool(rows)
             return
         row, now = rows[-1], time.perf_counter()
         step, seconds = int(row["step"] or 0), now - self._since
@@ -56,6 +59,13 @@ class Progress:
         self._bar.set_postfix_str(line)
         if self._visible and self._bar.disable and row["valid_loss"] is not None:
             print(f"update {step} of {self._max_steps} · {line}{self._left(now, step)}", flush=True)
+
+    def stopped(self) -> None:
+        """Log the cost of the updates since the last row, when a training is stopped between two rows."""
+        seconds = time.perf_counter() - self._since
+        if self._tokens and self._tracked:
+            cost = {"tokens_per_second": self._tokens / seconds, "seconds": seconds}
+            self._tracked.log_curve([{"step": self._step, **cost}])
 
     def _left(self, now: float, step: int) -> str:
         """The time left, at the speed since the first row, as h:mm:ss after a separator; "" at the first row."""

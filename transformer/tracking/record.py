@@ -27,6 +27,7 @@ from transformer.tracking.run import Curve, Params, Row, now
 FOLDER = "work/runs"
 ORIGIN = ("git_commit", "git_dirty", "DVC_EXP_NAME", "DVC_EXP_BASELINE_REV", "mlflow.user")
 COMPARED = ("delta_bleu", "p_bootstrap", "p_randomisation")  # with the baseline of the first recording
+NEEDED = {"name", "params", "train_key", "tags", "status", "start", "address"}  # what each run.json has
 RUNNING, FINISHED, KILLED, FAILED = "RUNNING", "FINISHED", "KILLED", "FAILED"  # MLflow's words
 
 
@@ -45,8 +46,9 @@ class Record:
         self._lock = threading.RLock()
 
     def read(self) -> dict[str, Any]:
-        """The contents of run.json; empty if there is none, or if a power cut left it empty."""
-        return read_json(self.folder / "run.json")
+        """The contents of run.json; empty if there is none, or if it was damaged."""
+        found = read_json(self.folder / "run.json")
+        return found if found.keys() >= NEEDED else {}
 
     @contextmanager
     def change(self) -> Iterator[dict[str, Any]]:
@@ -89,38 +91,46 @@ class Record:
                 if not line.endswith(b"\n"):  # being written
                     break
                 self._read += len(line)
-                with suppress(ValueError):  # incomplete, or empty
+                with suppress(ValueError, TypeError, KeyError):  # incomplete, empty or damaged
                     row = json.loads(line)
-                    self._rows.append(row)
                     self._points |= {(int(row["step"]), name) for name in row}
+                    self._rows.append(row)
         return self._rows
 
     def write_files(self, texts: Mapping[str, str]) -> None:
-        """Keep the files of the run: name -> text. Raises OSError."""
+        """Keep the files of the run: name -> text. A file that has its text already is not touched. Raises OSError."""
         for name, text in texts.items():
-            write_text(self.folder / "files" / name, text)
+            path = self.folder / "files" / name
+            if not path.is_file() or path.read_bytes() != text.encode("utf-8"):
+                write_text(path, text)
 
     def files(self) -> dict[str, Path]:
         """The files of the run: name -> where it is kept."""
-        return {path.name: path for path in sorted(self.folder.glob("files/*"))}
+        return {path.name: path for path in sorted(self.folder.glob("files/*")) if path.is_file()}
 
     def state(self) -> dict[str, Any]:
         """What this record holds now, to compare with what was sent."""
-        curve, files = self.folder / "curve.jsonl", self.files().values()
-        sizes = [path.stat().st_size for path in (curve, *files) if path.is_file()]
-        return {"run": sha256_text(json.dumps(self.read())), "sizes": sizes}
+        curve = self.folder / "curve.jsonl"
+        files = {name: [path.stat().st_size, path.stat().st_mtime_ns] for name, path in self.files().items()}
+        run = sha256_text(json.dumps(self.read()))
+        return {"run": run, "curve": curve.stat().st_size if curve.is_file() else 0, "files": files}
 
     def sent(self) -> dict[str, Any]:
-        """The contents of sent.json: the store, and the state that it has; empty if nothing was sent."""
+        """The contents of sent.json: Store.identity -> the state that this store has."""
         return read_json(self.folder / "sent.json")
 
     def mark_sent(self, store: str, state: Mapping[str, Any]) -> None:
         """Note that a store has a state of this record. store: Store.identity."""
-        write_json(self.folder / "sent.json", {"store": store, "state": state})
+        if (sent := self.sent()).get(store) != state:
+            write_json(self.folder / "sent.json", {**sent, store: state})
+
+    def forget_sent(self) -> None:
+        """Forget what stores have: from now on, what was deleted there is missing. Raises OSError."""
+        (self.folder / "sent.json").unlink(missing_ok=True)
 
     def is_unsent(self, store: str) -> bool:
         """Whether a store lacks something of this record. store: Store.identity."""
-        return self.sent() != {"store": store, "state": self.state()}
+        return self.sent().get(store) != self.state()
 
     def close_if_abandoned(self) -> None:
         """If the DVC of a RUNNING run has ended: FINISHED and `incomplete` if its training was completed, else KILLED.
@@ -140,12 +150,13 @@ class Record:
 
         fields: more contents of run.json. A configuration that was recorded stays as it is: its updates are repeated.
         """
+        self.forget_sent()
         with self.change() as run:
             if "config_key" not in run:
                 tags = {**fields["tags"], **run.get("tags", {})}  # who began it stays
                 run |= {**fields, "tags": tags, "status": RUNNING, "owner": owner(), "stage": "train"}
                 run.setdefault("start", now())
-                for name in ("end", "trained", "incomplete"):
+                for name in ("end", "trained", "incomplete", "pulled"):
                     run.pop(name, None)
             run["address"] = fields["address"]
 
@@ -189,6 +200,7 @@ def note_stage(root: Path, stage: str) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """The contents of a JSON file; empty if it is missing or damaged."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
         return {}
+    return found if isinstance(found, dict) else {}

@@ -158,6 +158,7 @@ def record_configuration(root: Path, configuration: Configuration) -> bool:
     """Write a scored configuration to its record and send it; returns whether the store has it when this returns."""
     try:
         record = write_configuration(root, configuration)
+        record.forget_sent()  # a run that was deleted is made again
         return Sender(root, record).close(STAGE_TIMEOUT)
     except OSError as error:
         give_up(error)
@@ -170,11 +171,11 @@ def is_recorded(root: Path, configuration: Configuration) -> bool:
     return record.read().get("config_key") == configuration.config_key
 
 
-def write_configuration(root: Path, configuration: Configuration) -> Record:
+def write_configuration(root: Path, configuration: Configuration, pulled: bool = False) -> Record:
     """Write a scored configuration to its record, which is returned. Raises OSError.
 
     If it was recorded before, the user, commit and environment of the first recording stay, and its comparison with a
-    baseline; this one is added to `recordings`.
+    baseline; this one is added to `recordings`. pulled: whether no stage of this clone computed it.
     """
     record = record_of(root, configuration.train_key, configuration.params, configuration.config_key)
     again = "config_key" in record.read()
@@ -197,6 +198,7 @@ def write_configuration(root: Path, configuration: Configuration) -> Record:
             "recordings": recordings if recording in recordings else [*recordings, recording],
         }  # fmt: skip
         run.pop("incomplete", None)
+        run["pulled"] = pulled
         others = [one for one in records(root) if one.folder != record.folder]
         run["costs"], resumed = costs.of_record(record, run, others, configuration.target_tokens)
         if resumed:

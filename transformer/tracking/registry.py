@@ -1,4 +1,4 @@
-"""MLflow's model registry: a version for each model, search options and code. A version is never written again.
+"""MLflow's model registry: a version for each model, search options and code, whose files are never replaced.
 
 champion.py says which version is the champion. A version whose exported models translate differently, or were not
 compared with it, never becomes champion by itself (tag `engines`).
@@ -18,7 +18,7 @@ from typing import Any
 from filelock import FileLock
 
 from transformer.files import sha256
-from transformer.tracking.champion import CHAMPION, Gain, challenge, champion_of
+from transformer.tracking.champion import Gain, challenge, champion_of, withdraw
 from transformer.tracking.model_files import Options, code_sha256, contents
 from transformer.tracking.run import TrackedRun
 from transformer.tracking.store import Store, connect
@@ -77,7 +77,7 @@ def register(root: Path, candidate: Candidate) -> str:
             return f"Registered {uri}. {challenge(store, version, candidate.gain_over)}"
         champion = champion_of(store, candidate.name)
         if champion is not None and champion.version == version.version and candidate.engines_agree is False:
-            store.client.delete_registered_model_alias(candidate.name, CHAMPION)
+            withdraw(store, version)
         return f"Registered {uri}. {NO_CHAMPION[candidate.engines_agree]}"
 
 

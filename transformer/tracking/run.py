@@ -116,11 +116,9 @@ class TrackedRun:
             self.client.log_inputs(self.id, inputs)
 
     def log_files(self, files: Mapping[str, Path]) -> None:
-        """Keep files with this run, except those that the run has already with the same length."""
-        sizes = {file.path: file.file_size for file in self.client.list_artifacts(self.id)} if files else {}
-        for name, path in files.items():
-            if sizes.get(name) != path.stat().st_size:
-                self.client.log_artifact(self.id, str(path))
+        """Keep files with this run: name -> where it is now."""
+        for path in files.values():
+            self.client.log_artifact(self.id, str(path))
 
     def delete_as_duplicate(self, first: TrackedRun) -> None:
         """Delete the run in favour of another. Who may not delete it marks it: its tag `duplicate_of` names the other.

@@ -41,6 +41,14 @@ def group_seeds(store: Store, key: str, scores: Iterable[str]) -> None:
         write(parent, by_seed, scores)
 
 
+def renew_means(store: Store) -> None:
+    """Update all parents, as after a run was deleted in MLflow's page. Raises store errors."""
+    with store.lock:
+        for parent in store.search(f"tags.{KEY} IS NOT NULL"):
+            names = [name for name in parent.data.metrics if f"{name}_deviation" in parent.data.metrics]
+            group_seeds(store, parent.tags[KEY], names)
+
+
 def parents(store: Store, key: str) -> list[TrackedRun]:
     """The parents for a key, the first one first; more than one only if clones made them at the same time."""
     return sorted(store.search(f"tags.{KEY} = '{key}'"), key=TrackedRun.age)

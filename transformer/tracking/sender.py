@@ -22,7 +22,7 @@ REMEDY = "Results are not affected. Check MLFLOW_TRACKING_URI or, if unset, the 
 
 
 class Sender:
-    """Sends what is added to a record until it is closed; first the records that earlier processes left.
+    """Sends what is added to a record until it is closed, and in between the records that earlier processes left.
 
     before: called before each message, with True at the last one. An error costs one printed line: the record stays,
     and a later `train`, `record` or `track` sends it.
@@ -48,10 +48,15 @@ class Sender:
             self._closing = self._dirty = True
             self._changed.notify()
         self._thread.join(timeout)
-        if self._thread.is_alive():
+        if self._thread.is_alive() and not self._all_sent():
             slow = f"MLflow has not answered within {timeout:g} s"
             self._warn("another process is sending this run" if self._blocked else slow)
-        return self._sent
+        return self._all_sent()
+
+    def _all_sent(self) -> bool:
+        """Whether the store has all of this record. The thread may still send others."""
+        with self._changed:
+            return self._sent and not self._dirty
 
     def _run(self) -> None:
         """The thread: send until all is sent and the record is closed, or the store refuses it for good."""
@@ -70,13 +75,15 @@ class Sender:
     def _deliver(self, sync: Sync) -> bool:
         """Try to send all until the record is closed; returns False if the store cannot be reached now."""
         try:
-            store = connect(self._root)
+            store, all_sent = connect(self._root), False
             self._blocked = True
             with sending(self._record):
                 self._blocked = False
-                send_waiting(self._root, store)
                 while self._wait_for_work():
                     self._send(store, sync)
+                    all_sent = all_sent or send_waiting(self._root, store, stop=lambda: self._dirty)
+                    with self._changed:
+                        self._changed.wait_for(lambda: self._closing, MESSAGE_INTERVAL)
         except store_errors() as error:
             if not is_permanent(error):
                 self._warn(reason(error))
@@ -91,7 +98,7 @@ class Sender:
             return self._dirty
 
     def _send(self, store: Store, sync: Sync) -> None:
-        """Send what was added since the last message, and wait MESSAGE_INTERVAL seconds or until close()."""
+        """Send what was added since the last message."""
         with self._changed:
             self._dirty, closing = False, self._closing
         self._before(closing)
@@ -101,7 +108,6 @@ class Sender:
             print("Tracking is off for this stage: its run was deleted.", file=sys.stderr, flush=True)
         with self._changed:
             self._sent = exists
-            self._changed.wait_for(lambda: self._closing, MESSAGE_INTERVAL)
 
     def _warn(self, trouble: str) -> None:
         """Print one line about a failed try, the first time only."""
@@ -130,17 +136,23 @@ def sending(record: Record, timeout: float = -1) -> Iterator[None]:
         yield
 
 
-def send_waiting(root: Path, store: Store) -> None:
+def send_waiting(
+    root: Path, store: Store, all_addresses: bool = False, stop: Callable[[], bool] = lambda: False
+) -> bool:
     """Send the records for this store that no running process sends, the oldest first, and close abandoned runs.
 
     A record that the store refuses for good counts as sent. Also deletes double runs that were marked by members who
-    may not delete them, if this user may. Raises store errors.
+    may not delete them, if this user may. all_addresses: also send records that were made for a store at another
+    address. stop: whether to end after the present one. Returns whether all are sent. Raises store errors.
     """
     for record in records(root):
+        if stop():
+            return False
         try:
             with sending(record, timeout=0):
                 record.close_if_abandoned()
-                if record.read()["address"] == address() and record.is_unsent(store.identity):
+                ours = all_addresses or record.read()["address"] == address()
+                if ours and record.is_unsent(store.identity):
                     Sync(record).send(store, running=False)
         except Timeout:
             continue  # its process still runs
@@ -149,5 +161,13 @@ def send_waiting(root: Path, store: Store) -> None:
                 raise
             print(f"MLflow refused {record.folder} ({reason(error)}). It is not sent again.", file=sys.stderr)
             record.mark_sent(store.identity, record.state())
+    delete_marked(store)
+    return True
+
+
+def delete_marked(store: Store) -> None:
+    """Delete the double runs that members who may not delete them marked. Both runs must have the same params."""
     for marked in store.search("tags.duplicate_of IS NOT NULL"):
-        marked.delete()
+        same = [run for run in store.runs(marked.tags.get("train_key", "")) if run.id == marked.tags["duplicate_of"]]
+        if any(run.data.params == marked.data.params for run in same):
+            marked.delete()

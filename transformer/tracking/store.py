@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from filelock import FileLock
 
@@ -78,11 +79,12 @@ _stores: dict[tuple[Path, str], Store] = {}
 def store_errors() -> tuple[type[Exception], ...]:
     """Exceptions of a store that is down, locked, full, foreign or incomplete; not our bugs (TypeError, KeyError)."""
     from alembic.util import CommandError  # a schema that this mlflow does not know
+    from google.protobuf.json_format import ParseError  # an answer of something that is no MLflow
     from mlflow.exceptions import MlflowException  # most failures, those of requests included
     from sqlalchemy.exc import SQLAlchemyError  # the first connect
 
     # And OSError: disk, sockets, the lock's Timeout. ImportError: the URI needs a driver that is not installed.
-    return MlflowException, SQLAlchemyError, CommandError, OSError, ImportError
+    return MlflowException, SQLAlchemyError, CommandError, ParseError, OSError, ImportError
 
 
 def is_permanent(error: Exception) -> bool:
@@ -92,13 +94,19 @@ def is_permanent(error: Exception) -> bool:
 
 
 def reason(error: Exception) -> str:
-    """The message of an error on one line of at most 200 characters, without credentials."""
-    return mask_credentials(" ".join(str(error).split()))[:200] or type(error).__name__
+    """The message of an error on one line of about 200 characters, without credentials. A long one lacks its middle."""
+    text = mask_credentials(" ".join(str(error).split())) or type(error).__name__
+    return text if len(text) <= 200 else f"{text[:80]} ... {text[-120:]}"
 
 
 def address() -> str:
-    """Where runs are stored, without credentials: MLFLOW_TRACKING_URI if set, else the project's own database."""
-    return mask_credentials(os.environ.get("MLFLOW_TRACKING_URI") or OWN).removeprefix(RELATIVE)
+    """Where runs are stored, without credentials: MLFLOW_TRACKING_URI if set, else the project's own database.
+
+    And the experiment, if MLFLOW_EXPERIMENT_NAME names one.
+    """
+    name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "")
+    uri = mask_credentials(os.environ.get("MLFLOW_TRACKING_URI") or OWN).removeprefix(RELATIVE)
+    return f"{uri} {name}".strip()
 
 
 def store_uri(root: Path) -> str:
@@ -108,6 +116,10 @@ def store_uri(root: Path) -> str:
     """
     uri = os.environ.get("MLFLOW_TRACKING_URI") or OWN
     if not uri.startswith(RELATIVE) or uri.startswith(f"{RELATIVE}/"):
+        try:
+            urlsplit(uri)
+        except ValueError as error:  # as for brackets in a password
+            raise OSError(f"MLFLOW_TRACKING_URI is not an address ({error})") from None
         return uri
     if any(mark in str(root) for mark in "%?"):
         raise OSError(f"The folder {root} cannot be part of a database address. Rename it: without % and ?.")
@@ -156,18 +168,16 @@ def connect(root: Path) -> Store:
 def clone_id(root: Path) -> str:
     """The random id of this clone of the project, in work/clone. Several clones may share a store.
 
-    A copied project gets another id than the original, a moved one keeps its id.
+    A copied project gets another id than the original, a moved one keeps its id: the file also has the inode of work/.
     """
     path = root / "work" / CLONE
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{path}.lock"):
-        text = path.read_text(encoding="utf-8") if path.is_file() else ""
-        name, _, place = text.partition("\n")
-        original = Path(place) / "work" / CLONE
-        if not name or (place and original != path and original.is_file() and original.read_text("utf-8") == text):
+        inode = str(path.parent.stat().st_ino)
+        name, *place = path.read_text(encoding="utf-8").split() if path.is_file() else ("",)
+        if not name or place not in ([], [inode]):
             name = secrets.token_hex(8)
-        if text != f"{name}\n{root}":
-            write_text(path, f"{name}\n{root}")
+        write_text(path, f"{name} {inode}")
         return name
 
 

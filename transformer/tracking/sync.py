@@ -10,16 +10,15 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from transformer.tracking.record import COMPARED, ORIGIN, Record, is_origin
-from transformer.tracking.run import TrackedRun
+from transformer.tracking.record import COMPARED, ORIGIN, Record, is_origin, short_hash
+from transformer.tracking.run import Row, TrackedRun
 from transformer.tracking.seeds import group_seeds
 from transformer.tracking.store import Store, is_permanent, store_errors
 
 SPENT = ("train_seconds", "train_tokens")
-RECORDINGS = "recordings.csv"  # the file of a run that lists its later recordings
+RECORDINGS = "recordings"  # the folder of a run with the tables of its later recordings
 
 
 class Sync:
@@ -29,6 +28,7 @@ class Sync:
         self.record = record
         self.run_id = ""  # of the run that has the first `rows_sent` rows
         self.rows_sent, self.steps = 0, dict[str, set[int]]()
+        self.recordings = ""  # the table that was sent
 
     def send(self, store: Store, running: bool) -> bool:
         """Write to the run what it lacks. Raises store errors.
@@ -58,27 +58,41 @@ class Sync:
             if "config_key" in wanted:
                 run = claim(store, run, wanted)
         if run.of_clone(store.clone):  # otherwise its own clone writes it
-            self._write(store, run, wanted, rows)
-        if store.takes_artifacts and (later := later_recordings(store, run, wanted)):
-            with store.lock:
-                add_recordings(store, run, later)
+            self._write(store, run, wanted, rows, state)
+        if store.takes_artifacts:
+            self._write_recordings(store, run, wanted)
         if wanted.get("seeds_key"):
             with store.lock:
                 group_seeds(store, wanted["seeds_key"], [name for name in wanted["scores"] if name not in COMPARED])
         self.record.mark_sent(store.identity, state)
         return True
 
-    def _was_deleted(self, store: Store, wanted: Mapping[str, Any]) -> bool:
-        """Whether a run that is not found is in the trash, or was in this store before and was deleted for good."""
-        name = "config_key" if "config_key" in wanted else "train_key"
-        trash = [run for run in store.all_runs(f"tags.{name} = '{wanted[name]}'")
-                 if run.info.lifecycle_stage == "deleted"]  # fmt: skip
-        return self.record.sent().get("store") == store.identity or any(
-            name == "config_key" or TrackedRun(store.client, run).fits(wanted["params"]) for run in trash
-        )
+    def _write_recordings(self, store: Store, run: TrackedRun, wanted: Mapping[str, Any]) -> None:
+        """Write the table of later recordings: a file for each clone, so that two at once do not lose rows."""
+        if rows := later_recordings(store, run, wanted):
+            text = io.StringIO()
+            csv.writer(text, lineterminator="\n").writerows([[*ORIGIN, *SPENT], *rows])
+            if text.getvalue() != self.recordings:
+                self.recordings = text.getvalue()
+                store.client.log_text(run.id, self.recordings, f"{RECORDINGS}/{store.clone}.csv")
 
-    def _write(self, store: Store, run: TrackedRun, wanted: Mapping[str, Any], rows: Sequence[Mapping]) -> None:
-        """Write params, curve, scores, tags, status and files to a run of this clone."""
+    def _was_deleted(self, store: Store, wanted: Mapping[str, Any]) -> bool:
+        """Whether a run that is not found was deleted: for good, if this store had it; or it is in the trash.
+
+        A run that a stage of this clone made, and that was sent nowhere since, is new.
+        """
+        sent = self.record.sent()
+        if store.identity in sent or not (sent or wanted.get("pulled")):
+            return store.identity in sent
+        name = "config_key" if "config_key" in wanted else "train_key"
+        trash = [TrackedRun(store.client, run) for run in store.all_runs(f"tags.{name} = '{wanted[name]}'")
+                 if run.info.lifecycle_stage == "deleted"]  # fmt: skip
+        return any(name == "config_key" or run.fits(wanted["params"]) for run in trash)
+
+    def _write(
+        self, store: Store, run: TrackedRun, wanted: Mapping[str, Any], rows: Sequence[Row], state: Mapping[str, Any]
+    ) -> None:
+        """Write params, curve, scores, tags, status and files to a run of this clone. state: Record.state()."""
         if run.id != self.run_id:
             self.run_id, self.rows_sent, self.steps = run.id, 0, {}
         run.steps = self.steps
@@ -93,13 +107,16 @@ class Sync:
         run.log_status(wanted["status"], wanted.get("end"))
         run.log_datasets(wanted.get("datasets", []))
         if store.takes_artifacts:
-            run.log_files(self.record.files())
+            sent = self.record.sent().get(store.identity, {}).get("files", {})
+            run.log_files({name: path for name, path in self.record.files().items()
+                           if sent.get(name) != state["files"].get(name)})  # fmt: skip
 
 
 def keys(store: Store, wanted: Mapping[str, Any]) -> dict[str, str]:
     """The tags by which a run is found."""
     names = ("train_key", "config_key", "seeds_key")
-    return {"clone": store.clone, **{name: wanted[name] for name in names if name in wanted}}
+    found = {name: wanted[name] for name in names if name in wanted}
+    return {"clone": store.clone, "params_key": short_hash(wanted["params"]), **found}
 
 
 def find(store: Store, wanted: Mapping[str, Any]) -> TrackedRun | None:
@@ -110,7 +127,9 @@ def find(store: Store, wanted: Mapping[str, Any]) -> TrackedRun | None:
     """
     runs = store.runs(wanted["train_key"])
     recorded = [run for run in runs if "config_key" in wanted and run.tags.get("config_key") == wanted["config_key"]]
-    own = [run for run in runs if is_unclaimed(store, run) and run.fits(wanted["params"])]
+    params_key = short_hash(wanted["params"])  # of a run that has no params yet; runs of version 0.1 have no key
+    own = [run for run in runs if is_unclaimed(store, run) and run.fits(wanted["params"])
+           and run.tags.get("params_key", params_key) == params_key]  # fmt: skip
     own.sort(key=lambda run: run.info.status != "FINISHED")
     return next(iter(sorted(recorded, key=TrackedRun.age) + own), None)
 
@@ -140,22 +159,17 @@ def claim(store: Store, run: TrackedRun, wanted: Mapping[str, Any]) -> TrackedRu
 
 
 def later_recordings(store: Store, run: TrackedRun, wanted: Mapping[str, Any]) -> list[list[str]]:
-    """The rows for the table of later recordings: those from another commit, experiment or user than the first."""
+    """The rows of the table of later recordings by this clone: from another commit, experiment or user than the first.
+
+    A recording by another clone than the run's has the seconds and tokens that were spent there.
+    """
     own = run.of_clone(store.clone)
     first = {**(wanted["tags"] if own else {}), **run.tags}
     spent = ["" if own else str(wanted["costs"].get(name, "")) for name in SPENT]
-    return [[*(recording.get(name, "") for name in ORIGIN), *spent] for recording in wanted.get("recordings", [])
-            if any(recording[name] != first.get(name) for name in ORIGIN if name in recording)]  # fmt: skip
-
-
-def add_recordings(store: Store, run: TrackedRun, rows: Sequence[Sequence[str]]) -> None:
-    """Add rows to the table of later recordings of a run, if it lacks them."""
-    table: list[list[str]] = [[*ORIGIN, *SPENT]]
-    if any(file.path == RECORDINGS for file in store.client.list_artifacts(run.id)):
-        with TemporaryDirectory() as folder, open(store.client.download_artifacts(run.id, RECORDINGS, folder)) as file:
-            table += list(csv.reader(file))[1:]
-    new = [list(row) for row in rows if list(row) not in table]
-    if new:
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([*table, *new])
-        store.client.log_text(run.id, text.getvalue(), RECORDINGS)
+    found = []
+    for recording in wanted.get("recordings", []):
+        # What a stage recorded names all it has; what comes from git names only the commit and the experiment.
+        names = [name for name in ORIGIN if name in recording or (name == "git_dirty" and "mlflow.user" in recording)]
+        if any(recording.get(name) != first.get(name) for name in names):
+            found.append([*(recording.get(name, "") for name in ORIGIN), *spent])
+    return found
