@@ -14,6 +14,7 @@ from transformer.tracking import recorder
 from transformer.tracking import store as tracking
 from transformer.tracking.record import Record, note_stage, record_of, records
 from transformer.tracking.run import TrackedRun
+from transformer.tracking.sender import send_waiting
 from transformer.tracking.sync import Sync
 
 pytestmark = pytest.mark.usefixtures("fresh_process")
@@ -231,7 +232,7 @@ def test_a_record_keeps_each_point_once_and_adds_what_a_later_row_knows_more(tmp
     assert len(points) == len(set(points)) == 4 * 3 + 1
 
 
-@pytest.mark.parametrize("damage", ["", "{", '{"status": '])
+@pytest.mark.parametrize("damage", ["", "{", '{"status": ', "[1]", '{"train_key": "key"}'])
 def test_a_damaged_record_fails_no_stage_and_is_written_anew(tmp_path: Path, damage: str, monkeypatch) -> None:
     monkeypatch.setattr(recorder, "STAGE_TIMEOUT", 60)
     monkeypatch.setattr(recorder, "TRAINING_TIMEOUT", 60)
@@ -261,3 +262,58 @@ def test_a_row_that_is_added_while_others_are_sent_is_sent_the_next_time(tmp_pat
     sync.send(store, running=True)
     (run,) = store.runs("key")
     assert sorted(steps(store, run.id, "train_loss")) == [10, 20, 30, 40, 50, 60]
+
+
+def test_a_damaged_row_or_a_dangling_link_does_not_stop_the_records_behind_it(tmp_path: Path) -> None:
+    for number, key in enumerate(("damaged", "behind")):
+        fields = configuration(key, key) | {"texts": {"valid.hyp": "a"}}
+        record = recorder.write_configuration(tmp_path, recorder.Configuration(**fields))
+        if number == 0:
+            (record.folder / "files/dangling").symlink_to("nowhere")
+            with (record.folder / "curve.jsonl").open("a") as file:
+                file.write('12\n{"x": 1}\n[]\n')
+    store = opened(tmp_path)
+    assert send_waiting(tmp_path, store)
+    assert sorted(run.tags["config_key"] for run in store.search("tags.config_key IS NOT NULL")) == [
+        "behind",
+        "damaged",
+    ]
+
+
+TWICE = """
+import sys
+from pathlib import Path
+from support.runs import opened
+from transformer.tracking.sender import send_waiting
+store = opened(Path(sys.argv[1]))
+print("ready", flush=True)
+sys.stdin.readline()
+send_waiting(Path(sys.argv[1]), store)
+"""
+
+
+def test_two_processes_that_send_the_same_records_at_once_send_each_point_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, team_server: str
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", team_server)
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "at once")
+    for number in range(6):
+        for beam in (4, 8):
+            fields = configuration(f"twice {number}", f"{number} {beam}", beam_size=beam)
+            recorder.write_configuration(tmp_path, recorder.Configuration(**fields))
+    opened(tmp_path)
+    senders = [start(TWICE, str(tmp_path)) for _ in range(2)]
+    for sender in senders:
+        assert sender.stdout is not None
+        assert sender.stdin is not None
+        assert sender.stdout.readline() == "ready\n"
+        sender.stdin.write("go\n")
+        sender.stdin.flush()
+    for sender in senders:
+        assert sender.communicate()[1] == ""
+    store = opened(tmp_path)
+    found = {run.tags["config_key"]: run for run in store.search("tags.config_key IS NOT NULL")}
+    assert sorted(found) == [f"{number} {beam}" for number in range(6) for beam in (4, 8)]
+    for key, run in found.items():
+        assert run.data.params["beam_size"] == key[-1]
+        assert sorted(steps(store, run.id, "train_loss")) == [10, 20, 30, 40, 50, 60]

@@ -241,6 +241,21 @@ def test_a_model_replaces_the_champion_only_on_the_same_valid_data_and_by_a_sign
     assert champion(tmp_path) == "5"
 
 
+def test_a_champion_whose_exports_turn_out_to_differ_gives_the_alias_back_to_the_former(
+    models, tmp_path, fresh_process
+):
+    for key, model in (("a", "first"), ("b", "second")):
+        scored(tmp_path, key, texts={"valid.hyp": "a\n"})
+        registered(tmp_path, models[model], key, gain_over=lambda lines: Gain(9.0, 0.001))
+    assert champion(tmp_path) == "2"
+    registered(tmp_path, models["second"], "b", engines_agree=False)
+    assert champion(tmp_path) == "1"
+    scored(tmp_path, "c", texts={"valid.hyp": "c\n"})
+    worse = {"options": {**OPTIONS, "beam_size": 1}, "gain_over": lambda lines: Gain(-37.0, 0.001)}
+    registered(tmp_path, models["second"], "c", **worse)
+    assert champion(tmp_path) == "1"
+
+
 def test_a_promotion_is_rolled_back_by_one_command_and_not_repeated_by_record(models, tmp_path, fresh_process):
     for key, model in (("a", "first"), ("b", "second")):
         scored(tmp_path, key, texts={"valid.hyp": "a\n"})

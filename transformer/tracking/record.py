@@ -93,7 +93,8 @@ class Record:
                 self._read += len(line)
                 with suppress(ValueError, TypeError, KeyError):  # incomplete, empty or damaged
                     row = json.loads(line)
-                    self._points |= {(int(row["step"]), name) for name in row}
+                    step = int(row["step"])
+                    self._points |= {(step, name) for name in row}
                     self._rows.append(row)
         return self._rows
 
