@@ -8,17 +8,19 @@ from __future__ import annotations
 import argparse
 
 from pipeline.shared.stage import project_root
-from transformer.tracking.champion import promote
+from transformer.tracking.champion import check_name, promote
 from transformer.tracking.store import connect, reason, store_errors
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", help="the registered model, as in toy-de-en")
-    parser.add_argument("version", help="the number of the version")
+    parser.add_argument("version", type=int, help="the number of the version")
     given = parser.parse_args()
     try:
-        promote(connect(project_root()), given.name, given.version)
+        store = connect(project_root())
+        check_name(store, given.name)
+        promote(store, given.name, str(given.version))
     except store_errors() as error:
         raise ValueError(f"{given.name} {given.version} was not promoted: {reason(error)}") from None
     print(f"Version {given.version} is the champion of {given.name}.")

@@ -256,6 +256,13 @@ def test_a_champion_whose_exports_turn_out_to_differ_gives_the_alias_back_to_the
     assert champion(tmp_path) == "1"
 
 
+def test_a_model_that_is_not_registered_is_named_with_those_that_are(models, tmp_path, fresh_process):
+    scored(tmp_path, "a")
+    registered(tmp_path, models["first"], "a")
+    with pytest.raises(ValueError, match=r"^toy-en-de is not a registered model\. Registered are: toy-de-en\.$"):
+        roll_back(connect(tmp_path), "toy-en-de")
+
+
 def test_a_promotion_is_rolled_back_by_one_command_and_not_repeated_by_record(models, tmp_path, fresh_process):
     for key, model in (("a", "first"), ("b", "second")):
         scored(tmp_path, key, texts={"valid.hyp": "a\n"})

@@ -107,8 +107,16 @@ def withdraw(store: Store, champion: Any) -> None:
         store.client.delete_registered_model_alias(champion.name, CHAMPION)
 
 
+def check_name(store: Store, name: str) -> None:
+    """Raise ValueError for a model that is not registered, with the names of those that are."""
+    names = sorted(model.name for model in store.client.search_registered_models())
+    if name not in names:
+        raise ValueError(f"{name} is not a registered model. Registered are: {', '.join(names) or 'none'}.")
+
+
 def roll_back(store: Store, name: str) -> tuple[str, str]:
     """Make the former champion champion again; returns the replaced and the new one. Raises ValueError for none."""
+    check_name(store, name)
     champion = champion_of(store, name)
     if champion is None or BEFORE not in champion.tags:
         raise ValueError(f"{name} has no former champion. `python -m pipeline promote {name} VERSION` chooses one.")

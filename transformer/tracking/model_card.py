@@ -26,7 +26,7 @@ def model_card(
     source, target = languages
     signed = {key: f"{value} {signatures.get(key, '')}".strip().replace("|", "\\|") for key, value in scores.items()}
     return "\n".join([
-        f"# {name}", "",
+        f"# {name}, {scores['valid_bleu']:.1f} BLEU on valid", "",
         f"Translates {source} to {target}, one sentence per line, with an encoder-decoder Transformer.", "",
         f"    python -m pipeline serve {name}",
         "    curl localhost:5001/invocations --json '{\"inputs\": [\"...\"]}'", "",
