@@ -26,12 +26,11 @@ class Progress:
         self._start: tuple[float, int] | None = None  # time and step of the first row
         self._norm: SupportsFloat | None = None  # of the newest gradient; reading it waits for a GPU
         self._step = 0  # of the newest update
-        self._resumed = False
+        self._resumed_at: float | None = None  # the step of the last row that a resumed training starts with
 
     def updated(self, step: int, tokens: int, gradient_norm: SupportsFloat) -> None:
         """Count an update over `tokens` target tokens."""
-        if self._resumed and self._norm is None and self._visible:
-            print(f"Resuming after update {step - 1}.", flush=True)
+        self._say_resumed(step - 1)
         self._tokens += tokens
         self._norm, self._step = gradient_norm, step
         self._bar.update(step - self._bar.n)
@@ -41,7 +40,7 @@ class Progress:
         if self._norm is None:  # the rows that a resumed training starts with
             if self._tracked:
                 self._tracked.log_curve(rows)
-            self._resumed = bool(rows)
+            self._resumed_at = rows[-1]["step"] if rows else None
             return
         row, now = rows[-1], time.perf_counter()
         step, seconds = int(row["step"] or 0), now - self._since
@@ -59,6 +58,12 @@ class Progress:
         self._bar.set_postfix_str(line)
         if self._visible and self._bar.disable and row["valid_loss"] is not None:
             print(f"update {step} of {self._max_steps} · {line}{self._left(now, step)}", flush=True)
+
+    def _say_resumed(self, step: float | None) -> None:
+        """Print, once, after which update a resumed training goes on."""
+        if self._resumed_at is not None and self._visible:
+            print(f"Resuming after update {step}.", flush=True)
+        self._resumed_at = None
 
     def stopped(self) -> None:
         """Log the cost of the updates since the last row, when a training is stopped between two rows."""
@@ -82,4 +87,5 @@ class Progress:
 
     def close(self) -> None:
         """Close the bar."""
+        self._say_resumed(self._resumed_at)  # if there was no update left
         self._bar.close()
