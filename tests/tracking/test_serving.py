@@ -336,7 +336,8 @@ def test_a_configuration_without_a_run_is_not_registered(folder, tmp_path, fresh
 
 def test_the_card_lists_scores_with_signatures_data_params_and_origin():
     card = model_card("toy-de-en", ("de", "en"), {"warmup": 400}, {"bleu": 31.5, "valid_bleu": 32.04},
-                      {"bleu": "nrefs:1|case:mixed"}, {"train.src": "3 lines, sha256 abc"}, {"git_commit": "0123"})  # fmt: skip
+                      {"bleu": "nrefs:1|case:mixed"}, {"train.src": "3 lines, sha256 abc"},
+                      {"git_commit": "0123"})  # fmt: skip
     for row in ("| bleu | 31.5 nrefs:1\\|case:mixed |", "| train.src | 3 lines, sha256 abc |", "| warmup | 400 |",
                 "| git_commit | 0123 |", "# toy-de-en, 32.0 BLEU on valid"):  # fmt: skip
         assert row in card

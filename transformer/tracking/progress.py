@@ -60,7 +60,7 @@ class Progress:
             print(f"update {step} of {self._max_steps} · {line}{self._left(now, step)}", flush=True)
 
     def _say_resumed(self, step: float | None) -> None:
-        """Print, once, after which update a resumed training goes on."""
+        """Print once that the training resumes after update `step`."""
         if self._resumed_at is not None and self._visible:
             print(f"Resuming after update {step}.", flush=True)
         self._resumed_at = None
