@@ -317,3 +317,21 @@ def test_two_processes_that_send_the_same_records_at_once_send_each_point_once(
     for key, run in found.items():
         assert run.data.params["beam_size"] == key[-1]
         assert sorted(steps(store, run.id, "train_loss")) == [10, 20, 30, 40, 50, 60]
+
+
+def test_a_waiting_record_that_cannot_be_sent_does_not_hold_back_that_of_the_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = recorder.write_configuration(tmp_path, recorder.Configuration(**configuration("waits", "waits")))
+    monkeypatch.setattr(recorder, "STAGE_TIMEOUT", 60)
+    send = Sync.send
+
+    def refused(self, *rest, **more) -> bool:
+        if self.record.folder == waiting.folder:
+            raise OSError("its files cannot be stored")
+        return send(self, *rest, **more)
+
+    monkeypatch.setattr(Sync, "send", refused)
+    assert record(tmp_path, configuration("key", "config"))
+    monkeypatch.setattr(Sync, "send", send)
+    assert unsent(tmp_path) == ["waits"]

@@ -81,7 +81,7 @@ class Sender:
                 self._blocked = False
                 while self._wait_for_work():
                     self._send(store, sync)
-                    all_sent = all_sent or send_waiting(self._root, store, stop=lambda: self._dirty)
+                    all_sent = all_sent or self._send_others(store)
                     with self._changed:
                         self._changed.wait_for(lambda: self._closing, MESSAGE_INTERVAL)
         except store_errors() as error:
@@ -90,6 +90,14 @@ class Sender:
                 return False
             give_up(error)
         return True
+
+    def _send_others(self, store: Store) -> bool:
+        """Send the records that earlier processes left, until this one changes. Returns False if it did first."""
+        try:
+            return send_waiting(self._root, store, stop=lambda: self._dirty)
+        except store_errors() as error:  # this record is sent all the same
+            self._warn(reason(error))
+            return True
 
     def _wait_for_work(self) -> bool:
         """Wait until something is to be sent; returns False if nothing is and none will come."""
