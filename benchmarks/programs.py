@@ -114,9 +114,10 @@ class Ours(Program):
         ))  # fmt: skip
         config = TrainConfig(
             seed=SEED, batch_tokens=task.batch_tokens, device_tokens=task.batch_tokens, max_steps=0, warmup=WARMUP,
-            lr_factor=1.0, optimiser="adam", adam_beta1=BETAS[0], adam_beta2=BETAS[1], adam_epsilon=EPSILON,
-            clip_norm=CLIP_NORM, label_smoothing=SMOOTHING, ema_decay=0.0, precision=task.precision,
-            deterministic=False, compile=self.compile, log_every=1, save_every=1, keep=1, patience=0, best_by="loss",
+            lr_factor=1.0, optimiser="adam", muon_factor=2.0, adam_beta1=BETAS[0], adam_beta2=BETAS[1],
+            adam_epsilon=EPSILON, clip_norm=CLIP_NORM, label_smoothing=SMOOTHING, ema_decay=0.0,
+            precision=task.precision, deterministic=False, compile=self.compile, log_every=1, save_every=1, keep=1,
+            patience=0, best_by="loss",
         )  # fmt: skip
         self.trainer = Trainer(model, task.pairs, task.pairs, World(device=task.device), config)
         self.batches = self.trainer.batches

@@ -52,6 +52,7 @@ class Params:
     warmup: int = knob(least=1)
     lr_factor: float = knob(above=0)
     optimiser: str = knob(choices=("adam", "muon"))
+    muon_factor: float = knob(above=0, before=2.0)
     adam_beta1: float = knob(least=0, below=1)
     adam_beta2: float = knob(least=0, below=1)
     adam_epsilon: float = knob(above=0)

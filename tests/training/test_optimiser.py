@@ -4,28 +4,31 @@ import pytest
 import torch
 from support.tiny import tiny_trainer
 
-from transformer.training.optimiser import MATRIX_RATE, Muon
+from transformer.training.optimiser import Muon
 
 RATE = 0.01  # steps of the first update do not depend on the size of its gradient
 
 
-def first_steps(folder, optimiser) -> dict:
+def first_steps(folder, **update) -> dict:
     """The change of each weight by the first update, divided by the learning rate."""
-    trainer = tiny_trainer(folder, optimiser=optimiser, precision="float64")
+    trainer = tiny_trainer(folder, precision="float64", **update)
     trainer.rate = lambda step: RATE
     before = {name: weight.detach().clone() for name, weight in trainer.model.named_parameters()}
     trainer.update(1)
     return {name: (weight.detach() - before[name]) / RATE for name, weight in trainer.model.named_parameters()}
 
 
-def test_muon_makes_orthogonal_steps_for_matrices_of_layers_and_adams_steps_for_other_weights(tmp_path):
-    muon, adam = (first_steps(tmp_path, optimiser) for optimiser in ("muon", "adam"))
+@pytest.mark.parametrize("muon_factor", [1.0, 2.0])
+def test_muon_makes_orthogonal_steps_for_each_projection_and_adams_steps_for_other_weights(tmp_path, muon_factor):
+    muon = first_steps(tmp_path, optimiser="muon", muon_factor=muon_factor)
+    adam = first_steps(tmp_path, optimiser="adam")
     layers = [name for name in muon if muon[name].ndim == 2 and name.startswith(("encoder.", "decoder."))]
     assert len(layers) == 2 * 4 + 2 * 6
     for name in layers:
-        singular = torch.linalg.svdvals(muon[name]) / (MATRIX_RATE * 0.2 * max(muon[name].shape) ** 0.5)
-        assert float(singular.median()) > 0.6
-        assert float(singular.max()) < 1.3
+        for projection in muon[name].chunk(3 if name.endswith("project.weight") else 1):  # queries, keys, values
+            singular = torch.linalg.svdvals(projection) / (muon_factor * 0.2 * max(projection.shape) ** 0.5)
+            assert float(singular.median()) > 0.6, name
+            assert float(singular.max()) < 1.3, name
     for name in muon.keys() - set(layers):
         assert torch.equal(muon[name], adam[name])
 
@@ -36,14 +39,19 @@ def test_muons_steps_equal_those_of_torchs_muon(monkeypatch, precision, numbers_
     monkeypatch.setattr("transformer.training.optimiser.NUMBERS_AT_ONCE", numbers_at_once)
     shapes = [(24, 8), (8, 8), (8, 24), (24, 8)]
     ours, theirs = ([torch.zeros(shape) for shape in shapes] for _ in range(2))
-    muon = Muon(ours, precision)
-    peer = torch.optim.Muon(theirs, lr=RATE, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
+    parts = [3, 1, 1, 3]
+    muon = Muon(list(zip(ours, parts, strict=True)), precision)
+    views = [view for matrix, count in zip(theirs, parts, strict=True) for view in matrix.chunk(count)]
+    peer = torch.optim.Muon(views, lr=RATE, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
     for group in muon.param_groups:
         group["lr"] = RATE
     random = torch.Generator().manual_seed(1)
     for _ in range(3):
         for matrix, other in zip(ours, theirs, strict=True):
             matrix.grad = other.grad = torch.randn(matrix.shape, generator=random)
+        gradients = [part for other, count in zip(theirs, parts, strict=True) for part in other.grad.chunk(count)]
+        for view, gradient in zip(views, gradients, strict=True):
+            view.grad = gradient.clone()
         before = [matrix.clone() for matrix in (*ours, *theirs)]
         muon.step()
         peer.step()
@@ -53,7 +61,7 @@ def test_muons_steps_equal_those_of_torchs_muon(monkeypatch, precision, numbers_
 
 
 def test_adams_first_steps_have_the_size_of_the_learning_rate(tmp_path):
-    for name, step in first_steps(tmp_path, "adam").items():
+    for name, step in first_steps(tmp_path, optimiser="adam").items():
         moved = step[step != 0].abs()  # the gradient of a key's bias is rounding errors only
         if len(moved) and not name.endswith("project.bias"):
             assert float(moved.median()) == pytest.approx(1.0, rel=1e-3)

@@ -22,6 +22,7 @@ class TrainConfig:
     warmup: int
     lr_factor: float
     optimiser: str
+    muon_factor: float
     adam_beta1: float
     adam_beta2: float
     adam_epsilon: float

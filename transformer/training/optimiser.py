@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 from torch.optim import Adam
 
+from transformer.model.attention import Attention
 from transformer.model.transformer import Transformer
+from transformer.training.config import TrainConfig
 
-MATRIX_RATE = 2.0  # Muon's learning rate / Adam's; on Multi30k the loss was measured to fall faster than with 1
 MOMENTUM = 0.95  # Jordan et al. 2024
 # The most numbers in the matrices that are made orthogonal at a time, because memory holds a few copies of them.
 NUMBERS_AT_ONCE = 2**24
@@ -39,17 +40,18 @@ class Muon(torch.optim.Optimizer):
     The root mean square of a step is 0.2 learning rates, like Adam's (Liu et al. 2025). The steps equal those of
     torch.optim.Muon, which computes one matrix at a time, and in bfloat16 even where that is 20 times slower.
 
-    precision: that of `orthogonal`.
+    matrices: each with the number of parts, equal in rows, that it is cut into: each part is a projection of its own
+    and is made orthogonal by itself. precision: that of `orthogonal`.
     """
 
-    def __init__(self, matrices: Sequence[Tensor], precision: torch.dtype):
-        shapes: dict[torch.Size, list[Tensor]] = {}
-        for matrix in matrices:
-            shapes.setdefault(matrix.shape, []).append(matrix)
+    def __init__(self, matrices: Sequence[tuple[Tensor, int]], precision: torch.dtype):
+        alike: dict[tuple[torch.Size, int], list[Tensor]] = {}
+        for matrix, parts in matrices:
+            alike.setdefault((matrix.shape, parts), []).append(matrix)
         groups: list[dict[str, Any]] = []
-        for same_shape in shapes.values():
-            count = max(1, NUMBERS_AT_ONCE // same_shape[0].numel())
-            groups += [{"params": same_shape[start : start + count]} for start in range(0, len(same_shape), count)]
+        for (shape, parts), same in alike.items():
+            count = max(1, NUMBERS_AT_ONCE // shape.numel())
+            groups += [{"params": same[start : start + count], "parts": parts} for start in range(0, len(same), count)]
         super().__init__(groups, {"lr": 0.0})
         self.precision = precision
 
@@ -57,39 +59,52 @@ class Muon(torch.optim.Optimizer):
     def step(self) -> None:
         """Update the matrices from their gradients. Those of a group have one shape and are computed together."""
         for group in self.param_groups:
-            matrices, directions = group["params"], []
+            matrices, parts, directions = group["params"], group["parts"], []
             for matrix in matrices:
                 if "momentum_buffer" not in self.state[matrix]:
                     self.state[matrix]["momentum_buffer"] = torch.zeros_like(matrix)
                 momentum = self.state[matrix]["momentum_buffer"].lerp_(matrix.grad, 1 - MOMENTUM)
                 directions.append(matrix.grad.lerp(momentum, MOMENTUM))
-            step_size = 0.2 * group["lr"] * max(matrices[0].shape) ** 0.5
-            for matrix, direction in zip(matrices, orthogonal(torch.stack(directions).to(self.precision)), strict=True):
-                matrix.sub_(direction, alpha=step_size)
+            cut = torch.stack(directions).to(self.precision).unflatten(1, (parts, -1)).flatten(0, 1)
+            step_size = 0.2 * group["lr"] * max(cut.shape[1:]) ** 0.5
+            steps = orthogonal(cut).unflatten(0, (-1, parts)).flatten(1, 2)  # (N * parts, R, C) -> (N, parts * R, C)
+            for matrix, step in zip(matrices, steps, strict=True):
+                matrix.sub_(step, alpha=step_size)
+
+
+def layer_matrices(model: Transformer) -> list[tuple[Tensor, int]]:
+    """The matrices of attention and feed-forward, each with the number of projections that its rows hold.
+
+    The matrix of an attention holds three: the projections to queries, keys and values.
+    """
+    three = {module.project.weight for module in model.modules() if isinstance(module, Attention)}
+    layers = [*model.encoder.parameters(), *model.decoder.parameters()]
+    return [(weight, 3 if weight in three else 1) for weight in layers if weight.ndim == 2]
 
 
 class Optimiser:
     """Updates the weights of a model from their gradients.
 
-    kind adam: Adam for all weights (Kingma and Ba 2015; section 5.3). kind muon: Muon for the matrices of attention and
-    feed-forward, in the precision of the model's products; Adam for embeddings, biases and norms.
+    optimiser adam: Adam for all weights (Kingma and Ba 2015; section 5.3). optimiser muon: Muon for the matrices of
+    attention and feed-forward, in the precision of the model's products; Adam for embeddings, biases and norms.
     """
 
-    def __init__(self, model: Transformer, kind: str, beta1: float, beta2: float, epsilon: float):
-        layers = [*model.encoder.parameters(), *model.decoder.parameters()]
-        matrices = [weight for weight in layers if weight.ndim == 2] if kind == "muon" else []
-        muon_weights = set(matrices)
+    def __init__(self, model: Transformer, config: TrainConfig):
+        matrices = layer_matrices(model) if config.optimiser == "muon" else []
+        muon_weights = {matrix for matrix, _ in matrices}
         rest = [weight for weight in model.parameters() if weight not in muon_weights]
-        self.parts: list[Adam | Muon] = [Adam(rest, lr=0.0, betas=(beta1, beta2), eps=epsilon, fused=True)]
+        betas = config.adam_beta1, config.adam_beta2
+        self.parts: list[Adam | Muon] = [Adam(rest, lr=0.0, betas=betas, eps=config.adam_epsilon, fused=True)]
         if matrices:
-            self.parts.append(Muon(matrices, model.compute or matrices[0].dtype))
+            self.parts.append(Muon(matrices, model.compute or matrices[0][0].dtype))
+        self.muon_factor = config.muon_factor
         self.names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
 
     def step(self, rate: float) -> None:
-        """Update the weights from their gradients. rate: Adam's learning rate; Muon's is MATRIX_RATE times as large."""
+        """Update the weights from their gradients. rate: Adam's learning rate; Muon's is muon_factor times as large."""
         for part in self.parts:
             for group in part.param_groups:
-                group["lr"] = rate * (MATRIX_RATE if isinstance(part, Muon) else 1.0)
+                group["lr"] = rate * (self.muon_factor if isinstance(part, Muon) else 1.0)
             part.step()
 
     def tensors(self) -> dict[str, Tensor]:

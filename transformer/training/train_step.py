@@ -82,9 +82,7 @@ class Trainer:
         self.batches = Batches(train, config.seed, config.batch_tokens)
         self.parameters = list(self.model.parameters())
         self.ema = copy_parameters(self.model) if config.ema_decay else {}
-        self.optimiser = Optimiser(
-            self.model, config.optimiser, config.adam_beta1, config.adam_beta2, config.adam_epsilon
-        )
+        self.optimiser = Optimiser(self.model, config)
         self._stop_flag = torch.zeros(())  # above 0: a process requested a stop before the last update
         self._stop_copied: torch.Event | None = None  # on a GPU: recorded when the flag is copied to the host
 
