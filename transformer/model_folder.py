@@ -16,7 +16,10 @@ def read_model_json(path: Path) -> dict:
     """The contents of a model.json. Raises ValueError for a missing file or an unknown format."""
     if not path.is_file():
         raise ValueError(f"{path} is missing. A model folder contains model.json, weights, vocab.txt and bpe.codes.")
-    description = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        description = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: damaged ({error}). Copy the model folder again.") from None
     found = description.get("format")
     if found != FORMAT:
         raise ValueError(f"{path}: format {found!r} is not {FORMAT}. Use the version that wrote it, or train again.")

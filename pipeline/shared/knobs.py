@@ -10,19 +10,20 @@ from typing import Any
 
 def knob(
     least: float | None = None,
+    most: float | None = None,
     below: float | None = None,
     above: float | None = None,
     choices: tuple[str, ...] = (),
     before: object = None,
     formerly: str = "",
 ) -> Any:
-    """A required field with its range: least <= value < below, value > above, or one of `choices`.
+    """A required field with its range: least <= value <= most, above < value < below, or one of `choices`.
 
     before: for a knob that was added later, the value by which results from before it were computed. formerly: the
     older name of a knob. Results recorded without the knob, or under its older name, are then read as before.
     """
-    return field(metadata={"least": least, "below": below, "above": above, "choices": choices, "before": before,
-                           "formerly": formerly})  # fmt: skip
+    return field(metadata={"least": least, "most": most, "below": below, "above": above, "choices": choices,
+                           "before": before, "formerly": formerly})  # fmt: skip
 
 
 def restore(path: Path) -> str:
@@ -47,6 +48,7 @@ def checked(path: Path, text: str, knob: Any, value: Any) -> Any:
     in_range = (
         right_type
         and (limits["least"] is None or value >= limits["least"])
+        and (limits["most"] is None or value <= limits["most"])
         and (limits["below"] is None or value < limits["below"])
         and (limits["above"] is None or value > limits["above"])
         and (kind != "float" or abs(value) != float("inf"))
@@ -66,7 +68,7 @@ def wanted(kind: str, limits: Any) -> str:
         return "one of " + ", ".join(limits["choices"])
     bounds = [
         f"{sign} {limits[key]:g}"
-        for key, sign in (("least", ">="), ("above", ">"), ("below", "<"))
+        for key, sign in (("least", ">="), ("above", ">"), ("most", "<="), ("below", "<"))
         if limits[key] is not None
     ]
     noun = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a word"}[kind]

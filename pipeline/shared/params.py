@@ -13,6 +13,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from pipeline.shared.knobs import checked, knob, place_of, restore
+from transformer.decoding.config import MOST_BEAMS, MOST_LENGTH_PENALTY
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -69,8 +70,8 @@ class Params:
     best_by: str = knob(choices=("loss", "bleu"))
     average: str = knob(choices=("last", "best", "ema"))
     average_last: int = knob(least=1)
-    beam_size: int = knob(least=1)
-    length_penalty: float = knob(least=0)
+    beam_size: int = knob(least=1, most=MOST_BEAMS)
+    length_penalty: float = knob(least=0, most=MOST_LENGTH_PENALTY)
     extra_length: int = knob(least=0)
     engine: str = knob(choices=("torch", "ctranslate2"))
     replace_unk: bool = knob()

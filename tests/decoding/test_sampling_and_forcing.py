@@ -7,10 +7,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_search import SENTENCES, log_probability, model64, search
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from transformer.decoding.attention_maps import attention_maps
 from transformer.decoding.config import SamplingConfig
 from transformer.decoding.forced_decoding import score_ids
+from transformer.decoding.likelihood import SCORES_AT_ONCE
 from transformer.decoding.sampling import draw_subwords, sample_ids
 from transformer.text.vocabulary import BOS, EOS, PAD
 
@@ -102,8 +104,10 @@ def test_subwords_are_drawn_in_proportion_to_their_probability():
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("temperature", 0.0), ("top_k", -1), ("top_p", 0.0), ("top_p", 1.1), ("samples", 0)]
-)
+    ("name", "value"),
+    [("temperature", 0.0), ("temperature", math.inf), ("temperature", math.nan), ("top_k", -1), ("top_p", 0.0),
+     ("top_p", 1.1), ("top_p", math.nan), ("samples", 0), ("samples", 10**6), ("seed", -1)],
+)  # fmt: skip
 def test_a_sampling_setting_out_of_range_is_an_error_with_its_name(name, value):
     with pytest.raises(ValueError, match=name):
         SamplingConfig(**{name: value})
@@ -131,6 +135,26 @@ def test_attention_maps_are_the_weights_that_the_model_computes_with(seed, norm)
     values = attention.keys_values(inputs["memory"])[1]  # (1, H, S, K)
     mixed = (maps.cross[-1][None] @ values).transpose(1, 2).flatten(2)
     assert attention.output(mixed).allclose(inputs["out"])
+
+
+def test_forced_decoding_holds_the_scores_of_few_subwords_at_a_time(monkeypatch):
+    monkeypatch.setitem(SCORES_AT_ONCE, "cpu", 50)  # 2 positions of a vocabulary of 23
+    wide: list[tuple] = []
+
+    class Shapes(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), options=None):
+            result = function(*arguments, **(options or {}))
+            if isinstance(result, torch.Tensor) and result.shape[-1:] == (23,):
+                wide.append(tuple(result.shape))
+            return result
+
+    model = model64()
+    with Shapes():
+        found = score_ids([model], SENTENCES, SENTENCES)
+    assert wide
+    assert max(math.prod(shape[:-1]) for shape in wide) == 2
+    for source, steps in zip(SENTENCES, found, strict=True):
+        assert sum(steps) == pytest.approx(log_probability(model, source, source), abs=1e-9)
 
 
 def test_a_model_with_equal_logits_gives_each_subword_the_score_log_1_over_v():

@@ -9,8 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.tiny import make_ends_likely, tiny_model
 
-from transformer.decoding.beam_search import beam_search, largest_per_row, translate_ids
+from transformer.decoding.beam_search import batches, beam_search, largest_per_row, translate_ids
 from transformer.decoding.config import SearchConfig
+from transformer.decoding.forced_decoding import score_ids
 from transformer.decoding.hypothesis import length_divisor
 from transformer.text.vocabulary import BOS, EOS, PAD
 
@@ -106,8 +107,10 @@ def check_against_every_translation(seed: int, length_penalty: float) -> None:
     }
     # before the last subword there are at most 9 beams, which 4 subwords continue: all are candidates
     found = search(model, [source], beam_size=36, length_penalty=length_penalty, extra_length=1)[0]
-    assert [hypothesis.ids for hypothesis in found] == sorted(scores, key=scores.__getitem__, reverse=True)
-    for hypothesis in found:
+    complete = [hypothesis for hypothesis in found if len(hypothesis.ids) < len(source) + 1]
+    assert complete == found[: len(complete)]
+    assert [hypothesis.ids for hypothesis in complete] == sorted(scores, key=scores.__getitem__, reverse=True)
+    for hypothesis in complete:
         assert hypothesis.score == pytest.approx(scores[hypothesis.ids], abs=1e-9)
 
 
@@ -140,6 +143,17 @@ def test_a_larger_length_limit_does_not_change_a_search_that_ended_before_it(see
             assert [found.score for found in short] == pytest.approx([found.score for found in long], rel=1e-12)
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_models_of_an_ensemble_may_have_different_precisions(order):
+    models, exact = [model64(3), model64(4).float()][::order], [model64(3), model64(4)]
+    for found, wanted in zip(search(models, SENTENCES), search(exact, SENTENCES), strict=True):
+        assert found[0].ids == wanted[0].ids
+        assert found[0].log_probability == pytest.approx(wanted[0].log_probability, abs=1e-4)
+    targets = [[6, 7]] * len(SENTENCES)
+    for found, wanted in zip(*(score_ids(these, SENTENCES, targets) for these in (models, exact)), strict=True):
+        assert found == pytest.approx(wanted, abs=1e-4)
+
+
 @given(st.integers(0, 10**6))
 @settings(deadline=None, max_examples=10)
 def test_an_ensemble_averages_the_probabilities_of_its_models(seed):
@@ -170,13 +184,48 @@ def test_no_translation_ends_before_min_length():
     assert {len(hypothesis.ids) for hypotheses in found for hypothesis in hypotheses} <= {8, 9}
 
 
+@given(st.integers(0, 10**6), st.integers(2, 5), st.integers(1, 40))
+@settings(deadline=None, max_examples=15)
+def test_as_many_alternatives_are_found_as_were_asked_for(seed, extra_length, beam_size):
+    """Also those that reach the length limit before </s>."""
+    for found in search(model64(seed), SENTENCES, beam_size, extra_length=extra_length):
+        assert len(found) == beam_size
+        assert len({hypothesis.ids for hypothesis in found}) == beam_size
+
+
+def test_batching_sentences_copies_the_number_of_each_once(monkeypatch):
+    copied = 0
+
+    class Numbers(list):
+        def __getitem__(self, place):
+            nonlocal copied
+            found = super().__getitem__(place)
+            if isinstance(place, slice):
+                copied += len(found)
+                return Numbers(found)
+            return found
+
+    monkeypatch.setattr(
+        "transformer.decoding.beam_search.sorted", lambda *a, **k: Numbers(sorted(*a, **k)), raising=False
+    )
+    sources = [range(number % 50) for number in range(20_000)]
+    rows = [row for part in batches(sources, 400) for row in part]
+    assert sorted(rows) == list(range(len(sources)))
+    assert copied <= len(sources)
+
+
 @given(st.integers(0, 10**6), st.integers(0, 5), st.integers(1, 4))
 @settings(deadline=None, max_examples=15)
 def test_every_source_has_hypotheses_and_none_is_longer_than_the_limit(seed, extra_length, beam_size):
     found = search(model64(seed), SENTENCES, beam_size, extra_length=extra_length)
     for source, hypotheses in zip(SENTENCES, found, strict=True):
-        assert 1 <= len(hypotheses) <= beam_size
-        assert [h.score for h in hypotheses] == sorted((h.score for h in hypotheses), reverse=True)
+        limit = len(source) + extra_length
+        finished = [h.score for h in hypotheses if len(h.ids) < limit]  # those after them were cut off at the limit
+        assert [len(h.ids) < limit for h in hypotheses] == sorted(
+            (len(h.ids) < limit for h in hypotheses), reverse=True
+        )
+        for scores in (finished, [h.score for h in hypotheses[len(finished) :]]):
+            assert scores == sorted(scores, reverse=True)
         for hypothesis in hypotheses:
             assert len(hypothesis.ids) <= len(source) + extra_length
             assert not {PAD, BOS, EOS} & set(hypothesis.ids)

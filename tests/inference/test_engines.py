@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 
 import pytest
 from support.tiny import TEXT, model_folder
@@ -61,6 +62,14 @@ def test_a_sentence_longer_than_the_position_table_is_an_error_and_not_cut(folde
     translator = Translator.load(folders / "float32")
     with pytest.raises(ValueError, match=r"sentence 'Hund Hund .* has .* With extra_length=50 .* at most 4,046"):
         translator.translate(["Hund", "Hund " * POSITIONS])
+
+
+def test_a_truncated_export_is_an_error_with_its_path(folders, tmp_path):
+    shutil.copytree(folders / "float32", tmp_path / "model")
+    with open(tmp_path / "model/model.bin", "r+b") as file:
+        file.truncate(1000)
+    with pytest.raises(ValueError, match=f"{tmp_path}/model: CTranslate2 cannot read this model"):
+        Translator.load(tmp_path / "model")
 
 
 def test_a_method_that_ctranslate2_lacks_is_an_error_with_its_name(folders):

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -156,10 +157,14 @@ def test_the_command_line_prints_alternatives_and_samples(folder):
 @pytest.mark.parametrize(
     ("options", "text", "wanted"),
     [
-        (["--beam-size", "0"], b"a\n", "beam_size=0 must be at least 1"),
+        (["--beam-size", "0"], b"a\n", "beam_size=0 must be from 1 to 1000"),
+        (["--beam-size", "100000"], b"a\n", "beam_size=100000 must be from 1 to 1000"),
+        (["--length-penalty", "1e6"], b"a\n", "length_penalty=1000000.0 must be from 0 to 20"),
+        (["--length-penalty", "nan"], b"a\n", "length_penalty=nan must be from 0 to 20"),
+        (["--sample", "--temperature", "inf"], b"a\n", "temperature=inf must be from"),
         (["--alternatives", "5"], b"a\n", "--beam-size 5 or more"),
         (["--alternatives", "-1"], b"a\n", "--alternatives -1: must be 1 or more"),
-        (["--sample", "--temperature", "0"], b"a\n", "temperature=0.0 must be above 0"),
+        (["--sample", "--temperature", "0"], b"a\n", "temperature=0.0 must be from"),
         ([], b"a\n\xff\n", "standard input:2: not UTF-8"),
         (["--input", "missing.de"], b"", "missing.de: No such file"),
     ],
@@ -188,6 +193,25 @@ def test_a_folder_without_a_model_is_an_error_with_its_path(tmp_path, monkeypatc
     assert f"{tmp_path}/model.json is missing" in error_of(monkeypatch, tmp_path)
     (tmp_path / "model.json").write_text(json.dumps({"format": 2}))
     assert "format 2 is not 1" in error_of(monkeypatch, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "vocab.txt", "model.json"])
+def test_a_model_folder_with_a_truncated_file_is_an_error_with_its_path(folder, tmp_path, monkeypatch, name):
+    shutil.copytree(folder, tmp_path / "model")
+    contents = (tmp_path / "model" / name).read_bytes()
+    for size in (0, 5, len(contents) // 2):
+        (tmp_path / "model" / name).write_bytes(contents[:size])
+        assert str(tmp_path / "model") in error_of(monkeypatch, tmp_path / "model")
+
+
+@pytest.mark.parametrize(("name", "value"), [("source", "fr"), ("target", "fr"), ("lowercase", True)])
+def test_models_of_other_languages_or_case_are_no_ensemble(folder, tmp_path, monkeypatch, name, value):
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    contents = json.loads((other / "model.json").read_text())
+    (other / "model.json").write_text(json.dumps(contents | {name: value}))
+    message = error_of(monkeypatch, folder, other)
+    assert f"{other} cannot be in an ensemble with {folder}: {name} is {value}" in message
 
 
 def test_in_a_terminal_each_typed_line_is_translated(folder, translator):

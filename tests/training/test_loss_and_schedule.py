@@ -70,6 +70,18 @@ def test_batches_of_all_sizes_use_few_shapes_of_matrix_products():
     assert 3 <= len(seen.shapes) <= 3 * tokens_per_chunk(torch.zeros(0)) / 64
 
 
+@given(st.floats(0, 1e5), st.sampled_from([torch.float32, torch.bfloat16]), st.sampled_from([0.0, 0.1]))
+@settings(deadline=None, max_examples=30)
+def test_the_loss_of_a_diverging_training_is_the_true_one(size, precision, smoothing):
+    """Below log P = -87 a probability is 0 in float32; its logarithm is not."""
+    states, weight = torch.tensor([[size, 0.0]]).to(precision), torch.tensor([[0.0, 0], [1, 0], [-1, 0], [0, 1]])
+    for target in (1, 2, 3):
+        ours = smoothed_cross_entropy(states, weight, torch.tensor([target]), smoothing)
+        exact = by_definition(states.double(), weight.double(), torch.tensor([target]), smoothing)
+        assert float(ours) == pytest.approx(float(exact), rel=1e-5 if precision == torch.float32 else 2e-2, abs=1e-2)
+        assert float(ours) >= 0
+
+
 def test_the_loss_of_bfloat16_states_is_near_the_exact_one():
     torch.manual_seed(0)
     states, weight, targets = torch.randn(64, 32), torch.randn(50, 32), torch.randint(1, 50, (64,))

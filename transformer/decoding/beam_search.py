@@ -7,6 +7,7 @@ The definition of the search, for the whole project. The N = beam_size beams of 
 3. The best N candidates that do not end in </s> are the beams of the next step.
 The search of a sentence ends when N hypotheses are finished, or when its beams reach the length limit. A finished
 hypothesis of n subwords, </s> counted, has the score log P / ((5 + n) / 6)^length_penalty (Wu et al. 2016, eq. 14).
+If fewer than N are finished at the limit, the unfinished beams are the hypotheses that follow them.
 Of equal scores the earlier beam comes first, then the lower id. So beam_size 1 is greedy search.
 """
 
@@ -38,7 +39,7 @@ class Beams:
     ids: Tensor  # (B, N, 1 + t) <s> and the subwords of each beam
     scores: Tensor  # (B, N) sum of log-probabilities of each beam
     finished: Tensor  # (B,) number of finished hypotheses
-    found_ids: Tensor  # (B, 2N, 1 + t) hypotheses in the order in which they finished; the other rows are unused
+    found_ids: Tensor  # (B, 2N, 1 + t) hypotheses in the order in which they finished, then unfinished ones
     found_lengths: Tensor  # (B, 2N) their subwords, </s> not counted
     found_scores: Tensor  # (B, 2N) their sums of log-probabilities; -inf in unused rows
     settled: Tensor  # (B,) whether the search of the sentence has ended
@@ -63,8 +64,7 @@ def beam_search(
 
     models: several are an ensemble, whose probability is the mean of theirs. source: padded, each sentence ends in
     </s>. limits (B,): length limit of each translation, </s> counted. min_length: no </s> before so many subwords.
-    before_step: called before each step; what it raises ends the search. A sentence that reaches its limit without a
-    finished hypothesis gets its unfinished beams.
+    before_step: called before each step; what it raises ends the search.
     """
     results: list[list[Hypothesis]] = [[] for _ in range(len(source))]
     decoder = CachedDecoder(models, source, beam_size)
@@ -161,14 +161,17 @@ def keep_best(beams: Beams, candidates: Candidates, decoder: CachedDecoder) -> N
 def settle(beams: Beams) -> None:
     """Mark the sentences whose search has ended: N hypotheses are finished, or the beams have reached the limit.
 
-    For a sentence at its limit without a finished hypothesis, the beams become the hypotheses found.
+    For a sentence at its limit, the beams become the hypotheses that follow its finished ones.
     """
     beam_size, length = beams.ids.shape[1:]  # length counts <s>
     at_limit = beams.limits < length
-    none_finished = (at_limit & (beams.finished == 0) & ~beams.settled)[:, None]
-    beams.found_ids[:, :beam_size] = torch.where(none_finished[:, :, None], beams.ids, beams.found_ids[:, :beam_size])
-    beams.found_lengths.masked_fill_(none_finished, length - 1)
-    beams.found_scores[:, :beam_size] = torch.where(none_finished, beams.scores, beams.found_scores[:, :beam_size])
+    cut_off = (at_limit & (beams.finished < beam_size) & ~beams.settled)[:, None]
+    # As in collect_finished, no hypothesis needs the last of the 2N rows: fewer than N are finished, and N follow.
+    following = beams.finished[:, None] + torch.arange(beam_size, device=beams.finished.device)
+    places = torch.where(cut_off, following, 2 * beam_size - 1)  # (B, N)
+    beams.found_ids.scatter_(1, places[:, :, None].expand_as(beams.ids), beams.ids)
+    beams.found_lengths.scatter_(1, places, torch.full_like(places, length - 1))
+    beams.found_scores.scatter_(1, places, beams.scores.masked_fill(~cut_off, -math.inf))
     beams.settled |= at_limit | (beams.finished >= beam_size)
 
 
@@ -183,9 +186,9 @@ def drop_settled(beams: Beams, decoder: CachedDecoder, results: list[list[Hypoth
     dropped, beam_size = beams.select(settled), beams.ids.shape[1]
     parts = (dropped.rows, dropped.finished, dropped.found_ids, dropped.found_lengths, dropped.found_scores)
     for row, finished, *found in zip(*(part.tolist() for part in parts), strict=True):
-        hypotheses = [(ids[1 : length + 1], score) for ids, length, score in zip(*found, strict=True)
-                      if score > -math.inf]  # fmt: skip
-        results[row] = ranked(hypotheses, bool(finished), length_penalty, beam_size)
+        hypotheses = [(ids[1 : length + 1], score) for ids, length, score in zip(*found, strict=True)]
+        unfinished = [pair for pair in hypotheses[finished:] if pair[1] > -math.inf]
+        results[row] = ranked(hypotheses[:finished], unfinished, length_penalty, beam_size)
     remaining = (~beams.settled).nonzero().flatten()
     decoder.select(remaining)
     return beams.select(remaining)
@@ -229,10 +232,12 @@ def batches(sources: Sequence[Sequence[int]], batch_tokens: int) -> Iterator[lis
     A batch has sentences x (longest + 1 for </s>) <= batch_tokens, or one sentence.
     """
     order = sorted(range(len(sources)), key=lambda row: len(sources[row]))
-    while order:
-        size = max(1, batch_tokens // (len(sources[order[-1]]) + 1))
-        rows, order = order[-size:], order[:-size]
-        yield rows
+    end = len(order)
+    while end:
+        size = max(1, batch_tokens // (len(sources[order[end - 1]]) + 1))
+        start = max(0, end - size)
+        yield order[start:end]
+        end = start
 
 
 def padded(sequences: Sequence[Sequence[int]]) -> Tensor:

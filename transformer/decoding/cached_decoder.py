@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +22,17 @@ from transformer.model.transformer import Transformer
 from transformer.text.vocabulary import BOS, PAD
 
 BLOCK = 64  # the vocabulary is padded to a multiple of this size: W subwords
+
+
+def mean_probability(logs: Sequence[Tensor]) -> Tensor:
+    """The logarithm of the mean of probabilities, one tensor of their logarithms for each model of an ensemble.
+
+    It is computed in the highest precision of the models.
+    """
+    if len(logs) == 1:
+        return logs[0]
+    precision = reduce(torch.promote_types, (log.dtype for log in logs))
+    return torch.stack([log.to(precision) for log in logs]).logsumexp(0) - math.log(len(logs))
 
 
 class CachedDecoder:
@@ -38,10 +50,12 @@ class CachedDecoder:
         self.ancestry = memories[0].new_zeros(len(source), beam_size, 0)  # (B, N, t*N)
         # a new position is an ancestor of its own beam only: (N, N), 0 on the diagonal
         self.own_position = memories[0].new_full((beam_size, beam_size), -math.inf).fill_diagonal_(0.0)
-        self.precision = torch.promote_types(memories[0].dtype, torch.float32)  # of log-probabilities
+        # of log-probabilities: the highest of the models', each of which computes in its own
+        self.precision = reduce(torch.promote_types, (memory.dtype for memory in memories), torch.float32)
         self.vocabulary = len(models[0].output_weight)
         missing = -self.vocabulary % BLOCK
-        self.projections = [F.pad(model.output_weight, (0, 0, 0, missing)).to(memories[0].dtype) for model in models]
+        self.projections = [F.pad(model.output_weight, (0, 0, 0, missing)).to(memory.dtype)
+                            for model, memory in zip(models, memories, strict=True)]  # fmt: skip
         self.position = 0  # of the next subword
 
     def step(self, ids: Tensor) -> Tensor:
@@ -52,8 +66,7 @@ class CachedDecoder:
         ids = ids.clamp(max=self.vocabulary - 1)  # a beam of probability 0 may have an id from V on
         new = self.own_position.expand(len(ids), -1, -1)  # (N, N) -> (B, N, N)
         self.ancestry = torch.cat((self.ancestry, new), dim=2)
-        logs = [self._log_probabilities(number, ids) for number in range(len(self.models))]
-        steps = logs[0] if len(logs) == 1 else torch.stack(logs).logsumexp(0) - math.log(len(logs))
+        steps = mean_probability([self._log_probabilities(number, ids) for number in range(len(self.models))])
         steps[..., PAD] = steps[..., BOS] = -math.inf
         self.position += 1
         return steps

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+
+MOST_BEAMS = 1000  # beams or samples of a sentence; more do not fit into memory
+MOST_LENGTH_PENALTY = 20  # larger powers of a length overflow; values above 3 are not used
+
+
+def in_range(config: object, **ranges: tuple[float, float]) -> None:
+    """Raise ValueError for a field that is not from `least` to `most`. ranges: name -> (least, most)."""
+    for name, (least, most) in ranges.items():
+        value = getattr(config, name)
+        if not least <= value <= most or math.isinf(value):  # nan is in no range
+            bounds = f"at least {least:g}" if math.isinf(most) else f"from {least:g} to {most:g}"
+            raise ValueError(f"{name}={value} must be {bounds}. Nothing was translated.")
 
 
 @dataclass(frozen=True)
@@ -20,10 +33,7 @@ class SearchConfig:
     replace_unk: bool = False
 
     def __post_init__(self) -> None:
-        if self.beam_size < 1 or self.extra_length < 0:
-            raise ValueError(
-                f"beam_size={self.beam_size} must be at least 1, extra_length={self.extra_length} at least 0"
-            )
+        in_range(self, beam_size=(1, MOST_BEAMS), length_penalty=(0, MOST_LENGTH_PENALTY), extra_length=(0, math.inf))
 
 
 @dataclass(frozen=True)
@@ -44,8 +54,5 @@ class SamplingConfig:
     extra_length: int = 50
 
     def __post_init__(self) -> None:
-        if not self.temperature > 0 or self.top_k < 0 or not 0 < self.top_p <= 1 or self.samples < 1:
-            raise ValueError(
-                f"temperature={self.temperature} must be above 0, top_k={self.top_k} at least 0 (all), "
-                f"top_p={self.top_p} in (0, 1], samples={self.samples} at least 1"
-            )
+        in_range(self, samples=(1, MOST_BEAMS), seed=(0, math.inf), temperature=(1e-6, 1e6), top_k=(0, math.inf),
+                 top_p=(1e-9, 1), extra_length=(0, math.inf))  # fmt: skip

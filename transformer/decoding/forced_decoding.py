@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import torch
 
 from transformer.decoding.beam_search import batches, padded
+from transformer.decoding.cached_decoder import mean_probability
+from transformer.decoding.likelihood import target_log_probabilities
 from transformer.model.transformer import Transformer
-from transformer.text.vocabulary import BOS, EOS
+from transformer.text.vocabulary import BOS, EOS, PAD
 
 
 @torch.inference_mode()
@@ -34,13 +35,12 @@ def score_ids(
         source = padded([[*sources[row], EOS] for row in rows]).to(device)
         target = padded([[BOS, *targets[row]] for row in rows]).to(device)
         outputs = padded([[*targets[row], EOS] for row in rows]).to(device)  # (B, T), the subwords to score
-        logs = []
-        for model in models:
-            logits = model.logits(model(source, target))  # (B, T, V)
-            precision = torch.promote_types(logits.dtype, torch.float32)
-            logs.append(logits.log_softmax(-1, dtype=precision).gather(2, outputs[:, :, None])[:, :, 0])  # (B, T)
-        mean = torch.stack(logs).logsumexp(0) - math.log(len(logs))
-        for row, values in zip(rows, mean.tolist(), strict=True):
-            results[row] = values[: len(targets[row]) + 1]
+        shown = outputs != PAD
+        logs = [
+            target_log_probabilities(model(source, target)[shown], model.output_weight, outputs[shown])
+            for model in models
+        ]
+        for row, values in zip(rows, mean_probability(logs).split(shown.sum(1).tolist()), strict=True):
+            results[row] = values.tolist()
         progress(len(rows))
     return results

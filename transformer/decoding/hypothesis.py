@@ -25,14 +25,17 @@ def length_divisor(length: int, length_penalty: float) -> float:
     return ((5 + length) / 6) ** length_penalty
 
 
-def ranked(
-    found: Iterable[tuple[list[int], float]], ended: bool, length_penalty: float, beam_size: int
-) -> list[Hypothesis]:
-    """Pairs (ids, log-probability) to at most beam_size hypotheses, best score first.
+Found = Iterable[tuple[list[int], float]]  # ids without </s>, and their log-probability
 
-    found: ids without </s>. ended: whether they ended in </s>, which then counts as one more subword.
+
+def ranked(finished: Found, unfinished: Found, length_penalty: float, beam_size: int) -> list[Hypothesis]:
+    """At most beam_size hypotheses: the finished ones, best score first, then the unfinished ones, best score first.
+
+    finished: they ended in </s>, which counts as one more subword. unfinished: they reached the length limit.
     """
-    hypotheses = [
-        Hypothesis(tuple(ids), total / length_divisor(len(ids) + ended, length_penalty), total) for ids, total in found
-    ]
-    return sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)[:beam_size]
+    hypotheses = []
+    for found, ended in ((finished, 1), (unfinished, 0)):
+        scored = [Hypothesis(tuple(ids), total / length_divisor(len(ids) + ended, length_penalty), total)
+                  for ids, total in found]  # fmt: skip
+        hypotheses += sorted(scored, key=lambda hypothesis: -hypothesis.score)
+    return hypotheses[:beam_size]

@@ -35,8 +35,12 @@ class CTranslate2Engine:
         """positions: rows of the model's position table, the longest sequence that it can compute."""
         self.vocabulary, self.positions = vocabulary, positions
         device = "cuda" if ctranslate2.get_cuda_device_count() else "cpu"
-        # for small models, several batches in parallel are faster than several threads in one batch
-        self.translator = ctranslate2.Translator(str(folder), device, inter_threads=cores(), intra_threads=1)
+        try:
+            # for small models, several batches in parallel are faster than several threads in one batch
+            self.translator = ctranslate2.Translator(str(folder), device, inter_threads=cores(), intra_threads=1)
+        except RuntimeError as error:
+            raise ValueError(f"{folder}: CTranslate2 cannot read this model ({error}). Run `dvc repro export`, or copy "
+                             "the folder again.") from None  # fmt: skip
 
     def search(
         self,
@@ -53,12 +57,11 @@ class CTranslate2Engine:
         self._check_lengths(sources, config.extra_length)
         beam_size, limits = config.beam_size, [max(1, len(source) + config.extra_length) for source in sources]
         results: list[list[Hypothesis]] = [[] for _ in sources]
-        waiting = sorted(range(len(sources)), key=lambda row: -limits[row])
-        size = max(1, batch_tokens // beam_size)
-        jobs = []
-        while waiting:
-            count = max(1, size // (len(sources[waiting[0]]) + 1))
-            rows, waiting = waiting[:count], waiting[count:]
+        order = sorted(range(len(sources)), key=lambda row: -limits[row])
+        size, start, jobs = max(1, batch_tokens // beam_size), 0, []
+        while start < len(order):
+            count = max(1, size // (len(sources[order[start]]) + 1))
+            rows, start = order[start : start + count], start + count
             jobs.append((rows, self._start([sources[row] for row in rows], limits[rows[0]], beam_size)))
         for rows, answers in jobs:
             for row, answer in zip(rows, answers, strict=True):
@@ -104,7 +107,7 @@ class CTranslate2Engine:
         )
 
     def _hypotheses(self, found: ctranslate2.TranslationResult, config: SearchConfig) -> list[Hypothesis]:
-        """A result of CTranslate2 to hypotheses, ranked by our score. Unfinished ones only if none is finished."""
+        """A result of CTranslate2 to hypotheses, ranked by our score, the unfinished ones after the finished ones."""
         pairs = [
             (self.vocabulary.ids(tokens), score * max(1, len(tokens)))
             for tokens, score in zip(found.hypotheses, found.scores, strict=True)
@@ -114,4 +117,5 @@ class CTranslate2Engine:
         if len(finished) > config.beam_size:  # our search ends at the step that finishes hypothesis number beam_size
             longest = len(finished[config.beam_size - 1][0])
             finished = [(ids, total) for ids, total in finished if len(ids) <= longest]
-        return ranked(finished or pairs, bool(finished), config.length_penalty, config.beam_size)
+        unfinished = [(ids, total) for ids, total in pairs if ids[-1:] != [EOS]]
+        return ranked(finished, unfinished, config.length_penalty, config.beam_size)

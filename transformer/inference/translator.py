@@ -46,6 +46,22 @@ class PairAttention(NamedTuple):
     target: list[str]  # T subwords, </s> last: those that the model predicts in the rows of maps.cross
 
 
+def check_ensemble(first: Path, first_content: dict, other: Path, content: dict) -> None:
+    """Raise ValueError if two model folders, with the contents of their model.json, cannot be one ensemble."""
+    why = next((f"{name} is {content.get(name)}, and {first_content.get(name)} in {first}"
+                for name in ("source", "target", "lowercase", "lowercase_source")
+                if content.get(name, content["lowercase"]) != first_content.get(name, first_content["lowercase"])),
+               "")  # fmt: skip
+    if any((other / name).read_bytes() != (first / name).read_bytes() for name in ("vocab.txt", "bpe.codes")):
+        why = f"it has another vocabulary or other merges than {first}"
+    if why:
+        raise ValueError(f"{other} cannot be in an ensemble with {first}: {why}. Use models of one corpus, with the "
+                         "same text settings in params.yaml.")  # fmt: skip
+    if "ctranslate2" in content or "ctranslate2" in first_content:
+        raise ValueError(f"{other} or {first} is a folder for CTranslate2, which cannot translate with an ensemble. "
+                         "Use the folders of the stage average that they were made from.")  # fmt: skip
+
+
 class Translator:
     """Lines of text to translations, scores and attention weights."""
 
@@ -61,20 +77,13 @@ class Translator:
         Raises ValueError for a folder without a model, and for folders that cannot be an ensemble.
         """
         paths = [Path(folder) for folder in folders]
-        contents = [read_model_json(path / "model.json") for path in paths]
+        first, *_ = contents = [read_model_json(path / "model.json") for path in paths]
+        for path, content in zip(paths[1:], contents[1:], strict=True):
+            check_ensemble(paths[0], first, path, content)
         vocabulary, merges = Vocabulary.load(paths[0] / "vocab.txt"), Merges.load(paths[0] / "bpe.codes")
-        for path, content in zip(paths, contents, strict=True):
-            if any((path / name).read_bytes() != (paths[0] / name).read_bytes() for name in ("vocab.txt", "bpe.codes")):
-                raise ValueError(
-                    f"{path} has another vocabulary or other merges than {paths[0]}. The models of an ensemble must "
-                    "share both. Use models of one corpus and one params.yaml."
-                )
-            if "ctranslate2" in content and len(paths) > 1:
-                raise ValueError(
-                    f"{path} is a folder for CTranslate2, which cannot translate with an ensemble. Use the folders of "
-                    f"the stage average that it was made from."
-                )
-        first = contents[0]
+        if len(vocabulary) != first["sizes"]["vocabulary"]:
+            raise ValueError(f"{paths[0]}: vocab.txt has {len(vocabulary):,} subwords, model.json says "
+                             f"{first['sizes']['vocabulary']:,}. Copy the folder again.")  # fmt: skip
         if "ctranslate2" in first:
             # imported here, so that each engine works without the library of the other
             from transformer.inference.ctranslate2_engine import CTranslate2Engine

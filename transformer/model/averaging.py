@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
+
+from transformer.model.weights import read_weights
 
 
 def mean_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
@@ -20,7 +21,7 @@ def mean_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
     total: dict[str, Tensor] = {}
     precisions: dict[str, torch.dtype] = {}
     for path in paths:
-        for name, tensor in load_file(path).items():
+        for name, tensor in read_weights(path).items():
             total[name] = total[name].add_(tensor) if name in total else tensor.double()
             precisions[name] = tensor.dtype
     return {name: (tensor / len(paths)).to(precisions[name]) for name, tensor in total.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -22,12 +23,28 @@ def save_weights(weights: dict[str, Tensor], path: Path) -> None:
         save_file(weights, temporary)
 
 
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, name -> tensor. Raises ValueError for a file that is missing or damaged."""
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise ValueError(f"{path}: cannot read the weights ({' '.join(str(error).split())}). The file is missing or "
+                         "damaged: make it again by `dvc repro`, or copy it again.") from None  # fmt: skip
+
+
 def load_model(folder: Path) -> Transformer:
-    """The Transformer of a model folder, in evaluation mode, on the CPU, with the precision it was stored in."""
+    """The Transformer of a model folder, in evaluation mode, on the CPU, with the precision it was stored in.
+
+    Raises ValueError for weights that cannot be read, or that do not fit the sizes in model.json.
+    """
     sizes = read_model_json(folder / "model.json")["sizes"]
-    weights = load_file(folder / "weights.safetensors")
-    model = Transformer(TransformerConfig(**sizes)).to(next(iter(weights.values())).dtype)
-    model.load_state_dict(weights)
+    weights = read_weights(folder / "weights.safetensors")
+    model = Transformer(TransformerConfig(**sizes))
+    if {name: tensor.shape for name, tensor in weights.items()} != {
+        name: tensor.shape for name, tensor in model.state_dict().items()
+    }:
+        raise ValueError(f"{folder}: weights.safetensors and model.json are not of one model. Copy the folder again.")
+    model.to(next(iter(weights.values())).dtype).load_state_dict(weights)
     return model.eval()
 
 
@@ -51,7 +68,7 @@ def warm_start(model: Transformer, folder: Path, vocabulary: Path) -> None:
             f"init_from={folder} has another vocabulary than {vocabulary}. Training did not start. Run `dvc repro`, "
             f"which copies the merges and vocabulary of that model."
         )
-    model.load_state_dict(load_file(folder / "weights.safetensors"))
+    model.load_state_dict(read_weights(folder / "weights.safetensors"))
 
 
 def cpu_copy(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -33,7 +33,10 @@ class Vocabulary:
     @classmethod
     def load(cls, path: Path) -> Vocabulary:
         """Read a vocab.txt: one subword per line; ids count lines from 0."""
-        return cls(list(read_lines(path)))
+        try:
+            return cls(list(read_lines(path)))
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
 
     def save(self, path: Path) -> None:
         """Write vocab.txt."""

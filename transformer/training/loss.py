@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from transformer.decoding.likelihood import log_at_targets, target_log_probabilities
+
 TOKEN_MULTIPLE = 64  # the tokens are padded to a multiple of this: oneDNN compiles a program for each new shape
 
 
@@ -36,15 +38,14 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         padded = F.pad(states, (0, 0, 0, -len(states) % TOKEN_MULTIPLE))
         scores, probabilities = (states.new_empty(min(chunk, len(padded)), len(matrix)) for _ in range(2))
         padded_gradient, weight_gradient = torch.empty_like(padded), torch.zeros_like(weight)
-        target_log_probabilities, target_scores = [], []
+        target_logs, target_scores = [], []
         for x, ids, x_gradient in zip(*(t.split(chunk) for t in (padded, targets, padded_gradient)), strict=True):
             at_targets = torch.arange(len(ids), device=x.device), ids  # indices into (C, V)
             z = torch.mm(x, matrix.T, out=scores[: len(x)])  # (C, D) -> (C, V)
             z[:, vocabulary:] = -torch.inf
             p = torch.softmax(z, dim=1, out=probabilities[: len(x)])
             target_scores.append(z[at_targets].to(weight.dtype))
-            tiny = torch.finfo(weight.dtype).tiny
-            target_log_probabilities.append(p[at_targets].to(weight.dtype).clamp_(min=tiny).log_())
+            target_logs.append(log_at_targets(z, p, ids, weight.dtype))
             p[at_targets] += label_smoothing + share - 1
             torch.mm(p, matrix, out=x_gradient)
             weight_gradient += (p.T @ x)[:vocabulary]
@@ -55,7 +56,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         weight_gradient -= smoothed_states
         weight_gradient[padding] += smoothed_states
         ctx.save_for_backward(states_gradient, weight_gradient)
-        loss = (label_smoothing + share) * torch.cat(target_scores) - torch.cat(target_log_probabilities)
+        loss = (label_smoothing + share) * torch.cat(target_scores) - torch.cat(target_logs)
         return loss.sum(dtype=torch.float64) - states.to(weight.dtype).mv(share_of_all).sum(dtype=torch.float64)
 
     @staticmethod
@@ -63,11 +64,6 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
     def backward(ctx, gradient: Tensor):
         states_gradient, weight_gradient = ctx.saved_tensors
         return states_gradient * gradient.to(states_gradient.dtype), weight_gradient * gradient, None, None, None
-
-
-def log_probabilities(states: Tensor, matrix: Tensor) -> Tensor:
-    """log softmax of the projection, in at least float32: states (tokens, D), matrix (V, D) -> (tokens, V)."""
-    return (states @ matrix.T).log_softmax(dim=1, dtype=torch.promote_types(states.dtype, torch.float32))
 
 
 def smoothed_cross_entropy(
@@ -89,9 +85,4 @@ def cross_entropy(states: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
 
     Shapes as for smoothed_cross_entropy. Used without gradients.
     """
-    matrix = weight.to(states.dtype)
-    chunk = tokens_per_chunk(states)
-    total = torch.zeros((), dtype=torch.float64, device=states.device)
-    for x, ids in zip(states.split(chunk), targets.split(chunk), strict=True):
-        total += F.nll_loss(log_probabilities(x, matrix), ids, reduction="sum")
-    return total
+    return -target_log_probabilities(states, weight, targets).sum(dtype=torch.float64)
