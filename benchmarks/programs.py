@@ -25,6 +25,7 @@ from transformer.text.vocabulary import PAD
 from transformer.training.batches import Batches
 from transformer.training.config import TrainConfig
 from transformer.training.distributed import World
+from transformer.training.process import prepare_process
 from transformer.training.train_step import Trainer, seed_everything
 
 SEED, WARMUP, CLIP_NORM, BETAS, EPSILON = 1, 800, 1.0, (0.9, 0.98), 1e-9
@@ -115,10 +116,11 @@ class Ours(Program):
         config = TrainConfig(
             seed=SEED, batch_tokens=task.batch_tokens, device_tokens=task.batch_tokens, max_steps=0, warmup=WARMUP,
             lr_factor=1.0, optimiser="adam", muon_factor=2.0, adam_beta1=BETAS[0], adam_beta2=BETAS[1],
-            adam_epsilon=EPSILON, clip_norm=CLIP_NORM, label_smoothing=SMOOTHING, ema_decay=0.0,
-            precision=task.precision, deterministic=False, compile=self.compile, log_every=1, save_every=1, keep=1,
-            patience=0, best_by="loss",
+            adam_epsilon=EPSILON, clip_norm=CLIP_NORM, gradient_compression="none", label_smoothing=SMOOTHING,
+            ema_decay=0.0, precision=task.precision, deterministic=False, compile=self.compile, log_every=1,
+            save_every=1, keep=1, patience=0, best_by="loss",
         )  # fmt: skip
+        prepare_process()
         self.trainer = Trainer(model, task.pairs, task.pairs, World(device=task.device), config)
         self.batches = self.trainer.batches
 

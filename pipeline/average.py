@@ -35,10 +35,11 @@ def main() -> None:
     print(message)
 
 
-def choose(scores: dict[str, float], average: str, average_last: int) -> tuple[list[str], str]:
+def choose(scores: dict[str, list[float]], average: str, average_last: int) -> tuple[list[str], str]:
     """The names of the files to average, and the message to print.
 
-    scores: step of each checkpoint -> its validation score, lower is better. average, average_last: the params.
+    scores: step of each checkpoint -> its validation score, see TrainingState.checkpoints. average, average_last: the
+    params.
     """
     if average == "ema":
         return ["ema.safetensors"], "The model is the moving average of the weights."

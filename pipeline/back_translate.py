@@ -4,7 +4,8 @@ The model for it translates from target to source. It is trained here, on data/i
 added pairs have a translated source and a real target (Sennrich et al. 2016, "Improving Neural Machine Translation
 Models with Monolingual Data"; on the training text itself, as here: Nguyen et al. 2020, "Data Diversification").
 
-Reads   data/ids, data/raw/train.tgt, data/bpe.codes, data/vocab.txt; work/train-<key>/ (the state to resume from)
+Reads   data/ids, data/raw/train.tgt, data/bpe.codes, data/vocab.txt; work/train-<key>/ (the state to resume from, and
+        the lines that were translated before a kill)
 Writes  data/back: back.json (the number of translated pairs, and the train_key of the model); train.src (the
         translations); the training pairs: first those of data/ids, then those with translated sources. With
         back_translation_steps 0: only back.json. work/runs/back-<key>/ (the curve of the model, for the run of train)
@@ -14,36 +15,26 @@ Params  back_translation_steps (the number of updates of the model; its checkpoi
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipeline.shared.params import Params
-from pipeline.shared.stage import arguments, bar, project_root, require, run
+from pipeline.shared.stage import arguments, project_root, require, run
 from transformer.files import read_lines, whole_folder, write_json, write_lines
 from transformer.text.bpe import Merges
-from transformer.text.pairs import Pair, Pairs
+from transformer.text.pairs import Pairs, Row
 from transformer.text.words import Side
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from pipeline.training.job import Training
-    from transformer.model.transformer import Transformer
+    from transformer.inference.translator import Translator
     from transformer.training.checkpoints import CheckpointStore, TrainingState
-
-
-class BackTranslation(NamedTuple):
-    """The translations of all training targets, and the training pairs with them.
-
-    train_key: of the model. pairs: those of data/ids, then those with a translated source. lines: the line of each
-    pair in data/raw.
-    """
-
-    train_key: str
-    translations: list[str]
-    pairs: list[Pair]
-    lines: list[int]
+    from transformer.training.distributed import World
 
 
 def main() -> None:
@@ -51,41 +42,42 @@ def main() -> None:
         __doc__, ids="data/ids", raw="data/raw", codes="data/bpe.codes", vocab="data/vocab.txt", back="data/back"
     )  # fmt: skip
     params = Params.load(paths.params)
-    require(paths.ids, paths.raw, paths.codes, paths.vocab)
-    empty = BackTranslation("", [], [], [])
-    train_key, translations, pairs, lines = translate_back(paths, params) if params.back_translation_steps else empty
-    with whole_folder(paths.back) as folder:
-        if translations:
-            write_lines(folder / "train.src", translations)
-            Pairs.save(folder, "train", pairs, lines)
-        count = len(pairs) - len(translations)
-        write_json(folder / "back.json", {"translated_pairs": count} | ({"train_key": train_key} if train_key else {}))
-    print(f"{count:,} training pairs were added by back-translation.")
-
-
-def translate_back(paths: Namespace, params: Params) -> BackTranslation:
-    """Train a model from target to source on all devices, and translate the training targets with it.
-
-    Only the leader returns. The other processes, and the one that launched them all, exit here.
-    """
+    require(paths.ids, paths.raw / "train.tgt", paths.codes, paths.vocab)
+    if not params.back_translation_steps:
+        with whole_folder(paths.back) as folder:
+            write_json(folder / "back.json", {"translated_pairs": 0})
+        print("0 training pairs were added by back-translation.")
+        return
     # Imported here, because torch takes seconds to import and is not needed when back_translation_steps is 0.
-    from pipeline.training.job import Training, launch_processes
-    from transformer.model.transformer import Transformer
+    from pipeline.training.devices import all_processes
+    from pipeline.training.job import Training
+
+    training = Training(params, params.back_translation_steps, paths.ids, paths.vocab, backwards=True)
+    with all_processes("pipeline.back_translate", training) as world:
+        translate_back(paths, params, training, world)
+
+
+def translate_back(paths: Namespace, params: Params, training: Training, world: World) -> None:
+    """Train from target to source and translate the training targets, on all processes. The leader writes data/back."""
+    from pipeline.training.translate_text import Translations
     from transformer.tracking.recorder import BackTranslationCurve
-    from transformer.training.distributed import join_processes
     from transformer.training.launch import restore_stop_signals
 
-    launch_processes("pipeline.back_translate")
-    with join_processes() as world:
-        training = Training(params, params.back_translation_steps, paths.ids, paths.vocab, backwards=True)
-        curve = BackTranslationCurve(project_root(), vars(params), training.train_key)
-        weights = training.run(world, late_mean, curve)
-        restore_stop_signals()  # from here on there is no state to save
-        if weights is None:  # not the leader
-            sys.exit()
-        model = Transformer(training.model_config).to(world.device)
-        model.load_state_dict(weights)
-        return translated_pairs(paths, training, model.eval())
+    store, state = training.run(world, BackTranslationCurve(project_root(), vars(params), training.train_key))
+    restore_stop_signals()  # from here on, what is done is on the disk
+    translator = back_translator(training, late_mean(store, state), paths.codes, world)
+    real = Pairs.load(paths.ids, "train")
+    translated = Translations.of(training, paths.raw / "train.tgt", paths.codes)
+    translated.make(kept_lines(paths.raw / "train.tgt", real), len(real), translator, world)
+    if not world.is_leader:
+        return
+    with whole_folder(paths.back) as folder:
+        write_lines(folder / "train.src", translated.lines())
+        added = added_rows(real, translated.lines(), translator, training.corpus["max_length"])
+        count = Pairs.save(folder, "train", chain(real.rows(), added)) - len(real)
+        write_json(folder / "back.json", {"translated_pairs": count, "train_key": training.train_key})
+    translated.remove()
+    print(f"{count:,} training pairs were added by back-translation.")
 
 
 def late_mean(store: CheckpointStore, state: TrainingState) -> dict[str, Tensor]:
@@ -96,22 +88,34 @@ def late_mean(store: CheckpointStore, state: TrainingState) -> dict[str, Tensor]
     return mean_weights([store.weights(step) for step in steps if 3 * step > 2 * steps[-1]])
 
 
-def translated_pairs(paths: Namespace, training: Training, model: Transformer) -> BackTranslation:
-    """Translate the training targets with a model of `training`."""
+def back_translator(training: Training, weights: dict[str, Tensor], codes: Path, world: World) -> Translator:
+    """The translator from target to source, with these weights, on the device of this process."""
     from transformer.inference.torch_engine import TorchEngine
     from transformer.inference.translator import Translator
+    from transformer.model.transformer import Transformer
 
-    merges, vocabulary, (source, target) = Merges.load(paths.codes), training.vocabulary, Side.of(training.corpus)
-    translator = Translator(TorchEngine([model]), merges, vocabulary, target, source)
-    real = Pairs.load(paths.ids, "train")
-    targets = list(read_lines(paths.raw / "train.tgt"))
-    with bar(len(real), "sentence", "translate train back") as progress:
-        translations = translator.translate([targets[line - 1] for line in real.lines], progress=progress.update)
-    sources = [vocabulary.ids(subwords) for subwords in translator.subwords(translations, source)]
-    fits = [row for row, ids in enumerate(sources) if 1 <= len(ids) <= training.corpus["max_length"]]
-    pairs = [(list(one[:-1]), list(other[:-1])) for one, other in zip(real.source, real.target, strict=True)]
-    pairs += [(sources[row], pairs[row][1]) for row in fits]
-    return BackTranslation(training.train_key, translations, pairs, [*real.lines, *real.lines[fits]])
+    model = Transformer(training.model_config).to(world.device)
+    model.load_state_dict(weights)
+    source, target = Side.of(training.corpus)
+    return Translator(TorchEngine([model.eval()]), Merges.load(codes), training.vocabulary, target, source)
+
+
+def kept_lines(text: Path, pairs: Pairs) -> Iterator[str]:
+    """The lines of a text file from which `pairs` were made, in order."""
+    kept = iter(pairs.lines)
+    wanted = next(kept, None)
+    for number, line in enumerate(read_lines(text), start=1):
+        if number == wanted:
+            yield line
+            wanted = next(kept, None)
+
+
+def added_rows(real: Pairs, translations: Iterator[str], translator: Translator, max_length: int) -> Iterator[Row]:
+    """The training pairs with a translated source instead of their own; those whose source fits max_length."""
+    for (_, target, line), translation in zip(real.rows(), translations, strict=True):
+        (subwords,) = translator.subwords([translation], translator.target)
+        if 1 <= len(subwords) <= max_length:
+            yield translator.vocabulary.ids(subwords), target, line
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 Reads   data/model, data/ct2, data/raw/valid.{src,tgt}
 Writes  reports/engines.json: BLEU of each engine and percent of translations identical to torch's, at beam 1 and 4;
         engines_agree, which `engine: ctranslate2` and the alias champion require
-Params  length_penalty, extra_length; engine: with ctranslate2 the stage fails if the engines differ
+Params  target, length_penalty, extra_length; engine: with ctranslate2 the stage fails if the engines differ
 """
 
 import json
@@ -33,7 +33,7 @@ def main() -> None:
         settings = asdict(params.take(SearchConfig, beam_size=beam_size, replace_unk=False))
         found = {name: translated(one, sources, settings) for name, one in translators.items()}
         for name, lines in found.items():
-            record[f"{name}_bleu_beam_{beam_size}"] = round(bleu(lines, references), 4)
+            record[f"{name}_bleu_beam_{beam_size}"] = round(bleu(lines, references, params.target), 4)
         for name in ("float32", "int8"):
             record[f"{name}_identical_beam_{beam_size}"] = exact_match(found[name], found["torch"])
     differs = difference(record, len(sources))

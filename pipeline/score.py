@@ -2,14 +2,14 @@
 
 Reads   data/valid.hyp, data/test.hyp, data/raw: the references and, for toy, the labels of each test sentence
 Writes  reports/scores.json; reports/signatures.json: how sacreBLEU computed each score
-Params  target: the language of the references, for BLEU on lower-cased words
+Params  target: the language of the references; it chooses how sacreBLEU splits them into tokens
 """
 
 import pandas as pd
 
 from pipeline.shared.params import Params
 from pipeline.shared.stage import arguments, require, run
-from transformer.evaluation.scores import corpus_scores, exact_match_by_label
+from transformer.evaluation.scores import bleu_tokenizer, corpus_scores, exact_match_by_label
 from transformer.files import read_lines, write_json
 
 
@@ -30,6 +30,8 @@ def main() -> None:
         scores |= exact_match_by_label(hypotheses["test"], references["test"], list(read_lines(labels)))
     write_json(paths.scores, scores)
     write_json(paths.signatures, signatures)
+    if remark := bleu_tokenizer(params.target)[1]:
+        print(remark)
     print(pd.Series(scores, name="score").to_string())
 
 

@@ -1,7 +1,8 @@
 """Stage tokenise: split lines into tokens by spaCy, without loss (transformer/text/words.py).
 
 Reads   data/raw
-Writes  data/tokens/{train,valid,test}.{src,tgt}: tokens separated by one space; text.json: languages and case
+Writes  data/tokens/{train,valid}.{src,tgt}: tokens separated by one space; text.json: languages and case. Test sets
+        are not needed before translate, so one more of them reruns no stage from learn_bpe to average
 Params  source, target, lowercase, lowercase_source
 """
 
@@ -19,7 +20,7 @@ def main() -> None:
         text = {"source": params.source, "target": params.target, "lowercase": params.lowercase,
                 "lowercase_source": params.lowercase or params.lowercase_source}  # fmt: skip
         for suffix, side in zip(("src", "tgt"), Side.of(text), strict=True):
-            for split in ("train", "valid", "test"):
+            for split in ("train", "valid"):
                 lines = read_lines(paths.raw / f"{split}.{suffix}")
                 tokens = (" ".join(side.tokens(line)) for line in lines)
                 write_lines(folder / f"{split}.{suffix}", tokens)

@@ -16,13 +16,14 @@ import pandas as pd
 
 from pipeline.shared.params import Params
 from pipeline.shared.stage import arguments, project_root, require, run
+from pipeline.training.devices import all_processes
 from pipeline.training.environment import environment
-from pipeline.training.job import Training, launch_processes
+from pipeline.training.job import Training
 from transformer.files import whole_file, whole_folder, write_json
 from transformer.model_folder import starting_model
 from transformer.tracking.recorder import TrainingRun
 from transformer.training.checkpoints import FORMAT, CheckpointStore, TrainingState, copy_checkpoints
-from transformer.training.distributed import World, join_processes
+from transformer.training.distributed import World
 
 
 def main() -> None:
@@ -32,24 +33,25 @@ def main() -> None:
     )  # fmt: skip
     params = Params.load(paths.params)
     require(paths.ids, paths.back, paths.vocab)
-    launch_processes("pipeline.train")
-    with join_processes() as world:
-        train(paths, params, world)
-
-
-def train(paths: Namespace, params: Params, world: World) -> None:
-    """Train in this process, which is one of `world`. The leader writes the outs."""
     train_ids = paths.back if (paths.back / "train.lines.npy").is_file() else None
     initial_model = starting_model(params.init_from)
     training = Training(params, params.max_steps, paths.ids, paths.vocab, train_ids, initial_model)
+    with all_processes("pipeline.train", training) as world:
+        train(paths, params, training, world)
+
+
+def train(paths: Namespace, params: Params, training: Training, world: World) -> None:
+    """Train in this process, which is one of `world`. The leader writes the outs."""
     facts = environment(world.device, world.size)
     tags = {f"env_{name}": str(fact) for name, fact in facts.items()}
     back = paths.back / "back.json"
     back_key = json.loads(back.read_text(encoding="utf-8")).get("train_key", "") if back.is_file() else ""
     tracked_run = TrainingRun(project_root(), vars(params), training.train_key, tags, training.key, back_key)
-    sizes = asdict(training.model_config)
-    description = training.corpus | {"format": FORMAT, "sizes": sizes, "train_key": training.train_key}
-    training.run(world, lambda store, state: write_outs(paths, store, state, description, facts), tracked_run)
+    store, state = training.run(world, tracked_run)
+    if world.is_leader:
+        description = training.corpus | {"format": FORMAT, "sizes": asdict(training.model_config),
+                                         "train_key": training.train_key}  # fmt: skip
+        write_outs(paths, store, state, description, facts)
 
 
 def write_outs(paths: Namespace, store: CheckpointStore, state: TrainingState, description: dict, facts: dict) -> None:

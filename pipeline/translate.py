@@ -10,8 +10,10 @@ from dataclasses import asdict
 from pipeline.shared.params import Params
 from pipeline.shared.stage import arguments, bar, require, run
 from transformer.decoding.config import SearchConfig
-from transformer.files import read_lines, write_lines
+from transformer.files import chunks, read_lines, write_lines
 from transformer.inference.translator import Translator
+
+CHUNK_LINES = 10_000  # translated at a time, sorted by length
 
 
 def main() -> None:
@@ -24,11 +26,15 @@ def main() -> None:
     translator = Translator.load(folder)
     settings = asdict(params.take(SearchConfig))
     for split, path in (("valid", paths.valid), ("test", paths.test)):
-        lines = list(read_lines(paths.raw / f"{split}.src"))
-        with bar(len(lines), "sentence", f"translate {split}") as progress:
-            hypotheses = translator.translate(lines, **settings, progress=progress.update)
-        write_lines(path, hypotheses)
-        print(f"{len(lines):,} {split} sentences translated")
+        source = paths.raw / f"{split}.src"
+        with bar(sum(1 for _ in read_lines(source)), "sentence", f"translate {split}") as progress:
+            translations = (
+                line
+                for lines in chunks(read_lines(source), CHUNK_LINES)
+                for line in translator.translate(lines, **settings, progress=progress.update)
+            )
+            count = write_lines(path, translations)
+        print(f"{count:,} {split} sentences translated")
 
 
 if __name__ == "__main__":

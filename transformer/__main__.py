@@ -14,14 +14,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import fields
-from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
 from tqdm import tqdm
 
 from transformer.decoding.config import SamplingConfig, SearchConfig
-from transformer.files import whole_file
+from transformer.files import chunks, whole_file
 from transformer.inference.engine import Progress
 from transformer.inference.translator import Translation, Translator
 
@@ -98,7 +97,7 @@ def translate_file(translator: Translator, given: argparse.Namespace) -> None:
     with source as file, target as path, tqdm(total=total, unit="sentence", disable=None, leave=False) as progress:
         out = open(path, "w", encoding="utf-8", newline="\n") if path else sys.stdout  # noqa: SIM115
         lines, number = utf8_lines(file, name), 0
-        while chunk := list(islice(lines, CHUNK_LINES)):
+        for chunk in chunks(lines, CHUNK_LINES):
             for found in translations(translator, given, chunk, progress.update):
                 number += 1
                 out.write(output_of(given, number, found))

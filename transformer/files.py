@@ -8,8 +8,11 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+Item = TypeVar("Item")
 
 
 @contextmanager
@@ -79,10 +82,20 @@ def read_lines(path: Path) -> Iterator[str]:
             yield line.removesuffix("\n")
 
 
-def write_lines(path: Path, lines: Iterable[str]) -> int:
-    """Write lines, each ended by \\n, completely or not at all, and return how many. A line must not contain \\n."""
+def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Yield lists of `size` consecutive items; the last one may have fewer."""
+    remaining = iter(items)
+    while chunk := list(islice(remaining, size)):
+        yield chunk
+
+
+def write_lines(path: Path, lines: Iterable[str], durable: bool = False) -> int:
+    """Write lines, each ended by \\n, completely or not at all, and return how many. A line must not contain \\n.
+
+    durable: see whole_file.
+    """
     count = 0
-    with whole_file(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
+    with whole_file(path, durable) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
         for count, line in enumerate(lines, start=1):  # noqa: B007 (the last number is the result)
             assert "\n" not in line
             file.write(line + "\n")

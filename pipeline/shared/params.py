@@ -58,6 +58,7 @@ class Params:
     adam_beta2: float = knob(least=0, below=1)
     adam_epsilon: float = knob(above=0)
     clip_norm: float = knob(least=0)
+    gradient_compression: str = knob(choices=("none", "bfloat16"), before="none")
     label_smoothing: float = knob(least=0, below=1)
     ema_decay: float = knob(least=0, below=1)
     precision: str = knob(choices=("float32", "float64", "bfloat16"))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,12 +43,21 @@ def run(main: Callable[[], None]) -> None:
         if os.environ.get("TRACEBACK"):
             raise
         reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
-        sys.exit(f"error: {reason}")
+        sys.exit(1 if passed_on(str(reason)) else f"error: {reason}")
     except KeyboardInterrupt:
-        print("Interrupted. Run the same command again.", file=sys.stderr)
+        if os.environ.get("RANK", "0") == "0":
+            print("Interrupted. Run the same command again.", file=sys.stderr)
         sys.exit(130)
     finally:
         gc.freeze()  # without it Python searches torch and MLflow for garbage at exit: up to 1.4 s
+
+
+def passed_on(reason: str) -> bool:
+    """In one of several processes of a stage: pass the reason of its end to their launcher, which prints it once."""
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if path:
+        Path(path).write_text(json.dumps({"message": reason, "timestamp": int(time.time()), "reported": True}))
+    return bool(path)
 
 
 def renamed(command: str, main: Callable[[], None]) -> None:

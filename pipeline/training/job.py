@@ -3,51 +3,38 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
-
-import torch
+from typing import Any
 
 from pipeline.shared.keys import changed_since, code_keys, content_key
-from pipeline.shared.locks import hold_cores, hold_lock
 from pipeline.shared.params import Params
 from pipeline.shared.stage import project_root
 from pipeline.shared.versions import installed
-from transformer.files import sha256, write_json
+from transformer.evaluation.scores import bleu_tokenizer
+from transformer.files import read_lines, sha256, write_json
 from transformer.model.transformer import Transformer, TransformerConfig
-from transformer.model.weights import warm_start
+from transformer.model.weights import check_start, warm_start
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import Vocabulary
 from transformer.tracking.progress import Progress
 from transformer.tracking.recorder import BackTranslationCurve, TrainingRun
+from transformer.training.batches import idle_processes
 from transformer.training.checkpoints import CheckpointStore, TrainingState
 from transformer.training.config import TrainConfig
 from transformer.training.distributed import World
-from transformer.training.launch import catch_stop_signals, launch
+from transformer.training.launch import catch_stop_signals
 from transformer.training.loop import Interrupted, Observers, train
+from transformer.training.process import prepare_process
 from transformer.training.train_step import Trainer, seed_everything
-
-Result = TypeVar("Result")
+from transformer.training.validation import ValidText
 
 # Knobs of TrainConfig: states of the same training serve all their values, see transformer/training/history.py.
 CHANGES_NO_UPDATE = ("max_steps", "log_every", "save_every", "keep", "patience", "best_by")
-
-
-def launch_processes(module: str) -> None:
-    """Run a stage in as many processes as DEVICES in the environment says (1, 2, ..., gpu), and exit with their status.
-
-    Returns at once if DEVICES is 1 or not set, or in a process that was started for this stage.
-    """
-    processes = os.environ.get("DEVICES") or "1"
-    if processes != "1" and "WORLD_SIZE" not in os.environ:
-        sys.exit(launch(module, processes, sys.argv[1:]))
 
 
 @dataclass(frozen=True)
@@ -117,21 +104,41 @@ class Training:
         pairs = Pairs.load(self.train_ids if self.train_ids and split == "train" else self.ids, split)
         return pairs.backwards() if self.backwards else pairs
 
+    @property
+    def folder(self) -> Path:
+        """The folder of the states."""
+        return project_root() / "work" / f"train-{self.key[:16]}"
+
+    def check(self) -> None:
+        """Raise ValueError for data, or a model to start from, that this training cannot use."""
+        for split in ("train", "valid"):
+            self.pairs(split).check_lengths(split, self.config.device_tokens)
+        if self.initial_model is not None:
+            check_start(self.model_config, self.initial_model, self.vocab)
+
     def trainer(self, world: World) -> Trainer:
         """The trainer of this process, with initial weights."""
-        torch.use_deterministic_algorithms(self.config.deterministic)
         seed_everything(self.config.seed)
         model = Transformer(self.model_config)
         if self.initial_model is not None:
             warm_start(model, self.initial_model, self.vocab)
         return Trainer(model, self.pairs("train"), self.pairs("valid"), world, self.config)
 
-    def remarks(self, trainer: Trainer, folder: Path) -> Iterator[str]:
-        """The messages to print before the first update, one line each. folder: of the states."""
-        if not list(folder.glob("state-*.json")) and (changed := changed_since(folder, self.identity)):
+    def valid_text(self) -> ValidText:
+        """The text of the validation pairs, against which translations are scored if best_by is bleu."""
+        side = "source" if self.backwards else "target"
+        return ValidText(self.vocabulary.text, list(read_lines(self.ids / f"valid.{side}.txt")), self.corpus[side])
+
+    def remarks(self, trainer: Trainer) -> Iterator[str]:
+        """The messages to print before the first update, one line each."""
+        if not list(self.folder.glob("state-*.json")) and (changed := changed_since(self.folder, self.identity)):
             yield f"Training starts anew: {changed}."
         if self.config.precision == "bfloat16" and trainer.model.compute is None:
             yield "This machine has no instructions for bfloat16. Training computes in float32, which is faster here."
+        if self.config.best_by == "bleu" and (remark := bleu_tokenizer(self.valid_text().language)[1]):
+            yield remark
+        if idle := idle_processes(trainer.batches, trainer.world.size, self.config.device_tokens):
+            yield idle
         warmup, max_steps = self.config.warmup, self.max_steps
         if warmup > max_steps:
             yield (
@@ -141,56 +148,33 @@ class Training:
             )
 
     def run(
-        self,
-        world: World,
-        finish: Callable[[CheckpointStore, TrainingState], Result],
-        tracked_run: TrainingRun | BackTranslationCurve | None = None,
-    ) -> Result | None:
-        """Train to the end in this process, which is one of `world`.
+        self, world: World, tracked_run: TrainingRun | BackTranslationCurve | None = None
+    ) -> tuple[CheckpointStore, TrainingState]:
+        """Train to the end in this process, which is one of `world`. Returns the folder of states and the last state.
 
-        finish: the leader calls it at the end, with the folder of states, which is locked until then, and the last
-        state. Returns its result; None in the other processes. tracked_run: what gets the curve. On
-        SIGTERM or SIGINT the state is saved and SystemExit is raised.
+        tracked_run: what gets the curve; the leader sends it. On SIGTERM or SIGINT the state of the last whole update
+        is saved and SystemExit is raised.
         """
         signals = catch_stop_signals()
-        trainer = self.trainer(world)
-        folder = project_root() / "work" / f"train-{self.key[:16]}"
-        folder.mkdir(parents=True, exist_ok=True)
-        with hold_locks(folder, world):
-            store = CheckpointStore(folder)
-            remarks = list(self.remarks(trainer, folder))
-            if world.is_leader:
-                write_json(folder / "identity.json", self.identity)
-            with tracked_run if tracked_run and world.is_leader else nullcontext() as tracked:
-                progress = Progress(self.max_steps, world.is_leader, tracked)
-                for line in remarks:
-                    progress.say(line)
-                observers = Observers(
-                    on_rows=progress.show,
-                    on_update=lambda step, update: progress.updated(step, update.tokens, update.gradient_norm),
-                    stop_requested=lambda: bool(signals),
-                )
-                try:
-                    state = train(trainer, store, self.vocabulary.text, observers)
-                except Interrupted as reason:
-                    progress.stopped()
-                    progress.say(str(reason))
-                    raise SystemExit(128 + (signals or [signal.SIGTERM])[0]) from None
-                finally:
-                    progress.close()
-            return finish(store, state) if world.is_leader else None
-
-
-@contextmanager
-def hold_locks(folder: Path, world: World) -> Iterator[None]:
-    """Hold the lock of a training's folder and, on CPUs, of the cores that it uses.
-
-    The leader takes the locks; the block starts in all processes when the leader has them.
-    """
-    threads = 0 if world.device.type == "cuda" else world.size * torch.get_num_threads()
-    with (
-        hold_lock(folder / "lock") if world.is_leader else nullcontext(),
-        hold_cores(threads) if world.is_leader and threads else nullcontext(),
-    ):
-        world.from_leader(None)
-        yield
+        prepare_process(self.config.deterministic)
+        trainer, store = self.trainer(world), CheckpointStore(self.folder)
+        remarks = list(self.remarks(trainer)) if world.is_leader else []
+        if world.is_leader:
+            write_json(self.folder / "identity.json", self.identity)
+        with tracked_run if tracked_run and world.is_leader else nullcontext() as tracked:
+            progress = Progress(self.max_steps, world.is_leader, tracked)
+            for line in remarks:
+                progress.say(line)
+            observers = Observers(
+                on_rows=progress.show,
+                on_update=lambda step, update: progress.updated(step, update.tokens, update.gradient_norm),
+                stop_requested=lambda: bool(signals),
+            )
+            try:
+                return store, train(trainer, store, self.valid_text(), observers)
+            except Interrupted as reason:
+                progress.stopped()
+                progress.say(str(reason))
+                raise SystemExit(128 + (signals or [signal.SIGTERM])[0]) from None
+            finally:
+                progress.close()

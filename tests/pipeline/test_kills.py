@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
+import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -70,13 +74,110 @@ def test_when_one_process_dies_the_others_stop_and_the_training_can_be_resumed(p
     os.kill(victim, signal.SIGKILL)
     errors = process.communicate(timeout=30)[1]
     assert process.returncode == 1
-    assert "error: Process 1 of 3 ended first, with SIGKILL. The other processes were stopped." in errors
+    assert "error: Process 1 of 3 ended with SIGKILL. The other processes were stopped." in errors
     assert "Traceback" not in errors
     (state,) = sorted(place.glob("work/train-*/state-*.json"))[-1:]
     params_file(place, max_steps=int(state.stem.removeprefix("state-")) + 2, save_every=2)
     done = stage("train", place)
     assert done.returncode == 0, done.stderr
     assert "Resuming after update" in done.stdout
+
+
+@pytest.fixture(scope="module")
+def unkilled_pair(project, tmp_path_factory) -> str:
+    """The hash of the outs of a training of 160 updates in two processes that was not killed."""
+    folder = training_place(project, tmp_path_factory.mktemp("unkilled_pair") / "place", **PAIR)
+    assert stage("train", folder, env={"DEVICES": "2"}).returncode == 0
+    return trained(folder)
+
+
+PAIR = {"max_steps": 160, "save_every": 2, "best_by": "bleu", "device_tokens": 64}
+
+
+def test_twenty_kills_of_launcher_and_processes_leave_nothing_behind_and_change_no_byte(place, unkilled_pair):
+    """Each kill hits the launcher, or one of its two processes, at a random update of the training or before it."""
+    params_file(place, **PAIR)
+    chance = random.Random(7)
+    for number in range(20):
+        process = start("train", place, devices=2)
+        wait_for_step(place, process, chance.randrange(1, 5) * (number % 5 > 0))
+        ranks = launched_by(process.pid)
+        victim = [process.pid, *ranks][number % 3] if len(ranks) == 2 else process.pid
+        os.kill(victim, chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
+        errors = process.communicate(timeout=60)[1]
+        assert process.returncode not in (0, None)
+        assert "Traceback" not in errors
+        wait_until(lambda: not [pid for pid in processes() if folder_of(pid) == place])
+    done = stage("train", place, env={"DEVICES": "2"})
+    assert done.returncode == 0, done.stderr
+    assert "This process waits" not in done.stdout
+    assert trained(place) == unkilled_pair
+    assert len(runs(place)) == 1
+
+
+def wait_for_step(folder: Path, process: subprocess.Popen, further: int) -> None:
+    """Wait until the training has saved `further` states more than it has now, or has ended."""
+    before = newest_state(folder)
+    wait_until(lambda: process.poll() is not None or newest_state(folder) >= before + 2 * further)
+
+
+def newest_state(folder: Path) -> int:
+    """The step of the newest state of the training in a folder; 0 if there is none."""
+    names = [path.stem for path in folder.glob("work/train-*/state-*.json")]
+    return max((int(name.removeprefix("state-")) for name in names), default=0)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    """Wait until a condition holds; fail after so many seconds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def launched_by(launcher: int) -> list[int]:
+    """The processes of a training that were launched by another process, by rank."""
+    found = [pid for pid in processes() if environment(pid).get("LAUNCHER") == str(launcher)]
+    return sorted(found, key=lambda pid: environment(pid).get("RANK", ""))
+
+
+def test_a_training_that_waits_for_a_lock_has_started_nothing_and_obeys_signals(place):
+    params_file(place, max_steps=4000)
+    first = start("train", place)
+    wait_for_state(place, first)
+    for devices, number in ((1, signal.SIGTERM), (2, signal.SIGTERM), (2, signal.SIGINT)):
+        waiting = start("train", place, devices=devices, stdout=subprocess.PIPE)
+        assert "Another process runs the same training" in str(waiting.stdout and waiting.stdout.readline())
+        assert not launched_by(waiting.pid)
+        waiting.send_signal(number)
+        errors = waiting.communicate(timeout=20)[1]
+        assert waiting.returncode in (-number, 130)
+        assert "Traceback" not in errors
+    first.send_signal(signal.SIGTERM)
+    first.communicate()
+    assert first.returncode == 143
+
+
+def test_sigterm_in_a_validation_by_bleu_saves_the_last_update_at_once(place, unkilled):
+    """A validation may take longer than the time that torchrun gives to a process after a signal."""
+    params_file(place, max_steps=160, best_by="bleu", save_every=2, extra_length=50)
+    for devices in (1, 2):
+        process = start("train", place, devices=devices)
+        wait_for_step(place, process, 2)
+        process.send_signal(signal.SIGTERM)
+        errors = process.communicate(timeout=20)[1]
+        assert process.returncode == 143
+        assert "Its state is saved. Run the same command again to resume." in errors
+
+
+@pytest.mark.parametrize("devices", ["1", "2"])
+def test_a_mistake_is_printed_once_whatever_the_number_of_processes(place, devices):
+    params_file(place, device_tokens=21, max_length=20, lr_factor=1e30)
+    done = stage("train", place, env={"DEVICES": devices})
+    assert done.returncode == 1
+    assert done.stderr.count("error: ") == 1
+    assert "is not finite" in done.stderr
+    assert "resumes from" not in done.stderr
 
 
 def processes() -> list[int]:

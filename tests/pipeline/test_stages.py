@@ -41,8 +41,8 @@ def test_only_the_source_side_can_be_lower_cased(tmp_path):
             (tmp_path / f"data/raw/{split}.{side}").write_text("Ein Hund.\n", encoding="utf-8")
     params_file(tmp_path, lowercase_source=True)
     assert stage("tokenise", tmp_path).returncode == 0
-    assert list(read_lines(tmp_path / "data/tokens/test.src")) == ["▁ein ▁hund ."]
-    assert list(read_lines(tmp_path / "data/tokens/test.tgt")) == ["▁Ein ▁Hund ."]
+    assert list(read_lines(tmp_path / "data/tokens/valid.src")) == ["▁ein ▁hund ."]
+    assert list(read_lines(tmp_path / "data/tokens/valid.tgt")) == ["▁Ein ▁Hund ."]
 
 
 def test_download_says_that_a_queue_needs_the_corpus_committed(tmp_path):
@@ -182,7 +182,7 @@ def test_a_mistake_ends_in_one_line_and_leaves_nothing(tmp_path, monkeypatch, na
 def test_a_training_set_that_max_length_empties_is_refused(project, tmp_path):
     params_file(tmp_path, max_length=1)
     names = {name: str(project / f"data/{path}") for name, path in
-             {"tokens": "tokens", "codes": "bpe.codes", "vocab": "vocab.txt"}.items()}  # fmt: skip
+             {"tokens": "tokens", "codes": "bpe.codes", "vocab": "vocab.txt", "raw": "raw"}.items()}  # fmt: skip
     done = stage("encode", tmp_path, *(part for name, path in names.items() for part in (f"--{name}", path)))
     assert done.returncode == 1
     assert "no train pair is left: all have an empty side or more than max_length=1 subwords" in done.stderr

@@ -31,11 +31,11 @@ def trained(folder: Path) -> str:
     return sha256(folder / "data/checkpoints") + sha256(folder / "reports/training.csv")
 
 
-def start(name: str, folder: Path, *options: str, devices: int = 1) -> subprocess.Popen:
+def start(name: str, folder: Path, *options: str, devices: int = 1, stdout: int | None = None) -> subprocess.Popen:
     """Start a stage in a folder, without waiting for its end. devices: how many processes it has."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "DVC_ROOT": "", "DEVICES": str(devices)}
     return subprocess.Popen([sys.executable, "-m", f"pipeline.{name}", *options], cwd=folder, env=env,
-                            stderr=subprocess.PIPE, text=True)  # fmt: skip
+                            stdout=stdout, stderr=subprocess.PIPE, text=True)  # fmt: skip
 
 
 def wait_for_state(folder: Path, process: subprocess.Popen) -> None:

@@ -34,9 +34,9 @@ NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.
 
 UPDATE = {"seed": 3, "batch_tokens": 120, "device_tokens": 48, "warmup": 20, "lr_factor": 1.0,
           "optimiser": "adam", "muon_factor": 2.0, "adam_beta1": 0.9, "adam_beta2": 0.98, "adam_epsilon": 1e-9,
-          "clip_norm": 1.0, "label_smoothing": 0.1, "ema_decay": 0.9, "precision": "float32", "compile": False,
-          "deterministic": False, "max_steps": 12, "log_every": 2, "save_every": 4, "keep": 2, "patience": 0,
-          "best_by": "loss"}  # fmt: skip
+          "clip_norm": 1.0, "gradient_compression": "none", "label_smoothing": 0.1, "ema_decay": 0.9,
+          "precision": "float32", "compile": False, "deterministic": False, "max_steps": 12, "log_every": 2,
+          "save_every": 4, "keep": 2, "patience": 0, "best_by": "loss"}  # fmt: skip
 
 
 def tiny_model(**changes) -> Transformer:
@@ -50,7 +50,7 @@ def random_pairs(folder: Path, count: int = 60, seed: int = 0, longest: int = 12
     chance = np.random.default_rng(seed)
     lines = [chance.integers(4, SIZES["vocabulary"], chance.integers(1, longest)).tolist() for _ in range(count)]
     folder.mkdir(parents=True, exist_ok=True)
-    Pairs.save(folder, "train", [(line, line[::-1]) for line in lines], range(1, count + 1))
+    Pairs.save(folder, "train", ((line, line[::-1], number) for number, line in enumerate(lines, start=1)))
     return Pairs.load(folder, "train")
 
 

@@ -7,14 +7,21 @@ from support.tiny import tiny_trainer
 from transformer.files import sha256
 from transformer.training.checkpoints import CheckpointStore
 from transformer.training.loop import Observers, train
+from transformer.training.validation import ValidText
 
 
 def train_tiny(folder, work, keep=2, on_rows=lambda rows: None, on_update=lambda step, update: None,
                stop_requested=lambda: False, **update):  # fmt: skip
     """Train the tiny model. Returns the final state and the sha256 of its weights."""
     store, observers = CheckpointStore(work), Observers(on_rows, on_update, stop_requested)
-    state = train(tiny_trainer(folder, keep=keep, **update), store, words, observers)
+    trainer = tiny_trainer(folder, keep=keep, **update)
+    state = train(trainer, store, valid_text(trainer), observers)
     return state, sha256(store.weights(state.step))
+
+
+def valid_text(trainer) -> ValidText:
+    """The text of the validation pairs of a tiny trainer: what their ids spell."""
+    return ValidText(words, [words(ids[:-1]) for ids in trainer.valid_pairs.target], "en")
 
 
 def words(ids) -> str:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from support.pretended import CPU, GPU, pretended_gpu
 from support.tiny import NO_DROPOUT, make_ends_likely, tiny_model, tiny_trainer
+from support.trainings import valid_text
 
 from transformer.decoding.attention_maps import attention_maps
 from transformer.decoding.beam_search import translate_ids
@@ -43,7 +44,7 @@ def trained(folder, work, device, on_update=lambda step, update: None, **update)
     """Train the tiny model on a device; returns its curve."""
     made = tiny_trainer(folder, World(device=device), **update)
     observers = Observers(on_rows=lambda rows: None, on_update=on_update)
-    return train(made, CheckpointStore(work), lambda ids: " ".join(map(str, ids)), observers).curve
+    return train(made, CheckpointStore(work), valid_text(made), observers).curve
 
 
 def test_a_simulated_gpu_raises_the_errors_of_cuda(waits):

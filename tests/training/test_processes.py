@@ -1,23 +1,32 @@
 """Processes that train together compute what one process computes."""
 
+import itertools
 import multiprocessing
 import os
 import socket
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 import torch
 from support.tiny import tiny_trainer
-from support.trainings import words
+from support.trainings import valid_text
 
-from transformer.training.distributed import World, join_processes
+from transformer.training.distributed import Stopped, World, join_processes
 from transformer.training.validation import valid_bleu, valid_loss
 
 
+def last_of(calls: int, requests: bool) -> Callable[[], bool]:
+    """A function that requests a stop at its last call of so many, if `requests`."""
+    count = itertools.count(1)
+    return lambda: next(count) >= calls and requests
+
+
 class Result(NamedTuple):
-    """What a process computed: the losses of updates, validation loss and BLEU after them, whether a stop was
-    requested, and the names of the threads that exist after the processes have left each other."""
+    """What a process computed: losses of updates, validation loss and BLEU after them, whether all were stopped when
+    one requested it, with unchanged weights, and the names of the threads after the processes have left each other."""
 
     losses: list[float]
     valid: tuple[float, float]
@@ -31,9 +40,19 @@ def train_rank(rank, size, port, queue, folder, updates, settings):
     with join_processes() as world:
         trainer = tiny_trainer(folder / f"rank{rank}of{size}", world, warmup=400, **settings)
         losses = [float(trainer.update(step).loss) for step in range(1, updates + 1)]
-        valid = valid_loss(trainer), valid_bleu(trainer, words)
-        trainer.update(updates + 1, stop=rank == size - 1)
-        stop = trainer.update(updates + 2).stop
+        valid = valid_loss(trainer), valid_bleu(trainer, valid_text(trainer))
+        before = trainer.tensors()[0]
+        stopped = []
+        for task in (
+            lambda: trainer.update(updates + 1, last_of(1, rank == size - 1)),
+            lambda: valid_loss(trainer, last_of(1, rank == size - 1)),
+            lambda: valid_bleu(trainer, valid_text(trainer), last_of(2, rank == size - 1)),
+        ):
+            with suppress(Stopped):
+                task()
+                stopped.append("not stopped")
+        unchanged = all(torch.equal(before[name], tensor) for name, tensor in trainer.tensors()[0].items())
+        stop = unchanged and not stopped
     threads = {path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")}
     if rank == 0:
         queue.put(Result(losses, valid, stop, threads))

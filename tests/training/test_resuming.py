@@ -27,19 +27,42 @@ WORSE = {"lr_factor": 1e-12}  # weights hardly change, so the first validation s
 )
 def test_a_training_stopped_after_any_update_and_resumed_ends_in_the_same_bytes(tmp_path, stop_after, optimiser):
     whole, digest = train_tiny(tmp_path, tmp_path / "unstopped", optimiser=optimiser)
-    trained = []
-
-    def stop_requested() -> bool:
-        trained.append(1)
-        return len(trained) == stop_after
-
     with pytest.raises(
         Interrupted, match=rf"stopped after update {stop_after}\. Its state is saved\. Run the same command again"
     ):
-        train_tiny(tmp_path, tmp_path / "stopped", stop_requested=stop_requested, optimiser=optimiser)
+        train_tiny(tmp_path, tmp_path / "stopped", **stop_after_update(stop_after), optimiser=optimiser)
     resumed, again = train_tiny(tmp_path, tmp_path / "stopped", optimiser=optimiser)
     assert again == digest
     assert outcome(resumed) == outcome(whole)
+
+
+def stop_after_update(step) -> dict:
+    """Arguments of train_tiny that request a stop after an update."""
+    made: list[int] = []
+    return {"on_update": lambda number, update: made.append(number), "stop_requested": lambda: step in made}
+
+
+def asks(folder, **settings) -> int:
+    """How often an unstopped training asks whether to stop."""
+    count = itertools.count()
+    train_tiny(folder, folder / "counted", stop_requested=lambda: next(count) < 0, **settings)
+    return next(count)
+
+
+@pytest.mark.parametrize("best_by", ["loss", "bleu"])
+def test_a_training_stopped_in_an_update_a_validation_or_a_translation_resumes_to_the_same_bytes(tmp_path, best_by):
+    """A stop is obeyed at the next micro-batch or decoding step, and the state of the last whole update is saved."""
+    settings = {"best_by": best_by, "max_steps": 8}
+    whole, digest = train_tiny(tmp_path, tmp_path / "unstopped", **settings)
+    total = asks(tmp_path, **settings)
+    assert total > 2 * 8  # several micro-batches an update
+    for number in range(0, total, max(1, total // 40)):
+        work, answers = tmp_path / f"stopped{number}", iter([False] * number + [True])
+        with pytest.raises(Interrupted, match=r"after update \d+\. Its state is saved|before its first update"):
+            train_tiny(tmp_path, work, stop_requested=answers.__next__, **settings)
+        resumed, again = train_tiny(tmp_path, work, **settings)
+        assert again == digest
+        assert outcome(resumed) == outcome(whole)
 
 
 # Operations in which a training of 12 updates is killed, and how often each occurs. A kill in `write` leaves half a
@@ -133,9 +156,8 @@ def test_a_full_disk_loses_only_the_state_being_written(tmp_path, unkilled, monk
 
 def test_a_resumed_curve_has_each_row_once(tmp_path):
     rows = []
-    calls = iter([False] * 6 + [True])
     with pytest.raises(Interrupted):
-        train_tiny(tmp_path, tmp_path / "w", on_rows=rows.extend, stop_requested=lambda: next(calls))
+        train_tiny(tmp_path, tmp_path / "w", on_rows=rows.extend, **stop_after_update(7))
     resumed = []
     train_tiny(tmp_path, tmp_path / "w", on_rows=resumed.extend)
     assert [row["step"] for row in rows] == [2, 4, 6]
@@ -155,9 +177,8 @@ def test_a_training_after_a_longer_or_shorter_one_equals_a_fresh_one(tmp_path):
 def test_a_short_training_after_a_long_one_keeps_the_states_of_both(tmp_path):
     fresh, digest = train_tiny(tmp_path, tmp_path / "fresh", max_steps=8)
     long, long_digest = train_tiny(tmp_path, tmp_path / "w", max_steps=40)
-    calls = iter([False] * 4 + [True])
     with pytest.raises(Interrupted, match="after update 5"):
-        train_tiny(tmp_path, tmp_path / "w", max_steps=8, stop_requested=lambda: next(calls))
+        train_tiny(tmp_path, tmp_path / "w", max_steps=8, **stop_after_update(5))
     state = next(CheckpointStore(tmp_path / "w").states(8))
     assert state.step == 5
     short, again = train_tiny(tmp_path, tmp_path / "w", max_steps=8)
@@ -229,9 +250,8 @@ def test_back_to_the_first_patience_finds_the_state_in_which_it_ended(tmp_path):
 
 
 def test_a_training_whose_patience_ended_between_two_saves_does_not_end_there(tmp_path):
-    calls = iter([False] * 9 + [True])
     with pytest.raises(Interrupted, match="after update 10"):
-        train_tiny(tmp_path, tmp_path / "w", max_steps=40, stop_requested=lambda: next(calls), **WORSE)
+        train_tiny(tmp_path, tmp_path / "w", max_steps=40, **stop_after_update(10), **WORSE)
     fresh, _ = outs_of(tmp_path, tmp_path / "fresh", max_steps=40, patience=1, **WORSE)
     assert outs_of(tmp_path, tmp_path / "w", max_steps=40, patience=1, **WORSE)[0] == fresh
 
@@ -244,10 +264,22 @@ def test_a_training_resumes_from_the_state_before_a_damaged_one(tmp_path, capsys
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    state = next(store.states(12))
-    assert state.step == 8
-    assert "state-00000012.json, or a file that it lists, is damaged or missing" in capsys.readouterr().err
+    damaged: list[Path] = []
+    state = next(store.states(12, damaged))
+    assert (state.step, [each.name for each in damaged]) == (8, ["state-00000012.json"])
     assert train_tiny(tmp_path, tmp_path / "w")[1] == digest
+    message = "state-00000012.json, or a file that it lists, is damaged or missing. Training resumes after update 8. "
+    assert message in capsys.readouterr().err
+
+
+def test_a_training_whose_only_state_is_damaged_starts_anew_and_says_so(tmp_path, capsys):
+    _, digest = train_tiny(tmp_path, tmp_path / "w", max_steps=4)
+    for path in (tmp_path / "w").glob("weights-*"):
+        path.write_bytes(path.read_bytes()[:100])
+    made: list[int] = []
+    assert train_tiny(tmp_path, tmp_path / "w", max_steps=4, on_update=lambda step, _: made.append(step))[1] == digest
+    assert made[0] == 1
+    assert "is damaged or missing. Training starts anew. " in capsys.readouterr().err
 
 
 def test_the_folder_keeps_two_states_and_the_last_and_best_checkpoints(tmp_path):

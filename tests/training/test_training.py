@@ -11,15 +11,19 @@ from statistics import mean
 import pytest
 import torch
 from support.tiny import NO_DROPOUT, tiny_trainer
-from support.trainings import outcome, train_tiny, words
+from support.trainings import outcome, train_tiny, valid_text
 
 from transformer.decoding.beam_search import Hypothesis
+from transformer.evaluation.scores import bleu
 from transformer.model.averaging import mean_weights
 from transformer.model.linear import multiplies_bfloat16
+from transformer.text.vocabulary import UNK
+from transformer.training import process
 from transformer.training.checkpoints import CheckpointStore, best_steps, load_file
 from transformer.training.ema import decay_at
 from transformer.training.loop import Diverged
-from transformer.training.validation import valid_bleu, valid_loss
+from transformer.training.process import prepare_process
+from transformer.training.validation import ValidText, valid_bleu, valid_loss
 
 
 def test_equal_params_give_equal_bytes_and_another_seed_gives_other_bytes(tmp_path):
@@ -29,8 +33,8 @@ def test_equal_params_give_equal_bytes_and_another_seed_gives_other_bytes(tmp_pa
 
 
 def page_faults_of_a_second_batch(folder: Path) -> int:
-    """Page faults of a process with a Trainer while it allocates 160 MB, after it freed as much before."""
-    tiny_trainer(folder)
+    """Page faults of a process set up for training while it allocates 160 MB, after it freed as much before."""
+    prepare_process()
     for _ in range(2):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         blocks = [torch.ones(5_000_000) for _ in range(8)]
@@ -67,8 +71,20 @@ def test_an_update_frees_all_its_tensors(tmp_path, compute):
 
 def test_attention_does_not_use_cudnn_which_plans_each_new_shape(tmp_path):
     torch.backends.cuda.enable_cudnn_sdp(True)  # torch's first choice on a Hopper GPU
-    tiny_trainer(tmp_path)
+    prepare_process()
     assert not torch.backends.cuda.cudnn_sdp_enabled()
+
+
+def test_building_a_trainer_changes_no_setting_of_the_process(tmp_path, monkeypatch):
+    def settings() -> tuple:
+        return (torch.backends.cuda.cudnn_sdp_enabled(), torch.are_deterministic_algorithms_enabled(),
+                torch.get_num_threads(), torch.get_default_dtype())  # fmt: skip
+
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    monkeypatch.setattr(process, "keep_freed_memory", lambda: pytest.fail("freed memory is kept"))
+    before = settings()
+    tiny_trainer(tmp_path, deterministic=True).update(1)
+    assert settings() == before
 
 
 @pytest.mark.parametrize(
@@ -83,13 +99,13 @@ def test_training_reduces_the_loss(tmp_path, optimiser, updates, lr_factor):
 
 
 def test_bleu_can_rank_checkpoints_and_stop_a_training_early(tmp_path, monkeypatch):
-    scores = iter([10.0, 30.0, 20.0, 30.0, 5.0, 99.0])
+    scores = iter([10.0, 30.0, 20.0, 30.0, 5.0, 6.0, 7.0, 99.0])
     monkeypatch.setattr("transformer.training.loop.valid_bleu", lambda *arguments: next(scores))
     state, _ = train_tiny(tmp_path, tmp_path / "w", max_steps=40, keep=2, best_by="bleu", patience=3)
     assert state.stopped_early
-    assert (state.step, state.best_step) == (20, 8)  # an equal score is not a new best
-    assert best_steps(state.checkpoints) == [8, 16, 20]
-    assert [row["valid_bleu"] for row in state.curve if row["valid_loss"] is not None] == [10, 30, 20, 30, 5]
+    assert (state.step, state.best_step) == (28, 16)  # of two equal BLEUs, the smaller loss is the new best
+    assert best_steps(state.checkpoints)[:2] == [16, 8]
+    assert [row["valid_bleu"] for row in state.curve if row["valid_loss"] is not None] == [10, 30, 20, 30, 5, 6, 7]
     assert state.summary()["best_valid_bleu"] == 30
 
 
@@ -126,9 +142,9 @@ def test_valid_bleu_scores_the_translations_and_restores_the_models_precision(tm
     trainer = tiny_trainer(tmp_path, precision="bfloat16")
 
     def score() -> float:
-        return valid_bleu(trainer, words)
+        return valid_bleu(trainer, valid_text(trainer))
 
-    def reversed_sources(models, sources, config):
+    def reversed_sources(models, sources, config, progress):
         assert models[0].compute is None  # sums of log-probabilities in bfloat16 would be imprecise
         return [[Hypothesis(tuple(reversed(ids)), 0.0, 0.0)] for ids in sources]
 
@@ -136,6 +152,23 @@ def test_valid_bleu_scores_the_translations_and_restores_the_models_precision(tm
     monkeypatch.setattr("transformer.training.validation.translate_ids", reversed_sources)
     assert score() == pytest.approx(100)  # the targets of these pairs are their sources, reversed
     assert trainer.model.compute is torch.bfloat16
+
+
+def test_bleu_on_valid_is_that_of_the_real_references(tmp_path, monkeypatch):
+    """An unknown subword in a reference is its own text, so a translation cannot score by <unk>."""
+    trainer = tiny_trainer(tmp_path)
+    references = ["a man in the park runs"] * len(trainer.valid_pairs)
+    found = [[Hypothesis((UNK, UNK, UNK), 0.0, 0.0)]] * len(references)
+    monkeypatch.setattr("transformer.training.validation.translate_ids", lambda *given, **named: found)
+    valid = ValidText(lambda ids: "a man " + "<unk> " * len(list(ids)) + "runs", references, "en")
+    assert valid_bleu(trainer, valid) == bleu(["a man <unk> <unk> <unk> runs"] * len(references), references, "en") < 20
+
+
+def test_bleu_on_valid_counts_chinese_characters(tmp_path, monkeypatch):
+    trainer = tiny_trainer(tmp_path)
+    references = ["一只狗在公园里跑。"] * len(trainer.valid_pairs)
+    valid = ValidText(lambda ids: "一只狗在草地上跑。", references, "zh")
+    assert 10 < valid_bleu(trainer, valid) < 90
 
 
 def test_the_moving_average_follows_its_formula(tmp_path):

@@ -32,9 +32,12 @@ def target_log_probabilities(states: Tensor, weight: Tensor, targets: Tensor) ->
 def log_at_targets(scores: Tensor, probabilities: Tensor, targets: Tensor, precision: torch.dtype) -> Tensor:
     """log softmax(scores) at the targets, when softmax(scores) is known: (C, V), (C, V), (C,) -> (C,) in `precision`.
 
+    scores and probabilities may have more rows than there are targets.
+
     Where the probability of a target underflows, its logarithm is computed from the largest probability p_m of the row:
     log p_y = z_y - z_m + log p_m. On a GPU all rows are computed so, since asking where would wait for the GPU.
     """
+    scores, probabilities = scores[: len(targets)], probabilities[: len(targets)]
     rows = torch.arange(len(targets), device=targets.device)
     logs = probabilities[rows, targets].to(precision).log_()
     if not scores.is_cuda:

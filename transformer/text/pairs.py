@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -13,8 +14,61 @@ import numpy as np
 
 from transformer.text.vocabulary import BOS, EOS, PAD
 
-Pair = tuple[list[int], list[int]]  # source and target ids
+Row = tuple[Sequence[int], Sequence[int], int]  # source and target ids, without </s>, and the line of the pair
+NUMBERS_IN_MEMORY = 1_000_000  # of an array that is being written
 MADV_DONTNEED = getattr(mmap, "MADV_DONTNEED", None)  # absent on Windows
+
+
+class ArrayFile(AbstractContextManager["ArrayFile"]):
+    """A one-dimensional .npy file, written piece by piece, in the bytes of numpy.save of the whole array.
+
+    kind: i for int32, q for int64, as in the module array.
+    """
+
+    def __init__(self, path: Path, kind: str):
+        self._numbers, self._count = array(kind), 0
+        self._file = open(path, "wb")  # noqa: SIM115 (closed in __exit__)
+        self._write_header()
+
+    def add(self, numbers: Iterable[int]) -> None:
+        """Append numbers to the array."""
+        self._numbers.extend(numbers)
+        if len(self._numbers) > NUMBERS_IN_MEMORY:
+            self._flush()
+
+    def __exit__(self, *error: object) -> None:
+        """Write the rest of the numbers, and their count."""
+        self._flush()
+        self._file.seek(0)
+        self._write_header()
+        self._file.close()
+
+    def _flush(self) -> None:
+        self._file.write(np.asarray(self._numbers).tobytes())
+        self._count += len(self._numbers)
+        del self._numbers[:]
+
+    def _write_header(self) -> None:
+        """NumPy pads the header of an array, so that it has the same size for any number of rows."""
+        kind = np.lib.format.dtype_to_descr(np.asarray(self._numbers).dtype)
+        header = {"descr": kind, "fortran_order": False, "shape": (self._count,)}
+        np.lib.format.write_array_header_1_0(self._file, header)
+
+
+class SequencesFile:
+    """The two files of Sequences, written one sequence after another. They are closed with `stack`."""
+
+    def __init__(self, stack: ExitStack, stem: Path):
+        self._ids = stack.enter_context(ArrayFile(Path(f"{stem}.ids.npy"), "i"))
+        self._starts = stack.enter_context(ArrayFile(Path(f"{stem}.starts.npy"), "q"))
+        self._end = 0
+        self._starts.add((0,))
+
+    def add(self, ids: Sequence[int]) -> None:
+        """Append a sequence, and </s> after it."""
+        self._ids.add((*ids, EOS))
+        self._end += len(ids) + 1
+        self._starts.add((self._end,))
 
 
 class Sequences:
@@ -33,16 +87,6 @@ class Sequences:
             np.load(f"{stem}.ids.npy", mmap_mode="r", allow_pickle=False),
             np.load(f"{stem}.starts.npy", mmap_mode="r", allow_pickle=False),
         )
-
-    @staticmethod
-    def save(stem: Path, sequences: Iterable[list[int]]) -> None:
-        """Write the two files that `load` reads."""
-        ids, starts = array("i"), array("q", [0])
-        for sequence in sequences:
-            ids.extend(sequence)
-            starts.append(len(ids))
-        np.save(f"{stem}.ids.npy", np.asarray(ids, dtype=np.int32), allow_pickle=False)
-        np.save(f"{stem}.starts.npy", np.asarray(starts, dtype=np.int64), allow_pickle=False)
 
     def __iter__(self) -> Iterator[np.ndarray]:
         """The sequences, one after another."""
@@ -104,11 +148,22 @@ class Pairs:
         return cls(source, target, np.load(folder / f"{split}.lines.npy", mmap_mode="r", allow_pickle=False))
 
     @staticmethod
-    def save(folder: Path, split: str, pairs: Sequence[Pair], lines: Sequence[int]) -> None:
-        """Write the files that `load` reads; </s> is added to each side."""
-        for number, side in enumerate(("source", "target")):
-            Sequences.save(folder / f"{split}.{side}", ([*pair[number], EOS] for pair in pairs))
-        np.save(folder / f"{split}.lines.npy", np.asarray(lines, dtype=np.int64), allow_pickle=False)
+    def save(folder: Path, split: str, rows: Iterable[Row]) -> int:
+        """Write the files that `load` reads, pair by pair, and return their number; </s> is added to each side."""
+        count = 0
+        with ExitStack() as stack:
+            sides = [SequencesFile(stack, folder / f"{split}.{side}") for side in ("source", "target")]
+            lines = stack.enter_context(ArrayFile(folder / f"{split}.lines.npy", "q"))
+            for count, (source, target, line) in enumerate(rows, start=1):  # noqa: B007 (the last number is the result)
+                for file, ids in zip(sides, (source, target), strict=True):
+                    file.add(ids)
+                lines.add((line,))
+        return count
+
+    def rows(self) -> Iterator[Row]:
+        """The pairs as `save` takes them, one after another."""
+        for source, target, line in zip(self.source, self.target, self.lines, strict=True):
+            yield source[:-1].tolist(), target[:-1].tolist(), int(line)
 
     def check_lengths(self, split: str, device_tokens: int) -> None:
         """Raise ValueError with the line number if a pair has more than `device_tokens` subwords on one side."""

@@ -6,9 +6,13 @@ device_tokens. Both are independent of the number of devices.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from transformer.text.pairs import Pairs
+
+ENOUGH = 0.9  # the share of processes with work from which on `idle_processes` is silent
 
 
 def split_by_tokens(lengths: np.ndarray, tokens: int) -> list[slice]:
@@ -45,6 +49,25 @@ def micro_batches(pairs: Pairs, rows: np.ndarray, device_tokens: int) -> list[np
     return [rows[part] for part in split_by_tokens(pairs.longest[rows], device_tokens)]
 
 
+def padded_tokens(pairs: Pairs, parts: Sequence[np.ndarray]) -> list[int]:
+    """The size of each part of a batch: pairs x longest side, padding included."""
+    return [len(rows) * int(pairs.longest[rows].max(initial=0)) for rows in parts]
+
+
+def deal(tokens: Sequence[int], processes: int) -> list[list[int]]:
+    """Deal parts of these sizes to processes so that each computes about equally many tokens.
+
+    Returns the numbers of the parts of each process, in order. The largest parts are dealt first, each to the process
+    with the fewest tokens so far, of equal ones the first.
+    """
+    loads, dealt = [0] * processes, [[] for _ in range(processes)]
+    for part in sorted(range(len(tokens)), key=lambda part: (-tokens[part], part)):
+        process = loads.index(min(loads))
+        dealt[process].append(part)
+        loads[process] += tokens[part]
+    return [sorted(parts) for parts in dealt]
+
+
 class Batches:
     """The global batch of each update, counted from 1, through all epochs."""
 
@@ -61,5 +84,33 @@ class Batches:
             self._load(epoch)
         return self._batches[number]
 
+    def busy(self, processes: int, device_tokens: int, updates: int = 50) -> float:
+        """The share of processes that get a micro-batch: the mean over the first updates of an epoch."""
+        if self._epoch < 0:
+            self._load(0)
+        parts = [len(micro_batches(self.pairs, rows, device_tokens)) for rows in self._batches[:updates]]
+        return sum(min(processes, count) for count in parts) / (processes * len(parts))
+
     def _load(self, epoch: int) -> None:
         self._epoch, self._batches = epoch, global_batches(self.pairs, self.seed, epoch, self.batch_tokens)
+
+
+def idle_processes(batches: Batches, processes: int, device_tokens: int) -> str:
+    """A remark if a tenth of the processes or more get nothing to compute; else "".
+
+    It names the largest device_tokens that gives each process a micro-batch in nearly all updates.
+    """
+    if processes == 1 or (share := batches.busy(processes, device_tokens)) > ENOUGH:
+        return ""
+    longest, most = int(batches.pairs.longest.max()), batches.batch_tokens // processes
+    fitting = range(most, longest - 1, -max(1, (most - longest) // 20))
+    better = next((tokens for tokens in fitting if batches.busy(processes, tokens) > ENOUGH), None)
+    remedy = (
+        f"With device_tokens={better} all would have work; dropout is then drawn in other parts, so it is another "
+        "experiment." if better else "Use fewer processes, or raise batch_tokens, which is another experiment."
+    )  # fmt: skip
+    return (
+        f"{processes} processes train, and {100 * (1 - share):.0f}% of them have nothing to compute: "
+        f"device_tokens={device_tokens} cuts an update of batch_tokens={batches.batch_tokens} into too few parts. "
+        f"{remedy}"
+    )

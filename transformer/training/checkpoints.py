@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import math
 import shutil
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,7 +40,8 @@ class TrainingState:
 
     These follow from the fields above and from log_every, save_every, keep, patience and best_by (training/history.py),
     and are not written. curve: the rows of training.csv. checkpoints: step of each kept checkpoint -> its score, lower
-    is better: the validation loss, or minus BLEU. stopped_early: whether `patience` ended the training.
+    is better: [loss], or with best_by bleu [-bleu, loss], so that the loss decides between equal BLEUs. stopped_early:
+    whether `patience` ended the training.
     """
 
     step: int = 0
@@ -51,7 +51,7 @@ class TrainingState:
     files: dict[str, str] = field(default_factory=dict)
     end: bool = False
     curve: list[Row] = field(default_factory=list)
-    checkpoints: dict[str, float] = field(default_factory=dict)
+    checkpoints: dict[str, list[float]] = field(default_factory=dict)
     stopped_early: bool = False
 
     def written(self) -> dict[str, Any]:
@@ -95,6 +95,7 @@ class CheckpointStore:
 
     def __init__(self, folder: Path):
         self.folder = folder
+        self.newest = 0  # the step of the state that this object wrote or read last
         folder.mkdir(parents=True, exist_ok=True)
 
     @staticmethod
@@ -112,20 +113,16 @@ class CheckpointStore:
     def _state(self, step: int) -> Path:
         return self.folder / f"state-{step:08d}.json"
 
-    def states(self, max_steps: int) -> Iterator[TrainingState]:
-        """The complete states with step <= max_steps, newest first. Prints a line about each incomplete one."""
+    def states(self, max_steps: int, damaged: list[Path] | None = None) -> Iterator[TrainingState]:
+        """The complete states with step <= max_steps, newest first. damaged: gets the paths of the others."""
         for path in sorted(self.folder.glob("state-*.json"), reverse=True):
             if int(path.stem.removeprefix("state-")) > max_steps:
                 continue
             state = self._read(path)
             if state is not None:
                 yield state
-                continue
-            print(
-                f"{path}, or a file that it lists, is damaged or missing. Training resumes from the state before "
-                "it, or from the start. Check the disk if this happens again.",
-                file=sys.stderr,
-            )
+            elif damaged is not None:
+                damaged.append(path)
 
     def _read(self, path: Path) -> TrainingState | None:
         """The state in a file; None if the file, or one that the state needs, is missing or has another sha256."""
@@ -148,6 +145,7 @@ class CheckpointStore:
         kept |= {self.weights(state.step).name, self._optimiser(state.step).name}
         state.files = {name: digest for name, digest in state.files.items() if name in kept}
         self.write(state)
+        self.newest = state.step
         self._prune(state.step)
 
     def write(self, state: TrainingState) -> None:
@@ -180,6 +178,7 @@ class CheckpointStore:
 
     def load(self, state: TrainingState) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The weights and the optimiser tensors of a state."""
+        self.newest = state.step
         return load_file(self.weights(state.step)), load_file(self._optimiser(state.step))
 
     def ema(self, state: TrainingState) -> dict[str, Tensor]:
@@ -189,8 +188,8 @@ class CheckpointStore:
             return {name.removeprefix(prefix): file.get_tensor(name) for name in file.keys() if name.startswith(prefix)}  # noqa: SIM118
 
 
-def best_steps(checkpoints: dict[str, float]) -> list[int]:
-    """The steps of checkpoints {step: validation score}, best first; of equally good ones the earlier first."""
+def best_steps(checkpoints: dict[str, list[float]]) -> list[int]:
+    """The steps of TrainingState.checkpoints, best first; of equally good ones the earlier first."""
     return sorted(map(int, checkpoints), key=lambda step: (checkpoints[str(step)], step))
 
 

@@ -27,6 +27,7 @@ class TrainConfig:
     adam_beta2: float
     adam_epsilon: float
     clip_norm: float
+    gradient_compression: str
     label_smoothing: float
     ema_decay: float
     precision: str

@@ -6,7 +6,7 @@ A single process exchanges nothing and needs no network.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +19,12 @@ import torch.distributed as dist
 # thread that frees a tensor while Python exits aborts the process.
 import torch.distributed.nn
 from torch import Tensor
+
+LOST = "lost the connection to another process"
+
+
+class Stopped(Exception):
+    """Raised in all processes when one of them requests a stop."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,17 @@ class World:
                 dist.all_reduce(tensor)
         return tensor
 
+    def start_sum(self, tensor: Tensor) -> Callable[[], None]:
+        """Start to sum a tensor over all processes, in place. Returns the function that waits for the sum."""
+        with self._collective():
+            work: Any = dist.all_reduce(tensor, async_op=True)
+
+        def wait() -> None:
+            with self._collective():
+                work.wait()
+
+        return wait
+
     def from_leader(self, value: Any) -> Any:
         """The leader's value (plain data) on every process."""
         if self.size == 1:
@@ -70,9 +87,15 @@ class World:
             yield
         except RuntimeError as error:
             raise ConnectionError(
-                f"Process {self.rank} of {self.size} lost the connection to another process. This process stopped. "
-                "See the message of the process that ended first."
+                f"Process {self.rank} of {self.size} {LOST}, or waited for it in vain ({reason(error)}). All processes "
+                "were stopped. Run the same command again. A training resumes from its last saved state, if it has one."
             ) from error
+
+
+def reason(error: Exception) -> str:
+    """The first line of an error of torch, without the place in its source."""
+    line = next(iter(str(error).split("\n")), "")
+    return line.rpartition("] ")[2].strip().rstrip(".")
 
 
 @contextmanager

@@ -36,14 +36,15 @@ def add_row(state: TrainingState, step: int, config: TrainConfig, rate: Callable
         row["valid_bleu"] = found["bleu"] if validates else None
     state.curve.append(row)
     if validates:
-        state.checkpoints[str(step)] = -found["bleu"] if config.best_by == "bleu" else found["loss"]
+        by_bleu = [-found["bleu"]] if config.best_by == "bleu" else []
+        state.checkpoints[str(step)] = [*by_bleu, found["loss"]]
         state.checkpoints = kept(state.checkpoints, config.keep)
         since_best = (step - state.best_step) // config.save_every  # validations
         state.stopped_early = bool(config.patience) and since_best >= config.patience
     return row
 
 
-def kept(checkpoints: dict[str, float], keep: int) -> dict[str, float]:
+def kept(checkpoints: dict[str, list[float]], keep: int) -> dict[str, list[float]]:
     """The last `keep` and the best `keep` checkpoints (step -> score), in the order of steps."""
     steps = sorted(map(int, checkpoints))
     return {str(step): checkpoints[str(step)]
@@ -53,12 +54,15 @@ def kept(checkpoints: dict[str, float], keep: int) -> dict[str, float]:
 def replay(state: TrainingState, config: TrainConfig, rate: Callable[[int], float]) -> None:
     """Set curve, checkpoints and stopped_early of a state that was read from the disk.
 
-    Raises OtherSettings, with the reason, if a training with these settings would not be in this state, or would need a
-    file or a validation that is not there.
+    A training that was stopped in a validation has no row for its last step yet. Raises OtherSettings, with the reason,
+    if a training with these settings would not be in this state, or would need a file or a validation that is not
+    there.
     """
     for step in range(config.log_every, state.step + 1, config.log_every):
         if step % config.save_every == 0:
             found = state.validations.get(str(step), {})
+            if not found and step == state.step:
+                break
             if not found:
                 raise OtherSettings(f"save_every={config.save_every} needs a validation after update {step}, which was "
                                     "not made.")  # fmt: skip

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Sequence
+from tempfile import TemporaryDirectory
 
 import torch
 
 # Imported here for the reason given in distributed.py.
 import torch.distributed.nn
-from torch.distributed.elastic.multiprocessing.api import SignalException
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from transformer.training.distributed import LOST
+
+SECONDS_TO_SAVE = 300  # after a signal, before torchrun kills the processes
+PR_SET_PDEATHSIG = 1  # of Linux's prctl(2)
 
 
 def catch_stop_signals() -> list[int]:
@@ -31,35 +40,71 @@ def restore_stop_signals() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def launch(module: str, processes: str, options: Sequence[str]) -> int:
-    """Run a module in several processes, as torchrun does, and return the exit status.
+def launch(module: str, count: int, threads: int, options: Sequence[str]) -> int:
+    """Run a module in `count` processes of `threads` threads each, as torchrun does, and return the exit status.
 
-    processes: a number, or gpu for one process on each GPU. SIGTERM and SIGINT are passed on to all processes; the
-    status is then 128 + the signal. When one process fails, the others are stopped, the failure is printed and the
-    status is 1. Raises ValueError for a number that is not possible here.
+    SIGTERM and SIGINT are passed on to all processes; the status is then 128 + the signal. When one process fails, the
+    others are stopped, what failed is printed once, and the status is 1.
     """
-    count = process_count(processes)
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    os.environ["LAUNCHER"] = str(os.getpid())
     for name in logging.root.manager.loggerDict:
         if name.startswith("torch.distributed.elastic"):
             logging.getLogger(name).setLevel(logging.CRITICAL)  # the message below is enough
-    here = LaunchConfig(min_nodes=1, max_nodes=1, nproc_per_node=count, rdzv_backend="c10d",
-                        rdzv_endpoint="localhost:0", run_id=str(os.getpid()), max_restarts=0)  # fmt: skip
-    try:
-        elastic_launch(here, sys.executable)("-m", module, *options)
-    except SignalException as stopped:
-        return 128 + stopped.sigval
-    except ChildFailedError as failed:
-        rank, failure = failed.get_first_failure()
-        end = signal.Signals(-failure.exitcode).name if failure.exitcode < 0 else f"exit status {failure.exitcode}"
-        print(
-            f"error: Process {rank} of {count} ended first, with {end}. The other processes were stopped. "
-            "Fix the error above, if there is one, and run the same command again: it resumes from the last saved "
-            "state.",
-            file=sys.stderr,
-        )
-        return 1
+    with TemporaryDirectory() as folder:  # of the files in which processes write their errors
+        here = LaunchConfig(min_nodes=1, max_nodes=1, nproc_per_node=count, rdzv_backend="c10d", max_restarts=0,
+                            rdzv_endpoint="localhost:0", run_id=str(os.getpid()), shutdown_timeout=SECONDS_TO_SAVE,
+                            logs_specs=DefaultLogsSpecs(log_dir=folder))  # fmt: skip
+        try:
+            elastic_launch(here, sys.executable)("-m", module, *options)
+        except SignalException as stopped:
+            return 128 + stopped.sigval
+        except ChildFailedError as failed:
+            return report(failed.failures, count)
     return 0
+
+
+def report(failures: dict[int, ProcessFailure], count: int) -> int:
+    """Print why processes failed, in one line, and return the exit status. failures: rank -> failure.
+
+    A process passes its error on in the file that TORCHELASTIC_ERROR_FILE names; see pipeline/shared/stage.py.
+    """
+    if all(failure.exitcode > 128 for failure in failures.values()):  # stopped by a signal that they obeyed
+        return max(failure.exitcode for failure in failures.values())
+    # A process that was killed is the cause; the others only lost the connection to it.
+    rank, failure = min(failures.items(), key=lambda item: (item[1].exitcode >= 0, LOST in item[1].message, item[0]))
+    if failure.exitcode > 0 and failure.error_file_data.get("reported"):
+        print(f"error: {failure.message}", file=sys.stderr)
+        return 1
+    end = signal.Signals(-failure.exitcode).name if failure.exitcode < 0 else f"exit status {failure.exitcode}"
+    print(
+        f"error: Process {rank} of {count} ended with {end}. The other processes were stopped. Fix the error above, if "
+        "there is one, and run the same command again. A training resumes from its last saved state, if it has one.",
+        file=sys.stderr,
+    )
+    return 1
+
+
+def end_with_launcher() -> None:
+    """In a process that `launch` started: from now on the kernel kills this process when its launcher ends.
+
+    So the same command can be started again at once. Without Linux a thread looks for the launcher twice a second.
+    """
+    launcher = int(os.environ["LAUNCHER"])
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    else:
+        threading.Thread(target=wait_for_end, args=(launcher,), daemon=True).start()
+    if os.getppid() != launcher:  # it has ended before
+        os._exit(1)
+
+
+def wait_for_end(launcher: int) -> None:
+    """Kill this process when its parent is not the process `launcher` any more."""
+    while os.getppid() == launcher:
+        time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def process_count(processes: str) -> int:

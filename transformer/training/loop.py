@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
@@ -13,15 +14,17 @@ import torch
 
 from transformer.files import write_json
 from transformer.training.checkpoints import CheckpointStore, Row, TrainingState
+from transformer.training.config import TrainConfig
+from transformer.training.distributed import Stopped
 from transformer.training.history import OtherSettings, add_row, replay
 from transformer.training.train_step import Trainer, Update
-from transformer.training.validation import IdsToText, valid_bleu, valid_loss
+from transformer.training.validation import ValidText, valid_bleu, valid_loss
 
 ADVICE = "Lower lr_factor, raise warmup or set clip_norm=1"
 
 
 class Interrupted(Exception):
-    """Raised when a stop was requested and the state is saved."""
+    """Raised when a stop was requested and the state of the last whole update is saved."""
 
 
 class Diverged(ValueError):
@@ -33,8 +36,8 @@ class Observers:
     """The functions that a training calls while it runs, on every process.
 
     on_rows(rows): once with the curve of the state that the training starts from, then with each new row.
-    on_update(step, update): after each update. stop_requested(): whether this process requests a stop; a request of one
-    process stops all.
+    on_update(step, update): after each update. stop_requested(): whether this process requests a stop; called before
+    each micro-batch and each step of decoding. A request of one process stops all.
     """
 
     on_rows: Callable[[list[Row]], None]
@@ -42,56 +45,71 @@ class Observers:
     stop_requested: Callable[[], bool] = lambda: False
 
 
-def train(trainer: Trainer, store: CheckpointStore, to_text: IdsToText, observers: Observers) -> TrainingState:
+def train(trainer: Trainer, store: CheckpointStore, valid: ValidText, observers: Observers) -> TrainingState:
     """Train from the newest state with step <= max_steps to the end, and return the last state.
 
-    to_text: spells the line of some ids. Raises Interrupted, after saving the state, when a process requests a stop,
+    valid: the text of the validation pairs. Raises Interrupted, after saving the state, when a process requests a stop,
     and Diverged when a loss or gradient is not finite.
     """
     config = trainer.config
     state = resume(trainer, store)
     observers.on_rows(state.curve)
     unread: list[Update] = []
-    while state.step < config.max_steps and not state.stopped_early:
-        update = trainer.update(state.step + 1, observers.stop_requested())
-        state.step += 1
-        unread.append(update)
-        completes_row = state.step % config.log_every == 0
-        if completes_row or update.stop or trainer.world.device.type == "cpu":  # reading a loss waits for a GPU
-            read(trainer, store, state, unread)
-        observers.on_update(state.step, update)
-        if completes_row:
-            observers.on_rows([finish_row(trainer, store, state, to_text)])
-        if update.stop and state.step < config.max_steps:
-            interrupt(trainer, store, state)
+    try:
+        while True:
+            if lacks_row(state, config):
+                observers.on_rows([finish_row(trainer, store, state, valid, observers)])
+            if state.step == config.max_steps or state.stopped_early:
+                break
+            update = trainer.update(state.step + 1, observers.stop_requested)
+            state.step += 1
+            unread.append(update)
+            if state.step % config.log_every == 0 or trainer.world.device.type == "cpu":  # reading waits for a GPU
+                read(trainer, store, state, unread)
+            observers.on_update(state.step, update)
+    except Stopped:
+        read(trainer, store, state, unread)
+        interrupt(trainer, store, state)
     if trainer.world.is_leader and not state.end:
         state.end = True
         store.write(state)
     return state
 
 
-def finish_row(trainer: Trainer, store: CheckpointStore, state: TrainingState, to_text: IdsToText) -> Row:
+def lacks_row(state: TrainingState, config: TrainConfig) -> bool:
+    """Whether the curve must get a row at the step of this state, and has none yet."""
+    has_row = bool(state.curve) and state.curve[-1]["step"] == state.step
+    return state.step > 0 and state.step % config.log_every == 0 and not has_row
+
+
+def finish_row(
+    trainer: Trainer, store: CheckpointStore, state: TrainingState, valid: ValidText, observers: Observers
+) -> Row:
     """Add the row of this step to the curve and return it. At multiples of save_every, validate and save the state."""
     validates = state.step % trainer.config.save_every == 0
     if validates:
-        state.validations[str(state.step)] = validation(trainer, state.step, to_text)
+        state.validations[str(state.step)] = validation(trainer, state.step, valid, observers)
     row = add_row(state, state.step, trainer.config, trainer.rate)
     if validates:
         save(trainer, store, state)
     return row
 
 
-def validation(trainer: Trainer, step: int, to_text: IdsToText) -> dict[str, float]:
+def validation(trainer: Trainer, step: int, valid: ValidText, observers: Observers) -> dict[str, float]:
     """The validation after update `step`: loss, and bleu if best_by is bleu. Raises Diverged if it is not finite."""
-    loss = valid_loss(trainer)
+    loss = valid_loss(trainer, observers.stop_requested)
     if not math.isfinite(loss):
         raise Diverged(f"Update {step}: valid_loss={loss} is not finite. This update was not saved. {ADVICE}.")
-    return {"loss": loss} | ({"bleu": valid_bleu(trainer, to_text)} if trainer.config.best_by == "bleu" else {})
+    if trainer.config.best_by == "loss":
+        return {"loss": loss}
+    return {"loss": loss, "bleu": valid_bleu(trainer, valid, observers.stop_requested)}
 
 
 def interrupt(trainer: Trainer, store: CheckpointStore, state: TrainingState) -> NoReturn:
-    """Save the state, unless it was saved at this step already, and raise Interrupted."""
-    if state.step % trainer.config.save_every:
+    """Save the state, unless it is the newest one on the disk already, and raise Interrupted."""
+    if not state.step:
+        raise Interrupted("Training stopped before its first update. Run the same command again to start.")
+    if trainer.world.is_leader and store.newest != state.step:
         save(trainer, store, state)
     raise Interrupted(
         f"Training stopped after update {state.step}. Its state is saved. Run the same command again to resume."
@@ -114,7 +132,8 @@ def resume(trainer: Trainer, store: CheckpointStore) -> TrainingState:
 def usable(trainer: Trainer, store: CheckpointStore) -> TrainingState:
     """The newest state that a training with these settings would have; see `resume`."""
     why_not = ""
-    for state in store.states(trainer.config.max_steps):
+    damaged: list[Path] = []
+    for state in store.states(trainer.config.max_steps, damaged):
         try:
             replay(state, trainer.config, trainer.rate)
             break
@@ -122,9 +141,12 @@ def usable(trainer: Trainer, store: CheckpointStore) -> TrainingState:
             why_not = why_not or str(reason)
     else:
         state = TrainingState()
+    start = f"Training resumes after update {state.step}." if state.step else "Training starts anew."
+    for path in damaged:
+        print(f"{path}, or a file that it lists, is damaged or missing. {start} Check the disk if this happens again.",
+              file=sys.stderr)  # fmt: skip
     if why_not:
-        start = f"resumes after update {state.step}" if state.step else "starts anew"
-        print(f"{why_not} Training {start}.", file=sys.stderr)
+        print(f"{why_not} {start}", file=sys.stderr)
     return state
 
 
@@ -134,6 +156,8 @@ def read(trainer: Trainer, store: CheckpointStore, state: TrainingState, unread:
     Raises Diverged for the first update whose loss or gradient norm is not finite; the leader writes the line numbers
     of that update to diverged.json.
     """
+    if not unread:
+        return
     losses = torch.stack([update.loss for update in unread]).tolist()
     norms = torch.stack([update.gradient_norm for update in unread]).tolist()
     for loss, norm, update in zip(losses, norms, unread, strict=True):

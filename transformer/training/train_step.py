@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -14,15 +14,14 @@ from transformer.model.transformer import Transformer
 from transformer.model.weights import cpu_copy
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import PAD
-from transformer.training.batches import Batches, micro_batches
+from transformer.training.batches import Batches, deal, micro_batches, padded_tokens
 from transformer.training.config import TrainConfig
-from transformer.training.distributed import World
+from transformer.training.distributed import Stopped, World
 from transformer.training.ema import copy_parameters, update_ema
+from transformer.training.gradients import GradientSum
 from transformer.training.loss import smoothed_cross_entropy
 from transformer.training.optimiser import Optimiser
 from transformer.training.schedule import learning_rate
-
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt(3)
 
 
 class Update(NamedTuple):
@@ -31,7 +30,6 @@ class Update(NamedTuple):
     loss: Tensor  # smoothed cross-entropy summed over the global batch, nats, float64
     tokens: int  # target tokens of the global batch
     gradient_norm: Tensor  # before clipping
-    stop: bool  # whether a process requested a stop; with several processes it arrives one update late
 
 
 class Predictions(NamedTuple):
@@ -47,31 +45,16 @@ def seed_everything(*numbers: int) -> None:
     torch.manual_seed(int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1))
 
 
-def keep_freed_memory() -> None:
-    """Make glibc keep the memory that this process frees, for the next batch. Other C libraries are not changed.
-
-    By default glibc returns large blocks to the kernel and gets them back page by page, which takes 6 to 9% of a small
-    model's training on two cores. Keeping them does not make the process grow: batches of one size need equal memory.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt:
-        mallopt(M_MMAP_THRESHOLD, 32 << 20)  # the largest value that all versions accept
-        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
-
-
 class Trainer:
     """Model, optimiser and data of one training: makes updates, and saves and restores their tensors.
 
     precision bfloat16 computes products in bfloat16 and keeps weights and sums in float32. On a device without
-    instructions for bfloat16 everything is float32. Two settings of the process are changed: freed memory is kept, and
-    attention does not use cuDNN. Raises ValueError for a pair longer than device_tokens.
+    instructions for bfloat16 everything is float32. Raises ValueError for a pair longer than device_tokens.
     """
 
     def __init__(self, model: Transformer, train: Pairs, valid: Pairs, world: World, config: TrainConfig):
         for split, pairs in (("train", train), ("valid", valid)):
             pairs.check_lengths(split, config.device_tokens)
-        keep_freed_memory()
-        torch.backends.cuda.enable_cudnn_sdp(False)  # it plans each new shape, so nearly each batch, for 20 to 40 ms
         self.config, self.world = config, world
         self.model = model.to(world.device, weight_precision(config.precision))
         in_bfloat16 = config.precision == "bfloat16" and multiplies_bfloat16(world.device)
@@ -83,56 +66,74 @@ class Trainer:
         self.parameters = list(self.model.parameters())
         self.ema = copy_parameters(self.model) if config.ema_decay else {}
         self.optimiser = Optimiser(self.model, config)
-        self._stop_flag = torch.zeros(())  # above 0: a process requested a stop before the last update
+        self.gradients = GradientSum(self.parameters, world, config.gradient_compression)
+        self._stop_flag = torch.zeros(())  # above 0: a process requested a stop in the last update
         self._stop_copied: torch.Event | None = None  # on a GPU: recorded when the flag is copied to the host
 
-    def update(self, step: int, stop: bool = False) -> Update:
-        """Make update `step`, counted from 1. stop: whether this process requests that all processes stop."""
+    def update(self, step: int, stop_requested: Callable[[], bool] = lambda: False) -> Update:
+        """Make update `step`, counted from 1.
+
+        stop_requested: whether this process requests a stop; called before each micro-batch. Raises Stopped in all
+        processes, with the weights as they were before the update, when one requests it.
+        """
         self.model.train()
-        rows = self.batches[step]
-        tokens = int(self.train_pairs.target_lengths[rows].sum())
-        loss_sum = torch.zeros((), dtype=torch.float64, device=self.world.device)
+        tokens = int(self.train_pairs.target_lengths[self.batches[step]].sum())
         for parameter in self.parameters:
             parameter.grad = None
-        for number, part in enumerate(micro_batches(self.train_pairs, rows, self.config.device_tokens)):
-            if number % self.world.size == self.world.rank:
-                seed_everything(self.config.seed, step, number)
-                loss = smoothed_cross_entropy(
-                    *self.states_to_predict(self.train_pairs, part), self.config.label_smoothing, PAD
-                )
-                (loss / tokens).backward()
-                loss_sum += loss.detach()
-        loss_sum, stop = self._reduce(loss_sum, stop)
+        loss_sum = self._add_gradients(step, tokens, stop_requested)
         norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
         if self.config.clip_norm:
             torch.nn.utils.clip_grads_with_norm_(self.parameters, self.config.clip_norm, norm)
         self.optimiser.step(self.rate(step))
         update_ema(self.ema, self.model, self.config.ema_decay, step)
-        return Update(loss_sum, tokens, norm, stop)
+        return Update(loss_sum, tokens, norm)
 
     def rate(self, step: int) -> float:
         """The learning rate of update `step`."""
         return learning_rate(step, self.model.d_model, self.config.warmup, self.config.lr_factor)
 
-    def _reduce(self, loss_sum: Tensor, stop: bool) -> tuple[Tensor, bool]:
-        """Sum gradients, loss and stop flag over all processes, in one message. Returns the loss and the stop flag.
+    def _add_gradients(self, step: int, tokens: int, stop_requested: Callable[[], bool]) -> Tensor:
+        """Compute the gradients of update `step`. Returns the loss, summed over the micro-batches of all processes.
 
-        The stop flag arrives one update late: on a GPU it is copied asynchronously, and only that copy is waited for.
+        tokens: the target tokens of the update, which divide the loss. Raises Stopped; see `update`.
         """
-        if self.world.size == 1:
-            return loss_sum, stop
-        dtype = self.parameters[0].dtype
-        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
-        extras = torch.stack([loss_sum.to(dtype), torch.full_like(loss_sum, float(stop), dtype=dtype)])
-        flat = self.world.sum(torch.cat([*(gradient.flatten() for gradient in gradients), extras]))
-        sizes = [gradient.numel() for gradient in gradients]
-        for parameter, part in zip(self.parameters, flat[:-2].split(sizes), strict=True):
-            parameter.grad = part.view_as(parameter)
-        if self._stop_copied is not None:
-            self._stop_copied.synchronize()
-        stopped, self._stop_flag = bool(self._stop_flag), flat[-1].to("cpu", non_blocking=True, copy=True)
-        self._stop_copied = torch.cuda.current_stream().record_event() if flat.is_cuda else None
-        return flat[-2].double(), stopped
+        loss_sum = torch.zeros((), dtype=torch.float64, device=self.world.device)
+        parts = micro_batches(self.train_pairs, self.batches[step], self.config.device_tokens)
+        own = deal(padded_tokens(self.train_pairs, parts), self.world.size)[self.world.rank]
+        # On a GPU, reading a flag that was just summed waits for the GPU. With one micro-batch for each process an
+        # update is short, so it is computed, and the flag of the update before is read.
+        at_once = self.world.device.type == "cpu" or len(parts) > self.world.size
+        stop = False
+        for number in own:
+            stop = stop or stop_requested()
+            if stop and self.world.size == 1:
+                raise Stopped
+            if stop and at_once:
+                break
+            seed_everything(self.config.seed, step, number)
+            predictions = self.states_to_predict(self.train_pairs, parts[number])
+            loss = smoothed_cross_entropy(*predictions, self.config.label_smoothing, PAD)
+            loss_sum += loss.detach()
+            if number == own[-1]:
+                self.gradients.begin(loss_sum, stop)
+            (loss / tokens).backward()
+        if (stop and at_once) or not own:
+            self.gradients.begin(loss_sum, stop or stop_requested())
+        loss_sum, flag = self.gradients.finish()
+        if self.world.size > 1 and self._stops(flag, at_once):
+            raise Stopped
+        return loss_sum
+
+    def _stops(self, flag: Tensor, at_once: bool) -> bool:
+        """Whether this update is given up: whether the flag of this update (at_once) or of the one before is set."""
+        before, copied = self._stop_flag, self._stop_copied
+        self._stop_flag = flag.to("cpu", non_blocking=not at_once, copy=True)
+        self._stop_copied = torch.cuda.current_stream().record_event() if flag.is_cuda and not at_once else None
+        if at_once:
+            return bool(self._stop_flag)
+        if copied is not None:
+            copied.synchronize()
+        return bool(before)
 
     def states_to_predict(self, pairs: Pairs, rows: np.ndarray) -> Predictions:
         """The decoder states of some pairs at all target positions that are not padding. rows: numbers of the pairs."""

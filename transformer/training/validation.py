@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -10,43 +11,80 @@ import torch
 from transformer.decoding.beam_search import translate_ids
 from transformer.decoding.config import SearchConfig
 from transformer.evaluation.scores import bleu
-from transformer.training.batches import split_by_tokens
+from transformer.training.batches import deal, padded_tokens, split_by_tokens
+from transformer.training.distributed import Stopped
 from transformer.training.loss import cross_entropy
 from transformer.training.train_step import Trainer
 
-IdsToText = Callable[[Iterable[int]], str]  # the line of text that ids spell
 GREEDY = SearchConfig(beam_size=1, length_penalty=0.0)
 
 
+@dataclass(frozen=True)
+class ValidText:
+    """The text of the validation pairs, for BLEU.
+
+    to_text: the line that target ids spell. references: the real target lines. language: of the references; it chooses
+    how sacreBLEU splits them into tokens.
+    """
+
+    to_text: Callable[[Iterable[int]], str]
+    references: Sequence[str]
+    language: str
+
+
+def never() -> bool:
+    """No stop is requested."""
+    return False
+
+
 @torch.inference_mode()
-def valid_loss(trainer: Trainer) -> float:
+def valid_loss(trainer: Trainer, stop_requested: Callable[[], bool] = never) -> float:
     """Negative log-likelihood of the validation pairs, in nats per target token, without smoothing and dropout.
 
-    Each process computes a part of the batches; the result is the same on all processes.
+    Each process computes a part of the batches; the result is the same on all processes. Raises Stopped in all
+    processes when stop_requested() is true in one; it is called before each batch.
     """
     trainer.model.eval()
     pairs, world = trainer.valid_pairs, trainer.world
     order = np.lexsort((pairs.source_lengths, pairs.longest))
+    parts = [order[rows] for rows in split_by_tokens(pairs.longest[order], trainer.config.device_tokens)]
     total = torch.zeros((), dtype=torch.float64, device=world.device)
-    for number, rows in enumerate(split_by_tokens(pairs.longest[order], trainer.config.device_tokens)):
-        if number % world.size == world.rank:
-            total += cross_entropy(*trainer.states_to_predict(pairs, order[rows]))
+    stop = False
+    for number in deal(padded_tokens(pairs, parts), world.size)[world.rank]:
+        if stop := stop_requested():
+            break
+        total += cross_entropy(*trainer.states_to_predict(pairs, parts[number]))
+    if float(world.sum(torch.full_like(total, stop))):
+        raise Stopped
     return float(world.sum(total)) / int(pairs.target_lengths.sum())
 
 
-def valid_bleu(trainer: Trainer, to_text: IdsToText) -> float:
-    """sacreBLEU (cased, 13a) of greedy translations of the validation sources.
+def valid_bleu(trainer: Trainer, valid: ValidText, stop_requested: Callable[[], bool] = never) -> float:
+    """sacreBLEU of greedy translations of the validation sources against the real target lines.
 
-    Each process translates a part of the sources; the result is the same on all processes. The references are spelled
-    from ids, so they equal the real lines except for unknown subwords.
+    Each process translates a part of the sources; the result is the same on all processes. Raises Stopped in all
+    processes when stop_requested() is true in one; it is called before each step of decoding.
     """
-    model, pairs, world = trainer.model, trainer.valid_pairs, trainer.world
-    sources, targets = ([ids[:-1].tolist() for ids in side] for side in (pairs.source, pairs.target))  # without </s>
+    model, world = trainer.model, trainer.world
+    sources = [ids[:-1].tolist() for ids in trainer.valid_pairs.source]  # without </s>
     own = range(world.rank, len(sources), world.size)
+
+    def check(count: int) -> None:
+        if stop_requested():
+            raise Stopped
+
     model.eval()
     compute, model.compute = model.compute, None  # sums of log-probabilities in bfloat16 would be imprecise
-    found = translate_ids([model], [sources[row] for row in own], GREEDY)
-    model.compute = compute
-    lines = {row: to_text(hypotheses[0].ids) for row, hypotheses in zip(own, found, strict=True)}
-    all_lines = {row: line for part in world.gather(lines) for row, line in part.items()}
-    return bleu([all_lines[row] for row in range(len(sources))], [to_text(ids) for ids in targets])
+    try:
+        found = translate_ids([model], [sources[row] for row in own], GREEDY, progress=check)
+        lines = {row: valid.to_text(hypotheses[0].ids) for row, hypotheses in zip(own, found, strict=True)}
+    except Stopped:
+        lines = None
+    finally:
+        model.compute = compute
+    all_lines: dict[int, str] = {}
+    for part in world.gather(lines):
+        if part is None:
+            raise Stopped
+        all_lines |= part
+    return bleu([all_lines[row] for row in range(len(sources))], valid.references, valid.language)

@@ -1,0 +1,59 @@
+"""The processes in which a training runs: how many, how they start and end together, and whether all have work."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING
+
+import torch
+
+from pipeline.shared.locks import hold_cores, hold_lock
+from transformer.cores import cores
+from transformer.training.distributed import World, join_processes
+from transformer.training.launch import end_with_launcher, launch, process_count
+
+if TYPE_CHECKING:
+    from pipeline.training.job import Training
+
+
+def processes() -> int:
+    """How many processes the stage runs in, as DEVICES in the environment says: 1, 2, ..., gpu (one for each GPU)."""
+    return process_count(os.environ.get("DEVICES") or "1")
+
+
+def threads_per_process() -> int:
+    """The threads of each process on CPUs: those of torch for one process; OMP_NUM_THREADS, or a share of the cores."""
+    if processes() == 1:
+        return torch.get_num_threads()
+    return int(os.environ.get("OMP_NUM_THREADS") or max(1, cores() // processes()))
+
+
+def launched() -> bool:
+    """Whether this process is one of several that were started for this stage."""
+    return "WORLD_SIZE" in os.environ
+
+
+@contextmanager
+def all_processes(module: str, training: Training) -> Iterator[World]:
+    """Start the other processes of a stage, and yield this one as one of `world`, with the training's locks held.
+
+    The locks are held by the first process, which launches the others if DEVICES asks for several, and exits here with
+    their status. So nothing is started while it waits for them, and the launched processes end with it.
+    """
+    if launched():
+        end_with_launcher()
+        with join_processes() as world:
+            yield world
+        return
+    count, threads = processes(), threads_per_process()
+    training.check()
+    training.folder.mkdir(parents=True, exist_ok=True)
+    on_gpu = torch.cuda.is_available()
+    with hold_lock(training.folder / "lock"), nullcontext() if on_gpu else hold_cores(count * threads):
+        if count > 1:
+            sys.exit(launch(module, count, threads, sys.argv[1:]))
+        with join_processes() as world:
+            yield world
