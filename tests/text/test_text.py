@@ -4,13 +4,16 @@ import gzip
 import os
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from transformer.text.bpe import Merges, learn_merges
+from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
 from transformer.text.words import Side, join, tokenise, tokenizer
 
@@ -121,3 +124,29 @@ def test_a_tokenizer_does_not_import_torch_and_torch_can_be_imported_after_it():
     code += "; import torch; print(torch.ones(1).sum().item())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert done.stdout == "False\n1.0\n", done.stderr
+
+
+@given(st.lists(st.tuples(st.lists(st.integers(0, 2**31 - 1)), st.lists(st.integers(0, 9)), st.integers(1, 2**40))))
+@settings(deadline=None, max_examples=30)
+def test_pairs_written_one_by_one_are_the_bytes_of_whole_arrays(tmp_path_factory, rows):
+    folder = tmp_path_factory.mktemp("pairs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("transformer.text.pairs.NUMBERS_IN_MEMORY", 3)
+        assert Pairs.save(folder, "some", iter(rows)) == len(rows)
+    for place, side in enumerate(("source", "target")):
+        ended = [[*row[place], EOS] for row in rows]
+        wanted = {"ids": np.array([number for ids in ended for number in ids], np.int32),
+                  "starts": np.cumsum([0, *map(len, ended)], dtype=np.int64)}  # fmt: skip
+        for part, array in wanted.items():
+            np.save(folder / "wanted.npy", array)
+            assert (folder / f"some.{side}.{part}.npy").read_bytes() == (folder / "wanted.npy").read_bytes()
+    if rows:
+        assert list(Pairs.load(folder, "some").rows()) == rows
+
+
+def test_a_million_ids_are_written_in_little_memory(tmp_path):
+    rows = ((range(4, 54), range(4, 54), line) for line in range(1, 60_001))  # 6 million ids, 24 MB
+    tracemalloc.start()
+    Pairs.save(tmp_path, "train", rows)
+    assert tracemalloc.get_traced_memory()[1] < 25_000_000
+    tracemalloc.stop()

@@ -1,5 +1,6 @@
 """Batches are a function of data, seed and epoch. They contain each pair once and are not larger than requested."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from support.tiny import random_pairs
 
 from transformer.text.pairs import Pairs, Sequences
 from transformer.text.vocabulary import BOS, EOS, PAD
-from transformer.training.batches import Batches, global_batches, micro_batches, split_by_tokens
+from transformer.training.batches import Batches, deal, global_batches, idle_processes, micro_batches, split_by_tokens
 
 lengths = st.lists(st.integers(1, 40), min_size=1, max_size=200)
 
@@ -115,3 +116,28 @@ def test_a_pair_too_long_for_a_device_is_named_by_its_line(tmp_path):
     Pairs.load(tmp_path, "valid").check_lengths("valid", 10)
     with pytest.raises(ValueError, match=r"valid line 17 has 10 subwords, </s> included: more than device_tokens=9\."):
         Pairs.load(tmp_path, "valid").check_lengths("valid", 9)
+
+
+@given(st.lists(st.integers(0, 5000), max_size=20), st.integers(1, 8))
+def test_parts_are_dealt_once_each_and_by_their_tokens(tokens, processes):
+    dealt = deal(tokens, processes)
+    assert sorted(part for parts in dealt for part in parts) == list(range(len(tokens)))
+    loads = [sum(tokens[part] for part in parts) for parts in dealt]
+    assert len(dealt) == processes
+    assert max(loads) <= sum(tokens) / processes + max(tokens, default=0)
+    assert max(loads) - min(loads) <= max(tokens, default=0)
+
+
+def test_parts_of_unequal_size_are_not_dealt_in_turn():
+    assert deal([100, 10, 100, 10], 2) == [[0, 1], [2, 3]]
+
+
+def test_processes_without_work_are_named_with_the_device_tokens_that_serve_all(tmp_path):
+    batches = Batches(random_pairs(tmp_path, 400), 1, 400)
+    assert idle_processes(batches, 1, 400) == ""
+    remark = idle_processes(batches, 4, 400)
+    assert remark.startswith("4 processes train, and 75% of them have nothing to compute: device_tokens=400 cuts ")
+    better = int(re.search(r"With device_tokens=(\d+) all would have work", remark)[1])
+    assert idle_processes(batches, 4, better) == ""
+    assert better > 50
+    assert "Use fewer processes, or raise batch_tokens" in idle_processes(batches, 300, 400)

@@ -99,14 +99,24 @@ def test_training_reduces_the_loss(tmp_path, optimiser, updates, lr_factor):
 
 
 def test_bleu_can_rank_checkpoints_and_stop_a_training_early(tmp_path, monkeypatch):
-    scores = iter([10.0, 30.0, 20.0, 30.0, 5.0, 6.0, 7.0, 99.0])
+    scores = iter([10.0, 30.0, 20.0, 30.0, 5.0, 99.0])
     monkeypatch.setattr("transformer.training.loop.valid_bleu", lambda *arguments: next(scores))
     state, _ = train_tiny(tmp_path, tmp_path / "w", max_steps=40, keep=2, best_by="bleu", patience=3)
     assert state.stopped_early
-    assert (state.step, state.best_step) == (28, 16)  # of two equal BLEUs, the smaller loss is the new best
-    assert best_steps(state.checkpoints)[:2] == [16, 8]
-    assert [row["valid_bleu"] for row in state.curve if row["valid_loss"] is not None] == [10, 30, 20, 30, 5, 6, 7]
+    assert (state.step, state.best_step) == (20, 8)  # an equal score is not a new best
+    assert best_steps(state.checkpoints) == [8, 16, 20]
+    assert [row["valid_bleu"] for row in state.curve if row["valid_loss"] is not None] == [10, 30, 20, 30, 5]
     assert state.summary()["best_valid_bleu"] == 30
+
+
+def test_validations_without_bleu_do_not_end_a_training_whose_loss_falls(tmp_path, monkeypatch):
+    scores = iter([0.0, 0.03, 0.0, 0.03, 0.0, 12.0, 11.0, 10.0, 99.0])
+    monkeypatch.setattr("transformer.training.loop.valid_bleu", lambda *arguments: next(scores))
+    losses = iter([5.0, 4.9, 4.8, 4.7, 4.6, 4.5, 4.4, 4.3, 4.2])
+    monkeypatch.setattr("transformer.training.loop.valid_loss", lambda *arguments: next(losses))
+    state, _ = train_tiny(tmp_path, tmp_path / "w", max_steps=40, keep=2, best_by="bleu", patience=2)
+    assert state.stopped_early
+    assert (state.step, state.best_step) == (32, 24)
 
 
 def test_a_machine_without_bfloat16_trains_in_float32(tmp_path, monkeypatch):

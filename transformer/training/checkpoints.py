@@ -40,8 +40,7 @@ class TrainingState:
 
     These follow from the fields above and from log_every, save_every, keep, patience and best_by (training/history.py),
     and are not written. curve: the rows of training.csv. checkpoints: step of each kept checkpoint -> its score, lower
-    is better: [loss], or with best_by bleu [-bleu, loss], so that the loss decides between equal BLEUs. stopped_early:
-    whether `patience` ended the training.
+    is better (history.score). stopped_early: whether `patience` ended the training.
     """
 
     step: int = 0

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from transformer.training.checkpoints import CheckpointStore, Row, TrainingState, best_steps
 from transformer.training.config import TrainConfig
 
+SOME_BLEU = 1.0  # percent
+
 
 class OtherSettings(Exception):
     """Raised for a state that a training with these settings would not have."""
@@ -36,12 +38,21 @@ def add_row(state: TrainingState, step: int, config: TrainConfig, rate: Callable
         row["valid_bleu"] = found["bleu"] if validates else None
     state.curve.append(row)
     if validates:
-        by_bleu = [-found["bleu"]] if config.best_by == "bleu" else []
-        state.checkpoints[str(step)] = [*by_bleu, found["loss"]]
+        state.checkpoints[str(step)] = score(found, config.best_by)
         state.checkpoints = kept(state.checkpoints, config.keep)
         since_best = (step - state.best_step) // config.save_every  # validations
         state.stopped_early = bool(config.patience) and since_best >= config.patience
     return row
+
+
+def score(found: dict[str, float], best_by: str) -> list[float]:
+    """A validation as a score by which checkpoints are compared, lower is better: [loss], or [-bleu].
+
+    A BLEU below SOME_BLEU does not tell bad models from worse ones, so among these the loss decides: [0, loss].
+    """
+    if best_by == "loss":
+        return [found["loss"]]
+    return [-found["bleu"]] if found["bleu"] >= SOME_BLEU else [0.0, found["loss"]]
 
 
 def kept(checkpoints: dict[str, list[float]], keep: int) -> dict[str, list[float]]:

@@ -1,0 +1,93 @@
+"""Scores are right for every language, and scoring downloads nothing."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+import sentencepiece
+from sacrebleu.metrics.bleu import BLEU
+
+from transformer.evaluation import scores as scoring
+from transformer.evaluation.comparison import System, against_the_first
+from transformer.evaluation.scores import bleu, bleu_tokenizer, corpus_scores
+
+# language: a reference, a translation that shares a part of its words, and one that shares none
+LINES = {
+    "de": ("Ein Hund läuft im Park.", "Ein Hund läuft im Gras.", "Die Frau schläft heute"),
+    "en": ("A dog runs in the park.", "A dog runs in the grass.", "the woman sleeps today"),
+    "zh": ("一只狗在公园里跑。", "一只狗在草地上跑。", "她昨天很高兴"),
+    "ja": ("犬が公園で走っている。", "犬が庭で走っている。", "昨日とても楽しかった"),
+    "ko": ("개가 공원에서 달리고 있다.", "개가 마당에서 달리고 있다.", "어제 매우 즐거웠습니다"),
+    "th": ("สุนัขวิ่งอยู่ในสวนสาธารณะ", "สุนัขวิ่งอยู่ในสนามหญ้า", "เธอหลับเมื่อวาน"),
+    "lo": ("ໝາແລ່ນຢູ່ໃນສວນສາທາລະນະ", "ໝາແລ່ນຢູ່ໃນສະໜາມຫຍ້າ", "ນາງຫຼັບ"),
+    "km": ("ឆ្កែរត់នៅក្នុងសួនច្បារ", "ឆ្កែរត់នៅក្នុងវាលស្មៅ", "នាងគេង"),
+    "my": ("ခွေးသည်ပန်းခြံထဲတွင်ပြေးနေသည်", "ခွေးသည်မြက်ခင်းထဲတွင်ပြေးနေသည်", "ဟုတ်ကဲ့"),
+    "bo": ("ཁྱི་གླིང་ཁའི་ནང་རྒྱུག་གི་འདུག", "ཁྱི་རྩྭ་ཐང་ནང་རྒྱུག་གི་འདུག", "ལགས་སོ"),
+}
+SIGNATURES = {"de": "13a", "en": "13a", "zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch, tmp_path):
+    """No network, and an empty folder of sacreBLEU."""
+    monkeypatch.setattr(scoring, "sacrebleu_folder", lambda: tmp_path / "sacrebleu")
+    monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_spm.SACREBLEU_DIR", str(tmp_path / "sacrebleu"))
+    monkeypatch.setattr(socket.socket, "connect", lambda *given: pytest.fail("scoring uses the network"))
+
+
+@pytest.mark.parametrize("language", LINES)
+def test_a_translation_that_shares_words_scores_between_none_and_all(language):
+    reference, near, far = LINES[language]
+    exact, some, none = (bleu([line] * 20, [reference] * 20, language) for line in (reference, near, far))
+    assert exact == pytest.approx(100)
+    assert 20 < some < 95
+    assert none < 5
+
+
+@pytest.mark.parametrize("language", LINES)
+def test_the_tokenizer_of_the_language_stands_in_the_signature_and_what_is_missing_in_a_remark(language):
+    reference, near, _ = LINES[language]
+    scores, signatures = corpus_scores([near] * 5, [reference] * 5, language)
+    assert f"|tok:{SIGNATURES.get(language, 'char')}" in signatures["bleu"]
+    assert scores["bleu"] == round(bleu([near] * 5, [reference] * 5, language), 4)
+    remark = bleu_tokenizer(language)[1]
+    assert bool(remark) == (language not in SIGNATURES)
+    assert "flores200sacrebleuspm is missing" in remark or language in SIGNATURES
+    assert ("bleu_lc_tok" in scores) == (language in ("de", "en", "zh", "bo"))  # the others need packages for spaCy
+
+
+def test_flores200_is_used_where_its_file_is(tmp_path):
+    text = tmp_path / "lines.txt"
+    text.write_text("\n".join(line for lines in LINES.values() for line in lines), encoding="utf-8")
+    model = tmp_path / "sacrebleu/models"
+    model.mkdir(parents=True)
+    sentencepiece.SentencePieceTrainer.train(input=str(text), model_prefix=str(model / "m"), vocab_size=250,
+                                             hard_vocab_limit=False)  # fmt: skip
+    (model / "m.model").rename(model / "flores200sacrebleuspm")
+    reference, near, _ = LINES["th"]
+    assert bleu_tokenizer("th") == ("flores200", "")
+    _, signatures = corpus_scores([near], [reference], "th")
+    assert "|tok:flores200|" in signatures["bleu"]
+
+
+def test_a_missing_package_of_a_tokenizer_is_named(monkeypatch):
+    monkeypatch.setattr(scoring, "find_spec", lambda name: None)
+    name, remark = bleu_tokenizer("ja")
+    assert name == "char"
+    assert remark.startswith("the package MeCab is missing, which sacreBLEU needs for ja (tokenizer ja-mecab). ")
+
+
+def test_a_comparison_tests_the_bleu_of_the_target_language():
+    reference, near, far = LINES["zh"]
+    systems = [System(name, {"target": "zh"}, {}, hypotheses=[line] * 30) for name, line in (("a", far), ("b", near))]
+    rows = against_the_first(systems, [reference] * 30)
+    assert rows[1]["bleu"] == round(BLEU(tokenize="zh").corpus_score([near] * 30, [[reference] * 30]).score, 2)
+    assert rows[1]["p_bootstrap"] < 0.05
+
+
+def test_the_folder_of_sacrebleu_is_that_of_its_environment_variable(monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setenv("SACREBLEU", "/somewhere")
+    assert scoring.sacrebleu_folder() == Path("/somewhere")
