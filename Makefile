@@ -5,7 +5,7 @@ READY := $(VENV)/.ready
 ON := . $(VENV)/bin/activate &&
 export MLFLOW_DISABLE_TELEMETRY = true
 
-.PHONY: setup bench-setup run test test-all ui lint clean
+.PHONY: setup bench-setup run test test-all gpu-check ui lint clean
 
 setup: $(READY)
 
@@ -40,6 +40,10 @@ test: $(READY)
 
 test-all: $(READY)
 	$(ON) $(TEST)
+
+# Measures a CUDA device and writes docs/gpu.md; PARTS="losses profile": only these parts.
+gpu-check: $(READY)
+	$(ON) python -m benchmarks.gpu $(PARTS) --page docs/gpu.md
 
 ui: $(READY)
 	$(ON) python -m pipeline ui

@@ -73,6 +73,7 @@ class Ours(Decoder):
     def __init__(self, task: Task):
         super().__init__(task)
         self.model = our_model(task).to(task.device)
+        self.model.compute = torch.bfloat16 if task.precision == "bfloat16" else None
 
     @torch.inference_mode()
     def translate(self, sentences: Ids) -> int:

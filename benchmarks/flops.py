@@ -20,7 +20,7 @@ class Size:
     layers: int
 
 
-SIZES = {"tiny": Size(128, 256, 4, 4), "base": Size(512, 2048, 8, 6)}
+SIZES = {"tiny": Size(128, 256, 4, 4), "base": Size(512, 2048, 8, 6), "big": Size(1024, 4096, 16, 6)}
 
 
 def useful_flop(size: Size, vocabulary: int, source: np.ndarray, target: np.ndarray) -> float:

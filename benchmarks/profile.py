@@ -9,6 +9,7 @@ The precision is bfloat16 if the device has instructions for it, else float32.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import time
 from pathlib import Path
@@ -96,6 +97,8 @@ def options() -> argparse.Namespace:
     add("--updates", type=int, default=20, metavar="N")
     add("--least", type=float, default=0.01, metavar="SHARE", help="smallest share of the time with a line of its own")
     add("--device", choices=("cpu", "cuda"), default="cpu")
+    add("--precision", choices=("float32", "bfloat16"), help="default: bfloat16 where the device has it")
+    add("--json", type=Path, metavar="FILE", help="write the rows")
     return parser.parse_args()
 
 
@@ -107,10 +110,13 @@ def main() -> None:
     if given.updates < 1:
         raise ValueError(f"--updates {given.updates}: must be 1 or more")
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or the profiler prints a line when it starts and when it stops
-    precision = "bfloat16" if multiplies_bfloat16(torch.device(given.device)) else "float32"
+    fastest = "bfloat16" if multiplies_bfloat16(torch.device(given.device)) else "float32"
+    precision = given.precision or fastest
     task = task_of(vars(given) | {"precision": precision, "batches": "own"})
     rows, line = condensed(profiled(Ours(task), given.updates), given.least)
     print(text_table(rows, COLUMNS))
+    if given.json:
+        given.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     print(f"{given.size}, {precision}, {given.batch_tokens:,} tokens, {given.device}: {line}")
 
 

@@ -122,7 +122,7 @@ def main() -> None:
         rows = scaling(common(given) | {"precision": offered[-1]}, size, given.rounds, given.seconds)
     else:
         names = chosen(given)
-        sizes = SIZES if given.size == "both" else [given.size]
+        sizes = ["tiny", "base"] if given.size == "both" else [given.size]
         rows = with_ratios([row for size in sizes for row in measure(given, size, names)])
         if not rows:
             raise ValueError("no program could be measured; set TRACEBACK=1 to see their errors")

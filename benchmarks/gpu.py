@@ -1,0 +1,93 @@
+"""The check of a CUDA device, in parts of at most 8 minutes that run alone and in any order.
+
+    python -m benchmarks.gpu                              # all parts
+    python -m benchmarks.gpu losses speed-base-25k        # some parts; the results of the others stay
+    python -m benchmarks.gpu --page docs/gpu.md           # also write the page of all results
+
+A part that fails, takes too long, or cannot run here is recorded with the reason. Without a GPU every part is skipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from benchmarks.gpu_page import page
+from benchmarks.gpu_parts import PARTS, Skipped
+from transformer.files import write_json, write_text
+
+SECONDS = 480  # of a part at most
+
+
+def options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    add = parser.add_argument
+    add("parts", nargs="*", metavar="PART", help=f"some of {', '.join(PARTS)}; default: all")
+    add("--json", type=Path, default=Path("docs/gpu.json"), metavar="FILE", help="the results, old ones included")
+    add("--page", type=Path, metavar="FILE", help="write the results as a page, as docs/gpu.md")
+    add("--seconds", type=int, default=SECONDS, metavar="N", help="the most that a part may take")
+    add("--in-this-process", action="store_true", help=argparse.SUPPRESS)  # of one part, whose rows are printed
+    given = parser.parse_args()
+    if unknown := set(given.parts) - set(PARTS):
+        parser.error(f"{', '.join(sorted(unknown))}: no such part. The parts are {', '.join(PARTS)}.")
+    return given
+
+
+def machine() -> dict[str, str]:
+    """What the numbers were measured on."""
+    if not torch.cuda.is_available():
+        return {"device": "none", "torch": torch.__version__}
+    count, memory = torch.cuda.device_count(), torch.cuda.get_device_properties(0).total_memory / 2**30
+    name = f"{count} x {torch.cuda.get_device_name(0)}, {memory:.0f} GiB"
+    return {"device": name, "torch": torch.__version__, "cuda": str(torch.version.cuda)}
+
+
+def run_here(part: str) -> dict:
+    """The outcome of a part, run in this process: rows, or why it was skipped."""
+    if not torch.cuda.is_available():
+        return {"skipped": "torch finds no CUDA device"}
+    try:
+        return {"rows": PARTS[part]()}
+    except Skipped as reason:
+        return {"skipped": str(reason)}
+    except ImportError as error:
+        return {"skipped": f"the package {error.name} is not installed"}
+
+
+def run_apart(part: str, seconds: int) -> dict:
+    """The outcome of a part, run in a process of its own: rows, why it was skipped, or how it failed."""
+    command = [sys.executable, "-m", "benchmarks.gpu", part, "--in-this-process"]
+    start = time.perf_counter()
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return {"failed": f"it took longer than {seconds} s"}
+    if done.returncode:
+        return {"failed": (done.stderr.strip().split("\n") or ["no message"])[-1]}
+    return json.loads(done.stdout.strip().split("\n")[-1]) | {"seconds": round(time.perf_counter() - start)}
+
+
+def main() -> None:
+    given = options()
+    if given.in_this_process:
+        print(json.dumps(run_here(given.parts[0])))
+        return
+    for part in given.parts or PARTS:
+        outcome = run_apart(part, given.seconds) | {"machine": machine()}
+        print(f"{part}: {outcome.get('skipped') or outcome.get('failed') or 'measured'}", flush=True)
+        results = json.loads(given.json.read_text(encoding="utf-8")) if given.json.is_file() else {}
+        if "rows" in outcome or "rows" not in results.get(part, {}):  # a measurement is not replaced by none
+            write_json(given.json, results | {part: outcome})
+    if given.page:
+        write_text(given.page, page(json.loads(given.json.read_text(encoding="utf-8")), list(PARTS)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""The results of the check of a GPU as a page, docs/gpu.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+HEAD = """# GPU
+
+`make gpu-check` measures a CUDA device and writes this page; `make gpu-check PARTS="losses profile"` measures some
+parts, and the results of the others stay. Each part takes at most 8 minutes. Where torch is there but not the rest of
+the packages, `python -m benchmarks.gpu --page docs/gpu.md` does the same and skips what needs them. The numbers are in
+[gpu.json](gpu.json).
+
+The aims on one H200: 40% of the matrix rate on the base model, and 700,000 target tokens per second.
+"""
+TITLES = {
+    "tests": "Tests marked gpu",
+    "losses": "Losses of 20 updates without dropout, against a CPU in float64",
+    "speed": "Training speed, {} model, {} tokens an update, beside torch's own layers",
+    "profile": "Where the time of an update of the base model goes, 25,000 tokens",
+    "decoding": "Translating, base model, 30 subwords a sentence",
+    "toy": "`dvc repro` of the toy recipe",
+    "multi30k": "`dvc repro` of the recipe multi30k",
+}
+LEFT_OUT = ("forced", "batches", "device", "rounds")  # columns that are the same in all rows, or too long
+
+
+def page(results: Mapping[str, dict], parts: Sequence[str]) -> str:
+    """The page of the outcomes of parts: part -> rows, skipped or failed, with machine and seconds."""
+    sections = [HEAD]
+    for part in parts:
+        outcome = results.get(part, {"skipped": "it was not run"})
+        sections.append(f"## {title(part)}\n\n{body(outcome)}")
+    return "\n".join(section.rstrip() + "\n" for section in sections)
+
+
+def title(part: str) -> str:
+    """The heading of a part."""
+    kind, *rest = part.split("-")
+    return TITLES[kind].format(*(f"{word[:-1]},000" if word[:-1].isdigit() else word for word in rest))
+
+
+def body(outcome: Mapping[str, Any]) -> str:
+    """The text under a heading: a table, or why there is none."""
+    if "rows" not in outcome:
+        state, reason = next((key, outcome[key]) for key in ("failed", "skipped") if key in outcome)
+        return f"Not measured: the part {'failed' if state == 'failed' else 'was skipped'}, because {reason}.\n"
+    machine = ", ".join(f"{name} {value}" if name != "device" else value for name, value in outcome["machine"].items())
+    return f"{table(outcome['rows'])}\n{machine}. The part took {outcome['seconds']} s.\n"
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as a Markdown table."""
+    names = [name for name in dict.fromkeys(name for row in rows for name in row) if name not in LEFT_OUT]
+    lines = [f"| {' | '.join(name.replace('_', ' ') for name in names)} |", f"| {' | '.join('---' for _ in names)} |"]
+    lines += [f"| {' | '.join(shown(name, row.get(name)) for name in names)} |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def shown(name: str, value: Any) -> str:
+    """A number as a person reads it."""
+    if value is None:
+        return ""
+    if not isinstance(value, float):
+        return str(value)
+    if "share" in name:
+        return f"{value:.1%}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

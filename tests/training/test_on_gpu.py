@@ -1,0 +1,70 @@
+"""Training and decoding on a real CUDA device. `make gpu-check` runs these tests; without a device they are skipped."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from support.tiny import NO_DROPOUT, make_ends_likely, tiny_model, tiny_trainer
+from support.trainings import valid_text
+
+from transformer.decoding.beam_search import translate_ids
+from transformer.decoding.config import SearchConfig
+from transformer.decoding.forced_decoding import score_ids
+from transformer.training.checkpoints import CheckpointStore
+from transformer.training.distributed import World
+from transformer.training.loop import Observers, train
+from transformer.training.validation import valid_bleu, valid_loss
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device")]
+GPU, CPU = torch.device("cuda"), torch.device("cpu")
+SOURCES = [[(7 * row + place) % 19 + 4 for place in range(row % 9)] for row in range(12)]
+
+
+def losses(folder, device, updates=20, **settings) -> list[float]:
+    """The losses of some updates of the tiny model, and the loss and BLEU of a validation after them."""
+    trainer = tiny_trainer(folder, World(device=device), **settings)
+    found = [float(trainer.update(step).loss) for step in range(1, updates + 1)]
+    return [*found, valid_loss(trainer), valid_bleu(trainer, valid_text(trainer))]
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-9), ("float32", 1e-3), ("bfloat16", 5e-2)])
+@pytest.mark.parametrize("optimiser", ["adam", "muon"])
+def test_a_gpu_computes_the_losses_of_a_cpu(tmp_path, precision, tolerance, optimiser):
+    settings = {"optimiser": optimiser, "sizes": NO_DROPOUT}
+    wanted = losses(tmp_path, CPU, precision="float64", **settings)
+    found = losses(tmp_path, GPU, precision=precision, **settings)
+    assert found[:-1] == pytest.approx(wanted[:-1], rel=tolerance)
+
+
+def test_a_training_resumes_to_the_same_bits_where_it_is_deterministic(tmp_path):
+    torch.use_deterministic_algorithms(True)
+    try:
+        curves = []
+        for work, lengths in (("straight", [12]), ("resumed", [4, 8, 12])):
+            for steps in lengths:
+                trainer = tiny_trainer(tmp_path, World(device=GPU), max_steps=steps)
+                observers = Observers(on_rows=lambda rows: None)
+                state = train(trainer, CheckpointStore(tmp_path / work), valid_text(trainer), observers)
+            curves.append((state.curve, [state.files[name] for name in sorted(state.files)]))
+        assert curves[0][0] == curves[1][0]
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_a_gpu_finds_the_translations_and_scores_of_a_cpu(beam_size):
+    model = tiny_model().double()
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight += 0.3 * torch.randn_like(weight)
+    make_ends_likely(model, pull=1)
+    config = SearchConfig(beam_size, extra_length=6)
+    wanted = translate_ids([model], SOURCES, config)
+    scores = score_ids([model], SOURCES, SOURCES)
+    model.to(GPU)
+    assert [[h.ids for h in line] for line in translate_ids([model], SOURCES, config)] == [
+        [h.ids for h in line] for line in wanted
+    ]
+    for found, line in zip(score_ids([model], SOURCES, SOURCES), scores, strict=True):
+        assert found == pytest.approx(line, rel=1e-9)
