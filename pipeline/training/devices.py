@@ -33,7 +33,7 @@ def threads_per_process() -> int:
 
 def launched() -> bool:
     """Whether this process is one of several that were started for this stage."""
-    return "WORLD_SIZE" in os.environ
+    return "LAUNCHER" in os.environ
 
 
 @contextmanager
@@ -43,6 +43,7 @@ def all_processes(module: str, training: Training) -> Iterator[World]:
     The locks are held by the first process, which launches the others if DEVICES asks for several, and exits here with
     their status. So nothing is started while it waits for them, and the launched processes end with it.
     """
+    folder = training.folder  # its key names the modules that are loaded, the same here in all processes
     if launched():
         end_with_launcher()
         with join_processes() as world:
@@ -50,9 +51,9 @@ def all_processes(module: str, training: Training) -> Iterator[World]:
         return
     count, threads = processes(), threads_per_process()
     training.check()
-    training.folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     on_gpu = torch.cuda.is_available()
-    with hold_lock(training.folder / "lock"), nullcontext() if on_gpu else hold_cores(count * threads):
+    with hold_lock(folder / "lock"), nullcontext() if on_gpu else hold_cores(count * threads):
         if count > 1:
             sys.exit(launch(module, count, threads, sys.argv[1:]))
         with join_processes() as world:

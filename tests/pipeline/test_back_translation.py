@@ -74,3 +74,6 @@ def test_two_processes_give_the_same_back_translations(project, tmp_path):
     done = stage("back_translate", two, env={"DEVICES": "2"})
     assert done.returncode == 0, done.stderr
     assert sha256(two / "data/back") == sha256(one / "data/back")
+    folders = [[path.name for path in place.glob("work/train-*")] for place in (one, two)]
+    assert folders[0] == folders[1]  # the lock and the states of any number of processes are the same
+    assert len(folders[0]) == 1

@@ -111,6 +111,7 @@ def test_twenty_kills_of_launcher_and_processes_leave_nothing_behind_and_change_
     done = stage("train", place, env={"DEVICES": "2"})
     assert done.returncode == 0, done.stderr
     assert "This process waits" not in done.stdout
+    assert len(list(place.glob("work/train-*"))) == 1
     assert trained(place) == unkilled_pair
     assert len(runs(place)) == 1
 

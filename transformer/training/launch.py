@@ -71,8 +71,7 @@ def report(failures: dict[int, ProcessFailure], count: int) -> int:
     """
     if all(failure.exitcode > 128 for failure in failures.values()):  # stopped by a signal that they obeyed
         return max(failure.exitcode for failure in failures.values())
-    # A process that was killed is the cause; the others only lost the connection to it.
-    rank, failure = min(failures.items(), key=lambda item: (item[1].exitcode >= 0, LOST in item[1].message, item[0]))
+    rank, failure = min(failures.items(), key=lambda item: (how_late(item[1]), item[0]))
     if failure.exitcode > 0 and failure.error_file_data.get("reported"):
         print(f"error: {failure.message}", file=sys.stderr)
         return 1
@@ -83,6 +82,15 @@ def report(failures: dict[int, ProcessFailure], count: int) -> int:
         file=sys.stderr,
     )
     return 1
+
+
+def how_late(failure: ProcessFailure) -> int:
+    """A rank of the failures of several processes by what they are: 0 is a cause, 1 to 3 may be consequences."""
+    if failure.exitcode == -signal.SIGTERM:
+        return 3  # torchrun stops the others by it
+    if failure.exitcode < 0:
+        return 0  # killed
+    return 2 if LOST in failure.message else 1
 
 
 def end_with_launcher() -> None:

@@ -73,6 +73,7 @@ def train(trainer: Trainer, store: CheckpointStore, valid: ValidText, observers:
     if trainer.world.is_leader and not state.end:
         state.end = True
         store.write(state)
+    trainer.world.from_leader(None)  # all processes may read the last state
     return state
 
 
@@ -111,6 +112,8 @@ def interrupt(trainer: Trainer, store: CheckpointStore, state: TrainingState) ->
         raise Interrupted("Training stopped before its first update. Run the same command again to start.")
     if trainer.world.is_leader and store.newest != state.step:
         save(trainer, store, state)
+    # The end of a process makes torchrun end the others, so all wait until the state is saved.
+    trainer.world.from_leader(None)
     raise Interrupted(
         f"Training stopped after update {state.step}. Its state is saved. Run the same command again to resume."
     )
