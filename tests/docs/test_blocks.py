@@ -53,6 +53,7 @@ NOT_RUN = {
     "pip install .": f"{NETWORK}; tests/inference/test_installed.py installs the package",
     "cp recipes/multi30k.yaml params.yaml && dvc exp run": f"{NETWORK} and {MINUTES}",
     "DEVICES=gpu dvc repro": "needs a GPU",
+    "sacrebleu data/raw/test.tgt --input data/test.hyp --tokenize flores200": NETWORK,
     "python -m pipeline clean --projects ../other_project": "needs a second project",
     "dvc queue start": QUEUE,
     "dvc queue start --jobs 2": QUEUE,

@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from support.projects import command, reader, runs
 from support.runs import start
 from support.tiny import ROOT, stage
 
+from pipeline.shared.params import Params
 from transformer import Translator
 from transformer.files import read_lines
 
@@ -98,7 +100,8 @@ def test_track_writes_a_run_with_params_scores_and_curve_for_each_configuration(
     found = {(run.data.params["warmup"], run.data.params["beam_size"]): run for run in runs(project)}
     main, narrow, slow = (found[knobs] for knobs in (("4", "4"), ("4", "1"), ("8", "4")))
     assert [run.info.run_name for run in (narrow, slow)] == ["narrow", "slow"]
-    knobs = YAML(typ="safe").load(project / "params.yaml")
+    added = {one.name: one.metadata["before"] for one in fields(Params) if one.metadata["before"] is not None}
+    knobs = added | YAML(typ="safe").load(project / "params.yaml")
     for run, change in ((main, {}), (narrow, {"beam_size": 1}), (slow, {"warmup": 8})):
         assert run.data.params == {knob: str(value) for knob, value in {**knobs, **change}.items()}
     assert [run.data.metrics["bleu"] for run in (main, narrow, slow)] == [0.0, 1.0869, 0.0]

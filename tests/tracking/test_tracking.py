@@ -304,6 +304,7 @@ def test_the_table_shows_scores_and_params_and_mlflows_pages_still_use_the_tag(r
 def test_a_plain_mlflow_ui_opens_the_same_database(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import mlflow
 
+    mlflow.set_tracking_uri(None)  # another test may have set it in this process
     opened(root)
     monkeypatch.chdir(root)
     assert mlflow.get_tracking_uri() == opened(root).uri
