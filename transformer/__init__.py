@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 __all__ = ["Transformer", "Translation", "Translator", "load_model"]
 
 # How long the threads of torch's pool spin while they wait for each other, before they sleep. The default is
-# milliseconds, which makes a small model several times slower when the machine also runs other programs. torch reads
-# the variable when it is loaded.
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+# milliseconds, which makes a small model several times slower when the machine also runs other programs. Measured on
+# two cores, tiny model in float32: with 4000, 11% faster than with 1000 on a quiet machine, 8% slower on a busy one.
+# torch reads the variable when it is loaded.
+os.environ.setdefault("GOMP_SPINCOUNT", "4000")
 
 _MODULES = {
     "Transformer": "transformer.model.transformer",
