@@ -42,7 +42,7 @@ def valid_loss(trainer: Trainer, stop_requested: Callable[[], bool] = never) -> 
     """Negative log-likelihood of the validation pairs, in nats per target token, without smoothing and dropout.
 
     Each process computes a part of the batches; the result is the same on all processes. Raises Stopped in all
-    processes when stop_requested() is true in one; it is called before each batch.
+    processes when stop_requested() is true in one; it is called before each batch and at the end.
     """
     trainer.model.eval()
     pairs, world = trainer.valid_pairs, trainer.world
@@ -54,7 +54,7 @@ def valid_loss(trainer: Trainer, stop_requested: Callable[[], bool] = never) -> 
         if stop := stop_requested():
             break
         total += cross_entropy(*trainer.states_to_predict(pairs, parts[number]))
-    if float(world.sum(torch.full_like(total, stop))):
+    if float(world.sum(torch.full_like(total, stop or stop_requested()))):
         raise Stopped
     return float(world.sum(total)) / int(pairs.target_lengths.sum())
 
@@ -76,6 +76,7 @@ def valid_bleu(trainer: Trainer, valid: ValidText, stop_requested: Callable[[], 
     model.eval()
     compute, model.compute = model.compute, None  # sums of log-probabilities in bfloat16 would be imprecise
     try:
+        check(0)  # this process may have no sentence
         found = translate_ids([model], [sources[row] for row in own], GREEDY, progress=check)
         lines = {row: valid.to_text(hypotheses[0].ids) for row, hypotheses in zip(own, found, strict=True)}
     except Stopped:
