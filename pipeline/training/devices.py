@@ -32,8 +32,8 @@ def threads_per_process() -> int:
 
 
 def launched() -> bool:
-    """Whether this process is one of several that were started for this stage."""
-    return "LAUNCHER" in os.environ
+    """Whether this process is one of several that were started for this stage, by `launch` or by torchrun itself."""
+    return "WORLD_SIZE" in os.environ
 
 
 @contextmanager

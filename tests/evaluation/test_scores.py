@@ -58,6 +58,12 @@ def test_the_tokenizer_of_the_language_stands_in_the_signature_and_what_is_missi
     assert ("bleu_lc_tok" in scores) == (language in ("de", "en", "zh", "bo"))  # the others need packages for spaCy
 
 
+def test_a_code_with_a_region_is_scored_as_its_language():
+    reference, near, _ = LINES["zh"]
+    assert corpus_scores([near], [reference], "zh-TW")[0]["ter"] == corpus_scores([near], [reference], "zh")[0]["ter"]
+    assert bleu_tokenizer("zh-TW") == bleu_tokenizer("zh")
+
+
 def test_flores200_is_used_where_its_file_is(tmp_path):
     text = tmp_path / "lines.txt"
     text.write_text("\n".join(line for lines in LINES.values() for line in lines), encoding="utf-8")

@@ -171,6 +171,17 @@ def test_sigterm_in_a_validation_by_bleu_saves_the_last_update_at_once(place, un
         assert "Its state is saved. Run the same command again to resume." in errors
 
 
+def test_a_signal_to_one_process_stops_all_and_is_no_error(place):
+    params_file(place, max_steps=4000, save_every=2)
+    process = start("train", place, devices=2)
+    wait_for_state(place, process)
+    os.kill(launched_by(process.pid)[1], signal.SIGTERM)
+    errors = process.communicate(timeout=30)[1]
+    assert process.returncode == 143
+    assert ". Its state is saved. Run the same command again to resume." in errors
+    assert "error:" not in errors
+
+
 @pytest.mark.parametrize("devices", ["1", "2"])
 def test_a_mistake_is_printed_once_whatever_the_number_of_processes(place, devices):
     params_file(place, device_tokens=21, max_length=20, lr_factor=1e30)

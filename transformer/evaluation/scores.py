@@ -26,7 +26,7 @@ def bleu_tokenizer(language: str) -> tuple[str, str]:
 
     Nothing is downloaded: where a package or the file of flores200 is missing, the tokenizer is char.
     """
-    wanted = TOKENIZERS.get(language.partition("-")[0], "13a")
+    wanted = TOKENIZERS.get(without_region(language), "13a")
     missing = [name for name in PACKAGES.get(wanted, ()) if find_spec(name) is None]
     file = sacrebleu_folder() / "models/flores200sacrebleuspm"
     if not missing and (wanted != "flores200" or file.is_file()):
@@ -36,6 +36,11 @@ def bleu_tokenizer(language: str) -> tuple[str, str]:
         f"{what} is missing, which sacreBLEU needs for {language} (tokenizer {wanted}). BLEU is computed over "
         "characters, and its signature has tok:char. See docs/results.md#languages."
     )
+
+
+def without_region(language: str) -> str:
+    """The language of a code that may also have a region: zh-TW -> zh."""
+    return language.lower().partition("-")[0]
 
 
 def sacrebleu_folder() -> Path:
@@ -63,7 +68,7 @@ def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], language
     """
     if len(hypotheses) != len(references):
         raise ValueError(f"{len(hypotheses)} hypotheses for {len(references)} references. Run stage translate again.")
-    asian = language in SPLIT_BY_CHARACTER
+    asian = without_region(language) in SPLIT_BY_CHARACTER
     real = (list(hypotheses), [list(references)])
     metrics = {
         "bleu": (bleu_of(language), real),

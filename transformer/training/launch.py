@@ -69,8 +69,8 @@ def report(failures: dict[int, ProcessFailure], count: int) -> int:
 
     A process passes its error on in the file that TORCHELASTIC_ERROR_FILE names; see pipeline/shared/stage.py.
     """
-    if all(failure.exitcode > 128 for failure in failures.values()):  # stopped by a signal that they obeyed
-        return max(failure.exitcode for failure in failures.values())
+    if all(failure.exitcode > 128 or failure.exitcode == -signal.SIGTERM for failure in failures.values()):
+        return 128 + signal.SIGTERM  # all were asked to stop, and did
     rank, failure = min(failures.items(), key=lambda item: (how_late(item[1]), item[0]))
     if failure.exitcode > 0 and failure.error_file_data.get("reported"):
         print(f"error: {failure.message}", file=sys.stderr)
@@ -97,8 +97,11 @@ def end_with_launcher() -> None:
     """In a process that `launch` started: from now on the kernel kills this process when its launcher ends.
 
     So the same command can be started again at once. Without Linux a thread looks for the launcher twice a second.
+    Nothing happens in a process that was started in another way.
     """
-    launcher = int(os.environ["LAUNCHER"])
+    launcher = int(os.environ.get("LAUNCHER", 0))
+    if not launcher:
+        return
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
