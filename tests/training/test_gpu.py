@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from transformer.decoding.forced_decoding import score_ids
 from transformer.decoding.sampling import sample_ids
 from transformer.training import train_step as trainer
 from transformer.training.checkpoints import CheckpointStore
-from transformer.training.distributed import World
+from transformer.training.distributed import Stopped, World
 from transformer.training.loop import Observers, train
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulation is for machines without a GPU")
@@ -107,3 +108,31 @@ def test_a_search_waits_for_a_gpu_only_at_every_eighth_subword(waits):
     longest = 40 - len(SOURCES[8])  # no hypothesis ends before the limit
     translate_ids([model], [SOURCES[8]], SearchConfig(beam_size=3, extra_length=longest))
     assert waits["aten::nonzero"] == 40 // 8 + 1  # and once for the hypotheses that continue when others have ended
+
+
+class AlonePair(World):
+    """A process that believes to be the first of two; the other one adds nothing to any sum."""
+
+    def start_sum(self, tensor):
+        return lambda: None
+
+
+def test_a_stop_on_gpus_gives_up_the_update_after_and_keeps_the_one_before(tmp_path, waits, monkeypatch):
+    """With one micro-batch for each process, the flag of an update is read in the next one, which is given up."""
+    event = SimpleNamespace(synchronize=lambda: None)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(record_event=lambda: event))
+    made = tiny_trainer(tmp_path, AlonePair(size=2, device=GPU), device_tokens=120)
+    made.update(1)
+    made.update(2, lambda: True)
+    after_two = made.tensors()[0]
+    with pytest.raises(Stopped):
+        made.update(3)
+    assert all(torch.equal(tensor, after_two[name]) for name, tensor in made.tensors()[0].items())
+
+
+def test_a_stop_on_gpus_is_obeyed_in_an_update_of_several_micro_batches(tmp_path, waits):
+    made = tiny_trainer(tmp_path, AlonePair(size=2, device=GPU), device_tokens=16)
+    before = made.tensors()[0]
+    with pytest.raises(Stopped):
+        made.update(1, lambda: True)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in made.tensors()[0].items())
