@@ -48,7 +48,7 @@ def add_row(state: TrainingState, step: int, config: TrainConfig, rate: Callable
 def score(found: dict[str, float], best_by: str) -> list[float]:
     """A validation as a score by which checkpoints are compared, lower is better: [loss], or [-bleu].
 
-    A BLEU below SOME_BLEU does not tell bad models from worse ones, so among these the loss decides: [0, loss].
+    A BLEU below SOME_BLEU is noise, so among validations with less the loss decides: [0, loss].
     """
     if best_by == "loss":
         return [found["loss"]]
