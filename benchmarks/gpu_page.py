@@ -8,8 +8,8 @@ from typing import Any
 HEAD = """# GPU
 
 `make gpu-check` measures a CUDA device and writes this page; `make gpu-check PARTS="losses profile"` measures some
-parts, and the results of the others stay. Each part takes at most 8 minutes. Where torch is there but not the rest of
-the packages, `python -m benchmarks.gpu --page docs/gpu.md` does the same and skips what needs them. The numbers are in
+parts, and the results of the others stay. Each part takes at most 8 minutes. Where only torch, numpy and safetensors
+are there, `python -m benchmarks.gpu --page docs/gpu.md` does the same and skips what needs them. The numbers are in
 [gpu.json](gpu.json).
 
 The aims on one H200: 40% of the matrix rate on the base model, and 700,000 target tokens per second.

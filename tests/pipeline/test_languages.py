@@ -1,4 +1,4 @@
-"""Whole pipelines into languages without spaces, and into the other direction of the built-in corpus."""
+"""A whole pipeline from English to Chinese."""
 
 from __future__ import annotations
 
