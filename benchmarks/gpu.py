@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -61,17 +63,32 @@ def run_here(part: str) -> dict:
         return {"skipped": f"the package {error.name} is not installed"}
 
 
+def command_of(part: str) -> list[str]:
+    """The command that runs a part in a process of its own."""
+    return [sys.executable, "-m", "benchmarks.gpu", part, "--in-this-process"]
+
+
 def run_apart(part: str, seconds: int) -> dict:
     """The outcome of a part, run in a process of its own: rows, why it was skipped, or how it failed."""
-    command = [sys.executable, "-m", "benchmarks.gpu", part, "--in-this-process"]
     start = time.perf_counter()
+    pipe = subprocess.PIPE
+    child = subprocess.Popen(command_of(part), stdout=pipe, stderr=pipe, text=True, start_new_session=True)
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+        output, errors = child.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)  # also the processes that the part started
+        child.wait()
         return {"failed": f"it took longer than {seconds} s"}
-    if done.returncode:
-        return {"failed": (done.stderr.strip().split("\n") or ["no message"])[-1]}
-    return json.loads(done.stdout.strip().split("\n")[-1]) | {"seconds": round(time.perf_counter() - start)}
+    if child.returncode:
+        return {"failed": (errors.strip().split("\n") or ["no message"])[-1]}
+    return json.loads(output.strip().split("\n")[-1]) | {"seconds": round(time.perf_counter() - start)}
+
+
+def merged(before: dict, outcome: dict) -> dict:
+    """The record of a part: its new outcome; but a measurement stays, beside the reason why a later one failed."""
+    if "rows" in outcome or "rows" not in before:
+        return outcome
+    return before | ({"failed since": outcome["failed"]} if "failed" in outcome else {})
 
 
 def main() -> None:
@@ -83,8 +100,7 @@ def main() -> None:
         outcome = run_apart(part, given.seconds) | {"machine": machine()}
         print(f"{part}: {outcome.get('skipped') or outcome.get('failed') or 'measured'}", flush=True)
         results = json.loads(given.json.read_text(encoding="utf-8")) if given.json.is_file() else {}
-        if "rows" in outcome or "rows" not in results.get(part, {}):  # a measurement is not replaced by none
-            write_json(given.json, results | {part: outcome})
+        write_json(given.json, results | {part: merged(results.get(part, {}), outcome)})
     if given.page:
         write_text(given.page, page(json.loads(given.json.read_text(encoding="utf-8")), list(PARTS)))
 

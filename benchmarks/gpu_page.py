@@ -9,8 +9,8 @@ HEAD = """# GPU
 
 `make gpu-check` measures a CUDA device and writes this page; `make gpu-check PARTS="losses profile"` measures some
 parts, and the results of the others stay. Each part takes at most 8 minutes. Where only torch, numpy and safetensors
-are there, `python -m benchmarks.gpu --page docs/gpu.md` does the same and skips what needs them. The numbers are in
-[gpu.json](gpu.json).
+are installed, `python -m benchmarks.gpu --page docs/gpu.md` does the same and skips the parts that need more. The
+numbers are in [gpu.json](gpu.json).
 
 The aims on one H200: 40% of the matrix rate on the base model, and 700,000 target tokens per second.
 """
@@ -29,9 +29,16 @@ LEFT_OUT = ("forced", "batches", "device", "rounds")  # columns that are the sam
 def page(results: Mapping[str, dict], parts: Sequence[str]) -> str:
     """The page of the outcomes of parts: part -> rows, skipped or failed, with machine and seconds."""
     sections = [HEAD]
+    missing: dict[str, list[str]] = {}
     for part in parts:
         outcome = results.get(part, {"skipped": "it was not run"})
-        sections.append(f"## {title(part)}\n\n{body(outcome)}")
+        if "rows" in outcome:
+            sections.append(f"## {title(part)}\n\n{body(outcome)}")
+        else:
+            missing.setdefault(why_not(outcome), []).append(part)
+    if missing:
+        lines = [f"- {reason}: {', '.join(names)}" for reason, names in missing.items()]
+        sections.append("## Not measured\n\n" + "\n".join(lines))
     return "\n".join(section.rstrip() + "\n" for section in sections)
 
 
@@ -42,12 +49,15 @@ def title(part: str) -> str:
 
 
 def body(outcome: Mapping[str, Any]) -> str:
-    """The text under a heading: a table, or why there is none."""
-    if "rows" not in outcome:
-        state, reason = next((key, outcome[key]) for key in ("failed", "skipped") if key in outcome)
-        return f"Not measured: the part {'failed' if state == 'failed' else 'was skipped'}, because {reason}.\n"
+    """The text under a heading: a table, and what it was measured on."""
     machine = ", ".join(f"{name} {value}" if name != "device" else value for name, value in outcome["machine"].items())
-    return f"{table(outcome['rows'])}\n{machine}. The part took {outcome['seconds']} s.\n"
+    since = f" A later run of this part failed: {outcome['failed since']}." if "failed since" in outcome else ""
+    return f"{table(outcome['rows'])}\n{machine}. The part took {outcome['seconds']} s.{since}\n"
+
+
+def why_not(outcome: Mapping[str, Any]) -> str:
+    """Why an outcome has no rows."""
+    return f"failed, because {outcome['failed']}" if "failed" in outcome else f"skipped, because {outcome['skipped']}"
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:

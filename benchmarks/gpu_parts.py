@@ -49,7 +49,7 @@ def needs(*modules: str) -> None:
 
 @contextmanager
 def made_up_pairs(count: int = 100_000) -> Iterator[Path]:
-    """A folder with ids and vocabulary: random subwords in pairs as long as those of WMT14 (mean 29, Zipf's law)."""
+    """A folder with ids and vocabulary: random subwords in pairs as long as those of WMT14 (mean 26, Zipf's law)."""
     chance = np.random.default_rng(1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -148,7 +148,7 @@ def decoding(seconds: float = 5.0) -> Rows:
 
 
 def recipe(name: str) -> Callable[[], Rows]:
-    """The part that runs `dvc repro` of a recipe on all GPUs, in a copy of the project."""
+    """The part that runs `dvc repro` of a recipe on all GPUs, in a clone of the last commit."""
 
     def run() -> Rows:
         needs("dvc", "mlflow", "spacy", "sacrebleu")

@@ -25,7 +25,7 @@ from pipeline.shared.params import Params
 from pipeline.shared.stage import arguments, project_root, require, run
 from transformer.files import read_lines, whole_folder, write_json, write_lines
 from transformer.text.bpe import Merges
-from transformer.text.pairs import Pairs, Row
+from transformer.text.pairs import IdPair, Pairs
 from transformer.text.words import Side
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def translate_back(paths: Namespace, params: Params, training: Training, world: 
     from transformer.training.launch import restore_stop_signals
 
     store, state = training.run(world, BackTranslationCurve(project_root(), vars(params), training.train_key))
-    restore_stop_signals()  # from here on, what is done is on the disk
+    restore_stop_signals()  # from here on a stop loses at most the part that each process is translating
     translator = back_translator(training, late_mean(store, state), paths.codes, world)
     real = Pairs.load(paths.ids, "train")
     translated = Translations.of(training, paths.raw / "train.tgt", paths.codes)
@@ -76,7 +76,6 @@ def translate_back(paths: Namespace, params: Params, training: Training, world: 
         added = added_rows(real, translated.lines(), translator, training.corpus["max_length"])
         count = Pairs.save(folder, "train", chain(real.rows(), added)) - len(real)
         write_json(folder / "back.json", {"translated_pairs": count, "train_key": training.train_key})
-    translated.remove()
     print(f"{count:,} training pairs were added by back-translation.")
 
 
@@ -110,7 +109,7 @@ def kept_lines(text: Path, pairs: Pairs) -> Iterator[str]:
             wanted = next(kept, None)
 
 
-def added_rows(real: Pairs, translations: Iterator[str], translator: Translator, max_length: int) -> Iterator[Row]:
+def added_rows(real: Pairs, translations: Iterator[str], translator: Translator, max_length: int) -> Iterator[IdPair]:
     """The training pairs with a translated source instead of their own; those whose source fits max_length."""
     for (_, target, line), translation in zip(real.rows(), translations, strict=True):
         (subwords,) = translator.subwords([translation], translator.target)

@@ -15,7 +15,7 @@ from pipeline.shared.params import Params
 from pipeline.shared.stage import arguments, require, run
 from transformer.files import copy_file, read_lines, whole_folder, write_json
 from transformer.text.bpe import Merges
-from transformer.text.pairs import Pairs, Row
+from transformer.text.pairs import IdPair, Pairs
 from transformer.text.vocabulary import Vocabulary
 
 
@@ -28,7 +28,7 @@ def main() -> None:
     merges, vocabulary = Merges.load(paths.codes), Vocabulary.load(paths.vocab)
     dropped = 0
 
-    def rows(split: str) -> Iterator[Row]:
+    def rows(split: str) -> Iterator[IdPair]:
         """The pairs of a split, one after another; those of train that fit."""
         nonlocal dropped
         files = [read_lines(paths.tokens / f"{split}.{side}") for side in ("src", "tgt")]
@@ -57,8 +57,13 @@ def check(counts: dict[str, int], tokens: Path, max_length: int, params: Path) -
     for split, count in counts.items():
         if not count:
             raise ValueError(
-                f"{tokens}: no {split} pair is left: all have an empty side or more than max_length={max_length} "
-                f"subwords; raise max_length in {params}"
+                f"{tokens}: no {split} pair is left. "
+                + (
+                    f"All have an empty side, or more than max_length={max_length} subwords. Raise max_length in "
+                    f"{params}."
+                    if split == "train"
+                    else "The files are empty."
+                )
             )
 
 

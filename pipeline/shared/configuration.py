@@ -134,7 +134,7 @@ def translations(results: Results) -> str:
     """The test set as CSV: line, chrF, reference, translation, source."""
     names = {"reference": "data/raw/test.tgt", "translation": "data/test.hyp", "source": "data/raw/test.src"}
     table = pd.DataFrame({name: results.lines(path) for name, path in names.items()})
-    scores = sentence_scores(list(table["reference"]), list(table["translation"]))
+    scores = sentence_scores(list(table["translation"]), list(table["reference"]))
     table.insert(0, "line", range(1, len(table) + 1))
     table.insert(1, "chrf", [round(score, 1) for score in scores])
     return table.to_csv(index=False, lineterminator="\n")

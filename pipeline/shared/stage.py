@@ -29,8 +29,9 @@ def arguments(doc: str | None, **paths: str) -> argparse.Namespace:
 def run(main: Callable[[], None]) -> None:
     """Run a stage or command. A ValueError or OSError becomes one line on standard error and exit status 1.
 
-    With TRACEBACK in the environment, Python's traceback is printed instead. A stage does not start with other versions
-    of packages than versions.yaml records, and fails if what it depends on was edited while it ran.
+    In one of several processes of a stage, the launcher prints the line. With TRACEBACK in the environment, Python's
+    traceback is printed instead. A stage does not start with other versions of packages than versions.yaml records,
+    and fails if what it depends on was edited while it ran.
     """
     try:
         check_versions()
@@ -43,7 +44,7 @@ def run(main: Callable[[], None]) -> None:
         if os.environ.get("TRACEBACK"):
             raise
         reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
-        sys.exit(1 if passed_on(str(reason)) else f"error: {reason}")
+        sys.exit(1 if pass_on(str(reason)) else f"error: {reason}")
     except KeyboardInterrupt:
         if os.environ.get("RANK", "0") == "0":
             print("Interrupted. Run the same command again.", file=sys.stderr)
@@ -52,7 +53,7 @@ def run(main: Callable[[], None]) -> None:
         gc.freeze()  # without it Python searches torch and MLflow for garbage at exit: up to 1.4 s
 
 
-def passed_on(reason: str) -> bool:
+def pass_on(reason: str) -> bool:
     """In one of several processes of a stage: pass the reason of its end to their launcher, which prints it once."""
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if path:
@@ -66,9 +67,9 @@ def renamed(command: str, main: Callable[[], None]) -> None:
     run(main)
 
 
-def bar(total: int, unit: str, name: str) -> tqdm:
-    """A progress bar, shown on a terminal only."""
-    return tqdm(total=total, unit=unit, desc=name, unit_scale=True, disable=None, leave=False)
+def bar(total: int, unit: str, name: str, shown: bool = True) -> tqdm:
+    """A progress bar, shown on a terminal only. shown: False for all processes of a stage but the first."""
+    return tqdm(total=total, unit=unit, desc=name, unit_scale=True, disable=None if shown else True, leave=False)
 
 
 def project_root() -> Path:

@@ -38,12 +38,12 @@ def launched() -> bool:
 
 @contextmanager
 def all_processes(module: str, training: Training) -> Iterator[World]:
-    """Start the other processes of a stage, and yield this one as one of `world`, with the training's locks held.
+    """Run the block in one process, or in as many as DEVICES says. Yields the World of this process.
 
-    The locks are held by the first process, which launches the others if DEVICES asks for several, and exits here with
-    their status. So nothing is started while it waits for them, and the launched processes end with it.
+    One process: it holds the training's locks and runs the block. Several: the first process takes the locks, then
+    launches the others, which run the block, and exits here with their status. They end when it ends.
     """
-    folder = training.folder  # its key names the modules that are loaded, the same here in all processes
+    folder = training.folder  # asked for before the block imports more modules, which would change the training's key
     if launched():
         end_with_launcher()
         with join_processes() as world:

@@ -23,7 +23,7 @@ from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import Vocabulary
 from transformer.tracking.progress import Progress
 from transformer.tracking.recorder import BackTranslationCurve, TrainingRun
-from transformer.training.batches import idle_processes
+from transformer.training.batches import idle_remark
 from transformer.training.checkpoints import CheckpointStore, TrainingState
 from transformer.training.config import TrainConfig
 from transformer.training.distributed import World
@@ -33,7 +33,7 @@ from transformer.training.process import prepare_process
 from transformer.training.train_step import Trainer, seed_everything
 from transformer.training.validation import ValidText
 
-# Knobs of TrainConfig: states of the same training serve all their values, see transformer/training/history.py.
+# Knobs of TrainConfig that change no update, so a state serves all their values; see transformer/training/history.py.
 CHANGES_NO_UPDATE = ("max_steps", "log_every", "save_every", "keep", "patience", "best_by")
 
 
@@ -124,10 +124,15 @@ class Training:
             warm_start(model, self.initial_model, self.vocab)
         return Trainer(model, self.pairs("train"), self.pairs("valid"), world, self.config)
 
+    @property
+    def target_side(self) -> str:
+        """The side of the corpus that the model writes: target, or source if it is trained backwards."""
+        return "source" if self.backwards else "target"
+
     def valid_text(self) -> ValidText:
         """The text of the validation pairs, against which translations are scored if best_by is bleu."""
-        side = "source" if self.backwards else "target"
-        return ValidText(self.vocabulary.text, list(read_lines(self.ids / f"valid.{side}.txt")), self.corpus[side])
+        references = read_lines(self.ids / f"valid.{self.target_side}.txt") if self.config.best_by == "bleu" else ()
+        return ValidText(self.vocabulary.text, list(references), self.corpus[self.target_side])
 
     def remarks(self, trainer: Trainer) -> Iterator[str]:
         """The messages to print before the first update, one line each."""
@@ -135,9 +140,9 @@ class Training:
             yield f"Training starts anew: {changed}."
         if self.config.precision == "bfloat16" and trainer.model.compute is None:
             yield "This machine has no instructions for bfloat16. Training computes in float32, which is faster here."
-        if self.config.best_by == "bleu" and (remark := bleu_tokenizer(self.valid_text().language)[1]):
+        if self.config.best_by == "bleu" and (remark := bleu_tokenizer(self.corpus[self.target_side])[1]):
             yield remark
-        if idle := idle_processes(trainer.batches, trainer.world.size, self.config.device_tokens):
+        if idle := idle_remark(trainer.batches, trainer.world.size, self.config.device_tokens):
             yield idle
         warmup, max_steps = self.config.warmup, self.max_steps
         if warmup > max_steps:

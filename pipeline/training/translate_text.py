@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
-from pipeline.shared.keys import content_key
+from pipeline.shared.keys import code_keys, content_key
 from pipeline.shared.stage import bar
+from pipeline.shared.versions import installed
 from pipeline.training.job import Training
 from transformer.files import chunks, read_lines, sha256, write_lines
 from transformer.inference.translator import Translator
@@ -23,40 +22,47 @@ PART_LINES = 2_000
 class Translations:
     """The translations of some lines, in files of PART_LINES lines in `folder`.
 
-    The parts do not depend on the number of processes, and a part that is on the disk is not translated again.
+    The parts are the same for any number of processes. A part that is on the disk is not translated again.
     """
 
     folder: Path
 
     @classmethod
     def of(cls, training: Training, text: Path, codes: Path) -> Translations:
-        """Those of the lines of `text` by the model of a finished training. codes: the merges."""
-        key = content_key(train_key=training.train_key, text=sha256(text), codes=sha256(codes))
+        """The translations of the lines of `text` by the model of a finished training. codes: the merges.
+
+        Call this after the modules that translate are imported: their code is part of the folder's name.
+        """
+        versions = {name: installed(name) for name in ("spacy", "subword-nmt")}
+        key = content_key(train_key=training.train_key, text=sha256(text), codes=sha256(codes), code=code_keys(),
+                          versions=versions)  # fmt: skip
         return cls(training.folder / f"translations-{key[:16]}")
 
     def make(self, lines: Iterable[str], count: int, translator: Translator, world: World) -> None:
-        """Translate the parts that are missing, each in one of the processes. All of them call this.
+        """Translate the parts that are missing, each in one of the processes. All processes call this.
 
-        count: of the lines.
+        count: the number of lines. Parts that were made with other code, text or merges are removed first; these parts
+        stay until `make clean`, so they are not lost if the stage is killed before DVC has stored its out.
         """
+        if world.is_leader:
+            for other in self.folder.parent.glob("translations-*"):
+                if other != self.folder:
+                    shutil.rmtree(other)
         self.folder.mkdir(parents=True, exist_ok=True)
         missing = [part for part in range(-(-count // PART_LINES)) if not self._path(part).is_file()]
         own = set(world.from_leader(missing)[world.rank :: world.size])
-        with bar(min(count, len(own) * PART_LINES), "sentence", "translate train back") as progress:
+        total = min(count, len(own) * PART_LINES)
+        with bar(total, "sentence", "translate train back", world.is_leader) as progress:
             for part, some in enumerate(chunks(lines, PART_LINES)):
                 if part in own:
                     translations = translator.translate(some, progress=progress.update)
                     write_lines(self._path(part), translations, durable=True)
-        world.sum(torch.zeros((), device=world.device))  # wait for the other processes
+        world.wait()
 
     def lines(self) -> Iterator[str]:
         """All translations, in the order of the lines."""
         for path in sorted(self.folder.glob("*.txt")):
             yield from read_lines(path)
-
-    def remove(self) -> None:
-        """Remove the files, when the translations are part of an out."""
-        shutil.rmtree(self.folder)
 
     def _path(self, part: int) -> Path:
         return self.folder / f"{part:08d}.txt"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 from benchmarks import gpu, gpu_parts
 from benchmarks.flops import Size
+from benchmarks.gpu import merged
 from benchmarks.gpu_page import page, title
 from benchmarks.gpu_parts import PARTS, Skipped, needs
 
@@ -28,7 +30,7 @@ def test_without_a_gpu_every_part_is_skipped_with_its_reason(monkeypatch, tmp_pa
     results = json.loads(file.read_text())
     assert list(results) == list(PARTS)
     assert {outcome["skipped"] for outcome in results.values()} == {"torch finds no CUDA device"}
-    assert text.read_text().count("the part was skipped, because torch finds no CUDA device.") == len(PARTS)
+    assert f"- skipped, because torch finds no CUDA device: {', '.join(PARTS)}\n" in text.read_text()
 
 
 def test_parts_run_in_any_order_and_a_measurement_is_not_replaced_by_none(monkeypatch, tmp_path):
@@ -82,5 +84,23 @@ def test_the_page_shows_each_part_under_its_heading():
     text = page({"profile": outcome, "losses": {"failed": "it broke"}}, ["losses", "profile", "toy"])
     assert "| program | tokens per second | matrix share |\n| --- | --- | --- |\n| ours | 123,457 | 40.0% |" in text
     assert "1 x H, torch 2.13. The part took 40 s." in text
-    assert "Not measured: the part failed, because it broke." in text
-    assert "because it was not run." in text
+    assert "## Not measured\n\n- failed, because it broke: losses\n- skipped, because it was not run: toy\n" in text
+
+
+def test_a_failure_does_not_replace_a_measurement_but_is_recorded():
+    measured = {"rows": [{"a": 1}], "seconds": 1, "machine": {"device": "1 x H"}}
+    assert merged(measured, {"skipped": "no GPU"}) == measured
+    failed = merged(measured, {"failed": "it broke", "machine": {"device": "none"}})
+    assert "A later run of this part failed: it broke." in page({"toy": failed}, ["toy"])
+    assert merged(failed, measured) == measured
+    assert merged({"skipped": "no GPU"}, {"failed": "it broke"}) == {"failed": "it broke"}
+
+
+def test_a_part_that_takes_too_long_is_stopped_with_the_processes_that_it_started(monkeypatch, tmp_path):
+    """The part starts a process that would write a file after two seconds."""
+    late = tmp_path / "late"
+    child = f"import subprocess, sys, time; subprocess.run(['sh', '-c', 'sleep 2; touch {late}'])"
+    monkeypatch.setattr(gpu, "command_of", lambda part: [sys.executable, "-c", child])
+    assert gpu.run_apart("toy", 1) == {"failed": "it took longer than 1 s"}
+    commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.is_file()]
+    assert not [command for command in commands if str(late).encode() in command]

@@ -9,7 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.tiny import make_ends_likely, tiny_model
 
-from transformer.decoding.beam_search import batches, beam_search, largest_per_row, translate_ids
+from transformer.decoding.batches import batches
+from transformer.decoding.beam_search import beam_search, largest_per_row, translate_ids
 from transformer.decoding.config import SearchConfig
 from transformer.decoding.forced_decoding import score_ids
 from transformer.decoding.hypothesis import length_divisor

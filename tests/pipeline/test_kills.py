@@ -17,6 +17,7 @@ from support.stages import start, trained, training_place, wait_for_state
 from support.tiny import stage
 
 from transformer.files import read_lines
+from transformer.training.launch import LAUNCHER
 
 pytestmark = pytest.mark.full
 
@@ -99,18 +100,19 @@ def test_twenty_kills_of_launcher_and_processes_leave_nothing_behind_and_change_
     params_file(place, **PAIR)
     chance = random.Random(7)
     for number in range(20):
-        process = start("train", place, devices=2)
+        process = start("train", place, devices=2, stdout=subprocess.PIPE)
         wait_for_step(place, process, chance.randrange(1, 5) * (number % 5 > 0))
         ranks = launched_by(process.pid)
         victim = [process.pid, *ranks][number % 3] if len(ranks) == 2 else process.pid
         os.kill(victim, chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
-        errors = process.communicate(timeout=60)[1]
+        output, errors = process.communicate(timeout=60)
         assert process.returncode not in (0, None)
         assert "Traceback" not in errors
+        assert "waits" not in output, "the start after a kill waited for a lock"
         wait_until(lambda: not [pid for pid in processes() if folder_of(pid) == place])
     done = stage("train", place, env={"DEVICES": "2"})
     assert done.returncode == 0, done.stderr
-    assert "This process waits" not in done.stdout
+    assert "waits" not in done.stdout
     assert len(list(place.glob("work/train-*"))) == 1
     assert trained(place) == unkilled_pair
     assert len(runs(place)) == 1
@@ -138,7 +140,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
 
 def launched_by(launcher: int) -> list[int]:
     """The processes of a training that were launched by another process, by rank."""
-    found = [pid for pid in processes() if environment(pid).get("LAUNCHER") == str(launcher)]
+    found = [pid for pid in processes() if environment(pid).get(LAUNCHER) == str(launcher)]
     return sorted(found, key=lambda pid: environment(pid).get("RANK", ""))
 
 
@@ -159,16 +161,40 @@ def test_a_training_that_waits_for_a_lock_has_started_nothing_and_obeys_signals(
     assert first.returncode == 143
 
 
-def test_sigterm_in_a_validation_by_bleu_saves_the_last_update_at_once(place, unkilled):
-    """A validation may take longer than the time that torchrun gives to a process after a signal."""
-    params_file(place, max_steps=160, best_by="bleu", save_every=2, extra_length=50)
-    for devices in (1, 2):
-        process = start("train", place, devices=devices)
-        wait_for_step(place, process, 2)
-        process.send_signal(signal.SIGTERM)
-        errors = process.communicate(timeout=20)[1]
-        assert process.returncode == 143
-        assert "Its state is saved. Run the same command again to resume." in errors
+@pytest.mark.parametrize("devices", [1, 2])
+def test_sigterm_in_a_validation_by_bleu_saves_the_last_update_at_once(place, devices):
+    """A validation may take longer than the time that torchrun gives to a process after a signal: here it never ends.
+
+    Each process writes a file when it begins to translate the validation text.
+    """
+    params_file(place, max_steps=160, best_by="bleu", save_every=2)
+    (place / "slow").mkdir()
+    (place / "slow/sitecustomize.py").write_text(SLOW_VALIDATION)
+    process = start("train", place, devices=devices, path=place / "slow")
+    wait_until(lambda: len(list(place.glob("validating-*"))) == devices)
+    process.send_signal(signal.SIGTERM)
+    errors = process.communicate(timeout=60)[1]
+    assert process.returncode == 143
+    assert "Training stopped after update 2. Its state is saved." in errors
+
+
+SLOW_VALIDATION = """
+import os
+import time
+from pathlib import Path
+
+import transformer.training.validation as validation
+
+
+def slow(models, sources, config, before_step):
+    Path(f"validating-{os.getpid()}").touch()
+    while True:
+        before_step()
+        time.sleep(0.1)
+
+
+validation.translate_ids = slow
+"""
 
 
 def test_a_signal_to_one_process_stops_all_and_is_no_error(place):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from sacrebleu.metrics.bleu import BLEU
 from support.projects import command, commit_all, copied_project, params_file
+from support.tiny import ROOT
 
 from transformer.files import read_lines
 
@@ -33,6 +34,22 @@ def chinese_corpus(folder: Path) -> None:
         for place, code in enumerate(("en", "zh")):
             text = "".join(row[place] + "\n" for row in rows)
             (folder / f"{split}.{code}").write_text(text, encoding="utf-8")
+
+
+def test_the_toy_recipe_from_english_to_german_is_scored_as_german(tmp_path):
+    project = tmp_path / "project"
+    copied_project(project)
+    recipe = (ROOT / "recipes/toy.yaml").read_text(encoding="utf-8")
+    swapped = recipe.replace("\nsource: de ", "\nsource: en ").replace("\ntarget: en ", "\ntarget: de ")
+    assert swapped != recipe
+    (project / "params.yaml").write_text(swapped, encoding="utf-8")
+    commit_all(project)
+    command(project, "dvc", "repro")
+    scores = json.loads((project / "reports/scores.json").read_text())
+    lines, references = (list(read_lines(project / path)) for path in ("data/test.hyp", "data/raw/test.tgt"))
+    assert scores["bleu"] == pytest.approx(BLEU().corpus_score(lines, [references]).score, abs=1e-3)
+    assert scores["bleu"] > 97
+    assert "|tok:13a|" in json.loads((project / "reports/signatures.json").read_text())["bleu"]
 
 
 def test_english_to_chinese_has_the_right_scores_and_ends_early_at_the_right_update(tmp_path):

@@ -133,7 +133,7 @@ def test_a_recorded_file_is_read_with_the_values_and_names_from_before_a_knob():
 def test_a_knob_at_its_value_from_before_and_a_renamed_one_change_no_key():
     values = vars(Later.parse(TOY, "params.yaml", recorded=True))
     older = vars(Params.parse(TOY, "params.yaml"))
-    added = {one.name for one in fields(Params) if one.metadata["before"] is not None}  # muon_factor
+    added = {one.name for one in fields(Params) if one.metadata["before"] is not None}  # later than others
     wanted = {("rise" if name == "warmup" else name): value for name, value in older.items() if name not in added}
     assert Later.for_keys(values) == wanted
     assert Later.for_keys({**values, "coverage": 0.5}) == {**wanted, "coverage": 0.5}

@@ -131,7 +131,7 @@ def test_a_tokenizer_does_not_import_torch_and_torch_can_be_imported_after_it():
 def test_pairs_written_one_by_one_are_the_bytes_of_whole_arrays(tmp_path_factory, rows):
     folder = tmp_path_factory.mktemp("pairs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("transformer.text.pairs.NUMBERS_IN_MEMORY", 3)
+        patch.setattr("transformer.text.array_file.NUMBERS_IN_MEMORY", 3)
         assert Pairs.save(folder, "some", iter(rows)) == len(rows)
     for place, side in enumerate(("source", "target")):
         ended = [[*row[place], EOS] for row in rows]
@@ -144,7 +144,7 @@ def test_pairs_written_one_by_one_are_the_bytes_of_whole_arrays(tmp_path_factory
         assert list(Pairs.load(folder, "some").rows()) == rows
 
 
-def test_a_million_ids_are_written_in_little_memory(tmp_path):
+def test_millions_of_ids_are_written_in_little_memory(tmp_path):
     rows = ((range(4, 54), range(4, 54), line) for line in range(1, 60_001))  # 6 million ids, 24 MB
     tracemalloc.start()
     Pairs.save(tmp_path, "train", rows)

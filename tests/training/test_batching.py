@@ -11,7 +11,7 @@ from support.tiny import random_pairs
 
 from transformer.text.pairs import Pairs, Sequences
 from transformer.text.vocabulary import BOS, EOS, PAD
-from transformer.training.batches import Batches, deal, global_batches, idle_processes, micro_batches, split_by_tokens
+from transformer.training.batches import Batches, deal, global_batches, idle_remark, micro_batches, split_by_tokens
 
 lengths = st.lists(st.integers(1, 40), min_size=1, max_size=200)
 
@@ -132,12 +132,12 @@ def test_parts_of_unequal_size_are_not_dealt_in_turn():
     assert deal([100, 10, 100, 10], 2) == [[0, 1], [2, 3]]
 
 
-def test_processes_without_work_are_named_with_the_device_tokens_that_serve_all(tmp_path):
+def test_processes_without_work_are_counted_and_the_device_tokens_that_would_serve_are_named(tmp_path):
     batches = Batches(random_pairs(tmp_path, 400), 1, 400)
-    assert idle_processes(batches, 1, 400) == ""
-    remark = idle_processes(batches, 4, 400)
+    assert idle_remark(batches, 1, 400) == ""
+    remark = idle_remark(batches, 4, 400)
     assert remark.startswith("4 processes train, and 75% of them have nothing to compute: device_tokens=400 cuts ")
-    better = int(re.search(r"With device_tokens=(\d+) all would have work", remark)[1])
-    assert idle_processes(batches, 4, better) == ""
+    better = int(re.search(r"With device_tokens=(\d+) they would have work", remark)[1])
+    assert idle_remark(batches, 4, better) == ""
     assert better > 50
-    assert "Use fewer processes, or raise batch_tokens" in idle_processes(batches, 300, 400)
+    assert "Use fewer processes, or raise batch_tokens" in idle_remark(batches, 300, 400)

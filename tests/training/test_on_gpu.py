@@ -20,7 +20,7 @@ GPU, CPU = torch.device("cuda"), torch.device("cpu")
 SOURCES = [[(7 * row + place) % 19 + 4 for place in range(row % 9)] for row in range(12)]
 
 
-def losses(folder, device, updates=20, **settings) -> list[float]:
+def validated_losses(folder, device, updates=20, **settings) -> list[float]:
     """The losses of some updates of the tiny model, and the loss and BLEU of a validation after them."""
     trainer = tiny_trainer(folder, World(device=device), **settings)
     found = [float(trainer.update(step).loss) for step in range(1, updates + 1)]
@@ -31,22 +31,22 @@ def losses(folder, device, updates=20, **settings) -> list[float]:
 @pytest.mark.parametrize("optimiser", ["adam", "muon"])
 def test_a_gpu_computes_the_losses_of_a_cpu(tmp_path, precision, tolerance, optimiser):
     settings = {"optimiser": optimiser, "sizes": NO_DROPOUT}
-    wanted = losses(tmp_path, CPU, precision="float64", **settings)
-    found = losses(tmp_path, GPU, precision=precision, **settings)
-    assert found[:-1] == pytest.approx(wanted[:-1], rel=tolerance)
+    wanted = validated_losses(tmp_path, CPU, precision="float64", **settings)
+    found = validated_losses(tmp_path, GPU, precision=precision, **settings)
+    assert found[:-1] == pytest.approx(wanted[:-1], rel=tolerance)  # BLEU jumps where two subwords are nearly tied
 
 
 def test_a_training_resumes_to_the_same_bits_where_it_is_deterministic(tmp_path):
     torch.use_deterministic_algorithms(True)
     try:
-        curves = []
+        ends = []
         for work, lengths in (("straight", [12]), ("resumed", [4, 8, 12])):
             for steps in lengths:
                 trainer = tiny_trainer(tmp_path, World(device=GPU), max_steps=steps)
                 observers = Observers(on_rows=lambda rows: None)
                 state = train(trainer, CheckpointStore(tmp_path / work), valid_text(trainer), observers)
-            curves.append((state.curve, [state.files[name] for name in sorted(state.files)]))
-        assert curves[0][0] == curves[1][0]
+            ends.append((state.curve, state.files))
+        assert ends[0] == ends[1]
     finally:
         torch.use_deterministic_algorithms(False)
 

@@ -61,7 +61,7 @@ def train_rank(rank, size, port, queue, folder, updates, settings, bucket_bytes=
         stop = unchanged and not stopped
     threads = {path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")}
     if rank == 0:
-        queue.put(Result(losses, valid, stop, threads, early.count("_computed")))
+        queue.put(Result(losses, valid, stop, threads, early.count("_on_gradient")))
 
 
 def train_together(size, folder, updates=100, bucket_bytes=gradients.BUCKET_BYTES, **settings) -> Result:

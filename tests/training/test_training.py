@@ -154,7 +154,7 @@ def test_valid_bleu_scores_the_translations_and_restores_the_models_precision(tm
     def score() -> float:
         return valid_bleu(trainer, valid_text(trainer))
 
-    def reversed_sources(models, sources, config, progress):
+    def reversed_sources(models, sources, config, before_step):
         assert models[0].compute is None  # sums of log-probabilities in bfloat16 would be imprecise
         return [[Hypothesis(tuple(reversed(ids)), 0.0, 0.0)] for ids in sources]
 

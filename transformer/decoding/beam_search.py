@@ -7,22 +7,22 @@ The definition of the search, for the whole project. The N = beam_size beams of 
 3. The best N candidates that do not end in </s> are the beams of the next step.
 The search of a sentence ends when N hypotheses are finished, or when its beams reach the length limit. A finished
 hypothesis of n subwords, </s> counted, has the score log P / ((5 + n) / 6)^length_penalty (Wu et al. 2016, eq. 14).
-If fewer than N are finished at the limit, the unfinished beams are the hypotheses that follow them.
+If fewer than N are finished at the limit, the unfinished beams follow them; their n and log P do not include </s>.
 Of equal scores the earlier beam comes first, then the lower id. So beam_size 1 is greedy search.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from transformer.decoding.batches import batches, padded
 from transformer.decoding.cached_decoder import BLOCK, CachedDecoder
 from transformer.decoding.config import SearchConfig
 from transformer.decoding.hypothesis import Hypothesis, ranked
@@ -60,7 +60,7 @@ def beam_search(
     min_length: int = 0,
     before_step: Callable[[], object] = lambda: None,
 ) -> list[list[Hypothesis]]:
-    """A batch of source ids (B, S) to at most beam_size hypotheses per sentence, best first.
+    """A batch of source ids (B, S) to at most beam_size hypotheses per sentence: finished ones first, best first.
 
     models: several are an ensemble, whose probability is the mean of theirs. source: padded, each sentence ends in
     </s>. limits (B,): length limit of each translation, </s> counted. min_length: no </s> before so many subwords.
@@ -200,12 +200,13 @@ def translate_ids(
     config: SearchConfig,
     batch_tokens: int = 8192,
     progress: Callable[[int], object] = lambda count: None,
+    before_step: Callable[[], object] = lambda: None,
 ) -> list[list[Hypothesis]]:
     """Any number of sources, of any lengths, to their hypotheses: beam_search in batches.
 
     sources: ids without </s>. The length limit is source subwords + extra_length, </s> counted (section 6.1). Several
     models are an ensemble. A batch has beam_size x sentences x longest <= batch_tokens. progress: called with the
-    number of sentences after each batch, and with 0 before each step; what it raises ends the search.
+    number of sentences after each batch. before_step: called before each step; what it raises ends the search.
     """
     results: list[list[Hypothesis]] = [[] for _ in sources]
     device = next(models[0].parameters()).device
@@ -218,29 +219,9 @@ def translate_ids(
             limits.to(device),
             beam_size=config.beam_size,
             length_penalty=config.length_penalty,
-            before_step=partial(progress, 0),
+            before_step=before_step,
         )
         for row, hypotheses in zip(rows, found, strict=True):
             results[row] = hypotheses
         progress(len(rows))
     return results
-
-
-def batches(sources: Sequence[Sequence[int]], batch_tokens: int) -> Iterator[list[int]]:
-    """Yield the numbers of the sources of each batch: sources of similar length, the longest batches first.
-
-    A batch has sentences x (longest + 1 for </s>) <= batch_tokens, or one sentence.
-    """
-    order = sorted(range(len(sources)), key=lambda row: len(sources[row]))
-    end = len(order)
-    while end:
-        size = max(1, batch_tokens // (len(sources[order[end - 1]]) + 1))
-        start = max(0, end - size)
-        yield order[start:end]
-        end = start
-
-
-def padded(sequences: Sequence[Sequence[int]]) -> Tensor:
-    """Sequences of ids to a tensor, filled up with <pad>: (B, longest)."""
-    rows = [torch.tensor(sequence) for sequence in sequences]
-    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)

@@ -24,7 +24,7 @@ from transformer.text.vocabulary import BOS, PAD
 BLOCK = 64  # the vocabulary is padded to a multiple of this size: W subwords
 
 
-def mean_probability(logs: Sequence[Tensor]) -> Tensor:
+def log_mean_probability(logs: Sequence[Tensor]) -> Tensor:
     """The logarithm of the mean of probabilities, one tensor of their logarithms for each model of an ensemble.
 
     It is computed in the highest precision of the models.
@@ -50,7 +50,7 @@ class CachedDecoder:
         self.ancestry = memories[0].new_zeros(len(source), beam_size, 0)  # (B, N, t*N)
         # a new position is an ancestor of its own beam only: (N, N), 0 on the diagonal
         self.own_position = memories[0].new_full((beam_size, beam_size), -math.inf).fill_diagonal_(0.0)
-        # of log-probabilities: the highest of the models', each of which computes in its own
+        # of the log-probabilities: the highest precision of the models, at least float32
         self.precision = reduce(torch.promote_types, (memory.dtype for memory in memories), torch.float32)
         self.vocabulary = len(models[0].output_weight)
         missing = -self.vocabulary % BLOCK
@@ -66,7 +66,7 @@ class CachedDecoder:
         ids = ids.clamp(max=self.vocabulary - 1)  # a beam of probability 0 may have an id from V on
         new = self.own_position.expand(len(ids), -1, -1)  # (N, N) -> (B, N, N)
         self.ancestry = torch.cat((self.ancestry, new), dim=2)
-        steps = mean_probability([self._log_probabilities(number, ids) for number in range(len(self.models))])
+        steps = log_mean_probability([self._log_probabilities(number, ids) for number in range(len(self.models))])
         steps[..., PAD] = steps[..., BOS] = -math.inf
         self.position += 1
         return steps

@@ -9,7 +9,7 @@ MOST_BEAMS = 1000  # beams or samples of a sentence; more do not fit into memory
 MOST_LENGTH_PENALTY = 20  # larger powers of a length overflow; values above 3 are not used
 
 
-def in_range(config: object, **ranges: tuple[float, float]) -> None:
+def check_range(config: object, **ranges: tuple[float, float]) -> None:
     """Raise ValueError for a field that is not from `least` to `most`. ranges: name -> (least, most)."""
     for name, (least, most) in ranges.items():
         value = getattr(config, name)
@@ -33,7 +33,9 @@ class SearchConfig:
     replace_unk: bool = False
 
     def __post_init__(self) -> None:
-        in_range(self, beam_size=(1, MOST_BEAMS), length_penalty=(0, MOST_LENGTH_PENALTY), extra_length=(0, math.inf))
+        check_range(
+            self, beam_size=(1, MOST_BEAMS), length_penalty=(0, MOST_LENGTH_PENALTY), extra_length=(0, math.inf)
+        )
 
 
 @dataclass(frozen=True)
@@ -54,5 +56,5 @@ class SamplingConfig:
     extra_length: int = 50
 
     def __post_init__(self) -> None:
-        in_range(self, samples=(1, MOST_BEAMS), seed=(0, math.inf), temperature=(1e-6, 1e6), top_k=(0, math.inf),
+        check_range(self, samples=(1, MOST_BEAMS), seed=(0, math.inf), temperature=(1e-6, 1e6), top_k=(0, math.inf),
                  top_p=(1e-9, 1), extra_length=(0, math.inf))  # fmt: skip

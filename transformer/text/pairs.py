@@ -3,56 +3,19 @@
 from __future__ import annotations
 
 import mmap
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from transformer.text.array_file import ArrayFile
 from transformer.text.vocabulary import BOS, EOS, PAD
 
-Row = tuple[Sequence[int], Sequence[int], int]  # source and target ids, without </s>, and the line of the pair
-NUMBERS_IN_MEMORY = 1_000_000  # of an array that is being written
+IdPair = tuple[Sequence[int], Sequence[int], int]  # source and target ids, without </s>, and the line of the pair
 MADV_DONTNEED = getattr(mmap, "MADV_DONTNEED", None)  # absent on Windows
-
-
-class ArrayFile(AbstractContextManager["ArrayFile"]):
-    """A one-dimensional .npy file, written piece by piece, in the bytes of numpy.save of the whole array.
-
-    kind: i for int32, q for int64, as in the module array.
-    """
-
-    def __init__(self, path: Path, kind: str):
-        self._numbers, self._count = array(kind), 0
-        self._file = open(path, "wb")  # noqa: SIM115 (closed in __exit__)
-        self._write_header()
-
-    def add(self, numbers: Iterable[int]) -> None:
-        """Append numbers to the array."""
-        self._numbers.extend(numbers)
-        if len(self._numbers) > NUMBERS_IN_MEMORY:
-            self._flush()
-
-    def __exit__(self, *error: object) -> None:
-        """Write the rest of the numbers, and their count."""
-        self._flush()
-        self._file.seek(0)
-        self._write_header()
-        self._file.close()
-
-    def _flush(self) -> None:
-        self._file.write(np.asarray(self._numbers).tobytes())
-        self._count += len(self._numbers)
-        del self._numbers[:]
-
-    def _write_header(self) -> None:
-        """NumPy pads the header of an array, so that it has the same size for any number of rows."""
-        kind = np.lib.format.dtype_to_descr(np.asarray(self._numbers).dtype)
-        header = {"descr": kind, "fortran_order": False, "shape": (self._count,)}
-        np.lib.format.write_array_header_1_0(self._file, header)
 
 
 class SequencesFile:
@@ -148,7 +111,7 @@ class Pairs:
         return cls(source, target, np.load(folder / f"{split}.lines.npy", mmap_mode="r", allow_pickle=False))
 
     @staticmethod
-    def save(folder: Path, split: str, rows: Iterable[Row]) -> int:
+    def save(folder: Path, split: str, rows: Iterable[IdPair]) -> int:
         """Write the files that `load` reads, pair by pair, and return their number; </s> is added to each side."""
         count = 0
         with ExitStack() as stack:
@@ -160,7 +123,7 @@ class Pairs:
                 lines.add((line,))
         return count
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[IdPair]:
         """The pairs as `save` takes them, one after another."""
         for source, target, line in zip(self.source, self.target, self.lines, strict=True):
             yield source[:-1].tolist(), target[:-1].tolist(), int(line)

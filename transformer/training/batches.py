@@ -12,7 +12,7 @@ import numpy as np
 
 from transformer.text.pairs import Pairs
 
-ENOUGH = 0.9  # the share of processes with work from which on `idle_processes` is silent
+SHARE_WITH_WORK = 0.9  # of the processes; above it `idle_remark` is silent
 
 
 def split_by_tokens(lengths: np.ndarray, tokens: int) -> list[slice]:
@@ -84,7 +84,7 @@ class Batches:
             self._load(epoch)
         return self._batches[number]
 
-    def busy(self, processes: int, device_tokens: int, updates: int = 50) -> float:
+    def share_with_work(self, processes: int, device_tokens: int, updates: int = 50) -> float:
         """The share of processes that get a micro-batch: the mean over the first updates of an epoch."""
         if self._epoch < 0:
             self._load(0)
@@ -95,18 +95,19 @@ class Batches:
         self._epoch, self._batches = epoch, global_batches(self.pairs, self.seed, epoch, self.batch_tokens)
 
 
-def idle_processes(batches: Batches, processes: int, device_tokens: int) -> str:
+def idle_remark(batches: Batches, processes: int, device_tokens: int) -> str:
     """A remark if a tenth of the processes or more get nothing to compute; else "".
 
-    It names the largest device_tokens that gives each process a micro-batch in nearly all updates.
+    It names the largest device_tokens up to batch_tokens / processes that gives nine processes in ten a micro-batch.
+    With a larger one, some process would get most of an update.
     """
-    if processes == 1 or (share := batches.busy(processes, device_tokens)) > ENOUGH:
+    if processes == 1 or (share := batches.share_with_work(processes, device_tokens)) > SHARE_WITH_WORK:
         return ""
     longest, most = int(batches.pairs.longest.max()), batches.batch_tokens // processes
     fitting = range(most, longest - 1, -max(1, (most - longest) // 20))
-    better = next((tokens for tokens in fitting if batches.busy(processes, tokens) > ENOUGH), None)
+    better = next((tokens for tokens in fitting if batches.share_with_work(processes, tokens) > SHARE_WITH_WORK), None)
     remedy = (
-        f"With device_tokens={better} all would have work; dropout is then drawn in other parts, so it is another "
+        f"With device_tokens={better} they would have work; dropout is then drawn in other parts, so it is another "
         "experiment." if better else "Use fewer processes, or raise batch_tokens, which is another experiment."
     )  # fmt: skip
     return (

@@ -2,7 +2,7 @@
 
 A training keeps these files in its folder:
     weights-<step>.safetensors, optimiser-<step>.safetensors    tensors
-    state-<step>.json    written last: counters, the curve so far, and the sha256 of every file that the state needs
+    state-<step>.json    written last: losses, validations, and the sha256 of every file that the state needs
 A state is used only if all these files are complete. A training that is killed at any moment therefore loses at most
 the updates since its last save.
 """
@@ -94,7 +94,7 @@ class CheckpointStore:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self.newest = 0  # the step of the state that this object wrote or read last
+        self.last_step = 0  # the step of the state that this object wrote or read last
         folder.mkdir(parents=True, exist_ok=True)
 
     @staticmethod
@@ -144,7 +144,7 @@ class CheckpointStore:
         kept |= {self.weights(state.step).name, self._optimiser(state.step).name}
         state.files = {name: digest for name, digest in state.files.items() if name in kept}
         self.write(state)
-        self.newest = state.step
+        self.last_step = state.step
         self._prune(state.step)
 
     def write(self, state: TrainingState) -> None:
@@ -177,7 +177,7 @@ class CheckpointStore:
 
     def load(self, state: TrainingState) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The weights and the optimiser tensors of a state."""
-        self.newest = state.step
+        self.last_step = state.step
         return load_file(self.weights(state.step)), load_file(self._optimiser(state.step))
 
     def ema(self, state: TrainingState) -> dict[str, Tensor]:

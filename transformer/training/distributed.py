@@ -71,6 +71,10 @@ class World:
             dist.broadcast_object_list(box, src=0, device=self.device if self.device.type == "cuda" else None)
         return box[0]
 
+    def wait(self) -> None:
+        """Wait until all processes call this."""
+        self.sum(torch.zeros((), device=self.device))
+
     def gather(self, value: Any) -> list[Any]:
         """The values (plain data) of all processes, in order of rank, on every process."""
         if self.size == 1:
@@ -85,14 +89,17 @@ class World:
         """Surround a collective operation. Raises ConnectionError in place of torch's error when it fails."""
         try:
             yield
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError as error:
             raise ConnectionError(
-                f"Process {self.rank} of {self.size} {LOST}, or waited for it in vain ({reason(error)}). All processes "
-                "were stopped. Run the same command again. A training resumes from its last saved state, if it has one."
+                f"Process {self.rank} of {self.size} {LOST}, or waited for it in vain ({first_line(error)}). All "
+                "processes stop. Run the same command again. A training resumes from its last saved state, if it has "
+                "one."
             ) from error
 
 
-def reason(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """The first line of an error of torch, without the place in its source."""
     line = next(iter(str(error).split("\n")), "")
     return line.rpartition("] ")[2].strip().rstrip(".")

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from transformer.training.distributed import World
 
-BUCKET_BYTES = 25_000_000  # of the gradients in a bucket; as in torch's DistributedDataParallel
+BUCKET_BYTES = 25_000_000  # of the gradients in a bucket; as much as in torch's DistributedDataParallel
 
 
 class GradientSum:
@@ -31,10 +31,13 @@ class GradientSum:
         self._started: list[tuple[Tensor, Callable[[], None]]] = []  # of each started bucket: its sum, and how to wait
         self._extras: tuple[Tensor, Callable[[], None]] | None = None
         for parameter in self._bucket_of:
-            parameter.register_post_accumulate_grad_hook(self._computed)
+            parameter.register_post_accumulate_grad_hook(self._on_gradient)
 
     def begin(self, loss: Tensor, stop: bool) -> None:
-        """Start summing, before the last backward pass of this process in an update."""
+        """Start summing, before the last backward pass of this process in an update.
+
+        loss: the sum of the losses of this process, a float64 scalar. stop: whether this process requests a stop.
+        """
         self._extras = (torch.stack([loss, torch.full_like(loss, float(stop))]), lambda: None)
         if self.buckets:
             self._extras = (self._extras[0], self.world.start_sum(self._extras[0]))
@@ -55,7 +58,7 @@ class GradientSum:
         wait()
         return extras
 
-    def _computed(self, parameter: Tensor) -> None:
+    def _on_gradient(self, parameter: Tensor) -> None:
         """Called by torch when the gradient of a parameter is computed: start the buckets that are complete."""
         if self._missing:
             self._missing[self._bucket_of[parameter]] -= 1

@@ -13,9 +13,6 @@ from collections.abc import Sequence
 from tempfile import TemporaryDirectory
 
 import torch
-
-# Imported here for the reason given in distributed.py.
-import torch.distributed.nn
 from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -24,6 +21,7 @@ from transformer.training.distributed import LOST
 
 SECONDS_TO_SAVE = 300  # after a signal, before torchrun kills the processes
 PR_SET_PDEATHSIG = 1  # of Linux's prctl(2)
+LAUNCHER = "TRANSFORMER_LAUNCHER_PID"  # environment variable: the process that started this one
 
 
 def catch_stop_signals() -> list[int]:
@@ -47,7 +45,7 @@ def launch(module: str, count: int, threads: int, options: Sequence[str]) -> int
     others are stopped, what failed is printed once, and the status is 1.
     """
     os.environ["OMP_NUM_THREADS"] = str(threads)
-    os.environ["LAUNCHER"] = str(os.getpid())
+    os.environ[LAUNCHER] = str(os.getpid())
     for name in logging.root.manager.loggerDict:
         if name.startswith("torch.distributed.elastic"):
             logging.getLogger(name).setLevel(logging.CRITICAL)  # the message below is enough
@@ -60,18 +58,18 @@ def launch(module: str, count: int, threads: int, options: Sequence[str]) -> int
         except SignalException as stopped:
             return 128 + stopped.sigval
         except ChildFailedError as failed:
-            return report(failed.failures, count)
+            return print_failure(failed.failures, count)
     return 0
 
 
-def report(failures: dict[int, ProcessFailure], count: int) -> int:
+def print_failure(failures: dict[int, ProcessFailure], count: int) -> int:
     """Print why processes failed, in one line, and return the exit status. failures: rank -> failure.
 
     A process passes its error on in the file that TORCHELASTIC_ERROR_FILE names; see pipeline/shared/stage.py.
     """
     if all(failure.exitcode > 128 or failure.exitcode == -signal.SIGTERM for failure in failures.values()):
         return 128 + signal.SIGTERM  # all were asked to stop, and did
-    rank, failure = min(failures.items(), key=lambda item: (how_late(item[1]), item[0]))
+    rank, failure = min(failures.items(), key=lambda item: (likely_consequence(item[1]), item[0]))
     if failure.exitcode > 0 and failure.error_file_data.get("reported"):
         print(f"error: {failure.message}", file=sys.stderr)
         return 1
@@ -84,8 +82,8 @@ def report(failures: dict[int, ProcessFailure], count: int) -> int:
     return 1
 
 
-def how_late(failure: ProcessFailure) -> int:
-    """A rank of the failures of several processes by what they are: 0 is a cause, 1 to 3 may be consequences."""
+def likely_consequence(failure: ProcessFailure) -> int:
+    """How likely the failure of a process is the consequence of another one's: 0 is a cause, 3 a consequence."""
     if failure.exitcode == -signal.SIGTERM:
         return 3  # torchrun stops the others by it
     if failure.exitcode < 0:
@@ -99,7 +97,7 @@ def end_with_launcher() -> None:
     So the same command can be started again at once. Without Linux a thread looks for the launcher twice a second.
     Nothing happens in a process that was started in another way.
     """
-    launcher = int(os.environ.get("LAUNCHER", 0))
+    launcher = int(os.environ.get(LAUNCHER, 0))
     if not launcher:
         return
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
@@ -107,7 +105,7 @@ def end_with_launcher() -> None:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     else:
         threading.Thread(target=wait_for_end, args=(launcher,), daemon=True).start()
-    if os.getppid() != launcher:  # it has ended before
+    if os.getppid() != launcher:  # the launcher ended before prctl was called
         os._exit(1)
 
 

@@ -24,7 +24,7 @@ ADVICE = "Lower lr_factor, raise warmup or set clip_norm=1"
 
 
 class Interrupted(Exception):
-    """Raised when a stop was requested and the state of the last whole update is saved."""
+    """Raised when a stop was requested. The state of the last whole update is saved, if there was one."""
 
 
 class Diverged(ValueError):
@@ -37,7 +37,8 @@ class Observers:
 
     on_rows(rows): once with the curve of the state that the training starts from, then with each new row.
     on_update(step, update): after each update. stop_requested(): whether this process requests a stop; called before
-    each micro-batch and each step of decoding. A request of one process stops all.
+    each micro-batch and each step of decoding. A request of one process stops all. On several GPUs with one
+    micro-batch each, the training stops one update later.
     """
 
     on_rows: Callable[[list[Row]], None]
@@ -65,15 +66,15 @@ def train(trainer: Trainer, store: CheckpointStore, valid: ValidText, observers:
             state.step += 1
             unread.append(update)
             if state.step % config.log_every == 0 or trainer.world.device.type == "cpu":  # reading waits for a GPU
-                read(trainer, store, state, unread)
+                read_losses(trainer, store, state, unread)
             observers.on_update(state.step, update)
     except Stopped:
-        read(trainer, store, state, unread)
+        read_losses(trainer, store, state, unread)
         interrupt(trainer, store, state)
     if trainer.world.is_leader and not state.end:
         state.end = True
         store.write(state)
-    trainer.world.from_leader(None)  # all processes may read the last state
+    trainer.world.wait()  # then all processes may read the last state
     return state
 
 
@@ -110,10 +111,10 @@ def interrupt(trainer: Trainer, store: CheckpointStore, state: TrainingState) ->
     """Save the state, unless it is the newest one on the disk already, and raise Interrupted."""
     if not state.step:
         raise Interrupted("Training stopped before its first update. Run the same command again to start.")
-    if trainer.world.is_leader and store.newest != state.step:
+    if store.last_step != state.step:
         save(trainer, store, state)
     # The end of a process makes torchrun end the others, so all wait until the state is saved.
-    trainer.world.from_leader(None)
+    trainer.world.wait()
     raise Interrupted(
         f"Training stopped after update {state.step}. Its state is saved. Run the same command again to resume."
     )
@@ -125,14 +126,14 @@ def resume(trainer: Trainer, store: CheckpointStore) -> TrainingState:
     Prints why a newer state, made with other settings, cannot be used.
     """
     config = trainer.config
-    state = trainer.world.from_leader(usable(trainer, store) if trainer.world.is_leader else None)
+    state = trainer.world.from_leader(newest_usable(trainer, store) if trainer.world.is_leader else None)
     if state.step:
         trainer.restore(*store.load(state), state.step)
         state.end = state.end and (state.step == config.max_steps or state.stopped_early)
     return state
 
 
-def usable(trainer: Trainer, store: CheckpointStore) -> TrainingState:
+def newest_usable(trainer: Trainer, store: CheckpointStore) -> TrainingState:
     """The newest state that a training with these settings would have; see `resume`."""
     why_not = ""
     damaged: list[Path] = []
@@ -153,7 +154,7 @@ def usable(trainer: Trainer, store: CheckpointStore) -> TrainingState:
     return state
 
 
-def read(trainer: Trainer, store: CheckpointStore, state: TrainingState, unread: list[Update]) -> None:
+def read_losses(trainer: Trainer, store: CheckpointStore, state: TrainingState, unread: list[Update]) -> None:
     """Move the losses of the last updates, which may still be on a GPU, to the state, and empty `unread`.
 
     Raises Diverged for the first update whose loss or gradient norm is not finite; the leader writes the line numbers

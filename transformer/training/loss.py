@@ -6,12 +6,14 @@ computed for a limited number of tokens at a time. C: tokens of one chunk.
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from transformer.decoding.likelihood import log_at_targets, target_log_probabilities
+from transformer.decoding.likelihood import target_log_probabilities
 
 TOKEN_MULTIPLE = 64  # the tokens are padded to a multiple of this: oneDNN compiles a program for each new shape
 
@@ -19,6 +21,29 @@ TOKEN_MULTIPLE = 64  # the tokens are padded to a multiple of this: oneDNN compi
 def tokens_per_chunk(states: Tensor) -> int:
     """The number of tokens to project to the vocabulary at a time; on a CPU few, so that their scores fit its cache."""
     return 8192 if states.is_cuda else 512
+
+
+def log_at_targets(scores: Tensor, probabilities: Tensor, targets: Tensor, precision: torch.dtype) -> Tensor:
+    """log softmax(scores) at the targets, when softmax(scores) is known: (C, V), (C, V), (C,) -> (C,) in `precision`.
+
+    scores and probabilities may have more rows than there are targets.
+
+    Where the probability of a target underflows, its logarithm is computed from the largest probability p_m of the row:
+    log p_y = z_y - z_m + log p_m. On a GPU this is done for all rows, because finding them would wait for the GPU.
+    """
+    scores, probabilities = scores[: len(targets)], probabilities[: len(targets)]
+    rows = torch.arange(len(targets), device=targets.device)
+    logs = probabilities[rows, targets].to(precision).log_()
+    if not scores.is_cuda:
+        rows = rows[logs < math.log(torch.finfo(precision).tiny)]
+        if not len(rows):
+            return logs
+        scores, probabilities, targets = scores[rows], probabilities[rows], targets[rows]
+    largest, places = scores.max(dim=1)
+    within = torch.arange(len(targets), device=targets.device)
+    differences = scores[within, targets].to(precision) - largest.to(precision)
+    logs[rows] = differences + probabilities[within, places].to(precision).log_()
+    return logs
 
 
 class _SmoothedCrossEntropy(torch.autograd.Function):

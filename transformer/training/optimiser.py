@@ -35,13 +35,14 @@ def orthogonal(matrices: Tensor, rounds: int = 5) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Subtracts from matrices the Nesterov momentum of their gradients, made orthogonal (Jordan et al. 2024).
+    """Subtracts from matrices (R, C) the Nesterov momentum of their gradients, made orthogonal (Jordan et al. 2024).
 
-    The root mean square of a step is 0.2 learning rates, like Adam's (Liu et al. 2025). The steps equal those of
-    torch.optim.Muon, which computes one matrix at a time, and in bfloat16 even where that is 20 times slower.
+    step = learning rate * 0.2 * sqrt(max(R, C)) * orthogonal(momentum). The factor gives a step the root mean square of
+    0.2 learning rates, like Adam's (Liu et al. 2025). The steps equal those of torch.optim.Muon, which computes one
+    matrix at a time, and in bfloat16 even where that is 20 times slower.
 
-    matrices: each with the number of parts, equal in rows, that it is cut into: each part is a projection of its own
-    and is made orthogonal by itself. precision: that of `orthogonal`.
+    matrices: (matrix, parts) of each. A matrix is cut into that many parts with equally many rows, and each part is
+    made orthogonal by itself. precision: that of `orthogonal`.
     """
 
     def __init__(self, matrices: Sequence[tuple[Tensor, int]], precision: torch.dtype):
@@ -65,7 +66,9 @@ class Muon(torch.optim.Optimizer):
                     self.state[matrix]["momentum_buffer"] = torch.zeros_like(matrix)
                 momentum = self.state[matrix]["momentum_buffer"].lerp_(matrix.grad, 1 - MOMENTUM)
                 directions.append(matrix.grad.lerp(momentum, MOMENTUM))
-            cut = torch.stack(directions).to(self.precision).unflatten(1, (parts, -1)).flatten(0, 1)
+            cut = (
+                torch.stack(directions).to(self.precision).unflatten(1, (parts, -1)).flatten(0, 1)
+            )  # (N * parts, R, C)
             step_size = 0.2 * group["lr"] * max(cut.shape[1:]) ** 0.5
             steps = orthogonal(cut).unflatten(0, (-1, parts)).flatten(1, 2)  # (N * parts, R, C) -> (N, parts * R, C)
             for matrix, step in zip(matrices, steps, strict=True):
@@ -94,35 +97,37 @@ class Optimiser:
         muon_weights = {matrix for matrix, _ in matrices}
         rest = [weight for weight in model.parameters() if weight not in muon_weights]
         betas = config.adam_beta1, config.adam_beta2
-        self.parts: list[Adam | Muon] = [Adam(rest, lr=0.0, betas=betas, eps=config.adam_epsilon, fused=True)]
+        self.optimisers: list[Adam | Muon] = [Adam(rest, lr=0.0, betas=betas, eps=config.adam_epsilon, fused=True)]
         if matrices:
-            self.parts.append(Muon(matrices, model.compute or matrices[0][0].dtype))
+            self.optimisers.append(Muon(matrices, model.compute or matrices[0][0].dtype))
         self.muon_factor = config.muon_factor
         self.names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
 
     def step(self, rate: float) -> None:
         """Update the weights from their gradients. rate: Adam's learning rate; Muon's is muon_factor times as large."""
-        for part in self.parts:
-            for group in part.param_groups:
-                group["lr"] = rate * (self.muon_factor if isinstance(part, Muon) else 1.0)
-            part.step()
+        for optimiser in self.optimisers:
+            for group in optimiser.param_groups:
+                group["lr"] = rate * (self.muon_factor if isinstance(optimiser, Muon) else 1.0)
+            optimiser.step()
 
     def tensors(self) -> dict[str, Tensor]:
         """The state that the next update needs: `kind.parameter name` -> tensor; empty before the first update."""
         return {
             f"{kind}.{self.names[parameter]}": tensor
-            for part in self.parts
-            for parameter, state in part.state.items()
+            for optimiser in self.optimisers
+            for parameter, state in optimiser.state.items()
             for kind, tensor in state.items()
             if kind != "step"
         }
 
     def restore(self, tensors: dict[str, Tensor], step: int) -> None:
         """Restore the state that `tensors` returned after update `step`."""
-        for part in self.parts:
-            adam = isinstance(part, Adam)
+        for optimiser in self.optimisers:
+            adam = isinstance(optimiser, Adam)
             kinds = ("exp_avg", "exp_avg_sq") if adam else ("momentum_buffer",)
-            for parameter in (parameter for group in part.param_groups for parameter in group["params"]):
+            for parameter in (parameter for group in optimiser.param_groups for parameter in group["params"]):
                 device, name = parameter.device, self.names[parameter]
                 state = {kind: tensors[f"{kind}.{name}"].to(device, copy=True) for kind in kinds}
-                part.state[parameter] = state | ({"step": torch.tensor(float(step), device=device)} if adam else {})
+                if adam:
+                    state["step"] = torch.tensor(float(step), device=device)
+                optimiser.state[parameter] = state

@@ -74,7 +74,7 @@ class Trainer:
         """Make update `step`, counted from 1.
 
         stop_requested: whether this process requests a stop; called before each micro-batch. Raises Stopped in all
-        processes, with the weights as they were before the update, when one requests it.
+        processes, with the weights as they were before the update, when one requests it; see `_add_gradients`.
         """
         self.model.train()
         tokens = int(self.train_pairs.target_lengths[self.batches[step]].sum())
@@ -97,12 +97,12 @@ class Trainer:
 
         tokens: the target tokens of the update, which divide the loss. Raises Stopped; see `update`.
         """
-        loss_sum = torch.zeros((), dtype=torch.float64, device=self.world.device)
         parts = micro_batches(self.train_pairs, self.batches[step], self.config.device_tokens)
         own = deal(padded_tokens(self.train_pairs, parts), self.world.size)[self.world.rank]
-        # On a GPU, reading a flag that was just summed waits for the GPU. With one micro-batch for each process an
-        # update is short, so it is computed, and the flag of the update before is read.
+        # On a GPU, the host waits when it reads a flag that was just summed. If no process has more than one
+        # micro-batch, an update is short: then this update is computed, and the flag of the one before is read.
         at_once = self.world.device.type == "cpu" or len(parts) > self.world.size
+        loss_sum = torch.zeros((), dtype=torch.float64, device=self.world.device)
         stop = False
         for number in own:
             stop = stop or stop_requested()
@@ -110,9 +110,7 @@ class Trainer:
                 raise Stopped
             if stop and at_once:
                 break
-            seed_everything(self.config.seed, step, number)
-            predictions = self.states_to_predict(self.train_pairs, parts[number])
-            loss = smoothed_cross_entropy(*predictions, self.config.label_smoothing, PAD)
+            loss = self._loss(step, number, parts[number])
             loss_sum += loss.detach()
             if number == own[-1]:
                 self.gradients.begin(loss_sum, stop)
@@ -123,6 +121,12 @@ class Trainer:
         if self.world.size > 1 and self._stops(flag, at_once):
             raise Stopped
         return loss_sum
+
+    def _loss(self, step: int, number: int, rows: np.ndarray) -> Tensor:
+        """The smoothed loss of a micro-batch of update `step`, summed over its target tokens. rows: its pairs."""
+        seed_everything(self.config.seed, step, number)
+        predictions = self.states_to_predict(self.train_pairs, rows)
+        return smoothed_cross_entropy(*predictions, self.config.label_smoothing, PAD)
 
     def _stops(self, flag: Tensor, at_once: bool) -> bool:
         """Whether this update is given up: whether the flag of this update (at_once) or of the one before is set."""

@@ -32,13 +32,8 @@ class ValidText:
     language: str
 
 
-def never() -> bool:
-    """No stop is requested."""
-    return False
-
-
 @torch.inference_mode()
-def valid_loss(trainer: Trainer, stop_requested: Callable[[], bool] = never) -> float:
+def valid_loss(trainer: Trainer, stop_requested: Callable[[], bool] = lambda: False) -> float:
     """Negative log-likelihood of the validation pairs, in nats per target token, without smoothing and dropout.
 
     Each process computes a part of the batches; the result is the same on all processes. Raises Stopped in all
@@ -59,7 +54,7 @@ def valid_loss(trainer: Trainer, stop_requested: Callable[[], bool] = never) -> 
     return float(world.sum(total)) / int(pairs.target_lengths.sum())
 
 
-def valid_bleu(trainer: Trainer, valid: ValidText, stop_requested: Callable[[], bool] = never) -> float:
+def valid_bleu(trainer: Trainer, valid: ValidText, stop_requested: Callable[[], bool] = lambda: False) -> float:
     """sacreBLEU of greedy translations of the validation sources against the real target lines.
 
     Each process translates a part of the sources; the result is the same on all processes. Raises Stopped in all
@@ -69,15 +64,15 @@ def valid_bleu(trainer: Trainer, valid: ValidText, stop_requested: Callable[[], 
     sources = [ids[:-1].tolist() for ids in trainer.valid_pairs.source]  # without </s>
     own = range(world.rank, len(sources), world.size)
 
-    def check(count: int) -> None:
+    def check() -> None:
         if stop_requested():
             raise Stopped
 
     model.eval()
     compute, model.compute = model.compute, None  # sums of log-probabilities in bfloat16 would be imprecise
     try:
-        check(0)  # this process may have no sentence
-        found = translate_ids([model], [sources[row] for row in own], GREEDY, progress=check)
+        check()  # this process may have no sentence
+        found = translate_ids([model], [sources[row] for row in own], GREEDY, before_step=check)
         lines = {row: valid.to_text(hypotheses[0].ids) for row, hypotheses in zip(own, found, strict=True)}
     except Stopped:
         lines = None
