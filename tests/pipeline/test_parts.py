@@ -43,8 +43,13 @@ def test_parts_that_are_on_the_disk_are_not_translated_again(translations):
     translations.make(LINES, len(LINES), second, World())
     assert list(translations.lines()) == [line.upper() for line in LINES]
     assert second.calls == 2
-    translations.remove()
-    assert not translations.folder.exists()
+
+
+def test_parts_made_with_other_code_or_text_are_removed(translations, tmp_path):
+    (tmp_path / "translations-older").mkdir()
+    translations.make(LINES, len(LINES), Upper(), World())
+    assert not (tmp_path / "translations-older").exists()
+    assert translations.folder.exists()
 
 
 def test_each_process_translates_its_share_of_the_missing_parts(translations, monkeypatch):

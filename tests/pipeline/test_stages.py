@@ -185,5 +185,5 @@ def test_a_training_set_that_max_length_empties_is_refused(project, tmp_path):
              {"tokens": "tokens", "codes": "bpe.codes", "vocab": "vocab.txt", "raw": "raw"}.items()}  # fmt: skip
     done = stage("encode", tmp_path, *(part for name, path in names.items() for part in (f"--{name}", path)))
     assert done.returncode == 1
-    assert "no train pair is left: all have an empty side or more than max_length=1 subwords" in done.stderr
+    assert "no train pair is left. All have an empty side, or more than max_length=1 subwords." in done.stderr
     assert not (tmp_path / "data/ids").exists()

@@ -20,7 +20,7 @@ import ctranslate2
 from transformer.cores import cores
 from transformer.decoding.config import SearchConfig
 from transformer.decoding.hypothesis import Hypothesis, ranked
-from transformer.inference.engine import Ids, Progress
+from transformer.inference.engine import Check, Ids, Progress
 from transformer.text.vocabulary import BOS, EOS, PAD, SPECIALS, Vocabulary
 from transformer.text.words import join
 
@@ -47,6 +47,7 @@ class CTranslate2Engine:
         sources: Ids,
         config: SearchConfig,
         progress: Progress = lambda count: None,
+        before_step: Check = lambda: None,
         batch_tokens: int = 4096,
     ) -> list[list[Hypothesis]]:
         """Sources to their hypotheses; see beam_search.translate_ids.
@@ -64,6 +65,7 @@ class CTranslate2Engine:
             rows, start = order[start : start + count], start + count
             jobs.append((rows, self._start([sources[row] for row in rows], limits[rows[0]], beam_size)))
         for rows, answers in jobs:
+            before_step()
             for row, answer in zip(rows, answers, strict=True):
                 found = answer.result()
                 longest = max(map(len, found.hypotheses))

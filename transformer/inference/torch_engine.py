@@ -13,7 +13,7 @@ from transformer.decoding.config import SamplingConfig, SearchConfig
 from transformer.decoding.forced_decoding import score_ids
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.decoding.sampling import sample_ids
-from transformer.inference.engine import Ids, Progress
+from transformer.inference.engine import Check, Ids, Progress
 from transformer.model.transformer import Transformer
 from transformer.model.weights import load_model
 
@@ -30,9 +30,11 @@ class TorchEngine:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         return cls([load_model(folder).to(device) for folder in folders])
 
-    def search(self, sources: Ids, config: SearchConfig, progress: Progress) -> list[list[Hypothesis]]:
+    def search(
+        self, sources: Ids, config: SearchConfig, progress: Progress, before_step: Check
+    ) -> list[list[Hypothesis]]:
         """Sources to their hypotheses; see beam_search.translate_ids."""
-        return translate_ids(self.models, sources, config, progress=progress)
+        return translate_ids(self.models, sources, config, progress=progress, before_step=before_step)
 
     def sample(self, sources: Ids, config: SamplingConfig, progress: Progress) -> list[list[Hypothesis]]:
         """Sources to random translations; see sampling.sample_ids."""

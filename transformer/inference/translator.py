@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transformer.decoding.config import SamplingConfig, SearchConfig
 from transformer.decoding.hypothesis import Hypothesis
-from transformer.inference.engine import Engine, Progress
+from transformer.inference.engine import Check, Engine, Progress
 from transformer.model_folder import read_model_json
 from transformer.text.bpe import Merges
 from transformer.text.vocabulary import UNK, Vocabulary
@@ -100,20 +100,22 @@ class Translator:
         return [found[0].text for found in self.alternatives(lines, **settings)]
 
     def alternatives(
-        self, lines: Sequence[str], progress: Progress = lambda count: None, **settings: Any
-    ) -> list[list[Translation]]:
+        self, lines: Sequence[str], progress: Progress = lambda count: None, before_step: Check = lambda: None,
+        **settings: Any
+    ) -> list[list[Translation]]:  # fmt: skip
         """Lines to at most beam_size translations of each, best first, those that met the length limit last.
 
         The only translation of an empty line is empty.
 
         settings: the fields of SearchConfig: beam_size, length_penalty, extra_length, replace_unk. progress: called
-        with the number of sentences after each batch. Raises ValueError for a setting out of range.
+        with the number of sentences after each batch. before_step: called before each step of the search (CTranslate2:
+        before each batch); what it raises ends the search. Raises ValueError for a setting out of range.
         """
         config = SearchConfig(**settings)
         if config.replace_unk and not self.merges.empty:
             raise ValueError("replace_unk is for word-level models (bpe_merges: 0); this one has subwords")
         sources = self.subwords(lines)
-        found = self._hypotheses(sources, partial(self.engine.search, config=config), progress)
+        found = self._hypotheses(sources, partial(self.engine.search, config=config, before_step=before_step), progress)
         words = sources if config.replace_unk else [None] * len(lines)
         return [[self._translation(hypothesis, source) for hypothesis in hypotheses]
                 for source, hypotheses in zip(words, found, strict=True)]  # fmt: skip

@@ -53,8 +53,8 @@ class Deadline:
     def __init__(self, seconds: float):
         self.seconds, self.end = seconds, time.monotonic() + seconds
 
-    def __call__(self, count: int) -> None:
-        """Raise Refused, with status 503, if the time is over. count: ignored, so that a search can call this."""
+    def __call__(self) -> None:
+        """Raise Refused, with status 503, if the time is over."""
         if time.monotonic() > self.end:
             raise Refused(
                 f"The request took longer than {self.seconds:g} s and was ended. Send fewer or shorter lines, or a "
@@ -81,7 +81,7 @@ class ServedTranslator(PythonModel):
         except ValueError as error:
             raise Refused(str(error)) from None
 
-    def answer(self, lines: list[str], params: dict[str, Any], deadline: Callable[[int], object]) -> list[str]:
+    def answer(self, lines: list[str], params: dict[str, Any], deadline: Callable[[], object]) -> list[str]:
         """The best translation of each line. Raises ValueError for a bad request.
 
         deadline: called before each line and before each step of the search; what it raises ends the request.
@@ -94,10 +94,10 @@ class ServedTranslator(PythonModel):
         # spaCy remembers each word that it meets, until the zone ends; zones of two threads would disturb each other.
         with self.one_at_a_time, self.translator.source.language.memory_zone():
             for number, line in enumerate(lines, start=1):
-                deadline(0)
+                deadline()
                 check_subwords(number, len(self.translator.subwords([line])[0]))
             options = {name: params[name] for name in OPTIONS}
-            return [found[0].text for found in self.translator.alternatives(lines, deadline, **options)]
+            return [found[0].text for found in self.translator.alternatives(lines, before_step=deadline, **options)]
 
 
 def check_options(params: dict[str, Any]) -> None:
