@@ -19,14 +19,14 @@ from benchmarks.processes import serve
 from transformer.files import read_lines
 from transformer.text.bpe import Merges
 from transformer.text.vocabulary import Vocabulary
-from transformer.text.words import tokenise, tokenizer
+from transformer.text.words import Side
 
 
 def sentences(setting: dict, vocabulary: Vocabulary) -> list[list[int]]:
     """The ids of each line of the text to translate."""
-    language, merges = tokenizer(setting["language"]), Merges.load(Path(setting["codes"]))
+    side, merges = Side(setting["language"], lowercase=False), Merges.load(Path(setting["codes"]))
     lines = read_lines(Path(setting["text"]))
-    return [vocabulary.ids(merges.subwords(tokenise(line, language))) for line in lines]
+    return [vocabulary.ids(merges.subwords(side.tokens(line))) for line in lines]
 
 
 def calls(ids: list[list[int]], batch: int) -> list[list[list[list[int]]]]:

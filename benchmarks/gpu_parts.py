@@ -59,7 +59,8 @@ def made_up_pairs(count: int = 100_000) -> Iterator[Path]:
         def ids(length: int) -> list[int]:
             return np.minimum(chance.zipf(1.2, length) + 3, VOCABULARY - 1).tolist()
 
-        Pairs.save(folder, "train", ((ids(s), ids(t), row) for row, (s, t) in enumerate(lengths, start=1)))
+        rows = ((ids(s), ids(t), row) for row, (s, t) in enumerate(lengths, start=1))
+        Pairs.save_rows(folder, "train", rows, VOCABULARY)
         words = [*SPECIALS, *(f"▁w{number}" for number in range(VOCABULARY - len(SPECIALS)))]
         (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
         yield folder

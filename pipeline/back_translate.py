@@ -74,7 +74,8 @@ def translate_back(paths: Namespace, params: Params, training: Training, world: 
     with whole_folder(paths.back) as folder:
         write_lines(folder / "train.src", translated.lines())
         added = added_rows(real, translated.lines(), translator, training.corpus["max_length"])
-        count = Pairs.save(folder, "train", chain(real.rows(), added)) - len(real)
+        size = len(training.vocabulary)
+        count = Pairs.save_rows(folder, "train", chain(real.rows(), added), size) - len(real)
         write_json(folder / "back.json", {"translated_pairs": count, "train_key": training.train_key})
     print(f"{count:,} training pairs were added by back-translation.")
 

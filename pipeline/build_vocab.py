@@ -1,31 +1,54 @@
 """Stage build_vocab: count the subwords of both sides of the training text, by torchtext.
 
-Reads   data/tokens/train.{src,tgt}, data/bpe.codes
+Reads   data/tokens/counts.txt: the words of both sides of train, with their numbers; data/bpe.codes
 Writes  data/vocab.txt: one subword per line, ordered by id
 Params  min_count; init_from: training starts from this model, and its vocabulary is copied
 """
 
-from itertools import chain
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from pathlib import Path
 
 from pipeline.shared.params import Params
 from pipeline.shared.stage import arguments, require, run
-from transformer.files import copy_file, read_lines
+from transformer.cores import in_order
+from transformer.files import chunks, copy_file
 from transformer.model_folder import starting_model
-from transformer.text.bpe import Merges
+from transformer.text.bpe import Merges, read_counts
 from transformer.text.vocabulary import Vocabulary
+
+WORDS_AT_ONCE = 20_000  # for one process
+
+
+class SubwordCounter:
+    """The function of a worker process: words with their numbers to the numbers of their subwords."""
+
+    def __init__(self, codes: Path):
+        self.merges = Merges.load(codes)
+
+    def __call__(self, words: list[tuple[str, int]]) -> Counter[str]:
+        counts: Counter[str] = Counter()
+        for word, count in words:
+            for subword in self.merges.subwords([word]):
+                counts[subword] += count
+        return counts
 
 
 def main() -> None:
     paths = arguments(__doc__, tokens="data/tokens", codes="data/bpe.codes", vocab="data/vocab.txt")
     params = Params.load(paths.params)
-    require(paths.tokens, paths.codes)
-    merges = Merges.load(paths.codes)
+    words = paths.tokens / "counts.txt"
+    require(words, paths.codes)
     if (folder := starting_model(params.init_from)) is not None:
         copy_file(folder / "vocab.txt", paths.vocab)
         print(f"vocabulary taken over from {folder}")
         return
-    lines = chain.from_iterable(read_lines(paths.tokens / f"train.{suffix}") for suffix in ("src", "tgt"))
-    vocabulary = Vocabulary.count((merges.subwords(line.split(" ")) for line in lines if line), params.min_count)
+    counts: Counter[str] = Counter()
+    for found in in_order(partial(SubwordCounter, paths.codes), chunks(read_counts(words).items(), WORDS_AT_ONCE)):
+        counts.update(found)
+    vocabulary = Vocabulary.of_counts(counts, params.min_count)
     vocabulary.save(paths.vocab)
     print(f"{len(vocabulary):,} subwords")
 

@@ -1,70 +1,94 @@
-"""Stage download: get the corpus, check it, and write it as six files.
+"""Stage download: get the corpus, check it, and write its splits as parallel files.
 
-Reads   one of: corpora/<corpus>.lock and the files that it names; your files {train,valid,test}.{source,target} in
-        corpus_path; nothing, for the built-in corpora toy and copy
-Writes  data/raw/{train,valid,test}.{src,tgt}; for toy also test.labels, the phenomena of each test pair
-Params  corpus, corpus_path, source, target
+Reads   one of: corpora/<corpus>.lock and the files that it names; your files in corpus_path; nothing, for the built-in
+        corpora toy and copy. work/downloads: files that were fetched before
+Writes  data/raw/{train,valid,<test set>}.{src,tgt}; train.parts.json if train comes from several files, with the lines
+        of each; for toy also test.labels, the phenomena of each test pair
+Params  corpus, corpus_path, source, target, test_sets
 """
 
-import tempfile
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 from pipeline.shared.git import remark_if_uncommitted
 from pipeline.shared.params import Params
-from pipeline.shared.stage import arguments, bar, run
+from pipeline.shared.stage import arguments, bar, project_root, run
 from transformer.corpora.copy_task import copy_corpus
-from transformer.corpora.parallel_files import SIDES, SPLITS, Corpus, locked_corpus, user_corpus
-from transformer.corpora.toy.grammar import toy_corpus
-from transformer.files import whole_folder, write_lines
-from transformer.text.words import tokenizer
-
-SUFFIX = {"source": "src", "target": "tgt"}
+from transformer.corpora.fetching import fetch_all
+from transformer.corpora.locks import Lock
+from transformer.corpora.parallel_text import ParallelText, user_splits
+from transformer.corpora.toy.texts import toy_texts
+from transformer.files import whole_folder, write_json, write_lines
+from transformer.text.words import splitter_of
 
 
 def main() -> None:
     paths = arguments(__doc__, locks="corpora", raw="data/raw")
     params = Params.load(paths.params)
     for language in (params.source, params.target):
-        tokenizer(language)  # raises ValueError for an unknown language before the download
-    labels = None
-    if params.corpus == "toy":
-        corpus, labels = toy(params.source, params.target)
-    elif params.corpus == "copy":
-        corpus = copy_corpus()
-    elif params.corpus == "files":
-        corpus = user_corpus(Path(params.corpus_path), params.source, params.target)
-        languages = (params.source, params.target)
-        files = [f"{split}.{language}" for split in SPLITS for language in languages]
-        remark_if_uncommitted(Path(params.corpus_path), files)
-    else:
-        lock = paths.locks / f"{params.corpus}.lock"
-        with tempfile.TemporaryDirectory() as folder:
-            corpus = locked_corpus(
-                lock, params.source, params.target, Path(folder), lambda name, size: bar(size, "B", name).update
-            )
+        splitter_of(language)  # raises ValueError for what is no language code, before the download
+    texts, labels = texts_of(params, paths.locks)
+    counts = {}
     with whole_folder(paths.raw) as folder:
-        for split in SPLITS:
-            for side in SIDES:
-                write_lines(folder / f"{split}.{SUFFIX[side]}", corpus[split, side])
+        for split, parts in texts.items():
+            counts[split] = written(folder, split, parts)
         if labels:
             write_lines(folder / "test.labels", labels)
-    print(", ".join(f"{len(corpus[split, 'source']):,} {split}" for split in SPLITS), "pairs")
+    print(", ".join(f"{count:,} {split}" for split, count in counts.items()), "pairs")
 
 
-def toy(source: str, target: str) -> tuple[Corpus, list[str]]:
-    """The built-in corpus from `source` to `target`, and the labels of each test pair."""
-    if {source, target} != {"de", "en"}:
-        raise ValueError(f"corpus=toy has German and English, not {source}-{target}; set source=de and target=en")
-    pairs = toy_corpus()
-    corpus: Corpus = {}
-    for split in SPLITS:
-        german, english = [pair.source for pair in pairs[split]], [pair.target for pair in pairs[split]]
-        corpus[split, "source"], corpus[split, "target"] = (german, english) if source == "de" else (english, german)
-    seen = {pair.frame for pair in pairs["train"]}
-    labels = [
-        " ".join(pair.phenomena + (("unseen_frame",) if pair.frame not in seen else ())) for pair in pairs["test"]
-    ]
-    return corpus, labels
+def texts_of(params: Params, locks: Path) -> tuple[dict[str, list[ParallelText]], list[str]]:
+    """The texts of each split, and the labels of the test pairs if there are some."""
+    splits, languages = ("train", "valid", *params.sets()), (params.source, params.target)
+    if params.corpus in ("toy", "copy"):
+        texts, labels = toy_texts(*languages) if params.corpus == "toy" else (copy_corpus(), [])
+        if params.sets() != ["test"]:
+            raise ValueError(f"corpus={params.corpus} has one test set, test; set test_sets=test.")
+        return texts, labels
+    if params.corpus == "files":
+        folder = Path(params.corpus_path)
+        texts = user_splits(folder, splits, *languages)
+        names = {name for parts in texts.values() for part in parts for name in part.names}
+        remark_if_uncommitted(folder, sorted(Path(name).name for name in names))
+        return texts, []
+    lock = Lock.load(locks / f"{params.corpus}.lock")
+    downloads = lock.downloads(splits, *languages)
+    with bar(sum(one.size or 0 for one in downloads.values()), "B", f"download {params.corpus}") as progress:
+        places = fetch_all(downloads, project_root() / "work/downloads", progress.update)
+    lock.check(places)
+    return {split: lock.texts(split, *languages, places) for split in splits}, []
+
+
+def written(folder: Path, split: str, parts: list[ParallelText]) -> int:
+    """Write a split. Returns the number of its pairs."""
+    sizes: list[int] = []
+
+    def pairs() -> Iterator[tuple[str, str]]:
+        for part in parts:
+            count = 0
+            for count, pair in enumerate(part.pairs(), start=1):  # noqa: B007 (the last number is the result)
+                yield pair
+            sizes.append(count)
+
+    with ExitStack() as stack:
+        progress = stack.enter_context(bar(0, "pair", f"read {split}"))
+        files = [stack.enter_context(open(folder / f"{split}.{side}", "w", encoding="utf-8", newline="\n"))
+                 for side in ("src", "tgt")]  # fmt: skip
+        for number, pair in enumerate(pairs(), start=1):
+            for file, line in zip(files, pair, strict=True):
+                file.write(line + "\n")
+            if number % 10_000 == 0:
+                progress.update(10_000)
+    if not sum(sizes):
+        raise ValueError(f"{parts[0].names[0]} is empty. The {split} set needs at least one pair of lines.")
+    if len(parts) > 1:
+        rows = [{"source": part.names[0], "target": part.names[1], "lines": size}
+                for part, size in zip(parts, sizes, strict=True)]  # fmt: skip
+        write_json(folder / f"{split}.parts.json", rows)
+    return sum(sizes)
 
 
 if __name__ == "__main__":

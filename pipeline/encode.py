@@ -1,69 +1,78 @@
 """Stage encode: turn text into arrays of subword ids, which training memory-maps.
 
-Reads   data/tokens, data/bpe.codes, data/vocab.txt, data/raw/valid.{src,tgt}
+Reads   data/tokens, data/bpe.codes, data/vocab.txt, data/filtered/train.lines.npy, data/raw/valid.{src,tgt}
 Writes  data/ids: for train and valid, for each side the ids, each sequence with </s> at its end, and the offset of
         each; the line numbers of the pairs in data/raw; valid.{source,target}.txt, the real lines, against which
-        training scores its translations; corpus.json
+        training scores its translations; corpus.json; subwords.json: subwords per word, the rate of <unk>, and the
+        share of the vocabulary that occurs
 Params  max_length: training pairs with an empty side, or a side of more subwords, are dropped and counted
 """
 
+from __future__ import annotations
+
 import json
-from collections.abc import Iterator
+from argparse import Namespace
+from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from pipeline.shared.params import Params
-from pipeline.shared.stage import arguments, require, run
-from transformer.files import copy_file, read_lines, whole_folder, write_json
-from transformer.text.bpe import Merges
-from transformer.text.pairs import IdPair, Pairs
+from pipeline.shared.stage import arguments, bar, require, run
+from transformer.cores import in_order
+from transformer.files import blocks, copy_file, whole_folder, write_json
+from transformer.text.encoding import Encoder, SubwordCounts
+from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import Vocabulary
 
 
 def main() -> None:
-    paths = arguments(
-        __doc__, tokens="data/tokens", codes="data/bpe.codes", vocab="data/vocab.txt", raw="data/raw", ids="data/ids"
-    )
+    paths = arguments(__doc__, tokens="data/tokens", codes="data/bpe.codes", vocab="data/vocab.txt", raw="data/raw",
+                      filtered="data/filtered", ids="data/ids")  # fmt: skip
     params = Params.load(paths.params)
-    require(paths.tokens, paths.codes, paths.vocab, paths.raw / "valid.src", paths.raw / "valid.tgt")
-    merges, vocabulary = Merges.load(paths.codes), Vocabulary.load(paths.vocab)
-    dropped = 0
-
-    def rows(split: str) -> Iterator[IdPair]:
-        """The pairs of a split, one after another; those of train that fit."""
-        nonlocal dropped
-        files = [read_lines(paths.tokens / f"{split}.{side}") for side in ("src", "tgt")]
-        for number, lines in enumerate(zip(*files, strict=True), start=1):
-            source, target = (vocabulary.ids(merges.subwords(line.split(" ") if line else [])) for line in lines)
-            if split == "train" and not all(1 <= len(side) <= params.max_length for side in (source, target)):
-                dropped += 1
-            else:
-                yield source, target, number
-
+    require(paths.tokens, paths.codes, paths.vocab, paths.filtered / "train.lines.npy", paths.raw / "valid.src",
+            paths.raw / "valid.tgt")  # fmt: skip
     with whole_folder(paths.ids) as folder:
-        counts = {split: Pairs.save(folder, split, rows(split)) for split in ("train", "valid")}
-        check(counts, paths.tokens, params.max_length, paths.params)
+        found = {split: encoded(paths, split, params.max_length, folder) for split in ("train", "valid")}
+        kept = {split: counts.kept for split, counts in found.items()}
+        dropped = found["train"].pairs - kept["train"]
+        check(kept, paths.tokens, params.max_length, paths.params)
         for side, name in (("src", "source"), ("tgt", "target")):
             copy_file(paths.raw / f"valid.{side}", folder / f"valid.{name}.txt")
         corpus = json.loads((paths.tokens / "text.json").read_text(encoding="utf-8"))
-        corpus |= {"max_length": params.max_length, "train_pairs": counts["train"], "dropped_pairs": dropped}
+        corpus |= {"max_length": params.max_length, "train_pairs": kept["train"], "dropped_pairs": dropped}
         write_json(folder / "corpus.json", corpus)
-    print(
-        f"{counts['train']:,} training pairs; {dropped:,} dropped (empty, or longer than {params.max_length} subwords)"
-    )
+        write_json(folder / "subwords.json", {split: counts.summary() for split, counts in found.items()})
+    print(f"{kept['train']:,} training pairs; {dropped:,} dropped (empty, or longer than {params.max_length} subwords)")
+
+
+def encoded(paths: Namespace, split: str, max_length: int, folder: Path) -> SubwordCounts:
+    """Write the ids of a split. Returns its counts. Pairs of train that are empty or too long are left out."""
+    size = len(Vocabulary.load(paths.vocab))
+    counts = SubwordCounts(size)
+    lines = np.load(paths.filtered / "train.lines.npy", mmap_mode="r") if split == "train" else None
+    make = partial(Encoder, paths.codes, paths.vocab, max_length if split == "train" else None)
+    with bar(0, "pair", f"encode {split}") as progress:
+
+        def written():
+            for block in in_order(make, blocks(*(paths.tokens / f"{split}.{side}" for side in ("src", "tgt")))):
+                counts.add(block)
+                progress.update(block.pairs)
+                yield block.pair_block(lines)
+
+        Pairs.save(folder, split, written(), size)
+    return counts
 
 
 def check(counts: dict[str, int], tokens: Path, max_length: int, params: Path) -> None:
     """Raise ValueError for a split of which no pair is left. counts: split -> pairs."""
     for split, count in counts.items():
         if not count:
+            why = (
+                f"All have an empty side, or more than max_length={max_length} subwords. Raise max_length in {params}."
+            )
             raise ValueError(
-                f"{tokens}: no {split} pair is left. "
-                + (
-                    f"All have an empty side, or more than max_length={max_length} subwords. Raise max_length in "
-                    f"{params}."
-                    if split == "train"
-                    else "The files are empty."
-                )
+                f"{tokens}: no {split} pair is left. {why if split == 'train' else 'The files are empty.'}"
             )
 
 

@@ -1,18 +1,16 @@
 """Stage learn_bpe: learn joint byte-pair merges from both sides of the training text, by subword-nmt.
 
-Reads   data/tokens/train.{src,tgt}
+Reads   data/tokens/counts.txt: the words of both sides of train, with their numbers
 Writes  data/bpe.codes: the merges; none with bpe_merges 0, which leaves words whole
 Params  bpe_merges; init_from: training starts from this model, and its merges are copied
 """
 
-from itertools import chain
-
 from pipeline.shared.git import remark_if_uncommitted
 from pipeline.shared.params import Params
 from pipeline.shared.stage import arguments, require, run
-from transformer.files import copy_file, read_lines
+from transformer.files import copy_file
 from transformer.model_folder import starting_model
-from transformer.text.bpe import learn_merges, save_merges
+from transformer.text.bpe import learn_merges, read_counts, save_merges
 
 
 def main() -> None:
@@ -24,8 +22,7 @@ def main() -> None:
         copy_file(folder / "bpe.codes", paths.codes)
         print(f"merges taken over from {folder}")
         return
-    lines = chain.from_iterable(read_lines(paths.tokens / f"train.{suffix}") for suffix in ("src", "tgt"))
-    codes = learn_merges(lines, params.bpe_merges)
+    codes = learn_merges(read_counts(paths.tokens / "counts.txt"), params.bpe_merges)
     save_merges(codes, paths.codes)
     print(f"{codes.count(chr(10)) - 1:,} merges")
 

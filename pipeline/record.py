@@ -3,7 +3,7 @@
 train makes the run and sends its curve. This stage adds scores, tags and files and sets FINISHED. A run that does not
 exist, as after a pull, is made here.
 
-Reads   data/model, data/raw, data/{valid,test}.hyp, dvc.lock and all reports. reports/engines.json is used to choose
+Reads   data/model, data/raw, data/hypotheses, dvc.lock and all reports. reports/engines.json is used to choose
         the champion if it was measured on this model; it is not a dependency, so DVC may run compare_engines later
 Writes  work/runs (the record of the run, which is sent to MLflow); data/run.json: config_key and train_key, the hashes
         that identify the run and its training. It is git-ignored, not cached and kept between runs, so DVC runs this
@@ -22,12 +22,12 @@ from transformer.tracking.store import reason, store_errors
 
 def main() -> None:
     paths = arguments(
-        __doc__, raw="data/raw", valid="data/valid.hyp", test="data/test.hyp", model="data/model",
+        __doc__, raw="data/raw", hypotheses="data/hypotheses", model="data/model",
         curve="reports/training.csv", summary="reports/training.json", environment="reports/environment.json",
         engines="reports/engines.json", scores="reports/scores.json", signatures="reports/signatures.json",
         page="reports/report.html", run="data/run.json",
     )  # fmt: skip
-    require(paths.raw, paths.valid, paths.test, paths.model, paths.curve, paths.summary, paths.scores,
+    require(paths.raw, paths.hypotheses, paths.model, paths.curve, paths.summary, paths.scores,
             paths.signatures, paths.page)  # fmt: skip
     results, tags = WorkTree.of_stage(paths), origin()
     configuration = configuration_of(results, tags)

@@ -1,7 +1,7 @@
 """Stage report: write a page with the curves, scores and translations of a run.
 
 Reads   reports/training.csv, reports/training.json, reports/scores.json, reports/signatures.json,
-        data/raw/test.{src,tgt}, data/test.hyp
+        data/raw/<first test set>.{src,tgt}, data/hypotheses/<first test set>.hyp
 Writes  reports/report.html, reports/curves.svg
 Params  all: the page shows them
 """
@@ -29,14 +29,15 @@ def main() -> None:
         scores="reports/scores.json",
         signatures="reports/signatures.json",
         raw="data/raw",
-        test="data/test.hyp",
+        hypotheses="data/hypotheses",
         page="reports/report.html",
         picture="reports/curves.svg",
     )
     params = Params.load(paths.params)
     curve = read(paths.curve, lambda path: charts.checked(pd.read_csv(path)))
     summary, scores, signatures = (read(path, read_table) for path in (paths.summary, paths.scores, paths.signatures))
-    texts = paths.raw / "test.src", paths.raw / "test.tgt", paths.test
+    first = params.sets()[0]
+    texts = paths.raw / f"{first}.src", paths.raw / f"{first}.tgt", paths.hypotheses / f"{first}.hyp"
     sources, references, hypotheses = (read(path, lambda path: list(read_lines(path))) for path in texts)
     for path, lines in zip(texts, (sources, references, hypotheses), strict=True):
         if len(lines) != len(references):

@@ -1,30 +1,70 @@
-"""Stage tokenise: split lines into tokens by spaCy, without loss (transformer/text/words.py).
+"""Stage tokenise: split lines into tokens, without loss, and count those of train (transformer/text/words.py).
 
-Reads   data/raw
-Writes  data/tokens/{train,valid}.{src,tgt}: tokens separated by one space; text.json: languages and case. Test sets
-        are not needed before translate, so one more of them reruns no stage from learn_bpe to average
+Reads   data/filtered/train.{src,tgt}, data/raw/valid.{src,tgt}
+Writes  data/tokens/{train,valid}.{src,tgt}: tokens separated by one space; counts.txt: the tokens of train, each with
+        its number on both sides; text.json: languages, case and how words are split. Test sets are not needed before
+        translate, so one more of them reruns no stage from learn_bpe to average
 Params  source, target, lowercase, lowercase_source
 """
 
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from typing import Any
+
 from pipeline.shared.params import Params
-from pipeline.shared.stage import arguments, require, run
-from transformer.files import read_lines, whole_folder, write_json, write_lines
-from transformer.text.words import Side
+from pipeline.shared.stage import arguments, bar, require, run
+from transformer.cores import in_order
+from transformer.files import Block, blocks, whole_folder, write_json, write_lines
+from transformer.text.words import Side, splitter_of
+
+
+class Tokeniser:
+    """The function of a worker process: a block of lines of one side to its tokens, and their counts if it is train."""
+
+    def __init__(self, text: dict[str, Any]):
+        self.sides: dict[str, Side] = dict(zip(("src", "tgt"), Side.of(text), strict=True))
+
+    def __call__(self, work: tuple[str, str, Block]) -> tuple[str, str, str, Counter[str]]:
+        split, suffix, block = work
+        side = self.sides[suffix]
+        with side.zone():
+            lines = [side.tokens(line) for line in block.lines()[0]]
+        counts = Counter(token for tokens in lines for token in tokens) if split == "train" else Counter()
+        return split, suffix, "".join(f"{' '.join(tokens)}\n" for tokens in lines), counts
 
 
 def main() -> None:
-    paths = arguments(__doc__, raw="data/raw", tokens="data/tokens")
+    paths = arguments(__doc__, raw="data/raw", filtered="data/filtered", tokens="data/tokens")
     params = Params.load(paths.params)
-    require(paths.raw)
+    files = [(split, suffix, folder / f"{split}.{suffix}") for split, folder in
+             (("train", paths.filtered), ("valid", paths.raw)) for suffix in ("src", "tgt")]  # fmt: skip
+    require(*(path for *_, path in files))
+    work = ((split, suffix, block) for split, suffix, path in files for block in blocks(path))
     with whole_folder(paths.tokens) as folder:
-        text = {"source": params.source, "target": params.target, "lowercase": params.lowercase,
-                "lowercase_source": params.lowercase or params.lowercase_source}  # fmt: skip
-        for suffix, side in zip(("src", "tgt"), Side.of(text), strict=True):
-            for split in ("train", "valid"):
-                lines = read_lines(paths.raw / f"{split}.{suffix}")
-                tokens = (" ".join(side.tokens(line)) for line in lines)
-                write_lines(folder / f"{split}.{suffix}", tokens)
+        text = description(params)
+        counts: Counter[str] = Counter()
+        with bar(0, "block", "tokenise") as progress:
+            for split, suffix, lines, found in in_order(partial(Tokeniser, text), work):
+                with open(folder / f"{split}.{suffix}", "a", encoding="utf-8", newline="\n") as file:
+                    file.write(lines)
+                counts.update(found)
+                progress.update()
+        write_lines(folder / "counts.txt", (f"{token} {count}" for token, count in sorted(counts.items())))
         write_json(folder / "text.json", text)
+
+
+def description(params: Params) -> dict[str, Any]:
+    """The contents of text.json. Prints a line for a language that spaCy does not split."""
+    text: dict[str, Any] = {"source": params.source, "target": params.target, "lowercase": params.lowercase,
+                            "lowercase_source": params.lowercase or params.lowercase_source}  # fmt: skip
+    for side in ("source", "target"):
+        splitter, remark = splitter_of(text[side])
+        if remark:
+            text[f"{side}_splitter"] = splitter
+            print(remark)
+    return text
 
 
 if __name__ == "__main__":

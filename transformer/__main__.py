@@ -110,7 +110,7 @@ def translate_interactively(translator: Translator, given: argparse.Namespace) -
     """Translate each line that the user types, until Ctrl-D or Ctrl-C."""
     for number in range(1, sys.maxsize):
         try:
-            line = input(f"{translator.source.language.lang}> ")
+            line = input(f"{translator.source.language}> ")
         except (EOFError, KeyboardInterrupt):
             print()
             return

@@ -1,11 +1,9 @@
-"""Addresses with a user and a password: requests that use them, and messages that do not show them."""
+"""Messages that do not show the passwords in addresses and in the environment."""
 
 from __future__ import annotations
 
-import base64
 import os
 import re
-import urllib.request
 from collections.abc import Iterator
 from urllib.parse import unquote
 
@@ -13,7 +11,6 @@ SECRETS = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "AWS_SECRET_ACCE
 ADDRESSES = ("MLFLOW_TRACKING_URI", "CORPUS_MIRROR")
 # People write / and @ into passwords without encoding them, so a message is masked up to the last @.
 _USER = re.compile(r"://(\S*)@")
-_ENCODED_USER = re.compile(r"://([^/?#\s]*)@")  # RFC 3986
 _FIELD = re.compile(r"([?&][^=&\s]*(?:pass|pwd|token|secret|key|signature|credential)[^=&\s]*=)[^&\s'\"]+", re.I)
 
 
@@ -38,16 +35,3 @@ def known_secrets() -> Iterator[str]:
     for secret in found:
         if secret:
             yield from (secret, unquote(secret))
-
-
-def request(address: str) -> urllib.request.Request:
-    """A request for an address, which may contain a user and a password: they are sent as HTTP's basic authentication.
-
-    They are sent to this address only, not to one that it redirects to.
-    """
-    user = _ENCODED_USER.search(address)
-    found = urllib.request.Request(address.replace(f"{user[1]}@", "", 1) if user else address)
-    if user:
-        login = base64.b64encode(unquote(user[1]).encode()).decode()
-        found.add_unredirected_header("Authorization", f"Basic {login}")
-    return found

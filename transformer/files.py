@@ -7,12 +7,13 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 Item = TypeVar("Item")
+BLOCK_LINES = 20_000  # of a block, whatever the number of processes that read blocks
 
 
 @contextmanager
@@ -80,6 +81,42 @@ def read_lines(path: Path) -> Iterator[str]:
     with open(path, encoding="utf-8", newline="\n") as file:
         for line in file:
             yield line.removesuffix("\n")
+
+
+class Block(NamedTuple):
+    """Some consecutive lines of parallel files, which another process can read by itself."""
+
+    first: int  # number of the first line, from 1
+    count: int  # lines
+    spans: tuple[tuple[Path, int, int], ...]  # of each file: path, and where the lines start and end, in bytes
+
+    def bytes(self) -> list[bytes]:
+        """The lines of each file as they are on the disk."""
+        found = []
+        for path, start, end in self.spans:
+            with open(path, "rb") as file:
+                file.seek(start)
+                found.append(file.read(end - start))
+        return found
+
+    def lines(self) -> list[list[str]]:
+        """The lines of each file, without their line feed."""
+        return [text.decode("utf-8").removesuffix("\n").split("\n") for text in self.bytes()]
+
+
+def blocks(*paths: Path, size: int = BLOCK_LINES) -> Iterator[Block]:
+    """Parallel files, of equally many lines that end in \n, to blocks of `size` lines. The last may have fewer."""
+    with ExitStack() as stack:
+        files = [stack.enter_context(open(path, "rb")) for path in paths]
+        starts, first = [0] * len(files), 1
+        while True:
+            sizes = [[len(line) for line in islice(file, size)] for file in files]
+            assert len({len(found) for found in sizes}) == 1, "the files have unequal numbers of lines"
+            if not (count := len(sizes[0])):
+                return
+            ends = [start + sum(found) for start, found in zip(starts, sizes, strict=True)]
+            yield Block(first, count, tuple(zip(paths, starts, ends, strict=True)))
+            starts, first = ends, first + count
 
 
 def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:

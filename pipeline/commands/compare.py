@@ -34,9 +34,9 @@ def main() -> None:
     experiments = [results(name) for name in dict.fromkeys(given.experiments)]
     for one in experiments:
         one.check_fresh()
-    sources, references = (experiments[0].lines(f"data/raw/test.{side}") for side in ("src", "tgt"))
+    sources, references = (experiments[0].lines(experiments[0].raw(side)) for side in ("src", "tgt"))
     for one in experiments[1:]:
-        if one.lines("data/raw/test.tgt") != references:
+        if one.lines(one.raw("tgt")) != references:
             raise ValueError(f"{one.name} and {experiments[0].name} have different test sets. Nothing was compared.")
     systems = [one.system() for one in experiments]
     check_signatures(systems)

@@ -26,13 +26,14 @@ from transformer.tracking.recorder import PATCH, Configuration
 from transformer.tracking.run import who
 
 CODE = ("transformer", "pipeline", "dvc.yaml", "versions.yaml", "requirements.lock")  # params and data are in the run
-SPLITS = {"train": "training", "valid": "validation", "test": "test"}  # file name -> context, as MLflow shows it
+SPLITS = {"train": "training", "valid": "validation"}  # file name -> context, as MLflow shows it; others: test
 
 
 def run_keys(results: Results) -> tuple[str, str]:
     """train_key, which identifies the training, and config_key, a hash of params, corpus, train_key, translations."""
     train_key = json.loads(results.file("data/model/model.json").read_text(encoding="utf-8"))["train_key"]
-    paths = {"raw": "data/raw/", "valid": "data/valid.hyp", "test": "data/test.hyp"}
+    paths = {"raw": "data/raw/", "valid": results.hypotheses("valid"), "test": results.hypotheses()}
+    paths |= {f"test {name}": results.hypotheses(name) for name in results.params.sets()[1:]}
     hashes = {name: results.sha256(path) for name, path in paths.items()}
     return train_key, content_key(params=Params.for_keys(vars(results.params)), train_key=train_key, **hashes)
 
@@ -59,7 +60,7 @@ def configuration_of(results: Results, origin: Mapping[str, str]) -> Configurati
         tags={**signatures, **environment, **origin, **stage_hashes(results)},
         datasets=datasets(results),
         texts={"translations.csv": translations(results), "report.html": page, **patch(origin),
-               VALID: "".join(f"{line}\n" for line in results.lines("data/valid.hyp"))},
+               VALID: "".join(f"{line}\n" for line in results.lines(results.hypotheses("valid")))},
     )  # fmt: skip
 
 
@@ -95,7 +96,7 @@ def datasets(results: Results) -> list[dict[str, str | int]]:
     """Each file of the corpus: name, sha256, number of lines, and context (training, validation, test)."""
     corpus = results.params.corpus
     return [{"name": f"{corpus} {name}", "sha256": results.sha256(f"data/raw/{name}"), "lines": count_lines(place),
-             "context": SPLITS.get(name.split(".")[0], name)}
+             "context": SPLITS.get(name.split(".")[0], "test")}
             for name, place in sorted(results.folder("data/raw").items())]  # fmt: skip
 
 
@@ -121,8 +122,8 @@ def against(results: Results, baseline: str) -> dict[str, float]:
         first = Experiment("baseline", baseline)
         if first.params == results.params:
             return {}
-        references = results.lines("data/raw/test.tgt")
-        if first.lines("data/raw/test.tgt") != references or first.signatures() != results.signatures():
+        references = results.lines(results.raw("tgt"))
+        if first.lines(first.raw("tgt")) != references or first.signatures() != results.signatures():
             return {}
         found = against_the_first([first.system(), results.system()], references)[1]
     except (ValueError, KeyError):
@@ -132,7 +133,7 @@ def against(results: Results, baseline: str) -> dict[str, float]:
 
 def translations(results: Results) -> str:
     """The test set as CSV: line, chrF, reference, translation, source."""
-    names = {"reference": "data/raw/test.tgt", "translation": "data/test.hyp", "source": "data/raw/test.src"}
+    names = {"reference": results.raw("tgt"), "translation": results.hypotheses(), "source": results.raw("src")}
     table = pd.DataFrame({name: results.lines(path) for name, path in names.items()})
     scores = sentence_scores(list(table["translation"]), list(table["reference"]))
     table.insert(0, "line", range(1, len(table) + 1))

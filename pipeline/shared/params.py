@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -19,16 +20,33 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Config = TypeVar("Config", bound="DataclassInstance")
+_TEST_SET = re.compile(r"[A-Za-z0-9][\w.-]*")
+
+
+def first_test_set(values: Mapping[str, Any]) -> str:
+    """The test set of results from before there was test_sets."""
+    return "test_2016_flickr" if values.get("corpus") == "multi30k" else "test"
 
 
 @dataclass(frozen=True)
 class Params:
     """One complete params.yaml. There are no defaults: a missing key is an error, so the file alone defines a run."""
 
-    corpus: str = knob(choices=("toy", "copy", "multi30k", "files"))
+    corpus: str = knob(choices=("toy", "copy", "multi30k", "iwslt2017", "wmt14", "files"))
     corpus_path: str = knob()
     source: str = knob()
     target: str = knob()
+    test_sets: str = knob(before=first_test_set)
+    filter_empty: bool = knob(before=True)
+    filter_max_characters: int = knob(least=0, before=0)
+    filter_max_ratio: float = knob(least=0, before=0.0)
+    filter_identical: bool = knob(before=False)
+    filter_duplicates: str = knob(choices=("none", "pair", "side"), before="none")
+    filter_min_alphabetic: float = knob(least=0, most=1, before=0.0)
+    filter_max_word: int = knob(least=0, before=0)
+    filter_numbers: bool = knob(before=False)
+    filter_script: bool = knob(before=False)
+    filter_language: bool = knob(before=False)
     lowercase: bool = knob()
     lowercase_source: bool = knob()
     bpe_merges: int = knob(least=0)
@@ -146,7 +164,8 @@ class Params:
     def _of_today(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Recorded values under the names of today, with those of knobs that were added later."""
         older = {knob.metadata["formerly"]: knob.name for knob in fields(cls)}
-        added = {knob.name: knob.metadata["before"] for knob in fields(cls) if knob.metadata["before"] is not None}
+        added = {knob.name: of_before(knob.metadata["before"], values) for knob in fields(cls)
+                 if knob.metadata["before"] is not None}  # fmt: skip
         return added | {older.get(name, name): value for name, value in values.items()}
 
     @classmethod
@@ -157,11 +176,22 @@ class Params:
         """
         known = {knob.name: knob.metadata for knob in fields(cls)}
         return {(name in known and known[name]["formerly"]) or name: value for name, value in values.items()
-                if name not in known or known[name]["before"] is None or value != known[name]["before"]}  # fmt: skip
+                if name not in known or known[name]["before"] is None
+                or value != of_before(known[name]["before"], values)}  # fmt: skip
+
+    def sets(self) -> list[str]:
+        """The names of the test sets; the first is the one of the score `bleu`."""
+        return self.test_sets.split()
 
     def _check_together(self, path: Path) -> None:
         """Raise ValueError for values that are valid alone and exclude each other."""
         rules = [
+            (
+                len(set(self.sets())) == len(self.sets())
+                and not {"train", "valid"} & set(self.sets())
+                and all(map(_TEST_SET.fullmatch, self.sets())),
+                f"test_sets={self.test_sets!r} must be different names of test sets, separated by spaces",
+            ),
             (self.d_model % self.heads == 0, f"d_model={self.d_model} does not divide into heads={self.heads}"),
             (self.d_model % 2 == 0, f"d_model={self.d_model} must be even: each frequency has a sine and a cosine"),
             (self.average_last <= self.keep, f"average_last={self.average_last} exceeds keep={self.keep}"),
@@ -190,3 +220,8 @@ class Params:
         for holds, mistake in rules:
             if not holds:
                 raise ValueError(f"{path}: {mistake}. {restore(path)}")
+
+
+def of_before(before: Any, values: Mapping[str, Any]) -> Any:
+    """The value by which results from before a knob were computed. before: that value, or a function of the others."""
+    return before(values) if callable(before) else before

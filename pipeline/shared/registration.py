@@ -29,12 +29,12 @@ def model_name(results: Results) -> str:
 
 def valid_sha256(results: Results) -> str:
     """A hash of both sides of the validation set."""
-    return sha256_text("".join(results.sha256(f"data/raw/valid.{side}") for side in ("src", "tgt")))
+    return sha256_text("".join(results.sha256(results.raw(side, "valid")) for side in ("src", "tgt")))
 
 
 def gain(results: Results, champion: Sequence[str]) -> Gain:
     """How much better these results are on valid than a champion's translations of it."""
-    lines, references = results.lines("data/valid.hyp"), results.lines("data/raw/valid.tgt")
+    lines, references = results.lines(results.hypotheses("valid")), results.lines(results.raw("tgt", "valid"))
     systems = [System("champion", {}, {}, hypotheses=champion), System("challenger", {}, {}, hypotheses=lines)]
     row = against_the_first(systems, references)[1]
     return Gain(row["delta"], row[TESTS["ar"]])

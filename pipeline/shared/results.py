@@ -20,7 +20,7 @@ from transformer import files
 from transformer.evaluation.comparison import System
 
 WORKSPACE = "workspace"
-OPTIONS = {"params": "params.yaml", "raw": "data/raw", "valid": "data/valid.hyp", "test": "data/test.hyp",
+OPTIONS = {"params": "params.yaml", "raw": "data/raw", "hypotheses": "data/hypotheses",
            "model": "data/model", "curve": "reports/training.csv", "summary": "reports/training.json",
            "scores": "reports/scores.json", "signatures": "reports/signatures.json", "engines": "reports/engines.json",
            "environment": "reports/environment.json", "page": "reports/report.html"}  # fmt: skip
@@ -67,6 +67,22 @@ class Results(ABC):
     def params(self) -> Params:
         """The params of this configuration. Raises ValueError if they are of another version of this project."""
         return Params.parse(self.text("params.yaml"), f"params.yaml of {self.name}", recorded=True)
+
+    def hypotheses(self, split: str = "") -> str:
+        """The path of the translations of valid or a test set; default: the first test set."""
+        if not self.older:
+            return f"data/hypotheses/{split or self.params.sets()[0]}.hyp"
+        return f"data/{'valid' if split == 'valid' else 'test'}.hyp"
+
+    def raw(self, side: str, split: str = "") -> str:
+        """The path of the text of valid or a test set; default: the first test set. side: src or tgt."""
+        name = "test" if self.older and split != "valid" else split or self.params.sets()[0]
+        return f"data/raw/{name}.{side}"
+
+    @cached_property
+    def older(self) -> bool:
+        """Whether these results are from before there were several test sets."""
+        return "test_sets" not in parsed(self.text("params.yaml"))
 
     def scores(self) -> dict[str, float]:
         """The scores: name -> value."""
@@ -117,7 +133,7 @@ class Results(ABC):
 
     def system(self) -> System:
         """As `scored`, with signatures and test translations."""
-        return replace(self.scored(), signatures=self.signatures(), hypotheses=self.lines("data/test.hyp"))
+        return replace(self.scored(), signatures=self.signatures(), hypotheses=self.lines(self.hypotheses()))
 
     def scored(self) -> System:
         """The name, knobs, scores and origins of this configuration."""

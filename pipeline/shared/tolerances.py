@@ -35,11 +35,12 @@ ALL = ("losses", "valid", "test")
 # By what each out is judged; an out that is not named must be equal. data/row.json is of version 0.1.
 RULES = {
     "data/back": ALL, "data/checkpoints": ("losses",), TRAINING: ("losses",), CURVE: ("losses",),
-    "data/model": ("losses",), "data/ct2": ("losses",), "data/valid.hyp": ("valid",), "data/test.hyp": ("test",),
+    "data/model": ("losses",), "data/ct2": ("losses",), "data/hypotheses": ("valid", "test"),
+    "data/valid.hyp": ("valid",), "data/test.hyp": ("test",),
     SCORES: ("valid", "test"), "reports/curves.svg": ALL, "reports/report.html": ALL, ENGINES: ("engines",),
     "data/run.json": ALL, "data/row.json": ALL,
 }  # fmt: skip
-LINES = {"data/valid.hyp": "data/valid.hyp", "data/test.hyp": "data/test.hyp", "data/back": "data/back/train.src"}
+TEXTS = ("data/valid.hyp", "data/test.hyp", "data/hypotheses", "data/back")  # outs whose lines are compared
 
 
 class Difference(NamedTuple):
@@ -97,7 +98,7 @@ class Agreement:
             return "", "different"
         found = [one for rule in RULES[path] for one in getattr(self, rule)]
         worst = max(found, key=lambda one: one.share)
-        lines = [self.equal_lines(LINES[path])] if path in LINES else []
+        lines = [self.equal_lines(path)] if path in TEXTS else []
         changed = [f"{worst.name} {worst.change}"] if worst.share else []
         return "; ".join(lines + changed), "within tolerance" if worst.share <= 1 else "different"
 
@@ -151,10 +152,15 @@ class Agreement:
         return [difference(name, old, new, room) for name, room in rooms.items()]
 
     def equal_lines(self, path: str) -> str:
-        """The share of equal lines in two texts, in words."""
-        new = self.new.lines(path)
+        """The share of equal lines in an out with text, in words."""
+        paths = [path]
+        if path == "data/back":
+            paths = ["data/back/train.src"]
+        elif path == "data/hypotheses":
+            paths = [self.new.hypotheses(name) for name in ("valid", *self.new.params.sets())]
+        new = [line for one in paths for line in self.new.lines(one)]
         try:
-            old = self.recorded.lines(path)
+            old = [line for one in paths for line in self.recorded.lines(one)]
         except (ValueError, KeyError):
             return "lines not compared (the recorded ones are not in DVC's cache)"
         return f"{100 * sum(map(str.__eq__, old, new)) / max(len(old), len(new), 1):.1f}% of lines equal"

@@ -1,4 +1,4 @@
 """Sources of parallel text: your files, locked downloads, the copy task, the built-in grammar (toy).
 
-May import: files, credentials
+May import: text, files, credentials
 """

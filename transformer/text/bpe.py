@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from subword_nmt import apply_bpe, learn_bpe
 
-from transformer.files import write_text
+from transformer.files import read_lines, write_text
 
 CACHED_WORDS = 100_000  # words whose subwords are remembered
 
@@ -46,15 +46,20 @@ class Merges:
         return pieces
 
 
-def learn_merges(lines: Iterable[str], merges: int) -> str:
-    """Learn merges from tokenised lines, and return the text of the codes file.
+def read_counts(path: Path) -> Counter[str]:
+    """The words and their numbers in a counts.txt of the stage tokenise: a word, a space and its number a line."""
+    rows = (line.rpartition(" ") for line in read_lines(path))
+    return Counter({word: int(count) for word, _, count in rows})
 
-    lines: tokens separated by one space. merges: how many to learn at most.
+
+def learn_merges(counts: Mapping[str, int], merges: int) -> str:
+    """Learn merges from words with their counts, and return the text of the codes file.
+
+    merges: how many to learn at most.
     """
-    counts = Counter(token for line in lines for token in line.split(" ") if token)
     codes = io.StringIO()
-    if merges and any(len(token) > 1 for token in counts):
-        table = [f"{token} {count}" for token, count in sorted(counts.items())]
+    if merges and any(len(word) > 1 for word in counts):
+        table = [f"{word} {count}" for word, count in sorted(counts.items())]
         learn_bpe.learn_bpe(table, codes, merges, is_dict=True)
         return codes.getvalue()
     return "#version: 0.2\n"

@@ -11,27 +11,50 @@ from typing import NamedTuple
 
 import numpy as np
 
+from transformer.files import chunks
 from transformer.text.array_file import ArrayFile
 from transformer.text.vocabulary import BOS, EOS, PAD
 
 IdPair = tuple[Sequence[int], Sequence[int], int]  # source and target ids, without </s>, and the line of the pair
 MADV_DONTNEED = getattr(mmap, "MADV_DONTNEED", None)  # absent on Windows
+PAIRS_AT_ONCE = 10_000  # of pairs that come one by one
+
+
+class IdBlock(NamedTuple):
+    """Some sequences of ids in flat arrays, each sequence with </s> at its end."""
+
+    ids: np.ndarray  # of all sequences, one after another
+    lengths: np.ndarray  # of each sequence, </s> included
+
+    @classmethod
+    def of(cls, sequences: Sequence[Sequence[int]], dtype: type[np.integer]) -> IdBlock:
+        """The block of some sequences, given without </s>."""
+        flat = [number for ids in sequences for number in (*ids, EOS)]
+        return cls(np.array(flat, dtype), np.array([len(ids) + 1 for ids in sequences], np.int64))
+
+
+class PairBlock(NamedTuple):
+    """Some pairs: their sources, their targets, and the line of each."""
+
+    source: IdBlock
+    target: IdBlock
+    lines: np.ndarray
 
 
 class SequencesFile:
-    """The two files of Sequences, written one sequence after another. They are closed with `stack`."""
+    """The two files of Sequences, written block by block. They are closed with `stack`."""
 
-    def __init__(self, stack: ExitStack, stem: Path):
-        self._ids = stack.enter_context(ArrayFile(Path(f"{stem}.ids.npy"), "i"))
-        self._starts = stack.enter_context(ArrayFile(Path(f"{stem}.starts.npy"), "q"))
+    def __init__(self, stack: ExitStack, stem: Path, dtype: type[np.integer]):
+        self._ids = stack.enter_context(ArrayFile(Path(f"{stem}.ids.npy"), dtype))
+        self._starts = stack.enter_context(ArrayFile(Path(f"{stem}.starts.npy"), np.int64))
         self._end = 0
-        self._starts.add((0,))
+        self._starts.add(np.zeros(1, np.int64))
 
-    def add(self, ids: Sequence[int]) -> None:
-        """Append a sequence, and </s> after it."""
-        self._ids.add((*ids, EOS))
-        self._end += len(ids) + 1
-        self._starts.add((self._end,))
+    def add(self, block: IdBlock) -> None:
+        """Append the sequences of a block."""
+        self._ids.add(block.ids)
+        self._starts.add(self._end + np.cumsum(block.lengths))
+        self._end += len(block.ids)
 
 
 class Sequences:
@@ -45,7 +68,7 @@ class Sequences:
 
     @classmethod
     def load(cls, stem: Path) -> Sequences:
-        """Memory-map <stem>.ids.npy (int32) and <stem>.starts.npy (int64, sequences + 1)."""
+        """Memory-map <stem>.ids.npy (uint16 or int32) and <stem>.starts.npy (int64, sequences + 1)."""
         return cls(
             np.load(f"{stem}.ids.npy", mmap_mode="r", allow_pickle=False),
             np.load(f"{stem}.starts.npy", mmap_mode="r", allow_pickle=False),
@@ -80,6 +103,17 @@ class Sequences:
                 file.madvise(MADV_DONTNEED)
 
 
+def id_type(vocabulary: int) -> type[np.integer]:
+    """The type of ids on disk: 16 bits where a vocabulary of this size allows it, else 32."""
+    return np.uint16 if vocabulary <= 2**16 else np.int32
+
+
+def pair_block(rows: Sequence[IdPair], dtype: type[np.integer]) -> PairBlock:
+    """The block of some pairs."""
+    sources, targets, lines = zip(*rows, strict=True)
+    return PairBlock(IdBlock.of(sources, dtype), IdBlock.of(targets, dtype), np.array(lines, np.int64))
+
+
 class Batch(NamedTuple):
     """Some pairs as arrays of int64. Training predicts a subword at every position of the target output.
 
@@ -111,20 +145,31 @@ class Pairs:
         return cls(source, target, np.load(folder / f"{split}.lines.npy", mmap_mode="r", allow_pickle=False))
 
     @staticmethod
-    def save(folder: Path, split: str, rows: Iterable[IdPair]) -> int:
-        """Write the files that `load` reads, pair by pair, and return their number; </s> is added to each side."""
+    def save(folder: Path, split: str, blocks: Iterable[PairBlock], vocabulary: int) -> int:
+        """Write the files that `load` reads, block by block, and return the number of pairs.
+
+        vocabulary: its size, which chooses the type of the ids.
+        """
         count = 0
         with ExitStack() as stack:
-            sides = [SequencesFile(stack, folder / f"{split}.{side}") for side in ("source", "target")]
-            lines = stack.enter_context(ArrayFile(folder / f"{split}.lines.npy", "q"))
-            for count, (source, target, line) in enumerate(rows, start=1):  # noqa: B007 (the last number is the result)
-                for file, ids in zip(sides, (source, target), strict=True):
-                    file.add(ids)
-                lines.add((line,))
+            source, target = (SequencesFile(stack, folder / f"{split}.{side}", id_type(vocabulary))
+                              for side in ("source", "target"))  # fmt: skip
+            lines = stack.enter_context(ArrayFile(folder / f"{split}.lines.npy", np.int64))
+            for block in blocks:
+                source.add(block.source)
+                target.add(block.target)
+                lines.add(block.lines)
+                count += len(block.lines)
         return count
 
+    @classmethod
+    def save_rows(cls, folder: Path, split: str, rows: Iterable[IdPair], vocabulary: int) -> int:
+        """As `save`, of pairs that come one by one."""
+        made = (pair_block(some, id_type(vocabulary)) for some in chunks(rows, PAIRS_AT_ONCE))
+        return cls.save(folder, split, made, vocabulary)
+
     def rows(self) -> Iterator[IdPair]:
-        """The pairs as `save` takes them, one after another."""
+        """The pairs as `save_rows` takes them, one after another."""
         for source, target, line in zip(self.source, self.target, self.lines, strict=True):
             yield source[:-1].tolist(), target[:-1].tolist(), int(line)
 

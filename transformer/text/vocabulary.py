@@ -23,11 +23,10 @@ class Vocabulary:
         self._ids = {subword: number for number, subword in enumerate(self.subwords)}
 
     @classmethod
-    def count(cls, lines: Iterable[Iterable[str]], min_count: int) -> Vocabulary:
-        """The vocabulary of lines of subwords: all that occur at least `min_count` times, the most frequent first."""
+    def of_counts(cls, counts: Counter[str], min_count: int) -> Vocabulary:
+        """The vocabulary of counted subwords: all that occur at least `min_count` times, the most frequent first."""
         from torchtext.vocab import Vocab  # imported here, because translating does not need torchtext
 
-        counts = Counter(subword for line in lines for subword in line)
         return cls(Vocab(counts, min_freq=min_count, specials=list(SPECIALS)).itos)
 
     @classmethod

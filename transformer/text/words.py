@@ -1,4 +1,4 @@
-"""Lines to words by spaCy's tokenizers, and back without loss.
+"""Lines to words, and back without loss.
 
 A line becomes tokens. A token that follows a space or starts the line has `▁` in front: "▁Die ▁Datei ▁( neu )". Tokens
 and their subwords have no other marks, so the line comes back when they are joined, unescaped and stripped once.
@@ -8,35 +8,40 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from transformer.text.scripts import runs
 
 if TYPE_CHECKING:
     from spacy.language import Language
 
 SPACE = "▁"
 ESCAPE = "▂"
+PIECES_IN_MEMORY = 500_000  # of a side, each with its tokens: about 100 MB
 
 # No subword of a text may contain the space mark or equal a special. `tokenise` escapes these characters, `join`
 # restores them.
 _ESCAPES = {ESCAPE: ESCAPE + "0", SPACE: ESCAPE + "1", "<": ESCAPE + "2"}
 _TO_ESCAPE = re.compile(rf"[{ESCAPE}{SPACE}]|<(?=(?:pad|unk|s|/s)>)")
 _ESCAPED = re.compile(rf"{ESCAPE}[012]")
+_CODE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 _UNESCAPES = {escaped: plain for plain, escaped in _ESCAPES.items()}
 
 
 def tokenizer(language: str) -> Language:
     """spaCy's blank pipeline for a language code. Its tokenizer is that of spaCy's models, without their download.
 
-    Raises ValueError for a language that spaCy does not support.
+    Raises ValueError for a language that spaCy cannot split without other packages.
     """
     spacy = import_spacy()
     try:
-        return spacy.blank(language)
+        return spacy.blank(language.lower().partition("-")[0])  # without the region
     except (ImportError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise ValueError(f"Language {language!r} has no spaCy tokenizer ({reason}). Use a code like de, en.") from None
+        raise ValueError(f"Language {language!r} has no spaCy tokenizer ({reason}).") from None
 
 
 def import_spacy() -> ModuleType:
@@ -55,39 +60,72 @@ def import_spacy() -> ModuleType:
     return spacy
 
 
-def tokenise(line: str, language: Language, lowercase: bool = False) -> list[str]:
-    """The tokens of a line, with `▁` before each token that follows a space. A run of white space is one space."""
-    line = " ".join(line.split())
-    if lowercase:
-        line = " ".join(line.lower().split())
-    tokens, after_space = [], True
-    for token in language.tokenizer(line):
-        word = _TO_ESCAPE.sub(lambda found: _ESCAPES[found[0]], token.text)
-        tokens.append(SPACE + word if after_space else word)
-        after_space = bool(token.whitespace_)
-    return tokens
+def splitter_of(language: str) -> tuple[str, str]:
+    """How the words of a language are split, spacy or unicode, and a remark that is empty for spacy.
+
+    spacy: by spaCy's rules for the language. unicode: by script (scripts.runs), for languages that are written without
+    spaces, and for those that spaCy does not know or splits by another package. Raises ValueError for what is no code.
+    """
+    if not _CODE.fullmatch(language):
+        raise ValueError(f"{language!r} is no language code. Use a code such as de, en or zh.")
+    try:
+        if type(tokenizer(language).tokenizer).__name__ == "Tokenizer":
+            return "spacy", ""
+        why = "is written without spaces"
+    except ValueError:
+        why = "has no tokenizer in spaCy without other packages"
+    return "unicode", f"Language {language} {why}. Its words are runs of letters of one script, which BPE cuts further."
 
 
-class Side(NamedTuple):
+class Side:
     """How lines of one side, source or target, become tokens.
 
-    language: a pipeline made by `tokenizer`. lowercase: whether lines are lower-cased first.
+    language: its code. splitter: spacy or unicode, see `splitter_of`. lowercase: whether lines are lower-cased first.
+    Each piece of a line between two spaces is split by itself, so the tokens of a piece are remembered.
     """
 
-    language: Language
-    lowercase: bool
+    def __init__(self, language: str, lowercase: bool, splitter: str = "spacy"):
+        self.language, self.lowercase, self.splitter = language, lowercase, splitter
+        self._spacy = tokenizer(language) if splitter == "spacy" else None
+        self._tokens: dict[str, list[str]] = {}  # of pieces met before
 
     @classmethod
     def of(cls, description: Mapping[str, Any]) -> tuple[Side, Side]:
-        """The source side and the target side that a model.json or corpus.json describes."""
+        """The source side and the target side that a model.json, corpus.json or text.json describes."""
         lowercase = description["lowercase"]
         lowercase_source = description.get("lowercase_source", lowercase)  # older folders have one setting for both
-        source = cls(tokenizer(description["source"]), lowercase_source)
-        return source, cls(tokenizer(description["target"]), lowercase)
+        splitters = [description.get(f"{side}_splitter", "spacy") for side in ("source", "target")]
+        source = cls(description["source"], lowercase_source, splitters[0])
+        return source, cls(description["target"], lowercase, splitters[1])
 
     def tokens(self, line: str) -> list[str]:
-        """The tokens of a line; see `tokenise`."""
-        return tokenise(line, self.language, self.lowercase)
+        """The tokens of a line, with `▁` before each token that follows a space. A run of white space is one space."""
+        known, found = self._tokens, []
+        for piece in (line.lower() if self.lowercase else line).split():
+            tokens = known.get(piece)
+            if tokens is None:
+                if len(known) >= PIECES_IN_MEMORY:
+                    known.clear()
+                tokens = known[piece] = self._split(piece)
+            found += tokens
+        return found
+
+    def _split(self, piece: str) -> list[str]:
+        """The tokens of a text without white space."""
+        words = [token.text for token in self._spacy.tokenizer(piece)] if self._spacy else runs(piece)
+        tokens = [_TO_ESCAPE.sub(lambda found: _ESCAPES[found[0]], word) for word in words]
+        return [SPACE + tokens[0], *tokens[1:]]
+
+    @contextmanager
+    def zone(self, forget: bool = False) -> Iterator[None]:
+        """What spaCy remembers of the words that it meets in this block is freed when the block ends.
+
+        forget: also the tokens that this object remembers, for a server that must not grow.
+        """
+        with self._spacy.memory_zone() if self._spacy else nullcontext():
+            yield
+        if forget:
+            self._tokens.clear()
 
 
 def join(subwords: Iterable[str]) -> str:

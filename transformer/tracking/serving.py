@@ -92,7 +92,7 @@ class ServedTranslator(PythonModel):
         for number, line in enumerate(lines, start=1):
             check_line(number, line)
         # spaCy remembers each word that it meets, until the zone ends; zones of two threads would disturb each other.
-        with self.one_at_a_time, self.translator.source.language.memory_zone():
+        with self.one_at_a_time, self.translator.source.zone(forget=True):
             for number, line in enumerate(lines, start=1):
                 deadline()
                 check_subwords(number, len(self.translator.subwords([line])[0]))

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import signal
 import sys
-import threading
-import time
 from collections.abc import Sequence
 from tempfile import TemporaryDirectory
 
@@ -17,10 +14,10 @@ from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, Sign
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+from transformer.cores import end_with_parent
 from transformer.training.distributed import LOST
 
 SECONDS_TO_SAVE = 300  # after a signal, before torchrun kills the processes
-PR_SET_PDEATHSIG = 1  # of Linux's prctl(2)
 LAUNCHER = "TRANSFORMER_LAUNCHER_PID"  # environment variable: the process that started this one
 
 
@@ -92,28 +89,12 @@ def likely_consequence(failure: ProcessFailure) -> int:
 
 
 def end_with_launcher() -> None:
-    """In a process that `launch` started: from now on the kernel kills this process when its launcher ends.
+    """In a process that `launch` started: from now on this process is killed when its launcher ends.
 
-    So the same command can be started again at once. Without Linux a thread looks for the launcher twice a second.
-    Nothing happens in a process that was started in another way.
+    So the same command can be started again at once. Nothing happens in a process that was started in another way.
     """
-    launcher = int(os.environ.get(LAUNCHER, 0))
-    if not launcher:
-        return
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
-    if prctl is not None:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    else:
-        threading.Thread(target=wait_for_end, args=(launcher,), daemon=True).start()
-    if os.getppid() != launcher:  # the launcher ended before prctl was called
-        os._exit(1)
-
-
-def wait_for_end(launcher: int) -> None:
-    """Kill this process when its parent is not the process `launcher` any more."""
-    while os.getppid() == launcher:
-        time.sleep(0.5)
-    os.kill(os.getpid(), signal.SIGKILL)
+    if launcher := int(os.environ.get(LAUNCHER, 0)):
+        end_with_parent(launcher)
 
 
 def process_count(processes: str) -> int:

@@ -1,0 +1,112 @@
+"""Pairs of lines through the rules of the filter, block by block, in several processes; and what the rules dropped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from transformer.corpora.overlap import Found, TestText
+from transformer.corpora.rules import FilterConfig, rules
+from transformer.files import Block
+
+EXAMPLES = 5  # pairs shown for each rule
+LENGTH_STEP, LENGTH_BINS = 20, 26  # characters; the last bin holds all longer lines
+DUPLICATE = "duplicates"
+
+
+class Screened(NamedTuple):
+    """What a process found in a block of pairs."""
+
+    block: Block
+    reasons: np.ndarray  # (pairs,) a bit for each rule that would drop the pair, in the order of the rules
+    digests: np.ndarray  # (columns, pairs) hashes for the search of duplicates; no columns if it is off
+    lengths: np.ndarray  # (2, LENGTH_BINS) lines of each side by length
+    found: list[Found]  # test lines in these training lines
+
+
+class Screen:
+    """The function of a worker process: a block of pairs to what the rules and the test text say about it."""
+
+    def __init__(self, config: FilterConfig, source: str, target: str, tests: TestText):
+        self.rules = list(rules(config, source, target).values())
+        self.duplicates, self.tests = config.filter_duplicates, tests
+
+    def __call__(self, block: Block) -> Screened:
+        sides = block.lines()
+        reasons = np.zeros(block.count, np.uint16)
+        for bit, rule in enumerate(self.rules):
+            reasons |= np.fromiter(map(rule, *sides), bool, block.count).astype(np.uint16) << bit
+        keys = {"none": (), "pair": ((f"{s}\n{t}" for s, t in zip(*sides, strict=True)),), "side": sides}
+        digests = np.array([[digest(key) for key in column] for column in keys[self.duplicates]], np.uint64)
+        lengths = np.array([np.bincount([min(len(line) // LENGTH_STEP, LENGTH_BINS - 1) for line in lines],
+                                        minlength=LENGTH_BINS) for lines in sides])  # fmt: skip
+        found = [one for side, lines in enumerate(sides) for number, line in enumerate(lines, start=block.first)
+                 for one in self.tests.look_up(number, line, side)]  # fmt: skip
+        return Screened(block, reasons, digests, lengths, found)
+
+
+def digest(text: str) -> int:
+    """A hash of 64 bits, the same in every process. Of ten million lines, two share one with probability 3e-6."""
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+class Report:
+    """What the rules found, counted: alone, jointly, with examples. names: the rules, in the order of their bits."""
+
+    def __init__(self, names: Iterable[str]):
+        self.names = [*names]
+        self.combinations: Counter[int] = Counter()
+        self.examples: dict[str, list[dict[str, Any]]] = {name: [] for name in self.names}
+        self.lengths = np.zeros((2, LENGTH_BINS), np.int64)
+        self.found: list[Found] = []
+
+    def add(self, screened: Screened, reasons: np.ndarray) -> None:
+        """Count a block. reasons: those of the rules, with the bit of duplicates."""
+        values, counts = np.unique(reasons, return_counts=True)
+        self.combinations.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+        self.lengths += screened.lengths
+        self.found += screened.found
+        missing = sum(1 << bit for bit, name in enumerate(self.names) if len(self.examples[name]) < EXAMPLES)
+        if not (reasons & missing).any():
+            return
+        sides = screened.block.lines()
+        for row in np.flatnonzero(reasons & missing).tolist():
+            pair = {"line": screened.block.first + row, "source": sides[0][row], "target": sides[1][row]}
+            for bit, name in enumerate(self.names):
+                if reasons[row] >> bit & 1 and len(self.examples[name]) < EXAMPLES:
+                    self.examples[name].append(pair)
+
+    def counts(self) -> dict[str, Any]:
+        """Pairs, kept pairs; of each rule: pairs for which it fires, and for which it alone does; the combinations."""
+
+        def named(bits: int) -> list[str]:
+            return [name for bit, name in enumerate(self.names) if bits >> bit & 1]
+
+        fired = {name: sum(n for bits, n in self.combinations.items() if name in named(bits)) for name in self.names}
+        alone = {name: self.combinations[1 << bit] for bit, name in enumerate(self.names)}
+        together = {" + ".join(named(bits)): n for bits, n in sorted(self.combinations.items()) if len(named(bits)) > 1}
+        return {"pairs": self.combinations.total(), "kept": self.combinations[0], "fired": fired, "alone": alone,
+                "together": together}  # fmt: skip
+
+
+def with_duplicates(screened: Iterable[Screened], bit: int | None) -> Iterator[tuple[Screened, np.ndarray]]:
+    """Blocks with the reasons of each pair, duplicates included. bit: of that rule; None if it is off.
+
+    Of equal pairs, or of pairs with an equal side, the first that no other rule drops is kept.
+    """
+    seen: list[set[int]] = []
+    for block in screened:
+        reasons = block.reasons.copy()
+        if bit is not None:
+            seen = seen or [set() for _ in block.digests]
+            for row, keys in enumerate(zip(*block.digests.tolist(), strict=True)):
+                if any(key in known for key, known in zip(keys, seen, strict=True)):
+                    reasons[row] |= 1 << bit
+                elif not reasons[row]:
+                    for key, known in zip(keys, seen, strict=True):
+                        known.add(key)
+        yield block, reasons

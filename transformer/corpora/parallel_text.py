@@ -1,0 +1,152 @@
+"""Pairs of lines from two parallel files, or from one file of pairs: tab-separated, or JSON lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, Protocol
+
+from transformer.corpora.text_files import COMPRESSED, Lines, check_counts, lines_of
+
+LinePair = tuple[str, str]
+
+
+class ParallelText(Protocol):
+    """A text in two languages."""
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The names of its source and its target file, for messages."""
+        ...
+
+    def pairs(self) -> Iterator[LinePair]:
+        """Its source and target lines, in order. Raises ValueError with file and line for text that cannot be used."""
+        ...
+
+
+@dataclass
+class Listed:
+    """Pairs in memory, of the corpus `name`, which a program makes."""
+
+    name: str
+    listed: list[LinePair]
+
+    @property
+    def names(self) -> tuple[str, str]:
+        return self.name, self.name
+
+    def pairs(self) -> Iterator[LinePair]:
+        return iter(self.listed)
+
+
+@dataclass
+class TwoFiles:
+    """Line n of one file translates line n of the other."""
+
+    source: Lines
+    target: Lines
+
+    @property
+    def names(self) -> tuple[str, str]:
+        return self.source.name, self.target.name
+
+    def pairs(self) -> Iterator[LinePair]:
+        for source, target in zip_longest(self.source, self.target):
+            if source is not None and target is not None:
+                yield source, target
+        check_counts(self.source, self.target)
+
+
+@dataclass
+class OneFile:
+    """A file with a pair a line. languages: codes of source and target.
+
+    name.de-en.tsv: the German and the English line, separated by a tab. name.jsonl: an object a line with the codes of
+    the languages as keys, or such an object under the key "translation".
+    """
+
+    path: Path
+    languages: tuple[str, str]
+
+    @property
+    def names(self) -> tuple[str, str]:
+        return str(self.path), str(self.path)
+
+    def pairs(self) -> Iterator[LinePair]:
+        lines = Lines(str(self.path), lines_of(self.path).opened)
+        raw = _Raw(lines.name, lines.opened)
+        split = self._tsv if ".tsv" in self.path.suffixes else self._json
+        for line in raw:
+            source, target = split(line, f"{self.path}:{raw.count}")
+            yield " ".join(source.split()), " ".join(target.split())
+
+    def _tsv(self, line: str, place: str) -> LinePair:
+        """The pair of a line with one tab."""
+        columns = line.split("\t")
+        if len(columns) != 2:
+            raise ValueError(f"{place}: {len(columns)} columns, must be 2: a source and a target, with a tab between.")
+        order = next(suffix for suffix in self.path.suffixes if "-" in suffix)[1:].split("-")
+        return (columns[0], columns[1]) if tuple(order) == self.languages else (columns[1], columns[0])
+
+    def _json(self, line: str, place: str) -> LinePair:
+        """The pair of a line of JSON."""
+        try:
+            value: Any = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"{place}: not JSON ({error}). Write an object with the keys of both languages.") from None
+        value = value.get("translation", value) if isinstance(value, dict) else value
+        found = tuple(value.get(code) for code in self.languages) if isinstance(value, dict) else (None, None)
+        if not all(isinstance(text, str) and "\0" not in text for text in found):
+            keys = " and ".join(self.languages)
+            raise ValueError(f"{place}: no object with the texts {keys}, or a NUL character in one of them.")
+        return found  # type: ignore[return-value]
+
+
+class _Raw(Lines):
+    """Lines whose white space stays as it is, for files in which a tab has a meaning."""
+
+    def _checked(self, line: bytes) -> str:
+        super()._checked(line)  # for its errors
+        return line.decode("utf-8").removeprefix("\ufeff" if self.count == 1 else "").removesuffix("\r")
+
+
+def user_texts(folder: Path, split: str, source: str, target: str) -> list[ParallelText]:
+    """The texts of a split in a folder, in the order of their names. For train all that begin with `train`.
+
+    They are NAME.{source,target}, NAME.{source}-{target}.tsv or NAME.jsonl, plain, .gz or .zst. Raises ValueError if
+    there is none, or only one side of one.
+    """
+    texts: dict[str, ParallelText] = {}
+    sides: dict[str, dict[str, Path]] = {}
+    for path in sorted(folder.glob(f"{split}*" if split == "train" else f"{split}.*")):
+        name = path.name.removesuffix(path.suffix) if path.suffix in COMPRESSED else path.name
+        stem, _, suffix = name.rpartition(".")
+        if suffix in (source, target) and (split == "train" or stem == split):
+            sides.setdefault(stem, {})[suffix] = path
+        elif name.endswith((f".{source}-{target}.tsv", f".{target}-{source}.tsv", ".jsonl")):
+            texts[name] = OneFile(path, (source, target))
+    for stem, found in sides.items():
+        if missing := {source, target} - found.keys():
+            raise ValueError(
+                f"{folder / stem}.{missing.pop()} is missing, the other side of {next(iter(found.values()))}."
+            )
+        texts[f"{stem}.{source}"] = TwoFiles(lines_of(found[source]), lines_of(found[target]))
+    return [texts[name] for name in sorted(texts)]
+
+
+def user_splits(folder: Path, splits: Iterable[str], source: str, target: str) -> dict[str, list[ParallelText]]:
+    """The texts of each split in a folder. Raises ValueError for a split that has none, with those that are there."""
+    found = {split: user_texts(folder, split, source, target) for split in splits}
+    for split, texts in found.items():
+        if not texts:
+            there = sorted(path.name for path in folder.glob("*.*"))
+            has = f"It has {', '.join(there[:12])}{' and more' if there[12:] else ''}" if there else "It has no files"
+            raise ValueError(
+                f"{folder} has no text of {split}: {split}.{source} and {split}.{target}, or {split}.{source}-{target}"
+                f".tsv, or {split}.jsonl; also with .gz or .zst. {has}. corpus_path names the folder, test_sets its "
+                "test sets. For the built-in corpus set corpus=toy."
+            )
+    return found

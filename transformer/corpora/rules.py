@@ -1,0 +1,114 @@
+"""The rules of the stage filter: each says why a pair of lines may be no translation of each other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+from transformer.text.scripts import DIGIT, JOINED, SYMBOL, script_of
+
+Rule = Callable[[str, str], bool]  # source and target line -> whether the rule would drop the pair
+LEAST_LETTERS = 20  # language identification errs on shorter lines, so it keeps them
+SURE = 0.9
+HALF = 0.5
+NORWEGIAN = {"nb": "no", "nn": "no"}
+SCRIPTS_OF = {
+    **dict.fromkeys(("ru", "uk", "bg", "mk", "be", "ky", "tt", "mn", "kk"), ("Cyrillic",)),
+    "sr": ("Cyrillic", "Latin"), "el": ("Greek",), "zh": ("Han", "Bopomofo"), "ja": ("Han", "Hiragana", "Katakana"),
+    "ko": ("Hangul", "Han"), **dict.fromkeys(("ar", "fa", "ur", "ckb"), ("Arabic",)),
+    **dict.fromkeys(("he", "yi"), ("Hebrew",)), **dict.fromkeys(("hi", "mr", "ne", "sa"), ("Devanagari",)),
+    "bn": ("Bengali",), "pa": ("Gurmukhi",), "gu": ("Gujarati",), "ta": ("Tamil",), "te": ("Telugu",),
+    "kn": ("Kannada",), "ml": ("Malayalam",), "si": ("Sinhala",), "th": ("Thai",), "lo": ("Lao",), "bo": ("Tibetan",),
+    "my": ("Myanmar",), "km": ("Khmer",), "ka": ("Georgian",), "hy": ("Armenian",),
+    **dict.fromkeys(("am", "ti"), ("Ethiopic",)),
+}  # fmt: skip
+_ADDRESS = re.compile(r"(?:https?://|www\.)[^\s<>\"')\]]+|[\w.+-]+@[\w-]+\.[\w.-]+", re.IGNORECASE)
+_NUMBER = re.compile(r"\d+(?:[.,'\u00a0\u202f ]\d{3})*(?:[.,]\d+)?")
+
+
+@dataclass(frozen=True)
+class FilterConfig:
+    """The knobs of the filter; 0, false or none switches a rule off. Lengths are in characters, a space included."""
+
+    filter_empty: bool
+    filter_max_characters: int
+    filter_max_ratio: float
+    filter_identical: bool
+    filter_duplicates: str
+    filter_min_alphabetic: float
+    filter_max_word: int
+    filter_numbers: bool
+    filter_script: bool
+    filter_language: bool
+
+
+def rules(config: FilterConfig, source: str, target: str) -> dict[str, Rule]:
+    """The rules that are on: name of the knob without filter_ -> rule. source, target: codes of the languages.
+
+    Duplicates are not among them: whether a pair is one depends on the pairs before it.
+    """
+    found: dict[str, Rule] = {}
+    if config.filter_empty:
+        found["empty"] = lambda s, t: not s or not t
+    if (most := config.filter_max_characters) > 0:
+        found["max_characters"] = lambda s, t: len(s) > most or len(t) > most
+    if (ratio := config.filter_max_ratio) > 0:
+        found["max_ratio"] = lambda s, t: max(len(s), len(t)) > ratio * min(len(s), len(t))
+    if config.filter_identical:
+        found["identical"] = lambda s, t: s == t
+    if (least := config.filter_min_alphabetic) > 0:
+        found["min_alphabetic"] = lambda s, t: alphabetic(s) < least or alphabetic(t) < least
+    if (longest := config.filter_max_word) > 0:
+        found["max_word"] = lambda s, t: max(map(len, (*s.split(" "), *t.split(" ")))) > longest
+    if config.filter_numbers:
+        found["numbers"] = lambda s, t: figures(s) != figures(t)
+    if config.filter_script:
+        found["script"] = lambda s, t: not (in_script(s, source) and in_script(t, target))
+    if config.filter_language:
+        found["language"] = lambda s, t: not (in_language(s, source) and in_language(t, target))
+    return found
+
+
+def alphabetic(line: str) -> float:
+    """The share of letters and marks among the characters of a line that are no spaces; 1 for an empty line."""
+    shown = line.replace(" ", "")
+    return sum(script_of(one) not in (DIGIT, SYMBOL) for one in shown) / len(shown) if shown else 1.0
+
+
+def figures(line: str) -> list[str]:
+    """The numbers and the addresses (web, e-mail) in a line, sorted. Numbers have no separators: 1,000.5 is 10005."""
+    addresses = _ADDRESS.findall(line)
+    numbers = (str(int("".join(filter(str.isdecimal, number)))) for number in _NUMBER.findall(_ADDRESS.sub(" ", line)))
+    return sorted([*addresses, *numbers])
+
+
+def in_script(line: str, language: str) -> bool:
+    """Whether at least half of the letters of a line are of a script of the language. True for a line without letters.
+
+    Languages that SCRIPTS_OF does not name are written in Latin letters.
+    """
+    letters = [kind for one in line if (kind := script_of(one)) not in (DIGIT, SYMBOL, JOINED)]
+    scripts = SCRIPTS_OF.get(language.partition("-")[0], ("Latin",))
+    return not letters or sum(kind in scripts for kind in letters) >= HALF * len(letters)
+
+
+@cache
+def identifier():
+    """py3langid's identifier, whose model comes with the package as NumPy arrays."""
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+
+
+def in_language(line: str, language: str) -> bool:
+    """Whether a line may be in its language: False if py3langid says with a probability over SURE that it is not.
+
+    True for lines with fewer than LEAST_LETTERS letters, and for a language that py3langid does not know.
+    """
+    code = NORWEGIAN.get(language.partition("-")[0], language.partition("-")[0])
+    if code not in identifier().labels or sum(map(str.isalpha, line)) < LEAST_LETTERS:
+        return True
+    found, probability = identifier().classify(line)
+    return NORWEGIAN.get(found, found) == code or probability <= SURE

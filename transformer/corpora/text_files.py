@@ -1,0 +1,110 @@
+"""One text file to checked lines: plain or compressed, with line feeds as the only line ends. Errors name the place."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import zstandard
+
+COMPRESSED = (".gz", ".zst")
+# What str.splitlines, and tools like it, take for line ends beside the line feed.
+_OTHER_ENDS = re.compile("\r(?!\n|$)|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+
+
+class Separator(NamedTuple):
+    """A character that some tools take for a line end."""
+
+    line: int
+    character: str
+
+
+@dataclass
+class Lines:
+    """The lines of a text, counted while they are read.
+
+    name: of the file, for messages. opened: opens its bytes. expected: the number of lines by the lock file.
+    separators: how many other line ends were read; first: the first of them.
+    """
+
+    name: str
+    opened: Callable[[], AbstractContextManager[BinaryIO]]
+    expected: int | None = None
+    count: int = 0
+    separators: int = 0
+    first: Separator | None = field(default=None)
+
+    def __iter__(self) -> Iterator[str]:
+        """The lines without their line feed; other white space (\\r, \\x85, U+2028, ...) becomes a space.
+
+        A byte-order mark at the start is removed with a warning. Raises ValueError with file, line and character for a
+        NUL character or invalid UTF-8, and for a file that is damaged.
+        """
+        self.count = self.separators = 0
+        try:
+            with self.opened() as file:
+                for line in file:
+                    self.count += 1
+                    yield self._checked(line.removesuffix(b"\n"))
+        except (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError) as error:
+            raise ValueError(f"{self.name} is damaged after line {self.count} ({error}). Copy it again.") from None
+        if self.expected not in (None, self.count):
+            raise ValueError(f"{self.name} has {self.count} lines, but the lock file says {self.expected}. Correct it.")
+
+    def _checked(self, line: bytes) -> str:
+        """A line of bytes as text."""
+        if self.count == 1 and line.startswith(b"\xef\xbb\xbf"):
+            print(f"{self.name}: removed the byte-order mark at its start", file=sys.stderr)
+            line = line[3:]
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            place = f"{self.name}:{self.count}:{len(line[: error.start].decode('utf-8')) + 1}"
+            raise ValueError(f"{place}: invalid UTF-8 ({error.reason}). Convert the file to UTF-8.") from None
+        if "\0" in text:
+            place = f"{self.name}:{self.count}:{text.index(chr(0)) + 1}"
+            raise ValueError(f"{place}: a NUL character. Remove it, or use a text file.")
+        if found := _OTHER_ENDS.findall(text):
+            self.separators += len(found)
+            self.first = self.first or Separator(self.count, found[0])
+        return " ".join(text.split())
+
+
+def open_file(path: Path) -> AbstractContextManager[BinaryIO]:
+    """Open a file for reading; the content of a .gz or .zst file is decompressed on the way."""
+    if path.suffix == ".gz":
+        return gzip.open(path, "rb")  # type: ignore[return-value]
+    if path.suffix == ".zst":
+        return zstandard.open(path, "rb")
+    return open(path, "rb")
+
+
+def lines_of(path: Path) -> Lines:
+    """The lines of a file on disk, plain or compressed."""
+    return Lines(str(path), lambda: open_file(path))
+
+
+def check_counts(source: Lines, target: Lines) -> None:
+    """Raise ValueError if two files that were read to their ends have unequal numbers of lines, with a likely cause."""
+    if source.count == target.count:
+        return
+    more, fewer = (source, target) if source.count > target.count else (target, source)
+    difference = more.count - fewer.count
+    hint = ""
+    if fewer.first and fewer.separators == difference:
+        hint = (
+            f" {fewer.name} has {difference} characters that some tools take for line ends (the first: "
+            f"U+{ord(fewer.first.character):04X} in line {fewer.first.line}), exactly the difference: perhaps such a "
+            f"tool made {more.name}."
+        )
+    raise ValueError(
+        f"{more.name} has {more.count} lines and {fewer.name} {fewer.count}, {difference} fewer. Line n of one file "
+        f"must translate line n of the other.{hint}"
+    )
