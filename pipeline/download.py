@@ -42,10 +42,10 @@ def main() -> None:
 
 def texts_of(params: Params, locks: Path) -> tuple[dict[str, list[ParallelText]], list[str]]:
     """The texts of each split, and the labels of the test pairs if there are some."""
-    splits, languages = ("train", "valid", *params.sets()), (params.source, params.target)
+    splits, languages = ("train", "valid", *params.test_sets.split()), (params.source, params.target)
     if params.corpus in ("toy", "copy"):
         texts, labels = toy_texts(*languages) if params.corpus == "toy" else (copy_corpus(), [])
-        if params.sets() != ["test"]:
+        if params.test_sets.split() != ["test"]:
             raise ValueError(f"corpus={params.corpus} has one test set, test; set test_sets=test.")
         return texts, labels
     if params.corpus == "files":

@@ -32,10 +32,12 @@ SIDES = ("src", "tgt")
 def main() -> None:
     paths = arguments(__doc__, raw="data/raw", filtered="data/filtered")
     params = Params.load(paths.params)
-    require(*(paths.raw / f"{split}.{side}" for split in ("train", "valid", *params.sets()) for side in SIDES))
+    require(
+        *(paths.raw / f"{split}.{side}" for split in ("train", "valid", *params.test_sets.split()) for side in SIDES)
+    )
     with whole_folder(paths.filtered) as folder:
         report, others = filtered(paths, params, folder)
-        sizes = {name: others[name].combinations.total() for name in params.sets()}
+        sizes = {name: others[name].combinations.total() for name in params.test_sets.split()}
         counts = report.counts()
         if not counts["kept"]:
             raise ValueError(f"{paths.raw}: no training pair is left by the rules {', '.join(report.names)}.")
@@ -55,11 +57,16 @@ def filtered(paths: Namespace, params: Params, folder: Path) -> tuple[Report, di
     """Write the kept training pairs. Returns the report of train, and those of valid and the test sets by name."""
     config = params.take(FilterConfig)
     names = [*rules(config, params.source, params.target)]
-    texts: Any = {name: tuple([*read_lines(paths.raw / f"{name}.{side}")] for side in SIDES) for name in params.sets()}
+    texts: Any = {
+        name: tuple([*read_lines(paths.raw / f"{name}.{side}")] for side in SIDES) for name in params.test_sets.split()
+    }
     make: Any = partial(Screen, config, params.source, params.target, TestText(texts))
     bit = None if config.filter_duplicates == "none" else len(names)
     report = Report(names if bit is None else [*names, DUPLICATE])
-    split = [blocks(*(paths.raw / f"{name}.{side}" for side in SIDES)) for name in ("train", "valid", *params.sets())]
+    split = [
+        blocks(*(paths.raw / f"{name}.{side}" for side in SIDES))
+        for name in ("train", "valid", *params.test_sets.split())
+    ]
     screened = in_order(make, split[0])
     with ExitStack() as stack:
         files = [stack.enter_context(open(folder / f"train.{side}", "wb")) for side in SIDES]
@@ -73,7 +80,7 @@ def filtered(paths: Namespace, params: Params, folder: Path) -> tuple[Report, di
             lines.add(block.block.first + kept)
             progress.update(len(reasons))
     others = {}
-    for name, parts in zip(("valid", *params.sets()), split[1:], strict=True):
+    for name, parts in zip(("valid", *params.test_sets.split()), split[1:], strict=True):
         others[name] = Report(names)
         for block in map(Screen(config, params.source, params.target, TestText({})), parts):
             others[name].add(block, block.reasons)

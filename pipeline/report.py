@@ -36,7 +36,7 @@ def main() -> None:
     params = Params.load(paths.params)
     curve = read(paths.curve, lambda path: charts.checked(pd.read_csv(path)))
     summary, scores, signatures = (read(path, read_table) for path in (paths.summary, paths.scores, paths.signatures))
-    first = params.sets()[0]
+    first = params.test_sets.split()[0]
     texts = paths.raw / f"{first}.src", paths.raw / f"{first}.tgt", paths.hypotheses / f"{first}.hyp"
     sources, references, hypotheses = (read(path, lambda path: list(read_lines(path))) for path in texts)
     for path, lines in zip(texts, (sources, references, hypotheses), strict=True):

@@ -6,7 +6,7 @@ Writes  reports/scores.json: valid_bleu; the scores of the first test set; bleu_
 Params  test_sets; target: the language of the references; it chooses how sacreBLEU splits them into tokens
 """
 
-from typing import Any
+from argparse import Namespace
 
 import pandas as pd
 
@@ -16,24 +16,34 @@ from transformer.evaluation.scores import bleu_tokenizer, corpus_scores, exact_m
 from transformer.files import read_lines, write_json
 
 
+class Texts:
+    """The translations of a split and its references."""
+
+    def __init__(self, paths: Namespace, split: str):
+        files = paths.hypotheses / f"{split}.hyp", paths.raw / f"{split}.tgt"
+        require(*files)
+        self.hypotheses, self.references = (list(read_lines(file)) for file in files)
+
+    def scores(self, language: str) -> tuple[dict, dict]:
+        """Scores and signatures; see `corpus_scores`."""
+        return corpus_scores(self.hypotheses, self.references, language)
+
+
 def main() -> None:
     paths = arguments(
         __doc__, raw="data/raw", hypotheses="data/hypotheses", scores="reports/scores.json",
         signatures="reports/signatures.json",
     )  # fmt: skip
     params = Params.load(paths.params)
-    first, *others = params.sets()
-    files = {split: (paths.hypotheses / f"{split}.hyp", paths.raw / f"{split}.tgt")
-             for split in ("valid", first, *others)}  # fmt: skip
-    require(*(path for pair in files.values() for path in pair))
-    texts: dict[str, Any] = {split: [list(read_lines(path)) for path in pair] for split, pair in files.items()}
-    bleus = {split: corpus_scores(*texts[split], params.target)[0]["bleu"] for split in ("valid", *others)}
-    test, signatures = corpus_scores(*texts[first], params.target)
-    scores = {"valid_bleu": bleus.pop("valid"), **test, "sentences": len(texts[first][1]),
-              **{f"bleu_{split}": score for split, score in ({first: test["bleu"]} | bleus).items()}}  # fmt: skip
+    first, *others = params.test_sets.split()
+    texts = {split: Texts(paths, split) for split in ("valid", first, *others)}
+    (valid, _), (test, signatures) = (texts[split].scores(params.target) for split in ("valid", first))
+    bleus = {first: test["bleu"]} | {split: texts[split].scores(params.target)[0]["bleu"] for split in others}
+    scores = {"valid_bleu": valid["bleu"], **test, "sentences": len(texts[first].references),
+              **{f"bleu_{split}": score for split, score in bleus.items()}}  # fmt: skip
     labels = paths.raw / f"{first}.labels"
     if labels.exists():
-        scores |= exact_match_by_label(*texts[first], list(read_lines(labels)))
+        scores |= exact_match_by_label(texts[first].hypotheses, texts[first].references, list(read_lines(labels)))
     write_json(paths.scores, scores)
     write_json(paths.signatures, signatures)
     if remark := bleu_tokenizer(params.target)[1]:

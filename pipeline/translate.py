@@ -20,7 +20,7 @@ def main() -> None:
     paths = arguments(__doc__, model="data/model", ct2="data/ct2", raw="data/raw", hypotheses="data/hypotheses")
     params = Params.load(paths.params)
     folder = paths.model if params.engine == "torch" else paths.ct2 / "float32"
-    splits = ["valid", *params.sets()]
+    splits = ["valid", *params.test_sets.split()]
     require(folder, *(paths.raw / f"{split}.src" for split in splits))
     translator = Translator.load(folder)
     settings = asdict(params.take(SearchConfig))

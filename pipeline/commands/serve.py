@@ -25,8 +25,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from pipeline.shared.git import content, resolved
+from pipeline.shared.kept import kept
 from pipeline.shared.provenance import files_of, md5_on_disk
-from pipeline.shared.results import WorkTree, kept
+from pipeline.shared.results import WorkTree
 from pipeline.shared.stage import project_root
 from transformer.tracking.champion import CHAMPION
 from transformer.tracking.model_files import FOLDER, code_files, save

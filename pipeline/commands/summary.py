@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from pipeline.shared.results import WorkTree, kept
+from pipeline.shared.kept import kept
+from pipeline.shared.results import WorkTree
 from pipeline.shared.stage import renamed
 from transformer.evaluation.comparison import System
 from transformer.evaluation.sweeps import effects, remarks, score_table

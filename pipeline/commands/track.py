@@ -19,8 +19,9 @@ from collections import Counter
 from pathlib import Path
 
 from pipeline.shared.configuration import configuration_of, origin, run_keys
+from pipeline.shared.kept import kept
 from pipeline.shared.registration import register_model
-from pipeline.shared.results import WorkTree, kept
+from pipeline.shared.results import WorkTree
 from pipeline.shared.stage import project_root, renamed
 from transformer.tracking.record import records
 from transformer.tracking.recorder import is_recorded, write_configuration

@@ -33,7 +33,7 @@ def run_keys(results: Results) -> tuple[str, str]:
     """train_key, which identifies the training, and config_key, a hash of params, corpus, train_key, translations."""
     train_key = json.loads(results.file("data/model/model.json").read_text(encoding="utf-8"))["train_key"]
     paths = {"raw": "data/raw/", "valid": results.hypotheses("valid"), "test": results.hypotheses()}
-    paths |= {f"test {name}": results.hypotheses(name) for name in results.params.sets()[1:]}
+    paths |= {f"test {name}": results.hypotheses(name) for name in results.params.test_sets.split()[1:]}
     hashes = {name: results.sha256(path) for name, path in paths.items()}
     return train_key, content_key(params=Params.for_keys(vars(results.params)), train_key=train_key, **hashes)
 

@@ -179,17 +179,13 @@ class Params:
                 if name not in known or known[name]["before"] is None
                 or value != of_before(known[name]["before"], values)}  # fmt: skip
 
-    def sets(self) -> list[str]:
-        """The names of the test sets; the first is the one of the score `bleu`."""
-        return self.test_sets.split()
-
     def _check_together(self, path: Path) -> None:
         """Raise ValueError for values that are valid alone and exclude each other."""
         rules = [
             (
-                len(set(self.sets())) == len(self.sets())
-                and not {"train", "valid"} & set(self.sets())
-                and all(map(_TEST_SET.fullmatch, self.sets())),
+                len(set(self.test_sets.split())) == len(self.test_sets.split())
+                and not {"train", "valid"} & set(self.test_sets.split())
+                and all(map(_TEST_SET.fullmatch, self.test_sets.split())),
                 f"test_sets={self.test_sets!r} must be different names of test sets, separated by spaces",
             ),
             (self.d_model % self.heads == 0, f"d_model={self.d_model} does not divide into heads={self.heads}"),

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
 
-from pipeline.shared.git import cached, command, experiments, git, resolved
+from pipeline.shared.git import cached, command, git, resolved
 from pipeline.shared.keys import code_key
 from pipeline.shared.params import Params
 from pipeline.shared.provenance import LAST, PROCESSOR, changes, code_of_commit, names, origins, parsed
@@ -71,12 +71,12 @@ class Results(ABC):
     def hypotheses(self, split: str = "") -> str:
         """The path of the translations of valid or a test set; default: the first test set."""
         if not self.older:
-            return f"data/hypotheses/{split or self.params.sets()[0]}.hyp"
+            return f"data/hypotheses/{split or self.params.test_sets.split()[0]}.hyp"
         return f"data/{'valid' if split == 'valid' else 'test'}.hyp"
 
     def raw(self, side: str, split: str = "") -> str:
         """The path of the text of valid or a test set; default: the first test set. side: src or tgt."""
-        name = "test" if self.older and split != "valid" else split or self.params.sets()[0]
+        name = "test" if self.older and split != "valid" else split or self.params.test_sets.split()[0]
         return f"data/raw/{name}.{side}"
 
     @cached_property
@@ -239,22 +239,3 @@ class Experiment(Results):
 def results(name: str) -> Results:
     """The results of `workspace`, or of an experiment, commit, branch or tag. Raises ValueError for an unknown name."""
     return WorkTree() if name == WORKSPACE else Experiment(name)
-
-
-def kept() -> list[tuple[Experiment, dict[str, str]]]:
-    """Each DVC experiment and each commit that changed dvc.lock, with the tags that say where it comes from.
-
-    Order: HEAD and the experiments by date, then the other commits by date, which a clone has without having run
-    them. If several have the same configuration, its run gets the name of the first one, as when they were run.
-    """
-    marked = {found.commit: {"git_commit": found.baseline, "DVC_EXP_NAME": found.name,
-                             "DVC_EXP_BASELINE_REV": found.baseline} for found in experiments()}  # fmt: skip
-    listed = git("rev-list", "--branches", "--tags", "--remotes", "--", "dvc.lock").split()
-    if not listed and not marked:
-        return []
-    head = resolved("HEAD")
-    dates = git("log", "--no-walk=unsorted", "--format=%ct %H", head, *listed, *marked).split("\n")
-    dated = {commit: int(date) for date, commit in (line.split() for line in dates if line)}
-    order = sorted(dated, key=lambda commit: (commit != head and commit not in marked, dated[commit], commit))
-    found = [(commit, marked.get(commit, {"git_commit": commit})) for commit in order]
-    return [(Experiment(tags.get("DVC_EXP_NAME", commit[:10]), commit), tags) for commit, tags in found]

@@ -157,7 +157,7 @@ class Agreement:
         if path == "data/back":
             paths = ["data/back/train.src"]
         elif path == "data/hypotheses":
-            paths = [self.new.hypotheses(name) for name in ("valid", *self.new.params.sets())]
+            paths = [self.new.hypotheses(name) for name in ("valid", *self.new.params.test_sets.split())]
         new = [line for one in paths for line in self.new.lines(one)]
         try:
             old = [line for one in paths for line in self.recorded.lines(one)]

@@ -13,7 +13,7 @@ from support.tiny import ROOT, TEXT, model_folder
 
 from transformer.inference.ctranslate2_export import export
 from transformer.inference.translator import Translator
-from transformer.text.words import join
+from transformer.text.marks import join
 
 PIPELINE = ["mlflow", "dvc", "pandas", "torchtext", "ruamel", "altair", "sacrebleu", "pipeline"]
 # A program that runs a module or a script as if some packages were not installed.

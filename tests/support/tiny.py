@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from transformer.model.weights import cpu_copy, save_weights
 from transformer.text.bpe import Merges, learn_merges, save_merges
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import BOS, EOS, PAD, Vocabulary
-from transformer.text.words import tokenise, tokenizer
+from transformer.text.words import Side
 from transformer.training.config import TrainConfig
 from transformer.training.distributed import World
 from transformer.training.train_step import Trainer, seed_everything
@@ -50,7 +51,8 @@ def random_pairs(folder: Path, count: int = 60, seed: int = 0, longest: int = 12
     chance = np.random.default_rng(seed)
     lines = [chance.integers(4, SIZES["vocabulary"], chance.integers(1, longest)).tolist() for _ in range(count)]
     folder.mkdir(parents=True, exist_ok=True)
-    Pairs.save(folder, "train", ((line, line[::-1], number) for number, line in enumerate(lines, start=1)))
+    rows = ((line, line[::-1], number) for number, line in enumerate(lines, start=1))
+    Pairs.save_rows(folder, "train", rows, SIZES["vocabulary"])
     return Pairs.load(folder, "train")
 
 
@@ -98,12 +100,13 @@ def model_folder(
     spread: standard deviation of the noise that is added to the weights, so that the model has clear preferences.
     pull: see make_ends_likely. changes: to SIZES.
     """
-    german = tokenizer("de")
-    words = [tokenise(line, german) for line in TEXT]
-    codes = learn_merges((" ".join(line) for line in words), merges)
+    german = Side("de", lowercase=False)
+    counts = Counter(token for line in TEXT for token in german.tokens(line))
+    codes = learn_merges(counts, merges)
     folder.mkdir(parents=True)
     save_merges(codes, folder / "bpe.codes")
-    vocabulary = Vocabulary.count((Merges(codes).subwords(line) for line in words), 1)
+    subwords = Counter(subword for word in counts.elements() for subword in Merges(codes).subwords([word]))
+    vocabulary = Vocabulary.of_counts(subwords, 1)
     vocabulary.save(folder / "vocab.txt")
     sizes = {**SIZES, **NO_DROPOUT, "vocabulary": len(vocabulary), **changes}
     seed_everything(seed)

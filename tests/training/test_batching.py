@@ -103,7 +103,7 @@ def test_the_corpus_does_not_stay_in_memory_after_a_batch(tmp_path):
 
 
 def test_a_batch_starts_targets_with_bos_ends_them_with_eos_and_pads_the_rest(tmp_path):
-    Pairs.save(tmp_path, "train", [([5, 6], [8], 1), ([7], [9, 10], 2)])
+    Pairs.save_rows(tmp_path, "train", [([5, 6], [8], 1), ([7], [9, 10], 2)], 20)
     source, target, places, output = Pairs.load(tmp_path, "train").batch(np.array([0, 1]))
     assert source.tolist() == [[5, 6, EOS], [7, EOS, PAD]]
     assert target.tolist() == [[BOS, 8, PAD], [BOS, 9, 10]]
@@ -112,7 +112,7 @@ def test_a_batch_starts_targets_with_bos_ends_them_with_eos_and_pads_the_rest(tm
 
 
 def test_a_pair_too_long_for_a_device_is_named_by_its_line(tmp_path):
-    Pairs.save(tmp_path, "valid", [([5, 6], [8], 4), ([7] * 9, [9, 10], 17)])
+    Pairs.save_rows(tmp_path, "valid", [([5, 6], [8], 4), ([7] * 9, [9, 10], 17)], 20)
     Pairs.load(tmp_path, "valid").check_lengths("valid", 10)
     with pytest.raises(ValueError, match=r"valid line 17 has 10 subwords, </s> included: more than device_tokens=9\."):
         Pairs.load(tmp_path, "valid").check_lengths("valid", 9)

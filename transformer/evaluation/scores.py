@@ -11,7 +11,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from sacrebleu.utils import SACREBLEU_DIR
 
-from transformer.text.words import tokenizer
+from transformer.text.spacy_tokenizer import tokenizer
 
 # How sacreBLEU splits the lines of a language into tokens; lines of all others by 13a. Flores200 is for languages that
 # are written without spaces and have no tokenizer of their own in sacreBLEU.

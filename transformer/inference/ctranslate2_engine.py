@@ -21,8 +21,8 @@ from transformer.cores import cores
 from transformer.decoding.config import SearchConfig
 from transformer.decoding.hypothesis import Hypothesis, ranked
 from transformer.inference.engine import Check, Ids, Progress
+from transformer.text.marks import join
 from transformer.text.vocabulary import BOS, EOS, PAD, SPECIALS, Vocabulary
-from transformer.text.words import join
 
 END = SPECIALS[EOS]
 FORBIDDEN = [[SPECIALS[PAD]], [SPECIALS[BOS]]]  # sequences that no translation may contain

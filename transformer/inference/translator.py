@@ -21,8 +21,9 @@ from transformer.decoding.hypothesis import Hypothesis
 from transformer.inference.engine import Check, Engine, Progress
 from transformer.model_folder import read_model_json
 from transformer.text.bpe import Merges
+from transformer.text.marks import join
 from transformer.text.vocabulary import UNK, Vocabulary
-from transformer.text.words import Side, join
+from transformer.text.words import Side
 
 if TYPE_CHECKING:
     from transformer.decoding.attention_maps import AttentionMaps

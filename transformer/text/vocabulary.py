@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from transformer.files import read_lines, write_lines
-from transformer.text.words import SPACE, join
+from transformer.text.marks import SPACE, join
 
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
 PAD, UNK, BOS, EOS = range(4)

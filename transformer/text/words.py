@@ -1,63 +1,18 @@
-"""Lines to words, and back without loss.
-
-A line becomes tokens. A token that follows a space or starts the line has `▁` in front: "▁Die ▁Datei ▁( neu )". Tokens
-and their subwords have no other marks, so the line comes back when they are joined, unescaped and stripped once.
-"""
+"""Lines to words: by spaCy's rules for a language, or by script. marks.join gives the line back."""
 
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from transformer.text.marks import marked
 from transformer.text.scripts import runs
+from transformer.text.spacy_tokenizer import tokenizer
 
-if TYPE_CHECKING:
-    from spacy.language import Language
-
-SPACE = "▁"
-ESCAPE = "▂"
 PIECES_IN_MEMORY = 500_000  # of a side, each with its tokens: about 100 MB
-
-# No subword of a text may contain the space mark or equal a special. `tokenise` escapes these characters, `join`
-# restores them.
-_ESCAPES = {ESCAPE: ESCAPE + "0", SPACE: ESCAPE + "1", "<": ESCAPE + "2"}
-_TO_ESCAPE = re.compile(rf"[{ESCAPE}{SPACE}]|<(?=(?:pad|unk|s|/s)>)")
-_ESCAPED = re.compile(rf"{ESCAPE}[012]")
 _CODE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
-_UNESCAPES = {escaped: plain for plain, escaped in _ESCAPES.items()}
-
-
-def tokenizer(language: str) -> Language:
-    """spaCy's blank pipeline for a language code. Its tokenizer is that of spaCy's models, without their download.
-
-    Raises ValueError for a language that spaCy cannot split without other packages.
-    """
-    spacy = import_spacy()
-    try:
-        return spacy.blank(language.lower().partition("-")[0])  # without the region
-    except (ImportError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"Language {language!r} has no spaCy tokenizer ({reason}).") from None
-
-
-def import_spacy() -> ModuleType:
-    """spaCy, imported when it is first needed, since most stages only read subwords.
-
-    thinc, below spaCy, would import torch where it is installed, which takes two seconds; a tokenizer needs none.
-    """
-    without_torch = "torch" not in sys.modules
-    if without_torch:
-        sys.modules["torch"] = None  # type: ignore[assignment] (Python then raises ImportError for torch)
-    try:
-        import spacy
-    finally:
-        if without_torch:
-            del sys.modules["torch"]
-    return spacy
 
 
 def splitter_of(language: str) -> tuple[str, str]:
@@ -112,9 +67,7 @@ class Side:
 
     def _split(self, piece: str) -> list[str]:
         """The tokens of a text without white space."""
-        words = [token.text for token in self._spacy.tokenizer(piece)] if self._spacy else runs(piece)
-        tokens = [_TO_ESCAPE.sub(lambda found: _ESCAPES[found[0]], word) for word in words]
-        return [SPACE + tokens[0], *tokens[1:]]
+        return marked([token.text for token in self._spacy.tokenizer(piece)] if self._spacy else runs(piece))
 
     @contextmanager
     def zone(self, forget: bool = False) -> Iterator[None]:
@@ -126,9 +79,3 @@ class Side:
             yield
         if forget:
             self._tokens.clear()
-
-
-def join(subwords: Iterable[str]) -> str:
-    """The line that a sequence of subwords or tokens spells."""
-    line = "".join(subwords).replace(SPACE, " ")
-    return _ESCAPED.sub(lambda found: _UNESCAPES[found[0]], line).strip(" ")

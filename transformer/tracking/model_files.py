@@ -64,8 +64,8 @@ def save(target: Path, folder: Path, options: Options, package: Path = PACKAGE) 
 
 def example(folder: Path) -> str:
     """A line made of the first five whole words of the model's vocabulary."""
+    from transformer.text.marks import SPACE, join
     from transformer.text.vocabulary import Vocabulary
-    from transformer.text.words import SPACE, join
 
     words = [subword for subword in Vocabulary.load(folder / "vocab.txt").subwords if subword.startswith(SPACE)]
     return join([word for word in words if len(word) > 1][:5]) or "1"

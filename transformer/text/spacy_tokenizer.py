@@ -1,0 +1,39 @@
+"""spaCy's tokenizers, without the models that spaCy offers for download."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spacy.language import Language
+
+
+def tokenizer(language: str) -> Language:
+    """spaCy's blank pipeline for a language code. Its tokenizer is that of spaCy's models, without their download.
+
+    Raises ValueError for a language that spaCy cannot split without other packages.
+    """
+    spacy = import_spacy()
+    try:
+        return spacy.blank(language.lower().partition("-")[0])  # without the region
+    except (ImportError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"Language {language!r} has no spaCy tokenizer ({reason}).") from None
+
+
+def import_spacy() -> ModuleType:
+    """spaCy, imported when it is first needed, since most stages only read subwords.
+
+    thinc, below spaCy, would import torch where it is installed, which takes two seconds; a tokenizer needs none.
+    """
+    without_torch = "torch" not in sys.modules
+    if without_torch:
+        sys.modules["torch"] = None  # type: ignore[assignment] (Python then raises ImportError for torch)
+    try:
+        import spacy
+    finally:
+        if without_torch:
+            del sys.modules["torch"]
+    return spacy
