@@ -1,25 +1,39 @@
-"""A corpus is checked before it is used: an error names file and line, and a bad download is deleted."""
+"""A corpus is checked before it is used: it is accepted whole, or refused with file, line and character."""
 
-import base64
+from __future__ import annotations
+
 import gzip
-import hashlib
+import io
 import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+import os
+import re
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
-from hypothesis import given
+import zstandard
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from transformer.corpora.copy_task import copy_corpus
-from transformer.corpora.parallel_files import decode, fetch, locked_corpus, user_corpus
-from transformer.credentials import mask_credentials
+from transformer.corpora.parallel_text import TwoFiles, user_splits
+from transformer.corpora.text_files import Lines
 
 SPLITS = ("train", "valid", "test")
+MIRROR = Path(os.environ.get("CORPUS_MIRROR", Path(__file__).parents[2] / "shared" / "multi30k"))
 
 
-def files(folder, **contents):
+def lines(data: bytes, name: str = "x") -> Lines:
+    """The lines of some bytes."""
+
+    @contextmanager
+    def opened():
+        yield io.BytesIO(data)
+
+    return Lines(name, opened)
+
+
+def files(folder: Path, **contents: bytes) -> Path:
     """A folder of parallel files, two lines each, with some contents replaced: train_de=b'...'."""
     folder.mkdir(exist_ok=True)
     for split in SPLITS:
@@ -28,10 +42,16 @@ def files(folder, **contents):
     return folder
 
 
+def read(folder: Path, splits=SPLITS, source="de", target="en") -> dict[str, list[tuple[str, str]]]:
+    """All pairs of a user's folder."""
+    texts = user_splits(folder, splits, source, target)
+    return {split: [pair for part in parts for pair in part.pairs()] for split, parts in texts.items()}
+
+
 def test_a_users_files_are_read(tmp_path):
-    corpus = user_corpus(files(tmp_path, train_de="Grüße\nb".encode()), "de", "en")
-    assert corpus["train", "source"] == ["Grüße", "b"]
-    assert corpus["test", "target"] == ["eins", "zwei"]
+    corpus = read(files(tmp_path, train_de="Grüße\nb".encode()))
+    assert corpus["train"] == [("Grüße", "eins"), ("b", "zwei")]
+    assert corpus["test"] == [("eins", "eins"), ("zwei", "zwei")]
 
 
 @pytest.mark.parametrize(
@@ -39,164 +59,129 @@ def test_a_users_files_are_read(tmp_path):
     [
         ({"train_de": b"a\nb\nc\nd\ne\n"}, r"train\.de has 5 lines and .*train\.en 2, 3 fewer"),
         ({"valid_en": b"a\nb\nc\n"}, r"valid\.en has 3 lines and .*valid\.de 2, 1 fewer"),
-        ({"train_de": b"", "train_en": b""}, r"train\.de is empty"),
-        ({"train_de": b"a\nb\x00c\n"}, r"train\.de:2: a NUL character"),
-        ({"test_en": b"a\nb\xff\n"}, r"test\.en:2: invalid UTF-8"),
+        ({"train_de": b"a\nb\x00c\n"}, r"train\.de:2:2: a NUL character"),
+        ({"test_en": "a\nÄb\x00".encode()}, r"test\.en:2:3: a NUL character"),
+        ({"test_en": "a\nÄb".encode() + b"\xff\n"}, r"test\.en:2:3: invalid UTF-8"),
+        ({"test_en": b"a\n\xed\xa0\x80\n"}, r"test\.en:2:1: invalid UTF-8"),
     ],
 )
-def test_an_error_in_the_files_names_file_and_count_or_line(tmp_path, contents, wanted):
+def test_an_error_in_the_files_names_file_line_and_character(tmp_path, contents, wanted):
     with pytest.raises(ValueError, match=wanted) as error:
-        user_corpus(files(tmp_path, **contents), "de", "en")
+        read(files(tmp_path, **contents))
     assert "\n" not in str(error.value)
 
 
-def test_a_missing_file_is_named_in_the_error(tmp_path):
+def test_a_missing_file_is_named_with_what_is_there(tmp_path):
     (files(tmp_path) / "valid.en").unlink()
-    with pytest.raises(ValueError, match=r"valid\.en is missing"):
-        user_corpus(tmp_path, "de", "en")
+    with pytest.raises(ValueError, match=r"valid\.en is missing, the other side of .*valid\.de"):
+        read(tmp_path)
+    with pytest.raises(ValueError, match=r"has no text of newstest: newstest\.de and newstest\.en.*It has test\.de"):
+        read(tmp_path, ("newstest",))
+
+
+@pytest.mark.parametrize("separator", ["\u2028", "\x85", "\x0b", "\r", "\x0c", "\x1c"])
+def test_a_tool_that_took_another_character_for_a_line_end_is_suspected(tmp_path, separator):
+    text = f"a{separator}b\nc\nd{separator}e\n"
+    with pytest.raises(ValueError, match="must translate line n") as error:
+        read(files(tmp_path, train_de="\n".join(text.splitlines()).encode(), train_en=text.encode()))
+    wanted = f"has 2 characters that some tools take for line ends (the first: U+{ord(separator):04X} in line 1)"
+    assert wanted in str(error.value)
+
+
+def test_no_cause_is_suspected_where_the_numbers_do_not_fit(tmp_path):
+    with pytest.raises(ValueError, match="must translate") as error:
+        read(files(tmp_path, train_de=b"a\nb\nc\nd\n", train_en="a\u2028b\n".encode()))
+    assert "some tools" not in str(error.value)
 
 
 def test_other_line_separators_become_spaces():
     text = "a\u2028b\x85c\x0bd\re\r\n f \n".encode()
-    assert decode(text, "x") == ["a b c d e", "f"]
+    assert list(lines(text)) == ["a b c d e", "f"]
 
 
 @given(st.lists(st.text().filter(lambda line: "\n" not in line and "\0" not in line), min_size=1))
-def test_only_a_line_feed_ends_a_line(lines):
-    data = "".join(line + "\n" for line in lines).encode()
+def test_only_a_line_feed_ends_a_line(some):
+    data = "".join(line + "\n" for line in some).encode()
     if not data.startswith(b"\xef\xbb\xbf"):
-        assert decode(data, "x") == [" ".join(line.split()) for line in lines]
+        assert list(lines(data)) == [" ".join(line.split()) for line in some]
+
+
+@given(st.binary(max_size=60), st.binary(max_size=60))
+@example(b"", b"\n")
+@settings(deadline=None, max_examples=500)
+def test_any_two_files_are_accepted_whole_or_refused_with_an_address(source, target):
+    text = TwoFiles(lines(source, "a.de"), lines(target, "a.en"))
+    try:
+        found = list(text.pairs())
+    except ValueError as error:
+        at = r"a\.(de|en):\d+:\d+: (a NUL character|invalid UTF-8)|a\.(de|en) has \d+ lines and a\.(de|en) \d+"
+        assert re.match(at, str(error))
+    else:
+        for data, side in ((source, 0), (target, 1)):
+            whole = data.removeprefix(b"\xef\xbb\xbf").decode().removesuffix("\n")
+            wanted = [" ".join(line.split()) for line in whole.split("\n")] if data else []
+            assert [pair[side] for pair in found] == wanted
 
 
 def test_a_byte_order_mark_is_removed_with_a_warning(capsys):
-    assert decode(b"\xef\xbb\xbfa\n", "train.de") == ["a"]
+    assert list(lines(b"\xef\xbb\xbfa\n", "train.de")) == ["a"]
     assert "train.de: removed the byte-order mark" in capsys.readouterr().err
 
 
-@pytest.fixture
-def mirror(tmp_path, monkeypatch):
-    """A folder with a lock file of six files, and a mirror of its base address."""
-    record = {"base": "https://nowhere.invalid", "files": {}}
-    (tmp_path / "mirror/data").mkdir(parents=True)
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_compressed_files_are_read_and_damaged_ones_named_with_the_line(tmp_path, suffix):
+    pack = gzip.compress if suffix == ".gz" else zstandard.compress
+    chance = b"".join(b"%d\n" % (n * 7919 % 10007) for n in range(10_000))
     for split in SPLITS:
         for language in ("de", "en"):
-            data = gzip.compress(f"{split} {language}\nzwei\n".encode(), mtime=0)
-            path = f"data/{split}.{language}.gz"
-            (tmp_path / "mirror" / path).write_bytes(data)
-            digest = hashlib.sha256(data).hexdigest()
-            record["files"][f"{split}.{language}"] = {"path": path, "size": len(data), "sha256": digest, "lines": 2}
-    (tmp_path / "some.lock").write_text(json.dumps(record))
-    monkeypatch.setenv("CORPUS_MIRROR", (tmp_path / "mirror").as_uri())
-    return tmp_path
+            (tmp_path / f"{split}.{language}{suffix}").write_bytes(pack(chance))
+    assert len(read(tmp_path)["train"]) == 10_000
+    path = tmp_path / f"train.de{suffix}"
+    path.write_bytes(path.read_bytes() + pack(b"one more\n"))  # such files may be joined
+    (tmp_path / f"train.en{suffix}").write_bytes(pack(chance + b"one more\n"))
+    assert read(tmp_path)["train"][-1] == ("one more", "one more")
+    path.write_bytes(path.read_bytes()[:-2000])
+    with pytest.raises(ValueError, match=r"train\.de\.(gz|zst) is damaged after line \d+"):
+        read(tmp_path)
 
 
-def download(folder):
-    (folder / "got").mkdir(exist_ok=True)
-    return locked_corpus(folder / "some.lock", "de", "en", folder / "got", lambda name, size: lambda count: None)
-
-
-@pytest.mark.parametrize("as_folder", [False, True])
-def test_a_locked_corpus_comes_from_the_mirror(mirror, monkeypatch, as_folder):
-    if as_folder:
-        monkeypatch.setenv("CORPUS_MIRROR", str(mirror / "mirror"))
-    assert download(mirror)["valid", "source"] == ["valid de", "zwei"]
-
-
-def test_a_file_with_a_wrong_checksum_is_deleted_unread(mirror):
-    path = mirror / "mirror/data/train.en.gz"
-    path.write_bytes(path.read_bytes()[:-1] + b"!")
-    with pytest.raises(ValueError, match=r"train\.en\.gz: sha256 [0-9a-f]{64} is not the locked [0-9a-f]{64}"):
-        download(mirror)
-    assert not (mirror / "got/train.en.gz").exists()
-
-
-def test_a_download_longer_than_its_lock_entry_is_cut_off_and_refused(mirror):
-    path = mirror / "mirror/data/train.de.gz"
-    path.write_bytes(path.read_bytes() + bytes(10_000_000))
-    taken = []
-    entry = json.loads((mirror / "some.lock").read_text())["files"]["train.de"]
-    with pytest.raises(ValueError, match="is not the locked"):
-        fetch(path.as_uri(), mirror / "got.gz", entry, taken.append)
-    assert sum(taken) < 200_000
-
-
-def test_a_failed_download_names_its_address_and_corpus_mirror(mirror):
-    (mirror / "mirror/data/test.de.gz").unlink()
-    with pytest.raises(ValueError, match=r"test\.de\.gz: cannot download .*CORPUS_MIRROR"):
-        download(mirror)
-
-
-class Mirror(BaseHTTPRequestHandler):
-    """Answers who knows the password with the file's name; for a name with "broken" ends its chunked answer early."""
-
-    protocol_version = "HTTP/1.1"
-    close_connection = True
-
-    def do_GET(self) -> None:
-        if "redirected" in self.path:
-            self.send_response(302)
-            self.send_header("Location", f"http://localhost:{self.server.server_address[1]}/there")
-            self.end_headers()
-            return
-        allowed = self.headers["Authorization"] == "Basic " + base64.b64encode(b"me:ge/h@eim").decode()
-        self.send_response(200 if allowed else 401)
-        if "broken" in self.path:
-            self.send_header("Transfer-Encoding", "chunked")
-        self.send_header("Connection", "close")
-        self.end_headers()
-        self.wfile.write(b"ffff\r\nhalf" if "broken" in self.path else self.path.encode())
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def private(monkeypatch) -> Iterator[str]:
-    """The address of a mirror, with user and password."""
-    with HTTPServer(("127.0.0.1", 0), Mirror) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        address = f"http://me:ge%2Fh@eim@127.0.0.1:{server.server_address[1]}"
-        monkeypatch.setenv("CORPUS_MIRROR", address)
-        yield address
-        server.shutdown()
-
-
-def test_a_mirror_with_a_password_is_used_and_another_host_does_not_get_it(private, tmp_path):
-    digest = hashlib.sha256(b"/a").hexdigest()
-    fetch(f"{private}/a", tmp_path / "a", {"size": 2, "sha256": digest}, lambda count: None)
-    with pytest.raises(ValueError, match=r"cannot download \(Unauthorized\)"):
-        fetch(f"{private}/redirected", tmp_path / "a", {"size": 2, "sha256": digest}, lambda count: None)
-
-
-@pytest.mark.parametrize("name", ["broken", "other", "broken?password=ge/h@eim"])
-def test_a_failed_download_shows_no_password_and_leaves_nothing(private, tmp_path, name):
-    with pytest.raises(ValueError, match=r"cannot download|is not the locked") as error:
-        fetch(f"{private}/{name}", tmp_path / "a", {"size": 2, "sha256": "0"}, lambda count: None)
-    assert not any(part in str(error.value) for part in ("ge%2Fh", "ge/h", "eim"))
-    assert "127.0.0.1" in str(error.value)
-    assert not list(tmp_path.iterdir())
+def test_training_text_comes_from_all_its_files_in_the_order_of_their_names(tmp_path):
+    files(tmp_path)
+    (tmp_path / "train-b.de").write_text("b\n")
+    (tmp_path / "train-b.en.gz").write_bytes(gzip.compress(b"B\n"))
+    (tmp_path / "train-a.en-de.tsv").write_text("A\ta\nA2\ta2\n")
+    (tmp_path / "train-c.jsonl").write_text('{"de": "c", "en": "C"}\n{"translation": {"en": "C2", "de": "c2"}}\n')
+    assert read(tmp_path)["train"] == [("a", "A"), ("a2", "A2"), ("b", "B"), ("c", "C"), ("c2", "C2"), ("eins", "eins"),
+                                       ("zwei", "zwei")]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["postgresql://me:ge/h@eim@host/runs", "http://host/?password=ge/h@eim&x=1", "http://host/a?sslpassword=ge/h@eim",
-     "nonnumeric port: 'ge/h@eim'", "bad: ge%2Fh@eim"],
+    ("name", "text", "wanted"),
+    [
+        ("train.de-en.tsv", "a\tb\na b\n", r"train\.de-en\.tsv:2: 1 columns, must be 2"),
+        ("train.de-en.tsv", "a\tb\tc\n", r"train\.de-en\.tsv:1: 3 columns"),
+        ("train.jsonl", '{"de": "a", "en": "b"}\n{"de": "a"}\n', r"train\.jsonl:2: no object with the texts de and en"),
+        ("train.jsonl", '["a"]\n', r"train\.jsonl:1: no object with the texts"),
+        ("train.jsonl", '{"de": "a", "en": "b\\u0000"}\n', r"train\.jsonl:1: no object with the texts de and en, or a NUL"),
+        ("train.jsonl", "a\n", r"train\.jsonl:1: not JSON"),
+        ("train.jsonl", '{"de": "a", "en": "b\x00"}\n', r"train\.jsonl:1:21: a NUL character"),
+    ],
 )  # fmt: skip
-def test_a_message_hides_passwords_in_users_fields_and_on_their_own(monkeypatch, text):
-    monkeypatch.setenv("CORPUS_MIRROR", "http://me:ge%2Fh@eim@host")
-    assert not any(part in mask_credentials(text) for part in ("ge/h", "ge%2F", "eim"))
+def test_a_wrong_line_of_pairs_is_named(tmp_path, name, text, wanted):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=wanted):
+        read(tmp_path, ("train",))
 
 
-def test_a_language_missing_from_the_lock_file_is_refused_with_the_languages_it_has(mirror):
-    with pytest.raises(ValueError, match=r"no language 'fr'; set source and target to \['de', 'en'\]"):
-        locked_corpus(mirror / "some.lock", "fr", "en", mirror, lambda name, size: lambda count: None)
+def test_a_line_feed_in_json_becomes_a_space(tmp_path):
+    (tmp_path / "train.jsonl").write_text(json.dumps({"de": "a\nb", "en": "c\u2028d"}) + "\n")
+    assert read(tmp_path, ("train",))["train"] == [("a b", "c d")]
 
 
 def test_the_copy_corpus_repeats_ten_numbers():
-    corpus = copy_corpus()
-    assert corpus == copy_corpus()
-    assert corpus["test", "source"][0] == "1 2 3 4 5 6 7 8 9 10"
-    for split in SPLITS:
-        assert corpus[split, "source"] == corpus[split, "target"]
-        assert all(len(line.split()) == 10 for line in corpus[split, "source"])
-    assert not set(corpus["test", "source"]) & set(corpus["train", "source"])
+    texts = copy_corpus()
+    assert texts == copy_corpus()
+    pairs = {split: list(parts[0].pairs()) for split, parts in texts.items()}
+    assert pairs["test"][0][0] == "1 2 3 4 5 6 7 8 9 10"
+    assert all(source == target for some in pairs.values() for source, target in some)
+    assert {split: len(some) for split, some in pairs.items()} == {"train": 2000, "valid": 200, "test": 200}

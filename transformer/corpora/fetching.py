@@ -133,6 +133,8 @@ def receive(
         except Again as wait:
             problem = str(wait)
             stop.wait(wait.seconds)
+        except requests.TooManyRedirects:
+            raise Broken("it redirects to itself, or too often") from None
         except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
             problem = reason(error)
         if stop.is_set():
@@ -208,6 +210,6 @@ def reason(error: Exception) -> str:
         return f"no byte came for {TIMEOUT:g} s"
     if isinstance(error, requests.ConnectionError) and "Connection refused" in str(error):
         return "the connection was refused"
-    if isinstance(error, (requests.exceptions.ChunkedEncodingError, urllib3.exceptions.ProtocolError)):
+    if "Connection aborted" in str(error) or isinstance(error, urllib3.exceptions.ProtocolError):
         return "the connection broke"
     return " ".join(str(error).split())[:200] or type(error).__name__

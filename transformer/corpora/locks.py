@@ -39,7 +39,10 @@ class Lock:
     def load(cls, path: Path) -> Lock:
         """Read a lock file. Raises ValueError if it is missing or no lock file."""
         try:
-            return cls(path, json.loads(path.read_text(encoding="utf-8")))
+            record = json.loads(path.read_text(encoding="utf-8"))
+            if not (isinstance(record, dict) and {"bases", "files", "splits"} <= record.keys()):
+                raise ValueError("it must have bases, files and splits")
+            return cls(path, record)
         except OSError as error:
             raise ValueError(f"{path}: cannot read the lock file ({error.strerror}).") from None
         except ValueError as error:

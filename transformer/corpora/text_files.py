@@ -7,7 +7,7 @@ import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -82,8 +82,30 @@ def open_file(path: Path) -> AbstractContextManager[BinaryIO]:
     if path.suffix == ".gz":
         return gzip.open(path, "rb")  # type: ignore[return-value]
     if path.suffix == ".zst":
-        return zstandard.open(path, "rb")
+        return zstandard_lines(path)  # type: ignore[return-value]
     return open(path, "rb")
+
+
+@contextmanager
+def zstandard_lines(path: Path) -> Iterator[Iterator[bytes]]:
+    """The lines of a .zst file. Raises EOFError if it is cut off, which zstandard's own file object does not notice."""
+
+    def lines() -> Iterator[bytes]:
+        frame, rest = zstandard.ZstdDecompressor().decompressobj(), b""
+        while block := file.read(1 << 16):
+            while block:
+                if frame.eof:
+                    frame = zstandard.ZstdDecompressor().decompressobj()
+                *whole, rest = (rest + frame.decompress(block)).split(b"\n")
+                yield from (line + b"\n" for line in whole)
+                block = frame.unused_data if frame.eof else b""
+        if not frame.eof:
+            raise EOFError("it ends in the middle")
+        if rest:
+            yield rest
+
+    with open(path, "rb") as file:
+        yield lines()
 
 
 def lines_of(path: Path) -> Lines:

@@ -1,0 +1,285 @@
+"""A server may truncate, corrupt, stall, break or refuse: a download survives it, or ends in one clear line."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from transformer.corpora import fetching
+from transformer.corpora.fetching import Download, fetch_all
+from transformer.credentials import mask_credentials
+
+DATA = bytes(range(256)) * 2000  # 512,000 bytes
+SHA256, MD5 = hashlib.sha256(DATA).hexdigest(), hashlib.md5(DATA, usedforsecurity=False).hexdigest()
+HALF = len(DATA) // 2
+
+
+class Server(BaseHTTPRequestHandler):
+    """Serves DATA; the first part of the path says what goes wrong, the second how often: /truncate/2/file."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        kind, times = self.path.split("/")[1:3]
+        seen = self.server.seen  # type: ignore[attr-defined]
+        seen[self.path] = seen.get(self.path, 0) + 1
+        failing = seen[self.path] <= int(times)
+        self.server.ranges.append(self.headers.get("Range"))  # type: ignore[attr-defined]
+        with suppress(ConnectionError):
+            getattr(self, kind if failing else "well")()
+        self.close_connection = True
+
+    def reply(self, status: int, data: bytes = b"", length: int | None = None, **headers: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data) if length is None else length))
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(data)
+
+    def well(self) -> None:
+        start = int((self.headers.get("Range") or "bytes=0-")[6:].split("-")[0])
+        if start >= len(DATA):
+            self.reply(416)
+        elif start:
+            self.reply(206, DATA[start:], Content_Range=f"bytes {start}-{len(DATA) - 1}/{len(DATA)}")
+        else:
+            self.reply(200, DATA)
+
+    def truncate(self) -> None:
+        self.reply(200, DATA[:HALF], length=len(DATA))
+
+    def short(self) -> None:
+        self.reply(200, DATA[:HALF])
+
+    def corrupt(self) -> None:
+        self.reply(200, b"x" + DATA[1:])
+
+    def longer(self) -> None:
+        self.reply(200, DATA + bytes(10_000_000))
+
+    def stall(self) -> None:
+        self.reply(200, DATA[:HALF], length=len(DATA))
+        self.wfile.flush()
+        self.server.stop.wait(20)  # type: ignore[attr-defined]
+
+    def chunk(self) -> None:
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.write(b"%x\r\n" % len(DATA) + DATA[:HALF])
+
+    def ignores(self) -> None:
+        """Breaks once, then answers the request for the rest with the whole file."""
+        if self.headers.get("Range"):
+            self.reply(200, DATA)
+        else:
+            self.truncate()
+
+    def wrong_range(self) -> None:
+        """Breaks once, then answers the request for the rest with another part."""
+        if self.headers.get("Range"):
+            self.reply(206, DATA[:10], Content_Range=f"bytes 0-9/{len(DATA)}")
+        else:
+            self.truncate()
+
+    def busy(self) -> None:
+        self.reply(429, Retry_After="0")
+
+    def error(self) -> None:
+        self.reply(500)
+
+    def missing(self) -> None:
+        self.reply(404)
+
+    def moved(self) -> None:
+        self.reply(307, Location="/well/0/file")
+
+    def circle(self) -> None:
+        self.reply(307, Location=self.path)
+
+    def private(self) -> None:
+        allowed = self.headers["Authorization"] == "Basic " + base64.b64encode(b"me:ge/h@eim").decode()
+        if allowed:
+            self.well()
+        else:
+            self.reply(401)
+
+    def elsewhere(self) -> None:
+        self.reply(302, Location=f"http://localhost:{self.server.server_address[1]}/private/99/file")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch) -> Iterator[ThreadingHTTPServer]:
+    monkeypatch.setattr(fetching, "PAUSE", 0.0)
+    monkeypatch.setattr(fetching, "TIMEOUT", 0.5)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as made:
+        made.seen, made.ranges, made.stop = {}, [], threading.Event()  # type: ignore[attr-defined]
+        threading.Thread(target=made.serve_forever, daemon=True).start()
+        yield made
+        made.stop.set()  # type: ignore[attr-defined]
+        made.shutdown()
+
+
+def get(server: ThreadingHTTPServer, folder: Path, *paths: str, login: str = "", size: int | None = len(DATA),
+        sha256: str | None = SHA256, md5: str | None = None) -> Path:  # fmt: skip
+    """Fetch the file of these paths of the server, the second where the first fails."""
+    base = f"http://{login}127.0.0.1:{server.server_address[1]}"
+    download = Download("file", tuple(f"{base}/{path}/file" for path in paths), size, sha256, md5)
+    return fetch_all({"file": download}, folder, lambda count: None)["file"]
+
+
+SURVIVED = ["well/0", "truncate/1", "truncate/3", "short/1", "stall/1", "chunk/1", "chunk/3", "ignores/2",
+            "wrong_range/2", "busy/2", "error/4", "moved/1"]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", SURVIVED)
+def test_a_failure_that_passes_is_survived(server, tmp_path, path):
+    assert get(server, tmp_path, path).read_bytes() == DATA
+    assert [file.suffix for file in tmp_path.iterdir()] == [""]
+
+
+REFUSED = [
+    ("missing/99", "the server answered 404 Not Found"),
+    ("corrupt/99", f"is not the locked {SHA256}. The download was deleted"),
+    ("longer/99", f"it has more than the {len(DATA):,} bytes of the lock file"),
+    ("stall/99", "no byte came for 0.5 s, in each of 5 attempts"),
+    ("truncate/99", "the connection broke, in each of 5 attempts"),
+    ("chunk/99", "the connection broke, in each of 5 attempts"),
+    ("busy/99", "the server answered 429 Too Many Requests, in each of 5 attempts"),
+    ("error/99", "the server answered 500 Internal Server Error, in each of 5 attempts"),
+    ("circle/99", "redirects"),
+    ("private/99", "the server answered 401 Unauthorized"),
+]
+
+
+@pytest.mark.parametrize(("path", "wanted"), REFUSED)
+def test_a_failure_that_stays_is_one_line_with_address_and_remedy(server, tmp_path, path, wanted):
+    with pytest.raises(ValueError, match="Cannot get file") as error:
+        get(server, tmp_path, path)
+    message = str(error.value)
+    assert wanted in message
+    assert f"/{path}/file" in message
+    assert "CORPUS_MIRROR" in message
+    assert "\n" not in message
+    assert all(file.suffix == ".part" for file in tmp_path.iterdir())
+
+
+def test_a_broken_download_goes_on_where_it_stopped(server, tmp_path):
+    get(server, tmp_path, "truncate/1")
+    assert server.ranges == [None, f"bytes={HALF}-"]  # type: ignore[attr-defined]
+
+
+def test_the_next_call_goes_on_after_the_part_that_a_failed_one_left(server, tmp_path):
+    with pytest.raises(ValueError, match="Cannot get"):
+        get(server, tmp_path, "stall/5")
+    (part,) = tmp_path.iterdir()
+    have = part.stat().st_size
+    assert HALF - (1 << 16) < have <= HALF
+    assert get(server, tmp_path, "well/0").read_bytes() == DATA
+    assert server.ranges[-1] == f"bytes={have}-"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("first", ["missing/99", "corrupt/99", "error/99", "longer/99"])
+def test_the_next_address_is_tried_when_one_fails(server, tmp_path, first):
+    assert get(server, tmp_path, first, "well/0").read_bytes() == DATA
+
+
+def test_a_complete_file_is_not_fetched_again_and_a_wrong_one_is(server, tmp_path):
+    path = get(server, tmp_path, "well/0")
+    get(server, tmp_path, "well/0")
+    assert len(server.ranges) == 1  # type: ignore[attr-defined]
+    path.write_bytes(b"edited")
+    assert get(server, tmp_path, "well/0").read_bytes() == DATA
+
+
+def test_good_files_stay_when_another_one_fails(server, tmp_path):
+    base = f"http://127.0.0.1:{server.server_address[1]}"
+    downloads = {name: Download(name, (f"{base}/{path}/{name}",), len(DATA), SHA256)
+                 for name, path in (("a", "well/0"), ("b", "missing/99"), ("c", "well/0"))}  # fmt: skip
+    with pytest.raises(ValueError, match="Cannot get b"):
+        fetch_all(downloads, tmp_path, lambda count: None)
+    assert (tmp_path / f"{SHA256[:12]}-a").read_bytes() == DATA
+
+
+def test_downloads_run_side_by_side(server, tmp_path, monkeypatch):
+    """Each of four waits until all four have begun."""
+    together = threading.Barrier(4, timeout=20)
+    monkeypatch.setattr(Server, "well", lambda self: (together.wait(), self.reply(200, DATA)))
+    base = f"http://127.0.0.1:{server.server_address[1]}"
+    monkeypatch.setattr(fetching, "TIMEOUT", 30)
+    names = ["a", "b", "c", "d"]
+    fetch_all({name: Download(name, (f"{base}/well/0/{name}",), len(DATA), SHA256) for name in names}, tmp_path,
+              lambda count: None)  # fmt: skip
+
+
+def test_a_full_disk_is_named_and_the_part_stays(server, tmp_path, monkeypatch):
+    def full(*_: object) -> bool:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(fetching, "write", full)
+    with pytest.raises(ValueError, match="The disk is full"):
+        get(server, tmp_path, "well/0")
+
+
+def test_a_file_without_a_locked_sum_is_checked_by_its_published_md5(server, tmp_path):
+    assert get(server, tmp_path, "well/0", size=None, sha256=None, md5=MD5).read_bytes() == DATA
+    with pytest.raises(ValueError, match=f"md5 [0-9a-f]{{32}} is not the locked {MD5}"):
+        get(server, tmp_path / "other", "corrupt/99", size=None, sha256=None, md5=MD5)
+
+
+def test_a_truncated_file_of_unknown_size_is_not_taken_for_whole(server, tmp_path):
+    assert get(server, tmp_path, "truncate/2", size=None, sha256=None).read_bytes() == DATA
+
+
+def test_the_progress_adds_up_to_the_size_whatever_breaks(server, tmp_path):
+    for number, path in enumerate(SURVIVED):
+        counts: list[int] = []
+        base = f"http://127.0.0.1:{server.server_address[1]}"
+        download = Download("file", (f"{base}/{path}/progress",), len(DATA), SHA256)
+        fetch_all({"file": download}, tmp_path / str(number), counts.append)
+        assert sum(counts) == len(DATA), path
+
+
+def test_a_password_is_sent_to_its_host_alone_and_shown_nowhere(server, tmp_path, monkeypatch):
+    login = "me:ge%2Fh@eim@"
+    monkeypatch.setenv("CORPUS_MIRROR", f"http://{login}127.0.0.1")
+    assert get(server, tmp_path, "private/99", login=login).read_bytes() == DATA
+    with pytest.raises(ValueError, match="401") as error:
+        get(server, tmp_path / "b", "elsewhere/99", login=login)
+    assert not any(part in str(error.value) for part in ("ge%2Fh", "ge/h", "eim"))
+
+
+def test_ctrl_c_ends_all_downloads(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(fetching, "TIMEOUT", 1.0)
+    base = f"http://127.0.0.1:{server.server_address[1]}"
+
+    def interrupt(count: int) -> None:
+        raise KeyboardInterrupt
+
+    start = time.monotonic()
+    downloads = {"a": Download("a", (f"{base}/well/0/a",), len(DATA), SHA256)}
+    with pytest.raises(KeyboardInterrupt):
+        fetch_all(downloads, tmp_path, interrupt)
+    assert time.monotonic() - start < 20
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["postgresql://me:ge/h@eim@host/runs", "http://host/?password=ge/h@eim&x=1", "http://host/a?sslpassword=ge/h@eim",
+     "nonnumeric port: 'ge/h@eim'", "bad: ge%2Fh@eim"],
+)  # fmt: skip
+def test_a_message_hides_passwords_in_users_fields_and_on_their_own(monkeypatch, text):
+    monkeypatch.setenv("CORPUS_MIRROR", "http://me:ge%2Fh@eim@host")
+    assert not any(part in mask_credentials(text) for part in ("ge/h", "ge%2F", "eim"))

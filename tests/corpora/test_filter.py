@@ -1,0 +1,164 @@
+"""The rules of the filter, what they count, which of equal pairs is kept, and what of the test text is in train."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transformer.corpora.filtering import DUPLICATE, Report, Screen, with_duplicates
+from transformer.corpora.overlap import TestText, summary
+from transformer.corpora.rules import FilterConfig, alphabetic, figures, rules
+from transformer.cores import in_order
+from transformer.files import blocks
+
+OFF = {"filter_empty": False, "filter_max_characters": 0, "filter_max_ratio": 0.0, "filter_identical": False,
+       "filter_duplicates": "none", "filter_min_alphabetic": 0.0, "filter_max_word": 0, "filter_numbers": False,
+       "filter_script": False, "filter_language": False}  # fmt: skip
+GERMAN = "Der alte Mann sitzt mit seinem Hund auf einer Bank im Park."
+ENGLISH = "The old man is sitting on a bench in the park with his dog."
+
+
+def drops(source: str, target: str, languages=("de", "en"), **knobs) -> list[str]:
+    """The rules that would drop a pair."""
+    config = FilterConfig(**{**OFF, **knobs})
+    return [name for name, rule in rules(config, *languages).items() if rule(source, target)]
+
+
+CASES = [
+    ({"filter_empty": True}, ("", "a"), ("a", "b")),
+    ({"filter_empty": True}, ("a", ""), ("a", "b")),
+    ({"filter_max_characters": 3}, ("abcd", "a"), ("abc", "abc")),
+    ({"filter_max_ratio": 2.0}, ("abc", "a"), ("ab", "a")),
+    ({"filter_max_ratio": 2.0}, ("", "a"), ("", "")),
+    ({"filter_identical": True}, ("Berlin", "Berlin"), ("Berlin", "berlin")),
+    ({"filter_min_alphabetic": 0.5}, ("a 12 ...", "one"), ("ab 12", "one")),
+    ({"filter_min_alphabetic": 0.5}, ("ok", "---"), ("", "一只狗")),
+    ({"filter_max_word": 4}, ("aaaaa b", "c"), ("aaaa bbbb", "c")),
+    ({"filter_numbers": True}, ("Im Jahr 1984", "In 1985"), ("1984 und 7", "7 and 1984")),
+    ({"filter_numbers": True}, ("sehen Sie www.a.de", "see www.b.de"), ("Preis: 1.000,50 an a@b.de", "1,000.50 to a@b.de")),
+    ({"filter_script": True}, ("Привет, мир", "hello"), ("Grüße – 123", "Привет Hello World hello")),
+    ({"filter_language": True}, (GERMAN, GERMAN), (GERMAN, ENGLISH)),
+    ({"filter_language": True}, (ENGLISH, ENGLISH), ("Ja.", "Nein.")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("knobs", "dropped", "kept"), CASES)
+def test_a_rule_drops_what_it_says_and_nothing_else(knobs, dropped, kept):
+    (name,) = knobs
+    assert drops(*dropped, **knobs) == [name.removeprefix("filter_")]
+    assert drops(*kept, **knobs) == []
+
+
+def test_a_script_rule_knows_the_scripts_of_its_languages():
+    for languages, pair in ((("zh", "en"), ("一只狗在跑。", "A dog runs.")), (("ja", "th"), ("犬が走る", "สุนัขวิ่ง")),
+                            (("sr", "ru"), ("Zdravo svete", "Привет"))):  # fmt: skip
+        assert drops(*pair, languages, filter_script=True) == []
+        assert drops(*reversed(pair), languages, filter_script=True) == ["script"]
+
+
+@given(st.text(max_size=30))
+def test_rules_accept_any_text(line):
+    assert 0 <= alphabetic(line) <= 1
+    assert figures(line) == figures(line)
+    everything = {name: {bool: True, int: 5, float: 0.5, str: "pair"}[type(value)] for name, value in OFF.items()}
+    drops(line, "a", **everything)
+
+
+def corpus(folder: Path, pairs: list[tuple[str, str]]) -> list[Path]:
+    """Two parallel files."""
+    paths = [folder / "train.src", folder / "train.tgt"]
+    for path, side in zip(paths, zip(*pairs, strict=True), strict=True):
+        path.write_text("".join(f"{line}\n" for line in side), encoding="utf-8", newline="\n")
+    return paths
+
+
+def filtered(folder: Path, pairs: list[tuple[str, str]], size: int = 3, tests=None, **knobs) -> tuple[list[int], Report]:
+    """The numbers of the kept pairs, from 1, and the report."""
+    config = FilterConfig(**{**OFF, **knobs})
+    names = [*rules(config, "de", "en")]
+    bit = None if config.filter_duplicates == "none" else len(names)
+    report = Report(names if bit is None else [*names, DUPLICATE])
+    make = partial(Screen, config, "de", "en", TestText(tests or {}))
+    kept: list[int] = []
+    for block, reasons in with_duplicates(in_order(make, blocks(*corpus(folder, pairs), size=size)), bit):
+        report.add(block, reasons)
+        kept += (block.block.first + np.flatnonzero(reasons == 0)).tolist()
+    return kept, report
+
+
+PAIRS = [("a", "b"), ("", "c"), ("a", "b"), ("x", "x"), ("a", "d"), ("", ""), ("e", "d"), ("a", "b")]
+
+
+def test_of_equal_pairs_the_first_is_kept(tmp_path):
+    assert filtered(tmp_path, PAIRS, filter_duplicates="pair")[0] == [1, 2, 4, 5, 6, 7]
+    assert filtered(tmp_path, PAIRS, filter_duplicates="side")[0] == [1, 2, 4, 7]
+
+
+def test_a_pair_that_another_rule_drops_hides_no_later_one(tmp_path):
+    pairs = [("aaaa", "b"), ("a", "b"), ("a", "c")]
+    assert filtered(tmp_path, pairs, filter_duplicates="side", filter_max_characters=3)[0] == [2]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abc")), min_size=1, max_size=30), st.integers(1, 7),
+       st.sampled_from(["pair", "side"]))  # fmt: skip
+@settings(deadline=None, max_examples=60)
+def test_duplicates_do_not_depend_on_the_size_of_blocks(tmp_path_factory, pairs, size, kind):
+    wanted, seen = [], set()
+    for number, (source, target) in enumerate(pairs, start=1):
+        keys = {(source, target)} if kind == "pair" else {("s", source), ("t", target)}
+        if not keys & seen:
+            wanted.append(number)
+            seen |= keys
+    found, _ = filtered(tmp_path_factory.mktemp("pairs"), pairs, size, filter_duplicates=kind)
+    assert found == wanted
+
+
+def test_every_rule_that_fires_is_counted_alone_and_jointly_with_examples(tmp_path):
+    kept, report = filtered(tmp_path, PAIRS, filter_empty=True, filter_identical=True, filter_duplicates="pair")
+    assert kept == [1, 5, 7]
+    counts = report.counts()
+    assert counts["pairs"] == 8
+    assert counts["kept"] == 3
+    assert counts["fired"] == {"empty": 2, "identical": 2, "duplicates": 2}
+    assert counts["alone"] == {"empty": 1, "identical": 1, "duplicates": 2}
+    assert counts["together"] == {"empty + identical": 1}
+    assert report.examples["empty"] == [{"line": 2, "source": "", "target": "c"}, {"line": 6, "source": "", "target": ""}]
+    assert [one["line"] for one in report.examples["duplicates"]] == [3, 8]
+    assert report.lengths.sum(axis=1).tolist() == [8, 8]
+
+
+@pytest.mark.parametrize("number", ["1", "2", "5"])
+def test_any_number_of_workers_gives_the_same_report(tmp_path, monkeypatch, number):
+    chance = np.random.default_rng(1)
+    pairs = [(f"w{chance.integers(30)}", f"w{chance.integers(30)}") for _ in range(200)]
+    knobs = {"filter_duplicates": "side", "filter_identical": True, "filter_max_characters": 2}
+    monkeypatch.setenv("WORKERS", "1")
+    wanted, report = filtered(tmp_path, pairs, 7, {"test": (["w1"], ["w2"])}, **knobs)
+    monkeypatch.setenv("WORKERS", number)
+    found, other = filtered(tmp_path, pairs, 7, {"test": (["w1"], ["w2"])}, **knobs)
+    assert found == wanted
+    assert (other.counts(), other.examples, other.found) == (report.counts(), report.examples, report.found)
+
+
+def test_test_lines_in_train_are_found_exactly_and_nearly():
+    long = "the quick brown fox jumps over the lazy dog near the old river bank today"
+    tests = TestText({"a": (["Guten Tag!", "Ein Hund.", "x"], [long, "A dog.", "y"])})
+    train = [("guten tag", long.replace("today", "now")), ("Ein Hund.", "A dog."), ("x y z", "the quick brown fox")]
+    found = [one for number, pair in enumerate(train, start=1) for side, line in enumerate(pair)
+             for one in tests.look_up(number, line, side)]  # fmt: skip
+    assert [(one.row, one.side, one.exact, one.line) for one in found] == [
+        (0, 0, False, 1), (0, 1, False, 1), (1, 0, True, 2), (1, 1, True, 2)]  # fmt: skip
+    assert summary(found, {"a": 3})["a"] == {"lines": 3, "source_exact": 1, "source_near": 1, "target_exact": 1,
+                                            "target_near": 1, "pairs": 2}  # fmt: skip
+
+
+def test_a_trigram_that_most_test_lines_share_makes_none_of_them_near():
+    lines = [f"this is a sentence about number{n} and more words of {n}" for n in range(200)]
+    tests = TestText({"a": (lines, [])})
+    assert not list(tests.look_up(1, "this is a sentence about nothing", 0))
+    assert [one.row for one in tests.look_up(1, lines[7], 0)] == [7]

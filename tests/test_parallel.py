@@ -1,0 +1,129 @@
+"""Work that is spread over processes: its results are in order, whatever their number, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transformer.cores import in_order, workers
+from transformer.files import blocks, read_lines
+
+ROOT = Path(__file__).parents[1]
+
+
+class Slow:
+    """Doubles a number, the first ones more slowly. fails: raises ValueError for this number."""
+
+    def __init__(self, fails: int = -1):
+        self.fails = fails
+
+    def __call__(self, number: int) -> tuple[int, int]:
+        time.sleep(0.05 * (number < 3))
+        if number == self.fails:
+            raise ValueError(f"{number} is wrong")
+        return 2 * number, os.getpid()
+
+
+class Killed:
+    """Ends its process."""
+
+    def __call__(self, number: int) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("count", ["1", "2", "5"])
+def test_results_come_in_order_from_as_many_processes_as_asked_for(monkeypatch, count):
+    monkeypatch.setenv("WORKERS", count)
+    found = list(in_order(Slow, range(40)))
+    assert [number for number, _ in found] == [2 * number for number in range(40)]
+    used = {pid for _, pid in found}
+    assert used == {os.getpid()} if count == "1" else os.getpid() not in used and 1 < len(used) <= int(count)
+
+
+def test_one_item_needs_no_other_process(monkeypatch):
+    monkeypatch.setenv("WORKERS", "5")
+    assert list(in_order(Slow, [7])) == [(14, os.getpid())]
+    assert list(in_order(Slow, [])) == []
+
+
+@pytest.mark.parametrize("count", ["1", "3"])
+def test_the_first_error_in_the_order_of_items_is_raised(monkeypatch, count):
+    monkeypatch.setenv("WORKERS", count)
+    found = []
+    with pytest.raises(ValueError, match="5 is wrong"):
+        found += [number for number, _ in in_order(partial(Slow, 5), range(40))]
+    wait_for_no_children()
+
+
+def test_a_killed_worker_is_one_line_with_the_remedy(monkeypatch):
+    monkeypatch.setenv("WORKERS", "4")
+    with pytest.raises(ValueError, match=r"One of 4 worker processes was killed.*Set WORKERS=2"):
+        list(in_order(Killed, range(9)))
+    wait_for_no_children()
+
+
+def test_items_are_read_as_they_are_needed(monkeypatch):
+    monkeypatch.setenv("WORKERS", "2")
+    read = []
+    results = in_order(Slow, (read.append(number) or number for number in range(1000)))
+    next(results)
+    assert len(read) < 20
+    results.close()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "two", "1.5"])
+def test_a_wrong_number_of_workers_is_refused(monkeypatch, value):
+    monkeypatch.setenv("WORKERS", value)
+    with pytest.raises(ValueError, match="is not a number of processes"):
+        workers()
+
+
+def test_workers_end_with_a_parent_that_is_killed(tmp_path):
+    code = (
+        "import os, time\nfrom pathlib import Path\nfrom transformer.cores import in_order\n"
+        "class Wait:\n    def __call__(self, n):\n        Path(f'{os.getpid()}').touch()\n        time.sleep(60)\n"
+        "list(in_order(Wait, range(9)))\n"
+    )
+    env = os.environ | {"PYTHONPATH": str(ROOT), "WORKERS": "3"}
+    parent = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=env)
+    wait_until(lambda: len(list(tmp_path.iterdir())) == 3)
+    parent.kill()
+    parent.wait()
+    wait_until(lambda: not any(psutil.pid_exists(int(file.name)) for file in tmp_path.iterdir()))
+
+
+def wait_until(condition, seconds: float = 30) -> None:
+    """Wait until a condition holds; fail after so many seconds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def wait_for_no_children() -> None:
+    wait_until(lambda: not [one for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE])
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]), max_size=5), max_size=20),
+       st.integers(1, 6))  # fmt: skip
+@settings(deadline=None, max_examples=100)
+def test_blocks_have_all_lines_of_parallel_files_in_order(tmp_path_factory, lines, size):
+    folder = tmp_path_factory.mktemp("blocks")
+    paths = [folder / "a", folder / "b"]
+    for path, some in zip(paths, (lines, lines[::-1]), strict=True):
+        path.write_text("".join(f"{line}\n" for line in some), encoding="utf-8", newline="\n")
+    found = list(blocks(*paths, size=size))
+    assert [line for block in found for line in block.lines()[0]] == lines == list(read_lines(paths[0]))
+    assert [line for block in found for line in block.lines()[1]] == lines[::-1]
+    assert [block.first for block in found] == list(range(1, len(lines) + 1, size))
+    assert sum(block.count for block in found) == len(lines)
