@@ -15,6 +15,7 @@ COMMANDS = {
     "promote": "make a version of a registered model the champion",
     "rollback": "make the former champion of a registered model champion again",
     "clean": "remove caches, states of trainings and outs that nothing needs (make clean)",
+    "lock": "write the lock file of a corpus: sizes, checksums and line counts of its files",
     "versions": "record the installed versions of the packages that stages compute with",
     "docs": "write the tables of README.md and docs/ from metrics and params.yaml",
     "pictures": "make the pictures in docs/images/, in Chromium",

@@ -73,6 +73,7 @@ def translate_back(paths: Namespace, params: Params, training: Training, world: 
         return
     with whole_folder(paths.back) as folder:
         write_lines(folder / "train.src", translated.lines())
+        write_json(folder / "train.files.json", real.files)
         added = added_rows(real, translated.lines(), translator, training.corpus["max_length"])
         size = len(training.vocabulary)
         count = Pairs.save_rows(folder, "train", chain(real.rows(), added), size) - len(real)

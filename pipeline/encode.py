@@ -1,10 +1,10 @@
 """Stage encode: turn text into arrays of subword ids, which training memory-maps.
 
-Reads   data/tokens, data/bpe.codes, data/vocab.txt, data/filtered/train.lines.npy, data/raw/valid.{src,tgt}
+Reads   data/tokens, data/bpe.codes, data/vocab.txt, data/filtered/train.{lines.npy,files.json}, data/raw/valid.*
 Writes  data/ids: for train and valid, for each side the ids, each sequence with </s> at its end, and the offset of
-        each; the line numbers of the pairs in data/raw; valid.{source,target}.txt, the real lines, against which
-        training scores its translations; corpus.json; subwords.json: subwords per word, the rate of <unk>, and the
-        share of the vocabulary that occurs
+        each; the line numbers of the pairs in data/raw; train.files.json; valid.{source,target}.txt, the real lines,
+        against which training scores its translations; corpus.json; subwords.json: subwords per word, the rate of
+        <unk>, and the share of the vocabulary that occurs
 Params  max_length: training pairs with an empty side, or a side of more subwords, are dropped and counted
 """
 
@@ -37,6 +37,7 @@ def main() -> None:
         kept = {split: counts.kept for split, counts in found.items()}
         dropped = found["train"].pairs - kept["train"]
         check(kept, paths.tokens, params.max_length, paths.params)
+        copy_file(paths.filtered / "train.files.json", folder / "train.files.json")
         for side, name in (("src", "source"), ("tgt", "target")):
             copy_file(paths.raw / f"valid.{side}", folder / f"valid.{name}.txt")
         corpus = json.loads((paths.tokens / "text.json").read_text(encoding="utf-8"))

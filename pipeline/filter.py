@@ -1,14 +1,16 @@
 """Stage filter: drop training pairs that are no translations, by rules, and count such pairs in valid and test sets.
 
 Reads   data/raw
-Writes  data/filtered: train.{src,tgt}, the kept pairs; train.lines.npy, the line of each in data/raw; filter.json, what
-        each rule dropped, alone and jointly, with examples; what it would drop of valid and of the test sets, which are
+Writes  data/filtered: train.{src,tgt}, the kept pairs; train.lines.npy, the line of each in data/raw;
+        train.files.json, the files of train with their numbers of lines, if there are several; filter.json, what each
+        rule dropped, alone and jointly, with examples; what it would drop of valid and of the test sets, which are
         kept; lengths; and which test lines occur in train
 Params  source, target, test_sets, and the rules: all knobs that begin with filter_
 """
 
 from __future__ import annotations
 
+import json
 from argparse import Namespace
 from contextlib import ExitStack
 from functools import partial
@@ -41,6 +43,9 @@ def main() -> None:
         counts = report.counts()
         if not counts["kept"]:
             raise ValueError(f"{paths.raw}: no training pair is left by the rules {', '.join(report.names)}.")
+        parts = paths.raw / "train.parts.json"
+        files = json.loads(parts.read_text(encoding="utf-8")) if parts.is_file() else []
+        write_json(folder / "train.files.json", [[one["source"], one["lines"]] for one in files])
         write_json(folder / "filter.json", {
             **counts, "examples": report.examples, "length_step": LENGTH_STEP, "lengths": report.lengths.tolist(),
             "others": {name: one.counts() | {"lengths": one.lengths.tolist()} for name, one in others.items()},

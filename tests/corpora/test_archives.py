@@ -107,7 +107,9 @@ def test_segments_are_read_from_xml_and_from_sgml():
 <seg id="2"> a
 b </seg><seg id="3"></seg></doc></srcset></mteval>"""
     assert list(segments(io.BytesIO(xml))) == ['Das ist "gut" & schön.\n'.encode(), b"a b\n", b"\n"]
-    sgml = b'<refset setid="x"><DOC sysid="ref"><hl><SEG ID=1>A & B < C</SEG></hl><p><seg id="2">I <3 you</seg></p></DOC>'
+    sgml = (
+        b'<refset setid="x"><DOC sysid="ref"><hl><SEG ID=1>A & B < C</SEG></hl><p><seg id="2">I <3 you</seg></p></DOC>'
+    )
     assert list(segments(io.BytesIO(sgml))) == [b"A & B < C\n", b"I <3 you\n"]
 
 

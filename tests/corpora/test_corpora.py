@@ -6,7 +6,6 @@ import gzip
 import io
 import json
 import os
-import re
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -111,16 +110,26 @@ def test_only_a_line_feed_ends_a_line(some):
 @settings(deadline=None, max_examples=500)
 def test_any_two_files_are_accepted_whole_or_refused_with_an_address(source, target):
     text = TwoFiles(lines(source, "a.de"), lines(target, "a.en"))
-    try:
-        found = list(text.pairs())
-    except ValueError as error:
+    whole = [data.removeprefix(b"\xef\xbb\xbf") for data in (source, target)]
+    counts = [data.count(b"\n") + (not data.endswith(b"\n")) if data else 0 for data in (source, target)]
+    if counts[0] != counts[1] or b"\0" in source + target or not all(map(is_utf8, whole)):
         at = r"a\.(de|en):\d+:\d+: (a NUL character|invalid UTF-8)|a\.(de|en) has \d+ lines and a\.(de|en) \d+"
-        assert re.match(at, str(error))
-    else:
-        for data, side in ((source, 0), (target, 1)):
-            whole = data.removeprefix(b"\xef\xbb\xbf").decode().removesuffix("\n")
-            wanted = [" ".join(line.split()) for line in whole.split("\n")] if data else []
-            assert [pair[side] for pair in found] == wanted
+        with pytest.raises(ValueError, match=at):
+            list(text.pairs())
+        return
+    found = list(text.pairs())
+    for data, side in zip(whole, (0, 1), strict=True):
+        wanted = [" ".join(line.split()) for line in data.decode().removesuffix("\n").split("\n")] if counts[0] else []
+        assert [pair[side] for pair in found] == wanted
+
+
+def is_utf8(data: bytes) -> bool:
+    """Whether bytes are valid UTF-8."""
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def test_a_byte_order_mark_is_removed_with_a_warning(capsys):
@@ -162,7 +171,7 @@ def test_training_text_comes_from_all_its_files_in_the_order_of_their_names(tmp_
         ("train.de-en.tsv", "a\tb\tc\n", r"train\.de-en\.tsv:1: 3 columns"),
         ("train.jsonl", '{"de": "a", "en": "b"}\n{"de": "a"}\n', r"train\.jsonl:2: no object with the texts de and en"),
         ("train.jsonl", '["a"]\n', r"train\.jsonl:1: no object with the texts"),
-        ("train.jsonl", '{"de": "a", "en": "b\\u0000"}\n', r"train\.jsonl:1: no object with the texts de and en, or a NUL"),
+        ("train.jsonl", '{"de": "a", "en": "b\\u0000"}\n', r"train\.jsonl:1: no object with .*, or a NUL"),
         ("train.jsonl", "a\n", r"train\.jsonl:1: not JSON"),
         ("train.jsonl", '{"de": "a", "en": "b\x00"}\n', r"train\.jsonl:1:21: a NUL character"),
     ],

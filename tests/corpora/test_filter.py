@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from transformer.cores import in_order
 from transformer.corpora.filtering import DUPLICATE, Report, Screen, with_duplicates
 from transformer.corpora.overlap import TestText, summary
 from transformer.corpora.rules import FilterConfig, alphabetic, figures, rules
-from transformer.cores import in_order
 from transformer.files import blocks
 
 OFF = {"filter_empty": False, "filter_max_characters": 0, "filter_max_ratio": 0.0, "filter_identical": False,
@@ -40,7 +40,7 @@ CASES = [
     ({"filter_min_alphabetic": 0.5}, ("ok", "---"), ("", "一只狗")),
     ({"filter_max_word": 4}, ("aaaaa b", "c"), ("aaaa bbbb", "c")),
     ({"filter_numbers": True}, ("Im Jahr 1984", "In 1985"), ("1984 und 7", "7 and 1984")),
-    ({"filter_numbers": True}, ("sehen Sie www.a.de", "see www.b.de"), ("Preis: 1.000,50 an a@b.de", "1,000.50 to a@b.de")),
+    ({"filter_numbers": True}, ("sehen Sie www.a.de", "see www.b.de"), ("1.000,50 an a@b.de", "1,000.50 to a@b.de")),
     ({"filter_script": True}, ("Привет, мир", "hello"), ("Grüße – 123", "Привет Hello World hello")),
     ({"filter_language": True}, (GERMAN, GERMAN), (GERMAN, ENGLISH)),
     ({"filter_language": True}, (ENGLISH, ENGLISH), ("Ja.", "Nein.")),
@@ -77,7 +77,9 @@ def corpus(folder: Path, pairs: list[tuple[str, str]]) -> list[Path]:
     return paths
 
 
-def filtered(folder: Path, pairs: list[tuple[str, str]], size: int = 3, tests=None, **knobs) -> tuple[list[int], Report]:
+def filtered(
+    folder: Path, pairs: list[tuple[str, str]], size: int = 3, tests=None, **knobs
+) -> tuple[list[int], Report]:
     """The numbers of the kept pairs, from 1, and the report."""
     config = FilterConfig(**{**OFF, **knobs})
     names = [*rules(config, "de", "en")]
@@ -127,7 +129,10 @@ def test_every_rule_that_fires_is_counted_alone_and_jointly_with_examples(tmp_pa
     assert counts["fired"] == {"empty": 2, "identical": 2, "duplicates": 2}
     assert counts["alone"] == {"empty": 1, "identical": 1, "duplicates": 2}
     assert counts["together"] == {"empty + identical": 1}
-    assert report.examples["empty"] == [{"line": 2, "source": "", "target": "c"}, {"line": 6, "source": "", "target": ""}]
+    assert report.examples["empty"] == [
+        {"line": 2, "source": "", "target": "c"},
+        {"line": 6, "source": "", "target": ""},
+    ]
     assert [one["line"] for one in report.examples["duplicates"]] == [3, 8]
     assert report.lengths.sum(axis=1).tolist() == [8, 8]
 

@@ -1,4 +1,4 @@
-"""Lock files: where texts are, what a mirror replaces, what a lock without a checksum refuses; and the real archives."""
+"""Lock files: where texts are, what a mirror replaces, what is refused without a checksum; and the real archives."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def edited(folder: Path, **changes) -> Path:
         ("lr_factor", ".inf", "lr_factor=inf must be"),
         ("lowercase", "1", "lowercase=1 must be true or false"),
         ("norm", "both", "norm='both' must be one of pre, post"),
-        ("corpus", "wmt", "corpus='wmt' must be one of toy, copy, multi30k, files"),
+        ("corpus", "wmt", "corpus='wmt' must be one of toy, copy, multi30k, iwslt2017, wmt14, files"),
         ("source", "1", "source=1 must be a word"),
         ("seed", "-1", "seed=-1 must be"),
     ],

@@ -23,7 +23,12 @@ def project(tmp_path_factory, shared_folder) -> Path:
 
 
 def test_repro_writes_each_out_and_a_second_repro_runs_nothing(project):
-    for name in ("data/model/weights.safetensors", "data/test.hyp", "reports/report.html", "reports/scores.json"):
+    for name in (
+        "data/model/weights.safetensors",
+        "data/hypotheses/test.hyp",
+        "reports/report.html",
+        "reports/scores.json",
+    ):
         assert (project / name).is_file()
     assert "up to date" in command(project, "dvc", "repro")
     assert command(project, "git", "status", "--short") == ""
@@ -31,7 +36,7 @@ def test_repro_writes_each_out_and_a_second_repro_runs_nothing(project):
 
 def test_scores_and_signatures_have_the_documented_names(project):
     scores = json.loads((project / "reports/scores.json").read_text())
-    names = {"valid_bleu", "bleu", "chrf", "ter", "bleu_lc_tok", "exact_match", "sentences"}
+    names = {"valid_bleu", "bleu", "bleu_test", "chrf", "ter", "bleu_lc_tok", "exact_match", "sentences"}
     assert set(scores) == names
     assert scores["sentences"] == SPLITS["test"]
     signatures = json.loads((project / "reports/signatures.json").read_text())

@@ -40,6 +40,7 @@ def test_only_the_source_side_can_be_lower_cased(tmp_path):
         for side in ("src", "tgt"):
             (tmp_path / f"data/raw/{split}.{side}").write_text("Ein Hund.\n", encoding="utf-8")
     params_file(tmp_path, lowercase_source=True)
+    assert stage("filter", tmp_path).returncode == 0
     assert stage("tokenise", tmp_path).returncode == 0
     assert list(read_lines(tmp_path / "data/tokens/valid.src")) == ["▁ein ▁hund ."]
     assert list(read_lines(tmp_path / "data/tokens/valid.tgt")) == ["▁Ein ▁Hund ."]
@@ -156,9 +157,10 @@ def test_a_warmup_longer_than_the_training_is_explained_in_one_line(output):
     [
         ("train", {"d_model": 100, "heads": 8}, "d_model=100 does not divide into heads=8"),
         ("train", {"warmup": 0}, "warmup=0 must be a whole number >= 1"),
-        ("download", {"corpus_path": "nowhere"}, "train.de is missing"),
+        ("download", {"corpus_path": "nowhere"}, "nowhere has no text of train: train.de and train.en, or "),
         ("download", {"source": "fr", "corpus": "toy"}, "corpus=toy has German and English, not fr-en"),
-        ("tokenise", {}, "data/raw is missing. Run `dvc repro`, which makes it."),
+        ("filter", {}, "data/raw/train.src is missing. Run `dvc repro`, which makes it."),
+        ("tokenise", {}, "data/filtered/train.src is missing"),
         ("average", {}, "data/checkpoints is missing"),
         ("translate", {}, "data/model is missing"),
     ],
@@ -182,7 +184,8 @@ def test_a_mistake_ends_in_one_line_and_leaves_nothing(tmp_path, monkeypatch, na
 def test_a_training_set_that_max_length_empties_is_refused(project, tmp_path):
     params_file(tmp_path, max_length=1)
     names = {name: str(project / f"data/{path}") for name, path in
-             {"tokens": "tokens", "codes": "bpe.codes", "vocab": "vocab.txt", "raw": "raw"}.items()}  # fmt: skip
+             {"tokens": "tokens", "codes": "bpe.codes", "vocab": "vocab.txt", "raw": "raw",
+              "filtered": "filtered"}.items()}  # fmt: skip
     done = stage("encode", tmp_path, *(part for name, path in names.items() for part in (f"--{name}", path)))
     assert done.returncode == 1
     assert "no train pair is left. All have an empty side, or more than max_length=1 subwords." in done.stderr

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from filelock import FileLock
 from ruamel.yaml import YAML
+from support.tiny import ROOT
 
 from pipeline.commands import clean, verify
 from pipeline.commands.verify import as_recorded, changed_inputs, differences, own_clone
@@ -29,7 +30,8 @@ TRAINING = {"steps": 20, "target_tokens": 1000, "train_loss": 2.0, "best_step": 
 ENGINES = {"int8_bleu_beam_4": 97.0, "int8_identical_beam_4": 98.0, "engines_agree": True}
 OUTS = {"download": ["data/raw"], "encode": ["data/ids"], "back_translate": ["data/back"],
         "train": ["data/checkpoints", "reports/environment.json", "reports/training.json", "reports/training.csv"],
-        "average": ["data/model"], "export": ["data/ct2"], "translate": ["data/valid.hyp", "data/test.hyp"],
+        "average": ["data/model"], "export": ["data/ct2"], "translate": ["data/hypotheses", "data/valid.hyp", "data/test.hyp"],
+
         "score": ["reports/scores.json", "reports/signatures.json"], "report": ["reports/report.html"],
         "compare_engines": ["reports/engines.json"], "record": ["data/run.json"]}  # fmt: skip
 LABELS = ["case"] * 20 + [""] * 480
@@ -37,17 +39,19 @@ LABELS = ["case"] * 20 + [""] * 480
 
 def tree(folder: Path, other: list[str], **reports: Any) -> WorkTree:
     """Results in a folder. other: outs that have another hash than in a tree without them."""
-    for name in ("reports", "data/raw", "data/back"):
+    for name in ("reports", "data/raw", "data/back", "data/hypotheses"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     held = {"scores": SCORES, "training": TRAINING, "engines": ENGINES, "environment": {"torch": "2.13.0+cpu"}}
     for name, value in (held | reports).items():
         if name in held:
             (folder / f"reports/{name}.json").write_text(json.dumps(value))
+    shutil.copy(ROOT / "recipes/toy.yaml", folder / "params.yaml")
     (folder / "reports/training.csv").write_text(reports.get("curve", CURVE.format(5, 4)))
     (folder / "data/raw/test.labels").write_text("\n".join(LABELS) + "\n")
-    for path in ("data/valid.hyp", "data/test.hyp", "data/back/train.src"):
+    for path in ("data/valid.hyp", "data/test.hyp", "data/hypotheses/valid.hyp", "data/hypotheses/test.hyp",
+                 "data/back/train.src"):  # fmt: skip
         (folder / path).write_text(
-            "eins\nzwei\n" + ("drei\n" if path.removesuffix("/train.src") in other else "vier\n")
+            "eins\nzwei\n" + ("drei\n" if {path, path.rpartition("/")[0]} & set(other) else "vier\n")
         )
     lock = {stage: {"outs": [{"path": path, "md5": 31 * "0" + str(int(path in other))} for path in paths]}
             for stage, paths in OUTS.items()}  # fmt: skip
@@ -66,8 +70,20 @@ def test_the_outs_that_have_a_tolerance_are_outs_of_the_pipeline():
     stages = YAML(typ="safe").load(Path("dvc.yaml"))["stages"].values()
     outs = {one if isinstance(one, str) else next(iter(one)) for stage in stages
             for kind in ("outs", "metrics", "plots") for one in stage.get(kind, [])}  # fmt: skip
-    exact = {"data/raw", "data/tokens", "data/bpe.codes", "data/vocab.txt", "data/ids", "reports/signatures.json"}
-    assert outs - exact - {"reports/environment.json"} == RULES.keys() - {"data/row.json"}
+    exact = {
+        "data/raw",
+        "data/filtered",
+        "data/tokens",
+        "data/bpe.codes",
+        "data/vocab.txt",
+        "data/ids",
+        "reports/signatures.json",
+    }
+    assert outs - exact - {"reports/environment.json"} == RULES.keys() - {
+        "data/row.json",
+        "data/valid.hyp",
+        "data/test.hyp",
+    }
 
 
 @pytest.mark.parametrize(
@@ -114,12 +130,13 @@ def test_counts_and_text_are_compared_exactly_and_each_score_and_loss_by_its_own
     [
         ({}, set()),
         ({"training": TRAINING | {"train_loss": 2.1}}, {"data/checkpoints", "data/model", "data/ct2", "data/back"}),
-        ({"scores": SCORES | {"valid_bleu": 96.0}}, {"data/valid.hyp", "data/back"}),
-        ({"scores": SCORES | {"bleu": 98.0}}, {"data/test.hyp", "data/back"}),
+        ({"scores": SCORES | {"valid_bleu": 96.0}}, {"data/valid.hyp", "data/hypotheses", "data/back"}),
+        ({"scores": SCORES | {"bleu": 98.0}}, {"data/test.hyp", "data/hypotheses", "data/back"}),
     ],
 )
 def test_weights_are_judged_by_the_losses_and_translations_by_their_scores(tmp_path, reports, different):
-    outs = ["data/back", "data/checkpoints", "data/model", "data/ct2", "data/valid.hyp", "data/test.hyp"]
+    outs = ["data/back", "data/checkpoints", "data/model", "data/ct2", "data/hypotheses", "data/valid.hyp",
+            "data/test.hyp"]  # fmt: skip
     found = rows(tmp_path, outs, **reports)
     assert {path for path in outs if found[path]["verdict"] == "different"} == different
     assert {found[path]["verdict"] for path in outs} <= {"different", "within tolerance"}
@@ -173,10 +190,12 @@ def test_a_forced_level_of_instructions_is_recorded(monkeypatch):
 
 def test_a_row_names_its_tolerance_the_largest_difference_and_the_share_of_equal_lines(tmp_path):
     scores = SCORES | {"bleu": 98.6, "ter": 1.4}
-    found = rows(tmp_path, ["data/test.hyp", "data/back", "reports/scores.json"], scores=scores)
+    other = ["data/test.hyp", "data/hypotheses", "data/back", "reports/scores.json"]
+    found = rows(tmp_path, other, scores=scores)
     assert found["data/ids"]["tolerance"] == "equal"
     assert found["data/test.hyp"]["tolerance"] == "scores 0.5, exact match 2%"
     assert found["data/test.hyp"]["difference"] == "66.7% of lines equal; ter +0.4 (tolerance 0.5)"
+    assert found["data/hypotheses"]["difference"] == found["data/test.hyp"]["difference"]
     assert found["data/back"]["difference"] == "66.7% of lines equal; ter +0.4 (tolerance 0.5)"
     assert found["reports/scores.json"]["difference"] == "ter +0.4 (tolerance 0.5)"
     found = rows(tmp_path, ["reports/scores.json"], scores=SCORES | {"sentences": 490})

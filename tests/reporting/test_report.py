@@ -173,10 +173,10 @@ def test_the_plots_template_has_the_placeholders_of_dvc():
 def finished(tmp_path: Path) -> Path:
     """A folder with the files of a finished run."""
     recipe = (ROOT / "params.yaml").read_text(encoding="utf-8")
-    texts = {"raw/test.src": SOURCES, "raw/test.tgt": REFERENCES, "data/test.hyp": HYPOTHESES}
+    texts = {"raw/test.src": SOURCES, "raw/test.tgt": REFERENCES, "hypotheses/test.hyp": HYPOTHESES}
     (tmp_path / "params.yaml").write_text(recipe, encoding="utf-8")
     for name, lines in texts.items():
-        path = tmp_path / "data" / name.removeprefix("data/")
+        path = tmp_path / "data" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     (tmp_path / "reports").mkdir()
@@ -208,9 +208,9 @@ def test_the_stage_writes_the_same_files_twice_and_no_path_of_the_machine(finish
 
 
 def test_a_short_hypothesis_file_ends_in_one_line_and_writes_nothing(finished, monkeypatch):
-    (finished / "data/test.hyp").write_text("only\u2028one\n", encoding="utf-8")
+    (finished / "data/hypotheses/test.hyp").write_text("only\u2028one\n", encoding="utf-8")
     message = error_of_stage(finished, monkeypatch)
-    assert "data/test.hyp: 1 lines, but data/raw/test.tgt has 60" in message
+    assert "data/hypotheses/test.hyp: 1 lines, but data/raw/test.tgt has 60" in message
     assert "\n" not in message
     assert not list((finished / "reports").glob("*.html*"))
 

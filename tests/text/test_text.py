@@ -128,7 +128,8 @@ def test_multi30k_comes_back_from_its_subwords():
 
 
 def test_a_tokenizer_does_not_import_torch_and_torch_can_be_imported_after_it():
-    code = "import sys; from transformer.text.spacy_tokenizer import tokenizer; tokenizer('de'); print('torch' in sys.modules)"
+    code = "import sys; from transformer.text.spacy_tokenizer import tokenizer; tokenizer('de')"
+    code += "; print('torch' in sys.modules)"
     code += "; import torch; print(torch.ones(1).sum().item())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert done.stdout == "False\n1.0\n", done.stderr

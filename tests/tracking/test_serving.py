@@ -157,7 +157,8 @@ def test_nothing_is_cut_into_subwords_before_the_whole_request_is_found_to_be_pe
 
 
 def test_the_server_remembers_no_words_of_past_requests(served):
-    strings = served.translator.source.language.vocab.strings
+    side = served.translator.source
+    strings = side._spacy.vocab.strings
     merges = served.translator.merges._bpe
     request = {**OPTIONS, "beam_size": 1, "extra_length": 0}
     served.answer(["Hund"], request, lambda: None)
@@ -165,6 +166,7 @@ def test_the_server_remembers_no_words_of_past_requests(served):
     merges.cache.update({str(number): () for number in range(CACHED_WORDS)})
     served.answer([f"Hund{number}" for number in range(50)], request, lambda: None)
     assert len(strings) == before
+    assert not side._tokens
     assert len(merges.cache) <= 100
 
 
@@ -322,7 +324,9 @@ def test_a_model_whose_exports_differ_or_were_not_compared_is_registered_but_nev
 
 def test_own_files_have_a_registered_model_for_each_validation_set():
     def name(corpus: str, valid: str) -> str:
-        found = SimpleNamespace(params=SimpleNamespace(corpus=corpus, source="de", target="en"), sha256=lambda _: valid)
+        found = SimpleNamespace(
+            params=SimpleNamespace(corpus=corpus, source="de", target="en"), sha256=lambda _: valid, raw=lambda *_: ""
+        )
         return model_name(cast(Results, found))
 
     assert name("toy", "1") == name("toy", "2") == "toy-de-en"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import mmap
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -130,11 +132,12 @@ class Batch(NamedTuple):
 class Pairs:
     """Parallel sequences: source and target, each ending in </s>.
 
-    lines: the line number of each pair in data/raw, from 1 (pairs,).
+    lines: the line number of each pair in data/raw, from 1 (pairs,). files: the text's files with their numbers of
+    lines, if there are several.
     """
 
-    def __init__(self, source: Sequences, target: Sequences, lines: np.ndarray):
-        self.source, self.target, self.lines = source, target, lines
+    def __init__(self, source: Sequences, target: Sequences, lines: np.ndarray, files: Sequence[tuple[str, int]] = ()):
+        self.source, self.target, self.lines, self.files = source, target, lines, files
         self.source_lengths, self.target_lengths = source.lengths, target.lengths
         self.longest = np.maximum(self.source_lengths, self.target_lengths)  # the longer side of each pair
 
@@ -142,7 +145,9 @@ class Pairs:
     def load(cls, folder: Path, split: str) -> Pairs:
         """Memory-map one split of a folder that the stage encode wrote."""
         source, target = (Sequences.load(folder / f"{split}.{side}") for side in ("source", "target"))
-        return cls(source, target, np.load(folder / f"{split}.lines.npy", mmap_mode="r", allow_pickle=False))
+        lines = np.load(folder / f"{split}.lines.npy", mmap_mode="r", allow_pickle=False)
+        files = folder / f"{split}.files.json"
+        return cls(source, target, lines, json.loads(files.read_text(encoding="utf-8")) if files.is_file() else ())
 
     @staticmethod
     def save(folder: Path, split: str, blocks: Iterable[PairBlock], vocabulary: int) -> int:
@@ -178,7 +183,7 @@ class Pairs:
         row = int(np.argmax(self.longest))
         if self.longest[row] > device_tokens:
             raise ValueError(
-                f"{split} line {self.lines[row]} has {self.longest[row]} subwords, </s> included: more than "
+                f"{self.places(split, [int(self.lines[row])])} has {self.longest[row]} subwords, </s> included: more than "
                 f"device_tokens={device_tokens}. Raise device_tokens, or shorten or remove that line."
             )
 
@@ -187,7 +192,18 @@ class Pairs:
 
     def backwards(self) -> Pairs:
         """The same pairs with source and target swapped."""
-        return Pairs(self.target, self.source, self.lines)
+        return Pairs(self.target, self.source, self.lines, self.files)
+
+    def places(self, split: str, lines: Iterable[int]) -> str:
+        """Line numbers in words: `train lines 3, 9`; by file, if the text comes from several: `a.de lines 3, 9`."""
+        found: dict[str, list[int]] = {}
+        for line in lines:
+            ends = [0, *accumulate(count for _, count in self.files)]
+            place = bisect_left(ends, line) - 1
+            name = self.files[place][0] if self.files else split
+            found.setdefault(name, []).append(line - ends[place] if self.files else line)
+        return "; ".join(f"{name} line{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
+                         for name, numbers in found.items())  # fmt: skip
 
     def batch(self, rows: np.ndarray) -> Batch:
         """The pairs with the numbers `rows`, padded to the longest of them on each side."""

@@ -171,9 +171,10 @@ def read_losses(trainer: Trainer, store: CheckpointStore, state: TrainingState, 
             path = store.folder / "diverged.json"
             if trainer.world.is_leader:
                 write_json(path, {"update": step, "train_lines": lines})
-            some = ", ".join(map(str, lines[:8])) + (f" and {len(lines) - 8} more, see {path}" if lines[8:] else "")
+            some = trainer.train_pairs.places("train", lines[:8])
+            some += f" and {len(lines) - 8} more, see {path}" if lines[8:] else ""
             raise Diverged(
-                f"Update {step}: the loss or its gradient is not finite (train lines {some}). This update was not "
+                f"Update {step}: the loss or its gradient is not finite ({some}). This update was not "
                 f"saved. {ADVICE}, and check these lines."
             )
         state.losses.append(loss)

@@ -1,0 +1,84 @@
+"""Write what the lock file of a corpus lacks: sizes, sha256 and numbers of lines of its files.
+
+    python -m pipeline lock CORPUS        # corpora/CORPUS.lock
+
+It fetches the files that have no sha256 yet, and reads all that can be fetched to count lines. A checksum that nobody
+published is trusted on first use: look at what is printed, then commit the lock file. The stage download only accepts
+files with these checksums, and never writes a lock file.
+
+Reads   corpora/CORPUS.lock: addresses, and which text is in which file
+Writes  corpora/CORPUS.lock; work/downloads
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from pipeline.shared.stage import bar, project_root
+from transformer.corpora.archives import is_archive
+from transformer.corpora.fetching import Download, fetch_all
+from transformer.corpora.locks import Lock, lines
+from transformer.files import sha256, write_json
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpus", metavar="CORPUS", help="the name of a lock file in corpora/, without .lock")
+    parser.add_argument("--locks", type=Path, default=Path("corpora"), metavar="PATH", help="folder of the lock files")
+    given = parser.parse_args()
+    lock = Lock.load(given.locks / f"{given.corpus}.lock")
+    missing = [name for name in lock.record["files"] if incomplete(lock, name)]
+    places = {name: path for name in missing if (path := fetched(lock, name)) is not None}
+    for name, path in places.items():
+        complete(lock, name, path)
+    write_json(lock.path, lock.record)
+    left = [name for name in missing if name not in places]
+    print(f"{lock.path} was written." + (f" Still without a checksum: {', '.join(left)}." if left else ""))
+
+
+def parts_of(lock: Lock, name: str) -> list[dict[str, Any]]:
+    """The parts of splits that are in a file, or in the file that it stands in for."""
+    names = {name} | {one for one, entry in lock.record["files"].items() if entry.get("otherwise") == name}
+    return [part for texts in lock.record["splits"].values() for parts in texts.values() for part in parts
+            if part["file"] in names]  # fmt: skip
+
+
+def incomplete(lock: Lock, name: str) -> bool:
+    """Whether the lock file has no checksum of a file, or no number of lines of a part of it."""
+    return not lock.record["files"][name]["sha256"] or any(part["lines"] is None for part in parts_of(lock, name))
+
+
+def fetched(lock: Lock, name: str) -> Path | None:
+    """A file of the corpus; None, with a message, if it cannot be fetched."""
+    found = lock.download(name)
+    one = Download(found.name, found.addresses, found.size, found.sha256, found.md5)  # this file, not another one
+    try:
+        with bar(one.size or 0, "B", f"download {name}") as progress:
+            return fetch_all({name: one}, project_root() / "work/downloads", progress.update)[name]
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return None
+
+
+def complete(lock: Lock, name: str, path: Path) -> None:
+    """Write size, checksum and numbers of lines of a fetched file into the record of the lock file."""
+    entry = lock.record["files"][name]
+    if is_archive(path):
+        lock.check({name: path})
+    for part in parts_of(lock, name):
+        text = lines({**part, "lines": None}, path)
+        for _ in text:
+            pass
+        if part["lines"] not in (None, text.count):
+            raise ValueError(f"{text.name} has {text.count} lines, but {lock.path} says {part['lines']}. Correct it.")
+        part["lines"] = text.count
+    if not entry["sha256"]:
+        entry["size"], entry["sha256"] = path.stat().st_size, sha256(path)
+        path.rename(lock.download(name).place(path.parent))  # where the stage download looks for it
+        basis = (
+            "its published md5 is right" if entry.get("md5") else "nobody published a sum of it: trusted on first use"
+        )
+        print(f"{name}: {entry['size']:,} bytes, sha256 {entry['sha256']} ({basis})")
