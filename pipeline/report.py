@@ -1,8 +1,9 @@
-"""Stage report: write a page with the curves, scores and translations of a run.
+"""Stage report: write a page with the curves, scores and translations of a run, and a page about its corpus.
 
 Reads   reports/training.csv, reports/training.json, reports/scores.json, reports/signatures.json,
         data/raw/<first test set>.{src,tgt}, data/hypotheses/<first test set>.hyp
-Writes  reports/report.html, reports/curves.svg
+        data/filtered/filter.json, data/ids/subwords.json
+Writes  reports/report.html, reports/curves.svg, reports/data.html
 Params  all: the page shows them
 """
 
@@ -19,6 +20,7 @@ from pipeline.shared.stage import arguments, require, run
 from transformer.files import read_lines, write_text
 from transformer.reporting import charts
 from transformer.reporting import page as report
+from transformer.reporting.data_page import data_page
 
 
 def main() -> None:
@@ -30,7 +32,10 @@ def main() -> None:
         signatures="reports/signatures.json",
         raw="data/raw",
         hypotheses="data/hypotheses",
+        filtered="data/filtered/filter.json",
+        subwords="data/ids/subwords.json",
         page="reports/report.html",
+        data="reports/data.html",
         picture="reports/curves.svg",
     )
     params = Params.load(paths.params)
@@ -50,10 +55,16 @@ def main() -> None:
     made = {
         paths.page: report.page(shown),
         paths.picture: charts.picture(curve),
+        paths.data: data_page(
+            read(paths.filtered, read_table),
+            read(paths.subwords, read_table),
+            (params.source, params.target),
+            params.corpus,
+        ),
     }
     for path, text in made.items():
         write_text(path, text)
-    print("written to", paths.page)
+    print(f"written to {paths.page} and {paths.data}")
 
 
 def read(path: Path, reader: Callable[[Path], Any]) -> Any:

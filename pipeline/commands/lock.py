@@ -34,9 +34,11 @@ def main() -> None:
     places = {name: path for name in missing if (path := fetched(lock, name)) is not None}
     for name, path in places.items():
         complete(lock, name, path)
-    write_json(lock.path, lock.record)
     left = [name for name in missing if name not in places]
-    print(f"{lock.path} was written." + (f" Still without a checksum: {', '.join(left)}." if left else ""))
+    if missing and not places:
+        raise ValueError(f"{lock.path} stays as it is: none of {', '.join(left)} can be fetched.")
+    write_json(lock.path, lock.record)
+    print(f"{lock.path} is complete." if not left else f"{lock.path} was written. It lacks {', '.join(left)} still.")
 
 
 def parts_of(lock: Lock, name: str) -> list[dict[str, Any]]:

@@ -30,8 +30,8 @@ TRAINING = {"steps": 20, "target_tokens": 1000, "train_loss": 2.0, "best_step": 
 ENGINES = {"int8_bleu_beam_4": 97.0, "int8_identical_beam_4": 98.0, "engines_agree": True}
 OUTS = {"download": ["data/raw"], "encode": ["data/ids"], "back_translate": ["data/back"],
         "train": ["data/checkpoints", "reports/environment.json", "reports/training.json", "reports/training.csv"],
-        "average": ["data/model"], "export": ["data/ct2"], "translate": ["data/hypotheses", "data/valid.hyp", "data/test.hyp"],
-
+        "average": ["data/model"], "export": ["data/ct2"],
+        "translate": ["data/hypotheses", "data/valid.hyp", "data/test.hyp"],  # the last two: version 0.1
         "score": ["reports/scores.json", "reports/signatures.json"], "report": ["reports/report.html"],
         "compare_engines": ["reports/engines.json"], "record": ["data/run.json"]}  # fmt: skip
 LABELS = ["case"] * 20 + [""] * 480

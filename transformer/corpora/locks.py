@@ -81,7 +81,10 @@ class Lock:
         """
         files = self.record["files"]
         names = {part["file"] for split in splits for pair in self.parts(split, source, target) for part in pair}
-        chosen = {name: name if files[name]["sha256"] else files[name].get("otherwise", name) for name in sorted(names)}
+        chosen = {}
+        for name in sorted(names):
+            other = files[name].get("otherwise", name)
+            chosen[name] = name if files[name]["sha256"] or not files[other]["sha256"] else other
         missing = sorted(name for name in chosen.values() if not files[name]["sha256"])
         if missing:
             raise ValueError(

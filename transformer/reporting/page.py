@@ -95,10 +95,15 @@ def translations(sources: Sequence[str], references: Sequence[str], hypotheses: 
 
 def tiles(scores: Mapping[str, float], signatures: Mapping[str, str]) -> list[dict]:
     """The scores for the top of the page, those of LABELS first, each with its sacreBLEU signature."""
-    others = [name for name in scores if name not in (*LABELS, "sentences") and not name.startswith(PHENOMENON)]
+    sets = {name: ("BLEU", name.removeprefix("bleu_")) for name in scores if name.startswith("bleu_")}
+    labels = (sets if len(sets.keys() - LABELS.keys()) > 1 else {}) | LABELS  # of one test set there is bleu already
+    others = [name for name in scores
+              if name not in (*labels, *sets, "sentences") and not name.startswith(PHENOMENON)]  # fmt: skip
     shown = []
-    for name in [name for name in LABELS if name in scores] + others:
-        label, measured_on = LABELS.get(name, (name.replace("_", " "), ""))
+    for name in [name for name in LABELS if name in scores] + [name for name in sets if name not in LABELS] + others:
+        if name not in labels and name in sets:
+            continue
+        label, measured_on = labels.get(name, (name.replace("_", " "), ""))
         signature = signatures.get(name, signatures.get(name.removeprefix("valid_"), ""))
         shown.append({"label": label, "on": measured_on, "value": number(scores[name], 1), "signature": signature})
     return shown

@@ -183,8 +183,8 @@ class Pairs:
         row = int(np.argmax(self.longest))
         if self.longest[row] > device_tokens:
             raise ValueError(
-                f"{self.places(split, [int(self.lines[row])])} has {self.longest[row]} subwords, </s> included: more than "
-                f"device_tokens={device_tokens}. Raise device_tokens, or shorten or remove that line."
+                f"{self.places(split, [int(self.lines[row])])} has {self.longest[row]} subwords, </s> included: more "
+                f"than device_tokens={device_tokens}. Raise device_tokens, or shorten or remove that line."
             )
 
     def __len__(self) -> int:

@@ -1,0 +1,217 @@
+"""Whole pipelines over other corpora: IWSLT's own format, several test sets, several workers, kills before training."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+from support.projects import command, commit_all, copied_project, params_file
+from support.tiny import ROOT, stage
+
+from transformer.corpora.fetching import fetch_all
+from transformer.corpora.locks import Lock
+from transformer.files import read_lines, sha256, write_json
+
+WIT3 = Path(os.environ.get("WIT3_MIRROR", ROOT / "shared" / "wit3"))
+TINY = {"max_steps": 4, "save_every": 2, "log_every": 2, "bpe_merges": 300, "max_length": 60}
+STAGES = ("filter", "tokenise", "learn_bpe", "build_vocab", "encode")
+OUTS = ("data/filtered", "data/tokens", "data/bpe.codes", "data/vocab.txt", "data/ids")
+
+
+def iwslt_mirror(folder: Path, monkeypatch) -> Path:
+    """A mirror of iwslt2017: the real test archives, and a training archive in IWSLT's format made from tst2017."""
+    monkeypatch.setenv("CORPUS_MIRROR", str(WIT3))
+    lock = Lock.load(ROOT / "corpora/iwslt2017.lock")
+    places = fetch_all(lock.downloads(["tst2017"], "de", "en"), folder / "got", lambda count: None)
+    pairs = [pair for text in lock.texts("tst2017", "de", "en", places) for pair in text.pairs()]
+    shutil.copytree(WIT3, folder / "mirror")
+    archive = folder / "mirror/huggingface.co/datasets/IWSLT/iwslt2017/resolve/main/data/2017-01-trnted/texts/de/en"
+    archive.mkdir(parents=True)
+    with zipfile.ZipFile(archive / "de-en.zip", "w", zipfile.ZIP_DEFLATED) as made:
+        for side, code in enumerate(("de", "en")):
+            lines = [pair[side] for pair in pairs]
+            talk = "<url>http://x</url>\n<title>T</title>\n" + "".join(f"{line}\n" for line in lines) + "<reviewer/>\n"
+            made.writestr(f"de-en/train.tags.de-en.{code}", talk)
+            for name in ("dev2010", *(f"tst{year}" for year in range(2010, 2016))):
+                rows = "".join(f'<seg id="{n}"> {html.escape(line)} </seg>\n' for n, line in enumerate(lines[:20], 1))
+                made.writestr(f"de-en/IWSLT17.TED.{name}.de-en.{code}.xml",
+                              f'<?xml version="1.0"?><mteval><srcset><doc>{rows}</doc></srcset></mteval>')  # fmt: skip
+    return folder / "mirror"
+
+
+@pytest.mark.skipif(not WIT3.is_dir(), reason="no mirror of WIT3: set WIT3_MIRROR to one")
+def test_iwslt2017_goes_from_its_archives_to_scores(tmp_path, monkeypatch):
+    mirror = iwslt_mirror(tmp_path, monkeypatch)
+    project = tmp_path / "project"
+    copied_project(project)
+    monkeypatch.setenv("CORPUS_MIRROR", str(mirror))
+    params_file(project, **TINY, corpus="iwslt2017", corpus_path="corpora", test_sets="tst2017 tst2016 tst2010")
+    done = stage("download", project)
+    assert "has no sha256 of de-en.zip. `python -m pipeline lock iwslt2017` fetches" in done.stderr
+    output = command(project, sys.executable, "-m", "pipeline", "lock", "iwslt2017")
+    assert "(nobody published a sum of it: trusted on first use)" in output
+    assert "corpora/iwslt2017.lock was written. It lacks de-en.tgz still." in output
+    commit_all(project)
+    command(project, "dvc", "repro")
+    assert len(list(read_lines(project / "data/raw/train.src"))) == 1138
+    assert len(list(read_lines(project / "data/hypotheses/tst2016.hyp"))) == 1133
+    scores = json.loads((project / "reports/scores.json").read_text())
+    assert scores["bleu"] == scores["bleu_tst2017"]
+    assert {"bleu_tst2016", "bleu_tst2010"} <= scores.keys()
+    overlap = json.loads((project / "data/filtered/filter.json").read_text())["overlap"]
+    assert overlap["tst2017"]["source_exact"] > 1000  # the training text is this test set
+    assert overlap["tst2016"]["source_exact"] < 50
+
+
+def made_up(folder: Path, pairs: int) -> None:
+    """data/raw of many short pairs, some of them twice or empty."""
+    chance = random.Random(3)
+    words = ["".join(chance.choices("abcdefgh", k=chance.randint(1, 7))) for _ in range(60_000)]
+    (folder / "data/raw").mkdir(parents=True)
+    for split, count in (("train", pairs), ("valid", 50), ("test", 50)):
+        for side in ("src", "tgt"):
+            lines = (" ".join(chance.choices(words, k=chance.randint(0, 9))) for _ in range(count))
+            (folder / f"data/raw/{split}.{side}").write_text("".join(f"{line}\n" for line in lines))
+
+
+def outs(folder: Path) -> dict[str, str]:
+    """The hash of each out of the stages before training."""
+    return {out: sha256(folder / out) for out in OUTS}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    """A folder with data/raw, and the outs of the stages made by one worker."""
+    folder = tmp_path_factory.mktemp("corpus")
+    made_up(folder, 50_000)
+    params_file(folder, corpus="files", test_sets="test", bpe_merges=500, filter_duplicates="side")
+    for name in STAGES:
+        done = stage(name, folder, env={"WORKERS": "1"})
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.parametrize("workers", ["2", "5"])
+def test_any_number_of_workers_writes_the_same_bytes(corpus, tmp_path, workers):
+    shutil.copytree(corpus / "data/raw", tmp_path / "data/raw")
+    shutil.copy(corpus / "params.yaml", tmp_path)
+    for name in STAGES:
+        assert stage(name, tmp_path, env={"WORKERS": workers}).returncode == 0
+    assert outs(tmp_path) == outs(corpus)
+
+
+@pytest.mark.parametrize("name", [one for one in STAGES if one != "learn_bpe"])
+def test_a_killed_stage_leaves_no_out_and_no_process_and_ends_in_the_same_bytes(corpus, tmp_path, name):
+    shutil.copytree(corpus / "data", tmp_path / "data")
+    shutil.copy(corpus / "params.yaml", tmp_path)
+    out = OUTS[STAGES.index(name)]
+    shutil.rmtree(tmp_path / out) if (tmp_path / out).is_dir() else (tmp_path / out).unlink()
+    env = os.environ | {"PYTHONPATH": str(ROOT), "WORKERS": "3"}
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        process = subprocess.Popen([sys.executable, "-m", f"pipeline.{name}"], cwd=tmp_path, env=env,
+                                   stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)  # fmt: skip
+        wait_for_workers(process)
+        process.send_signal(number)
+        assert process.wait() == -number
+        assert not (tmp_path / out).exists()
+        wait_until(lambda: not processes_in(tmp_path))
+    assert stage(name, tmp_path).returncode == 0
+    assert outs(tmp_path) == outs(corpus)
+
+
+def processes_in(folder: Path) -> list[str]:
+    """The processes that run in a folder."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            if (place / "cwd").readlink() == folder and "State:\tZ" not in (place / "status").read_text():
+                found.append(place.name)
+        except OSError:
+            continue
+    return found
+
+
+def wait_for_workers(process: subprocess.Popen) -> None:
+    """Wait until a stage has started other processes."""
+    tasks = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    wait_until(lambda: process.poll() is not None or len(tasks.read_text().split()) >= 2)
+    assert process.poll() is None
+
+
+def wait_until(condition, seconds: float = 60) -> None:
+    """Wait until a condition holds; fail after so many seconds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_a_line_of_several_training_files_is_named_by_its_file_and_number(tmp_path):
+    (tmp_path / "own").mkdir()
+    for split, stems in (("train", ("train", "train-b")), ("valid", ("valid",)), ("test", ("test",))):
+        for code in ("de", "en"):
+            for stem in stems:
+                lines = [f"wort{n}" for n in range(30)]
+                if split == "train":
+                    lines[3] = ""
+                if stem == "train-b":
+                    lines[7] = " ".join(f"w{n}" for n in range(200))
+                (tmp_path / f"own/{stem}.{code}").write_text("\n".join(lines) + "\n")
+    params_file(tmp_path, corpus="files", corpus_path="own", max_length=999, batch_tokens=2000, device_tokens=1001)
+    for name in ("download", *STAGES):
+        done = stage(name, tmp_path)
+        assert done.returncode == 0, done.stderr
+    (tmp_path / "data/back").mkdir()
+    params_file(tmp_path, corpus="files", corpus_path="own", max_length=99, device_tokens=100)
+    done = stage("train", tmp_path)
+    assert "own/train-b.de line 8 has" in done.stderr
+    files = json.loads((tmp_path / "data/ids/train.files.json").read_text())
+    assert files == [["own/train-b.de", 30], ["own/train.de", 30]]
+
+
+@pytest.mark.full
+def test_another_test_set_reruns_nothing_from_learn_bpe_to_average(tmp_path):
+    project = tmp_path / "project"
+    copied_project(project)
+    own = project / "own"
+    own.mkdir()
+    for split, count in (("train", 200), ("valid", 20), ("test", 20), ("news", 10)):
+        for code, word in (("de", "wort"), ("en", "word")):
+            (own / f"{split}.{code}").write_text("".join(f"{word}{n % 17} {word}{n % 5}\n" for n in range(count)))
+    params_file(project, **TINY, corpus="files", corpus_path="own", test_sets="test")
+    commit_all(project)
+    command(project, "dvc", "repro")
+    params = YAML().load(project / "params.yaml")
+    params["test_sets"] = "news test"
+    YAML().dump(params, project / "params.yaml")
+    output = command(project, "dvc", "repro")
+    for name in ("learn_bpe", "build_vocab", "encode", "back_translate", "train", "average"):
+        assert f"Stage '{name}' didn't change, skipping" in output
+    scores = json.loads((project / "reports/scores.json").read_text())
+    assert scores["bleu"] == scores["bleu_news"]
+    assert scores["sentences"] == 10
+
+
+def test_a_lock_that_cannot_be_completed_stays_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.setenv("CORPUS_MIRROR", str(tmp_path / "nowhere"))
+    (tmp_path / "corpora").mkdir()
+    record = {"bases": ["https://x.invalid"], "splits": {},
+              "files": {"a.gz": {"addresses": ["https://x.invalid/a.gz"], "size": None, "sha256": None}}}  # fmt: skip
+    write_json(tmp_path / "corpora/mine.lock", record)
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-m", "pipeline", "lock", "mine"], cwd=tmp_path, env=env, text=True,
+                          capture_output=True)  # fmt: skip
+    assert done.returncode == 1
+    assert "corpora/mine.lock stays as it is: none of a.gz can be fetched." in done.stderr
+    assert json.loads((tmp_path / "corpora/mine.lock").read_text()) == record
