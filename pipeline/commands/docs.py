@@ -25,9 +25,9 @@ SHOWN = ("bleu", "chrf", "exact_match", "ter", "valid_bleu")  # in the README, o
 PHENOMENON = "exact_match_"
 ENGINES = {"torch": "torch", "float32": "CTranslate2, float32", "int8": "CTranslate2, int8"}
 # The first knob of each group in params.yaml.
-GROUPS = {"corpus": "Corpus", "filter_empty": "Filter", "lowercase": "Words and subwords", "init_from": "Start of a training",
-          "d_model": "Model", "batch_tokens": "Updates", "log_every": "Curve, checkpoints and averaging",
-          "beam_size": "Search"}  # fmt: skip
+GROUPS = {"corpus": "Corpus", "filter_empty": "Filter", "lowercase": "Words and subwords",
+          "init_from": "Start of a training", "d_model": "Model", "batch_tokens": "Updates",
+          "log_every": "Curve, checkpoints and averaging", "beam_size": "Search"}  # fmt: skip
 KNOB = re.compile(r"(\w+): (\S+) +# (.*)")
 SECTION = re.compile(r" *\((\d\.\d(?:\.\d)?)(?:, (equation \d))?\)")
 
