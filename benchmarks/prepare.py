@@ -1,7 +1,7 @@
 """How long the stages before training take, and how much memory, on made-up corpora of 10 thousand pairs and more.
 
     python -m benchmarks.prepare --pairs 10000,100000,1000000 --json prepare.json
-    python -m benchmarks.prepare --pairs 100000 --peers      # also subword-nmt's own commands and JoeyNMT's script
+    python -m benchmarks.prepare --pairs 100000 --peers      # also subword-nmt's own commands and JoeyNMT's functions
 
 The corpus has 300,000 word types a side with the frequencies of Zipf's law, and 26 words a line. Each stage runs as
 DVC runs it, in a folder of its own. Memory is the largest sum over the processes of a stage, shared pages counted once.
@@ -32,7 +32,7 @@ PEERS = {
     "-o codes --write-vocabulary vocab.src vocab.tgt --num-workers {cores}",
     "subword-nmt apply-bpe": "subword-nmt apply-bpe -c codes --num-workers {cores} < {src} > bpe.src && "
     "subword-nmt apply-bpe -c codes --num-workers {cores} < {tgt} > bpe.tgt",
-    "joeynmt build_vocab": "{python} -m joeynmt.scripts_build_vocab joeynmt.yaml",
+    "JoeyNMT: tokenizers, dataset, vocabulary": "{python} -m benchmarks.joeynmt_prepare data/raw codes",
 }
 
 
