@@ -40,6 +40,7 @@ class Server(BaseHTTPRequestHandler):
     def reply(self, status: int, data: bytes = b"", length: int | None = None, **headers: str) -> None:
         self.send_response(status)
         self.send_header("Content-Length", str(len(data) if length is None else length))
+        self.send_header("Connection", "close")
         for name, value in headers.items():
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()
@@ -70,6 +71,12 @@ class Server(BaseHTTPRequestHandler):
         self.reply(200, DATA[:HALF], length=len(DATA))
         self.wfile.flush()
         self.server.stop.wait(20)  # type: ignore[attr-defined]
+
+    def trickle(self) -> None:
+        """Sends a byte at a time."""
+        self.reply(200, length=len(DATA))
+        while not self.server.stop.wait(0.02):  # type: ignore[attr-defined]
+            self.wfile.write(b"x")
 
     def chunk(self) -> None:
         self.send_response(200)
@@ -155,6 +162,7 @@ REFUSED = [
     ("corrupt/99", f"is not the locked {SHA256}. The download was deleted"),
     ("longer/99", f"it has more than the {len(DATA):,} bytes of the lock file"),
     ("stall/99", "no byte came for 0.5 s, in each of 5 attempts"),
+    ("trickle/99", "it sent fewer than 1,000 bytes a second for 0.5 s, in each of 5 attempts"),
     ("truncate/99", "the connection broke, in each of 5 attempts"),
     ("chunk/99", "the connection broke, in each of 5 attempts"),
     ("busy/99", "the server answered 429 Too Many Requests, in each of 5 attempts"),
@@ -239,8 +247,9 @@ def test_a_file_without_a_locked_sum_is_checked_by_its_published_md5(server, tmp
         get(server, tmp_path / "other", "corrupt/99", size=None, sha256=None, md5=MD5)
 
 
-def test_a_truncated_file_of_unknown_size_is_not_taken_for_whole(server, tmp_path):
-    assert get(server, tmp_path, "truncate/2", size=None, sha256=None).read_bytes() == DATA
+@pytest.mark.parametrize("path", ["truncate/2", "chunk/2", "stall/1"])
+def test_a_file_of_unknown_size_that_breaks_is_not_taken_for_whole(server, tmp_path, path):
+    assert get(server, tmp_path, path, size=None, sha256=None).read_bytes() == DATA
 
 
 def test_the_progress_adds_up_to_the_size_whatever_breaks(server, tmp_path):

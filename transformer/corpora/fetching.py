@@ -23,7 +23,8 @@ from transformer.files import sha256
 AT_ONCE = 4  # downloads
 ATTEMPTS = 5  # of one address
 PAUSE = 1.0  # seconds before the second attempt; each pause is twice as long as the one before
-TIMEOUT = 30.0  # seconds without any byte
+TIMEOUT = 30.0  # seconds without any byte, or with few
+SLOWEST = 1_000  # bytes a second
 LONGEST_WAIT = 120  # seconds that a server may ask us to wait (Retry-After)
 _AGAIN = (408, 425, 429, 500, 502, 503, 504)
 
@@ -133,6 +134,8 @@ def receive(
         except Again as wait:
             problem = str(wait)
             stop.wait(wait.seconds)
+        except Slow:
+            problem = f"it sent fewer than {SLOWEST:,} bytes a second for {TIMEOUT:g} s"
         except requests.TooManyRedirects:
             raise Broken("it redirects to itself, or too often") from None
         except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
@@ -142,6 +145,10 @@ def receive(
         if attempt < ATTEMPTS - 1:
             time.sleep(PAUSE * 2**attempt)
     raise Broken(f"{problem}, in each of {ATTEMPTS} attempts")
+
+
+class Slow(Exception):
+    """Raised when a server sends too slowly."""
 
 
 class Again(Exception):
@@ -195,8 +202,18 @@ def write(
 
 
 def blocks(reply: requests.Response) -> Iterator[bytes]:
-    """The bytes of a reply as they come, as they were sent: a .gz file stays compressed."""
-    return reply.raw.stream(1 << 16, decode_content=False)
+    """The bytes of a reply as they come, as they were sent: a .gz file stays compressed.
+
+    Raises Slow if fewer than SLOWEST bytes a second came for TIMEOUT seconds.
+    """
+    start, count = time.monotonic(), 0
+    while block := reply.raw.read1(1 << 16, decode_content=False):
+        yield block
+        count += len(block)
+        if (passed := time.monotonic() - start) >= TIMEOUT:
+            if count < SLOWEST * passed:
+                raise Slow
+            start, count = time.monotonic(), 0
 
 
 def resumes(reply: requests.Response, start: int) -> bool:
