@@ -23,7 +23,7 @@ from pipeline.shared.params import Params
 from pipeline.shared.stage import arguments, bar, require, run
 from transformer.cores import in_order
 from transformer.corpora.filtering import DUPLICATE, LENGTH_STEP, Report, Screen, with_duplicates
-from transformer.corpora.overlap import TestText, summary
+from transformer.corpora.overlap import TestText
 from transformer.corpora.rules import FilterConfig, rules
 from transformer.files import blocks, read_lines, whole_folder, write_json
 from transformer.text.array_file import ArrayFile
@@ -49,7 +49,7 @@ def main() -> None:
         write_json(folder / "filter.json", {
             **counts, "examples": report.examples, "length_step": LENGTH_STEP, "lengths": report.lengths.tolist(),
             "others": {name: one.counts() | {"lengths": one.lengths.tolist()} for name, one in others.items()},
-            "overlap": summary(report.found, sizes), "found": [one._asdict() for one in report.found[:1000]],
+            "overlap": report.overlap.summary(sizes), "found": report.overlap.listed(1000),
         })  # fmt: skip
     dropped = ", ".join(f"{name} {count:,}" for name, count in counts["fired"].items() if count)
     print(

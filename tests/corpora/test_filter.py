@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from transformer.cores import in_order
 from transformer.corpora.filtering import DUPLICATE, Report, Screen, with_duplicates
-from transformer.corpora.overlap import TestText, summary
+from transformer.corpora.overlap import Overlap, TestText
 from transformer.corpora.rules import FilterConfig, alphabetic, figures, rules
 from transformer.files import blocks
 
@@ -147,23 +147,25 @@ def test_any_number_of_workers_gives_the_same_report(tmp_path, monkeypatch, numb
     monkeypatch.setenv("WORKERS", number)
     found, other = filtered(tmp_path, pairs, 7, {"test": (["w1"], ["w2"])}, **knobs)
     assert found == wanted
-    assert (other.counts(), other.examples, other.found) == (report.counts(), report.examples, report.found)
+    assert (other.counts(), other.examples, other.overlap) == (report.counts(), report.examples, report.overlap)
 
 
 def test_test_lines_in_train_are_found_exactly_and_nearly():
     long = "the quick brown fox jumps over the lazy dog near the old river bank today"
     tests = TestText({"a": (["Guten Tag!", "Ein Hund.", "x"], [long, "A dog.", "y"])})
-    train = [("guten tag", long.replace("today", "now")), ("Ein Hund.", "A dog."), ("x y z", "the quick brown fox")]
-    found = [one for number, pair in enumerate(train, start=1) for side, line in enumerate(pair)
-             for one in tests.look_up(number, line, side)]  # fmt: skip
-    assert [(one.row, one.side, one.exact, one.line) for one in found] == [
-        (0, 0, False, 1), (0, 1, False, 1), (1, 0, True, 2), (1, 1, True, 2)]  # fmt: skip
-    assert summary(found, {"a": 3})["a"] == {"lines": 3, "source_exact": 1, "source_near": 1, "target_exact": 1,
-                                            "target_near": 1, "pairs": 2}  # fmt: skip
+    train = [("guten tag", long.replace("today", "now")), ("Ein Hund.", "A dog."), ("x y z", "the quick brown fox"),
+             ("Ein Hund.", "b")]  # fmt: skip
+    overlap = Overlap()
+    for number, pair in enumerate(train, start=1):
+        overlap.add(number, *(tests.look_up(line, side) for side, line in enumerate(pair)))
+    assert {(one.row, one.side, one.exact, line) for one, line in overlap.lines.items()} == {
+        (0, 0, False, 1), (0, 1, False, 1), (1, 0, True, 2), (1, 1, True, 2)}  # fmt: skip
+    assert overlap.summary({"a": 3})["a"] == {"lines": 3, "source_exact": 1, "source_near": 1, "target_exact": 1,
+                                             "target_near": 1, "pairs": 2}  # fmt: skip
 
 
 def test_a_trigram_that_most_test_lines_share_makes_none_of_them_near():
     lines = [f"this is a sentence about number{n} and more words of {n}" for n in range(200)]
     tests = TestText({"a": (lines, [])})
-    assert not list(tests.look_up(1, "this is a sentence about nothing", 0))
-    assert [one.row for one in tests.look_up(1, lines[7], 0)] == [7]
+    assert not tests.look_up("this is a sentence about nothing", 0)
+    assert [one.row for one in tests.look_up(lines[7], 0)] == [7]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer.corpora.overlap import Found, TestText
+from transformer.corpora.overlap import Overlap, TestText
 from transformer.corpora.rules import FilterConfig, rules
 from transformer.files import Block
 
@@ -25,7 +25,7 @@ class Screened(NamedTuple):
     reasons: np.ndarray  # (pairs,) a bit for each rule that would drop the pair, in the order of the rules
     digests: np.ndarray  # (columns, pairs) hashes for the search of duplicates; no columns if it is off
     lengths: np.ndarray  # (2, LENGTH_BINS) lines of each side by length
-    found: list[Found]  # test lines in these training lines
+    overlap: Overlap  # test lines in these training lines
 
 
 class Screen:
@@ -44,9 +44,10 @@ class Screen:
         digests = np.array([[digest(key) for key in column] for column in keys[self.duplicates]], np.uint64)
         lengths = np.array([np.bincount([min(len(line) // LENGTH_STEP, LENGTH_BINS - 1) for line in lines],
                                         minlength=LENGTH_BINS) for lines in sides])  # fmt: skip
-        found = [one for side, lines in enumerate(sides) for number, line in enumerate(lines, start=block.first)
-                 for one in self.tests.look_up(number, line, side)]  # fmt: skip
-        return Screened(block, reasons, digests, lengths, found)
+        overlap = Overlap()
+        for number, pair in enumerate(zip(*sides, strict=True), start=block.first):
+            overlap.add(number, *(self.tests.look_up(line, side) for side, line in enumerate(pair)))
+        return Screened(block, reasons, digests, lengths, overlap)
 
 
 def digest(text: str) -> int:
@@ -62,14 +63,14 @@ class Report:
         self.combinations: Counter[int] = Counter()
         self.examples: dict[str, list[dict[str, Any]]] = {name: [] for name in self.names}
         self.lengths = np.zeros((2, LENGTH_BINS), np.int64)
-        self.found: list[Found] = []
+        self.overlap = Overlap()
 
     def add(self, screened: Screened, reasons: np.ndarray) -> None:
         """Count a block. reasons: those of the rules, with the bit of duplicates."""
         values, counts = np.unique(reasons, return_counts=True)
         self.combinations.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
         self.lengths += screened.lengths
-        self.found += screened.found
+        self.overlap.merge(screened.overlap)
         missing = sum(1 << bit for bit, name in enumerate(self.names) if len(self.examples[name]) < EXAMPLES)
         if not (reasons & missing).any():
             return

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 NEAR = 0.8  # share of the word trigrams of a test line that a training line must have
 COMMON = 50  # a trigram of more test lines than this says nothing about one of them
@@ -19,7 +20,49 @@ class Found(NamedTuple):
     side: int  # 0: source, 1: target
     row: int  # of the test line, from 0
     exact: bool
-    line: int  # number of the training line
+
+
+@dataclass
+class Overlap:
+    """The test lines that occur in training lines, each with the number of the first such line.
+
+    pairs: (test set, row) of test pairs both sides of which occur in one training pair. Its size is bounded by that of
+    the test sets, whatever the size of the training text.
+    """
+
+    lines: dict[Found, int] = field(default_factory=dict)
+    pairs: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def add(self, number: int, source: Sequence[Found], target: Sequence[Found]) -> None:
+        """Add what was found in the two sides of a training pair."""
+        for one in (*source, *target):
+            self.lines.setdefault(one, number)
+        rows = {(one.test_set, one.row) for one in target}
+        for one in source:
+            if (one.test_set, one.row) in rows:
+                self.pairs.setdefault((one.test_set, one.row), number)
+
+    def merge(self, later: Overlap) -> None:
+        """Add what was found in later training lines."""
+        self.lines = later.lines | self.lines
+        self.pairs = later.pairs | self.pairs
+
+    def summary(self, sizes: Mapping[str, int]) -> dict[str, dict[str, int]]:
+        """Counts per test set: lines of each side that occur exactly, or only nearly, and pairs. sizes: their lines."""
+        counts = {}
+        for name, size in sizes.items():
+            counts[name] = {"lines": size}
+            for side, title in enumerate(("source", "target")):
+                exact = {one.row for one in self.lines if (one.test_set, one.side, one.exact) == (name, side, True)}
+                rows = {one.row for one in self.lines if (one.test_set, one.side) == (name, side)}
+                counts[name] |= {f"{title}_exact": len(exact), f"{title}_near": len(rows - exact)}
+            counts[name]["pairs"] = sum(test_set == name for test_set, _ in self.pairs)
+        return counts
+
+    def listed(self, most: int) -> list[dict[str, Any]]:
+        """Some of the lines that were found, with the number of the training line."""
+        found = sorted(self.lines.items())[:most]
+        return [one._asdict() | {"line": number} for one, number in found]
 
 
 def words(line: str) -> tuple[str, ...]:
@@ -56,30 +99,11 @@ class TestText:
         self._needed = {(side, found): NEAR * sum((side, trigram) in self._with for trigram in trigrams(found))
                         for side, found in self._places}  # fmt: skip
 
-    def look_up(self, number: int, line: str, side: int) -> Iterator[Found]:
-        """The test lines that a training line contains. number: of the line, from 1."""
+    def look_up(self, line: str, side: int) -> list[Found]:
+        """The test lines that a training line contains."""
         found = words(line)
         hits = Counter(test for trigram in trigrams(found) for test in self._with.get((side, trigram), ()))
         near = {test for test, count in hits.items() if count >= self._needed[side, test]}
         if (side, found) in self._places:
             near.add(found)
-        for test in near:
-            for name, row, text in self._places[side, test]:
-                yield Found(name, side, row, text == line, number)
-
-
-def summary(found: Sequence[Found], sizes: Mapping[str, int]) -> dict[str, dict[str, int]]:
-    """Counts per test set: lines of each side that occur exactly, or nearly, in train; and pairs of which both do.
-
-    sizes: lines of each test set.
-    """
-    counts = {}
-    for name, size in sizes.items():
-        of = [[one for one in found if (one.test_set, one.side) == (name, side)] for side in (0, 1)]
-        exact = [{one.row for one in side if one.exact} for side in of]
-        near = [{one.row for one in side} - rows for side, rows in zip(of, exact, strict=True)]
-        together = set.intersection(*({(one.row, one.line) for one in side} for side in of))
-        counts[name] = {"lines": size, "source_exact": len(exact[0]), "source_near": len(near[0]),
-                        "target_exact": len(exact[1]), "target_near": len(near[1]),
-                        "pairs": len({row for row, _ in together})}  # fmt: skip
-    return counts
+        return [Found(name, side, row, text == line) for test in near for name, row, text in self._places[side, test]]
