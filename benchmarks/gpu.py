@@ -81,7 +81,8 @@ def run_apart(part: str, seconds: int) -> dict:
         return {"failed": f"it took longer than {seconds} s"}
     if child.returncode:
         return {"failed": (errors.strip().split("\n") or ["no message"])[-1]}
-    return json.loads(output.strip().split("\n")[-1]) | {"seconds": round(time.perf_counter() - start)}
+    outcome = json.loads(output.strip().split("\n")[-1])
+    return outcome | ({"seconds": round(time.perf_counter() - start)} if "rows" in outcome else {})
 
 
 def merged(before: dict, outcome: dict) -> dict:

@@ -56,6 +56,9 @@ def main() -> None:
         f"{counts['kept']:,} of {counts['pairs']:,} training pairs kept"
         + (f"; dropped by {dropped}" if dropped else "")
     )
+    for name, other in others.items():
+        if empty := other.counts()["fired"].get("empty"):
+            print(f"{name}: {empty:,} pairs have an empty side. They are kept and scored as they are.")
 
 
 def filtered(paths: Namespace, params: Params, folder: Path) -> tuple[Report, dict[str, Report]]:

@@ -24,7 +24,9 @@ def main() -> None:
         return
     codes = learn_merges(read_counts(paths.tokens / "counts.txt"), params.bpe_merges)
     save_merges(codes, paths.codes)
-    print(f"{codes.count(chr(10)) - 1:,} merges")
+    count = codes.count("\n") - 1
+    fewer = f" of {params.bpe_merges:,}: no other pair of subwords occurs twice" if count < params.bpe_merges else ""
+    print(f"{count:,} merges{fewer}")
 
 
 if __name__ == "__main__":

@@ -27,6 +27,13 @@ from transformer.inference.translator import Translation, Translator
 CHUNK_LINES = 1000  # lines that are translated in one call, sorted and batched together
 
 
+def output_file(text: str) -> Path:
+    """The path of --output. Raises ArgumentTypeError for a folder."""
+    if text.endswith(("/", os.sep)) or Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a folder; name a file in it")
+    return Path(text)
+
+
 def options() -> argparse.Namespace:
     """The arguments of the command line."""
     parser = argparse.ArgumentParser(
@@ -35,7 +42,7 @@ def options() -> argparse.Namespace:
     add = parser.add_argument
     add("models", nargs="+", type=Path, metavar="MODEL", help="model folder; several are an ensemble")
     add("--input", type=Path, metavar="FILE", help="UTF-8, one sentence per line; default: standard input")
-    add("--output", type=Path, metavar="FILE", help="written completely, at the end; default: standard output")
+    add("--output", type=output_file, metavar="FILE", help="written completely, at the end; default: standard output")
     search, sampling = SearchConfig(), SamplingConfig()
     add_number(add, "--beam-size", search.beam_size, "hypotheses kept per sentence; 1: greedy")
     add_number(add, "--length-penalty", search.length_penalty, "alpha of ((5 + n) / 6)^alpha")
@@ -48,7 +55,12 @@ def options() -> argparse.Namespace:
     add_number(add, "--temperature", sampling.temperature, "of --sample: below 1 is less random")
     add_number(add, "--top-k", sampling.top_k, "of --sample: draw from the N likeliest subwords; 0: all")
     add_number(add, "--top-p", sampling.top_p, "of --sample: draw from the likeliest subwords that reach probability N")
-    return parser.parse_args()
+    given = parser.parse_args()
+    unused = [f"--{name.replace('_', '-')}" for name in ("seed", "temperature", "top_k", "top_p")
+              if getattr(given, name) != getattr(sampling, name) and not given.sample]  # fmt: skip
+    if unused:
+        parser.error(f"{', '.join(unused)} needs --sample")
+    return given
 
 
 def add_number(add: Callable, option: str, default: float, help: str) -> None:
@@ -129,6 +141,8 @@ def main() -> None:
             raise ValueError(f"--alternatives {given.alternatives}: must be 1 or more.")
         if given.alternatives > given.beam_size and not given.sample:
             raise ValueError(f"--alternatives {given.alternatives} needs --beam-size {given.alternatives} or more.")
+        if given.output and not given.output.parent.is_dir():
+            raise ValueError(f"{given.output.parent} does not exist. Make this folder, or write to another one.")
         translator = Translator.load(*given.models)
         if given.input is None and sys.stdin.isatty():
             import readline  # noqa: F401 (input() uses it for history and editing)

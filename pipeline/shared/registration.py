@@ -35,7 +35,8 @@ def valid_sha256(results: Results) -> str:
 def gain(results: Results, champion: Sequence[str]) -> Gain:
     """How much better these results are on valid than a champion's translations of it."""
     lines, references = results.lines(results.hypotheses("valid")), results.lines(results.raw("tgt", "valid"))
-    systems = [System("champion", {}, {}, hypotheses=champion), System("challenger", {}, {}, hypotheses=lines)]
+    params = vars(results.params)  # the target language chooses how BLEU splits lines into tokens
+    systems = [System("champion", params, {}, hypotheses=champion), System("challenger", params, {}, hypotheses=lines)]
     row = against_the_first(systems, references)[1]
     return Gain(row["delta"], row[TESTS["ar"]])
 

@@ -53,6 +53,8 @@ def all_processes(module: str, training: Training) -> Iterator[World]:
     training.check()
     folder.mkdir(parents=True, exist_ok=True)
     on_gpu = torch.cuda.is_available()
+    if not on_gpu and count > cores():
+        print(f"DEVICES={count} starts {count} processes on {cores()} cores. More than {cores()} are not faster.")
     with hold_lock(folder / "lock"), nullcontext() if on_gpu else hold_cores(count * threads):
         if count > 1:
             sys.exit(launch(module, count, threads, sys.argv[1:]))

@@ -36,7 +36,7 @@ def spoilt(lines: list[str], share: float, seed: int) -> list[str]:
 def system(name: str, lines: list[str], **changes) -> System:
     scores = changes.pop("scores", {"bleu": 1.0, "valid_bleu": 1.0})
     signatures = changes.pop("signatures", {"bleu": "nrefs:1|case:mixed"})
-    return System(name, {"seed": 1, "warmup": 400, **changes}, scores, signatures, lines)
+    return System(name, {"target": "en", "seed": 1, "warmup": 400, **changes}, scores, signatures, lines)
 
 
 def test_a_worse_system_differs_significantly_and_an_identical_one_does_not():

@@ -22,7 +22,7 @@ from support.runs import configuration, record
 from support.servers import free_port
 from support.tiny import ODD, TEXT, model_folder
 
-from pipeline.shared.registration import model_name
+from pipeline.shared.registration import gain, model_name
 from pipeline.shared.results import Results
 from transformer.inference.translator import Translator
 from transformer.text.bpe import CACHED_WORDS
@@ -332,6 +332,16 @@ def test_own_files_have_a_registered_model_for_each_validation_set():
     assert name("toy", "1") == name("toy", "2") == "toy-de-en"
     assert re.fullmatch(r"files-de-en-[0-9a-f]{8}", name("files", "1"))
     assert name("files", "1") != name("files", "2")
+
+
+def test_a_champion_is_challenged_by_the_bleu_of_its_target_language():
+    """By tokens with spaces between them, each Chinese line is one token, and a better model is never better."""
+    lines = ["一只狗在公园里跑。", "那个女人今天在家读书。"] * 10
+    found = SimpleNamespace(params=SimpleNamespace(target="zh"), hypotheses=lambda split: "hyp",
+                            raw=lambda side, split: "ref", lines=lambda path: lines)  # fmt: skip
+    better = gain(cast(Results, found), [line[:4] + "猫" + line[5:] for line in lines])
+    assert better.delta > 10
+    assert better.p_value < 0.05
 
 
 def test_a_configuration_without_a_run_is_not_registered(folder, tmp_path, fresh_process):

@@ -136,7 +136,7 @@ def test_processes_without_work_are_counted_and_the_device_tokens_that_would_ser
     batches = Batches(random_pairs(tmp_path, 400), 1, 400)
     assert idle_remark(batches, 1, 400) == ""
     remark = idle_remark(batches, 4, 400)
-    assert remark.startswith("4 processes train, and 75% of them have nothing to compute: device_tokens=400 cuts ")
+    assert remark.startswith("On average 3.0 of 4 processes have nothing to compute in an update: device_tokens=400 ")
     better = int(re.search(r"With device_tokens=(\d+) they would have work", remark)[1])
     assert idle_remark(batches, 4, better) == ""
     assert better > 50

@@ -268,7 +268,9 @@ def test_a_training_resumes_from_the_state_before_a_damaged_one(tmp_path, capsys
     state = next(store.states(12, damaged))
     assert (state.step, [each.name for each in damaged]) == (8, ["state-00000012.json"])
     assert train_tiny(tmp_path, tmp_path / "w")[1] == digest
-    message = "state-00000012.json, or a file that it lists, is damaged or missing. Training resumes after update 8. "
+    message = (
+        "state-00000012.json: damaged, or a file that it lists is. It was set aside as .damaged. Training resumes "
+    )
     assert message in capsys.readouterr().err
 
 
@@ -279,7 +281,7 @@ def test_a_training_whose_only_state_is_damaged_starts_anew_and_says_so(tmp_path
     made: list[int] = []
     assert train_tiny(tmp_path, tmp_path / "w", max_steps=4, on_update=lambda step, _: made.append(step))[1] == digest
     assert made[0] == 1
-    assert "is damaged or missing. Training starts anew. " in capsys.readouterr().err
+    assert "It was set aside as .damaged. Training starts anew. " in capsys.readouterr().err
 
 
 def test_the_folder_keeps_two_states_and_the_last_and_best_checkpoints(tmp_path):

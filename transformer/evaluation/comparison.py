@@ -52,14 +52,15 @@ def check_signatures(systems: Sequence[System]) -> None:
 def against_the_first(systems: Sequence[System], references: Sequence[str]) -> list[dict]:
     """A row per system: its BLEU and, for all but the first, the difference from the first and two p-values.
 
-    A p-value is the probability of a difference as large between systems that are equally good on sentences like these.
-    It holds for these translations; trainings with other seeds differ more. With several comparisons, `..._holm` are
-    the p-values after Holm's correction (1979). Equal input gives equal rows.
+    The knob `target` of the first system chooses how BLEU splits lines into tokens. A p-value is the probability of a
+    difference as large between systems that are equally good on sentences like these. It holds for these translations;
+    trainings with other seeds differ more. With several comparisons, `..._holm` are the p-values after Holm's
+    correction (1979). Equal input gives equal rows.
     """
     named: list[tuple[str, Sequence[str]]] = [
         (str(place), list(system.hypotheses)) for place, system in enumerate(systems)
     ]
-    language = str(systems[0].params.get("target", "en"))
+    language = str(systems[0].params["target"])
     exact = [bleu(lines, references, language) for _, lines in named]
     rows: list[dict] = [
         {"name": system.name, "bleu": round(score, 2)} for system, score in zip(systems, exact, strict=True)

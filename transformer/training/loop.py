@@ -146,9 +146,11 @@ def newest_usable(trainer: Trainer, store: CheckpointStore) -> TrainingState:
     else:
         state = TrainingState()
     start = f"Training resumes after update {state.step}." if state.step else "Training starts anew."
-    for path in damaged:
-        print(f"{path}, or a file that it lists, is damaged or missing. {start} Check the disk if this happens again.",
-              file=sys.stderr)  # fmt: skip
+    if damaged:
+        for path in damaged:
+            path.rename(path.with_suffix(".damaged"))
+        print(f"{', '.join(map(str, damaged))}: damaged, or a file that it lists is. It was set aside as .damaged. "
+              f"{start} Check the disk if this happens again.", file=sys.stderr)  # fmt: skip
     if why_not:
         print(f"{why_not} {start}", file=sys.stderr)
     return state
