@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from pipeline.training.job import Training
     from transformer.inference.translator import Translator
-    from transformer.training.checkpoints import CheckpointStore, TrainingState
     from transformer.training.distributed import World
 
 
@@ -59,7 +58,7 @@ def main() -> None:
 
 def translate_back(paths: Namespace, params: Params, training: Training, world: World) -> None:
     """Train from target to source and translate the training targets, on all processes. The leader writes data/back."""
-    from pipeline.training.translate_text import Translations
+    from pipeline.training.translate_text import Translations, late_mean
     from transformer.tracking.recorder import BackTranslationCurve
     from transformer.training.launch import restore_stop_signals
 
@@ -79,14 +78,6 @@ def translate_back(paths: Namespace, params: Params, training: Training, world: 
         count = Pairs.save_rows(folder, "train", chain(real.rows(), added), size) - len(real)
         write_json(folder / "back.json", {"translated_pairs": count, "train_key": training.train_key})
     print(f"{count:,} training pairs were added by back-translation.")
-
-
-def late_mean(store: CheckpointStore, state: TrainingState) -> dict[str, Tensor]:
-    """The mean of the kept checkpoints in the last third of a finished training; the best checkpoints may be older."""
-    from transformer.model.averaging import mean_weights
-
-    steps = sorted(map(int, state.checkpoints))
-    return mean_weights([store.weights(step) for step in steps if 3 * step > 2 * steps[-1]])
 
 
 def back_translator(training: Training, weights: dict[str, Tensor], codes: Path, world: World) -> Translator:

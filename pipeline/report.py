@@ -25,19 +25,11 @@ from transformer.reporting.data_page import data_page
 
 def main() -> None:
     paths = arguments(
-        __doc__,
-        curve="reports/training.csv",
-        summary="reports/training.json",
-        scores="reports/scores.json",
-        signatures="reports/signatures.json",
-        raw="data/raw",
-        hypotheses="data/hypotheses",
-        filtered="data/filtered/filter.json",
-        subwords="data/ids/subwords.json",
-        page="reports/report.html",
-        data="reports/data.html",
-        picture="reports/curves.svg",
-    )
+        __doc__, curve="reports/training.csv", summary="reports/training.json", scores="reports/scores.json",
+        signatures="reports/signatures.json", raw="data/raw", hypotheses="data/hypotheses",
+        filtered="data/filtered/filter.json", subwords="data/ids/subwords.json", page="reports/report.html",
+        data="reports/data.html", picture="reports/curves.svg",
+    )  # fmt: skip
     params = Params.load(paths.params)
     curve = read(paths.curve, lambda path: charts.checked(pd.read_csv(path)))
     summary, scores, signatures = (read(path, read_table) for path in (paths.summary, paths.scores, paths.signatures))

@@ -23,6 +23,8 @@ def read_model_json(path: Path) -> dict:
     found = description.get("format")
     if found != FORMAT:
         raise ValueError(f"{path}: format {found!r} is not {FORMAT}. Use the version that wrote it, or train again.")
+    if missing := {"sizes", "source", "target", "lowercase"} - description.keys():
+        raise ValueError(f"{path}: damaged (no {', '.join(sorted(missing))}). Copy the model folder again.")
     return description
 
 

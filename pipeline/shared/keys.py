@@ -44,7 +44,10 @@ def changed_since(folder: Path, identity: dict[str, dict[str, Any]]) -> str:
     """
     found = []
     for path in sorted(folder.parent.glob("train-*/identity.json")):
-        other = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            other = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:  # a power cut may leave an empty file
+            continue
         if path.parent != folder and other["knobs"] == identity["knobs"]:
             names = [name for part in ("data", "code", "versions") for name in {**other[part], **identity[part]}
                      if other[part].get(name) != identity[part].get(name)]  # fmt: skip

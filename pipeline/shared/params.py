@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from pipeline.shared.knobs import checked, knob, place_of, restore
-from transformer.decoding.config import MOST_BEAMS, MOST_LENGTH_PENALTY
+from transformer.decoding.config import MOST_BEAMS, MOST_EXTRA_LENGTH, MOST_LENGTH_PENALTY
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -91,7 +91,7 @@ class Params:
     average_last: int = knob(least=1)
     beam_size: int = knob(least=1, most=MOST_BEAMS)
     length_penalty: float = knob(least=0, most=MOST_LENGTH_PENALTY)
-    extra_length: int = knob(least=0)
+    extra_length: int = knob(least=0, most=MOST_EXTRA_LENGTH)
     engine: str = knob(choices=("torch", "ctranslate2"))
     replace_unk: bool = knob()
 

@@ -13,7 +13,7 @@ import torch
 from pipeline.shared.locks import hold_cores, hold_lock
 from transformer.cores import cores
 from transformer.training.distributed import World, join_processes
-from transformer.training.launch import end_with_launcher, launch, process_count
+from transformer.training.launch import LAUNCHER, end_with_launcher, launch, process_count
 
 if TYPE_CHECKING:
     from pipeline.training.job import Training
@@ -31,25 +31,22 @@ def threads_per_process() -> int:
     return int(os.environ.get("OMP_NUM_THREADS") or max(1, cores() // processes()))
 
 
-def launched() -> bool:
-    """Whether this process is one of several that were started for this stage, by `launch` or by torchrun itself."""
-    return "WORLD_SIZE" in os.environ
-
-
 @contextmanager
 def all_processes(module: str, training: Training) -> Iterator[World]:
     """Run the block in one process, or in as many as DEVICES says. Yields the World of this process.
 
     One process: it holds the training's locks and runs the block. Several: the first process takes the locks, then
-    launches the others, which run the block, and exits here with their status. They end when it ends.
+    launches the others, which run the block, and exits here with their status. They end when it ends. Several that
+    torchrun itself started: the one of rank 0 takes the locks.
     """
     folder = training.folder  # asked for before the block imports more modules, which would change the training's key
-    if launched():
+    by_torchrun = int(os.environ.get("WORLD_SIZE", 1)) > 1 and LAUNCHER not in os.environ
+    if LAUNCHER in os.environ or (by_torchrun and os.environ.get("RANK") != "0"):
         end_with_launcher()
         with join_processes() as world:
             yield world
         return
-    count, threads = processes(), threads_per_process()
+    count, threads = 1 if by_torchrun else processes(), threads_per_process()
     training.check()
     folder.mkdir(parents=True, exist_ok=True)
     on_gpu = torch.cuda.is_available()

@@ -79,11 +79,14 @@ class Training:
     def identity(self) -> dict[str, dict[str, Any]]:
         """Everything that an update depends on. max_steps and the settings of training/history.py change none."""
         settings = {name: value for name, value in asdict(self.config).items() if name not in CHANGES_NO_UPDATE}
+        tokens = bleu_tokenizer(self.corpus[self.target_side])[0] if self.config.best_by == "bleu" else "13a"
         files = {"ids": self.ids, "train_ids": self.train_ids, "vocabulary": self.vocab,
                  "init_from": self.initial_model and self.initial_model / "weights.safetensors"}  # fmt: skip
         return {
             "knobs": Params.for_keys({**asdict(self.model_config), **settings, "backwards": self.backwards}),
-            "data": {name: path and sha256(path) for name, path in files.items()},
+            # A file of sacreBLEU may appear or vanish: a validation by other tokens is of another training.
+            "data": {name: path and sha256(path) for name, path in files.items()}
+            | ({} if tokens == "13a" else {"bleu_tokens": tokens}),
             "code": code_keys(),
             "versions": {name: installed(name) for name in ("numpy", "torch")},
         }
@@ -142,7 +145,9 @@ class Training:
             yield "This machine has no instructions for bfloat16. Training computes in float32, which is faster here."
         if self.config.best_by == "bleu" and (remark := bleu_tokenizer(self.corpus[self.target_side])[1]):
             yield remark
-        if idle := idle_remark(trainer.batches, trainer.world.size, self.config.device_tokens):
+        if idle := idle_remark(
+            trainer.batches, trainer.world.size, self.config.device_tokens, self.corpus["max_length"]
+        ):
             yield idle
         warmup, max_steps = self.config.warmup, self.max_steps
         if warmup > max_steps:

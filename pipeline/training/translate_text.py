@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from torch import Tensor
 
 from pipeline.shared.keys import code_keys, content_key
 from pipeline.shared.stage import bar
@@ -13,9 +16,12 @@ from pipeline.shared.versions import installed
 from pipeline.training.job import Training
 from transformer.files import chunks, read_lines, sha256, write_lines
 from transformer.inference.translator import Translator
+from transformer.model.averaging import mean_weights
+from transformer.training.checkpoints import CheckpointStore, TrainingState
 from transformer.training.distributed import World
 
 PART_LINES = 2_000
+PAUSE = 0.2  # seconds between two looks at the files of other processes
 
 
 @dataclass(frozen=True)
@@ -50,13 +56,17 @@ class Translations:
                     shutil.rmtree(other)
         self.folder.mkdir(parents=True, exist_ok=True)
         missing = [part for part in range(-(-count // PART_LINES)) if not self._path(part).is_file()]
-        own = set(world.from_leader(missing)[world.rank :: world.size])
+        missing = world.from_leader(missing)
+        own = set(missing[world.rank :: world.size])
         total = min(count, len(own) * PART_LINES)
         with bar(total, "sentence", "translate train back", world.is_leader) as progress:
             for part, some in enumerate(chunks(lines, PART_LINES)):
                 if part in own:
                     translations = translator.translate(some, progress=progress.update)
                     write_lines(self._path(part), translations, durable=True)
+        # Wait for the files of the others: a collective operation would fail after half an hour.
+        while not all(self._path(part).is_file() for part in missing):
+            time.sleep(PAUSE)
         world.wait()
 
     def lines(self) -> Iterator[str]:
@@ -66,3 +76,9 @@ class Translations:
 
     def _path(self, part: int) -> Path:
         return self.folder / f"{part:08d}.txt"
+
+
+def late_mean(store: CheckpointStore, state: TrainingState) -> dict[str, Tensor]:
+    """The mean of the kept checkpoints in the last third of a finished training; the best checkpoints may be older."""
+    steps = sorted(map(int, state.checkpoints))
+    return mean_weights([store.weights(step) for step in steps if 3 * step > 2 * steps[-1]])

@@ -236,3 +236,18 @@ def test_a_sample_never_contains_pad_bos_or_eos(translator):
     for found in translator.sample(list(TEXT) * 3, samples=3, temperature=3.0, extra_length=9):
         for one in found:
             assert not {PAD, BOS, EOS} & set(translator.vocabulary.ids(one.subwords))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "wanted"),
+    [
+        ("model.json", '{"format": 1}', r"model\.json: damaged \(no lowercase, sizes, source, target\)"),
+        ("bpe.codes", "#version: 0.2\nab", r"bpe\.codes is damaged: it has a line that is no merge"),
+    ],
+)
+def test_a_damaged_file_of_a_model_folder_is_named(tmp_path, name, content, wanted, capsys):
+    folder = model_folder(tmp_path / "model")
+    (folder / name).write_text(content)
+    with pytest.raises(ValueError, match=wanted):
+        Translator.load(folder)
+    assert capsys.readouterr().err == ""

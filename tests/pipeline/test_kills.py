@@ -7,14 +7,16 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.projects import params_file, prepared_project, runs
+from support.servers import free_port
 from support.stages import start, trained, training_place, wait_for_state
-from support.tiny import stage
+from support.tiny import ROOT, stage
 
 from transformer.files import read_lines
 from transformer.training.launch import LAUNCHER
@@ -259,3 +261,21 @@ def test_two_processes_train_the_same_model(place):
     for one, two in zip(read_lines(place / "one.csv"), read_lines(place / "reports/training.csv"), strict=True):
         for a, b in zip(one.split(","), two.split(","), strict=True):
             assert a == b or float(a) == pytest.approx(float(b), rel=1e-9)
+
+
+@pytest.mark.parametrize("size", ["1", "2"])
+def test_processes_that_torchrun_starts_take_the_lock_of_the_training_too(place, size):
+    """A cluster's scheduler may set WORLD_SIZE=1 as well."""
+    params_file(place, max_steps=4000)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", size, "--master-port",
+                str(free_port()), "-m", "pipeline.train"]  # fmt: skip
+    env = os.environ | {"PYTHONPATH": str(ROOT), "DVC_ROOT": "", "OMP_NUM_THREADS": "1"}
+    first = subprocess.Popen(torchrun, cwd=place, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    wait_until(lambda: newest_state(place) > 0)
+    second = start("train", place, stdout=subprocess.PIPE)
+    assert "Another process runs the same training" in str(second.stdout and second.stdout.readline())
+    second.terminate()
+    second.communicate()
+    first.terminate()
+    first.communicate()
+    wait_until(lambda: not [pid for pid in processes() if folder_of(pid) == place])

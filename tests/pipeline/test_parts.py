@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +53,15 @@ def test_parts_made_with_other_code_or_text_are_removed(translations, tmp_path):
     assert translations.folder.exists()
 
 
-def test_each_process_translates_its_share_of_the_missing_parts(translations, monkeypatch):
+def test_each_process_translates_its_share_of_the_missing_parts_and_waits_for_the_others(translations, monkeypatch):
+    """Two threads are the processes."""
     monkeypatch.setattr(World, "sum", lambda self, tensor: tensor)
-    missing: list[list[int]] = []
-    monkeypatch.setattr(World, "from_leader", lambda self, value: missing.append(value) or missing[0])
+    monkeypatch.setattr(World, "from_leader", lambda self, value: list(range(4)))
     translators = [Upper(), Upper()]
-    for rank, translator in enumerate(translators):
-        translations.make(LINES, len(LINES), translator, World(rank, 2))
+    with ThreadPoolExecutor(2) as pool:
+        made = [pool.submit(translations.make, LINES, len(LINES), translator, World(rank, 2))
+                for rank, translator in enumerate(translators)]  # fmt: skip
+        for one in made:
+            one.result(timeout=30)
     assert [translator.calls for translator in translators] == [2, 2]
     assert list(translations.lines()) == [line.upper() for line in LINES]

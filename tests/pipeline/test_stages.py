@@ -10,6 +10,7 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -190,3 +191,28 @@ def test_a_training_set_that_max_length_empties_is_refused(project, tmp_path):
     assert done.returncode == 1
     assert "no train pair is left. All have an empty side, or more than max_length=1 subwords." in done.stderr
     assert not (tmp_path / "data/ids").exists()
+
+
+def test_devices_without_work_are_warned_of_at_the_start(project, tmp_path):
+    place = training_place(project, tmp_path / "place", batch_tokens=256, device_tokens=256)
+    done = stage("train", place, env={"DEVICES": "2"})
+    assert done.returncode == 0, done.stderr
+    assert "of 2 processes have nothing to compute in an update: device_tokens=256 cuts" in done.stdout + done.stderr
+
+
+def test_translate_holds_a_limited_number_of_lines(monkeypatch, tmp_path):
+    """Hypotheses of a large test set are written as they come."""
+    calls: list[int] = []
+    translator = SimpleNamespace(translate=lambda lines, progress, **_: calls.append(len(lines)) or lines)
+    monkeypatch.setattr("pipeline.translate.Translator.load", lambda folder: translator)
+    monkeypatch.setattr("pipeline.translate.CHUNK_LINES", 5)
+    (tmp_path / "data/raw").mkdir(parents=True)
+    (tmp_path / "data/model").mkdir()
+    for split in ("valid", "test"):
+        (tmp_path / f"data/raw/{split}.src").write_text("".join(f"line {n}\n" for n in range(12)))
+    params_file(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["translate"])
+    import_module("pipeline.translate").main()
+    assert calls == [5, 5, 2, 5, 5, 2]
+    assert len(list(read_lines(tmp_path / "data/hypotheses/test.hyp"))) == 12

@@ -14,6 +14,7 @@ from pipeline.report import main
 from pipeline.shared.stage import run
 from transformer.reporting import charts as drawn
 from transformer.reporting import page as report
+from transformer.reporting.data_page import data_page
 
 ROOT = Path(__file__).parents[2]
 PARAMS = {"corpus": "toy", "source": "de", "target": "en", "layers": 2, "d_model": 64, "heads": 4, "max_steps": 40}
@@ -29,6 +30,17 @@ CURVE = pd.DataFrame(
 SCORES = {"bleu": 31.25, "chrf": 55.5, "exact_match": 12.5, "sentences": 60}
 SOURCES = [f"Satz {i} steht hier." for i in range(60)]
 REFERENCES = [f"Sentence {i} was here." for i in range(60)]
+LENGTHS = [[3, 90, 7, *[0] * 23], [5, 95, *[0] * 24]]
+FILTERED = {
+    "pairs": 100, "kept": 96, "fired": {"empty": 3, "identical": 2}, "alone": {"empty": 2, "identical": 1},
+    "together": {"empty + identical": 1}, "length_step": 20, "lengths": LENGTHS,
+    "examples": {"empty": [{"line": 7, "source": "<script>alert(1)</script>", "target": ""}], "identical": []},
+    "others": {"valid": {"pairs": 20, "kept": 19}}, "found": [],
+    "overlap": {"test": {"lines": 60, "source_exact": 6, "source_near": 3, "target_exact": 0, "target_near": 0,
+                         "pairs": 1}},
+}  # fmt: skip
+SIDE = {"words": 1000, "subwords": 1500, "subwords_per_word": 1.5, "unknown_rate": 0.002, "vocabulary_coverage": 0.75}
+SUBWORDS = {"train": {"source": SIDE, "target": SIDE}}
 HYPOTHESES = [line.replace("was", "is") if i % 2 else line for i, line in enumerate(REFERENCES)]
 
 
@@ -179,6 +191,9 @@ def finished(tmp_path: Path) -> Path:
         path = tmp_path / "data" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for name, values in {"filtered/filter": FILTERED, "ids/subwords": SUBWORDS}.items():
+        (tmp_path / "data" / name).parent.mkdir(parents=True)
+        (tmp_path / f"data/{name}.json").write_text(json.dumps(values), encoding="utf-8")
     (tmp_path / "reports").mkdir()
     CURVE.to_csv(tmp_path / "reports/training.csv", index=False)
     for name, values in {"training": {"steps": 40}, "scores": SCORES, "signatures": {"bleu": SIGNATURE}}.items():
@@ -238,3 +253,24 @@ def test_a_broken_file_is_named_in_one_line(finished, monkeypatch, name, content
     message = error_of_stage(finished, monkeypatch)
     assert f"reports/{name}: " in message
     assert "\n" not in message
+
+
+def test_the_page_of_a_corpus_shows_what_was_dropped_found_and_cut_and_escapes_the_text():
+    text = data_page(FILTERED, SUBWORDS, ("de", "en"), "files")
+    assert "100 training pairs. The filter kept 96 and dropped 4." in text
+    assert "<td>an empty side</td><td>3 (3.0%)</td><td>2 (2.0%)</td>" in text
+    assert "<td>empty + identical</td><td>1</td>" in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+    assert "<script>alert(1)" not in text
+    assert "<td>test</td><td>60</td><td>6 (10.0%)</td><td>3 (5.0%)</td><td>0</td><td>0</td><td>1 (1.7%)</td>" in text
+    assert "<td>1.500</td><td>0.200%</td><td>75.0%</td>" in text
+    assert "http://" not in re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)
+
+
+def test_the_page_of_a_run_has_a_score_for_each_test_set_if_there_are_several():
+    scores = {"bleu": 30.0, "bleu_news": 30.0, "bleu_talks": 20.0, "bleu_lc_tok": 31.0, "valid_bleu": 25.0}
+    shown = [(one["label"], one["on"], one["value"]) for one in report.tiles(scores, {})]
+    assert ("BLEU", "talks", "20.0") in shown
+    assert ("BLEU", "news", "30.0") in shown
+    alone = [one["on"] for one in report.tiles({"bleu": 30.0, "bleu_test": 30.0, "bleu_lc_tok": 31.0}, {})]
+    assert alone == ["test", "test, lower-cased words"]

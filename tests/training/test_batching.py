@@ -134,10 +134,10 @@ def test_parts_of_unequal_size_are_not_dealt_in_turn():
 
 def test_processes_without_work_are_counted_and_the_device_tokens_that_would_serve_are_named(tmp_path):
     batches = Batches(random_pairs(tmp_path, 400), 1, 400)
-    assert idle_remark(batches, 1, 400) == ""
-    remark = idle_remark(batches, 4, 400)
+    assert idle_remark(batches, 1, 400, 12) == ""
+    remark = idle_remark(batches, 4, 400, 12)
     assert remark.startswith("On average 3.0 of 4 processes have nothing to compute in an update: device_tokens=400 ")
     better = int(re.search(r"With device_tokens=(\d+) they would have work", remark)[1])
-    assert idle_remark(batches, 4, better) == ""
+    assert idle_remark(batches, 4, better, 12) == ""
     assert better > 50
-    assert "Use fewer processes, or raise batch_tokens" in idle_remark(batches, 300, 400)
+    assert "Use fewer processes, or raise batch_tokens" in idle_remark(batches, 300, 400, 12)

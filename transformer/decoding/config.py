@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 MOST_BEAMS = 1000  # beams or samples of a sentence; more do not fit into memory
+MOST_EXTRA_LENGTH = 10_000  # subwords; more do not fit into memory
 MOST_LENGTH_PENALTY = 20  # larger powers of a length overflow; values above 3 are not used
 
 
@@ -34,7 +35,10 @@ class SearchConfig:
 
     def __post_init__(self) -> None:
         check_range(
-            self, beam_size=(1, MOST_BEAMS), length_penalty=(0, MOST_LENGTH_PENALTY), extra_length=(0, math.inf)
+            self,
+            beam_size=(1, MOST_BEAMS),
+            length_penalty=(0, MOST_LENGTH_PENALTY),
+            extra_length=(0, MOST_EXTRA_LENGTH),
         )
 
 
@@ -57,4 +61,4 @@ class SamplingConfig:
 
     def __post_init__(self) -> None:
         check_range(self, samples=(1, MOST_BEAMS), seed=(0, math.inf), temperature=(1e-6, 1e6), top_k=(0, math.inf),
-                 top_p=(1e-9, 1), extra_length=(0, math.inf))  # fmt: skip
+                 top_p=(1e-9, 1), extra_length=(0, MOST_EXTRA_LENGTH))  # fmt: skip

