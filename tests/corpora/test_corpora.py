@@ -187,6 +187,15 @@ def test_a_line_feed_in_json_becomes_a_space(tmp_path):
     assert read(tmp_path, ("train",))["train"] == [("a b", "c d")]
 
 
+@pytest.mark.parametrize("name", ["train.de", "train.de-en.tsv", "train.jsonl"])
+def test_a_text_that_is_there_twice_is_refused(tmp_path, name):
+    files(tmp_path)
+    for path in (tmp_path / name, tmp_path / f"{name}.gz"):
+        path.write_bytes(b"")
+    with pytest.raises(ValueError, match=rf"{name} and .*{name}\.gz are both {name}"):
+        read(tmp_path)
+
+
 def test_the_copy_corpus_repeats_ten_numbers():
     texts = copy_corpus()
     assert texts == copy_corpus()

@@ -125,8 +125,10 @@ def user_texts(folder: Path, split: str, source: str, target: str) -> list[Paral
         name = path.name.removesuffix(path.suffix) if path.suffix in COMPRESSED else path.name
         stem, _, suffix = name.rpartition(".")
         if suffix in (source, target) and (split == "train" or stem == split):
-            sides.setdefault(stem, {})[suffix] = path
+            check_new(name, sides.setdefault(stem, {}).get(suffix), path)
+            sides[stem][suffix] = path
         elif name.endswith((f".{source}-{target}.tsv", f".{target}-{source}.tsv", ".jsonl")):
+            check_new(name, next((Path(one.names[0]) for key, one in texts.items() if key == name), None), path)
             texts[name] = OneFile(path, (source, target))
     for stem, found in sides.items():
         if missing := {source, target} - found.keys():
@@ -135,6 +137,12 @@ def user_texts(folder: Path, split: str, source: str, target: str) -> list[Paral
             )
         texts[f"{stem}.{source}"] = TwoFiles(lines_of(found[source]), lines_of(found[target]))
     return [texts[name] for name in sorted(texts)]
+
+
+def check_new(name: str, before: Path | None, path: Path) -> None:
+    """Raise ValueError if a text is there twice, as a plain and as a compressed file."""
+    if before is not None:
+        raise ValueError(f"{before} and {path} are both {name}. Remove one of them.")
 
 
 def user_splits(folder: Path, splits: Iterable[str], source: str, target: str) -> dict[str, list[ParallelText]]:
