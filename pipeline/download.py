@@ -85,7 +85,7 @@ def written(folder: Path, split: str, parts: list[ParallelText]) -> int:
     if not sum(sizes):
         raise ValueError(f"{parts[0].names[0]} is empty. The {split} set needs at least one pair of lines.")
     if len(parts) > 1:
-        rows = [{"source": part.names[0], "target": part.names[1], "lines": size}
+        rows = [{"source": Path(part.names[0]).name, "target": Path(part.names[1]).name, "lines": size}
                 for part, size in zip(parts, sizes, strict=True)]  # fmt: skip
         write_json(folder / f"{split}.parts.json", rows)
     return sum(sizes)

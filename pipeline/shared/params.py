@@ -184,9 +184,10 @@ class Params:
         rules = [
             (
                 len(set(self.test_sets.split())) == len(self.test_sets.split())
-                and not {"train", "valid"} & set(self.test_sets.split())
+                and not any(name.startswith("train") or name == "valid" for name in self.test_sets.split())
                 and all(map(_TEST_SET.fullmatch, self.test_sets.split())),
-                f"test_sets={self.test_sets!r} must be different names of test sets, separated by spaces",
+                f"test_sets={self.test_sets!r} must be different names of test sets, separated by spaces; none may be "
+                "valid or begin with train",
             ),
             (self.d_model % self.heads == 0, f"d_model={self.d_model} does not divide into heads={self.heads}"),
             (self.d_model % 2 == 0, f"d_model={self.d_model} must be even: each frequency has a sine and a cosine"),

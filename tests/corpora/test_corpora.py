@@ -170,6 +170,8 @@ def test_training_text_comes_from_all_its_files_in_the_order_of_their_names(tmp_
         ("train.de-en.tsv", "a\tb\na b\n", r"train\.de-en\.tsv:2: 1 columns, must be 2"),
         ("train.de-en.tsv", "a\tb\tc\n", r"train\.de-en\.tsv:1: 3 columns"),
         ("train.jsonl", '{"de": "a", "en": "b"}\n{"de": "a"}\n', r"train\.jsonl:2: no object with the texts de and en"),
+        ("train.jsonl", '{"de": "a", "en": "\\ud800"}\n', r"train\.jsonl:1: no object with .*half a character"),
+        ("train.jsonl", "[" * 200_000 + "\n", r"train\.jsonl:1: not JSON"),
         ("train.jsonl", '["a"]\n', r"train\.jsonl:1: no object with the texts"),
         ("train.jsonl", '{"de": "a", "en": "b\\u0000"}\n', r"train\.jsonl:1: no object with .*, or a NUL"),
         ("train.jsonl", "a\n", r"train\.jsonl:1: not JSON"),
@@ -185,6 +187,22 @@ def test_a_wrong_line_of_pairs_is_named(tmp_path, name, text, wanted):
 def test_a_line_feed_in_json_becomes_a_space(tmp_path):
     (tmp_path / "train.jsonl").write_text(json.dumps({"de": "a\nb", "en": "c\u2028d"}) + "\n")
     assert read(tmp_path, ("train",))["train"] == [("a b", "c d")]
+
+
+def test_the_columns_of_a_tsv_are_those_of_the_end_of_its_name(tmp_path):
+    files(tmp_path)
+    (tmp_path / "train.part-1.de-en.tsv").write_text("ein Haus\ta house\n")
+    assert ("ein Haus", "a house") in read(tmp_path)["train"]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/test.pt-BR-en.tsv").write_text("casa\thouse\n")
+    assert read(tmp_path / "other", ("test",), "pt-BR", "en")["test"] == [("casa", "house")]
+
+
+def test_files_of_other_names_do_not_join_valid_and_test(tmp_path):
+    files(tmp_path)
+    (tmp_path / "test.2017.jsonl").write_text('{"de": "x", "en": "y"}\n')
+    (tmp_path / "valid.old.de-en.tsv").write_text("x\ty\n")
+    assert len(read(tmp_path)["test"]) == len(read(tmp_path)["valid"]) == 2
 
 
 @pytest.mark.parametrize("name", ["train.de", "train.de-en.tsv", "train.jsonl"])

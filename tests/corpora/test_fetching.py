@@ -195,11 +195,11 @@ def test_the_next_call_goes_on_after_the_part_that_a_failed_one_left(server, tmp
     (part,) = tmp_path.iterdir()
     have = part.stat().st_size
     assert HALF - (1 << 16) < have <= HALF
-    assert get(server, tmp_path, "well/0").read_bytes() == DATA
+    assert get(server, tmp_path, "stall/5").read_bytes() == DATA
     assert server.ranges[-1] == f"bytes={have}-"  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("first", ["missing/99", "corrupt/99", "error/99", "longer/99"])
+@pytest.mark.parametrize("first", ["missing/99", "corrupt/99", "error/99", "longer/99", "short/99", "truncate/99"])
 def test_the_next_address_is_tried_when_one_fails(server, tmp_path, first):
     assert get(server, tmp_path, first, "well/0").read_bytes() == DATA
 

@@ -61,6 +61,12 @@ def test_a_script_rule_knows_the_scripts_of_its_languages():
         assert drops(*reversed(pair), languages, filter_script=True) == ["script"]
 
 
+def test_numbers_of_any_length_and_long_words_are_compared_and_languages_of_unknown_script_are_kept():
+    assert drops("9" * 5000, "9" * 5000, filter_numbers=True) == []
+    assert figures("a" * 300_000) == []
+    assert drops("ଓଡ଼ିଆ", "привет", ("or", "RU"), filter_script=True) == []
+
+
 @given(st.text(max_size=30))
 def test_rules_accept_any_text(line):
     assert 0 <= alphabetic(line) <= 1

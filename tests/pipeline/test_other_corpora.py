@@ -184,9 +184,9 @@ def test_a_line_of_several_training_files_is_named_by_its_file_and_number(tmp_pa
     (tmp_path / "data/back").mkdir()
     params_file(tmp_path, corpus="files", corpus_path="own", max_length=99, device_tokens=100)
     done = stage("train", tmp_path)
-    assert "own/train-b.de line 8 has" in done.stderr
+    assert "train-b.de line 8 has" in done.stderr
     files = json.loads((tmp_path / "data/ids/train.files.json").read_text())
-    assert files == [["own/train-b.de", 30], ["own/train.de", 30]]
+    assert files == [["train-b.de", 30], ["train.de", 30]]
 
 
 @pytest.mark.full

@@ -18,7 +18,7 @@ import requests
 import urllib3
 
 from transformer.credentials import mask_credentials
-from transformer.files import sha256
+from transformer.files import sha256, sha256_text
 
 AT_ONCE = 4  # downloads
 ATTEMPTS = 5  # of one address
@@ -47,7 +47,11 @@ class Download:
 
     def place(self, folder: Path) -> Path:
         """Where the file lies when it is complete. Files of several corpora with one name are kept apart."""
-        return folder / f"{(self.sha256 or self.md5 or 'new')[:12]}-{Path(self.name).name}"
+        return folder / f"{(self.sha256 or self.md5 or sha256_text(self.addresses[0]))[:12]}-{Path(self.name).name}"
+
+    def part(self, folder: Path, address: str) -> Path:
+        """Where what arrived from an address lies until it is complete: addresses may have other files."""
+        return self.place(folder).with_suffix(f"{self.place(folder).suffix}.{sha256_text(address)[:8]}.part")
 
 
 class Broken(Exception):
@@ -74,15 +78,24 @@ def fetch_all(downloads: Mapping[str, Download], folder: Path, progress: Callabl
 def fetch(download: Download, folder: Path, progress: Callable[[int], object], stop: threading.Event) -> Path:
     """Fetch one file from the first of its addresses that has it, as `fetch_all` does."""
     target = download.place(folder)
-    if target.is_file() and (download.sha256 is None or sha256(target) == download.sha256):
+    if target.is_file() and download.sha256 and sha256(target) == download.sha256:
         progress(target.stat().st_size)
         return target
     problems = []
     for address in download.addresses:
-        part = target.with_name(target.name + ".part")
+        if stop.is_set():
+            break
+        part = download.part(folder, address)
+        resumed = part.exists()
         try:
-            receive(address, part, download.size, progress, stop)
-            check(part, download, address)
+            try:
+                receive(address, part, download, progress, stop)
+                check(part, download, address)
+            except ValueError:  # what was there may have been of another file: once more from the start
+                if not resumed:
+                    raise
+                receive(address, part, download, progress, stop)
+                check(part, download, address)
         except (Broken, ValueError, OSError) as error:
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise ValueError(f"The disk is full: {part} cannot be written. Free some space, and run the same "
@@ -111,9 +124,9 @@ def check(part: Path, download: Download, address: str) -> None:
 
 
 def receive(
-    address: str, part: Path, size: int | None, progress: Callable[[int], object], stop: threading.Event
+    address: str, part: Path, download: Download, progress: Callable[[int], object], stop: threading.Event
 ) -> None:
-    """Write the file of an address to `part`, going on after the bytes that are there.
+    """Write the file of an address to `part`, going on after the bytes that are there if its sha256 is known.
 
     Raises Broken when the address does not give the file in ATTEMPTS attempts, or says that it has none.
     """
@@ -124,8 +137,12 @@ def receive(
         shutil.copyfile(path, part)
         progress(part.stat().st_size)
         return
+    size = download.size
     progress(part.stat().st_size if part.exists() else 0)
     for attempt in range(ATTEMPTS):
+        if part.exists() and not download.sha256:  # nothing would notice a mixture of two versions
+            progress(-part.stat().st_size)
+            part.unlink()
         try:
             with request(address, part.stat().st_size if part.exists() else 0) as reply:
                 if write(reply, part, size, progress, stop):

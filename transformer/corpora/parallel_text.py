@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -12,6 +13,7 @@ from typing import Any, Protocol
 from transformer.corpora.text_files import COMPRESSED, Lines, check_counts, lines_of
 
 LinePair = tuple[str, str]
+_SURROGATE = re.compile("[\ud800-\udfff]")  # half of a character, which JSON may spell
 
 
 class ParallelText(Protocol):
@@ -78,7 +80,7 @@ class OneFile:
     def pairs(self) -> Iterator[LinePair]:
         lines = Lines(str(self.path), lines_of(self.path).opened)
         raw = _Raw(lines.name, lines.opened)
-        split = self._tsv if ".tsv" in self.path.suffixes else self._json
+        split = self._tsv if plain_name(self.path).endswith(".tsv") else self._json
         for line in raw:
             source, target = split(line, f"{self.path}:{raw.count}")
             yield " ".join(source.split()), " ".join(target.split())
@@ -88,20 +90,22 @@ class OneFile:
         columns = line.split("\t")
         if len(columns) != 2:
             raise ValueError(f"{place}: {len(columns)} columns, must be 2: a source and a target, with a tab between.")
-        order = next(suffix for suffix in self.path.suffixes if "-" in suffix)[1:].split("-")
-        return (columns[0], columns[1]) if tuple(order) == self.languages else (columns[1], columns[0])
+        straight = plain_name(self.path).endswith(f".{'-'.join(self.languages)}.tsv")
+        return (columns[0], columns[1]) if straight else (columns[1], columns[0])
 
     def _json(self, line: str, place: str) -> LinePair:
         """The pair of a line of JSON."""
         try:
             value: Any = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{place}: not JSON ({error}). Write an object with the keys of both languages.") from None
         value = value.get("translation", value) if isinstance(value, dict) else value
         found = tuple(value.get(code) for code in self.languages) if isinstance(value, dict) else (None, None)
-        if not all(isinstance(text, str) and "\0" not in text for text in found):
+        if not all(isinstance(text, str) and "\0" not in text and not _SURROGATE.search(text) for text in found):
             keys = " and ".join(self.languages)
-            raise ValueError(f"{place}: no object with the texts {keys}, or a NUL character in one of them.")
+            raise ValueError(
+                f"{place}: no object with the texts {keys}, or a NUL character or half a character in one."
+            )
         return found  # type: ignore[return-value]
 
 
@@ -119,15 +123,16 @@ def user_texts(folder: Path, split: str, source: str, target: str) -> list[Paral
     They are NAME.{source,target}, NAME.{source}-{target}.tsv or NAME.jsonl, plain, .gz or .zst. Raises ValueError if
     there is none, or only one side of one.
     """
+    ends = (f".{source}-{target}.tsv", f".{target}-{source}.tsv", ".jsonl")
     texts: dict[str, ParallelText] = {}
     sides: dict[str, dict[str, Path]] = {}
     for path in sorted(folder.glob(f"{split}*" if split == "train" else f"{split}.*")):
-        name = path.name.removesuffix(path.suffix) if path.suffix in COMPRESSED else path.name
+        name = plain_name(path)
         stem, _, suffix = name.rpartition(".")
         if suffix in (source, target) and (split == "train" or stem == split):
             check_new(name, sides.setdefault(stem, {}).get(suffix), path)
             sides[stem][suffix] = path
-        elif name.endswith((f".{source}-{target}.tsv", f".{target}-{source}.tsv", ".jsonl")):
+        elif name.endswith(ends) and (split == "train" or name in [f"{split}{end}" for end in ends]):
             check_new(name, next((Path(one.names[0]) for key, one in texts.items() if key == name), None), path)
             texts[name] = OneFile(path, (source, target))
     for stem, found in sides.items():
@@ -137,6 +142,11 @@ def user_texts(folder: Path, split: str, source: str, target: str) -> list[Paral
             )
         texts[f"{stem}.{source}"] = TwoFiles(lines_of(found[source]), lines_of(found[target]))
     return [texts[name] for name in sorted(texts)]
+
+
+def plain_name(path: Path) -> str:
+    """The name of a file without the ending of its compression."""
+    return path.name.removesuffix(path.suffix) if path.suffix in COMPRESSED else path.name
 
 
 def check_new(name: str, before: Path | None, path: Path) -> None:

@@ -14,6 +14,50 @@ LEAST_LETTERS = 20  # language identification errs on shorter lines, so it keeps
 SURE = 0.9
 HALF = 0.5
 NORWEGIAN = {"nb": "no", "nn": "no"}
+LATIN = frozenset(
+    [
+        "af",
+        "az",
+        "ca",
+        "cs",
+        "cy",
+        "da",
+        "de",
+        "en",
+        "es",
+        "et",
+        "eu",
+        "fi",
+        "fr",
+        "ga",
+        "gl",
+        "hr",
+        "hu",
+        "id",
+        "is",
+        "it",
+        "lb",
+        "lt",
+        "lv",
+        "ms",
+        "mt",
+        "nb",
+        "nl",
+        "nn",
+        "no",
+        "pl",
+        "pt",
+        "ro",
+        "sk",
+        "sl",
+        "sq",
+        "sv",
+        "sw",
+        "tl",
+        "tr",
+        "vi",
+    ]
+)
 SCRIPTS_OF = {
     **dict.fromkeys(("ru", "uk", "bg", "mk", "be", "ky", "tt", "mn", "kk"), ("Cyrillic",)),
     "sr": ("Cyrillic", "Latin"), "el": ("Greek",), "zh": ("Han", "Bopomofo"), "ja": ("Han", "Hiragana", "Katakana"),
@@ -24,7 +68,7 @@ SCRIPTS_OF = {
     "my": ("Myanmar",), "km": ("Khmer",), "ka": ("Georgian",), "hy": ("Armenian",),
     **dict.fromkeys(("am", "ti"), ("Ethiopic",)),
 }  # fmt: skip
-_ADDRESS = re.compile(r"(?:https?://|www\.)[^\s<>\"')\]]+|[\w.+-]+@[\w-]+\.[\w.-]+", re.IGNORECASE)
+_ADDRESS = re.compile(r"(?:https?://|www\.)[^\s<>\"')\]]+|(?<![\w.+-])[\w.+-]{1,64}@[\w-]+\.[\w.-]+", re.IGNORECASE)
 _NUMBER = re.compile(r"\d+(?:[.,'\u00a0\u202f ]\d{3})*(?:[.,]\d+)?")
 
 
@@ -80,18 +124,22 @@ def alphabetic(line: str) -> float:
 def figures(line: str) -> list[str]:
     """The numbers and the addresses (web, e-mail) in a line, sorted. Numbers have no separators: 1,000.5 is 10005."""
     addresses = _ADDRESS.findall(line)
-    numbers = (str(int("".join(filter(str.isdecimal, number)))) for number in _NUMBER.findall(_ADDRESS.sub(" ", line)))
+    numbers = (
+        "".join(str(int(one)) for one in number if one.isdecimal()).lstrip("0")
+        for number in _NUMBER.findall(_ADDRESS.sub(" ", line))
+    )
     return sorted([*addresses, *numbers])
 
 
 def in_script(line: str, language: str) -> bool:
     """Whether at least half of the letters of a line are of a script of the language. True for a line without letters.
 
-    Languages that SCRIPTS_OF does not name are written in Latin letters.
+    Languages that neither LATIN nor SCRIPTS_OF names keep all lines.
     """
     letters = [kind for one in line if (kind := script_of(one)) not in (DIGIT, SYMBOL, JOINED)]
-    scripts = SCRIPTS_OF.get(language.partition("-")[0], ("Latin",))
-    return not letters or sum(kind in scripts for kind in letters) >= HALF * len(letters)
+    code = language.lower().partition("-")[0]
+    scripts = ("Latin",) if code in LATIN else SCRIPTS_OF.get(code, ())
+    return not letters or not scripts or sum(kind in scripts for kind in letters) >= HALF * len(letters)
 
 
 @cache
