@@ -14,6 +14,7 @@ import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.stages import wait_until
 
 from transformer.cores import in_order, workers
 from transformer.files import blocks, read_lines
@@ -100,14 +101,6 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path):
     parent.kill()
     parent.wait()
     wait_until(lambda: not any(psutil.pid_exists(int(file.name)) for file in tmp_path.iterdir()))
-
-
-def wait_until(condition, seconds: float = 30) -> None:
-    """Wait until a condition holds; fail after so many seconds."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def wait_for_no_children() -> None:

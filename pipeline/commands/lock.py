@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pipeline.shared.stage import bar, project_root
 from transformer.corpora.archives import is_archive
-from transformer.corpora.fetching import Download, fetch_all
+from transformer.corpora.fetching import fetch_all
 from transformer.corpora.locks import Lock, lines
 from transformer.files import sha256, write_json
 
@@ -55,8 +56,7 @@ def incomplete(lock: Lock, name: str) -> bool:
 
 def fetched(lock: Lock, name: str) -> Path | None:
     """A file of the corpus; None, with a message, if it cannot be fetched."""
-    found = lock.download(name)
-    one = Download(found.name, found.addresses, found.size, found.sha256, found.md5)  # this file, not another one
+    one = replace(lock.download(name), otherwise=None)  # this file, not the one that may stand in for it
     try:
         with bar(one.size or 0, "B", f"download {name}") as progress:
             return fetch_all({name: one}, project_root() / "work/downloads", progress.update)[name]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from pipeline import show_error
 from pipeline.shared.inputs import check_unchanged, snapshot
 from pipeline.shared.versions import check_versions, running_stage
 from transformer.tracking.record import note_stage
@@ -45,9 +46,8 @@ def run(main: Callable[[], None]) -> None:
             raise
         reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
         sys.exit(1 if pass_on(str(reason)) else f"error: {reason}")
-    except KeyboardInterrupt:
-        if os.environ.get("RANK", "0") == "0":
-            print("Interrupted. Run the same command again.", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        show_error(KeyboardInterrupt, error, None)
         sys.exit(130)
     finally:
         gc.freeze()  # without it Python searches torch and MLflow for garbage at exit: up to 1.4 s

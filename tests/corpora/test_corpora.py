@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import os
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from transformer.corpora.parallel_text import TwoFiles, user_splits
 from transformer.corpora.text_files import Lines
 
 SPLITS = ("train", "valid", "test")
-MIRROR = Path(os.environ.get("CORPUS_MIRROR", Path(__file__).parents[2] / "shared" / "multi30k"))
 
 
 def lines(data: bytes, name: str = "x") -> Lines:

@@ -8,14 +8,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.projects import params_file, prepared_project, runs
 from support.servers import free_port
-from support.stages import start, trained, training_place, wait_for_state
+from support.stages import start, trained, training_place, wait_for_state, wait_until
 from support.tiny import ROOT, stage
 
 from transformer.files import read_lines
@@ -130,14 +128,6 @@ def newest_state(folder: Path) -> int:
     """The step of the newest state of the training in a folder; 0 if there is none."""
     names = [path.stem for path in folder.glob("work/train-*/state-*.json")]
     return max((int(name.removeprefix("state-")) for name in names), default=0)
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    """Wait until a condition holds; fail after so many seconds."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def launched_by(launcher: int) -> list[int]:

@@ -10,13 +10,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import zipfile
 from pathlib import Path
 
 import pytest
 from ruamel.yaml import YAML
 from support.projects import command, commit_all, copied_project, params_file
+from support.stages import wait_until
 from support.tiny import ROOT, stage
 
 from transformer.corpora.fetching import fetch_all
@@ -156,14 +156,6 @@ def wait_for_work(process: subprocess.Popen, alone: bool) -> None:
 
     wait_until(works)
     assert process.poll() is None
-
-
-def wait_until(condition, seconds: float = 60) -> None:
-    """Wait until a condition holds; fail after so many seconds."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def test_a_line_of_several_training_files_is_named_by_its_file_and_number(tmp_path):

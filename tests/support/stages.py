@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from support.projects import params_file
@@ -46,4 +47,12 @@ def wait_for_state(folder: Path, process: subprocess.Popen) -> None:
     """Wait until the first state is on the disk."""
     while not list(folder.glob("work/train-*/state-*.json")):
         assert process.poll() is None, process.stderr and process.stderr.read()
+        time.sleep(0.01)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    """Wait until a condition holds; fail after so many seconds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
         time.sleep(0.01)

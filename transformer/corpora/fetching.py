@@ -86,16 +86,8 @@ def fetch(download: Download, folder: Path, progress: Callable[[int], object], s
         if stop.is_set():
             break
         part = download.part(folder, address)
-        resumed = part.exists()
         try:
-            try:
-                receive(address, part, download, progress, stop)
-                check(part, download, address)
-            except ValueError:  # what was there may have been of another file: once more from the start
-                if not resumed:
-                    raise
-                receive(address, part, download, progress, stop)
-                check(part, download, address)
+            receive_checked(address, part, download, progress, stop)
         except (Broken, ValueError, OSError) as error:
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise ValueError(f"The disk is full: {part} cannot be written. Free some space, and run the same "
@@ -106,18 +98,29 @@ def fetch(download: Download, folder: Path, progress: Callable[[int], object], s
             return target
     if download.otherwise is not None:
         return fetch(download.otherwise, folder, progress, stop)
-    what = mask_credentials("; ".join(problems))
-    raise ValueError(f"Cannot get {download.name}. {what}. Try again later, or set CORPUS_MIRROR to a folder or "
-                     "address that has this file.")  # fmt: skip
+    raise ValueError(f"Cannot get {download.name}. {mask_credentials('; '.join(problems))}. Try again later, or set "
+                     "CORPUS_MIRROR to a folder or address that has this file.")  # fmt: skip
 
 
-def check(part: Path, download: Download, address: str) -> None:
+def receive_checked(
+    address: str, part: Path, download: Download, progress: Callable[[int], object], stop: threading.Event
+) -> None:
+    """Receive a file and check it. If it was resumed and is wrong, receive it once more from its first byte."""
+    resumed = part.exists()
+    receive(address, part, download, progress, stop)
+    try:
+        check(part, download)
+    except ValueError:  # `check` has deleted the part
+        if not resumed:
+            raise
+        receive_checked(address, part, download, progress, stop)
+
+
+def check(part: Path, download: Download) -> None:
     """Raise ValueError if a complete file is not the wanted one; it is then deleted."""
     for kind, wanted in (("sha256", download.sha256), ("md5", download.md5)):
-        if wanted is None:
-            continue
         with open(part, "rb") as file:
-            found = file_digest(file, kind).hexdigest()
+            found = file_digest(file, kind).hexdigest() if wanted else None
         if found != wanted:
             part.unlink()
             raise ValueError(f"{kind} {found} is not the locked {wanted}. The download was deleted")
@@ -137,7 +140,6 @@ def receive(
         shutil.copyfile(path, part)
         progress(part.stat().st_size)
         return
-    size = download.size
     progress(part.stat().st_size if part.exists() else 0)
     for attempt in range(ATTEMPTS):
         if part.exists() and not download.sha256:  # nothing would notice a mixture of two versions
@@ -145,7 +147,7 @@ def receive(
             part.unlink()
         try:
             with request(address, part.stat().st_size if part.exists() else 0) as reply:
-                if write(reply, part, size, progress, stop):
+                if write(reply, part, download.size, progress, stop):
                     return
             problem = "the connection ended early"
         except Again as wait:
@@ -181,13 +183,12 @@ def request(address: str, start: int) -> requests.Response:
     """The reply for an address, from byte `start` on. A password in the address is not sent to where it redirects."""
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
     reply = requests.get(address, headers=headers, stream=True, timeout=TIMEOUT)
+    if reply.status_code in (200, 206, 416):
+        return reply
+    reply.close()
     if reply.status_code in _AGAIN:
-        reply.close()
         raise Again(reply)
-    if reply.status_code not in (200, 206, 416):
-        reply.close()
-        raise Broken(f"the server answered {reply.status_code} {reply.reason}")
-    return reply
+    raise Broken(f"the server answered {reply.status_code} {reply.reason}")
 
 
 def write(
@@ -197,7 +198,7 @@ def write(
     have = part.stat().st_size if part.exists() else 0
     if reply.status_code == 416 or (reply.status_code == 206 and not resumes(reply, have)):
         complete = have == size
-        if not complete:  # what is here is no beginning of that file
+        if not complete:  # the bytes in `part` are not the start of that file
             part.unlink(missing_ok=True)
             progress(-have)
         return complete

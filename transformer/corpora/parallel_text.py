@@ -10,7 +10,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Protocol
 
-from transformer.corpora.text_files import COMPRESSED, Lines, check_counts, lines_of
+from transformer.corpora.text_files import COMPRESSED, Lines, check_counts, lines_of, open_file
 
 LinePair = tuple[str, str]
 _SURROGATE = re.compile("[\ud800-\udfff]")  # half of a character, which JSON may spell
@@ -78,8 +78,7 @@ class OneFile:
         return str(self.path), str(self.path)
 
     def pairs(self) -> Iterator[LinePair]:
-        lines = Lines(str(self.path), lines_of(self.path).opened)
-        raw = _Raw(lines.name, lines.opened)
+        raw = _Raw(str(self.path), lambda: open_file(self.path))
         split = self._tsv if plain_name(self.path).endswith(".tsv") else self._json
         for line in raw:
             source, target = split(line, f"{self.path}:{raw.count}")
@@ -120,21 +119,25 @@ class _Raw(Lines):
 def user_texts(folder: Path, split: str, source: str, target: str) -> list[ParallelText]:
     """The texts of a split in a folder, in the order of their names. For train all that begin with `train`.
 
-    They are NAME.{source,target}, NAME.{source}-{target}.tsv or NAME.jsonl, plain, .gz or .zst. Raises ValueError if
-    there is none, or only one side of one.
+    They are NAME.{source,target}, NAME.{source}-{target}.tsv or NAME.jsonl, plain, .gz or .zst. Raises ValueError for
+    one side without the other, and for a text that is there twice, plain and compressed.
     """
     ends = (f".{source}-{target}.tsv", f".{target}-{source}.tsv", ".jsonl")
     texts: dict[str, ParallelText] = {}
     sides: dict[str, dict[str, Path]] = {}
+    seen: dict[str, Path] = {}  # plain name -> file
     for path in sorted(folder.glob(f"{split}*" if split == "train" else f"{split}.*")):
         name = plain_name(path)
         stem, _, suffix = name.rpartition(".")
         if suffix in (source, target) and (split == "train" or stem == split):
-            check_new(name, sides.setdefault(stem, {}).get(suffix), path)
-            sides[stem][suffix] = path
+            sides.setdefault(stem, {})[suffix] = path
         elif name.endswith(ends) and (split == "train" or name in [f"{split}{end}" for end in ends]):
-            check_new(name, next((Path(one.names[0]) for key, one in texts.items() if key == name), None), path)
             texts[name] = OneFile(path, (source, target))
+        else:
+            continue
+        if name in seen:
+            raise ValueError(f"{seen[name]} and {path} are both {name}. Remove one of them.")
+        seen[name] = path
     for stem, found in sides.items():
         if missing := {source, target} - found.keys():
             raise ValueError(
@@ -147,12 +150,6 @@ def user_texts(folder: Path, split: str, source: str, target: str) -> list[Paral
 def plain_name(path: Path) -> str:
     """The name of a file without the ending of its compression."""
     return path.name.removesuffix(path.suffix) if path.suffix in COMPRESSED else path.name
-
-
-def check_new(name: str, before: Path | None, path: Path) -> None:
-    """Raise ValueError if a text is there twice, as a plain and as a compressed file."""
-    if before is not None:
-        raise ValueError(f"{before} and {path} are both {name}. Remove one of them.")
 
 
 def user_splits(folder: Path, splits: Iterable[str], source: str, target: str) -> dict[str, list[ParallelText]]:

@@ -14,50 +14,11 @@ LEAST_LETTERS = 20  # language identification errs on shorter lines, so it keeps
 SURE = 0.9
 HALF = 0.5
 NORWEGIAN = {"nb": "no", "nn": "no"}
-LATIN = frozenset(
-    [
-        "af",
-        "az",
-        "ca",
-        "cs",
-        "cy",
-        "da",
-        "de",
-        "en",
-        "es",
-        "et",
-        "eu",
-        "fi",
-        "fr",
-        "ga",
-        "gl",
-        "hr",
-        "hu",
-        "id",
-        "is",
-        "it",
-        "lb",
-        "lt",
-        "lv",
-        "ms",
-        "mt",
-        "nb",
-        "nl",
-        "nn",
-        "no",
-        "pl",
-        "pt",
-        "ro",
-        "sk",
-        "sl",
-        "sq",
-        "sv",
-        "sw",
-        "tl",
-        "tr",
-        "vi",
-    ]
-)
+LATIN = {
+    "af", "az", "ca", "cs", "cy", "da", "de", "en", "es", "et", "eu", "fi", "fr", "ga", "gl", "hr", "hu", "id", "is",
+    "it", "lb", "lt", "lv", "ms", "mt", "nb", "nl", "nn", "no", "pl", "pt", "ro", "sk", "sl", "sq", "sv", "sw", "tl",
+    "tr", "vi",
+}  # fmt: skip
 SCRIPTS_OF = {
     **dict.fromkeys(("ru", "uk", "bg", "mk", "be", "ky", "tt", "mn", "kk"), ("Cyrillic",)),
     "sr": ("Cyrillic", "Latin"), "el": ("Greek",), "zh": ("Han", "Bopomofo"), "ja": ("Han", "Hiragana", "Katakana"),
