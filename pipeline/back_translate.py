@@ -16,23 +16,16 @@ Params  back_translation_steps (the number of updates of the model; its checkpoi
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.shared.params import Params
 from pipeline.shared.stage import arguments, project_root, require, run
-from transformer.files import read_lines, whole_folder, write_json, write_lines
-from transformer.text.bpe import Merges
-from transformer.text.pairs import IdPair, Pairs
-from transformer.text.words import Side
+from transformer.files import whole_folder, write_json, write_lines
+from transformer.text.pairs import Pairs
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from pipeline.training.job import Training
-    from transformer.inference.translator import Translator
     from transformer.training.distributed import World
 
 
@@ -58,7 +51,7 @@ def main() -> None:
 
 def translate_back(paths: Namespace, params: Params, training: Training, world: World) -> None:
     """Train from target to source and translate the training targets, on all processes. The leader writes data/back."""
-    from pipeline.training.translate_text import Translations, late_mean
+    from pipeline.training.translate_text import Translations, added_rows, back_translator, kept_lines, late_mean
     from transformer.tracking.recorder import BackTranslationCurve
     from transformer.training.launch import restore_stop_signals
 
@@ -78,36 +71,6 @@ def translate_back(paths: Namespace, params: Params, training: Training, world: 
         count = Pairs.save_rows(folder, "train", chain(real.rows(), added), size) - len(real)
         write_json(folder / "back.json", {"translated_pairs": count, "train_key": training.train_key})
     print(f"{count:,} training pairs were added by back-translation.")
-
-
-def back_translator(training: Training, weights: dict[str, Tensor], codes: Path, world: World) -> Translator:
-    """The translator from target to source, with these weights, on the device of this process."""
-    from transformer.inference.torch_engine import TorchEngine
-    from transformer.inference.translator import Translator
-    from transformer.model.transformer import Transformer
-
-    model = Transformer(training.model_config).to(world.device)
-    model.load_state_dict(weights)
-    source, target = Side.of(training.corpus)
-    return Translator(TorchEngine([model.eval()]), Merges.load(codes), training.vocabulary, target, source)
-
-
-def kept_lines(text: Path, pairs: Pairs) -> Iterator[str]:
-    """The lines of a text file from which `pairs` were made, in order."""
-    kept = iter(pairs.lines)
-    wanted = next(kept, None)
-    for number, line in enumerate(read_lines(text), start=1):
-        if number == wanted:
-            yield line
-            wanted = next(kept, None)
-
-
-def added_rows(real: Pairs, translations: Iterator[str], translator: Translator, max_length: int) -> Iterator[IdPair]:
-    """The training pairs with a translated source instead of their own; those whose source fits max_length."""
-    for (_, target, line), translation in zip(real.rows(), translations, strict=True):
-        (subwords,) = translator.subwords([translation], translator.target)
-        if 1 <= len(subwords) <= max_length:
-            yield translator.vocabulary.ids(subwords), target, line
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from pipeline.shared.params import Params
 from pipeline.shared.stage import arguments, require, run
-from transformer.cores import in_order
 from transformer.files import chunks, copy_file
 from transformer.model_folder import starting_model
+from transformer.text.blocks import in_order
 from transformer.text.bpe import Merges, read_counts
 from transformer.text.vocabulary import Vocabulary
 

@@ -2,8 +2,9 @@
 
 Reads   one of: corpora/<corpus>.lock and the files that it names; your files in corpus_path; nothing, for the built-in
         corpora toy and copy. work/downloads: files that were fetched before
-Writes  data/raw/{train,valid,<test set>}.{src,tgt}; train.parts.json if train comes from several files, with the lines
-        of each; for toy also test.labels, the phenomena of each test pair
+Writes  data/raw/{train,valid,<test set>}.{src,tgt}; train.files.json: if train comes from several files, the name of
+        each on the source side and its number of lines, else nothing; for toy also test.labels: the grammar's
+        phenomena in each test pair
 Params  corpus, corpus_path, source, target, test_sets
 """
 
@@ -84,10 +85,9 @@ def written(folder: Path, split: str, parts: list[ParallelText]) -> int:
                 progress.update(10_000)
     if not sum(sizes):
         raise ValueError(f"{parts[0].names[0]} is empty. The {split} set needs at least one pair of lines.")
-    if len(parts) > 1:
-        rows = [{"source": Path(part.names[0]).name, "target": Path(part.names[1]).name, "lines": size}
-                for part, size in zip(parts, sizes, strict=True)]  # fmt: skip
-        write_json(folder / f"{split}.parts.json", rows)
+    if split == "train":
+        names = [Path(part.names[0]).name for part in parts] if len(parts) > 1 else []
+        write_json(folder / "train.files.json", list(zip(names, sizes, strict=False)))
     return sum(sizes)
 
 

@@ -1,10 +1,10 @@
 """Stage encode: turn text into arrays of subword ids, which training memory-maps.
 
-Reads   data/tokens, data/bpe.codes, data/vocab.txt, data/filtered/train.{lines.npy,files.json}, data/raw/valid.*
+Reads   data/tokens, data/bpe.codes, data/vocab.txt, data/filtered/train.lines.npy, data/raw/{valid.*,train.files.json}
 Writes  data/ids: for train and valid, for each side the ids, each sequence with </s> at its end, and the offset of
         each; the line numbers of the pairs in data/raw; train.files.json; valid.{source,target}.txt, the real lines,
-        against which training scores its translations; corpus.json; subwords.json: subwords per word, the rate of
-        <unk>, and the share of the vocabulary that occurs
+        against which training scores its translations; corpus.json. data/subwords.json: subwords per word, the rate of
+        <unk>, and the share of the vocabulary that occurs; for the page about the corpus
 Params  max_length: training pairs with an empty side, or a side of more subwords, are dropped and counted
 """
 
@@ -19,8 +19,8 @@ import numpy as np
 
 from pipeline.shared.params import Params
 from pipeline.shared.stage import arguments, bar, require, run
-from transformer.cores import in_order
-from transformer.files import blocks, copy_file, whole_folder, write_json
+from transformer.files import copy_file, whole_folder, write_json
+from transformer.text.blocks import blocks, in_order
 from transformer.text.encoding import Encoder, SubwordCounts
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import Vocabulary
@@ -28,22 +28,22 @@ from transformer.text.vocabulary import Vocabulary
 
 def main() -> None:
     paths = arguments(__doc__, tokens="data/tokens", codes="data/bpe.codes", vocab="data/vocab.txt", raw="data/raw",
-                      filtered="data/filtered", ids="data/ids")  # fmt: skip
+                      filtered="data/filtered", ids="data/ids", subwords="data/subwords.json")  # fmt: skip
     params = Params.load(paths.params)
-    require(paths.tokens, paths.codes, paths.vocab, paths.filtered / "train.lines.npy", paths.raw / "valid.src",
-            paths.raw / "valid.tgt")  # fmt: skip
+    require(paths.tokens, paths.codes, paths.vocab, paths.filtered / "train.lines.npy", paths.raw / "train.files.json",
+            paths.raw / "valid.src", paths.raw / "valid.tgt")  # fmt: skip
     with whole_folder(paths.ids) as folder:
         found = {split: encoded(paths, split, params.max_length, folder) for split in ("train", "valid")}
         kept = {split: counts.kept for split, counts in found.items()}
         dropped = found["train"].pairs - kept["train"]
         check(kept, paths.tokens, params.max_length, paths.params)
-        copy_file(paths.filtered / "train.files.json", folder / "train.files.json")
+        copy_file(paths.raw / "train.files.json", folder / "train.files.json")
         for side, name in (("src", "source"), ("tgt", "target")):
             copy_file(paths.raw / f"valid.{side}", folder / f"valid.{name}.txt")
         corpus = json.loads((paths.tokens / "text.json").read_text(encoding="utf-8"))
         corpus |= {"max_length": params.max_length, "train_pairs": kept["train"], "dropped_pairs": dropped}
         write_json(folder / "corpus.json", corpus)
-        write_json(folder / "subwords.json", {split: counts.summary() for split, counts in found.items()})
+    write_json(paths.subwords, {split: counts.summary() for split, counts in found.items()})
     print(f"{kept['train']:,} training pairs; {dropped:,} dropped (empty, or longer than {params.max_length} subwords)")
 
 

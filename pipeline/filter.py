@@ -1,17 +1,16 @@
 """Stage filter: drop training pairs that are no translations, by rules, and count such pairs in valid and test sets.
 
 Reads   data/raw
-Writes  data/filtered: train.{src,tgt}, the kept pairs; train.lines.npy, the line of each in data/raw;
-        train.files.json, the files of train with their numbers of lines, if there are several; filter.json, what each
-        rule dropped, alone and jointly, with examples; what it would drop of valid and of the test sets, which are
-        kept; lengths; and which test lines occur in train
+Writes  data/filtered: train.{src,tgt}, the kept pairs; train.lines.npy, the line of each in data/raw; filter.json: how
+        many pairs each rule dropped, alone and jointly, with examples; how many it would drop of valid and of the test
+        sets, which are never filtered; lengths; and how many test lines occur in train
 Params  source, target, test_sets, and the rules: all knobs that begin with filter_
 """
 
 from __future__ import annotations
 
 import json
-from argparse import Namespace
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -21,12 +20,12 @@ import numpy as np
 
 from pipeline.shared.params import Params
 from pipeline.shared.stage import arguments, bar, require, run
-from transformer.cores import in_order
-from transformer.corpora.filtering import DUPLICATE, LENGTH_STEP, Report, Screen, with_duplicates
+from transformer.corpora.filtering import Report, Screen, rule_names, summary, with_duplicates
 from transformer.corpora.overlap import TestText
-from transformer.corpora.rules import FilterConfig, rules
-from transformer.files import blocks, read_lines, whole_folder, write_json
+from transformer.corpora.rules import FilterConfig
+from transformer.files import read_lines, whole_folder, write_json
 from transformer.text.array_file import ArrayFile
+from transformer.text.blocks import blocks, in_order
 
 SIDES = ("src", "tgt")
 
@@ -34,65 +33,41 @@ SIDES = ("src", "tgt")
 def main() -> None:
     paths = arguments(__doc__, raw="data/raw", filtered="data/filtered")
     params = Params.load(paths.params)
-    require(
-        *(paths.raw / f"{split}.{side}" for split in ("train", "valid", *params.test_sets.split()) for side in SIDES)
-    )
+    test_sets = params.test_sets.split()
+    texts = {split: [paths.raw / f"{split}.{side}" for side in SIDES] for split in ("train", "valid", *test_sets)}
+    require(*(path for both in texts.values() for path in both), paths.raw / "train.files.json")
+    settings = params.take(FilterConfig), params.source, params.target
+    tests: Any = {name: tuple([*read_lines(path)] for path in texts[name]) for name in test_sets}
+    files = json.loads((paths.raw / "train.files.json").read_text(encoding="utf-8"))
     with whole_folder(paths.filtered) as folder:
-        report, others = filtered(paths, params, folder)
-        sizes = {name: others[name].combinations.total() for name in params.test_sets.split()}
-        counts = report.counts()
-        if not counts["kept"]:
+        report = Report(rule_names(*settings), files)
+        write_kept(texts["train"], partial(Screen, *settings, TestText(tests)), report, folder)
+        if not report.kept:
             raise ValueError(f"{paths.raw}: no training pair is left by the rules {', '.join(report.names)}.")
-        parts = paths.raw / "train.parts.json"
-        files = json.loads(parts.read_text(encoding="utf-8")) if parts.is_file() else []
-        write_json(folder / "train.files.json", [[one["source"], one["lines"]] for one in files])
-        write_json(folder / "filter.json", {
-            **counts, "examples": report.examples, "length_step": LENGTH_STEP, "lengths": report.lengths.tolist(),
-            "others": {name: one.counts() | {"lengths": one.lengths.tolist()} for name, one in others.items()},
-            "overlap": report.overlap.summary(sizes), "found": report.overlap.listed(1000),
-        })  # fmt: skip
-    dropped = ", ".join(f"{name} {count:,}" for name, count in counts["fired"].items() if count)
-    print(
-        f"{counts['kept']:,} of {counts['pairs']:,} training pairs kept"
-        + (f"; dropped by {dropped}" if dropped else "")
-    )
-    for name, other in others.items():
-        if empty := other.counts()["fired"].get("empty"):
-            print(f"{name}: {empty:,} pairs have an empty side. They are kept and scored as they are.")
+        others = {split: Report(report.names) for split in ("valid", *test_sets)}
+        for split, other in others.items():
+            for block in map(Screen(*settings, TestText({})), blocks(*texts[split])):
+                other.add(block, block.reasons)
+        write_json(folder / "filter.json", summary(report, others, test_sets))
+    print(report.in_words())
+    for split, other in others.items():
+        if empty := other.fired("empty"):
+            print(f"{split}: {empty:,} pairs have an empty side. They are kept and scored as they are.")
 
 
-def filtered(paths: Namespace, params: Params, folder: Path) -> tuple[Report, dict[str, Report]]:
-    """Write the kept training pairs. Returns the report of train, and those of valid and the test sets by name."""
-    config = params.take(FilterConfig)
-    names = [*rules(config, params.source, params.target)]
-    texts: Any = {
-        name: tuple([*read_lines(paths.raw / f"{name}.{side}")] for side in SIDES) for name in params.test_sets.split()
-    }
-    make: Any = partial(Screen, config, params.source, params.target, TestText(texts))
-    bit = None if config.filter_duplicates == "none" else len(names)
-    report = Report(names if bit is None else [*names, DUPLICATE])
-    split = [
-        blocks(*(paths.raw / f"{name}.{side}" for side in SIDES))
-        for name in ("train", "valid", *params.test_sets.split())
-    ]
-    screened = in_order(make, split[0])
+def write_kept(texts: Sequence[Path], make: Callable[[], Screen], report: Report, folder: Path) -> None:
+    """Write the training pairs that no rule drops, and count all in `report`."""
     with ExitStack() as stack:
         files = [stack.enter_context(open(folder / f"train.{side}", "wb")) for side in SIDES]
         lines = stack.enter_context(ArrayFile(folder / "train.lines.npy", np.int64))
         progress = stack.enter_context(bar(0, "pair", "filter"))
-        for block, reasons in with_duplicates(screened, bit):
-            report.add(block, reasons)
+        for screened, reasons in with_duplicates(in_order(make, blocks(*texts)), report.names):
+            report.add(screened, reasons)
             kept = np.flatnonzero(reasons == 0)
-            for file, text in zip(files, block.block.bytes(), strict=True):
+            for file, text in zip(files, screened.block.bytes(), strict=True):
                 file.write(text if len(kept) == len(reasons) else rows_of(text, kept))
-            lines.add(block.block.first + kept)
+            lines.add(screened.block.first + kept)
             progress.update(len(reasons))
-    others = {}
-    for name, parts in zip(("valid", *params.test_sets.split()), split[1:], strict=True):
-        others[name] = Report(names)
-        for block in map(Screen(config, params.source, params.target, TestText({})), parts):
-            others[name].add(block, block.reasons)
-    return report, others
 
 
 def rows_of(text: bytes, rows: np.ndarray) -> bytes:

@@ -8,9 +8,9 @@ Params  bpe_merges; init_from: training starts from this model, and its merges a
 from pipeline.shared.git import remark_if_uncommitted
 from pipeline.shared.params import Params
 from pipeline.shared.stage import arguments, require, run
-from transformer.files import copy_file
+from transformer.files import copy_file, write_text
 from transformer.model_folder import starting_model
-from transformer.text.bpe import learn_merges, read_counts, save_merges
+from transformer.text.bpe import learn_merges, read_counts
 
 
 def main() -> None:
@@ -23,7 +23,7 @@ def main() -> None:
         print(f"merges taken over from {folder}")
         return
     codes = learn_merges(read_counts(paths.tokens / "counts.txt"), params.bpe_merges)
-    save_merges(codes, paths.codes)
+    write_text(paths.codes, codes)
     count = codes.count("\n") - 1
     fewer = f" of {params.bpe_merges:,}: no other pair of subwords occurs twice" if count < params.bpe_merges else ""
     print(f"{count:,} merges{fewer}")

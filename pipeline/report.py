@@ -2,7 +2,7 @@
 
 Reads   reports/training.csv, reports/training.json, reports/scores.json, reports/signatures.json,
         data/raw/<first test set>.{src,tgt}, data/hypotheses/<first test set>.hyp
-        data/filtered/filter.json, data/ids/subwords.json
+        data/filtered/filter.json, data/subwords.json
 Writes  reports/report.html, reports/curves.svg, reports/data.html
 Params  all: the page shows them
 """
@@ -27,7 +27,7 @@ def main() -> None:
     paths = arguments(
         __doc__, curve="reports/training.csv", summary="reports/training.json", scores="reports/scores.json",
         signatures="reports/signatures.json", raw="data/raw", hypotheses="data/hypotheses",
-        filtered="data/filtered/filter.json", subwords="data/ids/subwords.json", page="reports/report.html",
+        filtered="data/filtered/filter.json", subwords="data/subwords.json", page="reports/report.html",
         data="reports/data.html", picture="reports/curves.svg",
     )  # fmt: skip
     params = Params.load(paths.params)

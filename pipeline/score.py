@@ -12,7 +12,7 @@ import pandas as pd
 
 from pipeline.shared.params import Params
 from pipeline.shared.stage import arguments, require, run
-from transformer.evaluation.scores import bleu_tokenizer, corpus_scores, exact_match_by_label
+from transformer.evaluation.scores import bleu, bleu_tokenizer, corpus_scores, exact_match_by_label
 from transformer.files import read_lines, write_json
 
 
@@ -24,9 +24,9 @@ class Texts:
         require(*files)
         self.hypotheses, self.references = (list(read_lines(file)) for file in files)
 
-    def scores(self, language: str) -> tuple[dict, dict]:
-        """Scores and signatures; see `corpus_scores`."""
-        return corpus_scores(self.hypotheses, self.references, language)
+    def bleu(self, language: str) -> float:
+        """BLEU as `corpus_scores` computes it, without the other scores."""
+        return round(bleu(self.hypotheses, self.references, language), 4)
 
 
 def main() -> None:
@@ -36,14 +36,14 @@ def main() -> None:
     )  # fmt: skip
     params = Params.load(paths.params)
     first, *others = params.test_sets.split()
-    texts = {split: Texts(paths, split) for split in ("valid", first, *others)}
-    (valid, _), (test, signatures) = (texts[split].scores(params.target) for split in ("valid", first))
-    bleus = {first: test["bleu"]} | {split: texts[split].scores(params.target)[0]["bleu"] for split in others}
-    scores = {"valid_bleu": valid["bleu"], **test, "sentences": len(texts[first].references),
-              **{f"bleu_{split}": score for split, score in bleus.items()}}  # fmt: skip
+    valid, test = Texts(paths, "valid"), Texts(paths, first)
+    values, signatures = corpus_scores(test.hypotheses, test.references, params.target)
+    scores = {"valid_bleu": valid.bleu(params.target), **values, "sentences": len(test.references),
+              f"bleu_{first}": values["bleu"],
+              **{f"bleu_{name}": Texts(paths, name).bleu(params.target) for name in others}}  # fmt: skip
     labels = paths.raw / f"{first}.labels"
     if labels.exists():
-        scores |= exact_match_by_label(texts[first].hypotheses, texts[first].references, list(read_lines(labels)))
+        scores |= exact_match_by_label(test.hypotheses, test.references, list(read_lines(labels)))
     write_json(paths.scores, scores)
     write_json(paths.signatures, signatures)
     if remark := bleu_tokenizer(params.target)[1]:

@@ -1,9 +1,9 @@
-"""Stage tokenise: split lines into tokens, without loss, and count those of train (transformer/text/words.py).
+"""Stage tokenise: split lines into words, without loss, and count those of train (transformer/text/words.py).
 
 Reads   data/filtered/train.{src,tgt}, data/raw/valid.{src,tgt}
-Writes  data/tokens/{train,valid}.{src,tgt}: tokens separated by one space; counts.txt: the tokens of train, each with
-        its number on both sides; text.json: languages, case and how words are split. Test sets are not needed before
-        translate, so one more of them reruns no stage from learn_bpe to average
+Writes  data/tokens/{train,valid}.{src,tgt}: words separated by one space; counts.txt: the words of train, each with how
+        often it occurs on both sides; text.json: languages, case and how words are split. Test sets are split by the
+        stage translate
 Params  source, target, lowercase, lowercase_source
 """
 
@@ -15,9 +15,10 @@ from typing import Any
 
 from pipeline.shared.params import Params
 from pipeline.shared.stage import arguments, bar, require, run
-from transformer.cores import in_order
-from transformer.files import Block, blocks, whole_folder, write_json, write_lines
-from transformer.text.words import Side, splitter_of
+from transformer.cores import workers
+from transformer.files import whole_folder, write_json, write_lines
+from transformer.text.blocks import Block, blocks, in_order
+from transformer.text.words import PIECES_IN_MEMORY, Side, splitter_of
 
 
 class Tokeniser:
@@ -25,6 +26,8 @@ class Tokeniser:
 
     def __init__(self, text: dict[str, Any]):
         self.sides: dict[str, Side] = dict(zip(("src", "tgt"), Side.of(text), strict=True))
+        for side in self.sides.values():
+            side.pieces = 2 * PIECES_IN_MEMORY // workers()
 
     def __call__(self, work: tuple[str, str, Block]) -> tuple[str, str, str, Counter[str]]:
         split, suffix, block = work

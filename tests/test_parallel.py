@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.stages import wait_until
 
-from transformer.cores import in_order, workers
-from transformer.files import blocks, read_lines
+from transformer.files import read_lines
+from transformer.text.blocks import blocks, in_order
 
 ROOT = Path(__file__).parents[1]
 
@@ -73,6 +73,44 @@ def test_a_killed_worker_is_one_line_with_the_remedy(monkeypatch):
     wait_for_no_children()
 
 
+class Unable:
+    """Cannot be made."""
+
+    def __init__(self):
+        raise ValueError("data/vocab.txt is damaged")
+
+
+def test_an_error_that_keeps_workers_from_starting_is_raised_as_it_is(monkeypatch):
+    monkeypatch.setenv("WORKERS", "2")
+    with pytest.raises(ValueError, match=r"data/vocab\.txt is damaged"):
+        list(in_order(Unable, range(9)))
+
+
+class Stuck:
+    """Works for a long time."""
+
+    def __call__(self, number: int) -> None:
+        Path(str(os.getpid())).touch()
+        time.sleep(60)
+
+
+def test_workers_that_nobody_waits_for_are_ended_at_once(monkeypatch, tmp_path):
+    """As after Ctrl-C, which ends the wait for a result by an exception."""
+    monkeypatch.setenv("WORKERS", "2")
+    monkeypatch.chdir(tmp_path)
+
+    def items():
+        yield from range(4)
+        wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
+        raise KeyboardInterrupt
+
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        list(in_order(Stuck, items()))
+    assert time.monotonic() - start < 30
+    wait_for_no_children()
+
+
 def test_items_are_read_as_they_are_needed(monkeypatch):
     monkeypatch.setenv("WORKERS", "2")
     read = []
@@ -82,16 +120,16 @@ def test_items_are_read_as_they_are_needed(monkeypatch):
     results.close()  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "two", "1.5"])
-def test_a_wrong_number_of_workers_is_refused(monkeypatch, value):
+@pytest.mark.parametrize("value", ["0", "-1", "two", "1.5", "²", "٣"])
+def test_a_wrong_number_of_workers_is_refused_also_by_the_smallest_work(monkeypatch, value):
     monkeypatch.setenv("WORKERS", value)
     with pytest.raises(ValueError, match="is not a number of processes"):
-        workers()
+        list(in_order(Slow, [1]))
 
 
 def test_workers_end_with_a_parent_that_is_killed(tmp_path):
     code = (
-        "import os, time\nfrom pathlib import Path\nfrom transformer.cores import in_order\n"
+        "import os, time\nfrom pathlib import Path\nfrom transformer.text.blocks import in_order\n"
         "class Wait:\n    def __call__(self, n):\n        Path(f'{os.getpid()}').touch()\n        time.sleep(60)\n"
         "list(in_order(Wait, range(9)))\n"
     )

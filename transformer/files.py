@@ -6,14 +6,13 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 Item = TypeVar("Item")
-BLOCK_LINES = 20_000  # of a block, whatever the number of processes that read blocks
 
 
 @contextmanager
@@ -83,42 +82,6 @@ def read_lines(path: Path) -> Iterator[str]:
             yield line.removesuffix("\n")
 
 
-class Block(NamedTuple):
-    """Some consecutive lines of parallel files, which another process can read by itself."""
-
-    first: int  # number of the first line, from 1
-    count: int  # lines
-    spans: tuple[tuple[Path, int, int], ...]  # of each file: path, and where the lines start and end, in bytes
-
-    def bytes(self) -> list[bytes]:
-        """The lines of each file as they are on the disk."""
-        found = []
-        for path, start, end in self.spans:
-            with open(path, "rb") as file:
-                file.seek(start)
-                found.append(file.read(end - start))
-        return found
-
-    def lines(self) -> list[list[str]]:
-        """The lines of each file, without their line feed."""
-        return [text.decode("utf-8").removesuffix("\n").split("\n") for text in self.bytes()]
-
-
-def blocks(*paths: Path, size: int = BLOCK_LINES) -> Iterator[Block]:
-    """Parallel files, of equally many lines that end in \n, to blocks of `size` lines. The last may have fewer."""
-    with ExitStack() as stack:
-        files = [stack.enter_context(open(path, "rb")) for path in paths]
-        starts, first = [0] * len(files), 1
-        while True:
-            sizes = [[len(line) for line in islice(file, size)] for file in files]
-            assert len({len(found) for found in sizes}) == 1, "the files have unequal numbers of lines"
-            if not (count := len(sizes[0])):
-                return
-            ends = [start + sum(found) for start, found in zip(starts, sizes, strict=True)]
-            yield Block(first, count, tuple(zip(paths, starts, ends, strict=True)))
-            starts, first = ends, first + count
-
-
 def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
     """Yield lists of `size` consecutive items; the last one may have fewer."""
     remaining = iter(items)
@@ -137,6 +100,18 @@ def write_lines(path: Path, lines: Iterable[str], durable: bool = False) -> int:
             assert "\n" not in line
             file.write(line + "\n")
     return count
+
+
+def place_of(line: int, files: Sequence[tuple[str, int]]) -> tuple[str, int]:
+    """The file in which a line of a text lies, and its number there, from 1.
+
+    line: its number in the text, from 1. files: the text's files, in order, each with its number of lines.
+    """
+    for name, count in files:
+        if line <= count:
+            return name, line
+        line -= count
+    raise IndexError(f"the text ends {line} lines before")
 
 
 def sha256(path: Path) -> str:

@@ -2,9 +2,9 @@
 
     python -m pipeline lock CORPUS        # corpora/CORPUS.lock
 
-It fetches the files that have no sha256 yet, and reads all that can be fetched to count lines. A checksum that nobody
-published is trusted on first use: look at what is printed, then commit the lock file. The stage download only accepts
-files with these checksums, and never writes a lock file.
+It fetches the files that have no sha256 or no number of lines yet, and reads those to count lines. A checksum that
+nobody published is trusted on first use: look at what is printed, then commit the lock file. The stage download only
+accepts files with these checksums, and never writes a lock file.
 
 Reads   corpora/CORPUS.lock: addresses, and which text is in which file
 Writes  corpora/CORPUS.lock; work/downloads
@@ -32,14 +32,16 @@ def main() -> None:
     given = parser.parse_args()
     lock = Lock.load(given.locks / f"{given.corpus}.lock")
     missing = [name for name in lock.record["files"] if incomplete(lock, name)]
-    places = {name: path for name in missing if (path := fetched(lock, name)) is not None}
-    for name, path in places.items():
+    left = []
+    for name in missing:
+        if (path := fetched(lock, name)) is None:
+            left.append(name)
+            continue
         complete(lock, name, path)
-    left = [name for name in missing if name not in places]
-    if missing and not places:
+        write_json(lock.path, lock.record)  # now, or an error in a later file would lose this sum
+    if missing and left == missing:
         raise ValueError(f"{lock.path} stays as it is: none of {', '.join(left)} can be fetched.")
-    write_json(lock.path, lock.record)
-    print(f"{lock.path} is complete." if not left else f"{lock.path} was written. It lacks {', '.join(left)} still.")
+    print(f"{lock.path} is complete." if not left else f"{lock.path} was written. It still lacks {', '.join(left)}.")
 
 
 def parts_of(lock: Lock, name: str) -> list[dict[str, Any]]:
@@ -75,7 +77,8 @@ def complete(lock: Lock, name: str, path: Path) -> None:
         for _ in text:
             pass
         if part["lines"] not in (None, text.count):
-            raise ValueError(f"{text.name} has {text.count} lines, but {lock.path} says {part['lines']}. Correct it.")
+            raise ValueError(f"{text.name} has {text.count} lines, but {lock.path} says {part['lines']}. "
+                             f"Write the right number into {lock.path}.")  # fmt: skip
         part["lines"] = text.count
     if not entry["sha256"]:
         entry["size"], entry["sha256"] = path.stat().st_size, sha256(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import gc
 import json
 import os
@@ -44,13 +45,22 @@ def run(main: Callable[[], None]) -> None:
     except (ValueError, OSError) as error:
         if os.environ.get("TRACEBACK"):
             raise
-        reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
-        sys.exit(1 if pass_on(str(reason)) else f"error: {reason}")
+        reason = in_a_line(error)
+        sys.exit(1 if pass_on(reason) else f"error: {reason}")
     except KeyboardInterrupt as error:
         show_error(KeyboardInterrupt, error, None)
         sys.exit(130)
     finally:
         gc.freeze()  # without it Python searches torch and MLflow for garbage at exit: up to 1.4 s
+
+
+def in_a_line(error: Exception) -> str:
+    """What a user needs to know of an error."""
+    if not isinstance(error, OSError):
+        return str(error)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):  # a write names no file
+        return f"The disk of {error.filename or Path.cwd()} is full. Free some space, and run the same command again."
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error)
 
 
 def pass_on(reason: str) -> bool:

@@ -1,4 +1,4 @@
-"""Translations of a whole training text: made in parts by all processes, and not lost by a kill."""
+"""Back-translations of a training text: made in parts by all processes, not lost by a kill; pairs with them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,13 @@ from pipeline.shared.stage import bar
 from pipeline.shared.versions import installed
 from pipeline.training.job import Training
 from transformer.files import chunks, read_lines, sha256, write_lines
+from transformer.inference.torch_engine import TorchEngine
 from transformer.inference.translator import Translator
 from transformer.model.averaging import mean_weights
+from transformer.model.transformer import Transformer
+from transformer.text.bpe import Merges
+from transformer.text.pairs import IdPair, Pairs
+from transformer.text.words import Side
 from transformer.training.checkpoints import CheckpointStore, TrainingState
 from transformer.training.distributed import World
 
@@ -82,3 +87,29 @@ def late_mean(store: CheckpointStore, state: TrainingState) -> dict[str, Tensor]
     """The mean of the kept checkpoints in the last third of a finished training; the best checkpoints may be older."""
     steps = sorted(map(int, state.checkpoints))
     return mean_weights([store.weights(step) for step in steps if 3 * step > 2 * steps[-1]])
+
+
+def back_translator(training: Training, weights: dict[str, Tensor], codes: Path, world: World) -> Translator:
+    """The translator from target to source, with these weights, on the device of this process."""
+    model = Transformer(training.model_config).to(world.device)
+    model.load_state_dict(weights)
+    source, target = Side.of(training.corpus)
+    return Translator(TorchEngine([model.eval()]), Merges.load(codes), training.vocabulary, target, source)
+
+
+def kept_lines(text: Path, pairs: Pairs) -> Iterator[str]:
+    """The lines of a text file from which `pairs` were made, in order."""
+    kept = iter(pairs.lines)
+    wanted = next(kept, None)
+    for number, line in enumerate(read_lines(text), start=1):
+        if number == wanted:
+            yield line
+            wanted = next(kept, None)
+
+
+def added_rows(real: Pairs, translations: Iterator[str], translator: Translator, max_length: int) -> Iterator[IdPair]:
+    """The training pairs with a translated source instead of their own; those whose source fits max_length."""
+    for (_, target, line), translation in zip(real.rows(), translations, strict=True):
+        (subwords,) = translator.subwords([translation], translator.target)
+        if 1 <= len(subwords) <= max_length:
+            yield translator.vocabulary.ids(subwords), target, line

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -12,11 +16,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from support.stages import wait_until
 
-from transformer.corpora import fetching
+from transformer.corpora import fetching, receiving
 from transformer.corpora.fetching import Download, fetch_all
 from transformer.credentials import mask_credentials
 
+ROOT = Path(__file__).parents[2]
 DATA = bytes(range(256)) * 2000  # 512,000 bytes
 SHA256, MD5 = hashlib.sha256(DATA).hexdigest(), hashlib.md5(DATA, usedforsecurity=False).hexdigest()
 HALF = len(DATA) // 2
@@ -129,8 +135,8 @@ class Server(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(monkeypatch) -> Iterator[ThreadingHTTPServer]:
-    monkeypatch.setattr(fetching, "PAUSE", 0.0)
-    monkeypatch.setattr(fetching, "TIMEOUT", 0.5)
+    monkeypatch.setattr(receiving, "PAUSE", 0.0)
+    monkeypatch.setattr(receiving, "TIMEOUT", 0.5)
     with ThreadingHTTPServer(("127.0.0.1", 0), Server) as made:
         made.seen, made.ranges, made.stop = {}, [], threading.Event()  # type: ignore[attr-defined]
         threading.Thread(target=made.serve_forever, daemon=True).start()
@@ -212,7 +218,8 @@ def test_a_complete_file_is_not_fetched_again_and_a_wrong_one_is(server, tmp_pat
     assert get(server, tmp_path, "well/0").read_bytes() == DATA
 
 
-def test_good_files_stay_when_another_one_fails(server, tmp_path):
+def test_good_files_stay_when_another_one_fails(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(fetching, "AT_ONCE", 1)
     base = f"http://127.0.0.1:{server.server_address[1]}"
     downloads = {name: Download(name, (f"{base}/{path}/{name}",), len(DATA), SHA256)
                  for name, path in (("a", "well/0"), ("b", "missing/99"), ("c", "well/0"))}  # fmt: skip
@@ -226,7 +233,7 @@ def test_downloads_run_side_by_side(server, tmp_path, monkeypatch):
     together = threading.Barrier(4, timeout=20)
     monkeypatch.setattr(Server, "well", lambda self: (together.wait(), self.reply(200, DATA)))
     base = f"http://127.0.0.1:{server.server_address[1]}"
-    monkeypatch.setattr(fetching, "TIMEOUT", 30)
+    monkeypatch.setattr(receiving, "TIMEOUT", 30)
     names = ["a", "b", "c", "d"]
     fetch_all({name: Download(name, (f"{base}/well/0/{name}",), len(DATA), SHA256) for name in names}, tmp_path,
               lambda count: None)  # fmt: skip
@@ -236,7 +243,7 @@ def test_a_full_disk_is_named_and_the_part_stays(server, tmp_path, monkeypatch):
     def full(*_: object) -> bool:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(fetching, "write", full)
+    monkeypatch.setattr(receiving, "write", full)
     with pytest.raises(ValueError, match="The disk is full"):
         get(server, tmp_path, "well/0")
 
@@ -270,18 +277,62 @@ def test_a_password_is_sent_to_its_host_alone_and_shown_nowhere(server, tmp_path
     assert not any(part in str(error.value) for part in ("ge%2Fh", "ge/h", "eim"))
 
 
-def test_ctrl_c_ends_all_downloads(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(fetching, "TIMEOUT", 1.0)
+def test_ctrl_c_does_not_wait_for_a_silent_server(server, tmp_path):
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom transformer.corpora.fetching import Download, fetch_all\n"
+        f"other = Download('b', (sys.argv[1],), {len(DATA)}, 'b')\n"
+        f"one = Download('a', (sys.argv[1], sys.argv[1] + '2'), {len(DATA)}, 'a', otherwise=other)\n"
+        "fetch_all({'a': one}, Path(sys.argv[2]), lambda count: None)\n"
+    )
+    address = f"http://127.0.0.1:{server.server_address[1]}/stall/99/a"
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen([sys.executable, "-c", code, address, str(tmp_path)], env=env, stderr=subprocess.PIPE)
+    wait_until(lambda: list(tmp_path.iterdir()))
+    process.send_signal(signal.SIGINT)
+    assert b"KeyboardInterrupt" in process.communicate(timeout=10)[1]  # a silent server is given 30 s
+    assert len(server.ranges) == 1  # type: ignore[attr-defined]
+
+
+def test_a_missing_file_is_reported_while_another_server_is_silent(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(receiving, "TIMEOUT", 30.0)
     base = f"http://127.0.0.1:{server.server_address[1]}"
-
-    def interrupt(count: int) -> None:
-        raise KeyboardInterrupt
-
+    downloads = {name: Download(name, (f"{base}/{path}/file",), len(DATA), SHA256)
+                 for name, path in (("a", "stall/99"), ("b", "missing/99"))}  # fmt: skip
     start = time.monotonic()
-    downloads = {"a": Download("a", (f"{base}/well/0/a",), len(DATA), SHA256)}
-    with pytest.raises(KeyboardInterrupt):
-        fetch_all(downloads, tmp_path, interrupt)
-    assert time.monotonic() - start < 20
+    with pytest.raises(ValueError, match="Cannot get b"):
+        fetch_all(downloads, tmp_path, lambda count: None)
+    assert time.monotonic() - start < 15
+
+
+@pytest.mark.parametrize("place", ["file:///etc/hostname", "gopher://localhost/file", "ftp://localhost/a"])
+def test_an_address_that_no_attempt_can_help_is_asked_once(server, tmp_path, monkeypatch, place):
+    monkeypatch.setattr(Server, "moved", lambda self: self.reply(307, Location=place))
+    with pytest.raises(ValueError, match="no address to fetch"):
+        get(server, tmp_path, "moved/99")
+    assert len(server.ranges) == 1  # type: ignore[attr-defined]
+
+
+def test_the_problems_of_a_file_are_told_also_if_the_one_that_stands_in_for_it_fails(server, tmp_path):
+    base = f"http://127.0.0.1:{server.server_address[1]}"
+    other = Download("b.tgz", (f"{base}/error/99/b",), len(DATA), SHA256)
+    one = Download("a.tgz", (f"{base}/missing/99/a",), len(DATA), MD5, otherwise=other)
+    with pytest.raises(ValueError, match=r"Cannot get a.tgz\. .*404 Not Found; .*/b: the server answered 500"):
+        fetch_all({"a.tgz": one}, tmp_path, lambda count: None)
+
+
+def test_the_progress_forgets_what_an_address_sent_in_vain(server, tmp_path):
+    base = f"http://127.0.0.1:{server.server_address[1]}"
+    addresses = tuple(f"{base}/{path}/file" for path in ("stall/99", "corrupt/99", "well/0"))
+    counts: list[int] = []
+    fetch_all({"a": Download("a", addresses, len(DATA), SHA256)}, tmp_path, counts.append)
+    assert sum(counts) == len(DATA)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written_is_named(server, tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(ValueError, match=r"part: Permission denied\. Change its permissions"):
+        get(server, tmp_path, "well/0")
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer.cores import in_order
-from transformer.corpora.filtering import DUPLICATE, Report, Screen, with_duplicates
-from transformer.corpora.overlap import Overlap, TestText
+from transformer.corpora.filtering import SHOWN, Report, Screen, rule_names, with_duplicates
+from transformer.corpora.overlap import Overlap, TestText, trigrams
 from transformer.corpora.rules import FilterConfig, alphabetic, figures, rules
-from transformer.files import blocks
+from transformer.text.blocks import blocks, in_order
 
 OFF = {"filter_empty": False, "filter_max_characters": 0, "filter_max_ratio": 0.0, "filter_identical": False,
        "filter_duplicates": "none", "filter_min_alphabetic": 0.0, "filter_max_word": 0, "filter_numbers": False,
@@ -67,6 +66,16 @@ def test_numbers_of_any_length_and_long_words_are_compared_and_languages_of_unkn
     assert drops("ଓଡ଼ିଆ", "привет", ("or", "RU"), filter_script=True) == []
 
 
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [("In 2014 300 people", ["2014", "300"]), ("14 300 people", ["14300"]), ("1.000.000,5", ["10000005"]),
+     ("see www.a.de/b.", ["www.a.de/b"]), ("(a@b.de), http://c.de!", ["a@b.de", "http://c.de"]),
+     ("3,5 1990-1995", ["1990", "1995", "35"])],
+)  # fmt: skip
+def test_numbers_side_by_side_stay_apart_and_a_full_stop_is_no_part_of_an_address(line, wanted):
+    assert figures(line) == wanted
+
+
 @given(st.text(max_size=30))
 def test_rules_accept_any_text(line):
     assert 0 <= alphabetic(line) <= 1
@@ -84,16 +93,14 @@ def corpus(folder: Path, pairs: list[tuple[str, str]]) -> list[Path]:
 
 
 def filtered(
-    folder: Path, pairs: list[tuple[str, str]], size: int = 3, tests=None, **knobs
+    folder: Path, pairs: list[tuple[str, str]], size: int = 3, tests=None, files=(), **knobs
 ) -> tuple[list[int], Report]:
     """The numbers of the kept pairs, from 1, and the report."""
     config = FilterConfig(**{**OFF, **knobs})
-    names = [*rules(config, "de", "en")]
-    bit = None if config.filter_duplicates == "none" else len(names)
-    report = Report(names if bit is None else [*names, DUPLICATE])
+    report = Report(rule_names(config, "de", "en"), files)
     make = partial(Screen, config, "de", "en", TestText(tests or {}))
     kept: list[int] = []
-    for block, reasons in with_duplicates(in_order(make, blocks(*corpus(folder, pairs), size=size)), bit):
+    for block, reasons in with_duplicates(in_order(make, blocks(*corpus(folder, pairs), size=size)), report.names):
         report.add(block, reasons)
         kept += (block.block.first + np.flatnonzero(reasons == 0)).tolist()
     return kept, report
@@ -136,10 +143,10 @@ def test_every_rule_that_fires_is_counted_alone_and_jointly_with_examples(tmp_pa
     assert counts["alone"] == {"empty": 1, "identical": 1, "duplicates": 2}
     assert counts["together"] == {"empty + identical": 1}
     assert report.examples["empty"] == [
-        {"line": 2, "source": "", "target": "c"},
-        {"line": 6, "source": "", "target": ""},
+        {"line": "2", "source": "", "target": "c"},
+        {"line": "6", "source": "", "target": ""},
     ]
-    assert [one["line"] for one in report.examples["duplicates"]] == [3, 8]
+    assert [one["line"] for one in report.examples["duplicates"]] == ["3", "8"]
     assert report.lengths.sum(axis=1).tolist() == [8, 8]
 
 
@@ -162,16 +169,47 @@ def test_test_lines_in_train_are_found_exactly_and_nearly():
     train = [("guten tag", long.replace("today", "now")), ("Ein Hund.", "A dog."), ("x y z", "the quick brown fox"),
              ("Ein Hund.", "b")]  # fmt: skip
     overlap = Overlap()
-    for number, pair in enumerate(train, start=1):
-        overlap.add(number, *(tests.look_up(line, side) for side, line in enumerate(pair)))
-    assert {(one.row, one.side, one.exact, line) for one, line in overlap.lines.items()} == {
-        (0, 0, False, 1), (0, 1, False, 1), (1, 0, True, 2), (1, 1, True, 2)}  # fmt: skip
+    for pair in train:
+        overlap.add(*(tests.look_up(line, side) for side, line in enumerate(pair)))
+    assert {(one.row, one.side, one.exact) for one in overlap.lines} == {
+        (0, 0, False), (0, 1, False), (1, 0, True), (1, 1, True)}  # fmt: skip
     assert overlap.summary({"a": 3})["a"] == {"lines": 3, "source_exact": 1, "source_near": 1, "target_exact": 1,
                                              "target_near": 1, "pairs": 2}  # fmt: skip
 
 
-def test_a_trigram_that_most_test_lines_share_makes_none_of_them_near():
-    lines = [f"this is a sentence about number{n} and more words of {n}" for n in range(200)]
+def test_an_example_names_its_file_and_its_line_there_and_is_cut(tmp_path):
+    pairs = [("a", "b"), ("", "c"), ("", "d" * 5_000_000)]
+    _, report = filtered(tmp_path, pairs, files=[("train.1.de", 2), ("train.2.de", 1)], filter_empty=True)
+    assert [one["line"] for one in report.examples["empty"]] == ["train.1.de 2", "train.2.de 1"]
+    assert report.examples["empty"][1]["target"] == f"{'d' * SHOWN} …"
+
+
+def test_a_test_line_is_near_by_the_share_of_all_its_trigrams_not_of_its_rare_ones():
+    """All lines share five of their trigrams, and each has two of its own."""
+    lines = [f"this is a sentence about the number{n} {n}" for n in range(200)]
     tests = TestText({"a": (lines, [])})
-    assert not tests.look_up("this is a sentence about nothing", 0)
-    assert [one.row for one in tests.look_up(lines[7], 0)] == [7]
+    assert tests.look_up("this is a sentence about the", 0) == []
+    assert [one.row for one in tests.look_up(f"{lines[7]} and more", 0)] == [7]
+    assert tests.look_up("number7 7", 0) == []
+
+
+@given(
+    st.lists(st.lists(st.sampled_from("abcd"), max_size=9), max_size=8), st.lists(st.sampled_from("abcd"), max_size=12)
+)
+@settings(deadline=None)
+def test_all_near_lines_are_found_although_few_trigrams_are_looked_up(lines, train):
+    found = TestText({"a": ([" ".join(line) for line in lines], [])}).look_up(" ".join(train), 0)
+    ours = trigrams(train)
+    near = {
+        row
+        for row, line in enumerate(lines)
+        if line and (line == train or (trigrams(line) and len(trigrams(line) & ours) >= 0.8 * len(trigrams(line))))
+    }
+    assert {one.row for one in found} == near  # fmt: skip
+
+
+def test_lines_without_spaces_are_near_by_their_characters():
+    tests = TestText({"a": (["两个年轻的男人在公园里踢足球。", "สุนัขสองตัววิ่งเล่นบนหญ้า"], [])})
+    assert [one.row for one in tests.look_up("两个年轻的男人在公园里踢足球，很高兴", 0)] == [0]
+    assert [one.row for one in tests.look_up("สุนัขสองตัววิ่งเล่นบนหญ้าครับ", 0)] == [1]
+    assert tests.look_up("一个女人在踢足球", 0) == []

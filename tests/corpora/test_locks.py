@@ -76,7 +76,7 @@ def test_a_wrong_byte_and_a_wrong_number_of_lines_are_refused(made, tmp_path):
     with pytest.raises(ValueError, match=r"train\.en\.gz: sha256 [0-9a-f]{64} is not the locked [0-9a-f]{64}"):
         texts(lock, tmp_path, "train")
     lock.record["splits"]["valid"]["de"][0]["lines"] = 3
-    with pytest.raises(ValueError, match=r"valid\.de\.gz has 2 lines, but the lock file says 3"):
+    with pytest.raises(ValueError, match=r"valid\.de\.gz has 2 lines, but its lock file in corpora/ says 3"):
         texts(lock, tmp_path, "valid")
 
 

@@ -79,6 +79,7 @@ def made_up(folder: Path, pairs: int) -> None:
     chance = random.Random(3)
     words = ["".join(chance.choices("abcdefgh", k=chance.randint(1, 7))) for _ in range(60_000)]
     (folder / "data/raw").mkdir(parents=True)
+    (folder / "data/raw/train.files.json").write_text("[]")
     for split, count in (("train", pairs), ("valid", 50), ("test", 50)):
         for side in ("src", "tgt"):
             lines = (" ".join(chance.choices(words, k=chance.randint(0, 9))) for _ in range(count))

@@ -40,6 +40,7 @@ def test_only_the_source_side_can_be_lower_cased(tmp_path):
     for split in SPLITS:
         for side in ("src", "tgt"):
             (tmp_path / f"data/raw/{split}.{side}").write_text("Ein Hund.\n", encoding="utf-8")
+    (tmp_path / "data/raw/train.files.json").write_text("[]")
     params_file(tmp_path, lowercase_source=True)
     assert stage("filter", tmp_path).returncode == 0
     assert stage("tokenise", tmp_path).returncode == 0

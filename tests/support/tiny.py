@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from transformer.files import write_text
 from transformer.model.transformer import Transformer, TransformerConfig
 from transformer.model.weights import cpu_copy, save_weights
-from transformer.text.bpe import Merges, learn_merges, save_merges
+from transformer.text.bpe import Merges, learn_merges
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import BOS, EOS, PAD, Vocabulary
 from transformer.text.words import Side
@@ -104,7 +105,7 @@ def model_folder(
     counts = Counter(token for line in TEXT for token in german.tokens(line))
     codes = learn_merges(counts, merges)
     folder.mkdir(parents=True)
-    save_merges(codes, folder / "bpe.codes")
+    write_text(folder / "bpe.codes", codes)
     subwords = Counter(subword for word in counts.elements() for subword in Merges(codes).subwords([word]))
     vocabulary = Vocabulary.of_counts(subwords, 1)
     vocabulary.save(folder / "vocab.txt")

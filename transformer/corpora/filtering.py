@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -11,9 +11,11 @@ import numpy as np
 
 from transformer.corpora.overlap import Overlap, TestText
 from transformer.corpora.rules import FilterConfig, rules
-from transformer.files import Block
+from transformer.files import place_of
+from transformer.text.blocks import Block
 
 EXAMPLES = 5  # pairs shown for each rule
+SHOWN = 300  # characters of each side of an example
 LENGTH_STEP, LENGTH_BINS = 20, 26  # characters; the last bin holds all longer lines
 DUPLICATE = "duplicates"
 
@@ -45,8 +47,8 @@ class Screen:
         lengths = np.array([np.bincount([min(len(line) // LENGTH_STEP, LENGTH_BINS - 1) for line in lines],
                                         minlength=LENGTH_BINS) for lines in sides])  # fmt: skip
         overlap = Overlap()
-        for number, pair in enumerate(zip(*sides, strict=True), start=block.first):
-            overlap.add(number, *(self.tests.look_up(line, side) for side, line in enumerate(pair)))
+        for pair in zip(*sides, strict=True):
+            overlap.add(*(self.tests.look_up(line, side) for side, line in enumerate(pair)))
         return Screened(block, reasons, digests, lengths, overlap)
 
 
@@ -56,10 +58,14 @@ def digest(text: str) -> int:
 
 
 class Report:
-    """What the rules found, counted: alone, jointly, with examples. names: the rules, in the order of their bits."""
+    """What the rules found, counted: alone, jointly, with examples.
 
-    def __init__(self, names: Iterable[str]):
-        self.names = [*names]
+    names: the rules, in the order of their bits. files: the text's files with their numbers of lines, by which the
+    examples are named.
+    """
+
+    def __init__(self, names: Iterable[str], files: Sequence[tuple[str, int]] = ()):
+        self.names, self.files = [*names], files
         self.combinations: Counter[int] = Counter()
         self.examples: dict[str, list[dict[str, Any]]] = {name: [] for name in self.names}
         self.lengths = np.zeros((2, LENGTH_BINS), np.int64)
@@ -76,29 +82,68 @@ class Report:
             return
         sides = screened.block.lines()
         for row in np.flatnonzero(reasons & missing).tolist():
-            pair = {"line": screened.block.first + row, "source": sides[0][row], "target": sides[1][row]}
+            pair = self._example(screened.block.first + row, *(side[row] for side in sides))
             for bit, name in enumerate(self.names):
                 if reasons[row] >> bit & 1 and len(self.examples[name]) < EXAMPLES:
                     self.examples[name].append(pair)
 
+    def _example(self, line: int, source: str, target: str) -> dict[str, str]:
+        """A pair to show, with its place: the file, if there are several, and the line."""
+        name, number = place_of(line, self.files) if self.files else ("", line)
+        source, target = (f"{one[:SHOWN]} …" if len(one) > SHOWN else one for one in (source, target))
+        return {"line": f"{name} {number}".strip(), "source": source, "target": target}
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs were counted."""
+        return self.combinations.total()
+
+    @property
+    def kept(self) -> int:
+        """How many of them no rule drops."""
+        return self.combinations[0]
+
+    def fired(self, name: str) -> int:
+        """For how many pairs a rule fires."""
+        return sum(count for bits, count in self.combinations.items() if name in self._named(bits))
+
+    def _named(self, bits: int) -> list[str]:
+        return [name for bit, name in enumerate(self.names) if bits >> bit & 1]
+
+    def in_words(self) -> str:
+        """How many pairs are kept, and how many each rule drops, in a line."""
+        dropped = ", ".join(f"{name} {self.fired(name):,}" for name in self.names if self.fired(name))
+        return f"{self.kept:,} of {self.pairs:,} training pairs kept{f'; dropped by {dropped}' if dropped else ''}"
+
     def counts(self) -> dict[str, Any]:
         """Pairs, kept pairs; of each rule: pairs for which it fires, and for which it alone does; the combinations."""
-
-        def named(bits: int) -> list[str]:
-            return [name for bit, name in enumerate(self.names) if bits >> bit & 1]
-
-        fired = {name: sum(n for bits, n in self.combinations.items() if name in named(bits)) for name in self.names}
-        alone = {name: self.combinations[1 << bit] for bit, name in enumerate(self.names)}
-        together = {" + ".join(named(bits)): n for bits, n in sorted(self.combinations.items()) if len(named(bits)) > 1}
-        return {"pairs": self.combinations.total(), "kept": self.combinations[0], "fired": fired, "alone": alone,
+        together = {" + ".join(self._named(bits)): count for bits, count in sorted(self.combinations.items())
+                    if len(self._named(bits)) > 1}  # fmt: skip
+        return {"pairs": self.pairs, "kept": self.kept, "fired": {name: self.fired(name) for name in self.names},
+                "alone": {name: self.combinations[1 << bit] for bit, name in enumerate(self.names)},
                 "together": together}  # fmt: skip
 
 
-def with_duplicates(screened: Iterable[Screened], bit: int | None) -> Iterator[tuple[Screened, np.ndarray]]:
-    """Blocks with the reasons of each pair, duplicates included. bit: of that rule; None if it is off.
+def rule_names(config: FilterConfig, source: str, target: str) -> list[str]:
+    """The names of the rules that are on, in the order of their bits. Duplicates are last."""
+    return [*rules(config, source, target), *([DUPLICATE] if config.filter_duplicates != "none" else [])]
+
+
+def summary(report: Report, others: Mapping[str, Report], test_sets: Iterable[str]) -> dict[str, Any]:
+    """What filter.json holds. report: of train. others: of valid and the test sets, by name."""
+    return {
+        **report.counts(), "examples": report.examples, "length_step": LENGTH_STEP, "lengths": report.lengths.tolist(),
+        "others": {name: {"pairs": other.pairs, "kept": other.kept} for name, other in others.items()},
+        "overlap": report.overlap.summary({name: others[name].pairs for name in test_sets}),
+    }  # fmt: skip
+
+
+def with_duplicates(screened: Iterable[Screened], names: Sequence[str]) -> Iterator[tuple[Screened, np.ndarray]]:
+    """Blocks with the reasons of each pair, duplicates included. names: of the rules that are on.
 
     Of equal pairs, or of pairs with an equal side, the first that no other rule drops is kept.
     """
+    bit = names.index(DUPLICATE) if DUPLICATE in names else None
     seen: list[set[int]] = []
     for block in screened:
         reasons = block.reasons.copy()

@@ -2,50 +2,48 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from math import ceil
+from typing import NamedTuple
 
-NEAR = 0.8  # share of the word trigrams of a test line that a training line must have
-COMMON = 50  # a trigram of more test lines than this says nothing about one of them
-_WORD = re.compile(r"\w+")
+import regex
+
+NEAR = 0.8  # share of the trigrams of a test line that a training line must have
+_UNSPACED = "[\\p{Han}\\p{Hiragana}\\p{Katakana}\\p{Thai}\\p{Lao}\\p{Khmer}\\p{Myanmar}\\p{Tibetan}]"
+_WORD = regex.compile(rf"(?V1){_UNSPACED}\p{{M}}*|[\w--{_UNSPACED}]+")
 
 
 class Found(NamedTuple):
-    """A test line that a training line contains."""
+    """A test line that is near a training line."""
 
     test_set: str
     side: int  # 0: source, 1: target
     row: int  # of the test line, from 0
-    exact: bool
+    exact: bool  # the same characters
 
 
 @dataclass
 class Overlap:
-    """The test lines that occur in training lines, each with the number of the first such line.
+    """The test lines that occur in training lines.
 
     pairs: (test set, row) of test pairs both sides of which occur in one training pair. Its size is bounded by that of
     the test sets, whatever the size of the training text.
     """
 
-    lines: dict[Found, int] = field(default_factory=dict)
-    pairs: dict[tuple[str, int], int] = field(default_factory=dict)
+    lines: set[Found] = field(default_factory=set)
+    pairs: set[tuple[str, int]] = field(default_factory=set)
 
-    def add(self, number: int, source: Sequence[Found], target: Sequence[Found]) -> None:
+    def add(self, source: Collection[Found], target: Collection[Found]) -> None:
         """Add what was found in the two sides of a training pair."""
-        for one in (*source, *target):
-            self.lines.setdefault(one, number)
-        rows = {(one.test_set, one.row) for one in target}
-        for one in source:
-            if (one.test_set, one.row) in rows:
-                self.pairs.setdefault((one.test_set, one.row), number)
+        self.lines.update(source, target)
+        self.pairs |= {(one.test_set, one.row) for one in source} & {(one.test_set, one.row) for one in target}
 
-    def merge(self, later: Overlap) -> None:
-        """Add what was found in later training lines."""
-        self.lines = later.lines | self.lines
-        self.pairs = later.pairs | self.pairs
+    def merge(self, other: Overlap) -> None:
+        """Add what was found in other training lines."""
+        self.lines |= other.lines
+        self.pairs |= other.pairs
 
     def summary(self, sizes: Mapping[str, int]) -> dict[str, dict[str, int]]:
         """Counts per test set: lines of each side that occur exactly, or only nearly, and pairs. sizes: their lines."""
@@ -59,27 +57,23 @@ class Overlap:
             counts[name]["pairs"] = sum(test_set == name for test_set, _ in self.pairs)
         return counts
 
-    def listed(self, most: int) -> list[dict[str, Any]]:
-        """Some of the lines that were found, with the number of the training line."""
-        found = sorted(self.lines.items())[:most]
-        return [one._asdict() | {"line": number} for one, number in found]
-
 
 def words(line: str) -> tuple[str, ...]:
-    """The words of a line without case and punctuation."""
+    """The words of a line without case and punctuation; of scripts that are written without spaces, the characters."""
     return tuple(_WORD.findall(line.lower()))
 
 
 def trigrams(of: Sequence[str]) -> set[tuple[str, ...]]:
-    """The distinct word trigrams of a line."""
+    """The distinct trigrams of some words."""
     return set(zip(of, of[1:], of[2:], strict=False))
 
 
 class TestText:
     """The lines of test sets, in which training lines are looked up. sets: name -> source lines and target lines.
 
-    A line is near a test line if it has the same words, or at least NEAR of its word trigrams, without case and
-    punctuation.
+    A line is near a test line if it has the same words, or at least NEAR of its distinct trigrams, without case and
+    punctuation. A line that has these lacks so few that it must have one of any few: the rarest ones are looked up
+    (prefix filtering, Chaudhuri et al. 2006).
     """
 
     __test__ = False  # pytest would take it for tests
@@ -91,19 +85,26 @@ class TestText:
                 for row, line in enumerate(lines):
                     if found := words(line):
                         self._places[side, found].append((name, row, line))
+        self._trigrams = {key: trigrams(key[1]) for key in self._places}
+        often = Counter((side, one) for (side, _), parts in self._trigrams.items() for one in parts)
         self._with: dict[tuple[int, tuple[str, ...]], list[tuple[str, ...]]] = defaultdict(list)
-        for side, found in self._places:
-            for trigram in trigrams(found):
-                self._with[side, trigram].append(found)
-        self._with = {key: lines for key, lines in self._with.items() if len(lines) <= COMMON}
-        self._needed = {(side, found): NEAR * sum((side, trigram) in self._with for trigram in trigrams(found))
-                        for side, found in self._places}  # fmt: skip
+        for (side, found), parts in self._trigrams.items():
+            rarest = sorted(parts, key=lambda one, side=side: (often[side, one], one))
+            for one in rarest[: len(parts) - needed(parts) + 1]:
+                self._with[side, one].append(found)
 
     def look_up(self, line: str, side: int) -> list[Found]:
-        """The test lines that a training line contains."""
+        """The test lines that a training line is near."""
         found = words(line)
-        hits = Counter(test for trigram in trigrams(found) for test in self._with.get((side, trigram), ()))
-        near = {test for test, count in hits.items() if count >= self._needed[side, test]}
+        parts = trigrams(found)
+        maybe = {test for one in parts for test in self._with.get((side, one), ())}
+        near = {test for test in maybe
+                if len(parts & self._trigrams[side, test]) >= needed(self._trigrams[side, test])}  # fmt: skip
         if (side, found) in self._places:
             near.add(found)
         return [Found(name, side, row, text == line) for test in near for name, row, text in self._places[side, test]]
+
+
+def needed(trigrams: Collection[object]) -> int:
+    """How many of the trigrams of a test line a training line must have to be near."""
+    return ceil(NEAR * len(trigrams))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
+from transformer.text.languages import without_region
 from transformer.text.scripts import DIGIT, JOINED, SYMBOL, script_of
 
 Rule = Callable[[str, str], bool]  # source and target line -> whether the rule would drop the pair
@@ -30,7 +31,7 @@ SCRIPTS_OF = {
     **dict.fromkeys(("am", "ti"), ("Ethiopic",)),
 }  # fmt: skip
 _ADDRESS = re.compile(r"(?:https?://|www\.)[^\s<>\"')\]]+|(?<![\w.+-])[\w.+-]{1,64}@[\w-]+\.[\w.-]+", re.IGNORECASE)
-_NUMBER = re.compile(r"\d+(?:[.,'\u00a0\u202f ]\d{3})*(?:[.,]\d+)?")
+_NUMBER = re.compile(r"(?:\d{1,3}(?:[.,'\u00a0\u202f ]\d{3}(?!\d))+|\d+)(?:[.,]\d+)?")
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def alphabetic(line: str) -> float:
 
 def figures(line: str) -> list[str]:
     """The numbers and the addresses (web, e-mail) in a line, sorted. Numbers have no separators: 1,000.5 is 10005."""
-    addresses = _ADDRESS.findall(line)
+    addresses = [found.rstrip(".,;:!?") for found in _ADDRESS.findall(line)]
     numbers = (
         "".join(str(int(one)) for one in number if one.isdecimal()).lstrip("0")
         for number in _NUMBER.findall(_ADDRESS.sub(" ", line))
@@ -98,7 +99,7 @@ def in_script(line: str, language: str) -> bool:
     Languages that neither LATIN nor SCRIPTS_OF names keep all lines.
     """
     letters = [kind for one in line if (kind := script_of(one)) not in (DIGIT, SYMBOL, JOINED)]
-    code = language.lower().partition("-")[0]
+    code = without_region(language)
     scripts = ("Latin",) if code in LATIN else SCRIPTS_OF.get(code, ())
     return not letters or not scripts or sum(kind in scripts for kind in letters) >= HALF * len(letters)
 
@@ -116,7 +117,7 @@ def in_language(line: str, language: str) -> bool:
 
     True for lines with fewer than LEAST_LETTERS letters, and for a language that py3langid does not know.
     """
-    code = NORWEGIAN.get(language.partition("-")[0], language.partition("-")[0])
+    code = NORWEGIAN.get(without_region(language), without_region(language))
     if code not in identifier().labels or sum(map(str.isalpha, line)) < LEAST_LETTERS:
         return True
     found, probability = identifier().classify(line)

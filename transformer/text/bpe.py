@@ -12,7 +12,7 @@ from typing import TextIO
 
 from subword_nmt import apply_bpe, learn_bpe
 
-from transformer.files import read_lines, write_text
+from transformer.files import read_lines
 
 CACHED_WORDS = 100_000  # words whose subwords are remembered
 
@@ -85,8 +85,3 @@ def learn_merges(counts: Mapping[str, int], merges: int) -> str:
             learn_bpe.learn_bpe(table, codes, merges, is_dict=True)
         return codes.getvalue()
     return "#version: 0.2\n"
-
-
-def save_merges(codes: str, path: Path) -> None:
-    """Write a bpe.codes file, completely or not at all."""
-    write_text(path, codes)

@@ -7,12 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from transformer.files import Block
+from transformer.cores import workers
+from transformer.text.blocks import Block
 from transformer.text.bpe import Merges
 from transformer.text.pairs import IdBlock, PairBlock, id_type
-from transformer.text.vocabulary import EOS, UNK, Vocabulary
+from transformer.text.vocabulary import EOS, SPECIALS, UNK, Vocabulary
 
-WORDS_IN_MEMORY = 500_000  # with their ids, in each process: about 100 MB
+WORDS_IN_MEMORY = 1_000_000  # with their ids, over all processes: about 200 MB
 
 
 class EncodedBlock(NamedTuple):
@@ -41,6 +42,7 @@ class Encoder:
         self.merges, self.vocabulary, self.max_length = Merges.load(codes), Vocabulary.load(vocab), max_length
         self.dtype = id_type(len(self.vocabulary))
         self._ids: dict[str, list[int]] = {}
+        self._most = WORDS_IN_MEMORY // workers()
 
     def __call__(self, block: Block) -> EncodedBlock:
         lines = block.lines()
@@ -58,7 +60,7 @@ class Encoder:
         for word in line.split(" ") if line else ():
             ids = known.get(word)
             if ids is None:
-                if len(known) >= WORDS_IN_MEMORY:
+                if len(known) >= self._most:
                     known.clear()
                 ids = known[word] = self.vocabulary.ids(self.merges.subwords([word]))
             found += ids
@@ -82,13 +84,17 @@ class SubwordCounts:
         self._words += block.words
 
     def summary(self) -> dict[str, dict[str, float]]:
-        """Per side: words, subwords, and their ratio; the share of <unk>; the share of the vocabulary that occurs."""
+        """Per side: words, subwords, and their ratio; the share of <unk> among them; how much of the vocabulary occurs.
+
+        vocabulary_coverage leaves out <pad>, <unk>, <s> and </s>.
+        """
         sides = {}
         for name, counts, words in zip(("source", "target"), self._ids, self._words.tolist(), strict=True):
             subwords = int(counts.sum() - counts[EOS])
+            occurs = counts[len(SPECIALS) :] > 0
             sides[name] = {
                 "words": words, "subwords": subwords, "subwords_per_word": round(subwords / max(1, words), 4),
                 "unknown_rate": round(int(counts[UNK]) / max(1, subwords), 6),
-                "vocabulary_coverage": round(float((counts > 0).mean()), 4),
+                "vocabulary_coverage": round(float(occurs.sum()) / max(1, len(occurs)), 4),
             }  # fmt: skip
         return sides

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import mmap
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from transformer.files import chunks
+from transformer.files import chunks, place_of
 from transformer.text.array_file import ArrayFile
 from transformer.text.vocabulary import BOS, EOS, PAD
 
@@ -198,10 +197,8 @@ class Pairs:
         """Line numbers in words: `train lines 3, 9`; by file, if the text comes from several: `a.de lines 3, 9`."""
         found: dict[str, list[int]] = {}
         for line in lines:
-            ends = [0, *accumulate(count for _, count in self.files)]
-            place = bisect_left(ends, line) - 1
-            name = self.files[place][0] if self.files else split
-            found.setdefault(name, []).append(line - ends[place] if self.files else line)
+            name, number = place_of(line, self.files) if self.files else (split, line)
+            found.setdefault(name, []).append(number)
         return "; ".join(f"{name} line{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
                          for name, numbers in found.items())  # fmt: skip
 

@@ -6,6 +6,8 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from transformer.text.languages import without_region
+
 if TYPE_CHECKING:
     from spacy.language import Language
 
@@ -17,7 +19,7 @@ def tokenizer(language: str) -> Language:
     """
     spacy = import_spacy()
     try:
-        return spacy.blank(language.lower().partition("-")[0])  # without the region
+        return spacy.blank(without_region(language))
     except (ImportError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"Language {language!r} has no spaCy tokenizer ({reason}).") from None

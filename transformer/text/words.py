@@ -11,7 +11,7 @@ from transformer.text.marks import marked
 from transformer.text.scripts import runs
 from transformer.text.spacy_tokenizer import tokenizer
 
-PIECES_IN_MEMORY = 500_000  # of a side, each with its tokens: about 100 MB
+PIECES_IN_MEMORY = 500_000  # of a side, each with its tokens: about 180 MB
 _CODE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 
 
@@ -36,8 +36,11 @@ class Side:
     """How lines of one side, source or target, become tokens.
 
     language: its code. splitter: spacy or unicode, see `splitter_of`. lowercase: whether lines are lower-cased first.
-    Each piece of a line between two spaces is split by itself, so the tokens of a piece are remembered.
+    Each piece of a line between two spaces is split by itself, so the tokens of a piece are remembered, for at most
+    `pieces` pieces.
     """
+
+    pieces = PIECES_IN_MEMORY
 
     def __init__(self, language: str, lowercase: bool, splitter: str = "spacy"):
         self.language, self.lowercase, self.splitter = language, lowercase, splitter
@@ -59,7 +62,7 @@ class Side:
         for piece in (line.lower() if self.lowercase else line).split():
             tokens = known.get(piece)
             if tokens is None:
-                if len(known) >= PIECES_IN_MEMORY:
+                if len(known) >= self.pieces:
                     known.clear()
                 tokens = known[piece] = self._split(piece)
             found += tokens

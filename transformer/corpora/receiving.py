@@ -1,0 +1,170 @@
+"""One address to a file on disk, by requests: resumed after a break, and given up when the server does not help."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import requests
+import urllib3
+
+ATTEMPTS = 5  # of one address
+PAUSE = 1.0  # seconds before the second attempt; each pause is twice as long as the one before
+TIMEOUT = 30.0  # seconds without any byte, or with few
+SLOWEST = 1_000  # bytes a second
+LONGEST_WAIT = 120  # seconds that a server may ask us to wait (Retry-After)
+_AGAIN = (408, 425, 429, 500, 502, 503, 504)
+_HOPELESS = (requests.TooManyRedirects, requests.exceptions.InvalidSchema, requests.exceptions.InvalidURL,
+             requests.exceptions.MissingSchema, requests.exceptions.InvalidProxyURL)  # fmt: skip
+
+
+class Broken(Exception):
+    """Raised when an address does not give its file."""
+
+
+class Slow(Exception):
+    """Raised when a server sends too slowly."""
+
+
+class Again(Exception):
+    """Raised when a server asks for another attempt later. seconds: to wait."""
+
+    def __init__(self, reply: requests.Response):
+        super().__init__(f"the server answered {reply.status_code} {reply.reason}")
+        after = reply.headers.get("Retry-After", "")
+        self.seconds = min(float(after), LONGEST_WAIT) if after.isdecimal() else 0.0
+
+
+class Position:
+    """How far a file has come, in bytes. progress: called with each change."""
+
+    def __init__(self, progress: Callable[[int], object]):
+        self.bytes, self._progress = 0, progress
+
+    def move(self, to: int) -> None:
+        """The file has now `to` bytes."""
+        self._progress(to - self.bytes)
+        self.bytes = to
+
+
+def receive(
+    address: str, part: Path, position: Position, stop: threading.Event, size: int | None, resumable: bool
+) -> None:
+    """Write the file of an address to `part`.
+
+    size: of the file in bytes, if known. resumable: go on after the bytes that are there; only right if a checksum is
+    compared later, since nothing else would notice a mixture of two versions. Raises Broken when the address does not
+    give the file in ATTEMPTS attempts, or says that it has none.
+    """
+    if "://" not in address or address.startswith("file://"):
+        path = Path(unquote(urlsplit(address).path) if "://" in address else address)
+        if not path.is_file():
+            raise Broken("no such file")
+        shutil.copyfile(path, part)
+        position.move(part.stat().st_size)
+        return
+    problem, pause = "", 0.0
+    for attempt in range(ATTEMPTS):
+        if stop.wait(pause):
+            raise Broken("stopped")
+        if not resumable:
+            part.unlink(missing_ok=True)
+        have = part.stat().st_size if part.exists() else 0
+        position.move(have)
+        problem, wait = attempted(address, have, part, position, stop, size)
+        if not problem:
+            return
+        pause = max(wait, PAUSE * 2**attempt)
+    raise Broken(f"{problem}, in each of {ATTEMPTS} attempts")
+
+
+def attempted(
+    address: str, have: int, part: Path, position: Position, stop: threading.Event, size: int | None
+) -> tuple[str, float]:
+    """Request an address once and write what it sends. Returns what went wrong, "" if the file is complete, and the
+    seconds that the server asks us to wait. Raises Broken if another attempt would not help.
+    """
+    try:
+        with request(address, have) as reply:
+            return "" if write(reply, have, part, position, stop, size) else "the connection ended early", 0.0
+    except Again as again:
+        return str(again), again.seconds
+    except Slow:
+        return f"it sent fewer than {SLOWEST:,} bytes a second for {TIMEOUT:g} s", 0.0
+    except _HOPELESS as error:
+        circle = isinstance(error, requests.TooManyRedirects)
+        raise Broken("it redirects to itself, or too often" if circle else f"no address to fetch: {error}") from None
+    except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
+        return reason(error), 0.0
+
+
+def request(address: str, start: int) -> requests.Response:
+    """The reply for an address, from byte `start` on. A password in the address is not sent to where it redirects."""
+    headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
+    reply = requests.get(address, headers=headers, stream=True, timeout=TIMEOUT)
+    if reply.status_code in (200, 206, 416):
+        return reply
+    reply.close()
+    if reply.status_code in _AGAIN:
+        raise Again(reply)
+    raise Broken(f"the server answered {reply.status_code} {reply.reason}")
+
+
+def write(
+    reply: requests.Response, have: int, part: Path, position: Position, stop: threading.Event, size: int | None
+) -> bool:
+    """Write what a reply brings after the `have` bytes that are there. Returns whether the file is complete."""
+    if reply.status_code == 416 or (reply.status_code == 206 and not resumes(reply, have)):
+        complete = have == size
+        if not complete:  # the bytes in `part` are not the start of that file
+            part.unlink(missing_ok=True)
+        return complete
+    if reply.status_code == 200:  # all of it, also if the server ignores ranges
+        have = 0
+    with open(part, "r+b" if have else "wb") as file:
+        file.seek(have)
+        for block in blocks(reply):
+            file.write(block)
+            position.move(file.tell())
+            if stop.is_set():
+                return False
+            if size is not None and file.tell() > size:
+                raise Broken(f"it has more than the {size:,} bytes of the lock file")
+        end = file.tell()
+    length = reply.headers.get("Content-Length")
+    return end == size if size is not None else length is None or end == have + int(length)
+
+
+def blocks(reply: requests.Response) -> Iterator[bytes]:
+    """The bytes of a reply as they come, as they were sent: a .gz file stays compressed.
+
+    Raises Slow if fewer than SLOWEST bytes a second came for TIMEOUT seconds.
+    """
+    start, count = time.monotonic(), 0
+    while block := reply.raw.read1(1 << 16, decode_content=False):
+        yield block
+        count += len(block)
+        if (passed := time.monotonic() - start) >= TIMEOUT:
+            if count < SLOWEST * passed:
+                raise Slow
+            start, count = time.monotonic(), 0
+
+
+def resumes(reply: requests.Response, start: int) -> bool:
+    """Whether a reply brings the bytes from `start` on."""
+    return reply.headers.get("Content-Range", "").startswith(f"bytes {start}-")
+
+
+def reason(error: Exception) -> str:
+    """An error of requests or urllib3 in a few words."""
+    if isinstance(error, (requests.Timeout, urllib3.exceptions.TimeoutError)) or "timed out" in str(error):
+        return f"no byte came for {TIMEOUT:g} s"
+    if isinstance(error, requests.ConnectionError) and "Connection refused" in str(error):
+        return "the connection was refused"
+    if "Connection aborted" in str(error) or isinstance(error, urllib3.exceptions.ProtocolError):
+        return "the connection broke"
+    return " ".join(str(error).split())[:200] or type(error).__name__
