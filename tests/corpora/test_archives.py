@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import tarfile
+import tracemalloc
 import zipfile
 from pathlib import Path
 
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
 from transformer.corpora.archives import check_archive, open_member
+from transformer.corpora.locks import lines
 from transformer.corpora.markup import segments, untagged
 
 TEXT = b"eins\nzwei\n"
@@ -58,6 +62,7 @@ REFUSED = {
     "device": (special(tarfile.CHRTYPE), "x is a link or device"),
     "block device": (special(tarfile.BLKTYPE), "x is a link or device"),
     "pipe": (special(tarfile.FIFOTYPE), "x is a link or device"),
+    "sparse file": (special(tarfile.GNUTYPE_SPARSE), "x is a sparse file"),
     "above": (("../../x", TEXT), "../../x leads out of its folder"),
     "absolute": (("/x", TEXT), "/x leads out of its folder"),
     "backslashes": (("..\\x", TEXT), "..\\x leads out of its folder"),
@@ -101,16 +106,163 @@ def test_a_missing_member_and_a_damaged_archive_are_named(tmp_path, make):
         check_archive(path, ["a.de"])
 
 
+@pytest.mark.parametrize("name", ["a.tgz", "a.zip"])
+def test_a_member_whose_name_begins_with_the_folder_it_is_in_is_read(tmp_path, name):
+    path = (zipped if name == "a.zip" else tar)(tmp_path / name, ("./de-en/a.de", TEXT))
+    check_archive(path, ["de-en/a.de"])
+    with open_member(path, "de-en/a.de") as file:
+        assert file.read() == TEXT
+
+
+def with_field(data: bytes, offset: int, value: int) -> bytes:
+    """A zip file of one member with another value in a field of its header, and of its entry in the list at the end."""
+    changed, entry = bytearray(data), data.index(b"PK\x01\x02")
+    changed[offset], changed[entry + offset + 2] = value, value
+    return bytes(changed)
+
+
+PASSWORD, METHOD = 6, 8  # places in a header of a zip file
+DEFLATE = r"Pack it without a password, by deflate\."
+AGAIN = r"Get it again, or from another place\."
+
+
+@pytest.mark.parametrize(
+    ("method", "change", "wanted"),
+    [
+        (zipfile.ZIP_DEFLATED, lambda data: with_field(data, PASSWORD, 1), rf"encrypted.*\. {DEFLATE}"),
+        (zipfile.ZIP_DEFLATED, lambda data: with_field(data, METHOD, 97), rf"not supported\)\. {DEFLATE}"),
+        (zipfile.ZIP_STORED, lambda data: data.replace(b"99\n", b"98\n", 1), rf"Bad CRC-32.*\. {AGAIN}"),
+        (zipfile.ZIP_STORED, lambda data: b"XX" + data[2:], rf"Bad magic number for file header\)\. {AGAIN}"),
+        (zipfile.ZIP_DEFLATED, lambda data: data[:60] + b"\xff" * 40 + data[100:], rf"Error -3 .*\. {AGAIN}"),
+        (zipfile.ZIP_BZIP2, lambda data: data[:60] + b"\xff" * 40 + data[100:], rf"Invalid data stream\)\. {AGAIN}"),
+        (zipfile.ZIP_LZMA, lambda data: data[:60] + b"\xff" * 40 + data[100:], rf"Corrupt input data\)\. {AGAIN}"),
+    ],
+    ids=["password", "unknown method", "checksum", "header", "deflate", "bzip2", "lzma"],
+)  # fmt: skip
+def test_a_member_that_cannot_be_read_is_named_with_its_archive_and_a_remedy(tmp_path, method, change, wanted):
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("a.de", "".join(f"{n * 7919 % 10007}\n" for n in range(10_000)))
+    path.write_bytes(change(path.read_bytes()))
+    check_archive(path, ["a.de"])
+    with (
+        pytest.raises(ValueError, match=rf"^a\.zip: a\.de cannot be read \(.*{wanted}$"),
+        open_member(path, "a.de") as file,
+    ):
+        list(file)
+
+
+@pytest.mark.parametrize("kept", [0.1, 0.5, 0.999])
+def test_a_tar_that_ends_while_a_member_is_read_is_named(tmp_path, kept):
+    path = tar(tmp_path / "a.tgz", ("a.de", bytes(range(256)) * 100), ("b.de", bytes(range(256)) * 100))
+    path.write_bytes(gzip.decompress(path.read_bytes())[: int(kept * 52_000)])
+    with (
+        pytest.raises(ValueError, match=r"^a\.tgz: b\.de cannot be read \(.*\)\. Get it again"),
+        open_member(path, "b.de") as file,
+    ):
+        list(file)
+
+
+def test_an_error_of_a_reader_stays_as_it_is(tmp_path):
+    path = zipped(tmp_path / "a.zip", ("a.de", b"a\n\xff\n"))
+    with pytest.raises(ValueError, match=r"^a\.de:2:1: invalid UTF-8"):
+        list(lines({"file": "a.zip", "member": "a.de"}, path))
+
+
+def header(kind: bytes = tarfile.REGTYPE, size: int = 0) -> bytes:
+    """A header of a tar."""
+    info = tarfile.TarInfo("x")
+    info.type, info.size = kind, size
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
+def continued(kind: bytes, text: bytes) -> bytes:
+    """A header of a tar that continues another, with its text."""
+    return header(kind, len(text)) + text + bytes(-len(text) % 512)
+
+
+SPARSE = b"22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n"
+DAMAGED = {
+    "sparse map": continued(tarfile.XHDTYPE, SPARSE) + header(size=512) + b"no number\n" * 60,
+    "sparse size": continued(tarfile.XHDTYPE, b"22 GNU.sparse.size=no\n") + header(),
+    "no next header": continued(tarfile.XHDTYPE, SPARSE),
+    "headers upon headers": continued(tarfile.GNUTYPE_LONGNAME, b"x") * 500 + header(),
+    "start of gzip": b"\x1f\x8b\x08",
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_tar_with_damaged_headers_is_named(tmp_path, name):
+    (tmp_path / "a.tar").write_bytes(DAMAGED[name])
+    with pytest.raises(ValueError, match=r"^a\.tar is damaged or no archive \(.+\)\. Get it again") as error:
+        check_archive(tmp_path / "a.tar", ["x"])
+    assert "\n" not in str(error.value)
+
+
+BOMBS = {
+    "long name": [continued(tarfile.GNUTYPE_LONGNAME, b"x" * 5000), header()],
+    "members": [header() * 1000] * 50,
+    "name": [header(tarfile.GNUTYPE_LONGNAME, 1 << 30), *[bytes(1 << 20)] * 32],
+    "records": [header(tarfile.XHDTYPE, 1 << 30), *[bytes(1 << 20)] * 32],
+    "sparse map": [
+        continued(tarfile.XHDTYPE, SPARSE),
+        header(size=1 << 30),
+        b"99999999\n",
+        *[b"1".zfill(31) + b"\n"] * 2_000_000,
+    ],
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_tar_with_too_many_members_or_too_long_headers_is_refused_with_little_memory(tmp_path, name):
+    with gzip.open(tmp_path / "a.tgz", "wb", 1) as file:
+        file.writelines(BOMBS[name])
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=r"^a\.tgz was refused: it has too many members or too long headers"):
+        check_archive(tmp_path / "a.tgz", ["x"])
+    assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    tracemalloc.stop()
+
+
+def test_a_zip_file_with_too_many_members_is_refused(tmp_path):
+    path = zipped(tmp_path / "a.zip", *((f"{n}", b"") for n in range(22_000)))
+    with pytest.raises(ValueError, match=r"^a\.zip was refused: it has too many members"):
+        check_archive(path, ["1"])
+
+
+def test_headers_for_all_members_are_not_kept_for_each(tmp_path):
+    records = b"".join(b"10 %05d=\n" % n for n in range(400))
+    with gzip.open(tmp_path / "a.tgz", "wb", 1) as file:
+        file.writelines([*[continued(tarfile.XGLTYPE, records)], *[header()] * 1500])
+    tracemalloc.start()
+    check_archive(tmp_path / "a.tgz", ["x"])
+    assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("kind", [tarfile.DIRTYPE, tarfile.REGTYPE])
+def test_a_size_below_0_hides_no_bomb(tmp_path, kind):
+    path = tmp_path / "a.tgz"
+    path.write_bytes(gzip.compress(header(kind, -(1 << 40)) + header(size=1 << 30) + bytes(1 << 20)))
+    with pytest.raises(ValueError, match=r"^a\.tgz was refused: x has -1,099,511,627,776 bytes"):
+        check_archive(path, ["x"])
+
+
+def found(data: bytes) -> list[bytes]:
+    """The segments of a marked up file."""
+    return list(segments(io.BytesIO(data), "a.xml"))
+
+
 def test_segments_are_read_from_xml_and_from_sgml():
     xml = b"""<?xml version="1.0" encoding="UTF-8"?><mteval><srcset srclang="german"><doc docid="1">
 <url>http://a.de</url><seg id="1"> Das ist &quot;gut&quot; &amp; sch\xc3\xb6n. </seg>
 <seg id="2"> a
 b </seg><seg id="3"></seg></doc></srcset></mteval>"""
-    assert list(segments(io.BytesIO(xml))) == ['Das ist "gut" & schön.\n'.encode(), b"a b\n", b"\n"]
+    assert found(xml) == ['Das ist "gut" & schön.\n'.encode(), b"a b\n", b"\n"]
     sgml = (
         b'<refset setid="x"><DOC sysid="ref"><hl><SEG ID=1>A & B < C</SEG></hl><p><seg id="2">I <3 you</seg></p></DOC>'
     )
-    assert list(segments(io.BytesIO(sgml))) == [b"A & B < C\n", b"I <3 you\n"]
+    assert found(sgml) == [b"A & B < C\n", b"I <3 you\n"]
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20), max_size=8),
@@ -123,17 +275,88 @@ def test_each_segment_comes_back_whatever_its_characters_and_the_blocks_read(lin
     data = "".join(f'<seg id="{n}">{html.escape(line)}</seg>\n' for n, line in enumerate(lines)).encode()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(markup, "_BLOCK", size)
-        found = [line.decode().removesuffix("\n") for line in segments(io.BytesIO(data))]
+        texts = [line.decode().removesuffix("\n") for line in found(data)]
     plain = [html.unescape(html.escape(line)) for line in lines]
-    assert found == [" ".join(line.split()) for line in plain]
+    assert texts == [" ".join(line.split()) for line in plain]
 
 
-def test_invalid_utf8_in_a_marked_up_file_is_named_by_its_segment():
-    with pytest.raises(ValueError, match="invalid UTF-8 near <seg> 1"):
-        list(segments(io.BytesIO(b"<seg>a</seg>" + b" " * 70_000 + b"<seg>\xff</seg>")))
+def test_programs_styles_and_sections_in_a_segment_are_text():
+    xml = b"<seg>a <script> b</seg>\n<seg>c <style>d</seg>\n<seg>e <title>f</seg>\n<seg><![CDATA[g & <h>]]></seg>"
+    assert found(xml) == [b"a b\n", b"c d\n", b"e f\n", b"g & <h>\n"]
+
+
+@pytest.mark.parametrize(
+    ("end", "wanted"),
+    [
+        (b"<seg>\xff</seg>", r"2:6: invalid UTF-8"),
+        (b"<seg>b</seg>\xc3", r"2:13: invalid UTF-8 \(unexpected end of data\)"),
+        (b"<seg>\xc3</seg>", r"2:6: invalid UTF-8"),
+        (b"<seg>b\0</seg>", r"2:7: a NUL character"),
+        (b"<seg>b", r"2: wrong markup: the file ends, but the <seg> of line 2 has no </seg>"),
+        (b"<seg>b</se", r"2: wrong markup: a tag or comment without end"),
+        (b"<seg id=", r"2: wrong markup: a tag or comment without end"),
+        (b"<seg>b</seg><", r"2: wrong markup: a tag or comment without end"),
+        (b"<seg>b</seg>\n<!-- ", r"3: wrong markup: a tag or comment without end"),
+        (b"<seg>b<![CDATA[</seg>", r"2: wrong markup: a tag or comment without end"),
+        (b"<seg>b\n<seg>c</seg>", r"3: wrong markup: a <seg>, but that of line 2 has no </seg>"),
+        (b"</seg>", r"2: wrong markup: a </seg> without <seg>"),
+        (b"<seg>I <![x] you</seg>", r"2: wrong markup: "),
+        (b"<seg>&#" + b"1" * 5000 + b";</seg>", r"2: wrong markup: "),
+    ],
+)
+@pytest.mark.parametrize("before", [b"", b" " * 70_000], ids=["in one block", "in two blocks"])
+def test_a_marked_up_file_that_is_damaged_or_cut_off_is_refused_with_the_line(before, end, wanted):
+    with pytest.raises(ValueError, match=rf"^a\.xml:{wanted}") as error:
+        found(before + b"<seg>a</seg>\n" + end)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("start", [b"<a \n", b"<!--\n", b"<![CDATA[\n", b"<a b='\n", b"</a\n", b"<?\n"])
+def test_a_tag_that_does_not_end_is_refused_before_much_is_read(start):
+    class Counted(io.BytesIO):
+        read_lines = 0
+
+        def __next__(self) -> bytes:
+            self.read_lines += 1
+            return super().__next__()
+
+    file = Counted(b"<seg>\n" + start * (4_000_000 // len(start)))
+    with pytest.raises(ValueError, match=r"^a\.xml:2: wrong markup: a tag or comment without end"):
+        list(segments(file, "a.xml"))
+    assert file.read_lines < 600_000 // len(start)
+
+
+@pytest.mark.parametrize("start", [b"<a ", b"<!--", b"<![CDATA["])
+def test_tags_that_do_not_end_are_read_once(start, monkeypatch):
+    from html.parser import HTMLParser
+
+    calls = []
+    for name in ("parse_starttag", "parse_comment", "parse_html_declaration"):
+        whole = getattr(HTMLParser, name)
+        monkeypatch.setattr(HTMLParser, name, lambda self, i, whole=whole: calls.append(i) or whole(self, i))
+    with pytest.raises(ValueError, match="a tag or comment without end"):
+        found(b"<seg>" + start * (60_000 // len(start)))
+    assert len(calls) == 2  # <seg> and the first of them
+
+
+def test_an_error_in_a_marked_up_file_of_a_corpus_names_the_file(tmp_path):
+    path = tmp_path / "a.sgm.zst"
+    path.write_bytes(zstandard.compress(b"<seg>a</seg>\n<seg>b</seg>\n"))
+    assert list(lines({"file": "a.sgm.zst", "format": "seg"}, path)) == ["a", "b"]
+    path.write_bytes(zstandard.compress(b"<seg>a</seg>\n<seg>b"))
+    with pytest.raises(ValueError, match=r"^a\.sgm\.zst:2: wrong markup"):
+        list(lines({"file": "a.sgm.zst", "format": "seg"}, path))
+    path.write_bytes(zstandard.compress(b"<url>x</url>\na\nb\0\n"))
+    with pytest.raises(ValueError, match=r"^a\.sgm\.zst:3:2: a NUL character"):
+        list(lines({"file": "a.sgm.zst", "format": "ted"}, path))
 
 
 def test_lines_of_tags_are_left_out_of_ted_text():
     lines = [b"<url>http://x</url>\n", b" <title>T</title>\n", b"Text <b>und</b> mehr\n", b"<3\n", b"</doc>\n", b"\n",
              b"<i>Kursiv</i> beginnt\n"]  # fmt: skip
-    assert list(untagged(io.BytesIO(b"".join(lines)))) == [lines[2], lines[3], lines[5], lines[6]]
+    lines += [b"<![x ]\n", b"<b>&#" + b"1" * 5000 + b";\n"]
+    assert list(untagged(io.BytesIO(b"".join(lines)), "a.de")) == [lines[2], lines[3], *lines[5:]]
+
+
+def test_a_byte_order_mark_before_a_line_of_tags_goes_with_it():
+    assert list(untagged(io.BytesIO(b"\xef\xbb\xbf<url>x</url>\na\n"), "a.de")) == [b"a\n"]

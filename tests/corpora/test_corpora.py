@@ -152,6 +152,18 @@ def test_compressed_files_are_read_and_damaged_ones_named_with_the_line(tmp_path
         read(tmp_path)
 
 
+def test_a_zst_file_that_needs_much_memory_is_refused_with_the_command_that_unpacks_it(tmp_path):
+    text = b"eins\nzwei\n"
+    block = (len(text) << 3 | 1).to_bytes(3, "little") + text  # RFC 8878: the last block, not compressed
+    for log in (27, 28):  # of the size of the window
+        (files(tmp_path) / "train.de").unlink(missing_ok=True)
+        (tmp_path / "train.de.zst").write_bytes(b"\x28\xb5\x2f\xfd\0" + bytes([(log - 10) << 3]) + block)
+        if log == 27:
+            assert read(tmp_path)["train"][0] == ("eins", "eins")
+    with pytest.raises(ValueError, match=r"train\.de\.zst was packed by zstd --long .*zstd -d --rm --long=31 /.*zst$"):
+        read(tmp_path)
+
+
 def test_training_text_comes_from_all_its_files_in_the_order_of_their_names(tmp_path):
     files(tmp_path)
     (tmp_path / "train-b.de").write_text("b\n")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 MOST_RATIO = 100  # unpacked bytes of an archive by its own bytes; text has about 3 to 10
 ALWAYS_ALLOWED = 1 << 20  # unpacked bytes
+MOST_HEADERS = 1 << 20  # bytes that say what the members are: about 2,000 of a tar, 10,000 of a zip file
+MOST_AT_ONCE = 1 << 12  # bytes of one header of a tar; that of a long name has at most so many
 
 
 class Member(NamedTuple):
@@ -27,28 +29,59 @@ def is_archive(path: Path) -> bool:
     return path.name.endswith((".tgz", ".tar.gz", ".tar", ".zip"))
 
 
+class _Refused(ValueError):
+    """Raised for headers that are longer than any corpus needs."""
+
+
+class _Headers:
+    """The file of an archive, from which only its headers are read: so many bytes in all, so many at once.
+
+    tarfile and zipfile keep headers in memory, whatever their number and size. They seek over the members.
+    """
+
+    def __init__(self, file: Any, path: Path, at_once: int) -> None:
+        self.file, self.path, self.at_once, self.left = file, path, at_once, MOST_HEADERS
+
+    def read(self, size: int = -1) -> bytes:
+        self.left -= size
+        if size > self.at_once or self.left < 0:
+            found = f"{size:,} bytes at once" if size > self.at_once else f"more than {MOST_HEADERS:,} bytes"
+            raise _Refused(f"{self.path.name} was refused: it has too many members or too long headers ({found}).")
+        return self.file.read(size)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
+
+
+class _Tar(tarfile.TarFile):
+    """A tar from which only headers are read."""
+
+    def __init__(self, name: Any, mode: Any, fileobj: Any, **options: Any) -> None:
+        super().__init__(name, mode, _Headers(fileobj, Path(name), MOST_AT_ONCE), **options)  # type: ignore[arg-type]
+
+
 def members(path: Path) -> Iterator[Member]:
-    """The members of an archive. Raises ValueError for a file that is none."""
-    try:
+    """The members of an archive. Raises ValueError for a file that is none, and for headers that are too long."""
+    with _one_line(f"{path.name} is damaged or no archive"):
         if path.suffix == ".zip":
-            with zipfile.ZipFile(path) as archive:
+            with open(path, "rb") as file, zipfile.ZipFile(_Headers(file, path, MOST_HEADERS)) as archive:  # type: ignore
                 for info in archive.infolist():
                     link = (info.external_attr >> 16) & 0o170000 == 0o120000
                     kind = "link" if link else "folder" if info.is_dir() else "file"
                     yield Member(info.filename, info.file_size, kind)
-        else:
-            with tarfile.open(path, "r|*") as archive:
-                for info in archive:
-                    kind = "file" if info.isreg() else "folder" if info.isdir() else "link or device"
-                    yield Member(info.name, info.size, kind)
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, OSError) as error:
-        raise ValueError(f"{path.name} is damaged or no archive ({error}). Nothing was read from it.") from None
+            return
+        with _Tar.open(path, "r|*") as archive:
+            for info in archive:
+                info.pax_headers = {}  # tarfile keeps all members, each with a copy of the headers for all of them
+                kind = "file" if info.isreg() else "folder" if info.isdir() else "link or device"
+                yield Member(info.name, info.size, "sparse file" if info.issparse() else kind)
 
 
 def check_archive(path: Path, wanted: Iterable[str]) -> None:
     """Raise ValueError if an archive lacks one of the files `wanted`, or has members that no corpus needs.
 
-    Those are links, devices, names that lead out of a folder, and more bytes than a text would have.
+    Those are links, devices, sparse files, names that lead out of a folder, sizes below 0, and more bytes than a text
+    would have.
     """
     limit, total, missing = MOST_RATIO * path.stat().st_size + ALWAYS_ALLOWED, 0, set(wanted)
     for member in members(path):
@@ -58,10 +91,12 @@ def check_archive(path: Path, wanted: Iterable[str]) -> None:
             problem = f"{member.name} is a {member.kind}"
         elif parts.is_absolute() or ".." in parts.parts:
             problem = f"{member.name} leads out of its folder"
+        elif member.size < 0:
+            problem = f"{member.name} has {member.size:,} bytes"
         elif total > limit:
             problem = f"it unpacks to more than {limit:,} bytes, {MOST_RATIO} times its size"
         else:
-            missing -= {member.name.removeprefix("./")} if member.kind == "file" else set()
+            missing -= {_plain(member.name)} if member.kind == "file" else set()
             continue
         raise ValueError(f"{path.name} was refused: {problem}.")
     if missing:
@@ -70,14 +105,63 @@ def check_archive(path: Path, wanted: Iterable[str]) -> None:
 
 @contextmanager
 def open_member(path: Path, name: str) -> Iterator[BinaryIO]:
-    """Open a file in an archive that check_archive accepted."""
+    """Open a file in an archive that check_archive accepted.
+
+    To open and to read it raise ValueError with archive and member if it is damaged, has a password, or is compressed
+    in a way that Python does not know.
+    """
+    problem = f"{path.name}: {name} cannot be read"
+    with ExitStack() as stack:
+        with _one_line(problem):
+            file = stack.enter_context(_found(path, name))
+        if file is None:
+            raise ValueError(f"{path.name} has no {name}.")
+        yield io.BufferedReader(_Named(file, problem))  # type: ignore[misc]
+
+
+@contextmanager
+def _found(path: Path, name: str) -> Iterator[Any]:
+    """The first file of a name in an archive; None if there is none."""
     if path.suffix == ".zip":
-        with zipfile.ZipFile(path) as archive, archive.open(name) as file:
-            yield file  # type: ignore[misc]
+        with zipfile.ZipFile(path) as archive:
+            same = [one for one in archive.namelist() if _plain(one) == name]
+            yield archive.open(same[0]) if same else None
         return
     with tarfile.open(path, "r|*") as archive:
-        for info in archive:
-            if info.name.removeprefix("./") == name and (file := archive.extractfile(info)) is not None:
-                yield file  # type: ignore[misc]
-                return
-    raise ValueError(f"{path.name} has no {name}.")
+        files = (archive.extractfile(info) for info in archive if _plain(info.name) == name)
+        yield next((file for file in files if file is not None), None)
+
+
+def _plain(name: str) -> str:
+    """The name of a member as lock files have it."""
+    return name.removeprefix("./")
+
+
+class _Named(io.RawIOBase):
+    """A file in an archive. problem: what the message of an error while it is read begins with."""
+
+    def __init__(self, file: Any, problem: str) -> None:
+        self.file, self.problem = file, problem
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        with _one_line(self.problem):
+            data = self.file.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+@contextmanager
+def _one_line(problem: str) -> Iterator[None]:
+    """Raise what goes wrong within as a ValueError: the problem, its reason, and what to do."""
+    try:
+        yield
+    except _Refused:
+        raise
+    except Exception as error:  # tarfile and zipfile raise errors of any kind for damaged bytes, also TypeError
+        unknown = type(error) in (RuntimeError, NotImplementedError)  # zipfile's for a password or another compression
+        remedy = "Pack it without a password, by deflate" if unknown else "Get it again, or from another place"
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(f"{problem} ({reason}). {remedy}.") from None

@@ -136,11 +136,11 @@ def lines(part: Entry, path: Path) -> Lines:
     opened: Callable[[], AbstractContextManager[BinaryIO]]
     opened = partial(open_member, path, part["member"]) if "member" in part else partial(open_file, path)
     parse = {"text": None, "ted": untagged, "seg": segments}[part.get("format", "text")]
-    return Lines(name, opened if parse is None else partial(parsed, opened, parse), expected=part.get("lines"))
+    return Lines(name, opened if parse is None else partial(parsed, opened, parse, name), expected=part.get("lines"))
 
 
 @contextmanager
-def parsed(opened: Callable[[], AbstractContextManager[BinaryIO]], parse: Callable) -> Iterator[Any]:
-    """The lines that a parser finds in a file."""
+def parsed(opened: Callable[[], AbstractContextManager[BinaryIO]], parse: Callable, name: str) -> Iterator[Any]:
+    """The lines that a parser finds in a file, whose name is for its messages."""
     with opened() as file:
-        yield parse(file)
+        yield parse(file, name)

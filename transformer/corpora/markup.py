@@ -2,59 +2,85 @@
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Iterator
+from contextlib import suppress
 from html.parser import HTMLParser
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+from transformer.corpora.text_files import decoded
 
 # The tags of the lines in train.tags.* that are no text.
 TED_TAGS = ("url", "keywords", "speaker", "talkid", "title", "description", "reviewer", "translator", "doc", "refset",
             "srcset")  # fmt: skip
-_BLOCK = 1 << 16  # bytes
+_BLOCK = 1 << 16  # characters, at least, that are parsed at once
+_LONGEST = 1 << 18  # characters of a tag or comment, which HTMLParser reads anew with each block until it ends
 
 
 class _Segments(HTMLParser):
     """Collects the text of each <seg>. HTMLParser also reads SGML, decodes entities, and loads no other file."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
         super().__init__(convert_charrefs=True)
+        self.name = name  # of the file
         self.found: list[str] = []
-        self.count = 0
         self._text: list[str] | None = None  # of the segment that is open
+        self._start = 0  # its line
+
+    def set_cdata_mode(self, *_: Any, **__: Any) -> None:
+        """<script> and <style> are tags like others: HTMLParser would take all that follows for a program."""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag == "seg":
-            self._text = []
+            if self._text is not None:
+                raise ValueError(f"a <seg>, but that of line {self._start} has no </seg>")
+            self._text, self._start = [], self.getpos()[0]
 
     def handle_endtag(self, tag: str) -> None:
-        if tag == "seg" and self._text is not None:
+        if tag == "seg":
+            if self._text is None:
+                raise ValueError("a </seg> without <seg>")
             self.found.append("".join(self._text))
-            self.count += 1
             self._text = None
 
     def handle_data(self, data: str) -> None:
         if self._text is not None:
             self._text.append(data)
 
-    def lines(self) -> Iterator[bytes]:
-        """The segments that were found since the last call, each as a line."""
+    def unknown_decl(self, data: str) -> None:
+        if data.startswith("CDATA["):
+            self.handle_data(data.removeprefix("CDATA["))
+
+    def lines(self, text: str, last: bool = False) -> Iterator[bytes]:
+        """The segments that end in `text`, each as a line. last: the file ends with it."""
+        try:
+            self.feed(text)
+            if "<" in self.rawdata and (last or len(self.rawdata) > _LONGEST):  # rawdata: from what has no end yet
+                raise ValueError("a tag or comment without end")
+            if last:
+                self.close()
+                if self._text is not None:
+                    raise ValueError(f"the file ends, but the <seg> of line {self._start} has no </seg>")
+        except (AssertionError, ValueError) as error:  # HTMLParser raises the first for `<![x`
+            place = f"{self.name}:{self.getpos()[0]}"
+            raise ValueError(f"{place}: wrong markup: {error}. Correct it, or get the file again.") from None
         found, self.found = self.found, []
         for segment in found:
             yield " ".join(segment.split()).encode("utf-8") + b"\n"
 
 
-def segments(file: BinaryIO) -> Iterator[bytes]:
-    """The text of each <seg> of an XML or SGML file, as a line that ends in a line feed."""
-    parser = _Segments()
-    decode = codecs.getincrementaldecoder("utf-8")().decode
-    while block := file.read(_BLOCK):
-        try:
-            parser.feed(decode(block))
-        except UnicodeDecodeError as error:
-            raise ValueError(f"invalid UTF-8 near <seg> {parser.count} ({error.reason})") from None
-        yield from parser.lines()
-    parser.close()
-    yield from parser.lines()
+def segments(file: BinaryIO, name: str) -> Iterator[bytes]:
+    """The text of each <seg> of an XML or SGML file, as a line that ends in a line feed.
+
+    name: of the file. Raises ValueError with file and line for text that is not UTF-8, and for wrong markup.
+    """
+    parser, block, size = _Segments(name), [], 0
+    for number, line in enumerate(file, start=1):
+        block.append(decoded(line, name, number))
+        size += len(line)
+        if size >= _BLOCK:
+            yield from parser.lines("".join(block))
+            block, size = [], 0
+    yield from parser.lines("".join(block), last=True)
 
 
 class _Tags(HTMLParser):
@@ -68,12 +94,17 @@ class _Tags(HTMLParser):
         self.first = self.first or tag
 
 
-def untagged(file: BinaryIO) -> Iterator[bytes]:
-    """The lines of a train.tags file that are text: those that do not begin with one of TED_TAGS."""
-    for line in file:
-        if line.lstrip().startswith(b"<"):
+def untagged(file: BinaryIO, name: str) -> Iterator[bytes]:
+    """The lines of a train.tags file that are text: those that do not begin with one of TED_TAGS.
+
+    name: of the file. Raises ValueError with file, line and character for text that is not UTF-8.
+    """
+    for number, line in enumerate(file, start=1):
+        text = decoded(line, name, number).removeprefix("\ufeff").lstrip()
+        if text.startswith("<"):
             parser = _Tags()
-            parser.feed(line.decode("utf-8", errors="replace"))
-            if parser.first in TED_TAGS or line.lstrip().startswith(b"</"):
+            with suppress(AssertionError, ValueError):  # what is wrong markup is text
+                parser.feed(text)
+            if parser.first in TED_TAGS or text.startswith("</"):
                 continue
         yield line

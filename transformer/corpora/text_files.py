@@ -15,6 +15,7 @@ from typing import BinaryIO, NamedTuple
 import zstandard
 
 COMPRESSED = (".gz", ".zst")
+MOST_WINDOW = 1 << 27  # bytes of memory that unpacking a .zst file may need; the command zstd has the same limit
 # What str.splitlines, and tools like it, take for line ends beside the line feed.
 _OTHER_ENDS = re.compile("\r(?!\n|$)|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 
@@ -64,18 +65,23 @@ class Lines:
         if self.count == 1 and line.startswith(b"\xef\xbb\xbf"):
             print(f"{self.name}: removed the byte-order mark at its start", file=sys.stderr)
             line = line[3:]
-        try:
-            text = line.decode("utf-8")
-        except UnicodeDecodeError as error:
-            place = f"{self.name}:{self.count}:{len(line[: error.start].decode('utf-8')) + 1}"
-            raise ValueError(f"{place}: invalid UTF-8 ({error.reason}). Convert the file to UTF-8.") from None
-        if "\0" in text:
-            place = f"{self.name}:{self.count}:{text.index(chr(0)) + 1}"
-            raise ValueError(f"{place}: a NUL character. Remove it, or use a text file.")
+        text = decoded(line, self.name, self.count)
         if found := _OTHER_ENDS.findall(text):
             self.separators += len(found)
             self.first = self.first or Separator(self.count, found[0])
         return " ".join(text.split())
+
+
+def decoded(line: bytes, name: str, number: int) -> str:
+    """A line of a file as text. Raises ValueError with file, line and character for invalid UTF-8 and for a NUL."""
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        place = f"{name}:{number}:{len(line[: error.start].decode('utf-8')) + 1}"
+        raise ValueError(f"{place}: invalid UTF-8 ({error.reason}). Convert the file to UTF-8.") from None
+    if "\0" in text:
+        raise ValueError(f"{name}:{number}:{text.index(chr(0)) + 1}: a NUL character. Remove it, or use a text file.")
+    return text
 
 
 def open_file(path: Path) -> AbstractContextManager[BinaryIO]:
@@ -89,21 +95,34 @@ def open_file(path: Path) -> AbstractContextManager[BinaryIO]:
 
 @contextmanager
 def zstandard_lines(path: Path) -> Iterator[Iterator[bytes]]:
-    """The lines of a .zst file. Raises EOFError if it is cut off, which zstandard's own file object does not notice."""
+    """The lines of a .zst file. Raises EOFError if it is cut off, which zstandard's own file object does not notice.
+
+    Raises ValueError with the remedy if unpacking it needs more memory than MOST_WINDOW.
+    """
+    unpacker = zstandard.ZstdDecompressor(max_window_size=MOST_WINDOW)
 
     def lines() -> Iterator[bytes]:
-        frame, rest = zstandard.ZstdDecompressor().decompressobj(), b""
+        frame, rest = unpacker.decompressobj(), b""
         while block := file.read(1 << 16):
             while block:
                 if frame.eof:
-                    frame = zstandard.ZstdDecompressor().decompressobj()
-                *whole, rest = (rest + frame.decompress(block)).split(b"\n")
+                    frame = unpacker.decompressobj()
+                *whole, rest = (rest + unpacked(frame, block)).split(b"\n")
                 yield from (line + b"\n" for line in whole)
                 block = frame.unused_data if frame.eof else b""
         if not frame.eof:
             raise EOFError("it ends in the middle")
         if rest:
             yield rest
+
+    def unpacked(frame: zstandard.ZstdDecompressionObj, block: bytes) -> bytes:
+        try:
+            return frame.decompress(block)
+        except zstandard.ZstdError as error:
+            if "too much memory" not in str(error):
+                raise
+            raise ValueError(f"{path} was packed by zstd --long and needs more than {MOST_WINDOW:,} bytes of memory. "
+                             f"Unpack it: zstd -d --rm --long=31 {path}") from None  # fmt: skip
 
     with open(path, "rb") as file:
         yield lines()
