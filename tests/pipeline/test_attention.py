@@ -160,10 +160,10 @@ def test_long_sentences_are_cut_so_that_the_page_stays_small(monkeypatch):
 
 
 @pytest.mark.parametrize(("layers", "heads", "sentences"), [(6, 8, 2), (6, 16, 2), (2, 4, 2), (6, 16, 40)])
-def test_the_weights_of_any_model_and_number_of_sentences_are_at_most_2_mb(layers, heads, sentences):
+def test_the_weights_of_any_model_and_number_of_sentences_are_at_most_1200_kb(layers, heads, sentences):
     most = attention.most_subwords(sentences, layers * heads)
-    assert most >= 10
-    assert sentences * layers * heads * 5 * most**2 <= 2_000_000
+    assert most >= 7
+    assert sentences * layers * heads * 5 * most**2 <= 1_200_000
 
 
 def test_the_picture_has_a_map_for_each_layer_and_head_with_escaped_subwords():

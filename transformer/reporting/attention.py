@@ -19,7 +19,7 @@ SCALE = ("#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec
 # Colours of heads that are drawn together (Okabe and Ito 2008), without yellow and black: one hides on a light page,
 # the other on a dark one.
 HEADS = ("#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7")
-MOST_BYTES = 2_000_000  # of the weights of all sentences, before compression: the page stays under 3 MB
+MOST_BYTES = 1_200_000  # of the weights of all sentences, before compression: the page stays under 3 MB
 KINDS = 5  # maps of a sentence by layer and head: encoder; decoder self and over source, of two targets
 DRAWN, LONGEST_LABEL = 48, 18  # subwords of a side in the picture, and characters of each
 WIDEST_IMAGE = 3000  # pixels
