@@ -135,15 +135,15 @@ def picture(sentence: Sentence, name: str) -> str:
     layers, heads, rows, columns = maps.shape
     left, top = MARGIN + 20 + label_width(target), TITLE + 20 + label_width(source)
     right, down = columns * CELL + SPACE, rows * CELL + SPACE  # from one map to the next
-    width, height = max(left + heads * right, 700) + MARGIN, top + layers * down + MARGIN
+    width, height = max(left + heads * right, 740) + MARGIN, top + layers * down + MARGIN
     title = f"Attention of the decoder over the source: sentence {sentence.number}, {escape(name)}"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
         'role="img" font-family="DejaVu Sans, Arial, sans-serif" font-size="10" fill="#23211e">',
         f'<title>{title}</title><rect width="{width}" height="{height}" fill="#ffffff"/>',
         f'<text x="{MARGIN}" y="28" font-size="16">{title}</text>',
-        f'<text x="{MARGIN}" y="47" font-size="12" fill="#6b665f">A row is the state that predicts this target '
-        "subword, a column the source subword that it attends to. Each row sums to 1.</text>",
+        f'<text x="{MARGIN}" y="47" font-size="11" fill="#6b665f">Row: the state that predicts this target subword. '
+        "Column: the source subword that it attends to. Each row sums to 1.</text>",
         *scale_bar(width - MARGIN - 130, 18),
     ]  # fmt: skip
     for layer in range(layers):
