@@ -29,7 +29,7 @@ TARGETS = ("translation", "reference")
 
 def main() -> None:
     paths = arguments(
-        __doc__, {"sentences": "lines of the test set, such as 3,17; default: the longest right one and the worst"},
+        __doc__, {"--sentences": "lines of the test set, such as 3,17; default: the longest right one and the worst"},
         model="data/model", raw="data/raw", hypotheses="data/hypotheses", weights="data/attention.json",
         picture="reports/attention.svg", image="reports/attention.png",
     )  # fmt: skip

@@ -22,13 +22,13 @@ from transformer.tracking.record import note_stage
 def arguments(doc: str | None, texts: Mapping[str, str] | None = None, **paths: str) -> argparse.Namespace:
     """Parse a stage's command line: --params, and an option --NAME PATH for each of `paths` (name -> default).
 
-    texts: other options (name -> help), whose values are text; None where they are not given.
+    texts: other options (--NAME -> help), whose values are text; None where they are not given.
     """
     parser = argparse.ArgumentParser(description=(doc or "").split("\n")[0])
     for name, default in {"params": "params.yaml", **paths}.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=Path, default=Path(default), metavar="PATH")
     for name, meaning in (texts or {}).items():
-        parser.add_argument(f"--{name}", help=meaning)
+        parser.add_argument(name, help=meaning)
     return parser.parse_args()
 
 
