@@ -2,7 +2,7 @@
 
 Reads   reports/training.csv, reports/training.json, reports/scores.json, reports/signatures.json,
         data/raw/<first test set>.{src,tgt}, data/hypotheses/<first test set>.hyp
-        data/filtered/filter.json, data/subwords.json
+        data/filtered/filter.json, data/subwords.json, data/attention.json
 Writes  reports/report.html, reports/curves.svg, reports/data.html
 Params  all: the page shows them
 """
@@ -28,7 +28,7 @@ def main() -> None:
         __doc__, curve="reports/training.csv", summary="reports/training.json", scores="reports/scores.json",
         signatures="reports/signatures.json", raw="data/raw", hypotheses="data/hypotheses",
         filtered="data/filtered/filter.json", subwords="data/subwords.json", page="reports/report.html",
-        data="reports/data.html", picture="reports/curves.svg",
+        data="reports/data.html", picture="reports/curves.svg", attention="data/attention.json",
     )  # fmt: skip
     params = Params.load(paths.params)
     curve = read(paths.curve, lambda path: charts.checked(pd.read_csv(path)))
@@ -43,6 +43,7 @@ def main() -> None:
     shown = report.RunReport(
         params=asdict(params), training=summary, curves=curve, scores=scores, signatures=signatures,
         sources=sources, references=references, hypotheses=hypotheses,
+        attention=read(paths.attention, read_table),
     )  # fmt: skip
     made = {
         paths.page: report.page(shown),

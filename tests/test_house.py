@@ -247,6 +247,7 @@ UNUSED = {
     "export": {"torchtext"},
     "translate": {"torchtext"},
     "score": {"pandas"},  # prints the scores
+    "attention": {"ctranslate2", "torchtext"},
     "report": {"spacy"},
     "compare_engines": {"torchtext"},
 }

@@ -59,7 +59,7 @@ def configuration_of(results: Results, origin: Mapping[str, str]) -> Configurati
         target_tokens=json.loads(results.text("reports/training.json"))["target_tokens"],
         tags={**signatures, **environment, **origin, **stage_hashes(results)},
         datasets=datasets(results),
-        texts={"translations.csv": translations(results), "report.html": page, **patch(origin),
+        texts={"translations.csv": translations(results), "report.html": page, **attention(results), **patch(origin),
                VALID: "".join(f"{line}\n" for line in results.lines(results.hypotheses("valid")))},
     )  # fmt: skip
 
@@ -73,6 +73,13 @@ def origin() -> dict[str, str]:
             tags["git_dirty"] = "true"
     names = ("DVC_EXP_NAME", "DVC_EXP_BASELINE_REV")
     return tags | {name: os.environ[name] for name in names if os.environ.get(name)}
+
+
+def attention(results: Results) -> dict[str, str]:
+    """The file of the run that shows attention weights; empty for results from before the stage attention."""
+    if "attention" not in results.lock():
+        return {}
+    return {"attention.svg": results.file("reports/attention.svg").read_text(encoding="utf-8")}
 
 
 def patch(origin: Mapping[str, str]) -> dict[str, str]:

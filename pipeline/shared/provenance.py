@@ -200,7 +200,7 @@ def versions(text: Callable[[str], str]) -> dict[str, str]:
     Results from before versions.yaml have those of requirements.lock.
     """
     stages = parsed((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
-    names = {package for name, stage in stages.items() if name not in ("report", "compare_engines", *LAST)
+    names = {package for name, stage in stages.items() if name not in ("attention", "report", "compare_engines", *LAST)
              for package in of_stage(stage)}  # fmt: skip
     try:
         known = parsed(text(RECORD))

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tqdm import tqdm
@@ -20,11 +20,16 @@ from pipeline.shared.versions import check_versions, running_stage
 from transformer.tracking.record import note_stage
 
 
-def arguments(doc: str | None, **paths: str) -> argparse.Namespace:
-    """Parse a stage's command line: --params, and an option --NAME PATH for each of `paths` (name -> default)."""
+def arguments(doc: str | None, texts: Mapping[str, str] | None = None, **paths: str) -> argparse.Namespace:
+    """Parse a stage's command line: --params, and an option --NAME PATH for each of `paths` (name -> default).
+
+    texts: other options (--NAME -> help), whose values are text; None where they are not given.
+    """
     parser = argparse.ArgumentParser(description=(doc or "").split("\n")[0])
     for name, default in {"params": "params.yaml", **paths}.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=Path, default=Path(default), metavar="PATH")
+    for name, meaning in (texts or {}).items():
+        parser.add_argument(name, help=meaning)
     return parser.parse_args()
 
 

@@ -37,7 +37,8 @@ RULES = {
     "data/back": ALL, "data/checkpoints": ("losses",), TRAINING: ("losses",), CURVE: ("losses",),
     "data/model": ("losses",), "data/ct2": ("losses",), "data/hypotheses": ("valid", "test"),
     "data/valid.hyp": ("valid",), "data/test.hyp": ("test",),
-    SCORES: ("valid", "test"), "reports/curves.svg": ALL, "reports/report.html": ALL, ENGINES: ("engines",),
+    SCORES: ("valid", "test"), "reports/curves.svg": ALL, "reports/report.html": ALL,
+    "data/attention.json": ALL, "reports/attention.png": ALL, "reports/attention.svg": ALL, ENGINES: ("engines",),
     "data/run.json": ALL, "data/row.json": ALL,
 }  # fmt: skip
 TEXTS = ("data/valid.hyp", "data/test.hyp", "data/hypotheses", "data/back")  # outs whose lines are compared

@@ -1,4 +1,4 @@
-"""Sampling, forced decoding and attention maps."""
+"""Sampling and forced decoding."""
 
 import math
 
@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from test_search import SENTENCES, log_probability, model64, search
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from transformer.decoding.attention_maps import attention_maps
 from transformer.decoding.config import SamplingConfig
 from transformer.decoding.forced_decoding import score_ids
 from transformer.decoding.likelihood import SCORES_AT_ONCE
@@ -111,30 +110,6 @@ def test_subwords_are_drawn_in_proportion_to_their_probability():
 def test_a_sampling_setting_out_of_range_is_an_error_with_its_name(name, value):
     with pytest.raises(ValueError, match=name):
         SamplingConfig(**{name: value})
-
-
-@given(st.integers(0, 10**6), st.sampled_from(["pre", "post"]))
-@settings(deadline=None, max_examples=10)
-def test_attention_maps_are_the_weights_that_the_model_computes_with(seed, norm):
-    """Rows sum to 1, no target attends to a later one, and the output of an attention follows from its map."""
-    model = model64(seed, norm=norm)
-    source, target = SENTENCES[0], [5, 9, 11]
-    maps = attention_maps(model, source, target)
-    assert maps.encoder.shape == (2, 2, 5, 5)
-    assert maps.decoder.shape == (2, 2, 4, 4)
-    assert maps.cross.shape == (2, 2, 4, 5)
-    for weights in (maps.encoder, maps.decoder, maps.cross):
-        assert weights.sum(-1).allclose(torch.ones((), dtype=torch.float64))
-    assert not maps.decoder.triu(1).any()
-    # recompute the output of the last cross-attention from its map and its inputs
-    inputs = {}
-    attention = model.decoder[-1].cross
-    handle = attention.register_forward_hook(lambda module, given, out: inputs.update(memory=given[1], out=out))
-    model(torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *target]]))
-    handle.remove()
-    values = attention.keys_values(inputs["memory"])[1]  # (1, H, S, K)
-    mixed = (maps.cross[-1][None] @ values).transpose(1, 2).flatten(2)
-    assert attention.output(mixed).allclose(inputs["out"])
 
 
 def test_forced_decoding_holds_the_scores_of_few_subwords_at_a_time(monkeypatch):

@@ -61,7 +61,7 @@ def test_the_run_has_all_params_the_curve_the_scores_and_the_model(project):
     assert run.data.metrics["bleu"] == scores["bleu"]
     client = reader(project)
     assert [m.step for m in client.get_metric_history(run.info.run_id, "train_loss")] == [2, 4, 6, 8, 10, 12]
-    files = {"translations.csv", "report.html", "valid.hyp"}
+    files = {"translations.csv", "report.html", "attention.svg", "valid.hyp"}
     assert {item.path for item in client.list_artifacts(run.info.run_id)} == files
 
 
@@ -147,7 +147,7 @@ def test_another_beam_size_runs_only_the_stages_that_depend_on_it_and_adds_a_run
     before = len(runs(project))
     output = command(project, "dvc", "exp", "run", "--name", "narrow", "-S", "beam_size=1")
     ran = [name for name in YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"] if f"Running stage '{name}'" in output]
-    assert ran == ["translate", "score", "report", "record"]
+    assert ran == ["translate", "score", "attention", "report", "record"]
     assert len(runs(project)) == before + 1
     (run,) = [run for run in runs(project) if run.data.params["beam_size"] == "1"]
     client = reader(project)

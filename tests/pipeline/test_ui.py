@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -13,11 +14,15 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
 import pytest
-from support.runs import configuration, record
+from support.attention import REFERENCE, SOURCE, TRANSLATION, attention_of_two, sentence
+from support.runs import configuration, curve, record
 from support.servers import free_port
 from support.tiny import ROOT
 
+from transformer.reporting import page as report
+from transformer.reporting.attention import picture
 from transformer.tracking import runs_table as view
 
 # no GPU, and no access to the network
@@ -27,7 +32,22 @@ TABLE = """line,chrf,reference,translation,source
 1,40.1,"A dog, running.",A dog runs.,"Ein Hund, der rennt."
 2,100.0,A man.,A man.,Ein Mann.
 """
-PAGE = "<html><body><h1>de to en</h1><script>document.body.append('drawn by a script')</script></body></html>"
+MODEL = {"corpus": "toy", "source": "de", "target": "en", "layers": 2, "d_model": 8, "heads": 3, "max_steps": 60}
+PAGE = report.page(
+    report.RunReport(
+        params=MODEL, training={}, curves=pd.DataFrame(curve(60)), scores={"bleu": 30.0}, signatures={},
+        sources=["Ein Mann."], references=["A man."], hypotheses=["A man."], attention=attention_of_two(),
+    )
+)  # fmt: skip
+PICTURE = picture(sentence(7, "", SOURCE, TRANSLATION, REFERENCE), "translation")
+TEXTS = {"translations.csv": TABLE, "report.html": PAGE, "attention.svg": PICTURE}
+
+
+def width(svg: str) -> int:
+    """The width that an SVG says it has, in pixels."""
+    found = re.search(r'width="(\d+)"', svg)
+    assert found
+    return int(found[1])
 
 
 def ui(root: Path, port: int) -> subprocess.Popen[str]:
@@ -59,7 +79,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
             contents["seeds_key"] = f"{warmup} {beam_size}"
             contents["scores"] = {"bleu": bleu, "valid_bleu": bleu + 1, "delta_bleu": bleu - 30, "p_bootstrap": 0.04}
             contents["tags"]["DVC_EXP_NAME"] = name
-            assert record(folder, {**contents, "texts": {"translations.csv": TABLE, "report.html": PAGE}})
+            assert record(folder, {**contents, "texts": TEXTS})
     return folder
 
 
@@ -158,7 +178,9 @@ def test_the_curves_of_all_runs_share_one_chart(page, address: str) -> None:
     page.wait_for_function(f"{one_plot} && {names}.size === 4 && {lines}.length >= 4")
 
 
-def test_the_files_of_a_run_include_a_table_of_translations_and_the_report(page, address: str) -> None:
+def test_the_files_of_a_run_include_a_table_of_translations_the_report_and_the_picture_of_attention(
+    page, address: str
+) -> None:
     page.goto(address)
     page.get_by_role("link", name="slow").click()
     page.get_by_role("tab", name="Artifacts").click()
@@ -167,6 +189,13 @@ def test_the_files_of_a_run_include_a_table_of_translations_and_the_report(page,
     for text in ("reference", "translation", "A dog, running.", "A dog runs."):
         page.get_by_text(text, exact=True).first.wait_for()
     page.get_by_text("report.html").first.click()
-    report = page.frame_locator("iframe")
-    report.get_by_text("de to en").wait_for()
-    report.get_by_text("drawn by a script").wait_for()
+    shown = page.frame_locator("iframe")
+    shown.get_by_text("de → en").wait_for()
+    shown.locator("#chart-loss svg").wait_for()  # drawn by a script
+    attention = shown.locator("#attention")
+    attention.get_by_role("button", name="Layer 2, head 2").click()
+    attention.locator("[data-axis=row]").nth(1).hover()
+    attention.get_by_text("▁dog attends to").wait_for()
+    page.get_by_text("attention.svg").first.click()
+    images = "[...document.querySelectorAll('img')].filter(image => image.src.startsWith('blob:'))"
+    page.wait_for_function(f"{images}.some(image => image.naturalWidth === {width(PICTURE)})")

@@ -33,6 +33,7 @@ OUTS = {"download": ["data/raw"], "encode": ["data/ids"], "back_translate": ["da
         "average": ["data/model"], "export": ["data/ct2"],
         "translate": ["data/hypotheses", "data/valid.hyp", "data/test.hyp"],  # the last two: version 0.1
         "score": ["reports/scores.json", "reports/signatures.json"], "report": ["reports/report.html"],
+        "attention": ["data/attention.json", "reports/attention.png", "reports/attention.svg"],
         "compare_engines": ["reports/engines.json"], "record": ["data/run.json"]}  # fmt: skip
 LABELS = ["case"] * 20 + [""] * 480
 

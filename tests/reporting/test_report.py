@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from support.attention import attention_of_two
 
 from pipeline.report import main
 from pipeline.shared.stage import run
@@ -191,7 +192,8 @@ def finished(tmp_path: Path) -> Path:
         path = tmp_path / "data" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    for name, values in {"filtered/filter": FILTERED, "subwords": SUBWORDS}.items():
+    held = {"filtered/filter": FILTERED, "subwords": SUBWORDS, "attention": attention_of_two()}
+    for name, values in held.items():
         (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / f"data/{name}.json").write_text(json.dumps(values), encoding="utf-8")
     (tmp_path / "reports").mkdir()

@@ -44,6 +44,7 @@ class RunReport:
 
     params: the knobs. training: the summary in training.json. curves: the columns of training.csv. scores: in percent,
     by name. signatures: sacreBLEU's, by name of the score. sources, references, hypotheses: the lines of the test set.
+    attention: see attention.contents; None: the page shows none.
     """
 
     params: Mapping[str, object]
@@ -54,6 +55,7 @@ class RunReport:
     sources: Sequence[str]
     references: Sequence[str]
     hypotheses: Sequence[str]
+    attention: Mapping[str, object] | None = None
 
 
 def mark_differences(reference: str, hypothesis: str) -> tuple[list[Word], list[Word]]:
@@ -142,6 +144,7 @@ def page(run: RunReport) -> str:
         lead=lead(run.params, run.training, len(run.references)),
         charts={name: specification(chart) for name, chart in charts.items() if chart is not None},
         translations=translations(run.sources, run.references, run.hypotheses),
+        attention=run.attention,
     )
 
 

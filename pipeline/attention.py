@@ -1,0 +1,99 @@
+"""Stage attention: compute the attention weights of the averaged model on a few test sentences.
+
+By default these are the longest that is translated exactly right and the worst one. For others:
+
+    python -m pipeline.attention --sentences 3,17 && python -m pipeline.report
+
+Reads   data/model, data/raw/<first test set>.{src,tgt}, data/hypotheses/<first test set>.hyp
+Writes  data/attention.json: the weights of each layer and head, with the translation and with the reference as target;
+        reports/attention.svg, reports/attention.png: those of the decoder over the source for the first sentence
+Params  test_sets
+"""
+
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.shared.params import Params
+from pipeline.shared.stage import arguments, require, run
+from transformer.evaluation.scores import sentence_scores
+from transformer.files import read_lines, whole_file, write_json, write_text
+from transformer.inference.translator import Translator
+from transformer.reporting.attention import Sentence, Target, Text, choice, contents, image, picture
+from transformer.text.words import Side
+
+TARGETS = ("translation", "reference")
+
+
+def main() -> None:
+    paths = arguments(
+        __doc__, {"--sentences": "lines of the test set, such as 3,17; default: the longest right one and the worst"},
+        model="data/model", raw="data/raw", hypotheses="data/hypotheses", weights="data/attention.json",
+        picture="reports/attention.svg", image="reports/attention.png",
+    )  # fmt: skip
+    params = Params.load(paths.params)
+    first = params.test_sets.split()[0]
+    texts = paths.raw / f"{first}.src", paths.raw / f"{first}.tgt", paths.hypotheses / f"{first}.hyp"
+    require(paths.model, *texts)
+    sources, references, hypotheses = (list(read_lines(path)) for path in texts)
+    if not len(sources) == len(references) == len(hypotheses):
+        lines = f"{len(sources)}, {len(references)} and {len(hypotheses)} lines"
+        raise ValueError(f"{', '.join(map(str, texts))} have {lines}. Nothing was written. Run `dvc repro`.")
+    scores = sentence_scores(hypotheses, references)
+    chosen = choice(scores, references, hypotheses)
+    if paths.sentences is not None:
+        chosen = dict.fromkeys(line_numbers(paths.sentences, texts[0], len(sources)), "chosen by --sentences")
+    translator = Translator.load(paths.model)
+    sentences = [
+        attended(translator, sources[row], (hypotheses[row], references[row]), row + 1, why, scores[row])
+        for row, why in chosen.items()
+    ]
+    drawn = picture(sentences[0], TARGETS[0])
+    write_json(paths.weights, contents(sentences))
+    write_text(paths.picture, drawn)
+    with whole_file(paths.image) as temporary:
+        temporary.write_bytes(image(drawn))
+    print(f"attention on {', '.join(f'{one.number} ({one.why})' for one in sentences)} written to {paths.weights}")
+
+
+def line_numbers(option: str, path: Path, lines: int) -> list[int]:
+    """The option --sentences to indices of lines, from 0. Raises ValueError for what is no line of `path`."""
+    found = []
+    for part in option.split(","):
+        if not (part.strip().isdecimal() and 1 <= int(part) <= lines):
+            raise ValueError(f"--sentences {option}: {part.strip()!r} is no line of {path}, which has {lines:,}. "
+                             f"Give numbers from 1 to {lines:,}, separated by commas.")  # fmt: skip
+        found.append(int(part) - 1)
+    return found
+
+
+def attended(
+    translator: Translator, source: str, targets: tuple[str, str], number: int, why: str, chrf: float
+) -> Sentence:
+    """The weights of the model on a source, with each of the targets. number, why, chrf: see Sentence."""
+    found = [translator.attention(source, target) for target in targets]
+    labelled = {
+        name: Target(text(translator, translator.target, target), array(one.maps.decoder), array(one.maps.cross))
+        for name, target, one in zip(TARGETS, targets, found, strict=True)
+    }
+    return Sentence(
+        number, why, chrf, text(translator, translator.source, source), array(found[0].maps.encoder), labelled
+    )
+
+
+def array(weights: Any) -> np.ndarray:
+    """A tensor of any precision, bfloat16 too, as an array."""
+    return weights.double().numpy()
+
+
+def text(translator: Translator, side: Side, line: str) -> Text:
+    """The subwords of a line and </s>, each with the number of its word."""
+    words = [translator.merges.subwords([token]) for token in side.tokens(line)]
+    pairs = [(subword, number) for number, word in zip(count(), [*words, ["</s>"]]) for subword in word]
+    return Text([subword for subword, _ in pairs], [number for _, number in pairs])
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,280 @@
+"""The attention of the report page in a real browser: every choice by mouse and by keyboard, no request, no error."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from support.attention import ATTACK, REFERENCE, SOURCE, TRANSLATION, attention_of_two, weights
+from test_report import page as report_page
+
+from pipeline.commands.pictures import FLAGS
+from transformer.reporting.attention import Sentence, Target, Text, contents
+
+ROWS, COLUMNS = "[data-axis=row]", "[data-axis=column]"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator:
+    """Chromium, driven by Playwright."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("Chromium is not installed (Debian: apt-get install chromium)")
+    with playwright.sync_playwright() as started:
+        found = started.chromium.launch(executable_path=chromium, args=FLAGS)
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory) -> Path:
+    """The report of a small run, with the attention on two sentences."""
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(report_page(attention=attention_of_two()), encoding="utf-8")
+    return path
+
+
+def opened(browser, path: Path, **settings):
+    """A window that shows a page, and a list that gets its errors, console messages and requests."""
+    window = browser.new_page(**{"viewport": {"width": 1280, "height": 900}, **settings})
+    window.set_default_timeout(60_000)
+    trouble: list[str] = []
+    window.on("console", lambda message: trouble.append(message.text))
+    window.on("pageerror", lambda error: trouble.append(str(error)))
+    window.on("request", lambda request: trouble.append(request.url))
+    window.goto(path.as_uri())
+    window.locator("#attention figure svg").first.wait_for()
+    return window, trouble
+
+
+@pytest.fixture
+def view(browser, file) -> Iterator:
+    """The attention of the page. At the end there was no error, and no request but for the page itself."""
+    window, trouble = opened(browser, file)
+    yield window.locator("#attention")
+    assert [one for one in trouble if not one.startswith("data:image/svg+xml")] == [file.as_uri()]
+    window.close()
+
+
+def head(view, layer: int, number: int):
+    """The thumbnail of a head; both numbers from 1."""
+    return view.get_by_role("button", name=f"Layer {layer}, head {number}", exact=True)
+
+
+def labels(view, axis: str, figure: int = 0) -> list[str]:
+    """The labels of rows or columns of a figure."""
+    return view.locator("figure").nth(figure).locator(axis).all_text_contents()
+
+
+def table(view, number: int = 0) -> np.ndarray:
+    """The weights in a table below the map, which is opened if it is closed."""
+    if not view.locator("details").evaluate("element => element.open"):
+        view.get_by_text("The weights as a table").click()
+    view.locator("details table").nth(number).wait_for()
+    rows = view.locator("details table").nth(number).locator("tbody tr").all()
+    return np.array([[float(cell) for cell in row.locator("td").all_text_contents()] for row in rows])
+
+
+def test_rows_and_columns_are_labelled_with_the_subwords_of_both_targets_up_to_the_end(view):
+    assert labels(view, COLUMNS) == SOURCE.subwords
+    assert labels(view, ROWS) == TRANSLATION.subwords
+    assert labels(view, ROWS, 1) == REFERENCE.subwords
+    view.get_by_label("decoder self").check()
+    assert labels(view, COLUMNS, 1) == ["<s>", *REFERENCE.subwords[:-1]]
+    assert labels(view, ROWS, 1) == REFERENCE.subwords
+    view.get_by_label("encoder self").check()
+    assert labels(view, ROWS) == labels(view, COLUMNS) == SOURCE.subwords
+    assert not view.locator("figure").nth(1).is_visible()
+
+
+@pytest.mark.parametrize(("kind", "size"), [("decoder over source", (5, 5)), ("decoder self", (5, 5))])
+def test_the_table_has_the_weights_of_the_head_that_is_chosen(view, kind, size):
+    view.get_by_label(kind).check()
+    for layer, number in ((1, 1), (1, 3), (2, 2)):
+        head(view, layer, number).click()
+        wanted = weights(*size, causal=kind == "decoder self")[layer - 1, number - 1]
+        assert np.abs(table(view) - wanted).max() < 0.0101
+        assert f"layer {layer}, head {number}" in view.locator("details caption").first.inner_text()
+
+
+def test_a_sentence_is_chosen_by_mouse_and_its_text_is_text_whatever_it_holds(view):
+    view.get_by_label("Sentence").select_option("1")
+    assert labels(view, ROWS) == ATTACK.subwords
+    assert view.locator("figure b").count() == 0
+    assert view.locator(ROWS).nth(1).get_attribute("direction") == "rtl"
+    table(view)
+    assert view.locator("details th[dir=auto]").all_inner_texts()[1] == "▁مرحبا"
+
+
+def test_everything_is_reached_by_the_keyboard(view):
+    press = view.page.keyboard.press
+    view.get_by_label("Sentence").focus()
+    press("ArrowDown")  # the second sentence
+    assert labels(view, ROWS) == ATTACK.subwords
+    press("ArrowUp")
+    press("Tab")
+    press("ArrowRight")
+    assert view.get_by_label("decoder self").is_checked()
+    press("ArrowLeft")
+    press("Tab")
+    press("ArrowRight")
+    assert view.get_by_label("lines").is_checked()
+    press("ArrowLeft")
+    press("Tab")
+    press("Space")
+    assert view.get_by_label("words, summed").is_checked()
+    press("Space")
+    press("Tab")  # several heads
+    press("Tab")  # the thumbnail of the head that is drawn, the only one in the order of Tab
+    assert head(view, 1, 1).get_attribute("aria-pressed") == "true"
+    for key, *chosen in (("ArrowDown", 2, 1), ("ArrowRight", 2, 2), ("ArrowUp", 1, 2), ("ArrowLeft", 1, 1)):
+        press(key)
+        assert head(view, *chosen).get_attribute("aria-pressed") == "true"
+    press("Tab")  # the first row of the translation
+    press("ArrowDown")
+    assert view.locator(".reading").inner_text().startswith("▁dog attends to ")
+    press("ArrowRight")
+    assert view.locator(".reading").inner_text().startswith("▁Ein is attended to by ")
+    press("Escape")
+    assert "Point at a subword" in view.locator(".reading").inner_text()
+    press("Tab")  # the first row of the reference
+    assert view.locator(".reading").inner_text().startswith("▁The attends to ")
+    press("Tab")
+    press("Tab")
+    press("Tab")
+    press("Enter")
+    view.locator("details table").nth(1).wait_for()  # the translation's and the reference's
+
+
+def test_a_subword_that_is_pointed_at_is_shown_with_its_lines_alone(view):
+    head(view, 1, 2).click()
+    view.get_by_label("lines").check()
+    lines = view.locator("figure").first.locator("path")
+    assert lines.count() == 25
+    view.locator(ROWS).nth(1).hover()
+    assert {line.get_attribute("data-row") for line in lines.all()} == {"1"}
+    assert view.locator(".reading").inner_text() == "▁dog attends to ▁bell 80%, ▁Ein 5%, ▁Hund 5%, t 5%."
+    view.locator("figure").first.locator(COLUMNS).nth(2).hover()
+    assert {line.get_attribute("data-column") for line in lines.all()} == {"2"}
+    view.get_by_role("heading", name="Attention", exact=True).hover()
+    assert lines.count() == 25
+
+
+def test_a_cell_of_the_map_is_read_out_and_the_rest_of_the_map_is_veiled(view):
+    head(view, 1, 1).click()
+    svg = view.locator("figure svg").first
+    box, rows, columns = svg.bounding_box(), svg.locator(ROWS), svg.locator(COLUMNS)
+    place = [rows.nth(1).bounding_box(), columns.nth(3).bounding_box()]
+    view.page.mouse.move(place[1]["x"] + place[1]["width"] / 2, place[0]["y"] + place[0]["height"] / 2)
+    assert view.locator(".reading").inner_text().startswith("▁dog attends to ▁Hund 80%")
+    assert "t 5%" in view.locator(".reading").inner_text()
+    assert view.locator(".reading.active").count() == 1
+    view.page.mouse.move(box["x"] + box["width"] / 2, box["y"] - 40)
+    assert view.locator(".reading.active").count() == 0
+
+
+def test_several_heads_are_drawn_in_several_colours_and_each_has_its_table(view):
+    head(view, 1, 1).click()
+    view.get_by_label("several heads").check()
+    head(view, 1, 2).click()
+    head(view, 2, 3).click()
+    assert view.locator(".legend span").all_inner_texts() == ["Layer 1, head 1", "Layer 1, head 2", "Layer 2, head 3"]
+    view.get_by_label("lines").check()
+    colours = {line.get_attribute("stroke") for line in view.locator("figure").first.locator("path").all()}
+    assert colours == {"#0072b2", "#d55e00", "#009e73"}
+    assert [np.abs(table(view, place) - weights(5, 5)[at]).max() < 0.0101
+            for place, at in enumerate(((0, 0), (0, 1), (1, 2)))] == [True] * 3  # fmt: skip
+    view.locator(ROWS).first.hover()
+    assert view.locator(".reading").inner_text().count("head") == 3
+    head(view, 1, 2).click()  # again: it is taken away
+    assert view.locator(".legend span").all_inner_texts() == ["Layer 1, head 1", "Layer 2, head 3"]
+    view.get_by_label("several heads").uncheck()
+    assert view.locator(".legend span").all_inner_texts() == ["Layer 2, head 3"]
+
+
+def test_words_are_summed_from_subwords_and_rows_still_sum_to_1(view):
+    head(view, 1, 2).click()
+    view.get_by_label("words, summed").check()
+    assert labels(view, COLUMNS) == ["Ein", "Hund", "bellt", "</s>"]
+    assert labels(view, ROWS) == ["A", "dog", "barks", "</s>"]
+    found, plain = table(view), weights(5, 5)[0, 1]
+    columns = np.stack([plain[:, 0], plain[:, 1], plain[:, 2:4].sum(1), plain[:, 4]], 1)
+    wanted = np.stack([columns[0], columns[1], columns[2:4].mean(0), columns[4]])
+    assert np.abs(found - wanted).max() < 0.0151
+    assert np.abs(found.sum(1) - 1).max() < 0.021
+
+
+@pytest.mark.parametrize("drawn_as", ["map", "lines"])
+def test_what_is_drawn_is_saved_as_svg_and_png(view, drawn_as, tmp_path):
+    view.get_by_label(drawn_as).check()
+    for kind in ("SVG", "PNG"):
+        with view.page.expect_download() as started:
+            view.get_by_role("button", name=f"Save as {kind}").click()
+        assert started.value.suggested_filename == f"attention-7-cross.{kind.lower()}"
+        started.value.save_as(tmp_path / kind)
+    drawing = ElementTree.parse(tmp_path / "SVG").getroot()
+    texts = [text.text for text in drawing.iter(f"{SVG}text")]
+    assert {*SOURCE.subwords, *TRANSLATION.subwords, *REFERENCE.subwords} <= set(texts)
+    assert "var(" not in (tmp_path / "SVG").read_text(encoding="utf-8")  # its colours are those of the page
+    assert (tmp_path / "PNG").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [375, 800, 1280])
+def test_the_page_fits_any_width_in_light_and_dark(browser, file, width, scheme):
+    window, _ = opened(browser, file, viewport={"width": width, "height": 800}, color_scheme=scheme)
+    assert window.evaluate("document.documentElement.scrollWidth") <= width
+    ink = window.locator(ROWS).first.get_attribute("fill")
+    assert ink == ("#23211e" if scheme == "light" else "#e8e4dc")
+    window.close()
+
+
+def test_the_page_works_in_the_frame_in_which_mlflow_shows_a_file(browser, file, tmp_path):
+    frame = f'<iframe sandbox="allow-scripts" width="1200" height="900" srcdoc="{escape(file.read_text("utf-8"))}">'
+    (tmp_path / "frame.html").write_text(f'<meta charset="utf-8">{frame}</iframe>', encoding="utf-8")
+    window = browser.new_page()
+    errors: list[str] = []
+    window.on("pageerror", lambda error: errors.append(str(error)))
+    window.goto((tmp_path / "frame.html").as_uri())
+    view = window.frame_locator("iframe").locator("#attention")
+    view.get_by_label("lines").check()
+    view.locator(ROWS).nth(1).hover()
+    view.get_by_text(re.compile("▁dog attends to")).wait_for()
+    assert errors == []
+    window.close()
+
+
+def test_sentences_of_a_large_model_are_cut_and_the_page_stays_small(browser, tmp_path):
+    chance, layers, heads, length = np.random.default_rng(0), 6, 16, 90
+
+    def random(*size: int) -> np.ndarray:
+        weights = np.exp(2 * chance.normal(size=(layers, heads, *size)))
+        return weights / weights.sum(-1, keepdims=True)
+
+    text = Text([f"▁word{number}" for number in range(length)], list(range(length)))
+    target = Target(text, random(length, length), random(length, length))
+    one = Sentence(1, "long", 1.0, text, random(length, length), {"translation": target, "reference": target})
+    path = tmp_path / "large.html"
+    path.write_text(report_page(attention=contents([one, one])), encoding="utf-8")
+    assert path.stat().st_size < report_bytes() + 1_200_000
+    window, _ = opened(browser, path)
+    assert window.locator("#attention [data-head]").count() == 96
+    assert "Only the first 35 of 90 subwords are shown" in window.locator("#attention .meaning").inner_text()
+    window.close()
+
+
+def report_bytes() -> int:
+    """The size of the page without attention."""
+    return len(report_page().encode("utf-8"))
+
+
+def test_a_page_without_weights_has_no_section_on_attention():
+    assert 'id="attention"' not in report_page()

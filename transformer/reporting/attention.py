@@ -1,0 +1,196 @@
+"""Attention weights for people: which sentences to show, weights as bytes for the report page, and one picture."""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+import vl_convert
+
+# Nine colours of viridis (Smith and van der Walt 2015), from weight 0 to weight 1; those between are interpolated.
+SCALE = ("#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725")
+# Colours of heads that are drawn together (Okabe and Ito 2008), without yellow and black: one hides on a light page,
+# the other on a dark one.
+HEADS = ("#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7")
+MOST_BYTES = 1_200_000  # of the weights of all sentences, before compression: the page stays under 3 MB
+KINDS = 5  # maps of a sentence by layer and head: encoder; decoder self and over source, of two targets
+DRAWN, LONGEST_LABEL = 48, 18  # subwords of a side in the picture, and characters of each
+WIDEST_IMAGE = 3000  # pixels
+CELL, SPACE, MARGIN, TITLE = 11, 14, 16, 58  # lengths of the picture, in pixels
+
+
+@dataclass(frozen=True)
+class Text:
+    """Subwords, </s> last, and for each of them the number of the word that it is part of."""
+
+    subwords: Sequence[str]
+    words: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A target that the model was given, and the weights of its decoder. T counts </s>; row i predicts subword i."""
+
+    text: Text
+    decoder: np.ndarray  # (layers, H, T, T), columns: <s>, then the target without </s>
+    cross: np.ndarray  # (layers, H, T, S)
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A source with the weights of the encoder, (layers, H, S, S), and its targets by name.
+
+    number: its line in the test set, from 1. why: it was chosen. chrf: of its translation.
+    """
+
+    number: int
+    why: str
+    chrf: float
+    source: Text
+    encoder: np.ndarray
+    targets: Mapping[str, Target]
+
+
+def choice(scores: Sequence[float], references: Sequence[str], hypotheses: Sequence[str]) -> dict[int, str]:
+    """The indices of the sentences to show, each with the reason: the longest right one (in characters) and the worst.
+
+    scores: sentence chrF. If no translation equals its reference, the one of the highest chrF takes the place of the
+    longest right one. Of equal ones the first is chosen.
+    """
+    right = [i for i, reference in enumerate(references) if hypotheses[i] == reference]
+    if right:
+        best, why = max(right, key=lambda i: (len(references[i]), -i)), "the longest that is translated exactly right"
+    else:
+        best, why = max(range(len(scores)), key=lambda i: (scores[i], -i)), "the best by chrF; none is exactly right"
+    worst = min(range(len(scores)), key=lambda i: (scores[i], i))
+    return {best: why} if worst == best else {best: why, worst: "the worst by chrF"}
+
+
+def as_bytes(weights: np.ndarray) -> np.ndarray:
+    """Weights, whose rows sum to 1, to bytes, whose rows sum to 255: (..., S) -> (..., S), uint8.
+
+    Each weight times 255 is rounded down. What a row then lacks goes, 1 each, to the weights that lost most, of equal
+    ones to the first (the method of largest remainders). So each byte is less than 1 from its weight times 255.
+    """
+    exact = np.asarray(weights, np.float64) * 255
+    down = np.floor(exact)
+    places = np.argsort(np.argsort(down - exact, axis=-1, kind="stable"), axis=-1, kind="stable")
+    return (down + (places < 255 - down.sum(-1, keepdims=True))).astype(np.uint8)
+
+
+def most_subwords(sentences: int, maps: int) -> int:
+    """How many subwords of a side are shown, so that all weights are MOST_BYTES at most. maps: layers * H."""
+    return max(1, math.isqrt(MOST_BYTES // (KINDS * maps * sentences)))
+
+
+def contents(sentences: Sequence[Sentence]) -> dict[str, Any]:
+    """What the report page shows, as JSON values. Weights are bytes (as_bytes), zlib-compressed, in base64.
+
+    Of a side that is longer than `most_subwords`, only the first rows and columns are kept; `of` is its full length.
+    """
+    layers, heads = sentences[0].encoder.shape[:2]
+    most = most_subwords(len(sentences), layers * heads)
+
+    def packed(weights: np.ndarray) -> str:
+        return base64.b64encode(zlib.compress(as_bytes(weights)[..., :most, :most].tobytes(), 9)).decode()
+
+    def side(text: Text) -> dict[str, Any]:
+        return {"subwords": text.subwords[:most], "words": text.words[:most], "of": len(text.subwords)}
+
+    return {
+        "layers": layers, "heads": heads, "scale": SCALE, "colours": HEADS,
+        "sentences": [
+            {"number": one.number, "why": one.why, "chrf": round(one.chrf, 1), "source": side(one.source),
+             "encoder": packed(one.encoder),
+             "targets": [{"name": name, **side(target.text), "decoder": packed(target.decoder),
+                          "cross": packed(target.cross)} for name, target in one.targets.items()]}
+            for one in sentences
+        ],
+    }  # fmt: skip
+
+
+def colour(share: float) -> str:
+    """The colour of a weight between 0 and 1."""
+    place = min(share, 1) * (len(SCALE) - 1)
+    low = min(int(place), len(SCALE) - 2)
+    pairs = [(int(SCALE[low][at : at + 2], 16), int(SCALE[low + 1][at : at + 2], 16)) for at in (1, 3, 5)]
+    return "#" + "".join(f"{round(start + (end - start) * (place - low)):02x}" for start, end in pairs)
+
+
+def picture(sentence: Sentence, name: str) -> str:
+    """The weights of the decoder over the source as SVG: a map for each layer (down) and head (across).
+
+    name: of the target. The subwords stand beside the first map of each layer and above those of the first layer, at
+    most DRAWN of a side.
+    """
+    maps = as_bytes(sentence.targets[name].cross)[..., :DRAWN, :DRAWN]
+    target, source = sentence.targets[name].text.subwords[:DRAWN], sentence.source.subwords[:DRAWN]
+    layers, heads, rows, columns = maps.shape
+    left, top = MARGIN + 20 + label_width(target), TITLE + 20 + label_width(source)
+    right, down = columns * CELL + SPACE, rows * CELL + SPACE  # from one map to the next
+    width, height = max(left + heads * right, 740) + MARGIN, top + layers * down + MARGIN
+    title = f"Attention of the decoder over the source: sentence {sentence.number}, {escape(name)}"
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        'role="img" font-family="DejaVu Sans, Arial, sans-serif" font-size="10" fill="#23211e">',
+        f'<title>{title}</title><rect width="{width}" height="{height}" fill="#ffffff"/>',
+        f'<text x="{MARGIN}" y="28" font-size="16">{title}</text>',
+        f'<text x="{MARGIN}" y="47" font-size="11" fill="#6b665f">Row: the state that predicts this target subword. '
+        "Column: the source subword that it attends to. Each row sums to 1.</text>",
+        *scale_bar(width - MARGIN - 130, 18),
+    ]  # fmt: skip
+    for layer in range(layers):
+        y = top + layer * down
+        parts.append(f'<text transform="translate({MARGIN + 8} {y + rows * CELL / 2:.1f}) rotate(-90)" '
+                     f'text-anchor="middle" font-size="12">layer {layer + 1}</text>')  # fmt: skip
+        parts += [f'<text x="{left - 4}" y="{y + row * CELL + 9}" text-anchor="end">{shown(text)}</text>'
+                  for row, text in enumerate(target)]  # fmt: skip
+        for head in range(heads):
+            parts.append(cells(maps[layer, head], left + head * right, y))
+    for head in range(heads):
+        x = left + head * right
+        parts.append(f'<text x="{x}" y="{TITLE + 12}" font-size="12">head {head + 1}</text>')
+        parts += [f'<text transform="translate({x + column * CELL + 9} {top - 4}) rotate(-90)">{shown(text)}</text>'
+                  for column, text in enumerate(source)]  # fmt: skip
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def image(svg: str) -> bytes:
+    """A picture as PNG: half as large again, or smaller where it would be wider than WIDEST_IMAGE."""
+    width = re.search(r'width="(\d+)"', svg)
+    assert width
+    return vl_convert.svg_to_png(svg, scale=min(1.5, WIDEST_IMAGE / int(width[1])))
+
+
+def cells(weights: np.ndarray, x: int, y: int) -> str:
+    """A map, (T, S) bytes, as SVG at a place: a path for each of 32 shades that occurs."""
+    rows, columns = weights.shape
+    paths = [f'<path fill="{SCALE[0]}" d="M0 0h{columns}v{rows}h-{columns}z"/>']
+    for shade in range(1, 32):
+        found = "".join(f"M{column} {row}h1v1h-1z" for row, column in np.argwhere(weights // 8 == shade))
+        if found:
+            paths.append(f'<path fill="{colour((shade + 0.5) / 32)}" d="{found}"/>')
+    return f'<g transform="translate({x} {y}) scale({CELL})" shape-rendering="crispEdges">{"".join(paths)}</g>'
+
+
+def scale_bar(x: int, y: int) -> list[str]:
+    """The colours of the weights 0 to 1 as SVG, 100 pixels wide, with their numbers."""
+    parts = [f'<path fill="{colour(part / 24)}" d="M{x + 15 + 4 * part} {y}h4v10h-4z"/>' for part in range(25)]
+    return [*parts, f'<text x="{x + 4}" y="{y + 9}">0</text><text x="{x + 120}" y="{y + 9}">1</text>']
+
+
+def shown(subword: str) -> str:
+    """A subword as text of an SVG; a very long one is cut."""
+    return escape(subword if len(subword) <= LONGEST_LABEL else f"{subword[: LONGEST_LABEL - 1]}…")
+
+
+def label_width(subwords: Sequence[str]) -> int:
+    """About how wide the widest of these labels is, in pixels."""
+    return 4 + 7 * min(LONGEST_LABEL, max(map(len, subwords)))
