@@ -27,7 +27,12 @@ TABLE = """line,chrf,reference,translation,source
 1,40.1,"A dog, running.",A dog runs.,"Ein Hund, der rennt."
 2,100.0,A man.,A man.,Ein Mann.
 """
+SAMPLES = """step,sentence,source,reference,translation
+30,2,Ein Mann.,A man.,the the the
+60,2,Ein Mann.,A man.,A man.
+"""
 PAGE = "<html><body><h1>de to en</h1><script>document.body.append('drawn by a script')</script></body></html>"
+FILES = {"translations.csv": TABLE, "samples.csv": SAMPLES, "report.html": PAGE}
 
 
 def ui(root: Path, port: int) -> subprocess.Popen[str]:
@@ -59,7 +64,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
             contents["seeds_key"] = f"{warmup} {beam_size}"
             contents["scores"] = {"bleu": bleu, "valid_bleu": bleu + 1, "delta_bleu": bleu - 30, "p_bootstrap": 0.04}
             contents["tags"]["DVC_EXP_NAME"] = name
-            assert record(folder, {**contents, "texts": {"translations.csv": TABLE, "report.html": PAGE}})
+            assert record(folder, {**contents, "texts": FILES})
     return folder
 
 
@@ -158,13 +163,16 @@ def test_the_curves_of_all_runs_share_one_chart(page, address: str) -> None:
     page.wait_for_function(f"{one_plot} && {names}.size === 4 && {lines}.length >= 4")
 
 
-def test_the_files_of_a_run_include_a_table_of_translations_and_the_report(page, address: str) -> None:
+def test_the_files_of_a_run_include_tables_of_translations_and_samples_and_the_report(page, address: str) -> None:
     page.goto(address)
     page.get_by_role("link", name="slow").click()
     page.get_by_role("tab", name="Artifacts").click()
     page.get_by_text("translations.csv").first.click()
     page.get_by_text("Previewing the first 2 rows").wait_for()
     for text in ("reference", "translation", "A dog, running.", "A dog runs."):
+        page.get_by_text(text, exact=True).first.wait_for()
+    page.get_by_text("samples.csv").first.click()
+    for text in ("step", "the the the"):
         page.get_by_text(text, exact=True).first.wait_for()
     page.get_by_text("report.html").first.click()
     report = page.frame_locator("iframe")
