@@ -52,8 +52,9 @@ def test_samples_are_greedy_translations_of_three_sentences_by_the_model_of_each
         assert row["reference"] == words(sources[number][::-1])
 
 
-def test_the_sampled_sentences_are_evenly_spaced_by_length():
-    assert sampled_rows(np.array([50, 10, 30, 20, 40, 60])) == [3, 4, 5]
+def test_the_sampled_sentences_are_evenly_spaced_among_the_shorter_half():
+    assert sampled_rows(np.array([50, 10, 30, 20, 40, 60])) == [3, 2, 4]
+    assert sampled_rows(np.array([9, 7, 8])) == [1, 2]
     assert sampled_rows(np.array([7, 7])) == [0, 1]
     assert sampled_rows(np.array([7])) == [0]
 
