@@ -247,7 +247,6 @@ UNUSED = {
     "export": {"torchtext"},
     "translate": {"torchtext"},
     "score": {"pandas"},  # prints the scores
-    "report": {"spacy"},
     "compare_engines": {"torchtext"},
 }
 DISTRIBUTION = {"jinja2": "Jinja2", "subword_nmt": "subword-nmt", "vl_convert": "vl-convert-python"}

@@ -37,7 +37,8 @@ RULES = {
     "data/back": ALL, "data/checkpoints": ("losses",), TRAINING: ("losses",), CURVE: ("losses",),
     "reports/samples.csv": ("losses",), "data/model": ("losses",), "data/ct2": ("losses",),
     "data/hypotheses": ("valid", "test"), "data/valid.hyp": ("valid",), "data/test.hyp": ("test",),
-    SCORES: ("valid", "test"), "reports/curves.svg": ALL, "reports/report.html": ALL, ENGINES: ("engines",),
+    SCORES: ("valid", "test"), "reports/curves.svg": ALL, "reports/report.html": ALL, "reports/charts": ALL,
+    "reports/translations.csv": ("test",), ENGINES: ("engines",),
     "data/run.json": ALL, "data/row.json": ALL,
 }  # fmt: skip
 # Outs whose lines are compared.
