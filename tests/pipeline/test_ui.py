@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -14,15 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.browsers import chromium
 from support.runs import configuration, record
 from support.servers import free_port
 from support.tiny import ROOT
 
 from transformer.tracking import runs_table as view
 
-# no GPU, and no access to the network
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync"]  # fmt: skip
 TABLE = """line,chrf,reference,translation,source
 1,40.1,"A dog, running.",A dog runs.,"Ein Hund, der rennt."
 2,100.0,A man.,A man.,Ein Mann.
@@ -86,15 +83,9 @@ def address(root: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator:
-    """Debian's Chromium, driven by Playwright."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("Chromium is not installed (Debian: apt-get install chromium)")
-    with playwright.sync_playwright() as started:
-        found = started.chromium.launch(executable_path=chromium, args=FLAGS)
+    """A headless Chromium."""
+    with chromium() as found:
         yield found
-        found.close()
 
 
 @pytest.fixture

@@ -107,7 +107,7 @@ def charts_of(run: RunReport) -> dict[str, dict]:
         "perplexity": perplexity_chart(run.curves),
         "bleu": bleu_chart(run.curves),
         "rate": rate_chart(run.curves),
-        "phenomena": phenomena_chart(run.scores),
+        "phenomena": phenomena_chart(run.scores, run.margins),
     }
     charts |= {file_name(title): bucket_chart(found, title) for title, found in run.buckets.items() if found}
     return {name: specification(chart) for name, chart in charts.items() if chart is not None}
