@@ -34,7 +34,7 @@ def other(project):
 @pytest.mark.parametrize(
     ("package", "wanted"),
     [
-        ("spacy", {"tokenise", "back_translate", "translate", "compare_engines", "score", "record"}),
+        ("spacy", {"tokenise", "back_translate", "translate", "compare_engines", "score", "report", "record"}),
         ("subword-nmt", {"learn_bpe", "build_vocab", "encode", "back_translate", "translate", "compare_engines",
                          "record"}),
         ("sacrebleu", {"back_translate", "train", "score", "report", "compare_engines", "record"}),
