@@ -1,80 +1,90 @@
 """Stage report: write a page with the curves, scores and translations of a run, and a page about its corpus.
 
-Reads   reports/training.csv, reports/training.json, reports/scores.json, reports/signatures.json,
-        data/raw/<first test set>.{src,tgt}, data/hypotheses/<first test set>.hyp
-        data/filtered/filter.json, data/subwords.json, data/attention.json
-Writes  reports/report.html, reports/curves.svg, reports/data.html
+Reads   reports/training.csv, reports/training.json, reports/scores.json, reports/signatures.json
+        data/raw, data/hypotheses: valid and the test sets
+        data/tokens/source_counts.txt, text.json: how often train has a word, and how lines are split into words
+        data/filtered/filter.json, data/subwords.json, data/vocab.txt, data/attention.json
+Writes  reports/report.html, reports/charts (its charts as SVG and PNG), reports/translations.csv (all test sentences),
+        reports/curves.svg, reports/data.html
 Params  all: the page shows them
 """
 
-import json
-from collections.abc import Callable
+from argparse import Namespace
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from pipeline.shared.params import Params
-from pipeline.shared.stage import arguments, require, run
-from transformer.files import read_lines, write_text
+from pipeline.shared.stage import arguments, read, read_table, run
+from transformer.evaluation.buckets import by_length_and_rarity, counted
+from transformer.evaluation.intervals import margins_of_sets
+from transformer.files import read_lines, whole_folder, write_text
 from transformer.reporting import charts
 from transformer.reporting import page as report
+from transformer.reporting.costs import costs
 from transformer.reporting.data_page import data_page
+from transformer.reporting.pictures import chart_files, curves_picture
+from transformer.reporting.sentences import Sentences
+from transformer.text.words import Side
 
 
 def main() -> None:
     paths = arguments(
         __doc__, curve="reports/training.csv", summary="reports/training.json", scores="reports/scores.json",
-        signatures="reports/signatures.json", raw="data/raw", hypotheses="data/hypotheses",
-        filtered="data/filtered/filter.json", subwords="data/subwords.json", page="reports/report.html",
-        data="reports/data.html", picture="reports/curves.svg", attention="data/attention.json",
+        signatures="reports/signatures.json", raw="data/raw", hypotheses="data/hypotheses", vocab="data/vocab.txt",
+        counts="data/tokens/source_counts.txt", text="data/tokens/text.json", filtered="data/filtered/filter.json",
+        subwords="data/subwords.json", page="reports/report.html", charts="reports/charts",
+        translations="reports/translations.csv", picture="reports/curves.svg", data="reports/data.html",
+        attention="data/attention.json",
     )  # fmt: skip
     params = Params.load(paths.params)
     curve = read(paths.curve, lambda path: charts.checked(pd.read_csv(path)))
-    summary, scores, signatures = (read(path, read_table) for path in (paths.summary, paths.scores, paths.signatures))
-    first = params.test_sets.split()[0]
-    texts = paths.raw / f"{first}.src", paths.raw / f"{first}.tgt", paths.hypotheses / f"{first}.hyp"
-    sources, references, hypotheses = (read(path, lambda path: list(read_lines(path))) for path in texts)
-    for path, lines in zip(texts, (sources, references, hypotheses), strict=True):
-        if len(lines) != len(references):
-            counts = f"{len(lines)} lines, but {texts[1]} has {len(references)}"
-            raise ValueError(f"{path}: {counts}. Nothing was written. Run `dvc repro`.")
-    shown = report.RunReport(
-        params=asdict(params), training=summary, curves=curve, scores=scores, signatures=signatures,
-        sources=sources, references=references, hypotheses=hypotheses,
-        attention=read(paths.attention, read_table),
-    )  # fmt: skip
+    filtered, subwords = (read(path, read_table) for path in (paths.filtered, paths.subwords))
+    shown = run_report(paths, params, curve, subwords)
+    drawn = report.charts_of(shown)
     made = {
-        paths.page: report.page(shown),
-        paths.picture: charts.picture(curve),
-        paths.data: data_page(
-            read(paths.filtered, read_table),
-            read(paths.subwords, read_table),
-            (params.source, params.target),
-            params.corpus,
-        ),
+        paths.page: report.page(shown, drawn),
+        paths.picture: curves_picture(curve),
+        paths.translations: shown.sentences.csv(),
+        paths.data: data_page(filtered, subwords, (params.source, params.target), params.corpus),
     }
     for path, text in made.items():
         write_text(path, text)
+    with whole_folder(paths.charts) as folder:
+        for name, content in chart_files(drawn).items():
+            (folder / name).write_bytes(content)
     print(f"written to {paths.page} and {paths.data}")
 
 
-def read(path: Path, reader: Callable[[Path], Any]) -> Any:
-    """The result of `reader` for a file. Raises ValueError, one line with the file and the remedy."""
-    require(path)
-    try:
-        return reader(path)
-    except ValueError as error:
-        raise ValueError(f"{path}: {' '.join(str(error).split())}; delete it and run `dvc repro`") from None
+def run_report(paths: Namespace, params: Params, curve: pd.DataFrame, subwords: dict) -> report.RunReport:
+    """What the page of the run shows. curve: training.csv. subwords: subwords.json."""
+    summary, scores, signatures = (read(path, read_table) for path in (paths.summary, paths.scores, paths.signatures))
+    first, *others = params.test_sets.split()
+    sources, references, hypotheses = texts(paths, first)
+    sets = {name: texts(paths, name)[1:] for name in (first, *others, "valid")}
+    labels = paths.raw / f"{first}.labels"
+    side, _ = Side.of(read(paths.text, read_table))
+    words = [side.tokens(line) for line in sources]
+    counts = read(paths.counts, lambda path: counted(read_lines(path), {word for line in words for word in line}))
+    vocabulary = read(paths.vocab, lambda path: sum(1 for _ in read_lines(path)))
+    return report.RunReport(
+        params=asdict(params), training=summary, curves=curve, scores=scores, signatures=signatures,
+        margins=margins_of_sets(sets, params.target, list(read_lines(labels)) if labels.exists() else ()),
+        sentences=Sentences(sources, references, hypotheses, [len(line) for line in words]),
+        buckets=by_length_and_rarity(words, counts, hypotheses, references, params.target),
+        costs=costs(asdict(params), summary, subwords, vocabulary), attention=read(paths.attention, read_table),
+    )  # fmt: skip
 
 
-def read_table(path: Path) -> dict[str, Any]:
-    """The names and values in a JSON file. Raises ValueError if it has no JSON object."""
-    values = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(values, dict):
-        raise ValueError(f"must be an object of names and values, not {type(values).__name__}")
-    return values
+def texts(paths: Namespace, split: str) -> tuple[list[str], list[str], list[str]]:
+    """The sources, references and hypotheses of a split. Raises ValueError if their numbers of lines differ."""
+    files = paths.raw / f"{split}.src", paths.raw / f"{split}.tgt", paths.hypotheses / f"{split}.hyp"
+    sources, references, hypotheses = (read(path, lambda path: list(read_lines(path))) for path in files)
+    for path, lines in zip(files, (sources, references, hypotheses), strict=True):
+        if len(lines) != len(references):
+            counts = f"{len(lines)} lines, but {files[1]} has {len(references)}"
+            raise ValueError(f"{path}: {counts}. Nothing was written. Run `dvc repro`.")
+    return sources, references, hypotheses
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 Reads   data/filtered/train.{src,tgt}, data/raw/valid.{src,tgt}
 Writes  data/tokens/{train,valid}.{src,tgt}: words separated by one space; counts.txt: the words of train, each with how
-        often it occurs on both sides; text.json: languages, case and how words are split. Test sets are split by the
-        stage translate
+        often it occurs on both sides; source_counts.txt: the same for the source side; text.json: languages, case and
+        how words are split. Test sets are split by the stage translate
 Params  source, target, lowercase, lowercase_source
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from pipeline.shared.params import Params
@@ -47,15 +48,21 @@ def main() -> None:
     work = ((split, suffix, block) for split, suffix, path in files for block in blocks(path))
     with whole_folder(paths.tokens) as folder:
         text = description(params)
-        counts: Counter[str] = Counter()
+        counts: dict[str, Counter[str]] = {"src": Counter(), "tgt": Counter()}
         with bar(0, "block", "tokenise") as progress:
             for split, suffix, lines, found in in_order(partial(Tokeniser, text), work):
                 with open(folder / f"{split}.{suffix}", "a", encoding="utf-8", newline="\n") as file:
                     file.write(lines)
-                counts.update(found)
+                counts[suffix].update(found)
                 progress.update()
-        write_lines(folder / "counts.txt", (f"{token} {count}" for token, count in sorted(counts.items())))
+        write_counts(folder / "source_counts.txt", counts["src"])
+        write_counts(folder / "counts.txt", counts["src"] + counts["tgt"])
         write_json(folder / "text.json", text)
+
+
+def write_counts(path: Path, counts: Counter[str]) -> None:
+    """Write tokens and their numbers, in the order of the tokens."""
+    write_lines(path, (f"{token} {count}" for token, count in sorted(counts.items())))
 
 
 def description(params: Params) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 Reads   data/ids, data/back, data/vocab.txt; init_from (a model folder to start from); work/train-<key>/ (the state to
         resume from; it is not in any DVC out)
 Writes  data/checkpoints, reports/training.csv (the curve), reports/training.json, reports/environment.json (the
-        software and hardware used); work/runs (the record of the MLflow run, which is sent while it trains)
+        software and hardware used), reports/samples.csv (the greedy translations of three validation sentences at each
+        validation); work/runs (the record of the MLflow run, which is sent while it trains)
 Params  init_from, max_steps and the knobs of pipeline/training/job.py. The number of devices is not a param, because it
         is not part of the experiment: the environment variable DEVICES (1, 2, ..., gpu)
 """
@@ -19,7 +20,7 @@ from pipeline.shared.stage import arguments, project_root, require, run
 from pipeline.training.devices import all_processes
 from pipeline.training.environment import environment
 from pipeline.training.job import Training
-from transformer.files import whole_file, whole_folder, write_json
+from transformer.files import whole_file, whole_folder, write_json, write_text
 from transformer.model_folder import starting_model
 from transformer.tracking.recorder import TrainingRun
 from transformer.training.checkpoints import FORMAT, CheckpointStore, TrainingState, copy_checkpoints
@@ -30,6 +31,7 @@ def main() -> None:
     paths = arguments(
         __doc__, ids="data/ids", back="data/back", vocab="data/vocab.txt", checkpoints="data/checkpoints",
         curve="reports/training.csv", summary="reports/training.json", environment="reports/environment.json",
+        samples="reports/samples.csv",
     )  # fmt: skip
     params = Params.load(paths.params)
     require(paths.ids, paths.back, paths.vocab)
@@ -52,6 +54,7 @@ def train(paths: Namespace, params: Params, training: Training, world: World) ->
         description = training.corpus | {"format": FORMAT, "sizes": asdict(training.model_config),
                                          "train_key": training.train_key}  # fmt: skip
         write_outs(paths, store, state, description, facts)
+        write_text(paths.samples, training.samples(state))
 
 
 def write_outs(paths: Namespace, store: CheckpointStore, state: TrainingState, description: dict, facts: dict) -> None:

@@ -21,7 +21,8 @@ ROOT = Path(__file__).parent.parent
 PACKAGE, STAGES = ROOT / "transformer", ROOT / "pipeline"
 # Files that dvc.yaml lists for a stage through their folder, although the stage does not use them.
 ALONG = {"transformer/model/averaging.py", "transformer/inference/ctranslate2_export.py",
-         "transformer/text/encoding.py", "transformer/text/blocks.py"}  # fmt: skip
+         "transformer/text/encoding.py", "transformer/text/blocks.py", "transformer/reporting/attention.py",
+         "transformer/reporting/sweep_page.py"}  # fmt: skip
 DVC = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
 MODULES = sorted(PACKAGE.rglob("*.py")) + sorted(STAGES.rglob("*.py"))
 ROOMS = sorted(path.parent for path in PACKAGE.glob("*/__init__.py"))
@@ -248,7 +249,6 @@ UNUSED = {
     "translate": {"torchtext"},
     "score": {"pandas"},  # prints the scores
     "attention": {"ctranslate2", "torchtext"},
-    "report": {"spacy"},
     "compare_engines": {"torchtext"},
 }
 DISTRIBUTION = {"jinja2": "Jinja2", "subword_nmt": "subword-nmt", "vl_convert": "vl-convert-python"}

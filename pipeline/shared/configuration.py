@@ -22,7 +22,7 @@ from transformer.evaluation.comparison import TESTS, against_the_first
 from transformer.evaluation.scores import sentence_scores
 from transformer.files import sha256_text
 from transformer.tracking.champion import VALID
-from transformer.tracking.recorder import PATCH, Configuration
+from transformer.tracking.recorder import PATCH, SAMPLES, Configuration
 from transformer.tracking.run import who
 
 CODE = ("transformer", "pipeline", "dvc.yaml", "versions.yaml", "requirements.lock")  # params and data are in the run
@@ -60,6 +60,7 @@ def configuration_of(results: Results, origin: Mapping[str, str]) -> Configurati
         tags={**signatures, **environment, **origin, **stage_hashes(results)},
         datasets=datasets(results),
         texts={"translations.csv": translations(results), "report.html": page, **attention(results), **patch(origin),
+               **samples(results),
                VALID: "".join(f"{line}\n" for line in results.lines(results.hypotheses("valid")))},
     )  # fmt: skip
 
@@ -136,6 +137,13 @@ def against(results: Results, baseline: str) -> dict[str, float]:
     except (ValueError, KeyError):
         return {}
     return {"delta_bleu": found["delta"], **{name: found[name] for name in TESTS.values()}}
+
+
+def samples(results: Results) -> dict[str, str]:
+    """The file of the run with the samples of the training; empty for results from before there were samples."""
+    with suppress(ValueError, OSError):
+        return {SAMPLES: results.file("reports/samples.csv").read_text(encoding="utf-8")}
+    return {}
 
 
 def translations(results: Results) -> str:

@@ -23,8 +23,8 @@ WORKSPACE = "workspace"
 OPTIONS = {"params": "params.yaml", "raw": "data/raw", "hypotheses": "data/hypotheses",
            "model": "data/model", "curve": "reports/training.csv", "summary": "reports/training.json",
            "scores": "reports/scores.json", "signatures": "reports/signatures.json", "engines": "reports/engines.json",
-           "environment": "reports/environment.json", "page": "reports/report.html",
-           "attention": "reports/attention.svg"}  # fmt: skip
+           "environment": "reports/environment.json", "samples": "reports/samples.csv",
+           "page": "reports/report.html", "attention": "reports/attention.svg"}  # fmt: skip
 
 
 @cache

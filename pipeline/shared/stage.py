@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
@@ -90,6 +91,23 @@ def bar(total: int, unit: str, name: str, shown: bool = True) -> tqdm:
 def project_root() -> Path:
     """The folder of the main checkout: DVC_ROOT, which DVC sets, since it may run a stage in a temporary copy."""
     return Path(os.environ.get("DVC_ROOT") or ".").absolute()
+
+
+def read(path: Path, reader: Callable[[Path], Any]) -> Any:
+    """The result of `reader` for a file. Raises ValueError, one line with the file and the remedy."""
+    require(path)
+    try:
+        return reader(path)
+    except ValueError as error:
+        raise ValueError(f"{path}: {' '.join(str(error).split())}; delete it and run `dvc repro`") from None
+
+
+def read_table(path: Path) -> dict[str, Any]:
+    """The names and values in a JSON file. Raises ValueError if it has no JSON object."""
+    values = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(values, dict):
+        raise ValueError(f"must be an object of names and values, not {type(values).__name__}")
+    return values
 
 
 def require(*paths: Path) -> None:

@@ -35,13 +35,15 @@ ALL = ("losses", "valid", "test")
 # By what each out is judged; an out that is not named must be equal. data/row.json is of version 0.1.
 RULES = {
     "data/back": ALL, "data/checkpoints": ("losses",), TRAINING: ("losses",), CURVE: ("losses",),
-    "data/model": ("losses",), "data/ct2": ("losses",), "data/hypotheses": ("valid", "test"),
-    "data/valid.hyp": ("valid",), "data/test.hyp": ("test",),
-    SCORES: ("valid", "test"), "reports/curves.svg": ALL, "reports/report.html": ALL,
-    "data/attention.json": ALL, "reports/attention.png": ALL, "reports/attention.svg": ALL, ENGINES: ("engines",),
+    "reports/samples.csv": ("losses",), "data/model": ("losses",), "data/ct2": ("losses",),
+    "data/hypotheses": ("valid", "test"), "data/valid.hyp": ("valid",), "data/test.hyp": ("test",),
+    SCORES: ("valid", "test"), "reports/curves.svg": ALL, "reports/report.html": ALL, "reports/charts": ALL,
+    "reports/translations.csv": ("test",), "data/attention.json": ALL, "reports/attention.png": ALL,
+    "reports/attention.svg": ALL, ENGINES: ("engines",),
     "data/run.json": ALL, "data/row.json": ALL,
 }  # fmt: skip
-TEXTS = ("data/valid.hyp", "data/test.hyp", "data/hypotheses", "data/back")  # outs whose lines are compared
+# Outs whose lines are compared.
+TEXTS = ("data/valid.hyp", "data/test.hyp", "data/hypotheses", "data/back", "reports/samples.csv")
 
 
 class Difference(NamedTuple):

@@ -30,6 +30,7 @@ from transformer.training.distributed import World
 from transformer.training.launch import catch_stop_signals
 from transformer.training.loop import Interrupted, Observers, train
 from transformer.training.process import prepare_process
+from transformer.training.samples import table
 from transformer.training.train_step import Trainer, seed_everything
 from transformer.training.validation import ValidText
 
@@ -133,9 +134,14 @@ class Training:
         return "source" if self.backwards else "target"
 
     def valid_text(self) -> ValidText:
-        """The text of the validation pairs, against which translations are scored if best_by is bleu."""
-        references = read_lines(self.ids / f"valid.{self.target_side}.txt") if self.config.best_by == "bleu" else ()
-        return ValidText(self.vocabulary.text, list(references), self.corpus[self.target_side])
+        """The text of the validation pairs, in the direction of the training."""
+        sides = ("target", "source") if self.backwards else ("source", "target")
+        sources, references = (list(read_lines(self.ids / f"valid.{side}.txt")) for side in sides)
+        return ValidText(self.vocabulary.text, sources, references, self.corpus[self.target_side])
+
+    def samples(self, state: TrainingState) -> str:
+        """The samples of a state as CSV."""
+        return table(state.samples, self.pairs("valid").source_lengths, self.valid_text(), self.config.save_every)
 
     def remarks(self, trainer: Trainer) -> Iterator[str]:
         """The messages to print before the first update, one line each."""
@@ -179,6 +185,7 @@ class Training:
                 on_rows=progress.show,
                 on_update=lambda step, update: progress.updated(step, update.tokens, update.gradient_norm),
                 stop_requested=lambda: bool(signals),
+                on_samples=progress.show_samples,
             )
             try:
                 return store, train(trainer, store, self.valid_text(), observers)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -17,30 +16,32 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from support.attention import REFERENCE, SOURCE, TRANSLATION, attention_of_two, sentence
+from support.browsers import chromium
 from support.runs import configuration, curve, record
 from support.servers import free_port
 from support.tiny import ROOT
 
 from transformer.reporting import page as report
 from transformer.reporting.attention import picture
+from transformer.reporting.sentences import Sentences
 from transformer.tracking import runs_table as view
 
-# no GPU, and no access to the network
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync"]  # fmt: skip
 TABLE = """line,chrf,reference,translation,source
 1,40.1,"A dog, running.",A dog runs.,"Ein Hund, der rennt."
 2,100.0,A man.,A man.,Ein Mann.
 """
+SAMPLES = """step,sentence,source,reference,translation
+30,2,Ein Mann.,A man.,the the the
+60,2,Ein Mann.,A man.,A man.
+"""
 MODEL = {"corpus": "toy", "source": "de", "target": "en", "layers": 2, "d_model": 8, "heads": 3, "max_steps": 60}
-PAGE = report.page(
-    report.RunReport(
-        params=MODEL, training={}, curves=pd.DataFrame(curve(60)), scores={"bleu": 30.0}, signatures={},
-        sources=["Ein Mann."], references=["A man."], hypotheses=["A man."], attention=attention_of_two(),
-    )
+RUN = report.RunReport(
+    params=MODEL, training={}, curves=pd.DataFrame(curve(60)), scores={"bleu": 30.0}, margins={}, signatures={},
+    sentences=Sentences(["Ein Mann."], ["A man."], ["A man."]), buckets={}, costs={}, attention=attention_of_two(),
 )  # fmt: skip
+PAGE = report.page(RUN, report.charts_of(RUN))
 PICTURE = picture(sentence(7, "", SOURCE, TRANSLATION, REFERENCE), "translation")
-TEXTS = {"translations.csv": TABLE, "report.html": PAGE, "attention.svg": PICTURE}
+FILES = {"translations.csv": TABLE, "samples.csv": SAMPLES, "report.html": PAGE, "attention.svg": PICTURE}
 
 
 def width(svg: str) -> int:
@@ -79,7 +80,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
             contents["seeds_key"] = f"{warmup} {beam_size}"
             contents["scores"] = {"bleu": bleu, "valid_bleu": bleu + 1, "delta_bleu": bleu - 30, "p_bootstrap": 0.04}
             contents["tags"]["DVC_EXP_NAME"] = name
-            assert record(folder, {**contents, "texts": TEXTS})
+            assert record(folder, {**contents, "texts": FILES})
     return folder
 
 
@@ -101,15 +102,9 @@ def address(root: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator:
-    """Debian's Chromium, driven by Playwright."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("Chromium is not installed (Debian: apt-get install chromium)")
-    with playwright.sync_playwright() as started:
-        found = started.chromium.launch(executable_path=chromium, args=FLAGS)
+    """A headless Chromium."""
+    with chromium() as found:
         yield found
-        found.close()
 
 
 @pytest.fixture
@@ -178,7 +173,7 @@ def test_the_curves_of_all_runs_share_one_chart(page, address: str) -> None:
     page.wait_for_function(f"{one_plot} && {names}.size === 4 && {lines}.length >= 4")
 
 
-def test_the_files_of_a_run_include_a_table_of_translations_the_report_and_the_picture_of_attention(
+def test_the_files_of_a_run_include_translations_samples_the_report_and_the_picture_of_attention(
     page, address: str
 ) -> None:
     page.goto(address)
@@ -187,6 +182,9 @@ def test_the_files_of_a_run_include_a_table_of_translations_the_report_and_the_p
     page.get_by_text("translations.csv").first.click()
     page.get_by_text("Previewing the first 2 rows").wait_for()
     for text in ("reference", "translation", "A dog, running.", "A dog runs."):
+        page.get_by_text(text, exact=True).first.wait_for()
+    page.get_by_text("samples.csv").first.click()
+    for text in ("step", "the the the"):
         page.get_by_text(text, exact=True).first.wait_for()
     page.get_by_text("report.html").first.click()
     shown = page.frame_locator("iframe")

@@ -34,7 +34,8 @@ def other(project):
 @pytest.mark.parametrize(
     ("package", "wanted"),
     [
-        ("spacy", {"tokenise", "back_translate", "translate", "attention", "compare_engines", "score", "record"}),
+        ("spacy", {"tokenise", "back_translate", "translate", "attention", "compare_engines", "score", "report",
+                   "record"}),
         ("subword-nmt", {"learn_bpe", "build_vocab", "encode", "back_translate", "translate", "attention",
                          "compare_engines", "record"}),
         ("sacrebleu", {"back_translate", "train", "score", "attention", "report", "compare_engines", "record"}),

@@ -1,9 +1,14 @@
 """The report is one self-contained page that escapes its text and is the same for the same run."""
 
+import base64
+import csv
+import io
+import itertools
 import json
 import re
 import subprocess
 import sys
+import zlib
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,12 +18,24 @@ from support.attention import attention_of_two
 
 from pipeline.report import main
 from pipeline.shared.stage import run
+from transformer.evaluation.buckets import Bucket
 from transformer.reporting import charts as drawn
 from transformer.reporting import page as report
 from transformer.reporting.data_page import data_page
+from transformer.reporting.pictures import chart_files, curves_picture
+from transformer.reporting.sentences import Sentences, different_words, telling
 
 ROOT = Path(__file__).parents[2]
-PARAMS = {"corpus": "toy", "source": "de", "target": "en", "layers": 2, "d_model": 64, "heads": 4, "max_steps": 40}
+PARAMS = {
+    "corpus": "toy",
+    "source": "de",
+    "target": "en",
+    "layers": 2,
+    "d_model": 64,
+    "d_ff": 256,
+    "heads": 4,
+    "max_steps": 40,
+}
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
 CURVE = pd.DataFrame(
     {
@@ -42,22 +59,37 @@ FILTERED = {
 }  # fmt: skip
 SIDE = {"words": 1000, "subwords": 1500, "subwords_per_word": 1.5, "unknown_rate": 0.002, "vocabulary_coverage": 0.75}
 SUBWORDS = {"train": {"source": SIDE, "target": SIDE}}
+TEXT = {"source": "de", "target": "en", "lowercase": False, "lowercase_source": False}
 HYPOTHESES = [line.replace("was", "is") if i % 2 else line for i, line in enumerate(REFERENCES)]
 
 
 def page(**changed) -> str:
     """The page of a small run, with some of its values changed."""
+    shown = run_report(**changed)
+    return report.page(shown, report.charts_of(shown))
+
+
+def run_report(sources=SOURCES, references=REFERENCES, hypotheses=HYPOTHESES, **changed) -> report.RunReport:
+    """What the page of a small run shows, with some values changed."""
     values = {
         "params": PARAMS,
         "training": {"steps": 40, "target_tokens": 12345, "best_valid_loss": 0.256},
         "curves": CURVE,
         "scores": SCORES,
+        "margins": {"bleu": 1.75},
         "signatures": {"bleu": SIGNATURE},
-        "sources": SOURCES,
-        "references": REFERENCES,
-        "hypotheses": HYPOTHESES,
+        "sentences": Sentences(sources, references, hypotheses, [len(line.split()) for line in sources]),
+        "buckets": {"words of the source": [Bucket("1–5", 59, 31.25, 2.5), Bucket("6–10", 1, 0.0, None)]},
+        "costs": {"updates": 40, "FLOP, about": 1.25e12},
     }
-    return report.page(report.RunReport(**(values | changed)))
+    return report.RunReport(**(values | changed))
+
+
+def held(html: str) -> dict[str, list]:
+    """The columns of the test sentences that a page holds."""
+    found = re.search(r'id="sentence-data"[^>]*>([^<]*)<', html)
+    assert found
+    return json.loads(zlib.decompress(base64.b64decode(found[1])))
 
 
 class Elements(HTMLParser):
@@ -100,14 +132,12 @@ def test_the_policy_of_the_page_forbids_the_network():
     assert "connect-src" not in policies[0]["content"]
 
 
-def test_corpus_text_is_escaped():
-    attack = "<script>alert('x')</script>&amp;\u2028<i>"
-    html = page(sources=[attack] * 60, references=[attack] * 60, hypotheses=[attack + "</td>"] * 60)
-    assert attack.split("\u2028")[0] not in html
+def test_corpus_text_cannot_become_a_part_of_the_page():
+    attack = "</script><script>alert('x')</script>&amp;\u2028<i>"
+    html = page(sources=[attack] * 60, references=[attack] * 60, hypotheses=[attack] * 60)
     before, after = ([tag for tag, _ in Elements(made).tags] for made in (page(), html))
-    assert "i" not in after
-    assert [after.count(tag) for tag in ("script", "td")] == [before.count(tag) for tag in ("script", "td")]
-    assert Elements(html).text.count("<script>alert('x')</script>&amp;") >= 3
+    assert before == after
+    assert held(html)["hypothesis"] == [attack] * 60
 
 
 def test_a_phenomenon_cannot_close_the_script():
@@ -117,37 +147,83 @@ def test_a_phenomenon_cannot_close_the_script():
 
 def test_equal_runs_give_equal_bytes():
     assert page() == page()
-    assert drawn.picture(CURVE) == drawn.picture(CURVE)
+    assert curves_picture(CURVE) == curves_picture(CURVE)
     assert report.plots_template() == report.plots_template()
 
 
-def test_the_worst_sentence_is_shown_with_its_difference_marked():
-    hypotheses = [*HYPOTHESES[:37], "Zzz qqq.", *HYPOTHESES[38:]]
-    html = page(hypotheses=hypotheses)
-    assert "<mark>Zzz</mark> <mark>qqq.</mark>" in html
-    first = re.search(r"<tbody>\s*<tr><td[^>]*>(\d+)</td>", html)
-    assert first
-    assert first[1] == "38"
-
-
 def test_differences_are_found_word_by_word():
-    reference, hypothesis = report.mark_differences("the old man sleeps", "the man sleeps well")
-    assert [word for word, differs in reference if differs] == ["old"]
-    assert [word for word, differs in hypothesis if differs] == ["well"]
+    assert different_words("the old man sleeps", "the man sleeps well") == ([1], [3])
+    assert different_words("", "a b") == ([], [0, 1])
+    assert different_words(" a\u2003b ", "a b") == ([], [])
 
 
-def test_sentences_are_chosen_from_the_whole_test_set():
-    chosen = report.choose([float(i % 7) for i in range(1000)], [5] * 1000)
-    assert [len(chosen[title]) for title in ("The worst", "The best", "Evenly spaced")] == [10, 10, 20]
-    assert chosen["Evenly spaced"] == list(range(25, 1000, 50))
-    assert report.choose([1.0, 2.0], [1, 1]) == {"The worst": [0, 1], "The best": [1, 0], "Evenly spaced": [0, 1]}
+def test_the_most_telling_sentences_are_the_worst_the_best_and_some_from_the_whole_test_set():
+    scores = [50.0] * 1000
+    scores[700:705], scores[20:25] = [1.0] * 5, [99.0] * 5
+    chosen = telling(scores, [5] * 1000, 40)
+    assert {*range(700, 705), *range(20, 25)} <= set(chosen)
+    assert chosen == sorted(set(chosen))
+    assert 30 <= len(chosen) <= 40
+    assert max(b - a for a, b in itertools.pairwise([0, *chosen, 1000])) <= 75
+    assert telling([1.0, 2.0], [1, 1], 5) == [0, 1]
+    assert telling([1.0, 2.0], [1, 1], 1) == [1]
+
+
+def test_the_page_holds_all_sentences_or_the_most_telling_ones_and_names_the_file_with_all(monkeypatch):
+    whole = page()
+    assert held(whole)["line"] == list(range(1, 61))
+    assert "All test sentences." in whole
+    text = held(whole)
+    assert (text["source"], text["reference"], text["hypothesis"]) == (SOURCES, REFERENCES, HYPOTHESES)
+    assert text["missing"][1] == [2]
+    assert text["words"] == [4] * 60
+    monkeypatch.setattr(report, "MOST_BYTES", len(whole.encode()) - 100)
+    cut = page()
+    assert len(cut.encode()) <= report.MOST_BYTES + 200  # its note is longer
+    assert 20 <= len(held(cut)["line"]) < 60
+    assert f"{len(held(cut)['line'])} of 60 test sentences" in cut
+    assert "translations.csv" in cut
+
+
+def test_the_file_of_translations_has_all_sentences():
+    rows = list(csv.DictReader(io.StringIO(run_report().sentences.csv())))
+    assert len(rows) == 60
+    assert rows[1] == {"line": "2", "chrf": rows[1]["chrf"], "words": "4", "reference": REFERENCES[1],
+                       "translation": HYPOTHESES[1], "source": SOURCES[1]}  # fmt: skip
+
+
+def test_parts_of_the_test_set_are_drawn_and_in_a_table_with_their_intervals():
+    html = page()
+    (rows,) = charts(html)["by-words-of-the-source"]["datasets"].values()
+    assert [(row["bucket"], row["low"], row["high"]) for row in rows] == [("1–5", 28.75, 33.75), ("6–10", 0, 0)]
+    cells = re.sub(r"\s*<", "<", html)
+    assert '<th scope="row">1–5</th><td>59</td><td>31.2</td><td>± 2.5</td>' in cells
+    assert '<th scope="row">6–10</th><td>1</td><td>0.0</td><td>–</td>' in cells
+
+
+def test_perplexity_is_drawn_and_bleu_if_the_training_computed_it():
+    assert {"loss", "perplexity", "rate"} <= charts(page()).keys()
+    assert "bleu" not in charts(page())
+    assert "perplexity on valid" in curves_picture(CURVE)
+    assert "BLEU on valid" not in curves_picture(CURVE)
+    with_bleu = CURVE.assign(valid_bleu=[None if step % 5 else 2.0 * step for step in range(1, 21)])
+    (rows,) = charts(page(curves=with_bleu))["bleu"]["datasets"].values()
+    assert [row["valid_bleu"] for row in rows] == [10, 20, 30, 40]
+    assert "BLEU on valid" in curves_picture(with_bleu)
+
+
+def test_each_chart_is_a_picture_too():
+    files = chart_files(report.charts_of(run_report()))
+    assert {"loss.svg", "loss.png", "by-words-of-the-source.svg", "by-words-of-the-source.png"} <= files.keys()
+    assert all(text.startswith(b"<svg" if name.endswith("svg") else b"\x89PNG") for name, text in files.items())
 
 
 def test_phenomena_are_drawn_only_if_the_scores_have_some():
     assert "phenomena" not in charts(page())
     assert "Exact match by phenomenon" not in page()
-    html = page(scores=SCORES | {"exact_match_word_order": 62.5})
-    assert {"phenomenon": "word order", "percent": 62.5} in next(iter(charts(html)["phenomena"]["datasets"].values()))
+    html = page(scores=SCORES | {"exact_match_word_order": 62.5}, margins={"exact_match_word_order": 2.5})
+    ((row,),) = charts(html)["phenomena"]["datasets"].values()
+    assert (row["phenomenon"], row["percent"], row["low"], row["high"]) == ("word order", 62.5, 60, 65)
     assert "Exact match by phenomenon" in html
 
 
@@ -162,7 +238,7 @@ def test_every_validation_of_a_long_run_is_drawn():
 
 def test_a_score_is_shown_with_its_signature():
     text = re.sub(r"\s+", " ", Elements(page()).text)
-    assert f"31.2 BLEU test {SIGNATURE}" in re.sub(r"(\d)BLEU", r"\1 BLEU", text)
+    assert f"31.2 ± 1.8 BLEU test {SIGNATURE}" in re.sub(r"(\d)BLEU", r"\1 BLEU", text)
 
 
 def test_different_numbers_of_lines_are_refused():
@@ -173,7 +249,7 @@ def test_different_numbers_of_lines_are_refused():
 
 def test_a_missing_column_is_named_in_the_error():
     with pytest.raises(ValueError, match="column valid_loss is missing"):
-        drawn.picture(CURVE.drop(columns="valid_loss"))
+        curves_picture(CURVE.drop(columns="valid_loss"))
 
 
 def test_the_plots_template_has_the_placeholders_of_dvc():
@@ -186,13 +262,16 @@ def test_the_plots_template_has_the_placeholders_of_dvc():
 def finished(tmp_path: Path) -> Path:
     """A folder with the files of a finished run."""
     recipe = (ROOT / "params.yaml").read_text(encoding="utf-8")
-    texts = {"raw/test.src": SOURCES, "raw/test.tgt": REFERENCES, "hypotheses/test.hyp": HYPOTHESES}
+    texts = {f"raw/{split}.{suffix}": lines for split in ("valid", "test")
+             for suffix, lines in (("src", SOURCES), ("tgt", REFERENCES))}  # fmt: skip
+    texts |= {"hypotheses/test.hyp": HYPOTHESES, "hypotheses/valid.hyp": REFERENCES, "vocab.txt": ["<pad>"] * 20}
+    texts["tokens/source_counts.txt"] = ["▁Satz 60", "▁steht 12", ". 70"]
     (tmp_path / "params.yaml").write_text(recipe, encoding="utf-8")
     for name, lines in texts.items():
         path = tmp_path / "data" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    held = {"filtered/filter": FILTERED, "subwords": SUBWORDS, "attention": attention_of_two()}
+    held = {"filtered/filter": FILTERED, "subwords": SUBWORDS, "tokens/text": TEXT, "attention": attention_of_two()}
     for name, values in held.items():
         (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / f"data/{name}.json").write_text(json.dumps(values), encoding="utf-8")
@@ -213,7 +292,7 @@ def error_of_stage(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_the_stage_writes_the_same_files_twice_and_no_path_of_the_machine(finished, monkeypatch):
-    names = ("report.html", "curves.svg")
+    names = ("report.html", "curves.svg", "translations.csv", "charts/loss.svg", "charts/loss.png")
     command, environment = [sys.executable, "-m", "pipeline.report"], {"PYTHONPATH": str(ROOT)}
     subprocess.run(command, cwd=finished, env=environment, check=True)
     first = [(finished / "reports" / name).read_bytes() for name in names]
@@ -222,6 +301,26 @@ def test_the_stage_writes_the_same_files_twice_and_no_path_of_the_machine(finish
     main()
     assert first == [(finished / "reports" / name).read_bytes() for name in names]
     assert not [content for content in first if str(finished).encode() in content or str(ROOT).encode() in content]
+
+
+def test_each_of_several_test_sets_has_its_score_and_interval(finished, monkeypatch):
+    texts = {"raw/talks.src": SOURCES, "raw/talks.tgt": REFERENCES, "hypotheses/talks.hyp": HYPOTHESES}
+    for name, lines in texts.items():
+        (finished / "data" / name).write_text("\n".join(lines[:9]) + "\n", encoding="utf-8")
+    recipe = (finished / "params.yaml").read_text(encoding="utf-8")
+    (finished / "params.yaml").write_text(
+        recipe.replace("test_sets: test ", "test_sets: test talks "), encoding="utf-8"
+    )
+    scores = SCORES | {"bleu_test": 31.25, "bleu_talks": 20.5}
+    (finished / "reports/scores.json").write_text(json.dumps(scores), encoding="utf-8")
+    monkeypatch.chdir(finished)
+    monkeypatch.setattr(sys, "argv", ["report"])
+    main()
+    html = (finished / "reports/report.html").read_text(encoding="utf-8")
+    assert re.search(r"20.5 <small>± \d+.\d</small></strong><b>BLEU</b> <span>talks", html)
+    assert "By occurrences in train of the rarest word" in html
+    rows = list(csv.DictReader(io.StringIO((finished / "reports/translations.csv").read_text(encoding="utf-8"))))
+    assert (len(rows), rows[0]["words"]) == (60, "5")  # the full stop is a word
 
 
 def test_a_short_hypothesis_file_ends_in_one_line_and_writes_nothing(finished, monkeypatch):

@@ -11,9 +11,9 @@ from transformer.training.validation import ValidText
 
 
 def train_tiny(folder, work, keep=2, on_rows=lambda rows: None, on_update=lambda step, update: None,
-               stop_requested=lambda: False, **update):  # fmt: skip
+               stop_requested=lambda: False, on_samples=lambda table: None, **update):  # fmt: skip
     """Train the tiny model. Returns the final state and the sha256 of its weights."""
-    store, observers = CheckpointStore(work), Observers(on_rows, on_update, stop_requested)
+    store, observers = CheckpointStore(work), Observers(on_rows, on_update, stop_requested, on_samples)
     trainer = tiny_trainer(folder, keep=keep, **update)
     state = train(trainer, store, valid_text(trainer), observers)
     return state, sha256(store.weights(state.step))
@@ -21,7 +21,9 @@ def train_tiny(folder, work, keep=2, on_rows=lambda rows: None, on_update=lambda
 
 def valid_text(trainer) -> ValidText:
     """The text of the validation pairs of a tiny trainer: what their ids spell."""
-    return ValidText(words, [words(ids[:-1]) for ids in trainer.valid_pairs.target], "en")
+    pairs = trainer.valid_pairs
+    sources, references = ([words(ids[:-1]) for ids in side] for side in (pairs.source, pairs.target))
+    return ValidText(words, sources, references, "en")
 
 
 def words(ids) -> str:
@@ -31,4 +33,4 @@ def words(ids) -> str:
 
 def outcome(state) -> tuple:
     """The parts of the final state that the stage train writes to its outs."""
-    return state.step, state.curve, state.checkpoints, state.best_step, state.target_tokens, state.files
+    return state.step, state.curve, state.samples, state.checkpoints, state.best_step, state.target_tokens, state.files

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pandas as pd
@@ -642,6 +643,30 @@ def test_a_file_that_changed_at_the_same_length_is_sent(root, key):
     store = opened(root)
     (run,) = store.runs(key)
     assert Path(store.client.download_artifacts(run.id, "valid.hyp")).read_text() == "BBBB"
+
+
+def samples_of(root, key) -> str:
+    """The file samples.csv of the run of a training, from the store."""
+    (run,) = opened(root).runs(key)
+    return Path(opened(root).client.download_artifacts(run.id, recorder.SAMPLES)).read_text()
+
+
+def test_the_samples_of_a_stopped_training_are_in_its_run_and_are_replaced_when_it_is_resumed(root, key):
+    with suppress(SystemExit), training(root, key) as live:
+        live.log_samples("step\n30\n")
+        raise SystemExit(143)
+    assert samples_of(root, key) == "step\n30\n"
+    with training(root, key) as live:
+        live.log_samples("step\n30\n")
+        live.log_samples("step\n30\n60\n")
+    assert samples_of(root, key) == "step\n30\n60\n"
+    score(root, key, key)  # the stage record, for a run that was trained here
+    assert samples_of(root, key) == "step\n30\n60\n"
+
+
+def test_a_training_taken_from_the_cache_has_the_samples_that_record_found(root, key):
+    assert record(root, {**configuration(key, key), "texts": {recorder.SAMPLES: "step\n30\n"}})
+    assert samples_of(root, key) == "step\n30\n"
 
 
 def test_a_mark_as_duplicate_deletes_nothing_but_a_duplicate(root, key):

@@ -170,14 +170,14 @@ def test_bleu_on_valid_is_that_of_the_real_references(tmp_path, monkeypatch):
     references = ["a man in the park runs"] * len(trainer.valid_pairs)
     found = [[Hypothesis((UNK, UNK, UNK), 0.0, 0.0)]] * len(references)
     monkeypatch.setattr("transformer.training.validation.translate_ids", lambda *given, **named: found)
-    valid = ValidText(lambda ids: "a man " + "<unk> " * len(list(ids)) + "runs", references, "en")
+    valid = ValidText(lambda ids: "a man " + "<unk> " * len(list(ids)) + "runs", references, references, "en")
     assert valid_bleu(trainer, valid) == bleu(["a man <unk> <unk> <unk> runs"] * len(references), references, "en") < 20
 
 
 def test_bleu_on_valid_counts_chinese_characters(tmp_path, monkeypatch):
     trainer = tiny_trainer(tmp_path)
     references = ["一只狗在公园里跑。"] * len(trainer.valid_pairs)
-    valid = ValidText(lambda ids: "一只狗在草地上跑。", references, "zh")
+    valid = ValidText(lambda ids: "一只狗在草地上跑。", references, references, "zh")
     assert 10 < valid_bleu(trainer, valid) < 90
 
 

@@ -61,25 +61,36 @@ def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], language
     exact_match: see `exact_match`; it has no signature.
     Raises ValueError if there is not one hypothesis for each reference.
     """
+    scores, signatures = {}, {}
+    for name, (metric, lines, stream) in metrics(hypotheses, references, language).items():
+        scores[name] = round(metric.corpus_score(lines, [stream]).score, 4)
+        signatures[name] = str(metric.get_signature())
+    scores["exact_match"] = exact_match(hypotheses, references)
+    return scores, signatures
+
+
+def metrics(
+    hypotheses: Sequence[str], references: Sequence[str], language: str
+) -> dict[str, tuple[BLEU | CHRF | TER, list[str], list[str]]]:
+    """Each score of `corpus_scores` that sacreBLEU computes -> its metric, and the hypotheses and references for it.
+
+    Raises ValueError if there is not one hypothesis for each reference.
+    """
     if len(hypotheses) != len(references):
         raise ValueError(f"{len(hypotheses)} hypotheses for {len(references)} references. Run stage translate again.")
     asian = without_region(language) in SPLIT_BY_CHARACTER
     spaced = TOKENIZERS.get(without_region(language)) != "flores200"  # words with spaces between them, or split by TER
-    real = (list(hypotheses), [list(references)])
-    metrics = {
-        "bleu": (bleu_of(language), real),
-        "chrf": (CHRF(), real),
-        **({"ter": (TER(normalized=asian, asian_support=asian), real)} if spaced else {}),
+    real = list(hypotheses), list(references)
+    found: dict[str, tuple[BLEU | CHRF | TER, list[str], list[str]]] = {
+        "bleu": (bleu_of(language), *real),
+        "chrf": (CHRF(), *real),
     }
+    if spaced:
+        found["ter"] = (TER(normalized=asian, asian_support=asian), *real)
     if spaced and (words := lower_case_words(language)) is not None:
-        plain = ([words(line) for line in hypotheses], [[words(line) for line in references]])
-        metrics["bleu_lc_tok"] = (BLEU(tokenize="none", force=True), plain)
-    scores, signatures = {}, {}
-    for name, (metric, (lines, streams)) in metrics.items():
-        scores[name] = round(metric.corpus_score(lines, streams).score, 4)
-        signatures[name] = str(metric.get_signature())
-    scores["exact_match"] = exact_match(hypotheses, references)
-    return scores, signatures
+        plain = [words(line) for line in hypotheses], [words(line) for line in references]
+        found["bleu_lc_tok"] = (BLEU(tokenize="none", force=True), *plain)
+    return found
 
 
 def lower_case_words(language: str) -> Callable[[str], str] | None:

@@ -1,17 +1,19 @@
-"""The charts of a report: loss, learning rate and exact match, in Vega-Lite or as SVG."""
+"""The charts of a report in Vega-Lite: curves of the training, exact match by phenomenon, BLEU by bucket."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import altair as alt
 import pandas as pd
-import vl_convert
+
+from transformer.evaluation.buckets import Bucket
 
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
 CURVE_COLUMNS = ("step", "train_loss", "valid_loss", "learning_rate")
 MOST_POINTS = 1000  # drawn per curve; longer curves are reduced to about this number
-PHENOMENON = "exact_match_"
-Chart = alt.Chart | alt.LayerChart | alt.FacetChart
+PHENOMENON, VALID_BLEU = "exact_match_", "valid_bleu"
+BAR_OPACITY = 0.6  # so that the line of an interval is seen on its bar
+Chart = alt.Chart | alt.LayerChart | alt.FacetChart | alt.VConcatChart
 
 
 def theme(dark: bool = False, font: str = "system-ui, sans-serif", background: str = "transparent") -> dict:
@@ -21,7 +23,7 @@ def theme(dark: bool = False, font: str = "system-ui, sans-serif", background: s
     axis = {"labelColor": muted, "titleColor": muted, "gridColor": grid, "domainColor": grid, "tickColor": grid}
     axis |= {"titleFontWeight": "normal", "labelFontSize": 12, "titleFontSize": 12, "titlePadding": 8}
     legend = {"labelColor": ink, "titleColor": muted, "labelFontSize": 13, "symbolStrokeWidth": 3}
-    config = {"background": background, "font": font, "axis": axis, "legend": legend, "rule": {"color": muted}}
+    config = {"background": background, "font": font, "axis": axis, "legend": legend, "rule": {"color": ink}}
     config |= {"range": {"category": colours}, "mark": {"color": colours[0]}, "view": {"stroke": None}}
     config |= {"text": {"color": ink}, "title": {"color": ink, "fontWeight": "normal"}}
     return config | {"header": {"labelColor": ink, "titleColor": muted}}
@@ -34,7 +36,8 @@ def checked(curves: pd.DataFrame) -> pd.DataFrame:
             raise ValueError(f"the column {name} is missing; the columns are {', '.join(CURVE_COLUMNS)}")
     if curves.empty:
         raise ValueError("the curves have no rows")
-    return curves.loc[:, list(CURVE_COLUMNS)].astype(float).astype({"step": int}).reset_index(drop=True)
+    columns = [*CURVE_COLUMNS, *([VALID_BLEU] if VALID_BLEU in curves.columns else [])]
+    return curves.loc[:, columns].astype(float).astype({"step": int}).reset_index(drop=True)
 
 
 def thin(curves: pd.DataFrame, most: int = MOST_POINTS) -> pd.DataFrame:
@@ -85,6 +88,47 @@ def loss_chart(curves: pd.DataFrame) -> Chart:
     return alt.layer(loss_lines(wide), rule, band.add_params(hover)).properties(width="container", height=320)
 
 
+def valid_chart(curves: pd.DataFrame, name: str, title: str, logarithmic: bool = False) -> Chart | None:
+    """A column of the curves that has values at validations only, by update. None if it has no value."""
+    if name not in curves.columns or curves[name].isna().to_numpy().all():
+        return None
+    rows = rounded(curves.loc[curves[name].notna(), ["step", name]])
+    axis = alt.Axis(minExtent=46, tickCount=4, format="~g", grid=not logarithmic)
+    scale = alt.Scale(type="log") if logarithmic else alt.Scale(zero=False)
+    value = alt.Y(f"{name}:Q", title=title, axis=axis, scale=scale)
+    tooltip = [alt.Tooltip("step:Q", title="update", format=",d"), alt.Tooltip(f"{name}:Q", title=title, format=".4g")]
+    lines = alt.Chart(rows).mark_line(strokeWidth=2, point=alt.OverlayMarkDef(size=28)).encode(
+        update_axis(), value, tooltip=tooltip)  # fmt: skip
+    return lines.properties(width="container", height=130)
+
+
+def perplexity_chart(curves: pd.DataFrame) -> Chart | None:
+    """Perplexity on valid by update, exp of the validation loss, on a logarithmic axis."""
+    known = curves.assign(perplexity=curves["valid_loss"].clip(upper=50).map(math.exp, na_action="ignore"))
+    return valid_chart(known, "perplexity", "perplexity on valid", logarithmic=True)
+
+
+def bleu_chart(curves: pd.DataFrame) -> Chart | None:
+    """BLEU on valid by update. None if the training computed none."""
+    return valid_chart(curves, VALID_BLEU, "BLEU on valid, greedy")
+
+
+def bucket_chart(buckets: Sequence[Bucket], title: str) -> Chart:
+    """BLEU of each bucket as a bar, with its 95% interval as a line. title: what the buckets differ in."""
+    rows = [{"bucket": one.name, "bleu": one.bleu, "sentences": one.sentences,
+             **interval(one.bleu, one.margin)}
+            for one in buckets]  # fmt: skip
+    names = alt.X("bucket:N", title=title, sort=[one.name for one in buckets], axis=alt.Axis(labelAngle=0, grid=False))
+    scale = alt.Scale(domain=[0, 100], nice=False) if max(row["high"] for row in rows) > 80 else alt.Scale()
+    score = alt.Y("bleu:Q", title="BLEU", scale=scale, axis=alt.Axis(minExtent=46, tickCount=5))
+    tooltip = [alt.Tooltip("bucket:N", title=title), alt.Tooltip("sentences:Q", format=",d"),
+               *(alt.Tooltip(f"{name}:Q", format=".1f") for name in ("bleu", "low", "high"))]  # fmt: skip
+    base = alt.Chart(rounded(pd.DataFrame(rows))).encode(names, tooltip=tooltip)
+    bars = base.mark_bar(size=34, opacity=BAR_OPACITY).encode(score)
+    lines = base.mark_rule(strokeWidth=2).encode(alt.Y("low:Q"), alt.Y2("high:Q"))
+    return alt.layer(bars, lines).properties(width="container", height=200)
+
+
 def rate_chart(curves: pd.DataFrame) -> Chart:
     """Learning rate by update."""
     rate = alt.Y("learning_rate:Q", title="learning rate", axis=alt.Axis(minExtent=46, format="~g", tickCount=3))
@@ -92,27 +136,28 @@ def rate_chart(curves: pd.DataFrame) -> Chart:
     return lines.encode(update_axis(), rate).properties(width="container", height=110)
 
 
-def phenomena_chart(scores: Mapping[str, float]) -> Chart | None:
-    """Exact match by phenomenon, the highest first. None if the corpus has no phenomena."""
-    found = {name.removeprefix(PHENOMENON): value for name, value in scores.items() if name.startswith(PHENOMENON)}
-    if not found:
+def phenomena_chart(scores: Mapping[str, float], margins: Mapping[str, float]) -> Chart | None:
+    """Exact match by phenomenon, the highest first, with 95% intervals. None if the corpus has no phenomena."""
+    rows = [{"phenomenon": name.removeprefix(PHENOMENON).replace("_", " "), "percent": float(value),
+             **interval(value, margins.get(name)), "text": f"{value:.1f}"}
+            for name, value in scores.items() if name.startswith(PHENOMENON)]  # fmt: skip
+    if not rows:
         return None
-    table = {"phenomenon": [name.replace("_", " ") for name in found], "percent": map(float, found.values())}
-    rows = rounded(pd.DataFrame(table)).sort_values("percent", ascending=False, kind="stable")
-    names = alt.Y("phenomenon:N", title=None, sort=list(rows["phenomenon"])).axis(ticks=False, labelPadding=8)
+    table = rounded(pd.DataFrame(rows)).sort_values("percent", ascending=False, kind="stable")
+    names = alt.Y("phenomenon:N", title=None, sort=list(table["phenomenon"])).axis(ticks=False, labelPadding=8)
     percent = alt.X("percent:Q", title="exact match, %", scale=alt.Scale(domain=[0, 100]), axis=alt.Axis(tickCount=5))
-    bars = alt.Chart(rows).mark_bar(size=16).encode(percent, names)
-    values = bars.mark_text(align="left", dx=5).encode(text=alt.Text("percent:Q", format=".1f"))
-    return alt.layer(bars, values).properties(width="container", height=48 + 26 * len(rows))
+    base = alt.Chart(table).encode(names)
+    bars = base.mark_bar(size=16, opacity=BAR_OPACITY).encode(percent)
+    lines = base.mark_rule(strokeWidth=2).encode(alt.X("low:Q"), alt.X2("high:Q"))
+    values = base.mark_text(align="left", dx=6).encode(alt.X("high:Q"), text="text:N")
+    return alt.layer(bars, lines, values).properties(width="container", height=48 + 26 * len(table))
+
+
+def interval(score: float, margin: float | None) -> dict[str, float]:
+    """The ends of the interval of a score in percent; without a margin, the score."""
+    return {"low": max(score - (margin or 0.0), 0.0), "high": min(score + (margin or 0.0), 100.0)}
 
 
 def specification(chart: Chart) -> dict:
     """The chart in Vega-Lite, without the schema's address, and without a configuration: the page sets it."""
     return {key: value for key, value in chart.to_dict().items() if key not in ("$schema", "config")}
-
-
-def picture(curves: pd.DataFrame) -> str:
-    """The loss curves as an SVG on a white background."""
-    look = theme(font="Liberation Sans, Arial, sans-serif", background="#ffffff") | {"padding": 16}
-    chart = loss_lines(rounded(thin(curves))).properties(width=760, height=360)
-    return vl_convert.vegalite_to_svg(specification(chart) | {"config": look}, VEGA_LITE)

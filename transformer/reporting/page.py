@@ -7,26 +7,31 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 import pandas as pd
 import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from transformer.evaluation.scores import sentence_scores
+from transformer.evaluation.buckets import Bucket
 from transformer.reporting.charts import (
     PHENOMENON,
     VEGA_LITE,
+    bleu_chart,
+    bucket_chart,
     loss_chart,
+    perplexity_chart,
     phenomena_chart,
     rate_chart,
     specification,
     theme,
 )
+from transformer.reporting.sentences import Sentences, fitted
 
+MOST_BYTES = 3_000_000  # of a page
 LABELS = {  # name in scores.json -> its label on the page, and what it was measured on
     "bleu": ("BLEU", "test"),
     "chrf": ("chrF", "test"),
@@ -35,7 +40,6 @@ LABELS = {  # name in scores.json -> its label on the page, and what it was meas
     "bleu_lc_tok": ("BLEU", "test, lower-cased words"),
     "valid_bleu": ("BLEU", "validation"),
 }
-Word = tuple[str, bool]  # a word, and whether it is missing on the other side
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,8 @@ class RunReport:
     """What the page of a run shows.
 
     params: the knobs. training: the summary in training.json. curves: the columns of training.csv. scores: in percent,
-    by name. signatures: sacreBLEU's, by name of the score. sources, references, hypotheses: the lines of the test set.
+    by name. margins: half of the 95% interval of each score, by name. signatures: sacreBLEU's, by name of the score.
+    sentences: the first test set. buckets: what its parts differ in -> the parts. costs: see `costs.costs`.
     attention: see attention.contents; None: the page shows none.
     """
 
@@ -51,52 +56,18 @@ class RunReport:
     training: Mapping[str, object]
     curves: pd.DataFrame
     scores: Mapping[str, float]
+    margins: Mapping[str, float]
     signatures: Mapping[str, str]
-    sources: Sequence[str]
-    references: Sequence[str]
-    hypotheses: Sequence[str]
+    sentences: Sentences
+    buckets: Mapping[str, Sequence[Bucket]]
+    costs: Mapping[str, float]
     attention: Mapping[str, object] | None = None
 
 
-def mark_differences(reference: str, hypothesis: str) -> tuple[list[Word], list[Word]]:
-    """The words of reference and hypothesis, each with True if it is missing on the other side at that place."""
-    left, right = reference.split(), hypothesis.split()
-    missing, extra = [True] * len(left), [True] * len(right)
-    for i, j, size in SequenceMatcher(None, left, right, autojunk=False).get_matching_blocks():
-        missing[i : i + size] = extra[j : j + size] = [False] * size
-    return list(zip(left, missing, strict=True)), list(zip(right, extra, strict=True))
-
-
-def choose(scores: Sequence[float], lengths: Sequence[int], ends: int = 10, spread: int = 20) -> dict[str, list[int]]:
-    """The indices of the sentences to show: the worst, the best (of equal ones the longest), and evenly spaced ones.
-
-    scores, lengths: of each sentence. ends: how many of the worst and of the best. spread: how many evenly spaced ones.
-    """
-    order = range(len(scores))
-    worst = sorted(order, key=lambda i: (scores[i], i))[:ends]
-    best = sorted(order, key=lambda i: (-scores[i], -lengths[i], i))[:ends]
-    even = sorted({(2 * k + 1) * len(scores) // (2 * spread) for k in range(spread)} & set(order))
-    return {"The worst": worst, "The best": best, "Evenly spaced": even}
-
-
-def translations(sources: Sequence[str], references: Sequence[str], hypotheses: Sequence[str]) -> dict[str, list[dict]]:
-    """The rows of the tables of translations, by the title of the table."""
-    if not len(sources) == len(references) == len(hypotheses):
-        counts = f"{len(sources)} source, {len(references)} reference and {len(hypotheses)} hypothesis lines"
-        raise ValueError(f"{counts}: their numbers must be equal. Translate the test set again.")
-    scores = sentence_scores(hypotheses, references)
-
-    def row(i: int) -> dict:
-        reference, hypothesis = mark_differences(references[i], hypotheses[i])
-        shown = {"number": i + 1, "score": f"{scores[i]:.1f}", "source": sources[i]}
-        return shown | {"reference": reference, "hypothesis": hypothesis}
-
-    groups = choose(scores, [len(reference.split()) for reference in references])
-    return {title: [row(i) for i in chosen] for title, chosen in groups.items()}
-
-
-def tiles(scores: Mapping[str, float], signatures: Mapping[str, str]) -> list[dict]:
-    """The scores for the top of the page, those of LABELS first, each with its sacreBLEU signature."""
+def tiles(
+    scores: Mapping[str, float], signatures: Mapping[str, str], margins: Mapping[str, float] = MappingProxyType({})
+) -> list[dict]:
+    """The scores for the top of the page, those of LABELS first, each with its sacreBLEU signature and margin."""
     sets = {name: ("BLEU", name.removeprefix("bleu_")) for name in scores if name.startswith("bleu_")}
     labels = (sets if len(sets.keys() - LABELS.keys()) > 1 else {}) | LABELS  # of one test set there is bleu already
     others = [name for name in scores
@@ -107,7 +78,9 @@ def tiles(scores: Mapping[str, float], signatures: Mapping[str, str]) -> list[di
             continue
         label, measured_on = labels.get(name, (name.replace("_", " "), ""))
         signature = signatures.get(name, signatures.get(name.removeprefix("valid_"), ""))
-        shown.append({"label": label, "on": measured_on, "value": number(scores[name], 1), "signature": signature})
+        margin = f"± {number(margins[name], 1)}" if name in margins else ""
+        shown.append({"label": label, "on": measured_on, "value": number(scores[name], 1), "margin": margin,
+                      "signature": signature})  # fmt: skip
     return shown
 
 
@@ -129,23 +102,54 @@ def lead(params: Mapping[str, object], training: Mapping[str, object], sentences
     return f"{model.format_map(params)}, {trained}. Scored on {number(sentences)} test sentences."
 
 
-def page(run: RunReport) -> str:
-    """The report of a run as a self-contained HTML page."""
+def charts_of(run: RunReport) -> dict[str, dict]:
+    """The charts of the report in Vega-Lite, by name."""
     charts = {
         "loss": loss_chart(run.curves),
+        "perplexity": perplexity_chart(run.curves),
+        "bleu": bleu_chart(run.curves),
         "rate": rate_chart(run.curves),
-        "phenomena": phenomena_chart(run.scores),
+        "phenomena": phenomena_chart(run.scores, run.margins),
     }
-    return render(
-        "report",
-        params={name: value if isinstance(value, str) else json.dumps(value) for name, value in run.params.items()},
-        training={name.replace("_", " "): number(value) for name, value in run.training.items()},
-        tiles=tiles(run.scores, run.signatures),
-        lead=lead(run.params, run.training, len(run.references)),
-        charts={name: specification(chart) for name, chart in charts.items() if chart is not None},
-        translations=translations(run.sources, run.references, run.hypotheses),
-        attention=run.attention,
-    )
+    charts |= {file_name(title): bucket_chart(found, title) for title, found in run.buckets.items() if found}
+    return {name: specification(chart) for name, chart in charts.items() if chart is not None}
+
+
+def file_name(title: str) -> str:
+    """The name of the chart of some buckets: by-words-of-the-source."""
+    return "by-" + title.replace(" ", "-")
+
+
+def page(run: RunReport, charts: Mapping[str, Mapping]) -> str:
+    """The report of a run as a self-contained HTML page. charts: see `charts_of`.
+
+    If the page would exceed MOST_BYTES with all sentences, it has the most telling ones.
+    """
+
+    def rendered(sentences: str, count: int) -> str:
+        return render(
+            "report",
+            params={name: value if isinstance(value, str) else json.dumps(value) for name, value in run.params.items()},
+            training={name.replace("_", " "): number(value) for name, value in run.training.items()},
+            costs={name: number(value) if value < 1e9 else f"{value:.3g}" for name, value in run.costs.items()},
+            tiles=tiles(run.scores, run.signatures, run.margins),
+            lead=lead(run.params, run.training, len(run.sentences)),
+            charts=charts,
+            buckets={title: (file_name(title), bucket_rows(found)) for title, found in run.buckets.items() if found},
+            sentences=sentences,
+            shown=count,
+            all=len(run.sentences),
+            attention=run.attention,
+        )
+
+    rest = len(rendered("", 0).encode("utf-8"))
+    return rendered(*fitted(run.sentences, MOST_BYTES - rest))
+
+
+def bucket_rows(buckets: Sequence[Bucket]) -> list[dict[str, str]]:
+    """The rows of the table of some buckets."""
+    return [{"name": one.name, "sentences": number(one.sentences), "bleu": number(one.bleu, 1),
+             "margin": "–" if one.margin is None else f"± {number(one.margin, 1)}"} for one in buckets]  # fmt: skip
 
 
 def plots_template() -> str:

@@ -59,6 +59,11 @@ class Progress:
         if self._visible and self._bar.disable and row["valid_loss"] is not None:
             print(f"update {step} of {self._max_steps} · {line}{self._left(now, step)}", flush=True)
 
+    def show_samples(self, text: str) -> None:
+        """Send the samples, as CSV, to the training's run."""
+        if self._tracked:
+            self._tracked.log_samples(text)
+
     def _say_resumed(self, step: float | None) -> None:
         """Print once that the training resumes after update `step`."""
         if self._resumed_at is not None and self._visible:

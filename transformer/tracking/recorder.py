@@ -31,6 +31,7 @@ from transformer.tracking.sender import Sender, give_up
 from transformer.tracking.store import address
 from transformer.tracking.system_metrics import Monitor, machine_monitors
 
+SAMPLES = "samples.csv"  # the file of a run with translations of a few validation sentences at each validation
 PATCH = "uncommitted.patch"  # the file of a run with the edits that were in no commit
 TRAINING_TIMEOUT = 10  # seconds that a training waits for the store at its end
 STAGE_TIMEOUT = 30  # seconds that any other stage waits for the store at its end
@@ -101,6 +102,16 @@ class TrainingRun:
             else:
                 self.sender = None
 
+    def log_samples(self, text: str) -> None:
+        """Replace the file of the run with the samples of its training, in CSV: MLflow's page shows it as a table."""
+        if self.sender:
+            try:
+                self.record.write_files({SAMPLES: text})
+                self.sender.notify()
+            except OSError as error:
+                give_up(error)
+                self.sender = None
+
     def _measure(self, last: bool) -> None:
         """Add a row with the load of the machine every MONITOR_INTERVAL seconds, and at the end. In Sender's thread."""
         if self.measured_at is None:
@@ -142,6 +153,9 @@ class BackTranslationCurve:
     def log_curve(self, rows: Curve) -> None:
         """Keep rows of the curve. The whole curve may be given again."""
         keep_rows(self.record, rows)
+
+    def log_samples(self, text: str) -> None:
+        """Nothing: the run that has this curve shows the samples of its own model."""
 
 
 def keep_rows(record: Record, rows: Curve) -> bool:

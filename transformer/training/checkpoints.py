@@ -34,9 +34,9 @@ class TrainingState:
     """The state of a training after update `step`. The next update depends on it, on the weights and on the moments.
 
     losses, tokens: of each update since the first, the smoothed loss (nats, summed over its target tokens) and how many
-    target tokens it had. validations: step -> loss (nats per target token) and, if best_by is bleu, bleu. files:
-    name -> sha256 of every file that the state needs. end: whether this is the last state of a finished training, which
-    is kept until `make clean`.
+    target tokens it had. validations: step -> loss (nats per target token) and, if best_by is bleu, bleu. samples:
+    step -> the translations of a few validation sentences (samples.py). files: name -> sha256 of every file that the
+    state needs. end: whether this is the last state of a finished training, which is kept until `make clean`.
 
     These follow from the fields above and from log_every, save_every, keep, patience and best_by (training/history.py),
     and are not written. curve: the rows of training.csv. checkpoints: step of each kept checkpoint -> its score, lower
@@ -47,6 +47,7 @@ class TrainingState:
     losses: list[float] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     validations: dict[str, dict[str, float]] = field(default_factory=dict)
+    samples: dict[str, list[str]] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     end: bool = False
     curve: list[Row] = field(default_factory=list)

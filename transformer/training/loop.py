@@ -17,6 +17,7 @@ from transformer.training.checkpoints import CheckpointStore, Row, TrainingState
 from transformer.training.config import TrainConfig
 from transformer.training.distributed import Stopped
 from transformer.training.history import OtherSettings, add_row, replay
+from transformer.training.samples import samples, table
 from transformer.training.train_step import Trainer, Update
 from transformer.training.validation import ValidText, valid_bleu, valid_loss
 
@@ -38,12 +39,14 @@ class Observers:
     on_rows(rows): once with the curve of the state that the training starts from, then with each new row.
     on_update(step, update): after each update. stop_requested(): whether this process requests a stop; called before
     each micro-batch and each step of decoding. A request of one process stops all. On several GPUs with one
-    micro-batch each, the training stops one update later.
+    micro-batch each, the training stops one update later. on_samples(text): once with the samples of the state that
+    the training starts from, then after each validation, each time with the whole table as CSV.
     """
 
     on_rows: Callable[[list[Row]], None]
     on_update: Callable[[int, Update], None] = lambda step, update: None
     stop_requested: Callable[[], bool] = lambda: False
+    on_samples: Callable[[str], None] = lambda text: None
 
 
 def train(trainer: Trainer, store: CheckpointStore, valid: ValidText, observers: Observers) -> TrainingState:
@@ -55,11 +58,14 @@ def train(trainer: Trainer, store: CheckpointStore, valid: ValidText, observers:
     config = trainer.config
     state = resume(trainer, store)
     observers.on_rows(state.curve)
+    observers.on_samples(table_of_samples(trainer, state, valid))
     unread: list[Update] = []
     try:
         while True:
             if lacks_row(state, config):
                 observers.on_rows([finish_row(trainer, store, state, valid, observers)])
+                if state.step % config.save_every == 0:
+                    observers.on_samples(table_of_samples(trainer, state, valid))
             if state.step == config.max_steps or state.stopped_early:
                 break
             update = trainer.update(state.step + 1, observers.stop_requested)
@@ -90,7 +96,10 @@ def finish_row(
     """Add the row of this step to the curve and return it. At multiples of save_every, validate and save the state."""
     validates = state.step % trainer.config.save_every == 0
     if validates:
-        state.validations[str(state.step)] = validation(trainer, state.step, valid, observers)
+        found = validation(trainer, state.step, valid, observers)
+        lines = samples(trainer, valid, observers.stop_requested)
+        # Both or neither: a state that was saved between them would have a validation without samples.
+        state.validations[str(state.step)], state.samples[str(state.step)] = found, lines
     row = add_row(state, state.step, trainer.config, trainer.rate)
     if validates:
         save(trainer, store, state)
@@ -105,6 +114,11 @@ def validation(trainer: Trainer, step: int, valid: ValidText, observers: Observe
     if trainer.config.best_by == "loss":
         return {"loss": loss}
     return {"loss": loss, "bleu": valid_bleu(trainer, valid, observers.stop_requested)}
+
+
+def table_of_samples(trainer: Trainer, state: TrainingState, valid: ValidText) -> str:
+    """The samples of a state as CSV."""
+    return table(state.samples, trainer.valid_pairs.source_lengths, valid, trainer.config.save_every)
 
 
 def interrupt(trainer: Trainer, store: CheckpointStore, state: TrainingState) -> NoReturn:

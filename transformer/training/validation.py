@@ -1,4 +1,4 @@
-"""The two validations of a training: the loss on the validation pairs, and BLEU of greedy translations of them."""
+"""The validations of a training: the loss on the validation pairs, BLEU of greedy translations of them, and samples."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ GREEDY = SearchConfig(beam_size=1, length_penalty=0.0)
 
 @dataclass(frozen=True)
 class ValidText:
-    """The text of the validation pairs, for BLEU.
+    """The text of the validation pairs, for BLEU and samples.
 
-    to_text: the line that target ids spell. references: the real target lines. language: of the references; it chooses
-    how sacreBLEU splits them into tokens.
+    to_text: the line that target ids spell. sources, references: the real lines of both sides. language: of the
+    references; it chooses how sacreBLEU splits them into tokens.
     """
 
     to_text: Callable[[Iterable[int]], str]
+    sources: Sequence[str]
     references: Sequence[str]
     language: str
 
@@ -57,12 +58,22 @@ def valid_loss(trainer: Trainer, stop_requested: Callable[[], bool] = lambda: Fa
 def valid_bleu(trainer: Trainer, valid: ValidText, stop_requested: Callable[[], bool] = lambda: False) -> float:
     """sacreBLEU of greedy translations of the validation sources against the real target lines.
 
-    Each process translates a part of the sources; the result is the same on all processes. Raises Stopped in all
-    processes when stop_requested() is true in one; it is called before each step of decoding.
+    The result is the same on all processes. Raises Stopped; see `greedy_translations`.
     """
-    model, world = trainer.model, trainer.world
-    sources = [ids[:-1].tolist() for ids in trainer.valid_pairs.source]  # without </s>
-    own = range(world.rank, len(sources), world.size)
+    lines = greedy_translations(trainer, valid, range(len(trainer.valid_pairs)), GREEDY, stop_requested)
+    return bleu(lines, valid.references, valid.language)
+
+
+def greedy_translations(
+    trainer: Trainer, valid: ValidText, rows: Sequence[int], config: SearchConfig, stop_requested: Callable[[], bool]
+) -> list[str]:
+    """The greedy translations of some validation sources, as text. rows: numbers of the validation pairs.
+
+    Each process translates a part of them; the result is the same on all processes. Raises Stopped in all processes
+    when stop_requested() is true in one; it is called before each step of decoding.
+    """
+    model, world, pairs = trainer.model, trainer.world, trainer.valid_pairs.source
+    own = rows[world.rank :: world.size]
 
     def check() -> None:
         if stop_requested():
@@ -72,7 +83,8 @@ def valid_bleu(trainer: Trainer, valid: ValidText, stop_requested: Callable[[], 
     compute, model.compute = model.compute, None  # sums of log-probabilities in bfloat16 would be imprecise
     try:
         check()  # this process may have no sentence
-        found = translate_ids([model], [sources[row] for row in own], GREEDY, before_step=check)
+        sources = [pairs.ids[pairs.starts[row] : pairs.starts[row + 1] - 1].tolist() for row in own]  # without </s>
+        found = translate_ids([model], sources, config, before_step=check)
         lines = {row: valid.to_text(hypotheses[0].ids) for row, hypotheses in zip(own, found, strict=True)}
     except Stopped:
         lines = None
@@ -83,4 +95,4 @@ def valid_bleu(trainer: Trainer, valid: ValidText, stop_requested: Callable[[], 
         if part is None:
             raise Stopped
         all_lines |= part
-    return bleu([all_lines[row] for row in range(len(sources))], valid.references, valid.language)
+    return [all_lines[row] for row in rows]

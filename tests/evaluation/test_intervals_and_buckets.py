@@ -1,0 +1,88 @@
+"""Intervals of scores are those of sacreBLEU's bootstrap, and each sentence is in its bucket."""
+
+import json
+
+import numpy as np
+import pytest
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.ter import TER
+
+from transformer.evaluation import buckets as parts
+from transformer.evaluation.intervals import estimate_bleu, estimate_exact_match, margins, margins_of_sets
+from transformer.evaluation.scores import corpus_scores, exact_match_by_label
+
+REFERENCES = [f"the {word} dog number {n} runs over the hill ." for n in range(12) for word in ("old", "young")]
+HYPOTHESES = [line if n % 3 else line.replace("runs over", "walks on") for n, line in enumerate(REFERENCES)]
+
+
+def test_the_interval_of_bleu_is_that_of_sacrebleu():
+    score = BLEU().corpus_score(HYPOTHESES, [REFERENCES], n_bootstrap=1000)
+    direct = json.loads(score.format(width=6, is_json=True, signature="a:b"))
+    found = estimate_bleu(HYPOTHESES, REFERENCES, "en")
+    assert found.score == pytest.approx(direct["score"], abs=1e-5)
+    assert found.margin == pytest.approx(direct["confidence_var"], abs=1e-5)
+    assert 1 < found.margin < 20
+
+
+def test_each_score_has_an_interval_and_a_seed_of_the_user_changes_none(monkeypatch):
+    labels = ["even" if n % 2 else "odd even" for n in range(len(REFERENCES))]
+    found = margins(HYPOTHESES, REFERENCES, "en", labels)
+    scores = corpus_scores(HYPOTHESES, REFERENCES, "en")[0] | exact_match_by_label(HYPOTHESES, REFERENCES, labels)
+    assert found.keys() == scores.keys()
+    ter = TER().corpus_score(HYPOTHESES, [REFERENCES], n_bootstrap=1000)
+    assert found["ter"] == pytest.approx(
+        json.loads(ter.format(width=6, is_json=True, signature="a:b"))["confidence_var"], abs=1e-5
+    )
+    monkeypatch.setenv("SACREBLEU_SEED", "7")
+    assert margins(HYPOTHESES, REFERENCES, "en", labels) == found
+
+
+def test_the_interval_of_exact_match_is_near_that_of_the_binomial_distribution():
+    references = ["a"] * 400
+    hypotheses = ["a"] * 300 + ["b"] * 100
+    score, margin = estimate_exact_match(hypotheses, references)
+    assert score == 75
+    assert margin == pytest.approx(1.96 * 100 * np.sqrt(0.75 * 0.25 / 400), rel=0.1)
+
+
+@pytest.mark.parametrize("hypothesis", ["the dog", ""])
+def test_one_sentence_has_a_score_and_no_interval(hypothesis):
+    assert estimate_bleu([hypothesis], ["the dog runs ."], "en").margin is None
+    assert margins([hypothesis], ["the dog runs ."], "en") == {}
+
+
+def test_empty_translations_have_intervals_of_no_width():
+    assert set(margins([""] * 4, ["a b", "c d", "e f", "g h"], "en").values()) == {0}
+
+
+def test_several_test_sets_have_an_interval_each():
+    found = margins_of_sets({"news": (REFERENCES, HYPOTHESES), "talks": (REFERENCES[:9], HYPOTHESES[:9]),
+                             "valid": (REFERENCES, REFERENCES)}, "en")  # fmt: skip
+    assert found["bleu"] == found["bleu_news"] != found["bleu_talks"]
+    assert found["valid_bleu"] == 0
+    assert "chrf" in found
+
+
+def test_each_bucket_has_the_bleu_of_its_sentences():
+    values = [3, 5, 6, None, 70, 0, 5]
+    chosen = REFERENCES[:7]
+    found = parts.buckets(values, parts.LENGTHS, HYPOTHESES[:7], chosen, "en")
+    assert [(one.name, one.sentences) for one in found] == [("0", 1), ("1–5", 3), ("6–10", 1), ("51 or more", 1)]
+    rows = [0, 1, 6]
+    direct = BLEU().corpus_score([HYPOTHESES[row] for row in rows], [[chosen[row] for row in rows]])
+    assert found[1].bleu == pytest.approx(direct.score)
+    assert found[1].margin is not None
+    assert found[0].margin is None
+
+
+def test_every_value_has_one_bucket_and_its_name_says_which():
+    names = [parts.name(parts.FREQUENCIES, place) for place in range(len(parts.FREQUENCIES))]
+    assert names == ["0", "1", "2–4", "5–9", "10–99", "100–999", "1,000 or more"]
+
+
+def test_the_rarest_word_is_found_by_its_number_in_train():
+    lines = ["▁a 7", ", 900", "▁b  c 2", "▁d 40"]  # a token has no space, but a no-break one
+    words = [["▁a", ","], ["▁d"], ["▁new", "▁d"], []]
+    counts = parts.counted(lines, {word for line in words for word in line})
+    assert counts == {"▁a": 7, ",": 900, "▁d": 40}
+    assert parts.rarest(words, counts) == [7, 40, 0, None]

@@ -1,0 +1,79 @@
+"""BLEU of parts of a test set: sentences of similar length, or with words as rare in the training text."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from transformer.evaluation.intervals import estimate_bleu
+
+LENGTHS = (0, 1, 6, 11, 16, 21, 31, 51)  # words of a source: the least of each bucket
+FREQUENCIES = (0, 1, 2, 5, 10, 100, 1000)  # how often the rarest word of a source occurs in train: the least
+
+
+class Bucket(NamedTuple):
+    """A part of a test set. name: its range of values. margin: see intervals.Estimate."""
+
+    name: str
+    sentences: int
+    bleu: float
+    margin: float | None
+
+
+def buckets(
+    values: Sequence[int | None], least: Sequence[int], hypotheses: Sequence[str], references: Sequence[str],
+    language: str,
+) -> list[Bucket]:  # fmt: skip
+    """The buckets that have sentences, in order, each with corpus BLEU and its interval.
+
+    values: of each sentence, what puts it into a bucket; a sentence with None is in none. least: the least value of
+    each bucket, rising. language: of the references; it chooses how sacreBLEU splits them into tokens.
+    """
+    rows: dict[int, list[int]] = {}
+    for row, value in enumerate(values):
+        if value is not None:
+            rows.setdefault(bisect_right(least, value) - 1, []).append(row)
+    found = []
+    for place in sorted(rows):
+        ours, theirs = ([side[row] for row in rows[place]] for side in (hypotheses, references))
+        found.append(Bucket(name(least, place), len(rows[place]), *estimate_bleu(ours, theirs, language)))
+    return found
+
+
+def by_length_and_rarity(
+    words: Sequence[Sequence[str]], counts: Mapping[str, int], hypotheses: Sequence[str], references: Sequence[str],
+    language: str,
+) -> dict[str, list[Bucket]]:  # fmt: skip
+    """What the buckets differ in -> the buckets. words: of each source. counts: see `rarest`."""
+    parts = {"words of the source": ([len(line) for line in words], LENGTHS),
+             "occurrences in train of the rarest word": (rarest(words, counts), FREQUENCIES)}  # fmt: skip
+    return {title: buckets(values, least, hypotheses, references, language)
+            for title, (values, least) in parts.items()}  # fmt: skip
+
+
+def name(least: Sequence[int], place: int) -> str:
+    """The range of values of a bucket: 0, 1–5, 51 or more."""
+    first = f"{least[place]:,}"
+    if place + 1 == len(least):
+        return f"{first} or more"
+    last = least[place + 1] - 1
+    return first if last == least[place] else f"{first}–{last:,}"
+
+
+def rarest(sentences: Iterable[Sequence[str]], counts: Mapping[str, int]) -> list[int | None]:
+    """How often the rarest word of each sentence occurs in train; None for a sentence without words.
+
+    counts: word -> its number in train, for words that occur there.
+    """
+    return [min((counts.get(word, 0) for word in words), default=None) for words in sentences]
+
+
+def counted(lines: Iterable[str], wanted: Iterable[str]) -> dict[str, int]:
+    """The numbers of some words. lines: word, space, number. wanted: the words."""
+    words, found = set(wanted), {}
+    for line in lines:
+        word, _, number = line.rpartition(" ")
+        if word in words:
+            found[word] = int(number)
+    return found

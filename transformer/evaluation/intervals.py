@@ -1,0 +1,76 @@
+"""How far a score may be from that of other sentences like these: bootstrap intervals (Koehn 2004), by sacreBLEU."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from sacrebleu.metrics.base import Metric
+from sacrebleu.significance import estimate_ci
+
+from transformer.evaluation.scores import bleu_of, metrics
+
+RESAMPLES = 1000
+SEED = 12345  # sacreBLEU's own
+
+
+class Estimate(NamedTuple):
+    """A score in percent, and half of its 95% interval in points; None for fewer than two sentences."""
+
+    score: float
+    margin: float | None
+
+
+def estimate(metric: Metric, hypotheses: Sequence[str], references: Sequence[str]) -> Estimate:
+    """The score of a metric of sacreBLEU with its interval from RESAMPLES resamples of the sentences."""
+    os.environ["SACREBLEU_SEED"] = str(SEED)  # equal sentences give equal intervals, whatever the user has set
+    found = metric.corpus_score(hypotheses, [references], n_bootstrap=RESAMPLES)
+    return Estimate(found.score, float(found._ci) if len(hypotheses) > 1 else None)
+
+
+def estimate_bleu(hypotheses: Sequence[str], references: Sequence[str], language: str) -> Estimate:
+    """BLEU of real text with its interval; see `scores.bleu`."""
+    return estimate(bleu_of(language), list(hypotheses), list(references))
+
+
+def estimate_exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> Estimate:
+    """The percentage of hypotheses that equal their reference, with its interval, from resamples as sacreBLEU's."""
+    equal = np.array([ours == theirs for ours, theirs in zip(hypotheses, references, strict=True)], np.float64)
+    chosen = np.random.default_rng(SEED).choice(len(equal), size=(RESAMPLES, len(equal)), replace=True)
+    margin = float(estimate_ci(100 * equal[chosen].mean(1))[1])
+    return Estimate(100 * float(equal.mean()), margin if len(equal) > 1 else None)
+
+
+def margins(
+    hypotheses: Sequence[str], references: Sequence[str], language: str, labels: Sequence[str] = ()
+) -> dict[str, float]:
+    """Half of the 95% interval of each score of `scores.corpus_scores` and `scores.exact_match_by_label`, by name.
+
+    labels: the labels of each sentence, space-separated; empty if there are none. Scores of one sentence are left out.
+    """
+    found = {name: estimate(*given) for name, given in metrics(hypotheses, references, language).items()}
+    found["exact_match"] = estimate_exact_match(hypotheses, references)
+    for label in sorted({label for line in labels for label in line.split()}):
+        rows = [row for row, line in enumerate(labels) if label in line.split()]
+        chosen = ([side[row] for row in rows] for side in (hypotheses, references))
+        found[f"exact_match_{label}"] = estimate_exact_match(*chosen)
+    return {name: one.margin for name, one in found.items() if one.margin is not None}
+
+
+def margins_of_sets(
+    sets: Mapping[str, tuple[Sequence[str], Sequence[str]]], language: str, labels: Sequence[str] = ()
+) -> dict[str, float]:
+    """Half of the 95% interval of each score in scores.json, by name.
+
+    sets: valid and the test sets in order, name -> (references, hypotheses). labels: see `margins`, of the first test
+    set.
+    """
+    first = next(name for name in sets if name != "valid")
+    references, hypotheses = sets[first]
+    found = margins(hypotheses, references, language, labels)
+    for name, (references, hypotheses) in sets.items():
+        if (margin := estimate_bleu(hypotheses, references, language).margin) is not None:
+            found["valid_bleu" if name == "valid" else f"bleu_{name}"] = margin
+    return found

@@ -1,0 +1,50 @@
+"""Greedy translations of a few fixed validation sentences at each validation: they show how a model learns."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from transformer.decoding.config import SearchConfig
+from transformer.training.train_step import Trainer
+from transformer.training.validation import ValidText, greedy_translations
+
+SENTENCES = 3
+# Samples must cost less than 1% of a training. A model that has learnt little does not end its translations, so they
+# are cut off soon, and the longer half of the sentences is left out.
+SHORT = SearchConfig(beam_size=1, length_penalty=0.0, extra_length=5)
+
+
+def sampled_rows(lengths: np.ndarray) -> list[int]:
+    """The numbers of SENTENCES validation pairs, fewer if there are few: evenly spaced among the shorter half of them.
+
+    lengths: subwords of each source.
+    """
+    order = np.argsort(lengths, kind="stable")
+    places = sorted({k * len(order) // (2 * SENTENCES) for k in range(1, SENTENCES + 1)})
+    return order[places].tolist()
+
+
+def samples(trainer: Trainer, valid: ValidText, stop_requested: Callable[[], bool]) -> list[str]:
+    """The translations of the sampled rows by the model as it is now. Raises Stopped; see `greedy_translations`."""
+    return greedy_translations(trainer, valid, sampled_rows(trainer.valid_pairs.source_lengths), SHORT, stop_requested)
+
+
+def table(found: Mapping[str, Sequence[str]], lengths: np.ndarray, valid: ValidText, save_every: int) -> str:
+    """The samples of a training as CSV: for each sampled sentence, its translation at each validation.
+
+    found: step -> the result of `samples`. lengths: see `sampled_rows`. save_every: updates between validations; a
+    training that was resumed with another value may have samples of more steps. In the column `sentence` is the line
+    in the validation text, from 1.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["step", "sentence", "source", "reference", "translation"])
+    steps = sorted(step for step in map(int, found) if step % save_every == 0)
+    for place, row in enumerate(sampled_rows(lengths)):
+        shown = row + 1, valid.sources[row], valid.references[row]
+        writer.writerows([step, *shown, found[str(step)][place]] for step in steps)
+    return text.getvalue()
