@@ -546,12 +546,12 @@ dictionary, and the reason why it can be learned.
 seed_everything(6)
 scales, sure = [], []
 for size in (4, 8, 16, 32, 64, 128, 256, 512, 1024):
-    queries, keys = torch.randn(1, 1, 400, size), torch.randn(1, 1, 16, size)
+    queries, keys = torch.randn(1, 1, 400, size), torch.randn(1, 1, 400, size)
     scores = queries @ keys.mT
     for name, factor in (("product", 1.0), ("divided by the root of d_k", size**-0.5)):
         scales.append({"d_k": size, "variance": (scores * factor).var().item(), "score": name})
     for name, factor in (("not divided", size**0.5), ("divided by the root of d_k", 1.0)):
-        weights = lookup.weights(queries * factor, keys, None)  # `weights` divides, so we multiply before
+        weights = lookup.weights(queries * factor, keys[:, :, :16], None)  # it divides, so we multiply before
         sure += [
             {
                 "d_k": size,
@@ -940,7 +940,8 @@ say(f"""
 Sentences of similar length have {rows_of["share of padding"]["similar lengths"]:.1%} padding, random ones
 {rows_of["share of padding"]["random order"]:.1%}. Every fourth batch took
 {rows_of["seconds"]["similar lengths"]:.2f} and {rows_of["seconds"]["random order"]:.2f} seconds.
-Which pairs share a batch, and the order of the batches, changes with the epoch, so the model does not always see the same company.
+Which pairs share a batch, and the order of the batches, changes with the epoch, so the model does not always see the
+same company.
 """)
 
 # %% [markdown]
@@ -1244,7 +1245,7 @@ table(
 
 # %% [markdown]
 # A longer translation has more factors below 1, so log P alone prefers short ones. The score divides log P by $((5 +
-# n) / 6)^\alpha$ with n subwords and $\alpha$ = 0.6 (section 6.1; Wu et al. 2016, equation 14):
+# n) / 6)^\alpha$ with n subwords and $\alpha = 0.6$ (section 6.1; Wu et al. 2016, equation 14):
 
 # %%
 source(length_divisor)

@@ -152,10 +152,9 @@ def heatmap(values: Any, rows: Sequence[str] | None = None, columns: Sequence[st
         alt.X("column:O", title=column_title, **places(len(matrix[0]), columns, orient="top", labelAngle=-60)),
         alt.Y("row:O", title=row_title, **places(len(matrix), rows)), colour, depth
     )  # fmt: skip
-    return chart.properties(
-        width=cell * len(matrix[0]), height=cell * len(matrix), view=alt.ViewConfig(stroke=MUTED),
-        title=alt.Title(title, fontSize=12, anchor="start") if title else alt.Undefined
-    )  # fmt: skip
+    chart = chart.properties(title=alt.Title(title, fontSize=12, anchor="start")) if title else chart
+    box = alt.ViewConfig(stroke=MUTED)
+    return chart.properties(width=cell * len(matrix[0]), height=cell * len(matrix), view=box)
 
 
 def places(count: int, labels: Sequence[str] | None, **look: Any) -> dict[str, Any]:

@@ -77,16 +77,23 @@ def execute(notebook: Any) -> None:
     """
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError
+    from traitlets.config import Config
 
-    client = NotebookClient(notebook, timeout=SECONDS_PER_CELL, kernel_name="python3",
-                            resources={"metadata": {"path": str(Path.cwd())}})  # fmt: skip
+    client = NotebookClient(
+        notebook,
+        timeout=SECONDS_PER_CELL,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(Path.cwd())}},
+        config=Config({"AsyncKernelManager": {"transport": "ipc"}}),  # files instead of open ports
+    )
     try:
         client.execute()
     except CellExecutionError as error:
         failed = next(cell for cell in notebook.cells for output in cell.get("outputs", ())
                       if output.output_type == "error")  # fmt: skip
+        reason = f"{error.ename}: {' '.join(error.evalue.split())[:200]}"
         raise ValueError(f"{SCRIPT}: the cell that starts with {failed.source.splitlines()[0]!r} failed "
-                         f"({error.ename}: {error.evalue}). No page was written. Run it in a notebook: `make notebook`."
+                         f"({reason}). No page was written. Run it in a notebook: `make notebook`."
                          ) from None  # fmt: skip
 
 
