@@ -18,10 +18,10 @@
 # layer (2) and the learning rate (3). For all others the text gives the section.
 #
 # Shapes have one letter for each dimension: B sentences, S source subwords, T target subwords, D width of the model
-# ($d_{model}$ in the paper), H heads, K = D / H width of a head ($d_k$), F width inside the feed-forward layer
-# ($d_{ff}$), V subwords of the vocabulary.
+# ($d_\text{model}$ in the paper), H heads, K = D / H width of a head ($d_k$), F width inside the feed-forward layer
+# ($d_\text{ff}$), V subwords of the vocabulary.
 
-# %%
+# %% tags=["folded"]
 import math
 import sys
 import tempfile
@@ -92,7 +92,8 @@ def tiny(number: float) -> str:
     return f"{number:.0e}" if number else "0"
 
 
-folder = Path(tempfile.mkdtemp(prefix="walkthrough-"))  # for what this text writes
+temporary = tempfile.TemporaryDirectory(prefix="walkthrough-")  # removed when Python ends
+folder = Path(temporary.name)
 
 # %% [markdown]
 # ## 1. From text to numbers
@@ -275,18 +276,18 @@ compare(usual, caption="The model that the next parts compare with. Its loss fal
 #
 # An embedding is a table of V vectors of width D, one for each subword. Section 3.4 says two things about it: the same
 # matrix serves the source, the target and the projection before the softmax, and the embeddings are multiplied by
-# $\sqrt{d_{model}}$.
+# $\sqrt{d_\text{model}}$.
 
 # %%
 source(Transformer.embed, Transformer.logits)
 
 # %% [markdown]
-# ### Why are embeddings multiplied by $\sqrt{d_{model}}$?
+# ### Why are embeddings multiplied by $\sqrt{d_\text{model}}$?
 #
 # Because one matrix has two jobs. As the projection to the vocabulary its entries must be small, about $1 /
-# \sqrt{d_{model}}$, or the first guesses of the model are wildly sure of themselves. As the input of the first layer
-# the same small entries would drown in the position encodings, whose entries are sines and cosines. The factor gives
-# each job its size. Two measurements show both halves:
+# \sqrt{d_\text{model}}$, or the first guesses of the model are wildly sure of themselves. As the input of the first
+# layer the same small entries would drown in the position encodings, whose entries are sines and cosines. The factor
+# gives each job its size. Two measurements show both halves:
 
 # %%
 knobs = replace(Params.load(ROOT / "recipes/toy.yaml"), **SMALL)
@@ -317,7 +318,7 @@ with torch.no_grad():
     fresh.source_embedding.weight /= math.sqrt(fresh.d_model)
 say(f"""
 - A typical entry of the matrix is {entry:.3f}, of a position encoding {encoding:.3f}: {encoding / entry:.1f} times as
-  large. Multiplied by $\\sqrt{{d_{{model}}}}$, the entry is {entry * math.sqrt(fresh.d_model):.2f}.
+  large. Multiplied by $\\sqrt{{d_\\text{{model}}}}$, the entry is {entry * math.sqrt(fresh.d_model):.2f}.
 - With these small entries the untrained model has a loss of {small_matrix_loss:.2f}. A blind guess among all subwords
   has {math.log(len(vocabulary)):.2f}. With entries of size 1 in the matrix, the loss starts at {large_matrix_loss:.1f}.
 """)
@@ -373,9 +374,10 @@ the three matrices would be most of the model (part 10).
 # Attention treats its input as a set: it has no first and no second. Section 3.5 therefore adds to each embedding a
 # vector that depends on the position alone:
 #
-# $$ PE_{(pos, 2i)} = \sin(pos / 10000^{2i / d_{model}}) \qquad PE_{(pos, 2i+1)} = \cos(pos / 10000^{2i / d_{model}}) $$
+# $$ PE_{(pos, 2i)} = \sin(pos / 10000^{2i / d_\text{model}}) \qquad \text{(section 3.5, not numbered)} $$
 #
-# (section 3.5, not numbered)
+# $$ PE_{(pos, 2i+1)} = \cos(pos / 10000^{2i / d_\text{model}}) $$
+
 
 # %%
 source(sinusoids)
@@ -646,16 +648,17 @@ figure(
 # Does it hold? We change one subword in the middle of a target and look at which states of the decoder move.
 
 # %%
+start = target[:, :14]
 with torch.no_grad():
-    changed_at, changed = target.shape[1] // 2, target.clone()
+    changed_at, changed = start.shape[1] // 2, start.clone()
     changed[0, changed_at] += 1
-    before, after = (interleaved(words[None], ids)[0] for ids in (target, changed))
+    before, after = (interleaved(words[None], ids)[0] for ids in (start, changed))
     movement = (before - after).abs().amax(-1)
     padded = nn.functional.pad(words[None], (0, 5))  # five times <pad>, which is 0
-    with_padding = (interleaved(words[None], target) - interleaved(padded, target)).abs().max().item()
+    with_padding = (interleaved(words[None], start) - interleaved(padded, start)).abs().max().item()
 positions = pd.DataFrame(
     {
-        "position": [f"{i}: {vocabulary.subwords[n]}" for i, n in enumerate(target[0].tolist())],
+        "position": [f"{i}: {vocabulary.subwords[n]}" for i, n in enumerate(start[0].tolist())],
         "movement of the state": movement.tolist(),
     }
 )
@@ -677,12 +680,11 @@ The positions before {changed_at} move by exactly {movement[:changed_at].max().i
 # One softmax gives one mean. To look at several places at once, section 3.2.2 uses H attentions side by side, each
 # with its own projections to a smaller width K = D / H, joins their results and projects once more:
 #
-# $$ \text{MultiHead}(Q, K, V) = \text{Concat}(head_1, \ldots, head_H) W^O $$
+# $$ \text{MultiHead}(Q, K, V) = \text{Concat}(\text{head}_1, \ldots, \text{head}_H) W^O $$
 #
-# $$ head_i = \text{Attention}(Q W_i^Q, K W_i^K, V W_i^V) $$
+# $$ \text{head}_i = \text{Attention}(Q W_i^Q, K W_i^K, V W_i^V) \qquad \text{(section 3.2.2, not numbered)} $$
 #
-# (section 3.2.2, not numbered). In the code, the projections of all heads are one matrix, and a head is a slice of the
-# result.
+# In the code, the projections of all heads are one matrix, and a head is a slice of the result.
 
 # %%
 source(split_heads, Attention.queries_keys_values, Attention.forward)
@@ -868,6 +870,7 @@ figure(bars(counted, "million weights", "part", "model"), "Where the weights of 
 # %%
 ours = {name: size_of(model) for name, model in models.items()}
 in_layers = {name: ours[name] - models[name].source_embedding.weight.numel() for name in models}
+apart_weights = ours["base"] + 2 * PAPER_VOCABULARY * PAPER["base"]["d_model"]
 implied = {name: (PAPER[name]["weights"] - in_layers[name]) / PAPER[name]["d_model"] for name in models}
 say(f"""
 | model | counted here | the paper, table 3 | difference |
@@ -885,7 +888,7 @@ The paper gives its vocabulary as "about" {PAPER_VOCABULARY:,}. Its number for b
 second is not: {(PAPER["base"]["weights"] - ours["base"]) / 1e6:.1f} million weights of base are not explained by the
 paper's text. Of the base model {1 - in_layers["base"] / ours["base"]:.0%} are
 embeddings, which is why sharing them (part 3) saves so much: with three matrices it would have
-{(ours["base"] + 2 * PAPER_VOCABULARY * PAPER["base"]["d_model"]) / 1e6:.0f} million weights.
+{apart_weights / 1e6:.0f} million weights, {1 - in_layers["base"] / apart_weights:.0%} of them embeddings.
 """)
 
 # %% [markdown]
@@ -915,17 +918,17 @@ def padding_of(batches: list[np.ndarray]) -> float:
 
 
 def seconds_of(batches: list[np.ndarray]) -> float:
-    """Seconds for the states of every fourth of these batches."""
-    start = time.perf_counter()
+    """Seconds of the processor for the states of every fourth of these batches."""
+    started = time.process_time()
     with torch.no_grad():
         for rows in batches[::4]:
             batch = pairs.batch(rows)
             fresh(torch.from_numpy(batch.source), torch.from_numpy(batch.target_input))
-    return time.perf_counter() - start
+    return time.process_time() - started
 
 
 lengths_of_sides = pairs.source_lengths, pairs.target_lengths
-seconds_of(bucketed[:40])  # so that neither of the two pays for starting
+seconds_of(bucketed), seconds_of(at_random)  # a first pass is slower: it prepares a program for each new shape
 ways = pd.DataFrame(
     [
         {"batches": name, "share of padding": padding_of(batches), "seconds": seconds_of(batches)}
@@ -938,7 +941,7 @@ figure(bars(ways, "share of padding", "batches", text=".1%"), "Share of padding 
 rows_of = ways.set_index("batches")
 say(f"""
 Sentences of similar length have {rows_of["share of padding"]["similar lengths"]:.1%} padding, random ones
-{rows_of["share of padding"]["random order"]:.1%}. Every fourth batch took
+{rows_of["share of padding"]["random order"]:.1%}. A forward pass over every fourth batch took
 {rows_of["seconds"]["similar lengths"]:.2f} and {rows_of["seconds"]["random order"]:.2f} seconds.
 Which pairs share a batch, and the order of the batches, changes with the epoch, so the model does not always see the
 same company.
@@ -949,7 +952,7 @@ same company.
 #
 # The rate rises for `warmup` updates and then falls with the root of the number of updates:
 #
-# $$ lrate = d_{model}^{-0.5} \cdot \min(step^{-0.5},\; step \cdot warmup^{-1.5}) \qquad \text{(equation 3)} $$
+# $$ \text{rate} = d_\text{model}^{-0.5} \cdot \min(\text{step}^{-0.5}, \text{step} \cdot \text{warmup}^{-1.5}) \qquad \text{(equation 3)} $$
 
 # %%
 source(learning_rate)
@@ -1261,13 +1264,23 @@ divisors = pd.DataFrame(
 figure(lines(divisors, "subwords", "divisor", "alpha", zero=True), "The divisor of log P, by length.")
 
 # %% tags=["slow"]
-searched = {size: translator.alternatives(trained_text, beam_size=size, length_penalty=0.0) for size in (1, 4)}
-totals = {size: [found[0].log_probability for found in results] for size, results in searched.items()}
-better = sum(wide > narrow + 1e-4 for wide, narrow in zip(totals[4], totals[1], strict=True))
-worse = sum(wide < narrow - 1e-4 for wide, narrow in zip(totals[4], totals[1], strict=True))
+beginner = Translator(TorchEngine([baseline.model.eval()]), merges, vocabulary, *sides)
+
+
+def beams_against_greedy(model: Translator, lines: list[str]) -> str:
+    """How many lines get a more, and a less, probable translation from four beams than from one."""
+    searched = [model.alternatives(lines, beam_size=size, length_penalty=0.0) for size in (1, 4)]
+    gains = [wide[0].log_probability - narrow[0].log_probability for narrow, wide in zip(*searched, strict=True)]
+    return f"more probable in {sum(gain > 1e-4 for gain in gains)}, less in {sum(gain < -1e-4 for gain in gains)}"
+
+
 say(f"""
-Is it worth it? On {len(trained_text)} test sentences four beams found a more probable translation than greedy search
-in {better}, and a less probable one in {worse}. In the others both found the same.
+Is it worth it? On {len(trained_text)} test sentences, the translations of four beams and those of greedy search:
+
+- {origin}: {beams_against_greedy(translator, trained_text)}.
+- the small model of part 2: {beams_against_greedy(beginner, [text for text, _ in texts["test"]])}.
+
+A model that is sure of its words leaves nothing to search for. One that is not gains from beams.
 """)
 
 # %% [markdown]
@@ -1378,8 +1391,39 @@ figure(
 #
 # ### The place of the norm
 #
-# Most models today normalise before each sub-layer (Xiong et al. 2020 explain why: gradients keep their size through
-# many layers). The knob is `norm`. Six layers, both ways, same rates:
+# Most models today normalise before each sub-layer. Xiong et al. 2020 give the reason: with post-norm the gradients of
+# a new model are large near the output and shrink on their way down, because they pass a norm after each sub-layer.
+# The knob is `norm`. Gradients of one batch in two untrained models of six layers:
+
+
+# %%
+def gradients_by_layer(norm: str) -> list[dict]:
+    """The norm of the gradient of a feed-forward matrix in each layer of the decoder."""
+    model, batch = deep_model(norm, 6), data["valid"].batch(np.arange(40))
+    states = model(torch.from_numpy(batch.source), torch.from_numpy(batch.target_input)).flatten(0, 1)
+    targets = torch.from_numpy(batch.targets)
+    loss = smoothed_cross_entropy(states[torch.from_numpy(batch.places)], model.output_weight, targets, 0.1)
+    (loss / len(targets)).backward()
+    norms = [layer.feed_forward.outer.weight.grad.norm().item() for layer in model.decoder]
+    return [{"layer": number, "norm of the gradient": size, "norm": norm} for number, size in enumerate(norms, start=1)]
+
+
+slopes = pd.DataFrame(gradients_by_layer("pre") + gradients_by_layer("post"))
+figure(
+    lines(slopes, "layer", "norm of the gradient", "norm", zero=True),
+    "Gradient of the second feed-forward matrix in each decoder layer, before any training.",
+)
+
+# %%
+at_layer = slopes.set_index(["norm", "layer"])["norm of the gradient"]
+say(f"""
+From the last decoder layer down to the first, the gradient becomes {at_layer["post", 6] / at_layer["post", 1]:.1f} times
+smaller with post-norm. With pre-norm the first layer has {at_layer["pre", 1] / at_layer["pre", 6]:.1f} times the gradient
+of the last.
+""")
+
+# %% [markdown]
+# The same two in training, with the same rates:
 
 # %% tags=["slow"]
 _, deep_post = small("post, as in the paper", updates=100, norm="post", **DEEP)
@@ -1387,8 +1431,9 @@ compare(deep_pre.assign(model="pre"), deep_post, caption="Six layers, norms befo
 
 # %% tags=["slow"]
 say(f"""
-The losses end at {last(deep_pre):.2f} (pre) and {last(deep_post):.2f} (post). Post-norm is not broken: the paper
-trained six layers with it, with a warm-up of {SETTINGS[0][1]:,} updates. It needs this patience, and pre-norm does not.
+The losses end at {last(deep_pre):.2f} (pre) and {last(deep_post):.2f} (post). Post-norm is not broken: the paper trained
+six layers with it, with a warm-up of {SETTINGS[0][1]:,} updates. In our {deep_post["update"].iloc[-1]} it has hardly begun
+to learn.
 """)
 
 # %% [markdown]
@@ -1448,9 +1493,9 @@ for length in (128, 256, 512, 1024):
             results[name] = wide.attend(*given, None)
             taken = []
             for _ in range(5):
-                start = time.perf_counter()
+                started = time.process_time()
                 wide.attend(*given, None)
-                taken.append(time.perf_counter() - start)
+                taken.append(time.process_time() - started)
         timed.append({"subwords": length, "milliseconds": 1000 * min(taken), "attention": name})
     apart_by = max(apart_by, (results["fused"] - results["as equation 1 is written"]).abs().max().item())
 timed = pd.DataFrame(timed)

@@ -26,6 +26,7 @@ POSITIVE, NEGATIVE = theme()["range"]["category"]
 MUTED = theme()["axis"]["labelColor"]
 # Five colours that colour-blind readers can tell apart (Okabe and Ito 2008), darkened for thin lines on white.
 SERIES = [POSITIVE, NEGATIVE, "#00805f", "#9a3f78", "#6f6000"]
+LEAST_WIDTH = 440  # pixels; on a narrower window a chart scrolls instead of becoming unreadable
 DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [10, 4]]
 # A colour of the charts -> the variable of the page's style that replaces it, so that charts follow dark and light.
 VARIABLES = {theme()["legend"]["labelColor"]: "ink", MUTED: "muted",
@@ -52,7 +53,7 @@ def say(text: str) -> Shown:
 def source(*parts: Any) -> Shown:
     """The source of functions, methods or classes of the package as it is now, each under its file and line."""
     blocks = []
-    for part in parts:
+    for part in map(inspect.unwrap, parts):  # without torch's decorators
         lines, first = inspect.getsourcelines(part)
         path = Path(inspect.getsourcefile(part) or "").resolve().relative_to(ROOT).as_posix()
         code = textwrap.dedent("".join(lines)).rstrip()
@@ -69,14 +70,17 @@ def table(frame: pd.DataFrame, caption: str = "") -> Shown:
 
 def figure(chart: Chart, caption: str) -> Shown:
     """A chart as SVG with its caption. The caption also names it for who cannot see it."""
-    look = theme(font="system-ui, Arial, sans-serif") | {"aria": False}
+    # vl-convert measures text in Liberation Sans; the padding is room for browsers that draw it wider
+    look = theme(font="Liberation Sans, Arial, sans-serif") | {"aria": False, "padding": {"left": 16, "right": 20}}
     picture = vl_convert.vegalite_to_svg(specification(chart) | {"config": look}, VEGA_LITE)
     picture = re.sub(r' d="[^"]+"', lambda path: rounded(path[0]), picture)  # a third of the bytes
     number = next(_numbers)  # two charts of a page must not have parts of the same name
     picture = re.sub(r'(id="|url\(#)(clip|gradient)', rf"\g<1>figure{number}-\g<2>", picture)
     for colour, name in VARIABLES.items():
         picture = picture.replace(colour, f"var(--{name}, {colour})")
-    picture = picture.replace("<svg ", f'<svg role="img" aria-label="{escape(plain(caption))}" ', 1)
+    least = min(int(found[1]) if (found := re.search(r'width="(\d+)', picture)) else 0, LEAST_WIDTH)
+    attributes = f'role="img" style="min-width: {least}px" aria-label="{escape(plain(caption))}"'
+    picture = picture.replace("<svg ", f"<svg {attributes} ", 1)
     return Shown("text/html", f'<figure>\n<div class="scroll" tabindex="0">{picture}</div>\n'
                               f"<figcaption>{marked_up(caption)}</figcaption></figure>")  # fmt: skip
 
@@ -100,14 +104,16 @@ def lines(frame: pd.DataFrame, x: str, y: str, series: str = "", log_x: bool = F
           zero: bool = False) -> Chart:  # fmt: skip
     """Curves: the columns x and y, a curve for each value of the column `series`, told apart by colour and dashes."""
 
-    def scale(log: bool, nice: bool) -> alt.Scale:
-        return alt.Scale(type="log" if log else "linear", zero=zero and not log, nice=nice)
-
-    axes = {"x": alt.X(f"{x}:Q", scale=scale(log_x, False), axis=alt.Axis(grid=False)),
-            "y": alt.Y(f"{y}:Q", scale=scale(log_y, True))}  # fmt: skip
+    values = frame[x].unique().tolist()[::2] if log_x else alt.Undefined
+    axes = {
+        "x": alt.X(f"{x}:Q", axis=alt.Axis(grid=False, values=values, tickCount=8),
+                   scale=alt.Scale(type="log" if log_x else "linear", zero=zero and not log_x, nice=False)),
+        "y": alt.Y(f"{y}:Q", axis=alt.Axis(tickCount=5, format="~g"),
+                   scale=alt.Scale(type="log" if log_y else "linear", zero=zero and not log_y)),
+    }  # fmt: skip
     if series:
         names = list(dict.fromkeys(frame[series]))
-        legend = alt.Legend(orient="top", labelLimit=0, columns=2, title=None, symbolSize=300)
+        legend = alt.Legend(orient="top", labelLimit=0, columns=2, columnPadding=28, title=None, symbolSize=300)
         axes["color"] = alt.Color(f"{series}:N", sort=names, legend=legend, scale=alt.Scale(domain=names, range=SERIES))
         axes["strokeDash"] = alt.StrokeDash(f"{series}:N", scale=alt.Scale(domain=names, range=DASHES), legend=legend)
     return alt.Chart(frame).mark_line(strokeWidth=2.2).encode(**axes).properties(width=520, height=260)

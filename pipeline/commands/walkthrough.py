@@ -1,3 +1,4 @@
+# pyright: reportMissingImports=false
 """Run docs/walkthrough.py and make one HTML page of it, or make a notebook of it.
 
     python -m pipeline walkthrough                # `make walkthrough`: reports/walkthrough.html, in about three minutes
@@ -104,7 +105,7 @@ def page(notebook: Any) -> str:
     markdown = renderer()
     folders = ["docs", "transformer/reporting/templates"]
     environment = Environment(loader=FileSystemLoader(folders), autoescape=False, undefined=StrictUndefined)
-    styles = {name: HtmlFormatter(style=style).get_style_defs(".code") for name, style in STYLES.items()}
+    styles = {name: HtmlFormatter(style=style).get_style_defs("pre") for name, style in STYLES.items()}
     contents = [heading for cell in notebook.cells if cell.cell_type == "markdown"
                 for heading in headings(markdown, cell.source)]  # fmt: skip
     return environment.get_template(TEMPLATE).render(
@@ -145,12 +146,25 @@ def headings(markdown: MarkdownIt, text: str) -> list[dict[str, str]]:
 
 
 def cell_html(markdown: MarkdownIt, cell: Any) -> dict[str, str]:
-    """A cell for the template: its kind (text, source or code), its HTML, and the HTML of its outputs."""
+    """A cell for the template: its kind (text, source, say, code or folded), its HTML, and the HTML of its outputs."""
     if cell.cell_type == "markdown":
         return {"kind": "text", "html": markdown.render(cell.source), "outputs": ""}
-    outputs = "\n".join(output_html(markdown, output) for output in cell.outputs)
+    outputs = "\n".join(output_html(markdown, output) for output in joined(cell.outputs))
     kind = next((name for name in ("source", "say") if cell.source.startswith(f"{name}(")), "code")
+    if "folded" in cell.metadata.get("tags", ()):
+        kind = "folded"
     return {"kind": kind, "html": coloured(cell.source), "outputs": outputs}
+
+
+def joined(outputs: list[Any]) -> list[Any]:
+    """The outputs of a cell, with lines that were printed one after another as one output."""
+    found: list[Any] = []
+    for output in outputs:
+        if found and output.output_type == "stream" == found[-1].output_type and output.name == found[-1].name:
+            found[-1].text += output.text
+        else:
+            found.append(output)
+    return found
 
 
 def output_html(markdown: MarkdownIt, output: Any) -> str:

@@ -85,7 +85,7 @@ def fast() -> Iterator[Run]:
         if not cell.is_prose and "slow" not in cell.head:
             run.cell(cell)
     yield run
-    shutil.rmtree(run.names["folder"])
+    run.names["temporary"].cleanup()
     sys.path[:] = path
 
 
