@@ -902,8 +902,8 @@ embeddings, which is why sharing them (part 3) saves so much: with three matrice
 source(global_batches)
 
 # %% [markdown]
-# Measured on our text: the share of padding, and the seconds that one pass over all training pairs takes, once with
-# pairs in random order and once with `global_batches`. Both have the same number of batches.
+# Measured on our text: the share of padding, and the processor's seconds for a forward pass, once with pairs in random
+# order and once with `global_batches`. Both have the same number of batches.
 
 # %%
 pairs = data["train"]
@@ -952,7 +952,8 @@ same company.
 #
 # The rate rises for `warmup` updates and then falls with the root of the number of updates:
 #
-# $$ \text{rate} = d_\text{model}^{-0.5} \cdot \min(\text{step}^{-0.5}, \text{step} \cdot \text{warmup}^{-1.5}) \qquad \text{(equation 3)} $$
+# $$ \text{rate} = d_\text{model}^{-0.5} \cdot \min(\text{step}^{-0.5}, \text{step} \cdot \text{warmup}^{-1.5})
+# \qquad \text{(equation 3)} $$
 
 # %%
 source(learning_rate)
@@ -1191,7 +1192,7 @@ source(search.beam_search, search.best_continuations, search.collect_finished, s
 # %% [markdown]
 # We watch the real search, with three beams, on the test sentence where the model is least sure. Squares are finished:
 # they ended in `</s>`. Crosses were among the best continuations, and were dropped. At each subword stands its
-# probability.
+# probability. Even a sure choice stops short of 1, as label smoothing (part 13) asks.
 
 # %% tags=["slow"]
 unsure = min(trained_text, key=lambda line: translator.alternatives([line])[0][0].score if 20 < len(line) < 60 else 0)
@@ -1417,9 +1418,9 @@ figure(
 # %%
 at_layer = slopes.set_index(["norm", "layer"])["norm of the gradient"]
 say(f"""
-From the last decoder layer down to the first, the gradient becomes {at_layer["post", 6] / at_layer["post", 1]:.1f} times
-smaller with post-norm. With pre-norm the first layer has {at_layer["pre", 1] / at_layer["pre", 6]:.1f} times the gradient
-of the last.
+From the last decoder layer down to the first, the gradient becomes
+{at_layer["post", 6] / at_layer["post", 1]:.1f} times smaller with post-norm. With pre-norm the first layer has
+{at_layer["pre", 1] / at_layer["pre", 6]:.1f} times the gradient of the last.
 """)
 
 # %% [markdown]
@@ -1431,9 +1432,9 @@ compare(deep_pre.assign(model="pre"), deep_post, caption="Six layers, norms befo
 
 # %% tags=["slow"]
 say(f"""
-The losses end at {last(deep_pre):.2f} (pre) and {last(deep_post):.2f} (post). Post-norm is not broken: the paper trained
-six layers with it, with a warm-up of {SETTINGS[0][1]:,} updates. In our {deep_post["update"].iloc[-1]} it has hardly begun
-to learn.
+The losses end at {last(deep_pre):.2f} (pre) and {last(deep_post):.2f} (post). Post-norm is not broken: the paper
+trained six layers with it, with a warm-up of {SETTINGS[0][1]:,} updates. In our {deep_post["update"].iloc[-1]} it has
+hardly begun to learn.
 """)
 
 # %% [markdown]

@@ -124,6 +124,9 @@ def test_every_formula_cites_its_equation_or_section():
 def test_source_is_that_of_the_package_and_no_function_is_copied(fast):
     attend = next(text for text in fast.shown if "transformer/model/attention.py" in text)
     assert "def weights(self, queries: Tensor, keys: Tensor, bias: Tensor | None) -> Tensor:" in attend
+    paths = re.findall(r"\]\(\.\./([^)]+\.py)\), line \d+:", "".join(fast.shown))
+    assert len(paths) > 25
+    assert {path.split("/")[0] for path in paths} == {"transformer"}
     defined = {node.name for cell in cells() for node in ast.walk(ast.parse("" if cell.is_prose else cell.text))
                if isinstance(node, ast.FunctionDef)}  # fmt: skip
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "transformer").rglob("*.py")]
@@ -210,7 +213,9 @@ def test_charts_have_their_labels_as_text_and_follow_dark_and_light(fast):
     mask = next(text for text in charts if "The causal mask" in text)
     assert all(f">{subword}</text>" in mask.replace("&lt;", "<").replace("&gt;", ">")
                for subword in fast.names["shown_target"])  # fmt: skip
-    assert all('role="img" aria-label="' in chart and "var(--" in chart for chart in charts)
+    for chart in charts:
+        assert re.search('<svg role="img" style="[^"]+" aria-label="[^"]+"', chart)
+        assert "var(--" in chart
     ids = re.findall(r'id="([^"]+)"', "".join(charts))
     assert len(ids) == len(set(ids))
 
