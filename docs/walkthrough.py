@@ -17,9 +17,9 @@
 # Sections and equations have the paper's numbers. The paper numbers three equations: attention (1), the feed-forward
 # layer (2) and the learning rate (3). For all others the text gives the section.
 #
-# Shapes have one letter for each dimension: B sentences, S source subwords, T target subwords, D width of the model
-# ($d_\text{model}$ in the paper), H heads, K = D / H width of a head ($d_k$), F width inside the feed-forward layer
-# ($d_\text{ff}$), V subwords of the vocabulary.
+# Shapes have one letter for each dimension, with the paper's name where it has one: B sentences, S source subwords,
+# T target subwords, D width of the model, $d_\text{model}$; H heads, $h$; K = D / H width of a head, $d_k$; F width
+# inside the feed-forward layer, $d_\text{ff}$; V subwords of the vocabulary.
 
 # %% tags=["folded"]
 import math
@@ -572,7 +572,7 @@ figure(
 figure(
     side_by_side(
         [
-            lines(sure, "d_k", column, "score", log_x=True, zero=True).properties(width=250, height=220)
+            lines(sure, "d_k", column, "score", log_x=True, zero=True).properties(width=200, height=200)
             for column in ("largest weight", "slope")
         ],
         columns=2,

@@ -26,7 +26,7 @@ POSITIVE, NEGATIVE = theme()["range"]["category"]
 MUTED = theme()["axis"]["labelColor"]
 # Five colours that colour-blind readers can tell apart (Okabe and Ito 2008), darkened for thin lines on white.
 SERIES = [POSITIVE, NEGATIVE, "#00805f", "#9a3f78", "#6f6000"]
-LEAST_WIDTH = 440  # pixels; on a narrower window a chart scrolls instead of becoming unreadable
+SMALLEST = 0.72  # of its size; on a narrower window a chart scrolls instead of becoming unreadable
 DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [10, 4]]
 # A colour of the charts -> the variable of the page's style that replaces it, so that charts follow dark and light.
 VARIABLES = {theme()["legend"]["labelColor"]: "ink", MUTED: "muted",
@@ -71,15 +71,18 @@ def table(frame: pd.DataFrame, caption: str = "") -> Shown:
 def figure(chart: Chart, caption: str) -> Shown:
     """A chart as SVG with its caption. The caption also names it for who cannot see it."""
     # vl-convert measures text in Liberation Sans; the padding is room for browsers that draw it wider
-    look = theme(font="Liberation Sans, Arial, sans-serif") | {"aria": False, "padding": {"left": 16, "right": 20}}
+    look = theme(font="Liberation Sans, Arial, sans-serif") | {
+        "aria": False,
+        "padding": {"left": 16, "right": 20, "top": 4, "bottom": 10},
+    }
     picture = vl_convert.vegalite_to_svg(specification(chart) | {"config": look}, VEGA_LITE)
     picture = re.sub(r' d="[^"]+"', lambda path: rounded(path[0]), picture)  # a third of the bytes
     number = next(_numbers)  # two charts of a page must not have parts of the same name
     picture = re.sub(r'(id="|url\(#)(clip|gradient)', rf"\g<1>figure{number}-\g<2>", picture)
     for colour, name in VARIABLES.items():
         picture = picture.replace(colour, f"var(--{name}, {colour})")
-    least = min(int(found[1]) if (found := re.search(r'width="(\d+)', picture)) else 0, LEAST_WIDTH)
-    attributes = f'role="img" style="min-width: {least}px" aria-label="{escape(plain(caption))}"'
+    least = SMALLEST * float(picture.split(' width="')[1].split('"')[0])
+    attributes = f'role="img" style="min-width: {least:.0f}px" aria-label="{escape(plain(caption))}"'
     picture = picture.replace("<svg ", f"<svg {attributes} ", 1)
     return Shown("text/html", f'<figure>\n<div class="scroll" tabindex="0">{picture}</div>\n'
                               f"<figcaption>{marked_up(caption)}</figcaption></figure>")  # fmt: skip
@@ -108,7 +111,7 @@ def lines(frame: pd.DataFrame, x: str, y: str, series: str = "", log_x: bool = F
     axes = {
         "x": alt.X(f"{x}:Q", axis=alt.Axis(grid=False, values=values, tickCount=8),
                    scale=alt.Scale(type="log" if log_x else "linear", zero=zero and not log_x, nice=False)),
-        "y": alt.Y(f"{y}:Q", axis=alt.Axis(tickCount=5, format="~g"),
+        "y": alt.Y(f"{y}:Q", axis=alt.Axis(tickCount=5),
                    scale=alt.Scale(type="log" if log_y else "linear", zero=zero and not log_y)),
     }  # fmt: skip
     if series:
@@ -116,7 +119,7 @@ def lines(frame: pd.DataFrame, x: str, y: str, series: str = "", log_x: bool = F
         legend = alt.Legend(orient="top", labelLimit=0, columns=2, columnPadding=28, title=None, symbolSize=300)
         axes["color"] = alt.Color(f"{series}:N", sort=names, legend=legend, scale=alt.Scale(domain=names, range=SERIES))
         axes["strokeDash"] = alt.StrokeDash(f"{series}:N", scale=alt.Scale(domain=names, range=DASHES), legend=legend)
-    return alt.Chart(frame).mark_line(strokeWidth=2.2).encode(**axes).properties(width=520, height=260)
+    return alt.Chart(frame).mark_line(strokeWidth=2.2).encode(**axes).properties(width=420, height=240)
 
 
 def bars(frame: pd.DataFrame, x: str, y: str, series: str = "", text: str = ".3~g") -> Chart:
@@ -133,7 +136,7 @@ def bars(frame: pd.DataFrame, x: str, y: str, series: str = "", text: str = ".3~
         .mark_text(align="left", dx=5)
         .encode(**{name: axis for name, axis in axes.items() if name != "color"}, text=alt.Text(f"{x}:Q", format=text))
     )
-    return alt.layer(drawn, values).properties(width=400, height=24 * len(frame))
+    return alt.layer(drawn, values).properties(width=320, height=24 * len(frame))
 
 
 def labels_of(names: Sequence[str]) -> str:
