@@ -17,8 +17,8 @@
 # Sections and equations have the paper's numbers. The paper numbers three equations: attention (1), the feed-forward
 # layer (2) and the learning rate (3). For all others the text gives the section.
 #
-# Shapes have one letter for each dimension, with the paper's name where it has one: B sentences, S source subwords,
-# T target subwords, D width of the model, $d_\text{model}$; H heads, $h$; K = D / H width of a head, $d_k$; F width
+# Shapes have one letter for each dimension, with the paper's name where it has one: B sentences, S source subwords, T
+# target subwords, D width of the model, $d_\text{model}$; H heads, $h$; K = D / H width of a head, $d_k$; F width
 # inside the feed-forward layer, $d_\text{ff}$; V subwords of the vocabulary.
 
 # %% tags=["folded"]
@@ -439,7 +439,7 @@ products = pd.DataFrame(
         {
             "distance": distance,
             "product": (longer[start] @ longer[start + distance]).item(),
-            "from position": str(start),
+            "from position": f"from position {start}",
         }
         for start in (0, 40, 90)
         for distance in range(60)
@@ -1109,7 +1109,7 @@ table(sureness, "How sure two models are, and how often they are right. Both are
 # ## 14. A first model: copy ten numbers
 #
 # All parts together. The task is to give back ten numbers from 1 to 10. It needs no grammar, only positions and
-# attention over the source, so a small model learns it in about half a minute. One update looks like this:
+# attention over the source, so a small model learns it in less than a minute. One update looks like this:
 
 # %%
 source(Trainer.update)
@@ -1183,8 +1183,9 @@ say(f"The model is {origin}. Its vocabulary has {len(translator.vocabulary):,} e
 # %% [markdown]
 # ### Greedy search and beam search
 #
-# Greedy decoding never takes back a choice. Beam search keeps the N best beginnings at each step (section 6.1). These
-# three functions are one step of it: continue all beams, set finished ones aside, keep the best.
+# Greedy decoding never takes back a choice. Beam search keeps the N best beginnings at each step (section 6.1). Below
+# is `beam_search`, then the three functions that make one step: continue all beams, set finished ones aside, keep the
+# best.
 
 # %%
 source(search.beam_search, search.best_continuations, search.collect_finished, search.keep_best)
@@ -1265,7 +1266,8 @@ divisors = pd.DataFrame(
 figure(lines(divisors, "subwords", "divisor", "alpha", zero=True), "The divisor of log P, by length.")
 
 # %% tags=["slow"]
-beginner = Translator(TorchEngine([baseline.model.eval()]), merges, vocabulary, *sides)
+beginner = Translator(TorchEngine([plain_trainer.model.eval()]), merges, vocabulary, *sides)
+toy_lines = [text for text, _ in texts["test"]]
 
 
 def beams_against_greedy(model: Translator, lines: list[str]) -> str:
@@ -1279,7 +1281,7 @@ say(f"""
 Is it worth it? On {len(trained_text)} test sentences, the translations of four beams and those of greedy search:
 
 - {origin}: {beams_against_greedy(translator, trained_text)}.
-- the small model of part 2: {beams_against_greedy(beginner, [text for text, _ in texts["test"]])}.
+- the small model of part 13, after {usual["update"].iloc[-1]} updates: {beams_against_greedy(beginner, toy_lines)}.
 
 A model that is sure of its words leaves nothing to search for. One that is not gains from beams.
 """)

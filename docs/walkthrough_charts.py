@@ -125,7 +125,7 @@ def lines(frame: pd.DataFrame, x: str, y: str, series: str = "", log_x: bool = F
 def bars(frame: pd.DataFrame, x: str, y: str, series: str = "", text: str = ".3~g") -> Chart:
     """Horizontal bars with their values: the number in column x for each row, which column y names."""
     names = alt.Y(f"{y}:N", title=None, sort=None, axis=alt.Axis(ticks=False, labelLimit=0, labelPadding=8))
-    axes: dict[str, Any] = {"x": alt.X(f"{x}:Q"), "y": names}
+    axes: dict[str, Any] = {"x": alt.X(f"{x}:Q", axis=alt.Axis(tickCount=5)), "y": names}
     if series:
         order, legend = list(dict.fromkeys(frame[series])), alt.Legend(orient="top", labelLimit=0, title=None)
         axes["color"] = alt.Color(f"{series}:N", scale=alt.Scale(domain=order, range=SERIES), legend=legend)
