@@ -5,8 +5,8 @@
     python -m pipeline walkthrough --notebook     # `make notebook`: docs/walkthrough.ipynb, not run
 
 Reads   docs/walkthrough.py, docs/walkthrough.html.jinja; data/model and data/raw, if they are there
-Writes  reports/walkthrough.html, which loads nothing from anywhere; or docs/walkthrough.ipynb, for any editor of notebooks
-        that uses the Python in .venv as its kernel
+Writes  reports/walkthrough.html, which loads nothing from anywhere; or docs/walkthrough.ipynb, for any editor of
+        notebooks that uses the Python in .venv as its kernel
 """
 
 from __future__ import annotations
