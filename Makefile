@@ -5,7 +5,7 @@ READY := $(VENV)/.ready
 ON := . $(VENV)/bin/activate &&
 export MLFLOW_DISABLE_TELEMETRY = true
 
-.PHONY: setup bench-setup run test test-all gpu-check ui lint clean
+.PHONY: setup bench-setup walkthrough-setup run test test-all gpu-check ui walkthrough notebook lint clean
 
 setup: $(READY)
 
@@ -21,6 +21,15 @@ $(READY): requirements.lock
 # Two other trainers, for benchmarks/train.py. --no-deps: they pin an old torch.
 bench-setup: $(READY)
 	$(ON) pip install --quiet --disable-pip-version-check --no-deps --requirement benchmarks/requirements.txt
+
+# The packages that run docs/walkthrough.py as a notebook and make a page of it.
+NOTEBOOK := $(VENV)/.notebook
+
+walkthrough-setup: $(NOTEBOOK)
+
+$(NOTEBOOK): $(READY) docs/requirements.txt
+	$(ON) pip install --quiet --disable-pip-version-check --requirement docs/requirements.txt
+	touch $@
 
 run: $(READY)
 	$(ON) dvc repro
@@ -38,7 +47,7 @@ TEST := python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder --max-wo
 test: $(READY)
 	$(ON) $(TEST) -m "not full"
 
-test-all: $(READY)
+test-all: $(NOTEBOOK)
 	$(ON) $(TEST)
 
 # Measures a CUDA device and writes docs/gpu.md; PARTS="losses profile": only these parts.
@@ -47,6 +56,13 @@ gpu-check: $(READY)
 
 ui: $(READY)
 	$(ON) python -m pipeline ui
+
+# The paper part by part, with the code that runs: docs/walkthrough.py as a page, or as a notebook to change and run.
+walkthrough: $(NOTEBOOK)
+	$(ON) python -m pipeline walkthrough
+
+notebook: $(NOTEBOOK)
+	$(ON) python -m pipeline walkthrough --notebook
 
 lint: $(READY)
 	$(ON) ruff check . && ruff format --check . && pyright

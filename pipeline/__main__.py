@@ -19,6 +19,7 @@ COMMANDS = {
     "versions": "record the installed versions of the packages that stages compute with",
     "docs": "write the tables of README.md and docs/ from metrics and params.yaml",
     "pictures": "make the pictures in docs/images/, in Chromium",
+    "walkthrough": "run docs/walkthrough.py and make a page of it, or a notebook (make walkthrough, make notebook)",
     "plots_template": "write the page that `dvc plots show` fills (make setup)",
 }
 
