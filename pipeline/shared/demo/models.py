@@ -46,12 +46,13 @@ class Source:
 def found(name: str, place: Path) -> Source:
     """The model that a name means. place: a new folder for its files, if they must be fetched.
 
-    name: "" or `workspace` (data/model), models:/NAME, models:/NAME@ALIAS or models:/NAME/VERSION, a model folder, or
-    an experiment, commit, branch or tag. Raises ValueError for what is none of these and for a model that is missing.
+    name: "", `workspace` or data/model (the model of this folder); models:/NAME, models:/NAME@ALIAS or
+    models:/NAME/VERSION; a model folder; an experiment, commit, branch or tag. Raises ValueError for what is none of
+    these and for a model that is missing.
     """
     if name.startswith(REGISTRY):
         return of_registry(name, place)
-    if name in ("", WORKSPACE):
+    if name in ("", WORKSPACE, MODEL):
         return of_workspace()
     if (Path(name) / "model.json").is_file():
         return Source(name, Path(name), defaults(), {"run": "unknown, since this is a folder"})
@@ -126,12 +127,12 @@ def of_registry(name: str, place: Path) -> Source:
 
 
 def facts_of_version(store: Store, version: Any) -> dict[str, str]:
-    """The name of a version's run and the hash of its data, as in `facts`. Raises store errors."""
+    """The number of a version, and the key of its run and the hash of its data as in `facts`. Raises store errors."""
     run = store.client.get_run(version.run_id)
-    corpus = f"{run.data.params.get('corpus')} "
+    corpus = run.data.params.get("corpus", "")
+    known = {"version": str(version.version), "run": f"{corpus} {run.data.tags.get('config_key', '')[:7]}"}
     inputs = run.inputs.dataset_inputs if run.inputs else []
-    files = {one.dataset.name.removeprefix(corpus): json.loads(one.dataset.profile or "{}").get("sha256")
+    files = {one.dataset.name.removeprefix(f"{corpus} "): json.loads(one.dataset.profile or "{}").get("sha256")
              for one in inputs}  # fmt: skip
-    listing = "".join(f"{digest}  {file}\n" for file, digest in sorted(files.items()))
-    known = {"run": run.info.run_name, "version": str(version.version)}
+    listing = "".join(f"{digest}  {name}\n" for name, digest in sorted(files.items()))
     return known | ({"data": sha256_text(listing)[:12]} if files else {})
