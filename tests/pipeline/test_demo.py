@@ -46,7 +46,7 @@ JSON = {"Content-Type": "application/json"}
 def folders(tmp_path_factory) -> tuple[Path, Path]:
     """Two model folders."""
     place = tmp_path_factory.mktemp("models")
-    return model_folder(place / "first"), model_folder(place / "second", seed=8)
+    return model_folder(place / "first"), model_folder(place / "second", seed=8, pull=1.0)
 
 
 @pytest.fixture(scope="module")
@@ -79,14 +79,19 @@ def test_the_demo_translates_as_the_translator_does(client, folders):
         assert len(one["probabilities"]) == len(one["subwords"])
 
 
-def test_the_probabilities_of_the_subwords_make_the_probability_of_a_finished_translation(client):
-    finished = 0
-    for one in translated(client, LINE, beam_size=4)["hypotheses"]:
-        total = sum(map(math.log, one["probabilities"]))
-        if len(one["subwords"]) < len(translated(client, LINE)["source"]) + 10:  # it did not reach the limit
-            finished += 1
-            assert total == pytest.approx(one["log_probability"], abs=1e-3)
-    assert finished
+def test_the_probabilities_of_the_subwords_make_the_probability_of_a_finished_translation(folders):
+    shown = Model(Source("", folders[1], defaults(), {})).translations(TEXT[1], 4, lambda: None)
+    finished = shown["hypotheses"][:3]  # the fourth meets the limit before </s>
+    assert max(len(one["subwords"]) for one in finished) < 10
+    for one in finished:
+        assert sum(map(math.log, one["probabilities"])) == pytest.approx(one["log_probability"], abs=1e-4)
+
+
+def test_a_translation_without_subwords_is_an_answer_too(tmp_path):
+    model = Model(Source("", model_folder(tmp_path / "model", pull=3.0), defaults(), {}))
+    first = model.translations(LINE, 4, lambda: None)["hypotheses"][0]
+    assert (first["text"], first["subwords"], first["words"]) == ("", ["</s>"], [])
+    assert model.attention(LINE, [], lambda: None)["target"] == ["</s>"]
 
 
 def test_a_word_has_the_probability_of_its_least_likely_subword():

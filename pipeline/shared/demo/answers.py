@@ -108,8 +108,9 @@ def words(subwords: Sequence[str], probabilities: Sequence[float], single: bool)
     """
     starts = [place for place, subword in enumerate(subwords)
               if place == 0 or single or subword.startswith((SPACE, UNKNOWN))]  # fmt: skip
+    ends = [*starts[1:], len(subwords)][: len(starts)]
     found = []
-    for first, end in zip(starts, [*starts[1:], len(subwords)], strict=True):
+    for first, end in zip(starts, ends, strict=True):
         part = subwords[first:end]
         space = first > 0 and part[0].startswith((SPACE, UNKNOWN))
         found.append({"text": join(part), "space": space, "probability": min(probabilities[first:end])})

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import os
 import signal
 import socket
 from collections.abc import Callable, Sequence
@@ -32,6 +33,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from pydantic import BaseModel, Field
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -129,6 +131,11 @@ def say_mistakes(app: FastAPI) -> None:
         first = error.errors()[0]
         return answer(f"{' '.join(map(str, first['loc']))}: {first['msg']}", 400)
 
+    @app.exception_handler(HTTPException)
+    async def unreadable(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        return answer(error.detail, error.status_code)
+
     @app.exception_handler(OutOfTime)
     @app.exception_handler(Stopped)
     async def ended(request: Request, error: Exception) -> JSONResponse:
@@ -176,7 +183,8 @@ def listening(port: int, command: str) -> socket.socket:
     try:
         return socket.create_server((HOST, port))
     except OSError as error:
-        raise ValueError(f"port {port} cannot be used ({error.strerror}); choose another one: `{command}`") from None
+        reason = os.strerror(error.errno or 0)
+        raise ValueError(f"port {port} cannot be used ({reason}); choose another one: `{command}`") from None
 
 
 class Server(uvicorn.Server):
