@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import math
@@ -153,8 +154,8 @@ def test_the_demo_answers_odd_lines(client, name):
         ("translations", {"text": "a", "model": -1}, 400, "body model"),
         ("translations", {"text": 7}, 400, "body text"),
         ("translations", {"text": "x" * 200_000}, 413, "larger than 200,000 bytes"),
-        ("attention", {"text": "wort " * MOST_MAPPED, "target": []}, 400, f"up to {MOST_MAPPED} subwords"),
-        ("attention", {"text": "a", "target": ["a"] * MOST_MAPPED}, 400, f"up to {MOST_MAPPED} subwords"),
+        ("attention", {"text": "wort " * (MOST_MAPPED + 1), "target": []}, 400, f"up to {MOST_MAPPED} subwords"),
+        ("attention", {"text": "a", "target": ["a"] * (MOST_MAPPED + 1)}, 400, f"up to {MOST_MAPPED} subwords"),
         ("attention", {"text": "a", "target": "a"}, 400, "body target"),
     ],
 )
@@ -197,20 +198,32 @@ def test_the_page_may_load_and_ask_nothing_but_its_server(client):
     assert client.get("/docs").status_code == client.get("/openapi.json").status_code == 404
 
 
-def test_work_stops_when_the_server_ends_and_when_it_takes_too_long(model, monkeypatch):
-    def endless(text: str, beam_size: int | None, check: Callable[[], object]) -> None:
-        while True:
-            check()
+def endless(check: Callable[[], object]) -> dict:
+    """Work that nothing but the check ends."""
+    while True:
+        check()
 
-    monkeypatch.setattr(model, "translations", endless)
+
+class Gone:
+    """A request whose browser went away."""
+
+    async def is_disconnected(self) -> bool:
+        return True
+
+
+def test_work_stops_when_nobody_waits_when_the_server_ends_and_when_it_takes_too_long(model, monkeypatch):
+    monkeypatch.setattr(server, "SECONDS", 3600)
+    with pytest.raises(server.Stopped):
+        asyncio.run(server.worked(Gone(), Event(), endless))  # type: ignore[arg-type]
     ending = Event()
     client = TestClient(server.application([model], ending), base_url="http://127.0.0.1")
+    monkeypatch.setattr(model, "translations", lambda text, beam_size, check: endless(check))
+    ending.set()
+    assert client.post("/translations", json={"model": 0, "text": LINE}).status_code == 503
+    ending.clear()
     monkeypatch.setattr(server, "SECONDS", 0)
     done = client.post("/translations", json={"model": 0, "text": LINE})
     assert (done.status_code, "longer than 0 s" in done.json()["message"]) == (503, True)
-    monkeypatch.setattr(server, "SECONDS", 3600)
-    ending.set()
-    assert client.post("/translations", json={"model": 0, "text": LINE}).status_code == 503
 
 
 def test_a_model_is_found_in_a_folder_and_in_the_work_tree(folders, tmp_path, monkeypatch):

@@ -21,7 +21,7 @@ from transformer.text.words import Side
 from transformer.tracking.limits import check_line, check_options, check_subwords
 
 END, UNKNOWN = SPECIALS[EOS], SPECIALS[UNK]
-MOST_MAPPED = 120  # subwords of a side whose attention is shown: a map of more cannot be read
+MOST_MAPPED = 120  # subwords of a side, without </s>, whose attention is shown: a map of more cannot be read
 # spaCy remembers words until the end of a zone, and zones of two threads would disturb each other.
 _one_at_a_time = Lock()
 
@@ -48,30 +48,32 @@ class Model:
         beam_size: None: that of the model. check: called before each step of the search; what it raises ends it. Raises
         ValueError for what the limits of a request refuse.
         """
-        begin, search = time.perf_counter(), dict[str, Any](self.source.search)
+        search: dict[str, Any] = dict(self.source.search)
         if beam_size is not None:
             search["beam_size"] = beam_size
         check_options(search)
-        (subwords,) = self.subwords(text, check)
+        subwords = self.subwords(text, check)
         if not subwords:
             return {"source": [], "unknown": [], "hypotheses": [], "seconds": 0.0}
         with _one_at_a_time, self.translator.source.zone(forget=True):
+            begin = time.perf_counter()
             (found,) = self.translator.alternatives([text], before_step=check, **search)
             ids = self.translator.vocabulary.ids
             scored = self.engine.score([ids(subwords)] * len(found), [ids(one.subwords) for one in found],
                                        progress=lambda count: check())  # fmt: skip
+            seconds = time.perf_counter() - begin
         unknown = [number == UNK for number in ids(subwords)]
         shown = [hypothesis(one, logs, self.translator.target) for one, logs in zip(found, scored, strict=True)]
         return {"source": [*subwords, END], "unknown": [*unknown, False], "hypotheses": shown,
-                "seconds": time.perf_counter() - begin}  # fmt: skip
+                "seconds": seconds}  # fmt: skip
 
-    def subwords(self, text: str, check: Check) -> list[list[str]]:
-        """The subwords of a text, as a list of one line. Raises ValueError for what the limits refuse."""
+    def subwords(self, text: str, check: Check) -> list[str]:
+        """The subwords of a text, without </s>. Raises ValueError for what the limits of a request refuse."""
         check_line(1, text)
         with _one_at_a_time, self.translator.source.zone(forget=True):
             check()
-            found = self.translator.subwords([text])
-        check_subwords(1, len(found[0]))
+            (found,) = self.translator.subwords([text])
+        check_subwords(1, len(found))
         return found
 
     def attention(self, text: str, target: Sequence[str], check: Check) -> dict[str, Any]:
@@ -80,8 +82,8 @@ class Model:
         weights: bytes in Base64, 255 for 1, of the shape (layers, H, T, S); </s> is the last subword of both sides.
         Raises ValueError for a side of more than MOST_MAPPED subwords.
         """
-        (source,) = self.subwords(text, check)
-        if max(len(source), len(target)) >= MOST_MAPPED:
+        source = self.subwords(text, check)
+        if max(len(source), len(target)) > MOST_MAPPED:
             raise ValueError(f"Attention is shown for up to {MOST_MAPPED} subwords. This sentence has {len(source)}, "
                              f"its translation {len(target)}.")  # fmt: skip
         ids = self.translator.vocabulary.ids
