@@ -12,6 +12,7 @@ COMMANDS = {
     "ui": "start MLflow's server and print the address of the table of runs (make ui)",
     "track": "write the MLflow runs that are missing",
     "serve": "serve a registered model after checking its weights and code",
+    "demo": "translate what you type, on a local page, with one model or two side by side",
     "promote": "make a version of a registered model the champion",
     "rollback": "make the former champion of a registered model champion again",
     "clean": "remove caches, states of trainings and outs that nothing needs (make clean)",

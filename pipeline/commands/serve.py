@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -29,10 +27,9 @@ from pipeline.shared.kept import kept
 from pipeline.shared.provenance import files_of, md5_on_disk
 from pipeline.shared.results import WorkTree
 from pipeline.shared.stage import project_root
-from transformer.tracking.champion import CHAMPION
 from transformer.tracking.model_files import FOLDER, code_files, save
-from transformer.tracking.registry import download
-from transformer.tracking.store import Store, connect, reason, store_errors
+from transformer.tracking.registry import download, options, version_named
+from transformer.tracking.store import connect, reason, store_errors
 
 PACKAGE = "transformer"
 
@@ -52,7 +49,7 @@ def main() -> None:
         place = Path(scratch)
         try:
             store = connect(project_root())
-            version = find(store, given.name)
+            version = version_named(store, given.name)
             fetched = download(store, version, place / "fetched")
         except store_errors() as error:
             raise ValueError(f"The model {given.name} cannot be fetched: {reason(error)}") from None
@@ -61,16 +58,6 @@ def main() -> None:
         print(f"Serving {version.name}/{version.version}: weights as in dvc.lock, code as in commit {commit[:10]}",
               flush=True)  # fmt: skip
         serve(place / "served", given.host, given.port)
-
-
-def find(store: Store, name: str) -> Any:
-    """The version of a registered model that NAME, NAME@ALIAS or NAME/VERSION names. Raises store errors."""
-    found = re.fullmatch(r"([^/@]+)(?:@([^/@]+)|/(\d+))?", name)
-    if not found:
-        raise ValueError(f"{name!r} is not NAME, NAME@ALIAS or NAME/VERSION, as in toy-de-en@challenger")
-    if found[3]:
-        return store.client.get_model_version(found[1], found[3])
-    return store.client.get_model_version_by_alias(found[1], found[2] or CHAMPION)
 
 
 def checked(fetched: Path, place: Path, name: str) -> tuple[Path, str]:
@@ -118,17 +105,6 @@ def blob_hash(path: Path) -> str:
     """The hash of a file as git names its content."""
     data = path.read_bytes()
     return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
-
-
-def options(version: Any) -> dict[str, int | float]:
-    """The search options of a version. Raises ValueError if one is not a number."""
-    found = json.loads(version.tags.get("options", "{}"))
-    if not found or not all(isinstance(value, (int, float)) for value in found.values()):
-        raise ValueError(
-            f"Version {version.version} of {version.name} has no tag `options`; it was registered by an older version "
-            "of this project. `dvc repro --force --single-item record` registers the model again."
-        )
-    return found
 
 
 def serve(model: Path, host: str, port: int) -> None:

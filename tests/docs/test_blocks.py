@@ -66,6 +66,9 @@ NOT_RUN = {
     "OMP_NUM_THREADS=1 dvc queue start --jobs 2": QUEUE,
     "mlflow ui": SERVER,
     "python -m pipeline serve toy-de-en": SERVER,
+    "python -m pipeline demo": SERVER,
+    "python -m pipeline demo EXP1 EXP2": SERVER,
+    "python -m pipeline demo models:/toy-de-en@champion data/model": SERVER,
     "python -m pipeline promote toy-de-en 2": VERSIONS,
     "python -m pipeline rollback toy-de-en": VERSIONS,
     "curl localhost:5001/invocations -H 'Content-Type: application/json' "

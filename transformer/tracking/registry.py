@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from typing import Any
 from filelock import FileLock
 
 from transformer.files import sha256
-from transformer.tracking.champion import Gain, challenge, champion_of, withdraw
+from transformer.tracking.champion import CHAMPION, Gain, challenge, champion_of, withdraw
 from transformer.tracking.model_files import Options, code_sha256, contents
 from transformer.tracking.run import TrackedRun
 from transformer.tracking.store import Store, connect
@@ -128,6 +129,27 @@ def log_version(store: Store, run: TrackedRun, candidate: Candidate) -> Any:
     number = str(logged.registered_model_version)
     store.client.update_model_version(candidate.name, number, candidate.card)
     return store.client.get_model_version(candidate.name, number)
+
+
+def version_named(store: Store, name: str) -> Any:
+    """The version of a registered model that NAME, NAME@ALIAS or NAME/VERSION names. Raises store errors."""
+    found = re.fullmatch(r"([^/@]+)(?:@([^/@]+)|/(\d+))?", name)
+    if not found:
+        raise ValueError(f"{name!r} is not NAME, NAME@ALIAS or NAME/VERSION, as in toy-de-en@challenger")
+    if found[3]:
+        return store.client.get_model_version(found[1], found[3])
+    return store.client.get_model_version_by_alias(found[1], found[2] or CHAMPION)
+
+
+def options(version: Any) -> dict[str, int | float]:
+    """The search options of a version. Raises ValueError if one is not a number."""
+    found = json.loads(version.tags.get("options", "{}"))
+    if not found or not all(isinstance(value, (int, float)) for value in found.values()):
+        raise ValueError(
+            f"Version {version.version} of {version.name} has no tag `options`; it was registered by an older version "
+            "of this project. `dvc repro --force --single-item record` registers the model again."
+        )
+    return found
 
 
 def download(store: Store, version: Any, folder: Path) -> Path:

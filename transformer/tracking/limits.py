@@ -1,0 +1,65 @@
+"""The limits of one request to a server that translates: the MLflow model (serving.py) and the demo.
+
+A request is refused before work is spent on it, and ended when it takes too long.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+# Limits of one request.
+MAX_LINES, MAX_SUBWORDS, MAX_BEAM_SIZE, MAX_EXTRA_LENGTH = 1000, 1000, 64, 1000
+# Subwords are counted only where a look at the characters says that there can be few enough.
+MAX_CHARACTERS, MAX_WORD = 10 * MAX_SUBWORDS, 2 * MAX_SUBWORDS  # spaCy takes 8 s for a word of 10,000 brackets
+
+
+class OutOfTime(Exception):
+    """A request was ended because it took too long. Its text is for the sender."""
+
+
+class Deadline:
+    """The time until which one request may be worked on. Call it to check. seconds: from now."""
+
+    def __init__(self, seconds: float):
+        self.seconds, self.end = seconds, time.monotonic() + seconds
+
+    def __call__(self) -> None:
+        """Raise OutOfTime if the time is over."""
+        if time.monotonic() > self.end:
+            raise OutOfTime(
+                f"The request took longer than {self.seconds:g} s and was ended. Send fewer or shorter lines, or a "
+                "smaller beam_size or extra_length."
+            )
+
+
+def check_options(params: dict[str, Any]) -> None:
+    """Raise ValueError for a search that would be wrong or too wide."""
+    if not 1 <= params["beam_size"] <= MAX_BEAM_SIZE:
+        raise ValueError(f"beam_size={params['beam_size']} must be 1 to {MAX_BEAM_SIZE}")
+    if not 0 <= params["extra_length"] <= MAX_EXTRA_LENGTH:
+        raise ValueError(f"extra_length={params['extra_length']} must be 0 to {MAX_EXTRA_LENGTH}")
+    if not 0 <= params["length_penalty"] < 100:
+        raise ValueError(f"length_penalty={params['length_penalty']} must be 0 or more, and below 100")
+
+
+def check_line(number: int, line: str) -> None:
+    """Raise ValueError for a line that is not text or that is certainly too long, without cutting it into subwords."""
+    if not isinstance(line, str):
+        raise ValueError(f"line {number} is not text: {line!r}")
+    if len(line) > MAX_CHARACTERS:
+        raise ValueError(f"line {number} has {len(line):,} characters; the server takes {MAX_CHARACTERS:,}: cut it")
+    try:
+        line.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"line {number} is not text: {line[error.start]!r} at character {error.start + 1}") from None
+    words = line.split()
+    if (longest := max(map(len, words), default=0)) > MAX_WORD:
+        raise ValueError(f"line {number} has a word of {longest:,} characters; the server takes {MAX_WORD:,}: cut it")
+    check_subwords(number, len(words), "words")  # a word has at least one subword
+
+
+def check_subwords(number: int, count: int, unit: str = "subwords") -> None:
+    """Raise ValueError if a line has more than MAX_SUBWORDS subwords or words."""
+    if count > MAX_SUBWORDS:
+        raise ValueError(f"line {number} has {count:,} {unit}; the server takes {MAX_SUBWORDS:,} subwords: cut it")
