@@ -44,6 +44,8 @@ def main() -> None:
 def texts_of(params: Params, locks: Path) -> tuple[dict[str, list[ParallelText]], list[str]]:
     """The texts of each split, and the labels of the test pairs if there are some."""
     splits, languages = ("train", "valid", *params.test_sets.split()), (params.source, params.target)
+    if params.source == params.target and params.corpus != "copy":
+        raise ValueError(f"source and target are both {params.source}. Set one of them to another language.")
     if params.corpus in ("toy", "copy"):
         texts, labels = toy_texts(*languages) if params.corpus == "toy" else (copy_corpus(), [])
         if params.test_sets.split() != ["test"]:
@@ -88,6 +90,8 @@ def written(folder: Path, split: str, parts: list[ParallelText]) -> int:
     if split == "train":
         names = [Path(part.names[0]).name for part in parts] if len(parts) > 1 else []
         write_json(folder / "train.files.json", list(zip(names, sizes, strict=False)))
+        if names:
+            print(f"train: {', '.join(f'{name} {size:,}' for name, size in zip(names, sizes, strict=True))} pairs")
     return sum(sizes)
 
 

@@ -53,6 +53,10 @@ def main() -> None:
     for split, other in others.items():
         if empty := other.fired("empty"):
             print(f"{split}: {empty:,} pairs have an empty side. They are kept and scored as they are.")
+    for name, found in report.overlap.summary({name: others[name].pairs for name in test_sets}).items():
+        if 100 * found["pairs"] >= found["lines"]:
+            share = f"{found['pairs']:,} of {found['lines']:,}"
+            print(f"{name}: {share} test pairs are also in train, exactly or nearly. Scores on them flatter the model.")
 
 
 def write_kept(texts: Sequence[Path], make: Callable[[], Screen], report: Report, folder: Path) -> None:

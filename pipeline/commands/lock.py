@@ -39,8 +39,13 @@ def main() -> None:
             continue
         complete(lock, name, path)
         write_json(lock.path, lock.record)  # now, or an error in a later file would lose this sum
+    files = lock.record["files"]
+    stand_ins = {entry.get("otherwise") for entry in files.values() if entry["sha256"]} & set(left)
+    left = [name for name in left if name not in stand_ins]
     if missing and left == missing:
         raise ValueError(f"{lock.path} stays as it is: none of {', '.join(left)} can be fetched.")
+    if stand_ins:
+        print(f"Not needed: {', '.join(sorted(stand_ins))}, which would stand in for a file that the lock has.")
     print(f"{lock.path} is complete." if not left else f"{lock.path} was written. It still lacks {', '.join(left)}.")
 
 

@@ -224,6 +224,16 @@ def test_a_text_that_is_there_twice_is_refused(tmp_path, name):
         read(tmp_path)
 
 
+@pytest.mark.parametrize("other", ["train.jsonl", "train.de-en.tsv.gz", "train.en-de.tsv"])
+def test_a_text_that_is_there_in_two_forms_is_refused(tmp_path, other):
+    files(tmp_path)
+    (tmp_path / other).write_bytes(b"")
+    with pytest.raises(
+        ValueError, match=rf"{other} and .*train\.de are both text train\. Its pairs would be there twice"
+    ):
+        read(tmp_path)
+
+
 def test_the_copy_corpus_repeats_ten_numbers():
     texts = copy_corpus()
     assert texts == copy_corpus()

@@ -52,7 +52,9 @@ NOT_RUN = {
     'python -m pytest -q tests/test_house.py tests/docs tests/pipeline/test_params.py -m "not full"': TESTS,
     "pip install .": f"{NETWORK}; tests/inference/test_installed.py installs the package",
     "cp recipes/multi30k.yaml params.yaml && dvc exp run": f"{NETWORK} and {MINUTES}",
-    'dvc exp run -S corpus=multi30k -S "test_sets=test_2016_flickr test_2017_flickr"': f"{NETWORK} and {MINUTES}",
+    'cp recipes/multi30k.yaml params.yaml && dvc exp run -S "test_sets=test_2016_flickr test_2017_flickr"': (
+        f"{NETWORK} and {MINUTES}"
+    ),
     "python -m pipeline lock iwslt2017": NETWORK,
     "python -m pipeline lock wmt14": NETWORK,
     "cp recipes/wmt14_base.yaml params.yaml && DEVICES=gpu dvc repro": "needs GPUs",

@@ -161,6 +161,7 @@ def test_a_warmup_longer_than_the_training_is_explained_in_one_line(output):
         ("train", {"warmup": 0}, "warmup=0 must be a whole number >= 1"),
         ("download", {"corpus_path": "nowhere"}, "nowhere has no text of train: train.de and train.en, or "),
         ("download", {"source": "fr", "corpus": "toy"}, "corpus=toy has German and English, not fr-en"),
+        ("download", {"source": "en"}, "source and target are both en"),
         ("filter", {}, "data/raw/train.src is missing. Run `dvc repro`, which makes it."),
         ("tokenise", {}, "data/filtered/train.src is missing"),
         ("average", {}, "data/checkpoints is missing"),

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from transformer.corpora.text_files import COMPRESSED, Lines, check_counts, lines_of, open_file
 
 LinePair = tuple[str, str]
+REMOVE = "Its pairs would be there twice; remove one, or give it another name."
 _SURROGATE = re.compile("[\ud800-\udfff]")  # half of a character, which JSON may spell
 
 
@@ -120,12 +121,13 @@ def user_texts(folder: Path, split: str, source: str, target: str) -> list[Paral
     """The texts of a split in a folder, in the order of their names. For train all that begin with `train`.
 
     They are NAME.{source,target}, NAME.{source}-{target}.tsv or NAME.jsonl, plain, .gz or .zst. Raises ValueError for
-    one side without the other, and for a text that is there twice, plain and compressed.
+    one side without the other, and for a text that is there twice: plain and compressed, or in two of these forms.
     """
     ends = (f".{source}-{target}.tsv", f".{target}-{source}.tsv", ".jsonl")
     texts: dict[str, ParallelText] = {}
     sides: dict[str, dict[str, Path]] = {}
     seen: dict[str, Path] = {}  # plain name -> file
+    single: dict[str, Path] = {}  # name of a text -> the one file with both of its sides
     for path in sorted(folder.glob(f"{split}*" if split == "train" else f"{split}.*")):
         name = plain_name(path)
         stem, _, suffix = name.rpartition(".")
@@ -133,16 +135,22 @@ def user_texts(folder: Path, split: str, source: str, target: str) -> list[Paral
             sides.setdefault(stem, {})[suffix] = path
         elif name.endswith(ends) and (split == "train" or name in [f"{split}{end}" for end in ends]):
             texts[name] = OneFile(path, (source, target))
+            stem = next(name.removesuffix(end) for end in ends if name.endswith(end))
+            if stem in single and name not in seen:
+                raise ValueError(f"{single[stem]} and {path} are both text {stem}. {REMOVE}")
+            single[stem] = path
         else:
             continue
         if name in seen:
-            raise ValueError(f"{seen[name]} and {path} are both {name}. Remove one of them.")
+            raise ValueError(f"{seen[name]} and {path} are both {name}. {REMOVE}")
         seen[name] = path
     for stem, found in sides.items():
         if missing := {source, target} - found.keys():
             raise ValueError(
                 f"{folder / stem}.{missing.pop()} is missing, the other side of {next(iter(found.values()))}."
             )
+        if stem in single:
+            raise ValueError(f"{single[stem]} and {found[source]} are both text {stem}. {REMOVE}")
         texts[f"{stem}.{source}"] = TwoFiles(lines_of(found[source]), lines_of(found[target]))
     return [texts[name] for name in sorted(texts)]
 

@@ -163,6 +163,8 @@ def reason(error: Exception) -> str:
     """An error of requests or urllib3 in a few words."""
     if isinstance(error, (requests.Timeout, urllib3.exceptions.TimeoutError)) or "timed out" in str(error):
         return f"no byte came for {TIMEOUT:g} s"
+    if "NameResolutionError" in str(error):
+        return "the name of its host was not found; is there a network?"
     if isinstance(error, requests.ConnectionError) and "Connection refused" in str(error):
         return "the connection was refused"
     if "Connection aborted" in str(error) or isinstance(error, urllib3.exceptions.ProtocolError):
