@@ -1,10 +1,11 @@
-"""Make the pictures of README.md and docs/: the report page, the table of runs, the stages of dvc.yaml.
+"""Make the pictures of README.md and docs/: pages, the table of runs, the stages of dvc.yaml.
 
-    python -m pipeline pictures                  # all three, in a project that has been run
+    python -m pipeline pictures                  # all, in a project that has been run and after `make walkthrough`
     python -m pipeline pictures pipeline         # one; this one needs no browser and no results
 
-Reads   dvc.yaml; reports/report.html; the MLflow runs of this project (through `python -m pipeline ui`)
-Writes  docs/images/pipeline.svg, docs/images/report.png, docs/images/runs.png, each under 300 kB
+Reads   dvc.yaml; reports/report.html and walkthrough.html; the MLflow runs of this project (through `python -m pipeline
+        ui`); data/model (through `python -m pipeline demo`)
+Writes  docs/images/pipeline.svg and, as .png: report, attention, runs, demo, walkthrough; each under 300 kB
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from contextlib import contextmanager
 from html import escape
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from ruamel.yaml import YAML
 
@@ -31,6 +33,8 @@ MOST_BYTES = 300_000
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync"]  # fmt: skip
 SECONDS = 300  # for a page to be drawn
+SENTENCE = "Heute wollen die Ärzte das kleine Ei nicht kaufen."  # shown by the demo
+PART = "What the heads look at"  # the heading of the walkthrough that is shown
 # Lengths of the drawing of the stages, in pixels.
 WIDTH, MARGIN, BOX, ROW, GAP = 760, 14, 146, 38, 12
 STYLE = """
@@ -45,7 +49,10 @@ STYLE = """
 
 
 def main() -> None:
-    makers: dict[str, Callable[[], None]] = {"pipeline": draw_pipeline, "report": picture_report, "runs": picture_runs}
+    makers: dict[str, Callable[[], None]] = {
+        "pipeline": draw_pipeline, "report": picture_report, "attention": picture_attention, "runs": picture_runs,
+        "demo": picture_demo, "walkthrough": picture_walkthrough,
+    }  # fmt: skip
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(makers)} (default: all)")
     names = parser.parse_args().names or list(makers)
@@ -99,9 +106,39 @@ def picture_report() -> None:
         keep("report.png", tab.screenshot(clip={"x": 0, "y": 0, "width": 1000, "height": bottom(tab, "#chart-loss")}))
 
 
+def picture_attention() -> None:
+    """Write attention.png: the part of the report page about attention."""
+    page = Path("reports/report.html")
+    require(page)
+    with window(900, 1200) as tab:
+        tab.goto(page.resolve().as_uri())
+        tab.locator("#attention canvas").first.wait_for()
+        keep("attention.png", tab.locator("#attention").screenshot())
+
+
+def picture_demo() -> None:
+    """Write demo.png: the page of `python -m pipeline demo` with a sentence of the built-in corpus."""
+    with served("demo") as address, window(900, 1150) as tab:
+        tab.goto(f"{address}/#text={quote(SENTENCE)}")
+        tab.locator(".translation:not(:empty)").first.wait_for()
+        tab.locator(".map td").first.wait_for()
+        keep("demo.png", tab.screenshot())
+
+
+def picture_walkthrough() -> None:
+    """Write walkthrough.png: the part of the walkthrough about attention maps."""
+    page = Path("reports/walkthrough.html")
+    if not page.exists():
+        raise ValueError(f"{page} is missing. Run `make walkthrough`, which makes it.")
+    with window(1100, 900) as tab:
+        tab.goto(page.resolve().as_uri())
+        tab.get_by_role("heading", name=PART).first.evaluate("heading => heading.scrollIntoView()")
+        keep("walkthrough.png", tab.screenshot())
+
+
 def picture_runs() -> None:
     """Write runs.png: MLflow's table of runs, as `make ui` opens it, without the panels around it."""
-    with served_table() as address, window(1280, 700) as tab:
+    with served("ui") as address, window(1280, 700) as tab:
         tab.goto(address)
         tab.get_by_role("columnheader", name="bleu", exact=True).first.wait_for()
         tab.get_by_role("gridcell").first.wait_for()
@@ -138,12 +175,12 @@ def window(width: int, height: int) -> Iterator[Any]:
 
 
 @contextmanager
-def served_table() -> Iterator[str]:
-    """The address that `python -m pipeline ui` prints, while it runs. Raises ValueError if it does not start."""
+def served(name: str) -> Iterator[str]:
+    """The address that a command with a page prints, while it runs. Raises ValueError if it does not start."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "pipeline", "ui", "--port", str(port)]
+    command = [sys.executable, "-m", "pipeline", name, "--port", str(port)]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout
@@ -151,7 +188,7 @@ def served_table() -> Iterator[str]:
             if line.startswith("http"):
                 yield line.strip()
                 return
-        raise ValueError("`python -m pipeline ui` printed no address; its message is above")
+        raise ValueError(f"`python -m pipeline {name}` printed no address; its message is above")
     finally:
         server.terminate()
         server.wait()

@@ -37,7 +37,7 @@ SAMPLES = """step,sentence,source,reference,translation
 MODEL = {"corpus": "toy", "source": "de", "target": "en", "layers": 2, "d_model": 8, "heads": 3, "max_steps": 60}
 RUN = report.RunReport(
     params=MODEL, training={}, curves=pd.DataFrame(curve(60)), scores={"bleu": 30.0}, margins={}, signatures={},
-    sentences=Sentences(["Ein Mann."], ["A man."], ["A man."]), buckets={}, costs={}, attention=attention_of_two(),
+    sentences=Sentences(["Ein Mann."], ["A man."], ["A man."], [3]), buckets={}, costs={}, attention=attention_of_two(),
 )  # fmt: skip
 PAGE = report.page(RUN, report.charts_of(RUN))
 PICTURE = picture(sentence(7, "", SOURCE, TRANSLATION, REFERENCE), "translation")

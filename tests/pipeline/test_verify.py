@@ -79,6 +79,7 @@ def test_the_outs_that_have_a_tolerance_are_outs_of_the_pipeline():
         "data/bpe.codes",
         "data/vocab.txt",
         "data/ids",
+        "data/subwords.json",
         "reports/signatures.json",
     }
     assert outs - exact - {"reports/environment.json"} == RULES.keys() - {
