@@ -48,12 +48,13 @@ def main() -> None:
         for split, other in others.items():
             for block in map(Screen(*settings, TestText({})), blocks(*texts[split])):
                 other.add(block, block.reasons)
-        write_json(folder / "filter.json", summary(report, others, test_sets))
+        contents = summary(report, others, test_sets)
+        write_json(folder / "filter.json", contents)
     print(report.in_words())
     for split, other in others.items():
         if empty := other.fired("empty"):
             print(f"{split}: {empty:,} pairs have an empty side. They are kept and scored as they are.")
-    for name, found in report.overlap.summary({name: others[name].pairs for name in test_sets}).items():
+    for name, found in contents["overlap"].items():
         if 100 * found["pairs"] >= found["lines"]:
             share = f"{found['pairs']:,} of {found['lines']:,}"
             print(f"{name}: {share} test pairs are also in train, exactly or nearly. Scores on them flatter the model.")

@@ -9,7 +9,6 @@ import ast
 import math
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.browsers import chromium
 from support.tiny import ROOT
 
 from pipeline.commands import walkthrough as command
 
 SCRIPT = ROOT / "docs/walkthrough.py"
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 # Numbers of the paper: its sections, equations, tables and figures, and the years of what is cited.
 _NUMBER = r"\d+(?:\.\d+)*"
 CITED = re.compile(rf"(?i)\b(?:sections?|equations?|tables?|figures?|parts?)\s+{_NUMBER}(?:\s+(?:to|and)\s+{_NUMBER})?|"
@@ -274,14 +273,8 @@ def html(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """Headless Chromium."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("Chromium is not installed (Debian: apt-get install chromium)")
-    with playwright.sync_playwright() as started:
-        found = started.chromium.launch(executable_path=chromium, args=FLAGS)
+    with chromium() as found:
         yield found
-        found.close()
 
 
 def text_of(path: Path) -> str:

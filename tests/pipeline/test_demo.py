@@ -23,13 +23,13 @@ import pytest
 from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as some
+from support.browsers import chromium
 from support.projects import command, commit_all, params_file, prepared_project
 from support.runs import configuration, record
 from support.servers import free_port
 from support.tiny import ODD, ROOT, TEXT, model_folder
 
 from pipeline.commands import demo
-from pipeline.commands.pictures import FLAGS
 from pipeline.shared import git
 from pipeline.shared.demo import server
 from pipeline.shared.demo.answers import MOST_MAPPED, Model, words
@@ -407,14 +407,8 @@ def address(folders, tmp_path_factory) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def browser() -> Iterator:
     """Debian's Chromium, driven by Playwright."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("Chromium is not installed (Debian: apt-get install chromium)")
-    with playwright.sync_playwright() as started:
-        launched = started.chromium.launch(executable_path=chromium, args=FLAGS)
-        yield launched
-        launched.close()
+    with chromium() as found:
+        yield found
 
 
 @pytest.fixture

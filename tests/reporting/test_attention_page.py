@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
@@ -12,9 +11,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from support.attention import ATTACK, REFERENCE, SOURCE, TRANSLATION, attention_of_two, weights
+from support.browsers import chromium
 from test_report import page as report_page
 
-from pipeline.commands.pictures import FLAGS
 from transformer.reporting.attention import Sentence, Target, Text, contents
 
 ROWS, COLUMNS = "[data-axis=row]", "[data-axis=column]"
@@ -24,14 +23,8 @@ SVG = "{http://www.w3.org/2000/svg}"
 @pytest.fixture(scope="module")
 def browser() -> Iterator:
     """Chromium, driven by Playwright."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("Chromium is not installed (Debian: apt-get install chromium)")
-    with playwright.sync_playwright() as started:
-        found = started.chromium.launch(executable_path=chromium, args=FLAGS)
+    with chromium() as found:
         yield found
-        found.close()
 
 
 @pytest.fixture(scope="module")
