@@ -18,8 +18,9 @@ import numpy as np
 
 from pipeline.shared.params import Params
 from pipeline.shared.stage import arguments, require, run
+from pipeline.shared.texts import Texts
 from transformer.evaluation.scores import sentence_scores
-from transformer.files import read_lines, whole_file, write_json, write_text
+from transformer.files import whole_file, write_json, write_text
 from transformer.inference.translator import Translator
 from transformer.reporting.attention import Sentence, Target, Text, choice, contents, image, picture
 from transformer.text.words import Side
@@ -35,16 +36,14 @@ def main() -> None:
     )  # fmt: skip
     params = Params.load(paths.params)
     first = params.test_sets.split()[0]
-    texts = paths.raw / f"{first}.src", paths.raw / f"{first}.tgt", paths.hypotheses / f"{first}.hyp"
-    require(paths.model, *texts)
-    sources, references, hypotheses = (list(read_lines(path)) for path in texts)
-    if not len(sources) == len(references) == len(hypotheses):
-        lines = f"{len(sources)}, {len(references)} and {len(hypotheses)} lines"
-        raise ValueError(f"{', '.join(map(str, texts))} have {lines}. Nothing was written. Run `dvc repro`.")
+    require(paths.model)
+    sources, references, hypotheses = Texts.of(paths.raw, paths.hypotheses, first)
     scores = sentence_scores(hypotheses, references)
     chosen = choice(scores, references, hypotheses)
     if paths.sentences is not None:
-        chosen = dict.fromkeys(line_numbers(paths.sentences, texts[0], len(sources)), "chosen by --sentences")
+        chosen = dict.fromkeys(
+            line_numbers(paths.sentences, paths.raw / f"{first}.src", len(sources)), "chosen by --sentences"
+        )
     translator = Translator.load(paths.model)
     sentences = [
         attended(translator, sources[row], (hypotheses[row], references[row]), row + 1, why, scores[row])

@@ -16,6 +16,7 @@ import pandas as pd
 
 from pipeline.shared.params import Params
 from pipeline.shared.stage import arguments, read, read_table, run
+from pipeline.shared.texts import Texts
 from transformer.evaluation.buckets import by_length_and_rarity, counted
 from transformer.evaluation.intervals import margins_of_sets
 from transformer.files import read_lines, whole_folder, write_text
@@ -60,8 +61,8 @@ def run_report(paths: Namespace, params: Params, curve: pd.DataFrame, subwords: 
     """What the page of the run shows. curve: training.csv. subwords: subwords.json."""
     summary, scores, signatures = (read(path, read_table) for path in (paths.summary, paths.scores, paths.signatures))
     first, *others = params.test_sets.split()
-    sources, references, hypotheses = texts(paths, first)
-    sets = {name: texts(paths, name)[1:] for name in (first, *others, "valid")}
+    sources, references, hypotheses = Texts.of(paths.raw, paths.hypotheses, first)
+    sets = {name: Texts.of(paths.raw, paths.hypotheses, name)[1:] for name in (first, *others, "valid")}
     labels = paths.raw / f"{first}.labels"
     side, _ = Side.of(read(paths.text, read_table))
     words = [side.tokens(line) for line in sources]
@@ -74,17 +75,6 @@ def run_report(paths: Namespace, params: Params, curve: pd.DataFrame, subwords: 
         buckets=by_length_and_rarity(words, counts, hypotheses, references, params.target),
         costs=costs(asdict(params), summary, subwords, vocabulary), attention=read(paths.attention, read_table),
     )  # fmt: skip
-
-
-def texts(paths: Namespace, split: str) -> tuple[list[str], list[str], list[str]]:
-    """The sources, references and hypotheses of a split. Raises ValueError if their numbers of lines differ."""
-    files = paths.raw / f"{split}.src", paths.raw / f"{split}.tgt", paths.hypotheses / f"{split}.hyp"
-    sources, references, hypotheses = (read(path, lambda path: list(read_lines(path))) for path in files)
-    for path, lines in zip(files, (sources, references, hypotheses), strict=True):
-        if len(lines) != len(references):
-            counts = f"{len(lines)} lines, but {files[1]} has {len(references)}"
-            raise ValueError(f"{path}: {counts}. Nothing was written. Run `dvc repro`.")
-    return sources, references, hypotheses
 
 
 if __name__ == "__main__":

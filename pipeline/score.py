@@ -6,27 +6,13 @@ Writes  reports/scores.json: valid_bleu; the scores of the first test set; bleu_
 Params  test_sets; target: the language of the references; it chooses how sacreBLEU splits them into tokens
 """
 
-from argparse import Namespace
-
 import pandas as pd
 
 from pipeline.shared.params import Params
-from pipeline.shared.stage import arguments, require, run
+from pipeline.shared.stage import arguments, run
+from pipeline.shared.texts import Texts
 from transformer.evaluation.scores import bleu, bleu_tokenizer, corpus_scores, exact_match_by_label
 from transformer.files import read_lines, write_json
-
-
-class Texts:
-    """The translations of a split and its references."""
-
-    def __init__(self, paths: Namespace, split: str):
-        files = paths.hypotheses / f"{split}.hyp", paths.raw / f"{split}.tgt"
-        require(*files)
-        self.hypotheses, self.references = (list(read_lines(file)) for file in files)
-
-    def bleu(self, language: str) -> float:
-        """BLEU as `corpus_scores` computes it, without the other scores."""
-        return round(bleu(self.hypotheses, self.references, language), 4)
 
 
 def main() -> None:
@@ -36,11 +22,12 @@ def main() -> None:
     )  # fmt: skip
     params = Params.load(paths.params)
     first, *others = params.test_sets.split()
-    valid, test = Texts(paths, "valid"), Texts(paths, first)
+    texts = {name: Texts.of(paths.raw, paths.hypotheses, name) for name in ("valid", first, *others)}
+    bleus = {name: round(bleu(one.hypotheses, one.references, params.target), 4) for name, one in texts.items()}
+    test = texts[first]
     values, signatures = corpus_scores(test.hypotheses, test.references, params.target)
-    scores = {"valid_bleu": valid.bleu(params.target), **values, "sentences": len(test.references),
-              f"bleu_{first}": values["bleu"],
-              **{f"bleu_{name}": Texts(paths, name).bleu(params.target) for name in others}}  # fmt: skip
+    scores = {"valid_bleu": bleus["valid"], **values, "sentences": len(test.references),
+              **{f"bleu_{name}": bleus[name] for name in (first, *others)}}  # fmt: skip
     labels = paths.raw / f"{first}.labels"
     if labels.exists():
         scores |= exact_match_by_label(test.hypotheses, test.references, list(read_lines(labels)))

@@ -107,7 +107,7 @@ def test_a_missing_input_is_named_with_the_remedy(folder, monkeypatch, name):
 
 def test_different_numbers_of_lines_are_refused(folder, monkeypatch):
     Path("data/hypotheses/test.hyp").write_text("one\n")
-    assert "have 5, 5 and 1 lines. Nothing was written." in refused(monkeypatch)
+    assert "has 1 lines, but data/raw/test.tgt has 5. Nothing was written." in refused(monkeypatch)
 
 
 def test_the_maps_are_those_of_translation_and_reference_with_their_subwords(folder, monkeypatch):

@@ -326,7 +326,7 @@ def test_each_of_several_test_sets_has_its_score_and_interval(finished, monkeypa
 def test_a_short_hypothesis_file_ends_in_one_line_and_writes_nothing(finished, monkeypatch):
     (finished / "data/hypotheses/test.hyp").write_text("only\u2028one\n", encoding="utf-8")
     message = error_of_stage(finished, monkeypatch)
-    assert "data/hypotheses/test.hyp: 1 lines, but data/raw/test.tgt has 60" in message
+    assert "data/hypotheses/test.hyp has 1 lines, but data/raw/test.tgt has 60" in message
     assert "\n" not in message
     assert not list((finished / "reports").glob("*.html*"))
 
