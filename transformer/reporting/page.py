@@ -68,14 +68,14 @@ def tiles(
     scores: Mapping[str, float], signatures: Mapping[str, str], margins: Mapping[str, float] = MappingProxyType({})
 ) -> list[dict]:
     """The scores for the top of the page, those of LABELS first, each with its sacreBLEU signature and margin."""
-    sets = {name: ("BLEU", name.removeprefix("bleu_")) for name in scores if name.startswith("bleu_")}
-    labels = (sets if len(sets.keys() - LABELS.keys()) > 1 else {}) | LABELS  # of one test set there is bleu already
+    first, *more = [name for name in scores if name.startswith("bleu_") and name not in LABELS] or [""]  # test sets
+    labels = LABELS | {name: ("BLEU", name.removeprefix("bleu_")) for name in more}
+    if more:
+        labels["bleu"] = ("BLEU", first.removeprefix("bleu_"))  # bleu and bleu_<first test set> are the same number
     others = [name for name in scores
-              if name not in (*labels, *sets, "sentences") and not name.startswith(PHENOMENON)]  # fmt: skip
+              if name not in (*labels, first, "sentences") and not name.startswith(PHENOMENON)]  # fmt: skip
     shown = []
-    for name in [name for name in LABELS if name in scores] + [name for name in sets if name not in LABELS] + others:
-        if name not in labels and name in sets:
-            continue
+    for name in [name for name in labels if name in scores] + others:
         label, measured_on = labels.get(name, (name.replace("_", " "), ""))
         signature = signatures.get(name, signatures.get(name.removeprefix("valid_"), ""))
         margin = f"± {number(margins[name], 1)}" if name in margins else ""
