@@ -45,7 +45,7 @@ from transformer import Translator
 from transformer.corpora.copy_task import copy_corpus
 from transformer.corpora.toy.grammar import toy_corpus
 from transformer.decoding import beam_search as search
-from transformer.decoding.attention_maps import attention_maps
+from transformer.decoding.attention_maps import attention_maps, record_weights
 from transformer.decoding.beam_search import translate_ids
 from transformer.decoding.config import SearchConfig
 from transformer.decoding.hypothesis import length_divisor
@@ -391,8 +391,8 @@ figure(
 )
 
 # %% [markdown]
-# First the claim that without them order is lost. We shuffle the words of a source sentence, and look at what the
-# encoder makes of each word.
+# First the claim that without them order is lost. We shuffle the subwords of a source sentence, and look at the state
+# that the encoder computes for each of them.
 
 
 # %%
@@ -417,7 +417,7 @@ for name, kind in (("with", Transformer), ("without", NoPositions)):
     model = kind(knobs.take(TransformerConfig, vocabulary=len(vocabulary), max_positions=128)).double().eval()
     moved[name] = (memory_of(model, words)[shuffled] - memory_of(model, words[shuffled])).abs().max().item()
 say(f"""
-Without position encodings the state of each word is the same in any order: the largest difference is
+Without position encodings the state of each subword is the same in any order: the largest difference is
 {tiny(moved["without"])}, which is rounding. With them it is {moved["with"]:.2f}.
 """)
 
@@ -527,15 +527,16 @@ figure(
 # %%
 ends = soft[soft["entry"] == "entry 2"]["weight"]
 say(f"""
-The weight of the entry that is asked for rises from {ends.iloc[0]:.2f} to {ends.iloc[-1]:.3f}. Every step between is
-smooth, so a gradient can pull queries towards the keys that would have helped. That is all the difference to a
-dictionary, and the reason why it can be learned.
+The weight of the entry that is asked for rises from {ends.iloc[0]:.2f} to {ends.iloc[-1]:.3f}. The weight changes
+smoothly, so a gradient can pull queries towards the keys that would have helped. A dictionary does not change
+smoothly. This is the only difference, and the reason why attention can be learned.
 """)
 
 # %% [markdown]
 # In the encoder and in the masked part of the decoder, queries, keys and values are all made from the same states
-# ("self-attention"). In between, the decoder takes its queries from the target and looks them up in the source. Three
-# learned projections make the three roles, so that a word can ask for one thing and be found by another.
+# ("self-attention"). In the attention between them, the queries are made from the states of the decoder, keys and
+# values from the output of the encoder. Each role has a learned projection of its own, so that a word can ask for one
+# thing and be found by another.
 
 # %% [markdown]
 # ## 6. Why are scores divided by $\sqrt{d_k}$?
@@ -628,10 +629,10 @@ The loss ends at {last(one_head):.2f} with the division and at {last(undivided):
 # %% [markdown]
 # ## 7. Masks
 #
-# Two things must not be seen. Padding, which fills short sentences of a batch, is no text. And in training the decoder
-# gets the whole target at once: position t must not attend to later positions, or it would copy the answer (section
-# 3.2.3). Both are a bias that is added to the scores: 0 where attention is allowed, $-\infty$ where not. The softmax
-# of $-\infty$ is exactly 0.
+# Attention must not reach two things. One is padding, which fills up the short sentences of a batch. The other is the
+# future: in training the decoder gets the whole target at once, and if position t attended to later positions, it would
+# copy the answer (section 3.2.3). Both are a bias that is added to the scores: 0 where attention is allowed, $-\infty$
+# where not. The softmax of $-\infty$ is exactly 0.
 
 # %%
 source(causal_bias, padding_bias)
@@ -741,10 +742,10 @@ source(EncoderLayer, DecoderLayer.forward)
 # %% [markdown]
 # ### Why does pre-norm need a norm at the end?
 #
-# With `post` every layer ends in a norm. With `pre` nothing normalises the sum itself: each sub-layer adds to it, so
-# it grows from layer to layer. The last layer would hand a vector to the softmax whose size depends on the depth. One
-# more norm after the last layer sets it to a fixed size, whatever the depth. We measure the sum in deep models without
-# any training:
+# With `post` every layer ends in a norm. With `pre` nothing normalises the sum itself: each sub-layer adds to it, so it
+# grows from layer to layer. The vector that goes from the last layer to the softmax would have a size that depends on
+# the depth. One more norm after the last layer sets it to a fixed size, whatever the depth. We measure the sum in deep
+# models without any training:
 
 
 # %%
@@ -828,7 +829,7 @@ compare(deep_pre, deep_bare, caption="Six pre-norm layers, with and without the 
 say(f"""
 After {deep_pre["update"].iloc[0]} updates the losses are {deep_pre.iloc[0, 1]:.2f} with the norm and
 {deep_bare.iloc[0, 1]:.2f} without, after {deep_pre["update"].iloc[-1]} updates {last(deep_pre):.2f} and
-{last(deep_bare):.2f}. The first updates without it are spent on making the states smaller.
+{last(deep_bare):.2f}.
 """)
 
 # %% [markdown]
@@ -943,8 +944,8 @@ say(f"""
 Sentences of similar length have {rows_of["share of padding"]["similar lengths"]:.1%} padding, random ones
 {rows_of["share of padding"]["random order"]:.1%}. A forward pass over every fourth batch took
 {rows_of["seconds"]["similar lengths"]:.2f} and {rows_of["seconds"]["random order"]:.2f} seconds.
-Which pairs share a batch, and the order of the batches, changes with the epoch, so the model does not always see the
-same company.
+Which pairs share a batch, and the order of the batches, changes with the epoch, so a pair is not always
+beside the same other pairs.
 """)
 
 # %% [markdown]
@@ -1067,7 +1068,7 @@ figure(
 least = penalty.loc[penalty.groupby("label smoothing", sort=False)["loss"].idxmin()]
 say(
     "\n".join(
-        f"- {row['label smoothing']}: the loss is least at a probability of {row['probability']:.3f}."
+        f"- {row['label smoothing']}: the point of the curve with the least loss has p = {row['probability']:.3f}."
         for row in least.to_dict("records")
     )
     + """
@@ -1109,7 +1110,7 @@ table(sureness, "How sure two models are, and how often they are right. Both are
 # ## 14. A first model: copy ten numbers
 #
 # All parts together. The task is to give back ten numbers from 1 to 10. It needs no grammar, only positions and
-# attention over the source, so a small model learns it in less than a minute. One update looks like this:
+# attention over the source, so a small model learns it soon; the seconds are printed below. One update looks like this:
 
 # %%
 source(Trainer.update)
@@ -1166,15 +1167,15 @@ figure(
 # %% [markdown]
 # ## 15. The model of `make run`
 #
-# The rest looks at a model that translates: `data/model`, which `make run` makes. Where there is none, the next cell
-# trains the small model of part 2 for some more updates and takes that.
+# This part and part 17 look at a model that translates well: `data/model`, which `make run` makes. Where there is none,
+# the next cell trains the small model of part 2 for some more updates and takes that.
 
 # %% tags=["slow"]
 if (ROOT / "data/model/model.json").is_file():
     translator, origin = Translator.load(ROOT / "data/model"), "`data/model`"
     trained_text = (ROOT / "data/raw/test.src").read_text(encoding="utf-8").split("\n")[:50]
 else:
-    for step in range(151, 601):
+    for step in range(int(usual["update"].iloc[-1]) + 1, 601):
         baseline.update(step)
     translator = Translator(TorchEngine([baseline.model.eval()]), merges, vocabulary, *sides)
     trained_text, origin = [text for text, _ in texts["test"]], "a small model that was trained for this page"
@@ -1191,9 +1192,10 @@ say(f"The model is {origin}. Its vocabulary has {len(translator.vocabulary):,} e
 source(search.beam_search, search.best_continuations, search.collect_finished, search.keep_best)
 
 # %% [markdown]
-# We watch the real search, with three beams, on the test sentence where the model is least sure. Squares are finished:
-# they ended in `</s>`. Crosses were among the best continuations, and were dropped. At each subword stands its
-# probability. Even a sure choice stops short of 1, as label smoothing (part 13) asks.
+# We watch the real search, with three beams, on a test sentence of medium length: the one whose translation has the
+# lowest score. Squares are finished: they ended in `</s>`. Crosses were among the best continuations, and were dropped.
+# Above each mark are the subword and its probability. Even a sure choice stops short of 1, as label smoothing (part 13)
+# asks.
 
 # %% tags=["slow"]
 unsure = min(trained_text, key=lambda line: translator.alternatives([line])[0][0].score if 20 < len(line) < 60 else 0)
@@ -1320,10 +1322,10 @@ The best of the checkpoints has a loss of {single.min():.3f}, their mean
 # ## 17. What the heads look at
 #
 # `Translator.attention` returns the weights of every layer and head for a sentence and its translation, computed by
-# the same method as in part 5, without dropout.
+# `Attention.weights` of part 5, without dropout. A hook calls it on the inputs that each attention gets.
 
 # %%
-source(attention_maps)
+source(attention_maps, record_weights)
 
 # %% tags=["slow"]
 sentence = max((line for line in trained_text if len(translator.subwords([line])[0]) <= 16), key=len)
@@ -1385,7 +1387,7 @@ figure(
 layer, head = sharpest(maps.decoder[:, :, 1:])  # row 0 has one position to attend to
 given = ["<s>", *target_labels[:-1]]
 figure(
-    heatmap(maps.decoder[layer, head], given, given, cell=22),
+    heatmap(maps.decoder[layer, head], target_labels, given, cell=22, row_title="predicted", column_title="read"),
     f"Decoder over itself: layer {layer + 1}, head {head + 1}. The upper right is empty: it is the future.",
 )
 
@@ -1442,8 +1444,8 @@ hardly begun to learn.
 # %% [markdown]
 # ### The optimiser
 #
-# Adam scales each weight's step by itself. Muon (Jordan et al. 2024) treats the gradient of a matrix as a matrix: it
-# makes the step orthogonal, so that no direction is left behind. The knob is `optimiser`; Adam keeps embeddings,
+# Adam scales the step of each weight separately. Muon (Jordan et al. 2024) treats the gradient of a matrix as a matrix:
+# it makes the step orthogonal, so that no direction is left behind. The knob is `optimiser`; Adam keeps embeddings,
 # biases and norms.
 
 # %%

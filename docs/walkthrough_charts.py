@@ -180,9 +180,9 @@ def side_by_side(charts: Sequence[Chart], columns: int) -> alt.ConcatChart:
     return alt.concat(*charts, columns=columns, spacing=14)
 
 
-def heads(weights: Any, names: str = "layer {layer}, head {head}", cell: float = 9) -> alt.ConcatChart:
+def heads(weights: Any) -> alt.ConcatChart:
     """Thumbnails of attention weights (layers, H, T, S): a row of heads for each layer."""
-    charts = [heatmap(head, title=names.format(layer=i, head=j), cell=cell)
+    charts = [heatmap(head, title=f"layer {i}, head {j}", cell=9)
               for i, layer in enumerate(weights, start=1) for j, head in enumerate(layer, start=1)]  # fmt: skip
     return side_by_side(charts, columns=len(weights[0]))
 

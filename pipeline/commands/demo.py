@@ -1,4 +1,4 @@
-"""Translate what you type, on a page of this machine: alternatives, subwords, alignment, attention.
+"""Serve a page, to this machine only, that translates what you type: alternatives, subwords, alignment, attention.
 
     python -m pipeline demo                            # data/model
     python -m pipeline demo EXP1 EXP2                  # two experiments, commits, branches or tags side by side
@@ -6,7 +6,7 @@
     python -m pipeline demo folder/model --port 5003
 
 Reads   data/model, DVC's cache or MLflow's registry. Only text and weights are read; stored code is not executed
-Writes  nothing
+Writes  nothing in the project; models that it fetches are in a temporary folder until it ends
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def main() -> None:
     from pipeline.shared.demo.models import found
     from pipeline.shared.demo.server import HOST, listening, serve
 
-    other = shlex.join(["python", "-m", "pipeline", "demo", *given.models, "--port", str(given.port % 65535 + 1)])
+    next_port = given.port + 1 if given.port < 65535 else 1024
+    other = shlex.join(["python", "-m", "pipeline", "demo", *given.models, "--port", str(next_port)])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the folder of fetched models is removed
     with listening(given.port, other) as listener, TemporaryDirectory() as scratch:
         names = list(dict.fromkeys(given.models)) or [""]

@@ -3,8 +3,8 @@
     python -m pipeline pictures                  # all, in a project that has been run and after `make walkthrough`
     python -m pipeline pictures pipeline         # one; this one needs no browser and no results
 
-Reads   dvc.yaml; reports/report.html and walkthrough.html; the MLflow runs of this project (through `python -m pipeline
-        ui`); data/model (through `python -m pipeline demo`)
+Reads   dvc.yaml; reports/report.html, reports/walkthrough.html; the MLflow runs of this project, through
+        `python -m pipeline ui`; data/model, through `python -m pipeline demo`
 Writes  docs/images/pipeline.svg and, as .png: report, attention, runs, demo, walkthrough; each under 300 kB
 """
 

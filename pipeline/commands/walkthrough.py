@@ -4,9 +4,10 @@
     python -m pipeline walkthrough                # `make walkthrough`: reports/walkthrough.html, in about three minutes
     python -m pipeline walkthrough --notebook     # `make notebook`: docs/walkthrough.ipynb, not run
 
-Reads   docs/walkthrough.py, docs/walkthrough.html.jinja; data/model and data/raw, if they are there
-Writes  reports/walkthrough.html, which loads nothing from anywhere; or docs/walkthrough.ipynb, for any editor of
-        notebooks that uses the Python in .venv as its kernel
+Reads   docs/walkthrough.py, docs/walkthrough_charts.py, docs/walkthrough.html.jinja; page.css.jinja of the report;
+        data/model and data/raw, if they exist
+Writes  reports/walkthrough.html, which makes no request; or docs/walkthrough.ipynb. Open the notebook in any editor,
+        with the Python of .venv as its kernel
 """
 
 from __future__ import annotations

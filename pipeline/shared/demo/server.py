@@ -6,7 +6,8 @@
     POST /attention     {"model": 0, "text": "Ein Hund rennt.", "target": ["▁A", "▁dog", "▁runs", "."]}
 
 A mistake is answered with status 400 (413: too large, 503: too slow) and {"message": reason}. Web pages of other sites
-cannot use this server: their requests have another Host header, or no JSON, which they may not send elsewhere.
+cannot use this server. Those whose name leads to this machine send that name as the Host header, which is refused. All
+others would have to send JSON to another site, for which a browser first asks that site; this server never agrees.
 """
 
 from __future__ import annotations
