@@ -28,6 +28,7 @@ import tempfile
 import time
 from collections import Counter
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from unittest import mock
 
@@ -49,6 +50,7 @@ from transformer.decoding.attention_maps import attention_maps, record_weights
 from transformer.decoding.beam_search import translate_ids
 from transformer.decoding.config import SearchConfig
 from transformer.decoding.hypothesis import length_divisor
+from transformer.files import read_lines
 from transformer.inference.torch_engine import TorchEngine
 from transformer.model import attention as attention_module
 from transformer.model.attention import Attention, causal_bias, padding_bias, split_heads
@@ -671,8 +673,8 @@ figure(
 # %%
 say(f"""
 The positions before {changed_at} move by exactly {movement[:changed_at].max().item():g}; the others move by up to
-{movement[changed_at:].max().item():.2f}. Padding at the end of the source moves no state by more than
-{tiny(with_padding)}.
+{movement[changed_at:].max().item():.2f}. Padding at the end of the source moves states by
+{tiny(with_padding)} at most.
 """)
 
 # %% [markdown]
@@ -992,11 +994,12 @@ would start at {learning_rate(1, 512, 1):.4f}, which is
 
 # %% [markdown]
 # Why a warm-up at all? The experiment: a post-norm model as in the paper, trained with Adam, with a warm-up and
-# without one (a warm-up of one update).
+# without one: a warm-up of one update, to the same highest rate.
 
 # %% tags=["slow"]
 _, warm = small("with a warm-up", updates=100, norm="post", optimiser="adam", lr_factor=1.0)
-_, cold = small("without", updates=100, norm="post", optimiser="adam", lr_factor=1.0, warmup=1)
+same_peak = SMALL["warmup"] ** -0.5  # equation 3: the peak is lr_factor * (d_model * warmup) ** -0.5
+_, cold = small("without", updates=100, norm="post", optimiser="adam", lr_factor=same_peak, warmup=1)
 compare(warm, cold, caption="A post-norm model with Adam, with and without a warm-up.")
 
 # %% tags=["slow"]
@@ -1009,7 +1012,9 @@ the size of the vocabulary has {math.log(len(vocabulary)):.2f}.
 # ## 13. Label smoothing
 #
 # Plain cross-entropy asks for a probability of 1 for the right subword, which only infinite logits give. Section 5.4
-# asks for less: the right subword gets $1 - \epsilon$, and the others share $\epsilon$; padding gets nothing.
+# takes label smoothing from Szegedy et al. 2016, who spread $\epsilon$ evenly over the whole vocabulary: the right
+# subword is left with $1 - \epsilon + \epsilon / V$. Here, as in The Annotated Transformer, the right subword gets
+# $1 - \epsilon$, the others share $\epsilon$, and padding gets nothing.
 
 # %%
 source(smoothed_cross_entropy)
@@ -1045,7 +1050,7 @@ each of the other {V - 2} with {asked[0, 1].item():.4f}. A row sums to {asked[0]
 # %%
 penalty = []
 for amount in (0.0, 0.1, 0.3):
-    for odds in np.linspace(-2, 16, 91):  # logit of the right subword above the others
+    for odds in np.linspace(-2, 16, 1801):  # logit of the right subword above the others
         logit = torch.zeros(1, V, dtype=torch.float64)
         logit[0, 0], logit[0, 4] = -1e3, float(odds)  # padding gets nothing
         loss = smoothed_cross_entropy(logit, torch.eye(V, dtype=torch.float64), torch.tensor([4]), amount).item()
@@ -1060,7 +1065,7 @@ for amount in (0.0, 0.1, 0.3):
         )
 penalty = pd.DataFrame(penalty)
 figure(
-    lines(penalty, "logit above the others", "loss", "label smoothing", zero=True),
+    lines(penalty[::20], "logit above the others", "loss", "label smoothing", zero=True),
     "The loss of a model that prefers the right subword more and more.",
 )
 
@@ -1068,7 +1073,7 @@ figure(
 least = penalty.loc[penalty.groupby("label smoothing", sort=False)["loss"].idxmin()]
 say(
     "\n".join(
-        f"- {row['label smoothing']}: the point of the curve with the least loss has p = {row['probability']:.3f}."
+        f"- {row['label smoothing']}: the loss is least at p = {row['probability']:.3f}."
         for row in least.to_dict("records")
     )
     + """
@@ -1167,13 +1172,15 @@ figure(
 # %% [markdown]
 # ## 15. The model of `make run`
 #
-# This part and part 17 look at a model that translates well: `data/model`, which `make run` makes. Where there is none,
-# the next cell trains the small model of part 2 for some more updates and takes that.
+# This part and part 17 look at a model that translates well, `data/model`, and the first lines of its first test set.
+# `make run` makes both. Where one of them is missing, the next cell trains the small model of part 2 for some more
+# updates and takes that.
 
 # %% tags=["slow"]
-if (ROOT / "data/model/model.json").is_file():
+test_set = ROOT / f"data/raw/{Params.load(ROOT / 'params.yaml').test_sets.split()[0]}.src"
+if (ROOT / "data/model/model.json").is_file() and test_set.is_file():
     translator, origin = Translator.load(ROOT / "data/model"), "`data/model`"
-    trained_text = (ROOT / "data/raw/test.src").read_text(encoding="utf-8").split("\n")[:50]
+    trained_text = [line for line in islice(read_lines(test_set), 50) if line.strip()]
 else:
     for step in range(int(usual["update"].iloc[-1]) + 1, 601):
         baseline.update(step)
@@ -1192,13 +1199,14 @@ say(f"The model is {origin}. Its vocabulary has {len(translator.vocabulary):,} e
 source(search.beam_search, search.best_continuations, search.collect_finished, search.keep_best)
 
 # %% [markdown]
-# We watch the real search, with three beams, on a test sentence of medium length: the one whose translation has the
-# lowest score. Squares are finished: they ended in `</s>`. Crosses were among the best continuations, and were dropped.
-# Above each mark are the subword and its probability. Even a sure choice stops short of 1, as label smoothing (part 13)
-# asks.
+# We watch the real search, with three beams, on one of these test sentences: of the shorter half, whose search can be
+# drawn, the one whose translation has the lowest score. Squares are finished: they ended in `</s>`. Crosses were among
+# the best continuations, and were dropped. Above each mark are the subword and its probability. Even a sure choice
+# stops short of 1, as label smoothing (part 13) asks.
 
 # %% tags=["slow"]
-unsure = min(trained_text, key=lambda line: translator.alternatives([line])[0][0].score if 20 < len(line) < 60 else 0)
+shorter_half = sorted(trained_text, key=len)[: -(-len(trained_text) // 2)]
+unsure = min(shorter_half, key=lambda line: translator.alternatives([line])[0][0].score)
 nodes = [{"step": 0, "place": 0.0, "label": "<s>", "kind": "beam", "parent_step": 0, "parent_place": 0.0}]
 known = {0: (0.0, 0.0)}  # beam of the last step -> its place in the drawing and its log-probability
 usual_step = search.keep_best
@@ -1328,7 +1336,8 @@ The best of the checkpoints has a loss of {single.min():.3f}, their mean
 source(attention_maps, record_weights)
 
 # %% tags=["slow"]
-sentence = max((line for line in trained_text if len(translator.subwords([line])[0]) <= 16), key=len)
+short = [line for line in trained_text if len(translator.subwords([line])[0]) <= 16]
+sentence = max(short, key=len) if short else min(trained_text, key=len)
 translation = translator.translate([sentence])[0]
 maps, source_labels, target_labels = translator.attention(sentence, translation)
 figure(

@@ -6,7 +6,8 @@
     python -m pipeline demo folder/model --port 5003
 
 Reads   data/model, DVC's cache or MLflow's registry. Only text and weights are read; stored code is not executed
-Writes  nothing in the project; models that it fetches are in a temporary folder until it ends
+Writes  for models:/..., MLflow's store, if there is none yet; models that it fetches are in a temporary folder until it
+        ends
 """
 
 from __future__ import annotations

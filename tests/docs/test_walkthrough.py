@@ -202,7 +202,8 @@ def test_label_smoothing_asks_for_a_distribution_and_punishes_certainty(fast):
         assert row[0] == pytest.approx(0, abs=1e-12)
         assert [value for place, value in enumerate(row) if place not in (0, target)] == pytest.approx([0.1 / 8] * 8)
     least = fast.names["least"].set_index("label smoothing")["probability"]
-    assert least["label_smoothing 0.1"] == pytest.approx(0.9, abs=0.02)
+    assert least["label_smoothing 0.1"] == pytest.approx(0.9, abs=0.001)
+    assert least["label_smoothing 0.3"] == pytest.approx(0.7, abs=0.001)
     assert least["label_smoothing 0.0"] > 0.999
 
 

@@ -43,23 +43,26 @@ def check_options(params: dict[str, Any]) -> None:
         raise ValueError(f"length_penalty={params['length_penalty']} must be 0 or more, and below 100")
 
 
-def check_line(number: int, line: str) -> None:
-    """Raise ValueError for a line that is not text or that is certainly too long, without cutting it into subwords."""
+def check_line(name: str, line: str) -> None:
+    """Raise ValueError for a line that is not text or that is certainly too long, without cutting it into subwords.
+
+    name: what an error calls it, such as `line 3`.
+    """
     if not isinstance(line, str):
-        raise ValueError(f"line {number} is not text: {line!r}")
+        raise ValueError(f"{name} is not text: {line!r}")
     if len(line) > MAX_CHARACTERS:
-        raise ValueError(f"line {number} has {len(line):,} characters; the server takes {MAX_CHARACTERS:,}: cut it")
+        raise ValueError(f"{name} has {len(line):,} characters; the server takes {MAX_CHARACTERS:,}: cut it")
     try:
         line.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"line {number} is not text: {line[error.start]!r} at character {error.start + 1}") from None
+        raise ValueError(f"{name} is not text: {line[error.start]!r} at character {error.start + 1}") from None
     words = line.split()
     if (longest := max(map(len, words), default=0)) > MAX_WORD:
-        raise ValueError(f"line {number} has a word of {longest:,} characters; the server takes {MAX_WORD:,}: cut it")
-    check_subwords(number, len(words), "words")  # a word has at least one subword
+        raise ValueError(f"{name} has a word of {longest:,} characters; the server takes {MAX_WORD:,}: cut it")
+    check_subwords(name, len(words), "words")  # a word has at least one subword
 
 
-def check_subwords(number: int, count: int, unit: str = "subwords") -> None:
+def check_subwords(name: str, count: int, unit: str = "subwords") -> None:
     """Raise ValueError if a line has more than MAX_SUBWORDS subwords or words."""
     if count > MAX_SUBWORDS:
-        raise ValueError(f"line {number} has {count:,} {unit}; the server takes {MAX_SUBWORDS:,} subwords: cut it")
+        raise ValueError(f"{name} has {count:,} {unit}; the server takes {MAX_SUBWORDS:,} subwords: cut it")

@@ -72,12 +72,12 @@ class ServedTranslator(PythonModel):
         if len(lines) > MAX_LINES:
             raise ValueError(f"{len(lines):,} lines; a request may have {MAX_LINES:,}")
         for number, line in enumerate(lines, start=1):
-            check_line(number, line)
+            check_line(f"line {number}", line)
         # spaCy remembers each word that it meets, until the zone ends; zones of two threads would disturb each other.
         with self.one_at_a_time, self.translator.source.zone(forget=True):
             for number, line in enumerate(lines, start=1):
                 deadline()
-                check_subwords(number, len(self.translator.subwords([line])[0]))
+                check_subwords(f"line {number}", len(self.translator.subwords([line])[0]))
             options = {name: params[name] for name in OPTIONS}
             return [found[0].text for found in self.translator.alternatives(lines, before_step=deadline, **options)]
 

@@ -6,15 +6,13 @@ import base64
 import math
 import time
 from collections.abc import Sequence
-from threading import Lock
 from typing import Any
 
-import torch
-
-from pipeline.shared.demo.models import Source
+from pipeline.shared.demo.models import FoundModel
 from transformer.inference.engine import Check
 from transformer.inference.torch_engine import TorchEngine
 from transformer.inference.translator import Translation, Translator
+from transformer.reporting.attention import as_bytes
 from transformer.text.marks import SPACE, join
 from transformer.text.vocabulary import EOS, SPECIALS, UNK
 from transformer.text.words import Side
@@ -22,14 +20,16 @@ from transformer.tracking.limits import check_line, check_options, check_subword
 
 END, UNKNOWN = SPECIALS[EOS], SPECIALS[UNK]
 MOST_MAPPED = 120  # subwords of a side, without </s>, whose attention is shown: a map of more cannot be read
-# spaCy remembers words until the end of a zone, and zones of two threads would disturb each other.
-_one_at_a_time = Lock()
 
 
 class Model:
-    """A model that is ready to answer."""
+    """A model that is ready to answer.
 
-    def __init__(self, source: Source):
+    One thread at a time may use it: spaCy remembers words until the end of a zone, and zones of two threads would
+    disturb each other.
+    """
+
+    def __init__(self, source: FoundModel):
         """Load the model. Raises ValueError for a damaged folder, and for one of CTranslate2, without attention."""
         self.source, self.translator = source, Translator.load(source.folder)
         if not isinstance(self.translator.engine, TorchEngine):
@@ -55,7 +55,7 @@ class Model:
         subwords = self.subwords(text, check)
         if not subwords:
             return {"source": [], "unknown": [], "hypotheses": [], "seconds": 0.0}
-        with _one_at_a_time, self.translator.source.zone(forget=True):
+        with self.translator.source.zone(forget=True):
             begin = time.perf_counter()
             (found,) = self.translator.alternatives([text], before_step=check, **search)
             ids = self.translator.vocabulary.ids
@@ -69,17 +69,18 @@ class Model:
 
     def subwords(self, text: str, check: Check) -> list[str]:
         """The subwords of a text, without </s>. Raises ValueError for what the limits of a request refuse."""
-        check_line(1, text)
-        with _one_at_a_time, self.translator.source.zone(forget=True):
+        check_line("the text", text)
+        with self.translator.source.zone(forget=True):
             check()
             (found,) = self.translator.subwords([text])
-        check_subwords(1, len(found))
+        check_subwords("the text", len(found))
         return found
 
     def attention(self, text: str, target: Sequence[str], check: Check) -> dict[str, Any]:
         """The attention of the decoder over the source, for a sentence and the subwords of one of its translations.
 
-        weights: bytes in Base64, 255 for 1, of the shape (layers, H, T, S); </s> is the last subword of both sides.
+        weights: bytes in Base64, 255 for 1 (reporting.attention.as_bytes), of the shape (layers, H, T, S). </s> is the
+        last subword of both sides.
         Raises ValueError for a side of more than MOST_MAPPED subwords.
         """
         source = self.subwords(text, check)
@@ -87,10 +88,9 @@ class Model:
             raise ValueError(f"Attention is shown for up to {MOST_MAPPED} subwords. This sentence has {len(source)}, "
                              f"its translation {len(target)}.")  # fmt: skip
         ids = self.translator.vocabulary.ids
-        with _one_at_a_time:
-            weights = self.engine.attention(ids(source), ids(target)).cross  # (layers, H, T, S)
+        weights = self.engine.attention(ids(source), ids(target)).cross  # (layers, H, T, S)
         layers, heads = weights.shape[:2]
-        whole = (weights.float() * 255).round().to(torch.uint8).numpy().tobytes()
+        whole = as_bytes(weights.double().numpy()).tobytes()
         return {"source": [*source, END], "target": [*target, END], "layers": layers, "heads": heads,
                 "weights": base64.b64encode(whole).decode()}  # fmt: skip
 

@@ -6,6 +6,7 @@ Only weights, sizes, merges and vocabulary are read, and no code that is stored 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -29,7 +30,7 @@ EXAMPLES = 3  # test sentences that the page offers
 
 
 @dataclass(frozen=True)
-class Source:
+class FoundModel:
     """A model that was found, and what is known of it.
 
     name: as on the command line. folder: the model folder. search: the default beam_size, length_penalty and
@@ -43,7 +44,7 @@ class Source:
     examples: tuple[str, ...] = ()
 
 
-def found(name: str, place: Path) -> Source:
+def found(name: str, place: Path) -> FoundModel:
     """The model that a name means. place: a new folder for its files, if they must be fetched.
 
     name: "", `workspace` or data/model (the model of this folder); models:/NAME, models:/NAME@ALIAS or
@@ -55,7 +56,7 @@ def found(name: str, place: Path) -> Source:
     if name in ("", WORKSPACE, MODEL):
         return of_workspace()
     if (Path(name) / "model.json").is_file():
-        return Source(name, Path(name), defaults(), {"run": "unknown, since this is a folder"})
+        return FoundModel(name, Path(name), defaults(), {"run": "unknown, since this is a folder"})
     return of_experiment(results(name), place)
 
 
@@ -64,7 +65,7 @@ def defaults() -> dict[str, int | float]:
     return {name: value for name, value in asdict(SearchConfig()).items() if name in SEARCH}
 
 
-def of_workspace() -> Source:
+def of_workspace() -> FoundModel:
     """data/model of this folder; its run and data, if dvc.lock says that this is the model it was made of."""
     folder, here = Path(MODEL), results(WORKSPACE)
     if not (folder / "model.json").is_file():
@@ -72,11 +73,11 @@ def of_workspace() -> Source:
     with suppress(ValueError, KeyError, OSError):
         recorded = {out["path"]: out["md5"] for out in here.lock()["average"]["outs"]}
         if recorded[MODEL] == md5_on_disk(folder):
-            return Source(MODEL, folder, search(here), facts(here), examples(here))
-    return Source(MODEL, folder, defaults(), {"run": "unknown, since this is not the model of dvc.lock"})
+            return FoundModel(MODEL, folder, search(here), facts(here), examples(here))
+    return FoundModel(MODEL, folder, defaults(), {"run": "unknown, since this is not the model of dvc.lock"})
 
 
-def of_experiment(experiment: Results, place: Path) -> Source:
+def of_experiment(experiment: Results, place: Path) -> FoundModel:
     """The model of an experiment, from DVC's cache. Raises ValueError if it has none, or DVC's cache lacks it."""
     try:
         held = experiment.folder(MODEL)
@@ -87,7 +88,7 @@ def of_experiment(experiment: Results, place: Path) -> Source:
     place.mkdir(parents=True)
     for file, cached in held.items():
         (place / file).symlink_to(cached.resolve())
-    return Source(experiment.name, place, search(experiment), facts(experiment), examples(experiment))
+    return FoundModel(experiment.name, place, search(experiment), facts(experiment), examples(experiment))
 
 
 def search(experiment: Results) -> dict[str, int | float]:
@@ -114,8 +115,9 @@ def examples(experiment: Results) -> tuple[str, ...]:
     return ()
 
 
-def of_registry(name: str, place: Path) -> Source:
+def of_registry(name: str, place: Path) -> FoundModel:
     """A version of a registered model, downloaded. Raises ValueError if there is none or MLflow cannot be read."""
+    print(f"Fetching {name} from MLflow ...", file=sys.stderr, flush=True)
     try:
         store = connect(project_root())
         version = version_named(store, name.removeprefix(REGISTRY))
@@ -123,7 +125,7 @@ def of_registry(name: str, place: Path) -> Source:
         known = facts_of_version(store, version)
     except store_errors() as error:
         raise ValueError(f"The model {name} cannot be fetched: {reason(error)}") from None
-    return Source(name, folder, options(version), known)
+    return FoundModel(name, folder, options(version), known)
 
 
 def facts_of_version(store: Store, version: Any) -> dict[str, str]:

@@ -19,6 +19,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -27,7 +28,6 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, Request
-from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -92,28 +92,33 @@ def answer(message: str, status: int) -> JSONResponse:
 
 
 def application(models: Sequence[Model], ending: Event) -> FastAPI:
-    """The demo of these models. ending: when it is set, all work stops."""
+    """The demo of these models. ending: when it is set, all work stops.
+
+    One thread does the work of all requests, so a model is never used by two, and the page is there while it works.
+    """
+    worker = ThreadPoolExecutor(1)
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)  # FastAPI's pages would load scripts from elsewhere
     app.add_middleware(SmallRequests)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"], www_redirect=False)
     html, headers = page()
 
     @app.get("/")
-    def root() -> HTMLResponse:
+    async def root() -> HTMLResponse:
         return HTMLResponse(html, headers=headers)
 
     @app.get("/models")
-    def described() -> dict[str, Any]:
+    async def described() -> dict[str, Any]:
         return {"models": [model.description() for model in models], "most_characters": MAX_CHARACTERS}
 
     @app.post("/translations")
     async def translations(asked: Sentence, request: Request) -> Any:
         model = chosen(models, asked.model)
-        return await worked(request, ending, partial(model.translations, asked.text, asked.beam_size))
+        return await worked(request, ending, worker, partial(model.translations, asked.text, asked.beam_size))
 
     @app.post("/attention")
     async def attention(asked: Pair, request: Request) -> Any:
-        return await worked(request, ending, partial(chosen(models, asked.model).attention, asked.text, asked.target))
+        work = partial(chosen(models, asked.model).attention, asked.text, asked.target)
+        return await worked(request, ending, worker, work)
 
     say_mistakes(app)
     return app
@@ -138,6 +143,11 @@ def say_mistakes(app: FastAPI) -> None:
         return answer(error.detail, error.status_code)
 
     @app.exception_handler(OutOfTime)
+    async def slow(request: Request, error: Exception) -> JSONResponse:
+        return answer(
+            f"This took longer than {SECONDS} s and was ended. Shorten the text, or lower the beam size.", 503
+        )
+
     @app.exception_handler(Stopped)
     async def ended(request: Request, error: Exception) -> JSONResponse:
         return answer(str(error), 503)
@@ -150,16 +160,27 @@ def chosen(models: Sequence[Model], number: int) -> Model:
     return models[number]
 
 
-async def worked(request: Request, ending: Event, work: Callable[[Check], dict[str, Any]]) -> dict[str, Any]:
-    """The result of `work`, which runs in a thread. It is stopped when the browser goes away or the server ends."""
-    stop, deadline = Event(), Deadline(SECONDS)
+async def worked(
+    request: Request, ending: Event, worker: Executor, work: Callable[[Check], dict[str, Any]]
+) -> dict[str, Any]:
+    """The result of `work`, which `worker` does. It is stopped when the browser goes away or the server ends.
 
-    def check() -> None:
-        if stop.is_set():
-            raise Stopped("The request was ended.")
-        deadline()
+    The time that it may take begins when it begins, not while it waits for the work of other requests.
+    """
+    stop = Event()
 
-    task = asyncio.ensure_future(run_in_threadpool(work, check))
+    def limited() -> dict[str, Any]:
+        deadline = Deadline(SECONDS)
+
+        def check() -> None:
+            if stop.is_set():
+                raise Stopped("The request was ended.")
+            deadline()
+
+        check()
+        return work(check)
+
+    task = asyncio.get_running_loop().run_in_executor(worker, limited)
     while not (await asyncio.wait({task}, timeout=LOOK))[0]:
         if ending.is_set() or await request.is_disconnected():
             stop.set()
