@@ -26,7 +26,7 @@ POSITIVE, NEGATIVE = theme()["range"]["category"]
 MUTED = theme()["axis"]["labelColor"]
 # Five colours that colour-blind readers can tell apart (Okabe and Ito 2008), darkened for thin lines on white.
 SERIES = [POSITIVE, NEGATIVE, "#00805f", "#9a3f78", "#6f6000"]
-SMALLEST = 0.72  # of its size; on a narrower window a chart scrolls instead of becoming unreadable
+SMALLEST = 0.64  # of its size; on a narrower window a chart scrolls instead of becoming unreadable
 DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [10, 4]]
 # A colour of the charts -> the variable of the page's style that replaces it, so that charts follow dark and light.
 VARIABLES = {theme()["legend"]["labelColor"]: "ink", MUTED: "muted",

@@ -118,11 +118,11 @@ def picture_attention() -> None:
 
 def picture_demo() -> None:
     """Write demo.png: the page of `python -m pipeline demo` with a sentence of the built-in corpus."""
-    with served("demo") as address, window(900, 1150) as tab:
+    with served("demo") as address, window(900, 600) as tab:
         tab.goto(f"{address}/#text={quote(SENTENCE)}")
         tab.locator(".translation:not(:empty)").first.wait_for()
         tab.locator(".map td").first.wait_for()
-        keep("demo.png", tab.screenshot())
+        keep("demo.png", tab.screenshot(full_page=True))
 
 
 def picture_walkthrough() -> None:
@@ -130,7 +130,7 @@ def picture_walkthrough() -> None:
     page = Path("reports/walkthrough.html")
     if not page.exists():
         raise ValueError(f"{page} is missing. Run `make walkthrough`, which makes it.")
-    with window(1100, 900) as tab:
+    with window(1100, 1500) as tab:
         tab.goto(page.resolve().as_uri())
         tab.get_by_role("heading", name=PART).first.evaluate("heading => heading.scrollIntoView()")
         keep("walkthrough.png", tab.screenshot())

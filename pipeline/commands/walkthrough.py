@@ -13,14 +13,18 @@ Writes  reports/walkthrough.html, which makes no request; or docs/walkthrough.ip
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
+import sys
 from html import escape
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from pipeline.shared.stage import run
+from pipeline.shared.stage import bar, run
 from transformer.files import write_text
 
 if TYPE_CHECKING:
@@ -42,8 +46,10 @@ def main() -> None:
     if given.notebook:
         path = given.output or SCRIPT.with_suffix(".ipynb")
         write_text(path, as_ipynb(notebook))
+        print("Open this in an editor of notebooks (VS Code, JupyterLab), with the Python of .venv as kernel:")
     else:
         path = given.output or Path("reports/walkthrough.html")
+        print(f"Running {SCRIPT}: about three minutes on two cores.", file=sys.stderr)
         execute(notebook)
         write_text(path, page(notebook))
     print(path)
@@ -76,10 +82,11 @@ def as_ipynb(notebook: Any) -> str:
 def execute(notebook: Any) -> None:
     """Run the cells of a notebook in a kernel, from the current folder, and store their outputs in it.
 
-    Raises ValueError with the cell and the error if one fails.
+    Raises ValueError with the cell and the error if one fails, or if the kernel ends, and KeyboardInterrupt on SIGINT
+    and SIGTERM.
     """
     from nbclient import NotebookClient
-    from nbclient.exceptions import CellExecutionError
+    from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
     from traitlets.config import Config
 
     client = NotebookClient(
@@ -89,8 +96,17 @@ def execute(notebook: Any) -> None:
         resources={"metadata": {"path": str(Path.cwd())}},
         config=Config({"AsyncKernelManager": {"transport": "ipc"}}),  # files instead of open ports
     )
+    progress = bar(len(notebook.cells), "cell", "walkthrough")
+    client.on_cell_complete = lambda cell, cell_index: progress.update()
     try:
-        client.execute()
+        with progress, TemporaryDirectory(prefix="walkthrough-") as folder:  # the kernel may end before it can clean up
+            client.execute(env=os.environ | {"TMPDIR": folder}, stderr=subprocess.DEVNULL)  # tracebacks on a signal
+    except (AssertionError, CellTimeoutError, DeadKernelError) as error:
+        if client.km is None:  # on a signal nbclient ends the kernel, and then goes on without it
+            raise KeyboardInterrupt from None
+        raise ValueError(f"{SCRIPT}: the kernel that ran the cells ended, or a cell took over {SECONDS_PER_CELL} s "
+                         f"({' '.join(str(error).split())[:200]}). No page was written. If memory was short, end "
+                         "other programs.") from None  # fmt: skip
     except CellExecutionError as error:
         failed = next(cell for cell in notebook.cells for output in cell.get("outputs", ())
                       if output.output_type == "error")  # fmt: skip

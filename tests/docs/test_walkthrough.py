@@ -9,6 +9,7 @@ import ast
 import math
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from typing import Any
 
 import pytest
 from support.browsers import chromium
+from support.stages import wait_until
 from support.tiny import ROOT
 
 from pipeline.commands import walkthrough as command
@@ -351,3 +353,28 @@ def test_maps_can_be_read_and_contents_reached_by_keyboard(html, browser):
     assert len(links) == 19
     assert page.evaluate("ids => ids.every(id => document.getElementById(id))", links)
     page.close()
+
+
+@pytest.mark.full
+def test_a_signal_ends_the_kernel_its_files_and_the_command_in_one_line(tmp_path):
+    (tmp_path / "cells.py").write_text("""# %%
+import tempfile, time
+folder = tempfile.TemporaryDirectory()
+open("begun", "w").close()
+time.sleep(600)
+""")
+    script = """
+from pathlib import Path
+from pipeline.commands import walkthrough
+from pipeline.shared.stage import run
+run(lambda: walkthrough.execute(walkthrough.read_script(Path("cells.py"))))
+"""
+    (tmp_path / "t").mkdir()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path / "t")}
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        wait_until((tmp_path / "begun").exists)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate()
+    assert (process.returncode, list((tmp_path / "t").iterdir())) == (130, [])
+    assert "Traceback" not in errors

@@ -30,9 +30,9 @@ TABLE = """line,chrf,reference,translation,source
 1,40.1,"A dog, running.",A dog runs.,"Ein Hund, der rennt."
 2,100.0,A man.,A man.,Ein Mann.
 """
-SAMPLES = """step,sentence,source,reference,translation
-30,2,Ein Mann.,A man.,the the the
-60,2,Ein Mann.,A man.,A man.
+SAMPLES = """step,translation,reference,source,sentence
+30,the the the,A man.,Ein Mann.,2
+60,A man.,A man.,Ein Mann.,2
 """
 MODEL = {"corpus": "toy", "source": "de", "target": "en", "layers": 2, "d_model": 8, "heads": 3, "max_steps": 60}
 RUN = report.RunReport(

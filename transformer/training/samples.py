@@ -42,9 +42,9 @@ def table(found: Mapping[str, Sequence[str]], lengths: np.ndarray, valid: ValidT
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["step", "sentence", "source", "reference", "translation"])
+    writer.writerow(["step", "translation", "reference", "source", "sentence"])
     steps = sorted(step for step in map(int, found) if step % save_every == 0)
     for place, row in enumerate(sampled_rows(lengths)):
-        shown = row + 1, valid.sources[row], valid.references[row]
-        writer.writerows([step, *shown, found[str(step)][place]] for step in steps)
+        given = valid.references[row], valid.sources[row], row + 1
+        writer.writerows([step, found[str(step)][place], *given] for step in steps)
     return text.getvalue()

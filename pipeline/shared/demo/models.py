@@ -57,7 +57,11 @@ def found(name: str, place: Path) -> FoundModel:
         return of_workspace()
     if (Path(name) / "model.json").is_file():
         return FoundModel(name, Path(name), defaults(), {"run": "unknown, since this is a folder"})
-    return of_experiment(results(name), place)
+    try:
+        experiment = results(name)
+    except ValueError as error:
+        raise ValueError(f"{error} A model can also be a folder with model.json, or models:/NAME@ALIAS.") from None
+    return of_experiment(experiment, place)
 
 
 def defaults() -> dict[str, int | float]:
