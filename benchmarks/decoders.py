@@ -19,7 +19,8 @@ from benchmarks.flops import DROPOUT, Size
 from benchmarks.peers import joeynmt_model
 from transformer.decoding.batches import padded
 from transformer.decoding.beam_search import beam_search
-from transformer.model.transformer import Transformer, TransformerConfig
+from transformer.model.config import TransformerConfig
+from transformer.model.transformer import Transformer
 from transformer.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
 from transformer.training.train_step import seed_everything
 

@@ -22,7 +22,8 @@ import torch
 from benchmarks.decoders import KINDS, Task
 from benchmarks.flops import SIZES
 from benchmarks.programs import synchronise
-from transformer.model.transformer import Transformer, TransformerConfig
+from transformer.model.config import TransformerConfig
+from transformer.model.transformer import Transformer
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import SPECIALS
 from transformer.training.config import TrainConfig

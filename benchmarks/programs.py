@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from benchmarks.feeding import Epochs
 from benchmarks.flops import DROPOUT, SMOOTHING, Size
-from transformer.model.transformer import Transformer, TransformerConfig, sinusoids
+from transformer.model.config import TransformerConfig
+from transformer.model.transformer import Transformer, sinusoids
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import PAD
 from transformer.training.batches import Batches

@@ -55,13 +55,13 @@ from transformer.inference.torch_engine import TorchEngine
 from transformer.model import attention as attention_module
 from transformer.model.attention import Attention, causal_bias, padding_bias, split_heads
 from transformer.model.averaging import mean_weights
+from transformer.model.config import TransformerConfig
 from transformer.model.transformer import (
     DecoderLayer,
     EncoderLayer,
     FeedForward,
     Residual,
     Transformer,
-    TransformerConfig,
     sinusoids,
 )
 from transformer.model.weights import cpu_copy, save_weights

@@ -56,7 +56,7 @@ def configuration_of(results: Results, origin: Mapping[str, str]) -> Configurati
         seeds_key=content_key(params=others, **results.scored().origins),
         curve=curve.where(curve.notna(), None).to_dict("records"),
         scores={**results.scores(), **(against(results, baseline) if baseline else {})},
-        target_tokens=json.loads(results.text("reports/training.json"))["target_tokens"],
+        target_tokens=int(results.training()["target_tokens"]),
         tags={**signatures, **environment, **origin, **stage_hashes(results)},
         datasets=datasets(results),
         texts={"translations.csv": translations(results), "report.html": page, **attention(results), **patch(origin),

@@ -89,6 +89,10 @@ class Results(ABC):
         """The scores: name -> value."""
         return json.loads(self.text("reports/scores.json"))
 
+    def training(self) -> dict[str, float]:
+        """The summary of the training: updates, tokens, losses."""
+        return json.loads(self.text("reports/training.json"))
+
     def signatures(self) -> dict[str, str]:
         """sacreBLEU's signatures: name of a score -> how it was computed."""
         return json.loads(self.file("reports/signatures.json").read_text(encoding="utf-8"))

@@ -17,7 +17,8 @@ from pipeline.shared.stage import project_root
 from pipeline.shared.versions import installed
 from transformer.evaluation.scores import bleu_tokenizer
 from transformer.files import read_lines, sha256, write_json
-from transformer.model.transformer import Transformer, TransformerConfig
+from transformer.model.config import TransformerConfig
+from transformer.model.transformer import Transformer
 from transformer.model.weights import check_start, warm_start
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import Vocabulary

@@ -43,11 +43,11 @@ def recomputed(model: Transformer, source: list[int], target: list[int]) -> dict
         handle.remove()
 
     def weights(kind: str, part, x: torch.Tensor, memory: torch.Tensor | None) -> torch.Tensor:
-        width = x.shape[-1]
+        width = part.heads * (model.config.key_size or x.shape[-1] // part.heads)
         matrix, shift = part.project.weight, part.project.bias
         queries = x @ matrix[:width].T + shift[:width]
         keys = (x if memory is None else memory) @ matrix[width : 2 * width].T + shift[width : 2 * width]
-        queries, keys = (split_heads(one, 1, part.heads)[0][0] for one in (queries, keys))  # (H, T, K)
+        queries, keys = (split_heads(one, [width], part.heads)[0][0] for one in (queries, keys))  # (H, T, K)
         scores = torch.einsum("htk,hsk->hts", queries, keys) / math.sqrt(width // part.heads)
         if kind == "decoder":
             later = torch.ones(scores.shape[-2:]).triu(1).bool()
@@ -58,11 +58,11 @@ def recomputed(model: Transformer, source: list[int], target: list[int]) -> dict
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("sizes", [{}, {"norm": "post"}, {"key_size": 3, "encoder_layers": 3, "decoder_layers": 1}])
 @pytest.mark.parametrize("fused_above", [64, 0])
-def test_a_map_equals_the_weights_recomputed_from_what_a_forward_hook_sees(norm, fused_above, monkeypatch):
+def test_a_map_equals_the_weights_recomputed_from_what_a_forward_hook_sees(sizes, fused_above, monkeypatch):
     monkeypatch.setattr(model_attention, "FUSED_ABOVE", fused_above)  # 0: torch's fused attention, which has no map
-    model = tiny_model(norm=norm).double()
+    model = tiny_model(**sizes).double()
     maps, wanted = attention_maps(model, SOURCE, TARGET), recomputed(model, SOURCE, TARGET)
     for kind, layers in wanted.items():
         torch.testing.assert_close(getattr(maps, kind), torch.stack(layers), rtol=1e-12, atol=1e-14)
@@ -76,7 +76,7 @@ def test_the_output_of_an_attention_follows_from_its_map_and_its_values(norm):
     handle = attention.register_forward_hook(lambda module, given, out: seen.update(memory=given[1], out=out))
     maps = attention_maps(model, SOURCE, TARGET)
     handle.remove()
-    values = attention.keys_values(seen["memory"])[1]  # (1, H, S, K)
+    values = attention.keys_values(seen["memory"])[1]  # (1, H, S, D/H)
     mixed = (maps.cross[-1][None] @ values).transpose(1, 2).flatten(2)
     torch.testing.assert_close(attention.output(mixed), seen["out"], rtol=1e-12, atol=1e-14)
 

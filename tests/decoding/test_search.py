@@ -43,10 +43,11 @@ def model64(seed: int = 7, **changes):
     return model
 
 
-@given(st.integers(0, 10**6), st.sampled_from(["pre", "post"]), st.sampled_from(["sinusoidal", "learned"]))
-@settings(deadline=None, max_examples=15)
-def test_every_score_equals_that_of_forced_decoding(seed, norm, positions):
-    model = model64(seed, norm=norm, positions=positions)
+@given(st.integers(0, 10**6), st.sampled_from(["pre", "post"]), st.sampled_from(["sinusoidal", "learned"]),
+       st.sampled_from([0, 3, 11]), st.integers(0, 3))  # fmt: skip
+@settings(deadline=None, max_examples=20)
+def test_every_score_equals_that_of_forced_decoding(seed, norm, positions, key_size, decoder_layers):
+    model = model64(seed, norm=norm, positions=positions, key_size=key_size, decoder_layers=decoder_layers)
     for source, hypotheses in zip(SENTENCES, search(model, SENTENCES), strict=True):
         for found in hypotheses:
             ended = len(found.ids) < len(source) + 6  # before its limit; at the limit it may have no </s>

@@ -33,6 +33,8 @@ MAKE = "make installs .venv from the network; what it runs is tested elsewhere"
 TESTS = "runs tests, or the style checks that .ci/run begins with"
 ELSEWHERE = "needs a remote and a second clone; tests/pipeline/test_pipeline.py has them"
 QUEUE = "starts workers that outlive the test; tests/pipeline/test_experiments.py runs a queue"
+GRID = "queues or reads many experiments; tests/pipeline/test_table3.py does"
+CAPTIONS = "needs Multi30k in data/raw, which is downloaded"
 TEAM = "starts a server; tests/tracking/test_team_server.py starts it with Caddy and PostgreSQL"
 VERSIONS = "needs two versions of a model; tests/tracking/test_serving.py has them"
 BENCH = "needs other programs (make bench-setup) and takes minutes"
@@ -66,6 +68,19 @@ NOT_RUN = {
     "dvc queue start": QUEUE,
     "dvc queue start --jobs 2": QUEUE,
     "OMP_NUM_THREADS=1 dvc queue start --jobs 2": QUEUE,
+    "DEVICES=gpu dvc queue start": QUEUE,
+    "python -m pipeline table3 queue": GRID,
+    "python -m pipeline table3 show --speed": GRID,
+    "cp recipes/multi30k.yaml params.yaml && dvc repro download": NETWORK,
+    "mkdir captions": CAPTIONS,
+    "head -n 10000 data/raw/train.src > captions/train.de": CAPTIONS,
+    "head -n 10000 data/raw/train.tgt > captions/train.en": CAPTIONS,
+    "cp data/raw/valid.src captions/valid.de && cp data/raw/valid.tgt captions/valid.en": CAPTIONS,
+    "cp data/raw/test_2016_flickr.src captions/test_2016_flickr.de": CAPTIONS,
+    "cp data/raw/test_2016_flickr.tgt captions/test_2016_flickr.en": CAPTIONS,
+    'dvc add captions && git add captions.dvc .gitignore && git commit -m "10,000 captions"': CAPTIONS,
+    "cp recipes/table3.yaml params.yaml && python -m pipeline table3 queue --short": GRID,
+    "cp recipes/wmt14_base.yaml params.yaml && python -m pipeline table3 queue --name wmt14": GRID,
     "mlflow ui": SERVER,
     "python -m pipeline serve toy-de-en": SERVER,
     "python -m pipeline demo": SERVER,
@@ -106,6 +121,7 @@ PROGRAMS = {
     "echo",
     "export",
     "git",
+    "head",
     "mkdir",
     "mlflow",
     "openssl",

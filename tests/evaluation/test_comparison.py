@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import ttest_ind
 
 from transformer.evaluation.comparison import (
     System,
@@ -15,6 +16,7 @@ from transformer.evaluation.comparison import (
     changed_most,
     check_signatures,
     differing,
+    dunnett,
     holm,
     over_seeds,
     what_else,
@@ -105,6 +107,23 @@ def test_seeds_of_other_data_code_or_versions_are_another_configuration():
     first = seeds(400, 30.0, 31.0)
     second = [replace(one, name=f"edited-{one.name}", origins=other) for one in seeds(400, 40.0, 41.0)]
     assert [row["names"] for row in over_seeds(first + second)] == ["400-0, 400-1", "edited-400-0, edited-400-1"]
+
+
+def test_dunnetts_test_finds_the_configuration_that_differs_and_corrects_for_the_number_of_comparisons():
+    base, same, worse = [30.0, 30.6], [30.1, 30.5], [27.0, 27.4]
+    of_same, of_worse = dunnett(base, [same, worse])
+    assert of_same is not None
+    assert of_worse is not None
+    assert of_same > 0.9 > 0.05 > of_worse
+    assert dunnett(base, [same, worse]) == [of_same, of_worse]  # equal input gives equal values
+    # of one comparison it is Student's t-test
+    assert dunnett(base, [worse])[0] == pytest.approx(ttest_ind(base, worse).pvalue, abs=1e-3)
+
+
+def test_dunnetts_test_says_nothing_of_one_seed_and_of_seeds_without_deviation():
+    assert dunnett([30.0], [[31.0, 32.0]]) == [None]
+    assert dunnett([30.0, 31.0], [[31.0], [30.0, 31.0]]) == [None, 1.0]
+    assert dunnett([30.0, 30.0], [[31.0, 31.0]]) == [None]
 
 
 def test_holms_correction_is_that_of_the_paper():

@@ -21,6 +21,9 @@ SHAPES = {
     "three matrices": {"tie_embeddings": False},
     "one layer": {"layers": 1, "heads": 4},
     "ends are rare": {"pull": 0.0, "positions": "learned"},
+    "narrow keys": {"key_size": 3},
+    "wide keys": {"key_size": 20, "norm": "post"},
+    "deep encoder": {"encoder_layers": 3, "decoder_layers": 1, "key_size": 1},
 }
 
 
@@ -51,6 +54,17 @@ def test_int8_is_smaller_and_translates(folders):
     sizes = [(folders / name / "model.bin").stat().st_size for name in ("float32", "int8")]
     assert sizes[1] < sizes[0]
     assert len(Translator.load(folders / "int8").translate(LINES, extra_length=5)) == len(LINES)
+
+
+@pytest.mark.parametrize("key_size", [3, 20])
+def test_int8_translates_a_model_with_keys_of_their_own_width_like_float32(key_size, tmp_path):
+    folder = model_folder(tmp_path / "model", spread=0.6, key_size=key_size)
+    found = []
+    for precision in ("float32", "int8"):
+        export(folder, tmp_path / precision, precision)
+        found.append(Translator.load(tmp_path / precision).alternatives(LINES, extra_length=1))
+    for exact, rounded in zip(*found, strict=True):
+        assert rounded[0].score == pytest.approx(exact[0].score, abs=0.15)
 
 
 def test_two_exports_of_a_model_are_equal_byte_for_byte(folders, tmp_path):

@@ -4,28 +4,35 @@ import math
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.tiny import SIZES, tiny_model
 
 from transformer.model.attention import FUSED_ABOVE, Attention, causal_bias, padding_bias
+from transformer.model.config import TransformerConfig
 from transformer.model.dropout import add_dropout, dropout, dropped_relu
-from transformer.model.transformer import Transformer, TransformerConfig, sinusoids
+from transformer.model.transformer import Transformer, sinusoids
 
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 10, 3, 0, 0]])
 TARGET = torch.tensor([[2, 11, 12, 13], [2, 14, 0, 0]])
 
 
-def test_attention_is_equation_1():
-    attention = Attention(d_model=8, heads=2, dropout=0.0).double()
-    x = torch.randn(1, 3, 8, dtype=torch.float64)
-    q, k, v = (part.view(3, 2, 4).transpose(0, 1) for part in attention.project(x[0]).chunk(3, dim=-1))
-    heads = [torch.softmax(q[h] @ k[h].T / math.sqrt(4), dim=-1) @ v[h] for h in range(2)]
-    expected = attention.output(torch.cat(heads, dim=-1))
+@given(heads=st.integers(1, 4), width=st.integers(1, 5), key_size=st.integers(0, 7), training=st.booleans())
+@settings(deadline=None, max_examples=30)
+def test_attention_is_equation_1_with_any_key_size(heads, width, key_size, training):
+    attention = Attention(heads * width, heads, dropout=0.0, key_size=key_size).double().train(training)
+    x, keys = torch.randn(1, 3, heads * width, dtype=torch.float64), key_size or width
+    parts = attention.project(x[0]).split((heads * keys, heads * keys, heads * width), dim=-1)
+    q, k, v = (part.unflatten(-1, (heads, -1)).transpose(0, 1) for part in parts)
+    mixed = [torch.softmax(q[h] @ k[h].T / math.sqrt(keys), dim=-1) @ v[h] for h in range(heads)]
+    expected = attention.output(torch.cat(mixed, dim=-1))
     torch.testing.assert_close(attention(x)[0], expected)
 
 
+@pytest.mark.parametrize("key_size", [0, 3])
 @pytest.mark.parametrize("length", [5, FUSED_ABOVE + 1])
-def test_attention_computes_the_same_in_training_and_evaluation_and_with_torchs_fused_kernel(length):
-    attention = Attention(d_model=8, heads=2, dropout=0.0).double()
+def test_attention_computes_the_same_in_training_and_evaluation_and_with_torchs_fused_kernel(length, key_size):
+    attention = Attention(d_model=8, heads=2, dropout=0.0, key_size=key_size).double()
     x, bias = torch.randn(2, length, 8, dtype=torch.float64), causal_bias(length, torch.float64, torch.device("cpu"))
     results = []
     for training in (True, False):
@@ -98,9 +105,22 @@ def test_post_norm_ends_in_a_norm_and_pre_norm_starts_with_one():
     torch.testing.assert_close(states.mean(-1), torch.zeros(2, 4), atol=1e-5, rtol=0)
 
 
-def test_a_model_json_without_the_two_newer_dropout_rates_still_makes_its_model():
-    old = {name: value for name, value in SIZES.items() if name not in ("attention_dropout", "activation_dropout")}
+def test_a_model_json_without_the_newer_settings_still_makes_its_model():
+    newer = ("attention_dropout", "activation_dropout", "key_size", "encoder_layers", "decoder_layers")
+    old = {name: value for name, value in SIZES.items() if name not in newer}
     assert Transformer(TransformerConfig(**old)).state_dict().keys() == tiny_model().state_dict().keys()
+
+
+def test_encoder_and_decoder_may_have_different_numbers_of_layers_and_0_is_the_common_number():
+    assert [len(part) for part in (tiny_model().encoder, tiny_model().decoder)] == [2, 2]
+    deep = tiny_model(encoder_layers=3, decoder_layers=1)
+    assert [len(part) for part in (deep.encoder, deep.decoder)] == [3, 1]
+
+
+def test_sizes_that_say_what_0_stands_for_make_the_same_weights():
+    said = tiny_model(key_size=SIZES["d_model"] // SIZES["heads"], encoder_layers=2, decoder_layers=2)
+    for one, other in zip(said.state_dict().values(), tiny_model().state_dict().values(), strict=True):
+        assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize("knob", ["dropout", "attention_dropout", "activation_dropout"])

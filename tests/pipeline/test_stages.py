@@ -93,6 +93,12 @@ def test_a_training_can_start_from_a_model_folder_with_its_vocabulary_and_merges
     [
         ({"init_from": "nowhere"}, None, "init_from=nowhere is not a model folder: it has no model.json"),
         ({"d_ff": 64}, None, "has d_ff=32, this training has d_ff=64. Training did not start. Make them equal"),
+        ({"key_size": 3}, None, "has key_size=8, this training has key_size=3. Training did not start"),
+        (
+            {"decoder_layers": 2},
+            None,
+            "has decoder_layers=1, this training has decoder_layers=2. Training did not start",
+        ),
         ({}, "<pad>", "has another vocabulary than data/vocab.txt"),
     ],
 )

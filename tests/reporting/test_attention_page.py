@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from support.attention import ATTACK, REFERENCE, SOURCE, TRANSLATION, attention_of_two, weights
+from support.attention import ATTACK, REFERENCE, SOURCE, TRANSLATION, attention_of_two, sentence, weights
 from support.browsers import chromium
 from test_report import page as report_page
 
@@ -261,6 +261,30 @@ def test_sentences_of_a_large_model_are_cut_and_the_page_stays_small(browser, tm
     window, _ = opened(browser, path)
     assert window.locator("#attention [data-head]").count() == 96
     assert "Only the first 35 of 90 subwords are shown" in window.locator("#attention .meaning").inner_text()
+    window.close()
+
+
+@pytest.mark.parametrize("encoder_layers", [1, 4])
+def test_encoder_and_decoder_of_different_depths_show_their_own_layers(browser, tmp_path, encoder_layers):
+    one = sentence(1, "", SOURCE, TRANSLATION, REFERENCE, encoder_layers=encoder_layers)
+    path = tmp_path / "depths.html"
+    path.write_text(report_page(attention=contents([one])), encoding="utf-8")
+    window, trouble = opened(browser, path)
+    view, layers = window.locator("#attention"), window.locator("#attention .heads tbody tr:visible")
+    assert layers.count() == 2  # of the decoder over the source
+    head(view, 2, 3).click()
+    view.get_by_label("encoder self").check()
+    assert layers.count() == encoder_layers
+    layer = min(2, encoder_layers)  # the chosen head, or that of the last layer
+    assert view.locator(".legend").inner_text().startswith(f"Layer {layer}, head 3")
+    assert np.abs(table(view) - weights(5, 5, layers=encoder_layers)[layer - 1, 2]).max() < 0.0101
+    head(view, encoder_layers, 1).click()
+    window.keyboard.press("ArrowDown")  # no layer is below
+    assert np.abs(table(view) - weights(5, 5, layers=encoder_layers)[-1, 0]).max() < 0.0101
+    view.get_by_label("decoder self").check()
+    assert layers.count() == 2
+    assert view.locator(".legend").inner_text().startswith(f"Layer {min(2, encoder_layers)}, head 1")
+    assert trouble == [path.as_uri()]
     window.close()
 
 

@@ -8,21 +8,24 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformer.reporting.costs import costs, training_flop
 
 
-def counted(source: int, target: int) -> float:
-    """The FLOP of products of one forward and backward pass over a pair, as torch counts them."""
-    model = tiny_model()
+def counted(source: int, target: int, **sizes) -> float:
+    """The FLOP of products of one forward and backward pass over a pair, as torch counts them. sizes: of the model."""
+    model = tiny_model(**sizes)
     ids = torch.randint(4, SIZES["vocabulary"], (1, max(source, target)))
     with FlopCounterMode(display=False) as counter:
         model.logits(model(ids[:, :source], ids[:, :target])).sum().backward()
     return counter.get_total_flops()
 
 
-def test_the_formula_is_what_torch_counts_without_the_products_of_queries_keys_and_values():
+@pytest.mark.parametrize("sizes", [{}, {"key_size": 3}, {"encoder_layers": 4, "decoder_layers": 1, "key_size": 12}])
+def test_the_formula_is_what_torch_counts_without_the_products_of_queries_keys_and_values(sizes):
     source, target = 5, 7
-    attended = source**2 + target**2 + target * source  # torch counts the masked half of the target too
-    products = 6 * 2 * SIZES["layers"] * SIZES["d_model"] * attended
-    wanted = training_flop(SIZES, SIZES["vocabulary"], source, target)
-    assert counted(source, target) - products == pytest.approx(wanted, rel=0.02)
+    encoder, decoder = sizes.get("encoder_layers", 2), sizes.get("decoder_layers", 2)
+    # torch counts the masked half of the target too
+    attended = encoder * source**2 + decoder * (target**2 + target * source)
+    products = 6 * (SIZES["heads"] * sizes.get("key_size", 8) + SIZES["d_model"]) * attended
+    wanted = training_flop(SIZES | sizes, SIZES["vocabulary"], source, target)
+    assert counted(source, target, **sizes) - products == pytest.approx(wanted, rel=0.02)
 
 
 def test_source_tokens_follow_from_the_ratio_of_train_and_unknown_tokens_cost_nothing():

@@ -15,16 +15,16 @@ REFERENCE = Text(["▁The", "▁dog", "▁is", "▁bark", "ing", "</s>"], [0, 1,
 ATTACK = Text(["▁</script><b>", "▁مرحبا", "▁\u2028", "</s>"], [0, 1, 2, 3])
 
 
-def weights(rows: int, columns: int, causal: bool = False) -> np.ndarray:
+def weights(rows: int, columns: int, causal: bool = False, layers: int = LAYERS) -> np.ndarray:
     """Weights of every layer and head, (layers, H, rows, columns), whose rows sum to 1.
 
     In row i, head h of layer l gives 0.75 to column i + l * H + h, counted round the row; the rest is even.
     """
-    made = np.ones((LAYERS, HEADS, rows, columns))
+    made = np.ones((layers, HEADS, rows, columns))
     if causal:
         made *= np.tri(rows, columns)
     made *= 0.25 / made.sum(-1, keepdims=True)
-    for layer in range(LAYERS):
+    for layer in range(layers):
         for head in range(HEADS):
             for row in range(rows):
                 column = (row + layer * HEADS + head) % (row + 1 if causal else columns)
@@ -32,7 +32,7 @@ def weights(rows: int, columns: int, causal: bool = False) -> np.ndarray:
     return made
 
 
-def sentence(number: int, why: str, source: Text, *targets: Text) -> Sentence:
+def sentence(number: int, why: str, source: Text, *targets: Text, encoder_layers: int = LAYERS) -> Sentence:
     """A sentence with the weights of `weights`. targets: translation and reference."""
     length = len(source.subwords)
     made = {
@@ -40,7 +40,7 @@ def sentence(number: int, why: str, source: Text, *targets: Text) -> Sentence:
                      weights(len(text.subwords), length))
         for name, text in zip(("translation", "reference"), targets, strict=True)
     }  # fmt: skip
-    return Sentence(number, why, 50.0, source, weights(length, length), made)
+    return Sentence(number, why, 50.0, source, weights(length, length, layers=encoder_layers), made)
 
 
 def attention_of_two() -> dict[str, Any]:

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 
 from transformer.files import write_text
-from transformer.model.transformer import Transformer, TransformerConfig
+from transformer.model.config import TransformerConfig
+from transformer.model.transformer import Transformer
 from transformer.model.weights import cpu_copy, save_weights
 from transformer.text.bpe import Merges, learn_merges
 from transformer.text.pairs import Pairs
@@ -26,7 +27,8 @@ from transformer.training.train_step import Trainer, seed_everything
 ROOT = Path(__file__).parents[2]
 
 
-SIZES = {"vocabulary": 23, "d_model": 16, "d_ff": 32, "heads": 2, "layers": 2, "dropout": 0.1,
+SIZES = {"vocabulary": 23, "d_model": 16, "d_ff": 32, "heads": 2, "key_size": 0, "layers": 2, "encoder_layers": 0,
+         "decoder_layers": 0, "dropout": 0.1,
          "attention_dropout": 0.1, "activation_dropout": 0.1, "norm": "pre", "positions": "sinusoidal",
          "tie_embeddings": True, "max_positions": 40}  # fmt: skip
 

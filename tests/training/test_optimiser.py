@@ -18,14 +18,18 @@ def first_steps(folder, **update) -> dict:
     return {name: (weight.detach() - before[name]) / RATE for name, weight in trainer.model.named_parameters()}
 
 
-@pytest.mark.parametrize("muon_factor", [1.0, 2.0])
-def test_muon_makes_orthogonal_steps_for_each_projection_and_adams_steps_for_other_weights(tmp_path, muon_factor):
-    muon = first_steps(tmp_path, optimiser="muon", muon_factor=muon_factor)
-    adam = first_steps(tmp_path, optimiser="adam")
+@pytest.mark.parametrize(("muon_factor", "key_size"), [(1.0, 0), (2.0, 0), (2.0, 3), (2.0, 12)])
+def test_muon_makes_orthogonal_steps_for_each_projection_and_adams_steps_for_other_weights(
+    tmp_path, muon_factor, key_size
+):
+    muon = first_steps(tmp_path, optimiser="muon", muon_factor=muon_factor, sizes={"key_size": key_size})
+    adam = first_steps(tmp_path, optimiser="adam", sizes={"key_size": key_size})
     layers = [name for name in muon if muon[name].ndim == 2 and name.startswith(("encoder.", "decoder."))]
     assert len(layers) == 2 * 4 + 2 * 6
+    keys = 2 * (key_size or 8)
     for name in layers:
-        for projection in muon[name].chunk(3 if name.endswith("project.weight") else 1):  # queries, keys, values
+        parts = (keys, keys, 16) if name.endswith("project.weight") else (len(muon[name]),)  # queries, keys, values
+        for projection in muon[name].split(parts):
             singular = torch.linalg.svdvals(projection) / (muon_factor * 0.2 * max(projection.shape) ** 0.5)
             assert float(singular.median()) > 0.6, name
             assert float(singular.max()) < 1.3, name
@@ -37,11 +41,11 @@ def test_muon_makes_orthogonal_steps_for_each_projection_and_adams_steps_for_oth
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
 def test_muons_steps_equal_those_of_torchs_muon(monkeypatch, precision, numbers_at_once):
     monkeypatch.setattr("transformer.training.optimiser.NUMBERS_AT_ONCE", numbers_at_once)
-    shapes = [(24, 8), (8, 8), (8, 24), (24, 8)]
+    shapes = [(24, 8), (8, 8), (8, 24), (24, 8), (14, 8)]
     ours, theirs = ([torch.zeros(shape) for shape in shapes] for _ in range(2))
-    parts = [3, 1, 1, 3]
+    parts = [(8, 8, 8), (8,), (8,), (8, 8, 8), (3, 3, 8)]
     muon = Muon(list(zip(ours, parts, strict=True)), precision)
-    views = [view for matrix, count in zip(theirs, parts, strict=True) for view in matrix.chunk(count)]
+    views = [view for matrix, count in zip(theirs, parts, strict=True) for view in matrix.split(count)]
     peer = torch.optim.Muon(views, lr=RATE, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
     for group in muon.param_groups:
         group["lr"] = RATE
@@ -49,7 +53,7 @@ def test_muons_steps_equal_those_of_torchs_muon(monkeypatch, precision, numbers_
     for _ in range(3):
         for matrix, other in zip(ours, theirs, strict=True):
             matrix.grad = other.grad = torch.randn(matrix.shape, generator=random)
-        gradients = [part for other, count in zip(theirs, parts, strict=True) for part in other.grad.chunk(count)]
+        gradients = [part for other, count in zip(theirs, parts, strict=True) for part in other.grad.split(count)]
         for view, gradient in zip(views, gradients, strict=True):
             view.grad = gradient.clone()
         before = [matrix.clone() for matrix in (*ours, *theirs)]

@@ -10,7 +10,7 @@ from typing import Any
 
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.significance import PairedTest
-from scipy.stats import ttest_ind
+from scipy import stats
 
 from transformer.evaluation.scores import bleu, bleu_of
 
@@ -135,8 +135,21 @@ def welch(first: Sequence[float], second: Sequence[float]) -> float | None:
     """The p-value of Welch's t-test; None where neither group varies, so that nothing can be said."""
     if len(set(first)) == len(set(second)) == 1:
         return None
-    found: Any = ttest_ind(first, second, equal_var=False)
+    found: Any = stats.ttest_ind(first, second, equal_var=False)
     return round(float(found.pvalue), 4)
+
+
+def dunnett(first: Sequence[float], others: Sequence[Sequence[float]]) -> list[float | None]:
+    """For each of the others, the p-value of its difference from the first, corrected for their number (Dunnett 1955).
+
+    The values of a configuration are its seeds. All configurations are taken to vary alike over seeds, so that two
+    seeds of each are enough. None for one seed, and where no configuration varies.
+    """
+    tested = [values for values in others if len(values) > 1]
+    if len(first) < 2 or not tested or all(len(set(values)) == 1 for values in (first, *tested)):
+        return [None] * len(others)
+    found = iter(stats.dunnett(*tested, control=first, rng=1).pvalue)  # rng: of the integration
+    return [round(float(next(found)), 4) if len(values) > 1 else None for values in others]
 
 
 def differing(systems: Sequence[System]) -> list[str]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import torch
 from ctranslate2.specs import TransformerSpec
+from ctranslate2.specs.transformer_spec import TransformerDecoderSpec, TransformerEncoderSpec
 from torch import Tensor, nn
 
 from transformer.files import whole_folder, write_json
@@ -55,8 +58,12 @@ def specification(model: Transformer, vocabulary: list[str], quantization: str) 
 def named_weights(model: Transformer) -> Any:
     """A model to CTranslate2's specification with its weights, under CTranslate2's names."""
     encoder, decoder = cast("list[Any]", list(model.encoder)), cast("list[Any]", list(model.decoder))
-    pre = encoder[0].residuals[0].pre
-    spec: Any = TransformerSpec.from_config(len(encoder), encoder[0].attention.heads, pre_norm=pre)
+    pre, first = encoder[0].residuals[0].pre, encoder[0].attention
+    width = head_width(first) if len(set(first.widths)) > 1 else None  # None: d_model / heads
+    spec: Any = TransformerSpec(
+        TransformerEncoderSpec(len(encoder), first.heads, pre_norm=pre, head_dim=width),
+        TransformerDecoderSpec(len(decoder), first.heads, pre_norm=pre, head_dim=width),
+    )
     for layer_spec, layer in zip(spec.encoder.layer, encoder, strict=True):
         norms = [residual.norm for residual in layer.residuals]
         set_attention(layer_spec.self_attention, layer.attention, norms[0])
@@ -97,14 +104,30 @@ def set_attention(spec: Any, attention: Attention, norm: nn.Module, of_memory: b
     """Set the projections of attention and the normalisation around it.
 
     Self-attention computes queries, keys and values in one product. Attention to the memory (of_memory) computes the
-    queries in one, keys and values in another.
+    queries in one, keys and values in another. CTranslate2 has one width for all three. The narrower ones get rows of
+    zeros, which change no product of a query and a key; zeros in values meet columns of zeros in the output matrix.
     """
-    weight, bias = attention.project.weight, attention.project.bias
-    parts = (slice(0, weight.shape[1]), slice(weight.shape[1], None)) if of_memory else (slice(None),)
-    for linear, rows in zip(spec.linear, parts, strict=False):
-        set_linear(linear, weight[rows], bias[rows])
-    set_linear(spec.linear[-1], attention.output.weight, attention.output.bias)
+    heads, width = attention.heads, head_width(attention)
+    weights = [wider(rows, heads, width) for rows in attention.project.weight.split(attention.widths)]
+    biases = [wider(rows, heads, width) for rows in attention.project.bias.split(attention.widths)]
+    ends = (0, 1, 3) if of_memory else (0, 3)
+    for linear, (first, end) in zip(spec.linear, pairwise(ends), strict=False):
+        set_linear(linear, torch.cat(weights[first:end]), torch.cat(biases[first:end]))
+    set_linear(spec.linear[-1], wider(attention.output.weight.T, heads, width).T, attention.output.bias)
+    if attention.widths[0] < heads * width:  # CTranslate2 would scale by the width with the zeros
+        spec.queries_scale = np.float32((attention.widths[0] // heads) ** -0.5)
     set_norm(spec.layer_norm, norm)
+
+
+def head_width(attention: Attention) -> int:
+    """The width of a head for CTranslate2: that of its queries and keys, or of its values if that is larger."""
+    return max(attention.widths) // attention.heads
+
+
+def wider(rows: Tensor, heads: int, width: int) -> Tensor:
+    """The rows of H heads (H * fewer, ...) with rows of zeros after those of each head: (H * width, ...)."""
+    cut = rows.unflatten(0, (heads, -1))  # (H, fewer, ...)
+    return torch.cat((cut, cut.new_zeros(heads, width - cut.shape[1], *cut.shape[2:])), 1).flatten(0, 1)
 
 
 def set_feed_forward(spec: Any, layer: FeedForward, norm: nn.Module) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +13,7 @@ from torch.autograd.function import once_differentiable
 from transformer.model.dropout import dropout
 from transformer.model.linear import Linear
 
-KeysValues = tuple[Tensor, Tensor]  # keys and values, (B, H, S, K) each
+KeysValues = tuple[Tensor, Tensor]  # keys (B, H, S, K) and values (B, H, S, D/H)
 # With more queries per sentence, torch's fused attention computes inference on a CPU: it never stores the weights.
 FUSED_ABOVE = 64
 
@@ -28,16 +29,19 @@ def causal_bias(length: int, dtype: torch.dtype, device: torch.device) -> Tensor
     return torch.full((length, length), -math.inf, dtype=dtype, device=device).triu_(1)
 
 
-def split_heads(x: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
-    """Cut the last dimension into parts and each part into heads: (B, T, parts * D) -> `parts` times (B, H, T, K)."""
-    cut = x.unflatten(-1, (parts, heads, -1))  # (B, T, parts, H, K)
-    split = tuple(part.transpose(1, 2) for part in cut.unbind(2))  # (B, T, H, K) -> (B, H, T, K)
+def split_heads(x: Tensor, widths: Sequence[int], heads: int) -> tuple[Tensor, ...]:
+    """Cut the last dimension into parts of some widths, and each part into heads.
+
+    (B, T, sum of widths) -> (B, H, T, width / H) for each of the widths.
+    """
+    parts = (part.unflatten(-1, (heads, -1)) for part in x.split(widths, -1))  # (B, T, H, width / H) each
+    split = tuple(part.transpose(1, 2) for part in parts)
     return split if x.is_cuda else tuple(part.contiguous() for part in split)  # GPU kernels read any strides
 
 
 def merge_heads(x: Tensor) -> Tensor:
-    """Join the heads, the inverse of split_heads for one part: (B, H, T, K) -> (B, T, D)."""
-    return x.transpose(1, 2).flatten(2)  # (B, T, H, K) -> (B, T, D)
+    """Join the heads, the inverse of split_heads for one part: (B, H, T, D/H) -> (B, T, D)."""
+    return x.transpose(1, 2).flatten(2)  # (B, T, H, D/H) -> (B, T, D)
 
 
 class _Softmax(torch.autograd.Function):
@@ -76,41 +80,44 @@ class KeyValueCache:
 
     def __init__(self) -> None:
         self.length = 0  # t*N
-        self.buffer: Tensor | None = None  # (2, B, H, at least t*N, K); its size doubles when it is full
+        self.buffers: KeysValues | None = None  # (B, H, at least t*N, ...); they double when they are full
 
     def append(self, keys: Tensor, values: Tensor) -> KeysValues:
-        """Add keys and values of the next position, (B, H, N, K) each. Returns all so far, (B, H, t*N, K) each."""
+        """Add keys (B, H, N, K) and values (B, H, N, D/H) of the next position. Returns those of all t positions."""
         before, self.length = self.length, self.length + keys.shape[2]
-        if self.buffer is None or self.length > self.buffer.shape[3]:
-            sentences, heads, _, head_size = keys.shape
-            larger = keys.new_empty(2, sentences, heads, 2 * self.length, head_size)
-            if self.buffer is not None:
-                larger[:, :, :, :before] = self.buffer[:, :, :, :before]
-            self.buffer = larger
-        used = self.buffer[:, :, :, : self.length]
-        used[0, :, :, before:], used[1, :, :, before:] = keys, values
-        return used[0], used[1]
+        if self.buffers is None or self.length > self.buffers[0].shape[2]:
+            larger = tuple(new.new_empty(*new.shape[:2], 2 * self.length, new.shape[3]) for new in (keys, values))
+            for buffer, old in zip(larger, self.buffers or (), strict=False):
+                buffer[:, :, :before] = old[:, :, :before]
+            self.buffers = larger[0], larger[1]
+        used = self.buffers[0][:, :, : self.length], self.buffers[1][:, :, : self.length]
+        used[0][:, :, before:], used[1][:, :, before:] = keys, values
+        return used
 
     def select(self, rows: Tensor) -> None:
         """Keep only the sentences at the places `rows`."""
-        if self.buffer is not None:
-            self.buffer = self.buffer[:, :, :, : self.length][:, rows]
+        if self.buffers is not None:
+            keys, values = self.buffers
+            self.buffers = keys[:, :, : self.length][rows], values[:, :, : self.length][rows]
 
 
 class Attention(nn.Module):
     """Multi-head attention: MultiHead(Q, K, V) = Concat(head_1, .., head_H) W_O (section 3.2.2).
 
     Each head is Attention(Q, K, V) = softmax(Q K^T / sqrt(K)) V (equation 1), with its own projections to Q, K and V.
+    key_size: K; 0: D / H.
     """
 
-    def __init__(self, d_model: int, heads: int, dropout: float):
+    def __init__(self, d_model: int, heads: int, dropout: float, key_size: int = 0):
         super().__init__()
         if d_model % heads:
             raise ValueError(f"d_model={d_model} does not divide into heads={heads}; change one of them in params.yaml")
         self.heads, self.dropout = heads, dropout
-        self.project = Linear(d_model, 3 * d_model)  # rows of the matrix: D for queries, D for keys, D for values
+        width = heads * (key_size or d_model // heads)
+        self.widths = width, width, d_model  # of the queries, keys and values of all heads: H*K, H*K, D
+        self.project = Linear(d_model, sum(self.widths))  # the rows of its matrix are in this order
         self.output = Linear(d_model, d_model)
-        for rows in self.project.weight.chunk(3):
+        for rows in self.project.weight.split(self.widths):
             nn.init.xavier_uniform_(rows)
         nn.init.xavier_uniform_(self.output.weight)
         nn.init.zeros_(self.project.bias)
@@ -128,28 +135,28 @@ class Attention(nn.Module):
         return self.attend(queries, keys_values, bias)
 
     def queries_keys_values(self, x: Tensor) -> tuple[Tensor, KeysValues]:
-        """Queries of x, and keys and values of x, from one product: (B, T, D) -> (B, H, T, K) each."""
-        queries, keys, values = split_heads(self.project(x), 3, self.heads)
+        """Queries of x, and keys and values of x, from one product; see `queries` and `keys_values`."""
+        queries, keys, values = split_heads(self.project(x), self.widths, self.heads)
         return queries, (keys, values)
 
     def queries(self, x: Tensor) -> Tensor:
         """Queries of x: (B, T, D) -> (B, H, T, K)."""
-        return split_heads(self.project(x, slice(None, x.shape[-1])), 1, self.heads)[0]
+        return split_heads(self.project(x, slice(None, self.widths[0])), self.widths[:1], self.heads)[0]
 
     def keys_values(self, memory: Tensor) -> KeysValues:
-        """Keys and values of memory: (B, S, D) -> (B, H, S, K) each."""
-        keys, values = split_heads(self.project(memory, slice(memory.shape[-1], None)), 2, self.heads)
+        """Keys and values of memory: (B, S, D) -> keys (B, H, S, K), values (B, H, S, D/H)."""
+        keys, values = split_heads(self.project(memory, slice(self.widths[0], None)), self.widths[1:], self.heads)
         return keys, values
 
     def attend(self, queries: Tensor, keys_values: KeysValues, bias: Tensor | None) -> Tensor:
-        """The output of attention for queries (B, H, T, K) over keys and values (B, H, S, K) each: (B, T, D)."""
+        """The output of attention for queries (B, H, T, K) over keys and values (see keys_values): (B, T, D)."""
         keys, values = keys_values
         if queries.is_cuda or (queries.shape[-2] > FUSED_ABOVE and not self.training):
             rate = self.dropout if self.training else 0.0
             heads = F.scaled_dot_product_attention(queries, keys, values, attn_mask=bias, dropout_p=rate)
         else:  # torch's fused attention on a CPU has no dropout, and is slow for few queries
             weights = self.weights(queries, keys, bias)  # (B, H, T, S)
-            heads = (dropout(weights, self.dropout) if self.training else weights) @ values  # (B, H, T, K)
+            heads = (dropout(weights, self.dropout) if self.training else weights) @ values  # (B, H, T, D/H)
         return self.output(merge_heads(heads))
 
     def weights(self, queries: Tensor, keys: Tensor, bias: Tensor | None) -> Tensor:

@@ -1,15 +1,15 @@
 """The encoder-decoder Transformer of "Attention Is All You Need" (Vaswani et al. 2017), from its parts to the whole.
 
 Sections, equations and figures are those of the paper. The whole package writes shapes with one letter per dimension:
-    B sentences of a batch · S source subwords · T target subwords · D d_model · F d_ff · H heads · K = D / H
-    V vocabulary · N beams per sentence · t target subwords decoded so far
+    B sentences of a batch · S source subwords · T target subwords · D d_model · F d_ff · V vocabulary
+    H heads · K width of a head's queries and keys, D / H unless key_size is set; its values have the width D / H
+    N beams per sentence · t target subwords decoded so far
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple, cast
 
 import torch
@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer.model.attention import Attention, KeysValues, KeyValueCache, causal_bias, padding_bias
+from transformer.model.config import TransformerConfig
 from transformer.model.dropout import add_dropout, dropout, dropped_relu
 from transformer.model.linear import Linear, product
 
@@ -83,9 +84,9 @@ class Residual(nn.Module):
 class EncoderLayer(nn.Module):
     """One layer of the encoder (figure 1, left): self-attention and feed-forward, each in a residual connection."""
 
-    def __init__(self, d_model: int, d_ff: int, heads: int, rates: DropoutRates, norm: str):
+    def __init__(self, d_model: int, d_ff: int, heads: int, key_size: int, rates: DropoutRates, norm: str):
         super().__init__()
-        self.attention = Attention(d_model, heads, rates.attention)
+        self.attention = Attention(d_model, heads, rates.attention, key_size)
         self.feed_forward = FeedForward(d_model, d_ff, rates.activation)
         self.residuals = nn.ModuleList(Residual(d_model, rates.residual, norm) for _ in range(2))
 
@@ -98,9 +99,9 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     """One layer of the decoder (figure 1, right): masked self-attention, attention to the memory, feed-forward."""
 
-    def __init__(self, d_model: int, d_ff: int, heads: int, rates: DropoutRates, norm: str):
+    def __init__(self, d_model: int, d_ff: int, heads: int, key_size: int, rates: DropoutRates, norm: str):
         super().__init__()
-        self.attention, self.cross = (Attention(d_model, heads, rates.attention) for _ in range(2))
+        self.attention, self.cross = (Attention(d_model, heads, rates.attention, key_size) for _ in range(2))
         self.feed_forward = FeedForward(d_model, d_ff, rates.activation)
         self.residuals = nn.ModuleList(Residual(d_model, rates.residual, norm) for _ in range(3))
 
@@ -117,7 +118,7 @@ class DecoderLayer(nn.Module):
 
         cache: keys and values of the positions before; those of this position are appended, so it then holds t
         positions. ancestry (B, 1, N, t*N): 0 where a beam attends to a cached position, -inf elsewhere.
-        memory: its keys and values, (B, H, S, K) each. memory_bias (B, 1, 1, S): see padding_bias.
+        memory: its keys and values (see Attention.keys_values). memory_bias (B, 1, 1, S): see padding_bias.
         """
 
         def attend_to_cache(x: Tensor) -> Tensor:
@@ -127,30 +128,6 @@ class DecoderLayer(nn.Module):
         x = self.residuals[0](x, attend_to_cache)
         x = self.residuals[1](x, lambda x: self.cross.attend(self.cross.queries(x), memory, memory_bias))
         return self.residuals[2](x, self.feed_forward)
-
-
-@dataclass(frozen=True)
-class TransformerConfig:
-    """Sizes and settings of a Transformer. The fields have the names of params.yaml; model.json stores them.
-
-    vocabulary: V. max_positions: rows of a learned position table; later positions use its last row. Sinusoids have no
-    limit. norm: pre or post (section 3.1). positions: sinusoidal or learned (section 3.5). tie_embeddings: one matrix
-    (V, D) for source, target and projection (section 3.4). dropout: probability on embeddings and on the output of each
-    sub-layer (section 5.4). attention_dropout: on attention weights. activation_dropout: inside feed-forward.
-    """
-
-    vocabulary: int
-    max_positions: int
-    d_model: int
-    d_ff: int
-    heads: int
-    layers: int
-    dropout: float
-    norm: str
-    positions: str
-    tie_embeddings: bool
-    attention_dropout: float = 0.0
-    activation_dropout: float = 0.0
 
 
 class Transformer(nn.Module):
@@ -168,9 +145,10 @@ class Transformer(nn.Module):
         self.position_embedding = nn.Embedding(config.max_positions, d_model) if learned else None
         self.register_buffer("sinusoids", sinusoids(config.max_positions, d_model), persistent=False)
         rates = DropoutRates(config.dropout, config.attention_dropout, config.activation_dropout)
-        sizes = (d_model, config.d_ff, config.heads, rates, config.norm)
-        self.encoder = nn.ModuleList(EncoderLayer(*sizes) for _ in range(config.layers))
-        self.decoder = nn.ModuleList(DecoderLayer(*sizes) for _ in range(config.layers))
+        complete = config.complete
+        sizes = (d_model, config.d_ff, config.heads, complete.key_size, rates, config.norm)
+        self.encoder = nn.ModuleList(EncoderLayer(*sizes) for _ in range(complete.encoder_layers))
+        self.decoder = nn.ModuleList(DecoderLayer(*sizes) for _ in range(complete.decoder_layers))
         self.encoder_norm = LayerNorm(d_model) if pre else nn.Identity()
         self.decoder_norm = LayerNorm(d_model) if pre else nn.Identity()
         self.dropout = config.dropout
@@ -204,7 +182,7 @@ class Transformer(nn.Module):
         return self.decoder_norm(x)
 
     def memory_keys_values(self, memory: Tensor) -> list[KeysValues]:
-        """Memory (B, S, D) to its keys and values in each decoder layer, (B, H, S, K) each."""
+        """Memory (B, S, D) to its keys (B, H, S, K) and values (B, H, S, D/H) in each decoder layer."""
         return [layer.cross.keys_values(memory) for layer in cast("list[DecoderLayer]", self.decoder)]
 
     def step(self, ids: Tensor, position: int, caches: list[KeyValueCache], ancestry: Tensor,

@@ -10,7 +10,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from transformer.files import whole_file
-from transformer.model.transformer import Transformer, TransformerConfig
+from transformer.model.config import TransformerConfig
+from transformer.model.transformer import Transformer
 from transformer.model_folder import read_model_json
 
 
@@ -32,14 +33,18 @@ def read_weights(path: Path) -> dict[str, Tensor]:
                          "damaged: make it again by `dvc repro`, or copy it again.") from None  # fmt: skip
 
 
+def stored_config(folder: Path) -> TransformerConfig:
+    """The sizes of the model of a folder. One from before a setting was added has its default."""
+    return TransformerConfig(**read_model_json(folder / "model.json")["sizes"])
+
+
 def load_model(folder: Path) -> Transformer:
     """The Transformer of a model folder, in evaluation mode, on the CPU, with the precision it was stored in.
 
     Raises ValueError for weights that cannot be read, or that do not fit the sizes in model.json.
     """
-    sizes = read_model_json(folder / "model.json")["sizes"]
+    model = Transformer(stored_config(folder))
     weights = read_weights(folder / "weights.safetensors")
-    model = Transformer(TransformerConfig(**sizes))
     if {name: tensor.shape for name, tensor in weights.items()} != {
         name: tensor.shape for name, tensor in model.state_dict().items()
     }:
@@ -60,8 +65,8 @@ def check_start(config: TransformerConfig, folder: Path, vocabulary: Path) -> No
     vocabulary: the vocab.txt of the new model. It must be that of the folder, and so must the fields of
     TransformerConfig other than the dropouts and, with sinusoids, max_positions.
     """
-    given, sizes = read_model_json(folder / "model.json")["sizes"], asdict(config)
-    may_differ = {"dropout", "attention_dropout", "activation_dropout"}
+    given, sizes = (asdict(one.complete) for one in (stored_config(folder), config))
+    may_differ = {"dropout", "attention_dropout", "activation_dropout", "layers"}  # layers: as of encoder and decoder
     may_differ |= {"max_positions"} if sizes["positions"] == "sinusoidal" else set()
     for name in sorted(sizes.keys() - may_differ):
         if given[name] != sizes[name]:

@@ -20,7 +20,6 @@ SCALE = ("#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec
 # the other on a dark one.
 HEADS = ("#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7")
 MOST_BYTES = 1_200_000  # of the weights of all sentences, before compression: the page stays under 3 MB
-KINDS = 5  # maps of a sentence by layer and head: encoder; decoder self and over source, of two targets
 DRAWN, LONGEST_LABEL = 48, 18  # subwords of a side in the picture, and characters of each
 WIDEST_IMAGE = 3000  # pixels
 CELL, SPACE, MARGIN, TITLE = 11, 14, 16, 58  # lengths of the picture, in pixels
@@ -86,8 +85,8 @@ def as_bytes(weights: np.ndarray) -> np.ndarray:
 
 
 def most_subwords(sentences: int, maps: int) -> int:
-    """How many subwords of a side are shown, so that all weights are MOST_BYTES at most. maps: layers * H."""
-    return max(1, math.isqrt(MOST_BYTES // (KINDS * maps * sentences)))
+    """How many subwords of a side are shown, so that all weights are MOST_BYTES at most. maps: those of a sentence."""
+    return max(1, math.isqrt(MOST_BYTES // (maps * sentences)))
 
 
 def contents(sentences: Sequence[Sentence]) -> dict[str, Any]:
@@ -95,8 +94,10 @@ def contents(sentences: Sequence[Sentence]) -> dict[str, Any]:
 
     Of a side that is longer than `most_subwords`, only the first rows and columns are kept; `of` is its full length.
     """
-    layers, heads = sentences[0].encoder.shape[:2]
-    most = most_subwords(len(sentences), layers * heads)
+    (encoder, heads), targets = sentences[0].encoder.shape[:2], sentences[0].targets.values()
+    decoder = max(target.cross.shape[0] for target in targets)
+    # a map for each head and layer of the encoder, and two of the decoder for each target: self and over source
+    most = most_subwords(len(sentences), heads * (encoder + 2 * len(targets) * decoder))
 
     def packed(weights: np.ndarray) -> str:
         return base64.b64encode(zlib.compress(as_bytes(weights)[..., :most, :most].tobytes(), 9)).decode()
@@ -105,7 +106,8 @@ def contents(sentences: Sequence[Sentence]) -> dict[str, Any]:
         return {"subwords": text.subwords[:most], "words": text.words[:most], "of": len(text.subwords)}
 
     return {
-        "layers": layers, "heads": heads, "scale": SCALE, "colours": HEADS,
+        "layers": {"encoder": encoder, "decoder": decoder, "cross": decoder},
+        "heads": heads, "scale": SCALE, "colours": HEADS,
         "sentences": [
             {"number": one.number, "why": one.why, "chrf": round(one.chrf, 1), "source": side(one.source),
              "encoder": packed(one.encoder),

@@ -10,14 +10,23 @@ def training_flop(params: Mapping[str, Any], vocabulary: int, source_tokens: flo
     """The FLOP of a training: 6 for each token and each weight of a matrix that multiplies it (Kaplan et al. 2020,
     section 2.1), which is 2 in the forward pass and 4 in the backward pass.
 
-    A layer has 6 D^2 + 2 D F such weights for a source token, of which 2 D^2 are the keys and values of the decoder,
-    and as many for a target token; the projection has V D for a target token. The products of queries, keys and values
-    with each other, norms and the optimiser are not counted. params: with layers, d_model (D) and d_ff (F).
-    vocabulary: V. Tokens: subwords that were trained on, </s> included.
+    An attention has H K D such weights for its queries, as many for its keys, and D^2 each for values and output. A
+    source token is multiplied by those of the encoder, and of the keys and values of the decoder's attention to it; a
+    target token by all others of the decoder, and by V D of the projection. A feed-forward layer has 2 D F. The
+    products of queries, keys and values with each other, norms and the optimiser are not counted. params: with d_model
+    (D), d_ff (F), heads (H), key_size (K), layers, encoder_layers, decoder_layers. vocabulary: V. Tokens: subwords that
+    were trained on, </s> included.
     """
-    width, inner, layers = params["d_model"], params["d_ff"], params["layers"]
-    of_layers = layers * (6 * width**2 + 2 * width * inner)
-    return 6.0 * (source_tokens * of_layers + target_tokens * (of_layers + vocabulary * width))
+    width, inner, (encoder, decoder) = params["d_model"], params["d_ff"], depths(params)
+    half = params["heads"] * (params["key_size"] or width // params["heads"]) * width + width**2  # of an attention
+    of_source = encoder * (2 * half + 2 * width * inner) + decoder * half
+    of_target = decoder * (3 * half + 2 * width * inner) + vocabulary * width
+    return 6.0 * (source_tokens * of_source + target_tokens * of_target)
+
+
+def depths(params: Mapping[str, Any]) -> tuple[int, int]:
+    """The numbers of encoder and decoder layers."""
+    return params["encoder_layers"] or params["layers"], params["decoder_layers"] or params["layers"]
 
 
 def costs(

@@ -29,6 +29,7 @@ from transformer.reporting.charts import (
     specification,
     theme,
 )
+from transformer.reporting.costs import depths
 from transformer.reporting.sentences import Sentences, fitted
 
 MOST_BYTES = 3_000_000  # of a page
@@ -95,11 +96,13 @@ def number(value: object, decimals: int | None = None) -> str:
 
 def lead(params: Mapping[str, object], training: Mapping[str, object], sentences: int) -> str:
     """What was trained, and on how many sentences it was scored, in two sentences."""
-    model = "A Transformer of {layers} encoder and {layers} decoder layers, {d_model} wide, with {heads} heads"
+    encoder, decoder = depths(params)
+    model = f"A Transformer of {encoder} encoder and {decoder} decoder layers, {params['d_model']} wide, with "
+    model += f"{params['heads']} heads" + (f" of key size {params['key_size']}" if params["key_size"] else "")
     steps = number(training.get("steps", params["max_steps"]))
     seen = f" on {number(training['target_tokens'])} target tokens" if "target_tokens" in training else ""
     trained = f"trained for {steps} updates{seen}"
-    return f"{model.format_map(params)}, {trained}. Scored on {number(sentences)} test sentences."
+    return f"{model}, {trained}. Scored on {number(sentences)} test sentences."
 
 
 def charts_of(run: RunReport) -> dict[str, dict]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,12 +42,12 @@ class Muon(torch.optim.Optimizer):
     0.2 learning rates, like Adam's (Liu et al. 2025). The steps equal those of torch.optim.Muon, which computes one
     matrix at a time, and in bfloat16 even where that is 20 times slower.
 
-    matrices: (matrix, parts) of each. A matrix is cut into that many parts with equally many rows, and each part is
-    made orthogonal by itself. precision: that of `orthogonal`.
+    matrices: (matrix, parts) of each. A matrix is cut into parts with these numbers of rows, equal ones one after the
+    other, and each part is made orthogonal by itself. precision: that of `orthogonal`.
     """
 
-    def __init__(self, matrices: Sequence[tuple[Tensor, int]], precision: torch.dtype):
-        alike: dict[tuple[torch.Size, int], list[Tensor]] = {}
+    def __init__(self, matrices: Sequence[tuple[Tensor, tuple[int, ...]]], precision: torch.dtype):
+        alike: dict[tuple[torch.Size, tuple[int, ...]], list[Tensor]] = {}
         for matrix, parts in matrices:
             alike.setdefault((matrix.shape, parts), []).append(matrix)
         groups: list[dict[str, Any]] = []
@@ -60,29 +61,30 @@ class Muon(torch.optim.Optimizer):
     def step(self) -> None:
         """Update the matrices from their gradients. Those of a group have one shape and are computed together."""
         for group in self.param_groups:
-            matrices, parts, directions = group["params"], group["parts"], []
+            matrices, directions = group["params"], []
             for matrix in matrices:
                 if "momentum_buffer" not in self.state[matrix]:
                     self.state[matrix]["momentum_buffer"] = torch.zeros_like(matrix)
                 momentum = self.state[matrix]["momentum_buffer"].lerp_(matrix.grad, 1 - MOMENTUM)
                 directions.append(matrix.grad.lerp(momentum, MOMENTUM))
-            cut = (
-                torch.stack(directions).to(self.precision).unflatten(1, (parts, -1)).flatten(0, 1)
-            )  # (N * parts, R, C)
-            step_size = 0.2 * group["lr"] * max(cut.shape[1:]) ** 0.5
-            steps = orthogonal(cut).unflatten(0, (-1, parts)).flatten(1, 2)  # (N * parts, R, C) -> (N, parts * R, C)
-            for matrix, step in zip(matrices, steps, strict=True):
-                matrix.sub_(step, alpha=step_size)
+            whole, start = torch.stack(directions).to(self.precision), 0  # (N, rows, C)
+            for height, parts in Counter(group["parts"]).items():  # parts of one height follow each other
+                rows, start = slice(start, start + parts * height), start + parts * height
+                cut = whole[:, rows].unflatten(1, (parts, height)).flatten(0, 1)  # (N * parts, R, C)
+                step_size = 0.2 * group["lr"] * max(cut.shape[1:]) ** 0.5
+                steps = orthogonal(cut).unflatten(0, (-1, parts)).flatten(1, 2)  # (N, parts * R, C)
+                for matrix, step in zip(matrices, steps, strict=True):
+                    matrix[rows].sub_(step, alpha=step_size)
 
 
-def layer_matrices(model: Transformer) -> list[tuple[Tensor, int]]:
-    """The matrices of attention and feed-forward, each with the number of projections that its rows hold.
+def layer_matrices(model: Transformer) -> list[tuple[Tensor, tuple[int, ...]]]:
+    """The matrices of attention and feed-forward, each with the numbers of rows of the projections that it holds.
 
     The matrix of an attention holds three: the projections to queries, keys and values.
     """
-    three = {module.project.weight for module in model.modules() if isinstance(module, Attention)}
+    three = {module.project.weight: module.widths for module in model.modules() if isinstance(module, Attention)}
     layers = [*model.encoder.parameters(), *model.decoder.parameters()]
-    return [(weight, 3 if weight in three else 1) for weight in layers if weight.ndim == 2]
+    return [(weight, three.get(weight, (len(weight),))) for weight in layers if weight.ndim == 2]
 
 
 class Optimiser:

@@ -1,0 +1,203 @@
+"""Table 3 of the paper as a grid of experiments: what heads, key size, depth, width and regularisation change.
+
+    python -m pipeline table3 queue            queue an experiment for each configuration and seed
+    dvc queue start                            run them
+    python -m pipeline table3 show             print the table in Markdown
+
+The base is params.yaml as it is; each row changes one thing of it. Rows A to E are the paper's, in proportion to the
+base; rows F have a deep encoder and a shallow decoder (Kasai et al. 2021, "Deep Encoder, Shallow Decoder").
+
+Reads   params.yaml (queue); git and DVC's cache (show)
+Writes  DVC's queue (queue). A second `queue` adds only what is neither done nor waiting
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import mean, stdev
+from typing import Any
+
+from safetensors import safe_open
+
+from pipeline.commands.docs import markdown
+from pipeline.shared.decoding_speed import speeds
+from pipeline.shared.git import command, experiments
+from pipeline.shared.params import Params
+from pipeline.shared.results import Experiment
+from pipeline.shared.stage import run
+from transformer.evaluation.comparison import dunnett
+from transformer.evaluation.sweeps import remarks
+
+FREE = ("key_size", "encoder_layers", "decoder_layers")  # knobs that are 0 in the base: the grid sets them
+WAITING = ("Queued", "Running")  # states of DVC's queue
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """A configuration of the grid: its part of the paper's table, and what it changes in the base."""
+
+    part: str
+    changes: Mapping[str, Any]
+    short: bool = False  # whether the short grid has it too
+
+    def name(self, prefix: str, seed: int) -> str:
+        """The name of its experiment with a seed."""
+        changed = [f"{knob}-{value}" for knob, value in self.changes.items()]
+        return "-".join([prefix, self.part, *changed, "seed", str(seed)])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("action", choices=("queue", "show"))
+    parser.add_argument("--name", default="table3", help="how the names of the experiments begin (default: table3)")
+    parser.add_argument("--seeds", default="1,2", help="of each configuration, for queue (default: 1,2)")
+    parser.add_argument("--short", action="store_true", help="12 of the 21 configurations, for queue")
+    parser.add_argument("--speed", action="store_true", help="translate with each model and show its speed, for show")
+    given = parser.parse_args()
+    if given.action == "queue":
+        queue(given.name, seeds_of(given.seeds), given.short)
+    else:
+        show(given.name, given.speed)
+
+
+def seeds_of(option: str) -> list[int]:
+    """The option --seeds to numbers. Raises ValueError for anything else."""
+    if not all(part.strip().isdecimal() for part in option.split(",")):
+        raise ValueError(f"--seeds {option}: give whole numbers, separated by commas, such as 1,2,3.")
+    return list(dict.fromkeys(int(part) for part in option.split(",")))
+
+
+def grid(base: Params) -> list[Row]:
+    """The configurations, the base first, without those that are the base again or that no params.yaml may hold.
+
+    Raises ValueError if the base sets a knob that the grid sets.
+    """
+    if fixed := [f"{knob}={getattr(base, knob)}" for knob in FREE if getattr(base, knob)]:
+        raise ValueError(f"The base of the grid has {', '.join(fixed)}. Set {', '.join(FREE)} to 0 in params.yaml.")
+    heads, layers, key_size = base.heads, base.layers, base.d_model // base.heads
+    rows = [
+        Row("base", {}, short=True),
+        Row("A", {"heads": 1}, short=True), Row("A", {"heads": heads // 2}),
+        Row("A", {"heads": 2 * heads}, short=True), Row("A", {"heads": 4 * heads}),
+        Row("B", {"key_size": key_size // 4}, short=True), Row("B", {"key_size": key_size // 2}),
+        Row("C", {"layers": round(layers / 3)}, short=True), Row("C", {"layers": round(2 * layers / 3)}),
+        Row("C", {"layers": round(4 * layers / 3)}),
+        Row("C", {"d_model": base.d_model // 2}, short=True), Row("C", {"d_model": 2 * base.d_model}),
+        Row("C", {"d_ff": base.d_ff // 2}), Row("C", {"d_ff": 2 * base.d_ff}, short=True),
+        Row("D", {"dropout": 0.0}, short=True), Row("D", {"dropout": 2 * base.dropout}),
+        Row("D", {"label_smoothing": 0.0}, short=True), Row("D", {"label_smoothing": 2 * base.label_smoothing}),
+        Row("E", {"positions": "learned"}, short=True),
+        Row("F", {"encoder_layers": 2 * layers, "decoder_layers": 1}, short=True),
+        *([Row("F", {"decoder_layers": 1}, short=True)] if layers > 1 else []),
+    ]  # fmt: skip
+    found: dict[Params, Row] = {}
+    for row in rows:
+        if possible(params := replace(base, **row.changes)):
+            found.setdefault(params, row)
+    return list(found.values())
+
+
+def possible(params: Params) -> bool:
+    """Whether a params.yaml may hold these values."""
+    try:
+        Params.parse(json.dumps(vars(params)), "params.yaml")  # JSON is YAML
+    except ValueError:
+        return False
+    return True
+
+
+def queue(prefix: str, seeds: Sequence[int], short: bool) -> None:
+    """Queue an experiment for each configuration and seed that is neither done nor waiting."""
+    base = Params.load("params.yaml")
+    wanted = {row.name(prefix, seed): (row, replace(base, **row.changes, seed=seed))
+              for seed in seeds for row in grid(base) if row.short or not short}  # fmt: skip
+    done = {found.name: Experiment(found.name, found.commit).params for found in experiments() if found.name in wanted}
+    for name, params in done.items():
+        if params != wanted[name][1]:
+            raise ValueError(f"{name} is there with other params. Nothing was queued. Use another --name, or remove "
+                             f"it: dvc exp remove {name}")  # fmt: skip
+    skipped = done.keys() | waiting()
+    for name, (row, params) in wanted.items():
+        if name not in skipped:
+            changes = {**row.changes, "seed": params.seed}
+            overrides = [word for knob, value in changes.items() for word in ("-S", f"{knob}={value}")]
+            command(sys.executable, "-m", "dvc", "exp", "run", "--queue", "--name", name, *overrides)
+            print(f"queued {name}", flush=True)
+    left = len(wanted.keys() & skipped)
+    print(f"{len(wanted) - left} experiments were queued, {left} are done or waiting. Run them: dvc queue start")
+
+
+def waiting() -> set[str]:
+    """The names of the experiments that DVC's queue holds and has not finished."""
+    lines = command(sys.executable, "-m", "dvc", "queue", "status").split("\n")
+    return {words[1] for words in map(str.split, lines) if len(words) > 2 and words[-1] in WAITING}
+
+
+def show(prefix: str, with_speed: bool) -> None:
+    """Print the table of the experiments whose names begin with a prefix."""
+    found = list(finished(f"{prefix}-"))
+    bases = [one for one in found if one.name.startswith(f"{prefix}-base-")]
+    if not bases:
+        raise ValueError(f"No experiment {prefix}-base-seed-... has results. `python -m pipeline table3 queue` and "
+                         "`dvc queue start` make them.")  # fmt: skip
+    rows = {row: by_seed(found, replace(bases[0].params, **row.changes)) for row in grid(bases[0].params)}
+    rows = {row: runs for row, runs in rows.items() if runs}
+    print(table(rows, speeds([runs[0] for runs in rows.values()]) if with_speed else None))
+    print(*remarks([one.scored() for runs in rows.values() for one in runs]), sep="\n", file=sys.stderr)
+
+
+def finished(beginning: str) -> Iterator[Experiment]:
+    """The experiments whose names begin so and that have results of their files. Others are named on standard error."""
+    for reference in experiments():
+        if reference.name.startswith(beginning):
+            one = Experiment(reference.name, reference.commit)
+            try:
+                one.check_fresh()
+                one.scores()
+                yield one
+            except (ValueError, KeyError, OSError) as error:
+                print(f"left out: {error}", file=sys.stderr)
+
+
+def by_seed(found: Iterable[Experiment], params: Params) -> list[Experiment]:
+    """The experiments with these params and any seed, one of each seed, in the order of the seeds."""
+    same = {one.params.seed: one for one in found if replace(one.params, seed=params.seed) == params}
+    return [same[seed] for seed in sorted(same)]
+
+
+def table(rows: Mapping[Row, Sequence[Experiment]], speeds: Sequence[Sequence[float]] | None) -> str:
+    """The table in Markdown. speeds: of each row, sentences per second by torch and by CTranslate2."""
+    head = ["part", "changed", "runs", "perplexity", "BLEU on valid", "difference", "p", "BLEU on test",
+            "weights x 10^6", *(["torch, sentences/s", "CTranslate2, sentences/s"] if speeds else [])]  # fmt: skip
+    valid = [[one.scores()["valid_bleu"] for one in runs] for runs in rows.values()]
+    p_values, lines = [None, *dunnett(valid[0], valid[1:])], []
+    for place, (row, runs) in enumerate(rows.items()):
+        lines.append([
+            row.part, ", ".join(f"{knob} {value}" for knob, value in row.changes.items()), str(len(runs)),
+            spread([one.training()["valid_perplexity"] for one in runs], 2), spread(valid[place], 1),
+            f"{mean(valid[place]) - mean(valid[0]):+.1f}" if place else "",
+            "" if p_values[place] is None else f"{p_values[place]:.3f}",
+            spread([one.scores()["bleu"] for one in runs], 1), f"{weights(runs[0]) / 1e6:.2f}",
+            *(f"{each:.0f}" for each in (speeds[place] if speeds else ())),
+        ])  # fmt: skip
+    return markdown(head, lines)
+
+
+def spread(values: Sequence[float], decimals: int) -> str:
+    """The mean of values over seeds and, of several, their deviation."""
+    return f"{mean(values):.{decimals}f}" + (f" ± {stdev(values):.{decimals}f}" if len(values) > 1 else "")
+
+
+def weights(experiment: Experiment) -> int:
+    """The number of weights of the model of an experiment."""
+    with safe_open(experiment.folder("data/model")["weights.safetensors"], "numpy") as file:
+        return sum(math.prod(file.get_slice(name).get_shape()) for name in sorted(file.keys()))
+
+
+if __name__ == "__main__":
+    run(main)

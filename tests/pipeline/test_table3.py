@@ -1,0 +1,88 @@
+"""The grid of Table 3: its rows are the paper's, it is queued once, and its table has each row with its p-value."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.projects import command, small_project
+
+from pipeline.commands.table3 import grid, possible
+from pipeline.shared.params import Params
+
+ROOT = Path(__file__).parents[2]
+PAPER = {  # values of table 3 of the paper, rows A to E, without those of its base
+    "heads": [1, 4, 16, 32], "key_size": [16, 32], "layers": [2, 4, 8], "d_model": [256, 1024], "d_ff": [1024, 4096],
+    "dropout": [0.0, 0.2], "label_smoothing": [0.0, 0.2], "positions": ["learned"],
+}  # fmt: skip
+
+
+def test_the_rows_around_the_papers_base_are_the_papers():
+    base = Params.load(ROOT / "recipes/wmt14_base.yaml")
+    found: dict[str, list] = {}
+    for row in grid(base):
+        if row.part in "ABCDE":
+            ((knob, value),) = row.changes.items()
+            found.setdefault(knob, []).append(value)
+    assert found == PAPER
+    assert [row.changes for row in grid(base) if row.part == "F"] == [
+        {"encoder_layers": 12, "decoder_layers": 1}, {"decoder_layers": 1}
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("recipe", ["table3", "wmt14_base"])
+def test_the_short_grid_has_twelve_configurations_of_every_part(recipe):
+    rows = [row for row in grid(Params.load(ROOT / f"recipes/{recipe}.yaml")) if row.short]
+    assert len(rows) == 12
+    assert {row.part for row in rows} == {"base", *"ABCDEF"}
+    assert len({row.name("x", 1) for row in rows}) == 12
+
+
+def test_rows_that_are_the_base_again_or_impossible_are_left_out():
+    base = replace(Params.load(ROOT / "params.yaml"), heads=1, layers=1, d_model=6, dropout=0.0)
+    rows = grid(base)
+    configurations = [replace(base, **row.changes) for row in rows]
+    assert len(set(configurations)) == len(configurations)
+    assert all(map(possible, configurations))
+    assert [row.changes["heads"] for row in rows if row.part == "A"] == [2]  # 4 does not divide 6
+
+
+def test_a_base_that_sets_a_knob_of_the_grid_is_refused():
+    base = replace(Params.load(ROOT / "params.yaml"), decoder_layers=1)
+    with pytest.raises(ValueError, match=r"has decoder_layers=1\. Set key_size, encoder_layers, decoder_layers to 0"):
+        grid(base)
+
+
+def table3(folder: Path, *options: str, **more) -> str:
+    """What the command prints in a folder."""
+    return command(folder, sys.executable, "-m", "pipeline", "table3", *options, **more)
+
+
+@pytest.mark.full
+def test_the_grid_is_queued_once_and_its_table_has_the_finished_rows(tmp_path):
+    folder = small_project(tmp_path / "project")
+    assert "error: No experiment table3-base-seed-" in table3(folder, "show", status=1)
+    assert "error: --seeds 1,x:" in table3(folder, "queue", "--seeds", "1,x", status=1)
+    queued = re.findall("queued (.*)", table3(folder, "queue", "--short"))
+    assert len(queued) == len(set(queued)) >= 20
+    chosen = ["table3-base-seed-1", "table3-base-seed-2", "table3-B-key_size-2-seed-1", "table3-B-key_size-2-seed-2"]
+    command(folder, "dvc", "queue", "remove", *(set(queued) - set(chosen)))
+    command(folder, "dvc", "queue", "start", "--jobs", "2")
+    for name in chosen:
+        command(folder, "dvc", "queue", "logs", "--follow", name)
+    while "Running" in command(folder, "dvc", "queue", "status"):
+        time.sleep(1)
+    lines = table3(folder, "show", "--speed").split("\n")
+    assert [line.split(" | ")[:3] for line in lines[2:4]] == [["| base", "", "2"], ["| B", "key_size 2", "2"]]
+    head, base, keys = ([cell.strip() for cell in lines[place].split("|")[1:-1]] for place in (0, 2, 3))
+    assert (base[head.index("difference")], base[head.index("p")]) == ("", "")
+    assert 0 <= float(keys[head.index("p")]) <= 1
+    assert all(float(cell) > 0 for row in (base, keys) for cell in row[-2:])  # sentences per second
+    again = re.findall("queued (.*)", table3(folder, "queue", "--short"))
+    assert set(again) == set(queued) - set(chosen)
+    (folder / "params.yaml").write_text((folder / "params.yaml").read_text().replace("warmup: 4", "warmup: 5"))
+    assert "is there with other params. Nothing was queued." in table3(folder, "queue", status=1)
