@@ -12,6 +12,7 @@ from torch.optim import Adam
 from transformer.model.attention import Attention
 from transformer.model.transformer import Transformer
 from transformer.training.config import TrainConfig
+from transformer.training.sharding import own_shard, whole
 
 MOMENTUM = 0.95  # Jordan et al. 2024
 # The most numbers in the matrices that are made orthogonal at a time, because memory holds a few copies of them.
@@ -66,13 +67,12 @@ class Muon(torch.optim.Optimizer):
                     self.state[matrix]["momentum_buffer"] = torch.zeros_like(matrix)
                 momentum = self.state[matrix]["momentum_buffer"].lerp_(matrix.grad, 1 - MOMENTUM)
                 directions.append(matrix.grad.lerp(momentum, MOMENTUM))
-            cut = (
-                torch.stack(directions).to(self.precision).unflatten(1, (parts, -1)).flatten(0, 1)
-            )  # (N * parts, R, C)
+            directions = whole(torch.stack(directions).to(self.precision))  # (N, parts * R, C)
+            cut = directions.unflatten(1, (parts, -1)).flatten(0, 1)  # (N * parts, R, C)
             step_size = 0.2 * group["lr"] * max(cut.shape[1:]) ** 0.5
             steps = orthogonal(cut).unflatten(0, (-1, parts)).flatten(1, 2)  # (N * parts, R, C) -> (N, parts * R, C)
             for matrix, step in zip(matrices, steps, strict=True):
-                matrix.sub_(step, alpha=step_size)
+                matrix.sub_(own_shard(step, like=matrix), alpha=step_size)
 
 
 def layer_matrices(model: Transformer) -> list[tuple[Tensor, int]]:
@@ -126,8 +126,9 @@ class Optimiser:
             adam = isinstance(optimiser, Adam)
             kinds = ("exp_avg", "exp_avg_sq") if adam else ("momentum_buffer",)
             for parameter in (parameter for group in optimiser.param_groups for parameter in group["params"]):
-                device, name = parameter.device, self.names[parameter]
-                state = {kind: tensors[f"{kind}.{name}"].to(device, copy=True) for kind in kinds}
+                name = self.names[parameter]
+                state = {kind: torch.empty_like(parameter).copy_(own_shard(tensors[f"{kind}.{name}"], like=parameter))
+                         for kind in kinds}  # fmt: skip
                 if adam:
-                    state["step"] = torch.tensor(float(step), device=device)
+                    state["step"] = torch.tensor(float(step), device=parameter.device)
                 optimiser.state[parameter] = state
