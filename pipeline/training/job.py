@@ -166,6 +166,8 @@ class Training:
             yield remark
         if sharding_requested() and trainer.world.size == 1:
             yield "SHARDING=full changes nothing in one process. Set DEVICES, and the devices share the weights."
+        if trainer.sharded and self.config.compile:
+            yield "compile=true has no effect with SHARDING=full. The training runs uncompiled."
         if idle := idle_remark(
             trainer.batches, trainer.world.size, self.config.device_tokens, self.corpus["max_length"]
         ):

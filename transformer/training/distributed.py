@@ -44,6 +44,17 @@ class World:
         """Whether this is the process that writes files and logs: the one of rank 0."""
         return self.rank == 0
 
+    @contextmanager
+    def exchange(self) -> Iterator[None]:
+        """Surround code in which torch exchanges tensors by itself. Raises ConnectionError as the other methods do."""
+        try:
+            yield
+        except RuntimeError as error:
+            if not isinstance(error, dist.DistError) and "gloo" not in str(error):
+                raise
+            with self._collective():
+                raise
+
     def sum(self, tensor: Tensor) -> Tensor:
         """The sum of a tensor over all processes, in place, on every process."""
         if self.size > 1:

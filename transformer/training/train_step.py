@@ -67,7 +67,8 @@ class Trainer:
             self.model.to(world.device)
         in_bfloat16 = config.precision == "bfloat16" and multiplies_bfloat16(world.device)
         self.model.compute = torch.bfloat16 if in_bfloat16 else None
-        compiles = config.compile and world.device.type == "cuda"  # on a CPU it is not faster
+        # On a CPU it is not faster. Compiled code does not run the hooks in which FSDP exchanges weights.
+        compiles = config.compile and world.device.type == "cuda" and not sharded
         self.decoder_states = torch.compile(self.model, dynamic=True) if compiles else self.model
         self.train_pairs, self.valid_pairs = train, valid
         self.batches = Batches(train, config.seed, config.batch_tokens)
@@ -89,11 +90,12 @@ class Trainer:
         tokens = int(self.train_pairs.target_lengths[self.batches[step]].sum())
         for parameter in self.parameters:
             parameter.grad = None
-        loss_sum = self._add_gradients(step, tokens, stop_requested)
-        norm = whole(torch.nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None]))
-        if self.config.clip_norm:
-            torch.nn.utils.clip_grads_with_norm_(self.parameters, self.config.clip_norm, norm)
-        self.optimiser.step(self.rate(step))
+        with self.world.exchange():
+            loss_sum = self._add_gradients(step, tokens, stop_requested)
+            norm = whole(torch.nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None]))
+            if self.config.clip_norm:
+                torch.nn.utils.clip_grads_with_norm_(self.parameters, self.config.clip_norm, norm)
+            self.optimiser.step(self.rate(step))
         update_ema(self.ema, self.model, self.config.ema_decay, step)
         return Update(loss_sum, tokens, norm)
 
@@ -195,7 +197,8 @@ class Trainer:
         """
         model, decoder_states = self.model, self.decoder_states
         if self.sharded:
-            self.model = self.decoder_states = whole_model(model)
+            with self.world.exchange():
+                self.model = self.decoder_states = whole_model(model)
         try:
             yield
         finally:
@@ -207,7 +210,8 @@ class Trainer:
         Whole tensors on the leader, nothing on the other processes. All processes must call this.
         """
         optimiser = self.optimiser.tensors() | {f"ema.{name}": value for name, value in self.ema.items()}
-        return whole_copies(self.model.state_dict(), self.world), whole_copies(optimiser, self.world)
+        with self.world.exchange():
+            return whole_copies(self.model.state_dict(), self.world), whole_copies(optimiser, self.world)
 
     def restore(self, weights: dict[str, Tensor], optimiser: dict[str, Tensor], step: int) -> None:
         """Restore the tensors that `tensors` returned after update `step`. All processes pass the whole tensors."""

@@ -1,0 +1,51 @@
+"""A function run in several processes that train together."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from transformer.training.distributed import World, join_processes
+
+
+def run_rank(rank: int, size: int, port: int, queue, task: Callable, arguments: tuple) -> None:
+    """Run a task in the process `rank` of `size` and put (rank, result, error) into the queue."""
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    torch.set_num_threads(1)
+    try:
+        with join_processes() as world:
+            result = task(world, *arguments)
+        queue.put((rank, result, None))
+    except Exception:
+        queue.put((rank, None, traceback.format_exc()))
+
+
+def together(size: int, task: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """The results of task(world, *arguments) in `size` processes, in order of rank; in this process if size is 1.
+
+    The task is a function of a module; results must not be tensors. Fails with the error of the first that has one.
+    """
+    if size == 1:
+        return [task(World(), *arguments)]
+    spawn = multiprocessing.get_context("spawn")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    queue = spawn.Queue()
+    ranks = [spawn.Process(target=run_rank, args=(rank, size, port, queue, task, arguments)) for rank in range(size)]
+    for process in ranks:
+        process.start()
+    results = {}
+    for _ in ranks:
+        rank, result, error = queue.get(timeout=240)
+        assert error is None, error
+        results[rank] = result
+    for process in ranks:
+        process.join()
+    return [results[rank] for rank in range(size)]
