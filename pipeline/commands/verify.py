@@ -5,8 +5,8 @@
 
 Exit status: 0 all outs are identical, byte for byte; 2 some are only within the tolerance that the table names; 3 some
 differ; 1 the pipeline could not be run. Each stage is run, without DVC's cache, and your MLflow runs do not change. On
-a CPU the repetition uses as many threads and processes as were recorded, unless OMP_NUM_THREADS or DEVICES is set. The
-clone is in work/.
+a CPU the repetition uses as many threads and processes as were recorded, and shards if those were used, unless
+OMP_NUM_THREADS, DEVICES or SHARDING is set. The clone is in work/.
 """
 
 from __future__ import annotations

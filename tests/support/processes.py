@@ -14,9 +14,12 @@ import torch
 from transformer.training.distributed import World, join_processes
 
 
-def run_rank(rank: int, size: int, port: int, queue, task: Callable, arguments: tuple) -> None:
+def run_rank(rank: int, size: int, port: int, gpus: bool, queue, task: Callable, arguments: tuple) -> None:
     """Run a task in the process `rank` of `size` and put (rank, result, error) into the queue."""
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    if not gpus:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     try:
         with join_processes() as world:
@@ -26,10 +29,11 @@ def run_rank(rank: int, size: int, port: int, queue, task: Callable, arguments: 
         queue.put((rank, None, traceback.format_exc()))
 
 
-def together(size: int, task: Callable[..., Any], *arguments: Any) -> list[Any]:
+def together(size: int, task: Callable[..., Any], *arguments: Any, gpus: bool = False) -> list[Any]:
     """The results of task(world, *arguments) in `size` processes, in order of rank; in this process if size is 1.
 
-    The task is a function of a module; results must not be tensors. Fails with the error of the first that has one.
+    The task is a function of a module; results must not be tensors. gpus: whether each process has a GPU of its own.
+    Fails with the error of the first process that has one.
     """
     if size == 1:
         return [task(World(), *arguments)]
@@ -38,7 +42,8 @@ def together(size: int, task: Callable[..., Any], *arguments: Any) -> list[Any]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     queue = spawn.Queue()
-    ranks = [spawn.Process(target=run_rank, args=(rank, size, port, queue, task, arguments)) for rank in range(size)]
+    given = (size, port, gpus, queue, task, arguments)
+    ranks = [spawn.Process(target=run_rank, args=(rank, *given)) for rank in range(size)]
     for process in ranks:
         process.start()
     results = {}

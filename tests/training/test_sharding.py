@@ -70,6 +70,14 @@ def test_shards_give_the_losses_of_a_hundred_updates(tmp_path, size, optimiser):
     check_equal(several, one[0])
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("name", SETTINGS)
+def test_two_gpus_with_shards_give_the_losses_of_one(tmp_path, name):
+    one = updates(World(device=torch.device("cuda")), tmp_path, 10, SETTINGS[name])
+    check_equal(together(2, updates, tmp_path, 10, SETTINGS[name], gpus=True), one)
+
+
 def summed_in_bfloat16(world: World, folder: Path) -> tuple[list[float], list[torch.dtype]]:
     """Losses in float32 with gradients that are summed in bfloat16, and the kinds of numbers of the gradients."""
     trainer = tiny_trainer(folder / str(world.rank), world, sharded=world.size > 1, gradient_compression="bfloat16")
