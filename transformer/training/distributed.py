@@ -5,6 +5,7 @@ A single process exchanges nothing and needs no network.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -131,4 +132,5 @@ def join_processes() -> Iterator[World]:
         yield World(rank, size, device)
     finally:
         if size > 1:
+            gc.collect()  # shards of weights are in cycles of references, and keep the group and its threads
             dist.destroy_process_group()

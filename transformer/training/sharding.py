@@ -16,6 +16,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from transformer.model.transformer import Transformer
+from transformer.model.weights import cpu_copy
 from transformer.training.distributed import World
 
 
@@ -39,6 +40,9 @@ def shard(model: Transformer, world: World, compression: str) -> None:
     float32; none: in their own precision.
     """
     mesh = init_device_mesh(world.device.type, (world.size,))
+    # torch's caches keep the mesh until Python exits, and so would keep the process group and its threads, which may
+    # then abort the process (see distributed.py). Without this entry the mesh finds the group by its name.
+    mesh._pg_registry.clear()
     precision = MixedPrecisionPolicy(
         reduce_dtype=torch.bfloat16 if compression == "bfloat16" else None, cast_forward_inputs=False
     )
@@ -65,15 +69,14 @@ def own_shard(tensor: Tensor, like: Tensor) -> Tensor:
 
 
 def whole_copies(tensors: Mapping[str, Tensor], world: World) -> dict[str, Tensor]:
-    """Whole tensors as detached, contiguous copies on the CPU of the leader; nothing on the other processes.
+    """Whole tensors as copies on the CPU of the leader (see `cpu_copy`); nothing on the other processes.
 
     All processes must call this. One tensor at a time is gathered on the devices.
     """
-    copies = {}
+    copies: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         gathered = whole(tensor.detach())
-        if world.is_leader:
-            copies[name] = gathered.to("cpu", copy=True).contiguous()
+        copies |= cpu_copy({name: gathered}) if world.is_leader else {}
     return copies
 
 
