@@ -6,7 +6,8 @@ Writes  data/checkpoints, reports/training.csv (the curve), reports/training.jso
         software and hardware used), reports/samples.csv (the greedy translations of three validation sentences at each
         validation); work/runs (the record of the MLflow run, which is sent while it trains)
 Params  init_from, max_steps and the knobs of pipeline/training/job.py. The number of devices is not a param, because it
-        is not part of the experiment: the environment variable DEVICES (1, 2, ..., gpu)
+        is not part of the experiment: the environment variable DEVICES (1, 2, ..., gpu). Nor is whether each device
+        holds a share of the weights: the environment variable SHARDING (none, full)
 """
 
 import json
@@ -19,7 +20,7 @@ from pipeline.shared.params import Params
 from pipeline.shared.stage import arguments, project_root, require, run
 from pipeline.training.devices import all_processes
 from pipeline.training.environment import environment
-from pipeline.training.job import Training
+from pipeline.training.job import Training, sharded
 from transformer.files import whole_file, whole_folder, write_json, write_text
 from transformer.model_folder import starting_model
 from transformer.tracking.recorder import TrainingRun
@@ -44,7 +45,7 @@ def main() -> None:
 
 def train(paths: Namespace, params: Params, training: Training, world: World) -> None:
     """Train in this process, which is one of `world`. The leader writes the outs."""
-    facts = environment(world.device, world.size)
+    facts = environment(world.device, world.size, sharded(world))
     tags = {f"env_{name}": str(fact) for name, fact in facts.items()}
     back = paths.back / "back.json"
     back_key = json.loads(back.read_text(encoding="utf-8")).get("train_key", "") if back.is_file() else ""

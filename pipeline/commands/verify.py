@@ -5,8 +5,8 @@
 
 Exit status: 0 all outs are identical, byte for byte; 2 some are only within the tolerance that the table names; 3 some
 differ; 1 the pipeline could not be run. Each stage is run, without DVC's cache, and your MLflow runs do not change. On
-a CPU the repetition uses as many threads and processes as were recorded, unless OMP_NUM_THREADS or DEVICES is set. The
-clone is in work/.
+a CPU the repetition uses as many threads and processes as were recorded, and shards if those were used, unless
+OMP_NUM_THREADS, DEVICES or SHARDING is set. The clone is in work/.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def fetch_input(path: Path, md5: str, target: Path, name: str) -> None:
 
 
 def as_recorded(recorded: Results) -> dict[str, str]:
-    """Variables for as many threads and processes as were recorded, since the order of sums depends on them.
+    """Variables for the threads, processes and shards that were recorded, since the order of sums depends on them.
 
     Empty if a GPU was used or this machine has fewer cores.
     """
@@ -152,7 +152,7 @@ def as_recorded(recorded: Results) -> dict[str, str]:
     threads, devices = int(facts.get("threads", 0)), int(facts.get("devices", 1))
     if facts.get("device") != "CPU" or not 0 < threads * devices <= cores():
         return {}
-    return {"OMP_NUM_THREADS": str(threads), "DEVICES": str(devices)}
+    return {"OMP_NUM_THREADS": str(threads), "DEVICES": str(devices), "SHARDING": str(facts.get("sharding", "none"))}
 
 
 def repeat(clone: Path, same: dict[str, str]) -> None:

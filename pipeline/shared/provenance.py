@@ -18,7 +18,7 @@ from pipeline.shared.keys import code_key
 from pipeline.shared.versions import RECORD, ROOT, of_stage, release
 
 # Facts of reports/environment.json that change the order of sums.
-PROCESSOR = ("machine", "cpu", "threads", "device", "devices", "instructions", "bfloat16")
+PROCESSOR = ("machine", "cpu", "threads", "device", "devices", "instructions", "bfloat16", "sharding")
 LAST = ("record", "register")  # the stage that writes the run: today's name, and that of version 0.1
 
 

@@ -14,13 +14,16 @@ from transformer.model.linear import multiplies_bfloat16
 PACKAGES = ("ctranslate2", "numpy", "sacrebleu", "safetensors", "spacy", "subword-nmt", "torch", "torchtext")
 
 
-def environment(device: torch.device, devices: int) -> dict[str, str | int]:
-    """The contents of reports/environment.json, name -> value. devices: how many devices like `device` are used."""
+def environment(device: torch.device, devices: int, sharded: bool) -> dict[str, str | int]:
+    """The contents of reports/environment.json, name -> value. devices: how many devices like `device` are used.
+
+    sharded: whether each device holds a share of the weights; there is a fact `sharding` only then.
+    """
     kind = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     system = {"system": platform.system(), "machine": platform.machine(), "python": platform.python_version()}
     return {**system, "cpu": processor(), "cores": os.cpu_count() or 0, "threads": torch.get_num_threads(),
             "device": kind, "devices": devices, "instructions": instructions(),
-            "bfloat16": "yes" if multiplies_bfloat16(device) else "no",
+            "bfloat16": "yes" if multiplies_bfloat16(device) else "no", **({"sharding": "full"} if sharded else {}),
             **{name: version(name) for name in PACKAGES}}  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -32,11 +33,22 @@ from transformer.training.launch import catch_stop_signals
 from transformer.training.loop import Interrupted, Observers, train
 from transformer.training.process import prepare_process
 from transformer.training.samples import table
+from transformer.training.sharding import wants_shards
 from transformer.training.train_step import Trainer, seed_everything
 from transformer.training.validation import ValidText
 
 # Knobs of TrainConfig that change no update, so a state serves all their values; see transformer/training/history.py.
 CHANGES_NO_UPDATE = ("max_steps", "log_every", "save_every", "keep", "patience", "best_by")
+
+
+def sharding_requested() -> bool:
+    """Whether SHARDING in the environment requests weights in shards. Raises ValueError; see `wants_shards`."""
+    return wants_shards(os.environ.get("SHARDING", ""))
+
+
+def sharded(world: World) -> bool:
+    """Whether each process holds a share of the weights: if the leader's SHARDING says so. All processes call this."""
+    return world.from_leader(sharding_requested()) and world.size > 1
 
 
 @dataclass(frozen=True)
@@ -115,7 +127,8 @@ class Training:
         return project_root() / "work" / f"train-{self.key[:16]}"
 
     def check(self) -> None:
-        """Raise ValueError for data, or a model to start from, that this training cannot use."""
+        """Raise ValueError for data, a model to start from, or a value of SHARDING that this training cannot use."""
+        sharding_requested()
         for split in ("train", "valid"):
             self.pairs(split).check_lengths(split, self.config.device_tokens)
         if self.initial_model is not None:
@@ -127,7 +140,7 @@ class Training:
         model = Transformer(self.model_config)
         if self.initial_model is not None:
             warm_start(model, self.initial_model, self.vocab)
-        return Trainer(model, self.pairs("train"), self.pairs("valid"), world, self.config)
+        return Trainer(model, self.pairs("train"), self.pairs("valid"), world, self.config, sharded(world))
 
     @property
     def target_side(self) -> str:
@@ -152,6 +165,10 @@ class Training:
             yield "This machine has no instructions for bfloat16. Training computes in float32, which is faster here."
         if self.config.best_by == "bleu" and (remark := bleu_tokenizer(self.corpus[self.target_side])[1]):
             yield remark
+        if sharding_requested() and trainer.world.size == 1:
+            yield "SHARDING=full changes nothing in one process. Set DEVICES, and the devices share the weights."
+        if trainer.sharded and self.config.compile:
+            yield "compile=true has no effect with SHARDING=full. The training runs uncompiled."
         if idle := idle_remark(
             trainer.batches, trainer.world.size, self.config.device_tokens, self.corpus["max_length"]
         ):

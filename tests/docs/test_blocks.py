@@ -63,6 +63,7 @@ NOT_RUN = {
     "python -m benchmarks.prepare --pairs 10000,100000,1000000 --json prepare.json": MINUTES,
     "python -m benchmarks.prepare --pairs 100000 --peers": BENCH,
     "DEVICES=gpu dvc repro": "needs a GPU",
+    "DEVICES=gpu SHARDING=full dvc repro": "needs a GPU",
     "sacrebleu data/raw/test.tgt --input data/hypotheses/test.hyp --tokenize flores200": NETWORK,
     "python -m pipeline clean --projects ../other_project": "needs a second project",
     "dvc queue start": QUEUE,

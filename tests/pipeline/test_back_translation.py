@@ -68,10 +68,11 @@ def test_a_killed_back_translation_writes_no_out_and_ends_in_the_same_bytes_as_a
     assert sha256(killed / "data/back") == sha256(unkilled / "data/back")
 
 
-def test_two_processes_give_the_same_back_translations(project, tmp_path):
+@pytest.mark.parametrize("sharding", ["none", "full"])
+def test_two_processes_give_the_same_back_translations(project, tmp_path, sharding):
     one, two = (back_place(project, tmp_path / name, steps=40, precision="float64") for name in ("one", "two"))
     assert stage("back_translate", one).returncode == 0
-    done = stage("back_translate", two, env={"DEVICES": "2"})
+    done = stage("back_translate", two, env={"DEVICES": "2", "SHARDING": sharding})
     assert done.returncode == 0, done.stderr
     assert sha256(two / "data/back") == sha256(one / "data/back")
     folders = [[path.name for path in place.glob("work/train-*")] for place in (one, two)]

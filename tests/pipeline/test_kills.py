@@ -56,7 +56,9 @@ def test_a_killed_training_writes_no_out_and_ends_in_the_same_bytes_as_an_unkill
     assert len(runs(place)) == 1  # one MLflow run, continued
 
 
-def test_sigterm_stops_all_processes_and_their_state_is_saved(place):
+@pytest.mark.parametrize("sharding", ["none", "full"])
+def test_sigterm_stops_all_processes_and_their_state_is_saved(place, monkeypatch, sharding):
+    monkeypatch.setenv("SHARDING", sharding)
     params_file(place, max_steps=4000)
     process = start("train", place, devices=2)
     wait_for_state(place, process)
@@ -67,7 +69,9 @@ def test_sigterm_stops_all_processes_and_their_state_is_saved(place):
     assert not (place / "data/checkpoints").exists()
 
 
-def test_when_one_process_dies_the_others_stop_and_the_training_can_be_resumed(place):
+@pytest.mark.parametrize("sharding", ["none", "full"])
+def test_when_one_process_dies_the_others_stop_and_the_training_can_be_resumed(place, monkeypatch, sharding):
+    monkeypatch.setenv("SHARDING", sharding)
     params_file(place, max_steps=8000, save_every=2)
     process = start("train", place, devices=3)
     wait_for_state(place, process)

@@ -214,16 +214,17 @@ def test_an_out_that_the_repetition_does_not_write_is_different(tmp_path):
     assert (table.loc["average", "new"], table.loc["average", "verdict"]) == ("missing", "different")
 
 
-def test_a_repetition_uses_the_recorded_numbers_of_threads_and_processes(tmp_path, monkeypatch):
+def test_a_repetition_uses_the_recorded_numbers_of_threads_and_processes_and_shards(tmp_path, monkeypatch):
     monkeypatch.setattr(verify, "cores", lambda: 4)
     recorded = tree(tmp_path / "recorded", [])
     facts = tmp_path / "recorded/reports/environment.json"
-    for device, threads, devices, wanted in (
-        ("CPU", 1, 2, {"OMP_NUM_THREADS": "1", "DEVICES": "2"}),
-        ("CPU", 8, 1, {}),  # more than there are
-        ("NVIDIA H200", 1, 1, {}),
+    for device, threads, devices, others, wanted in (
+        ("CPU", 1, 2, {}, {"OMP_NUM_THREADS": "1", "DEVICES": "2", "SHARDING": "none"}),
+        ("CPU", 1, 2, {"sharding": "full"}, {"OMP_NUM_THREADS": "1", "DEVICES": "2", "SHARDING": "full"}),
+        ("CPU", 8, 1, {}, {}),  # more than there are
+        ("NVIDIA H200", 1, 1, {}, {}),
     ):
-        facts.write_text(json.dumps({"device": device, "threads": threads, "devices": devices}))
+        facts.write_text(json.dumps({"device": device, "threads": threads, "devices": devices, **others}))
         assert as_recorded(recorded) == wanted
 
 

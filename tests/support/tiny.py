@@ -59,12 +59,14 @@ def random_pairs(folder: Path, count: int = 60, seed: int = 0, longest: int = 12
     return Pairs.load(folder, "train")
 
 
-def tiny_trainer(folder: Path, world: World | None = None, sizes: dict | None = None, **update) -> Trainer:
+def tiny_trainer(
+    folder: Path, world: World | None = None, sizes: dict | None = None, sharded: bool = False, **update
+) -> Trainer:
     """A trainer on random pairs, with dropout. sizes: changes to SIZES. update: changes to UPDATE."""
     train, valid = random_pairs(folder / "train"), random_pairs(folder / "valid", 9, seed=1)
     seed_everything(3)
     model = Transformer(TransformerConfig(**{**SIZES, **(sizes or {})}))
-    return Trainer(model, train, valid, world or World(), TrainConfig(**{**UPDATE, **update}))
+    return Trainer(model, train, valid, world or World(), TrainConfig(**{**UPDATE, **update}), sharded)
 
 
 def stage(name: str, folder: Path, *options: str, env: dict | None = None) -> subprocess.CompletedProcess:

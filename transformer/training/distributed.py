@@ -5,6 +5,7 @@ A single process exchanges nothing and needs no network.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -43,6 +44,17 @@ class World:
     def is_leader(self) -> bool:
         """Whether this is the process that writes files and logs: the one of rank 0."""
         return self.rank == 0
+
+    @contextmanager
+    def exchange(self) -> Iterator[None]:
+        """Surround code in which torch exchanges tensors by itself. Raises ConnectionError as the other methods do."""
+        try:
+            yield
+        except RuntimeError as error:
+            if not isinstance(error, dist.DistError) and "gloo" not in str(error):
+                raise
+            with self._collective():
+                raise
 
     def sum(self, tensor: Tensor) -> Tensor:
         """The sum of a tensor over all processes, in place, on every process."""
@@ -120,4 +132,5 @@ def join_processes() -> Iterator[World]:
         yield World(rank, size, device)
     finally:
         if size > 1:
+            gc.collect()  # shards of weights are in cycles of references, and keep the group and its threads
             dist.destroy_process_group()

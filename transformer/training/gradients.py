@@ -39,7 +39,7 @@ class GradientSum:
         loss: the sum of the losses of this process, a float64 scalar. stop: whether this process requests a stop.
         """
         self._extras = (torch.stack([loss, torch.full_like(loss, float(stop))]), lambda: None)
-        if self.buckets:
+        if self.world.size > 1:
             self._extras = (self._extras[0], self.world.start_sum(self._extras[0]))
             self._missing = [len(bucket) for bucket in self.buckets]
 

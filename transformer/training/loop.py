@@ -96,8 +96,9 @@ def finish_row(
     """Add the row of this step to the curve and return it. At multiples of save_every, validate and save the state."""
     validates = state.step % trainer.config.save_every == 0
     if validates:
-        found = validation(trainer, state.step, valid, observers)
-        lines = samples(trainer, valid, observers.stop_requested)
+        with trainer.whole_weights():
+            found = validation(trainer, state.step, valid, observers)
+            lines = samples(trainer, valid, observers.stop_requested)
         # Both or neither: a state that was saved between them would have a validation without samples.
         state.validations[str(state.step)], state.samples[str(state.step)] = found, lines
     row = add_row(state, state.step, trainer.config, trainer.rate)
@@ -199,6 +200,7 @@ def read_losses(trainer: Trainer, store: CheckpointStore, state: TrainingState, 
 
 
 def save(trainer: Trainer, store: CheckpointStore, state: TrainingState) -> None:
-    """Save the state; only the leader writes."""
+    """Save the state: all processes gather its tensors, and the leader writes them."""
+    tensors = trainer.tensors()
     if trainer.world.is_leader:
-        store.save(state, *trainer.tensors())
+        store.save(state, *tensors)

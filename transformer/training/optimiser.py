@@ -13,6 +13,7 @@ from torch.optim import Adam
 from transformer.model.attention import Attention
 from transformer.model.transformer import Transformer
 from transformer.training.config import TrainConfig
+from transformer.training.sharding import own_shard, whole
 
 MOMENTUM = 0.95  # Jordan et al. 2024
 # The most numbers in the matrices that are made orthogonal at a time, because memory holds a few copies of them.
@@ -67,14 +68,16 @@ class Muon(torch.optim.Optimizer):
                     self.state[matrix]["momentum_buffer"] = torch.zeros_like(matrix)
                 momentum = self.state[matrix]["momentum_buffer"].lerp_(matrix.grad, 1 - MOMENTUM)
                 directions.append(matrix.grad.lerp(momentum, MOMENTUM))
-            whole, start = torch.stack(directions).to(self.precision), 0  # (N, rows, C)
+            directions = whole(torch.stack(directions).to(self.precision))  # (N, rows, C)
+            steps, sides, start = [], [], 0
             for height, parts in Counter(group["parts"]).items():  # parts of one height follow each other
                 rows, start = slice(start, start + parts * height), start + parts * height
-                cut = whole[:, rows].unflatten(1, (parts, height)).flatten(0, 1)  # (N * parts, R, C)
-                step_size = 0.2 * group["lr"] * max(cut.shape[1:]) ** 0.5
-                steps = orthogonal(cut).unflatten(0, (-1, parts)).flatten(1, 2)  # (N, parts * R, C)
-                for matrix, step in zip(matrices, steps, strict=True):
-                    matrix[rows].sub_(step, alpha=step_size)
+                cut = directions[:, rows].unflatten(1, (parts, height)).flatten(0, 1)  # (N * parts, R, C)
+                sides.append(max(cut.shape[1:]) ** 0.5)
+                step = orthogonal(cut).unflatten(0, (-1, parts)).flatten(1, 2)  # (N, parts * R, C)
+                steps.append(step * (sides[-1] / sides[0]))
+            for matrix, step in zip(matrices, torch.cat(steps, 1), strict=True):
+                matrix.sub_(own_shard(step, like=matrix), alpha=0.2 * group["lr"] * sides[0])
 
 
 def layer_matrices(model: Transformer) -> list[tuple[Tensor, tuple[int, ...]]]:
@@ -128,8 +131,9 @@ class Optimiser:
             adam = isinstance(optimiser, Adam)
             kinds = ("exp_avg", "exp_avg_sq") if adam else ("momentum_buffer",)
             for parameter in (parameter for group in optimiser.param_groups for parameter in group["params"]):
-                device, name = parameter.device, self.names[parameter]
-                state = {kind: tensors[f"{kind}.{name}"].to(device, copy=True) for kind in kinds}
+                name = self.names[parameter]
+                state = {kind: torch.empty_like(parameter).copy_(own_shard(tensors[f"{kind}.{name}"], like=parameter))
+                         for kind in kinds}  # fmt: skip
                 if adam:
-                    state["step"] = torch.tensor(float(step), device=device)
+                    state["step"] = torch.tensor(float(step), device=parameter.device)
                 optimiser.state[parameter] = state

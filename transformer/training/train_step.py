@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +12,6 @@ from torch import Tensor
 
 from transformer.model.linear import multiplies_bfloat16
 from transformer.model.transformer import Transformer
-from transformer.model.weights import cpu_copy
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import PAD
 from transformer.training.batches import Batches, deal, micro_batches, padded_tokens
@@ -22,6 +22,7 @@ from transformer.training.gradients import GradientSum
 from transformer.training.loss import smoothed_cross_entropy
 from transformer.training.optimiser import Optimiser
 from transformer.training.schedule import learning_rate
+from transformer.training.sharding import own_shard, shard, whole, whole_copies, whole_model
 
 
 class Update(NamedTuple):
@@ -49,24 +50,33 @@ class Trainer:
     """Model, optimiser and data of one training: makes updates, and saves and restores their tensors.
 
     precision bfloat16 computes products in bfloat16 and keeps weights and sums in float32. On a device without
-    instructions for bfloat16 everything is float32. Raises ValueError for a pair longer than device_tokens.
+    instructions for bfloat16 everything is float32. sharded: each process of several holds a share of weights,
+    gradients and moments; see sharding.py. Raises ValueError for a pair longer than device_tokens.
     """
 
-    def __init__(self, model: Transformer, train: Pairs, valid: Pairs, world: World, config: TrainConfig):
+    def __init__(
+        self, model: Transformer, train: Pairs, valid: Pairs, world: World, config: TrainConfig, sharded: bool = False
+    ):
         for split, pairs in (("train", train), ("valid", valid)):
             pairs.check_lengths(split, config.device_tokens)
-        self.config, self.world = config, world
-        self.model = model.to(world.device, weight_precision(config.precision))
+        self.config, self.world, self.sharded = config, world, sharded
+        self.model = model.to(weight_precision(config.precision))
+        if self.sharded:
+            shard(self.model, world, config.gradient_compression)
+        else:
+            self.model.to(world.device)
         in_bfloat16 = config.precision == "bfloat16" and multiplies_bfloat16(world.device)
         self.model.compute = torch.bfloat16 if in_bfloat16 else None
-        compiles = config.compile and world.device.type == "cuda"  # on a CPU it is not faster
+        # On a CPU it is not faster. With shards it is not tested: a trial with gloo did not end in four minutes.
+        compiles = config.compile and world.device.type == "cuda" and not sharded
         self.decoder_states = torch.compile(self.model, dynamic=True) if compiles else self.model
         self.train_pairs, self.valid_pairs = train, valid
         self.batches = Batches(train, config.seed, config.batch_tokens)
         self.parameters = list(self.model.parameters())
         self.ema = copy_parameters(self.model) if config.ema_decay else {}
         self.optimiser = Optimiser(self.model, config)
-        self.gradients = GradientSum(self.parameters, world, config.gradient_compression)
+        # FSDP sums gradients in shards; then only the loss is summed here
+        self.gradients = GradientSum([] if self.sharded else self.parameters, world, config.gradient_compression)
         self._stop_flag = torch.zeros(())  # above 0: a process requested a stop in the last update
         self._stop_copied: torch.Event | None = None  # on a GPU: recorded when the flag is copied to the host
 
@@ -80,11 +90,12 @@ class Trainer:
         tokens = int(self.train_pairs.target_lengths[self.batches[step]].sum())
         for parameter in self.parameters:
             parameter.grad = None
-        loss_sum = self._add_gradients(step, tokens, stop_requested)
-        norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
-        if self.config.clip_norm:
-            torch.nn.utils.clip_grads_with_norm_(self.parameters, self.config.clip_norm, norm)
-        self.optimiser.step(self.rate(step))
+        with self.world.exchange():
+            loss_sum = self._add_gradients(step, tokens, stop_requested)
+            norm = whole(torch.nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None]))
+            if self.config.clip_norm:
+                torch.nn.utils.clip_grads_with_norm_(self.parameters, self.config.clip_norm, norm)
+            self.optimiser.step(self.rate(step))
         update_ema(self.ema, self.model, self.config.ema_decay, step)
         return Update(loss_sum, tokens, norm)
 
@@ -98,10 +109,23 @@ class Trainer:
         tokens: the target tokens of the update, which divide the loss. Raises Stopped; see `update`.
         """
         parts = micro_batches(self.train_pairs, self.batches[step], self.config.device_tokens)
-        own = deal(padded_tokens(self.train_pairs, parts), self.world.size)[self.world.rank]
+        dealt = deal(padded_tokens(self.train_pairs, parts), self.world.size)
         # On a GPU, the host waits when it reads a flag that was just summed. If no process has more than one
         # micro-batch, an update is short: then this update is computed, and the flag of the one before is read.
         at_once = self.world.device.type == "cpu" or len(parts) > self.world.size
+        if self.sharded:
+            self._compute_in_step(step, tokens, parts, dealt, stop_requested)
+        else:
+            self._compute(step, tokens, parts, dealt, at_once, stop_requested)
+        loss_sum, flag = self.gradients.finish()
+        if self.world.size > 1 and self._stops(flag, at_once):
+            raise Stopped
+        return loss_sum
+
+    def _compute(self, step: int, tokens: int, parts: Sequence[np.ndarray], dealt: Sequence[Sequence[int]],
+                 at_once: bool, stop_requested: Callable[[], bool]) -> None:  # fmt: skip
+        """Compute the micro-batches of this process. parts: the pairs of each micro-batch. dealt: see `deal`."""
+        own = dealt[self.world.rank]
         loss_sum = torch.zeros((), dtype=torch.float64, device=self.world.device)
         stop = False
         for number in own:
@@ -117,10 +141,26 @@ class Trainer:
             (loss / tokens).backward()
         if (stop and at_once) or not own:
             self.gradients.begin(loss_sum, stop or stop_requested())
-        loss_sum, flag = self.gradients.finish()
-        if self.world.size > 1 and self._stops(flag, at_once):
-            raise Stopped
-        return loss_sum
+
+    def _compute_in_step(self, step: int, tokens: int, parts: Sequence[np.ndarray], dealt: Sequence[Sequence[int]],
+                         stop_requested: Callable[[], bool]) -> None:  # fmt: skip
+        """Compute the micro-batches of this process, when weights are in shards. Arguments: see `_compute`.
+
+        All processes compute equally many, since they exchange weights and gradients in each. One that has fewer
+        computes one pair of the update instead, times 0. A request to stop is therefore obeyed after the last one.
+        """
+        own = dealt[self.world.rank]
+        loss_sum = torch.zeros((), dtype=torch.float64, device=self.world.device)
+        stop = False
+        for turn in range(max(map(len, dealt))):
+            stop = stop or stop_requested()
+            if turn < len(own):
+                loss = self._loss(step, own[turn], parts[own[turn]])
+            else:
+                loss = 0 * self._loss(step, 0, parts[0][:1])
+            loss_sum += loss.detach()
+            (loss / tokens).backward()
+        self.gradients.begin(loss_sum, stop)
 
     def _loss(self, step: int, number: int, rows: np.ndarray) -> Tensor:
         """The smoothed loss of a micro-batch of update `step`, summed over its target tokens. rows: its pairs."""
@@ -149,17 +189,37 @@ class Trainer:
         states = states.flatten(0, 1).index_select(0, places)  # (B, T, D) -> (tokens, D)
         return Predictions(states, self.model.output_weight, targets)
 
+    @contextmanager
+    def whole_weights(self) -> Iterator[None]:
+        """Surround a validation: within the block, `model` has whole weights. All processes must call this.
+
+        Nothing happens if the weights are not in shards.
+        """
+        model, decoder_states = self.model, self.decoder_states
+        if self.sharded:
+            with self.world.exchange():
+                self.model = self.decoder_states = whole_model(model)
+        try:
+            yield
+        finally:
+            self.model, self.decoder_states = model, decoder_states
+
     def tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Copies on the CPU: the weights; the optimiser's moments, with the moving average of the weights if any."""
+        """Copies on the CPU: the weights; the optimiser's moments, with the moving average of the weights if any.
+
+        Whole tensors on the leader, nothing on the other processes. All processes must call this.
+        """
         optimiser = self.optimiser.tensors() | {f"ema.{name}": value for name, value in self.ema.items()}
-        return cpu_copy(self.model.state_dict()), cpu_copy(optimiser)
+        with self.world.exchange():
+            return whole_copies(self.model.state_dict(), self.world), whole_copies(optimiser, self.world)
 
     def restore(self, weights: dict[str, Tensor], optimiser: dict[str, Tensor], step: int) -> None:
-        """Restore the tensors that `tensors` returned after update `step`."""
-        self.model.load_state_dict(weights)
+        """Restore the tensors that `tensors` returned after update `step`. All processes pass the whole tensors."""
+        own = {name: own_shard(weights[name], like=value) for name, value in self.model.state_dict().items()}
+        self.model.load_state_dict(own)
         self.optimiser.restore(optimiser, step)
         for name, value in self.ema.items():
-            value.copy_(optimiser[f"ema.{name}"])
+            value.copy_(own_shard(optimiser[f"ema.{name}"], like=value))
 
 
 def weight_precision(precision: str) -> torch.dtype:

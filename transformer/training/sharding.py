@@ -1,0 +1,92 @@
+"""Weights, gradients and moments in shards, one for each process: for models that do not fit one device (FSDP2).
+
+Zhao et al. 2023, "PyTorch FSDP". Each matrix is cut by rows into as many shards as there are processes (torch's
+DTensor). A layer's weights are gathered before the layer computes and freed after it, forward and backward; its
+gradients are summed and cut again in one operation (reduce-scatter). So all processes compute equally many times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from transformer.model.transformer import Transformer
+from transformer.model.weights import cpu_copy
+from transformer.training.distributed import World
+
+
+def wants_shards(setting: str) -> bool:
+    """Whether a value of SHARDING in the environment requests shards: full does; none and nothing do not.
+
+    Raises ValueError for other values.
+    """
+    if setting not in ("", "none", "full"):
+        raise ValueError(
+            f"SHARDING={setting!r} is not a way to hold the weights. Set SHARDING to full, for a share of them on each "
+            "device, or unset it."
+        )
+    return setting == "full"
+
+
+def shard(model: Transformer, world: World, compression: str) -> None:
+    """Cut the weights of a model into shards, in place, and move each to the device of its process.
+
+    The weights must be equal on all processes. compression: bfloat16 sums gradients in bfloat16, half the bytes of
+    float32; none: in their own precision.
+    """
+    mesh = init_device_mesh(world.device.type, (world.size,))
+    # torch's caches keep the mesh until Python exits, and so would keep the process group and its threads, which may
+    # then abort the process (see distributed.py). Without this entry the mesh finds the group by its name.
+    mesh._pg_registry.clear()
+    precision = MixedPrecisionPolicy(
+        reduce_dtype=torch.bfloat16 if compression == "bfloat16" else None, cast_forward_inputs=False
+    )
+    for unit in (*model.encoder, *model.decoder, model):  # the model last: it holds what is in no layer
+        fully_shard(unit, mesh=mesh, mp_policy=precision)
+    for unit in model.modules():
+        if isinstance(unit, FSDPModule):
+            # Sums, not means: the loss is already divided by the tokens of all processes. Without the second line torch
+            # asks gloo for a mean, which gives the sum in silence (its issue 162338), or for a product that it lacks.
+            unit.set_gradient_divide_factor(1.0)
+            unit.set_force_sum_reduction_for_comms(True)
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A tensor with all its rows. One that is in shards is gathered, so all processes must call this."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def own_shard(tensor: Tensor, like: Tensor) -> Tensor:
+    """A whole tensor cut as `like` is: the shard of this process. The tensor itself if `like` is not in shards."""
+    if not isinstance(like, DTensor):
+        return tensor
+    return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
+
+
+def whole_copies(tensors: Mapping[str, Tensor], world: World) -> dict[str, Tensor]:
+    """Whole tensors as copies on the CPU of the leader (see `cpu_copy`); nothing on the other processes.
+
+    All processes must call this. One tensor at a time is gathered on the devices.
+    """
+    copies: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        gathered = whole(tensor.detach())
+        copies |= cpu_copy({name: gathered}) if world.is_leader else {}
+    return copies
+
+
+def whole_model(model: Transformer) -> Transformer:
+    """A copy of a model in shards with whole weights on each device, for validation. All processes must call this.
+
+    Processes may call the copy a different number of times, as they do when they decode.
+    """
+    with torch.device("meta"):  # without memory and random numbers
+        copy = Transformer(model.config)
+    copy.load_state_dict({name: whole(tensor.detach()) for name, tensor in model.state_dict().items()}, assign=True)
+    copy.sinusoids, copy.compute = model.sinusoids, model.compute
+    return copy.eval()
