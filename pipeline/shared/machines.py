@@ -53,12 +53,12 @@ class Invitation:
 
 def machine_counts(nodes: str) -> tuple[int, int]:
     """How many machines take part at least and at most, by the value of NODES: 2 means 2 and 2, 1:4 means 1 to 4."""
-    least, _, most = nodes.partition(":")
-    counts = [least, most or least]
-    if not all(count.isascii() and count.isdecimal() for count in counts) or not 0 < int(least) <= int(counts[1]):
+    least, _, most = nodes.partition(":") if ":" in nodes else (nodes, "", nodes)
+    fits = all(count.isascii() and count.isdecimal() for count in (least, most))
+    if not fits or not 0 < int(least) <= int(most):
         raise ValueError(f"NODES={nodes!r} is not a number of machines. Set NODES to 2, to 1:4 (from 1 to 4), or unset "
                          "it.")  # fmt: skip
-    return int(least), int(counts[1])
+    return int(least), int(most)
 
 
 def own_endpoint(given: str) -> tuple[str, int]:

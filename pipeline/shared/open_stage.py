@@ -48,14 +48,25 @@ class OpenStage:
     @classmethod
     def from_json(cls, text: bytes) -> OpenStage:
         """The stage that `to_json` wrote. Raises ValueError for anything else."""
+        try:
+            return cls._checked(text)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(
+                f"What was received is no description of a stage ({error}). Use the same commit on all machines, and "
+                "the address of the leader's machine."
+            ) from None
+
+    @classmethod
+    def _checked(cls, text: bytes) -> OpenStage:
+        """As `from_json`; the message of its ValueError is the reason alone."""
         if len(text) > MOST_BYTES:
-            raise ValueError(f"{len(text):,} bytes are too many for the description of a stage")
+            raise ValueError(f"{len(text):,} bytes are too many")
         values = json.loads(text)
         kinds = {"module": str, "options": list, "params": dict, "environment": dict, "run_id": str, "least": int,
                  "most": int, "facts": dict}  # fmt: skip
         fits = isinstance(values, dict) and values.keys() == kinds.keys()
         if not fits or not all(isinstance(values[name], kind) for name, kind in kinds.items()):
-            raise ValueError(f"a stage is described by {', '.join(kinds)}, each of its type")
+            raise ValueError(f"it must have {', '.join(kinds)}, each of its type")
         stage = cls(**values)
         if stage.module not in MODULES:
             raise ValueError(f"module {stage.module!r} is not one of {', '.join(MODULES)}")
