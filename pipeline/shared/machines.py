@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -145,10 +145,11 @@ def connected(address: str, port: int) -> TCPStore | None:
         return None
 
 
-def notify(store: TCPStore, text: str) -> None:
-    """Have a line printed on the leader's machine."""
-    number = store.add(NOTICES, 1)
-    store.set(f"{NOTICES}/{number}", one_line(text))
+def notify(address: str, port: int, text: str) -> None:
+    """Have a line printed on a leader's machine, if it is still there."""
+    with suppress(RuntimeError):
+        if store := connected(address, port):
+            store.set(f"{NOTICES}/{store.add(NOTICES, 1)}", one_line(text))
 
 
 @contextmanager

@@ -35,6 +35,7 @@ ELSEWHERE = "needs a remote and a second clone; tests/pipeline/test_pipeline.py 
 QUEUE = "starts workers that outlive the test; tests/pipeline/test_experiments.py runs a queue"
 TEAM = "starts a server; tests/tracking/test_team_server.py starts it with Caddy and PostgreSQL"
 VERSIONS = "needs two versions of a model; tests/tracking/test_serving.py has them"
+MACHINES = "needs several machines; tests/pipeline/test_machines.py has two"
 BENCH = "needs other programs (make bench-setup) and takes minutes"
 NOT_RUN = {
     "make run": MAKE,
@@ -61,6 +62,8 @@ NOT_RUN = {
     "python -m benchmarks.prepare --pairs 10000,100000,1000000 --json prepare.json": MINUTES,
     "python -m benchmarks.prepare --pairs 100000 --peers": BENCH,
     "DEVICES=gpu dvc repro": "needs a GPU",
+    "NODES=2 RENDEZVOUS=10.0.0.1:29400 dvc repro": MACHINES,
+    "python -m pipeline worker --join 10.0.0.1:29400": MACHINES,
     "sacrebleu data/raw/test.tgt --input data/hypotheses/test.hyp --tokenize flores200": NETWORK,
     "python -m pipeline clean --projects ../other_project": "needs a second project",
     "dvc queue start": QUEUE,

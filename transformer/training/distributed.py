@@ -23,8 +23,8 @@ import torch.distributed as dist
 import torch.distributed.nn
 from torch import Tensor
 
-# On CPUs. A back-translation keeps the others waiting for hours; the end of a process is noticed without a time limit.
-LONGEST_WAIT = timedelta(days=7)
+LONGEST_WAIT = timedelta(days=7)  # for values on CPUs: translations may take hours, while torch waits half an hour
+NOT_REACHED = "could not connect to the other processes"
 LOST = "lost the connection to another process"
 
 
@@ -36,13 +36,15 @@ class Stopped(Exception):
 class World:
     """One of the processes that train together.
 
-    rank: its number. size: how many processes there are. device: the device that it computes on. The methods are
-    collective: all processes call them, and they raise ConnectionError when another process has ended.
+    rank: its number. size: how many processes there are. device: the device that it computes on. patient: torch's
+    group of the same processes with LONGEST_WAIT; None: its default group. The methods are collective: all processes
+    call them, and they raise ConnectionError when another process has ended.
     """
 
     rank: int = 0
     size: int = 1
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    patient: Any = None
 
     @property
     def is_leader(self) -> bool:
@@ -116,7 +118,7 @@ class World:
         on_device = tensor.to(self.device)
         parts = [torch.empty_like(on_device) for _ in range(self.size)]
         with self._collective():
-            dist.all_gather(parts, on_device)
+            dist.all_gather(parts, on_device, group=self.patient)
         return [part.cpu() for part in parts]
 
     @contextmanager
@@ -159,11 +161,18 @@ def join_processes() -> Iterator[World]:
     device = torch.device("cuda", local_rank) if on_gpu else torch.device("cpu")
     if on_gpu:
         torch.cuda.set_device(device)
-    if size > 1:
-        backend, wait = ("nccl", None) if on_gpu else ("gloo", LONGEST_WAIT)
-        dist.init_process_group(backend, timeout=wait, rank=rank, world_size=size)
+    patient = None
     try:
-        yield World(rank, size, device)
+        if size > 1:
+            dist.init_process_group("nccl" if on_gpu else "gloo", rank=rank, world_size=size)
+            patient = None if on_gpu else dist.new_group(timeout=LONGEST_WAIT)
+    except RuntimeError as error:
+        raise ConnectionError(
+            f"Process {rank} of {size} {NOT_REACHED} ({first_line(error)}). Between machines all ports must be "
+            "open. GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME choose the network."
+        ) from error
+    try:
+        yield World(rank, size, device, patient)
     finally:
         if size > 1:
             dist.destroy_process_group()

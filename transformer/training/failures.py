@@ -8,9 +8,11 @@ from collections.abc import Iterable
 
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
-from transformer.training.distributed import LOST
+from transformer.training.distributed import LOST, NOT_REACHED
 
-KILLED, OWN_ERROR, LOST_ANOTHER, ASKED_TO_STOP = range(4)  # from the likeliest cause to the surest consequence
+# From the likeliest cause to the surest consequence. A process that did not reach the others counts as killed: it may
+# reach them when all start again.
+KILLED, OWN_ERROR, LOST_ANOTHER, ASKED_TO_STOP = range(4)
 
 
 def print_failure(failures: dict[int, ProcessFailure], count: int) -> int:
@@ -43,6 +45,6 @@ def kind(failure: ProcessFailure) -> int:
     """The kind of a failure: KILLED, OWN_ERROR, LOST_ANOTHER (process) or ASKED_TO_STOP."""
     if failure.exitcode == -signal.SIGTERM or failure.exitcode > 128:
         return ASKED_TO_STOP  # torchrun stops the others by SIGTERM
-    if failure.exitcode < 0:
+    if failure.exitcode < 0 or NOT_REACHED in failure.message:
         return KILLED
     return LOST_ANOTHER if LOST in failure.message else OWN_ERROR

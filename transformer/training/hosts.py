@@ -33,7 +33,7 @@ SECONDS_TO_LEAVE = 10  # the same on other machines, where no process saves anyt
 LAST_CALL = timedelta(seconds=15)  # how long further machines are waited for when there are enough
 NO_LIMIT = timedelta(days=365)
 HEARTBEAT_SECONDS, MISSED_HEARTBEATS = 5, 3  # a machine that misses so many is lost
-KILLS = 3  # as many times may processes of this machine be killed, and all start again; as in torchrun
+KILLS = 3  # so often do all start again after a process of this machine was killed; as in torchrun
 LEADER_LOST = 75  # exit status: the connection to the leader's machine was lost
 AFTER_THE_LEADER = "~"  # torch numbers the machines in the order of their names; this is after all letters
 
@@ -69,6 +69,8 @@ def run_agent(hosts: Hosts, config: LaunchConfig, command: tuple[str, ...]) -> i
     except RendezvousClosedError:
         return 0
     except (RendezvousConnectionError, DistError):
+        if hosts.leads:
+            raise
         return LEADER_LOST
     status = 0
     if result and result.is_failed():
