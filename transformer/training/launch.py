@@ -59,6 +59,8 @@ def launch(module: str, count: int, threads: int, options: Sequence[str], hosts:
             return 128 + stopped.sigval
         except ChildFailedError as failed:
             return print_failure(failed.failures, count)
+        finally:
+            restore_stop_signals()  # the handlers of torch's agent would raise exceptions while this process exits
     return 0
 
 
