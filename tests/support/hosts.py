@@ -15,7 +15,7 @@ from support.stages import wait_until
 from support.tiny import ROOT
 
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
-PATIENCE = 180  # seconds; on a busy machine torch alone takes 20 to import
+PATIENCE = 600  # seconds; on a busy machine torch alone takes a minute to import
 
 
 def ip(*words: str) -> subprocess.CompletedProcess:
