@@ -22,8 +22,9 @@ import torch.distributed as dist
 # thread that frees a tensor while Python exits aborts the process.
 import torch.distributed.nn
 from torch import Tensor
+from torch.distributed.distributed_c10d import _set_pg_timeout
 
-LONGEST_WAIT = timedelta(days=7)  # for values on CPUs: translations may take hours, while torch waits half an hour
+LONGEST_WAIT = timedelta(days=7)  # on CPUs: translations may take hours, while torch waits half an hour
 NOT_REACHED = "could not connect to the other processes"
 LOST = "lost the connection to another process"
 
@@ -36,15 +37,13 @@ class Stopped(Exception):
 class World:
     """One of the processes that train together.
 
-    rank: its number. size: how many processes there are. device: the device that it computes on. patient: torch's
-    group of the same processes with LONGEST_WAIT; None: its default group. The methods are collective: all processes
-    call them, and they raise ConnectionError when another process has ended.
+    rank: its number. size: how many processes there are. device: the device that it computes on. The methods are
+    collective: all processes call them, and they raise ConnectionError when another process has ended.
     """
 
     rank: int = 0
     size: int = 1
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    patient: Any = None
 
     @property
     def is_leader(self) -> bool:
@@ -118,7 +117,7 @@ class World:
         on_device = tensor.to(self.device)
         parts = [torch.empty_like(on_device) for _ in range(self.size)]
         with self._collective():
-            dist.all_gather(parts, on_device, group=self.patient)
+            dist.all_gather(parts, on_device)
         return [part.cpu() for part in parts]
 
     @contextmanager
@@ -161,18 +160,18 @@ def join_processes() -> Iterator[World]:
     device = torch.device("cuda", local_rank) if on_gpu else torch.device("cpu")
     if on_gpu:
         torch.cuda.set_device(device)
-    patient = None
     try:
         if size > 1:
             dist.init_process_group("nccl" if on_gpu else "gloo", rank=rank, world_size=size)
-            patient = None if on_gpu else dist.new_group(timeout=LONGEST_WAIT)
+            if not on_gpu:
+                _set_pg_timeout(LONGEST_WAIT)  # from here on; the connections are made within torch's time
     except RuntimeError as error:
         raise ConnectionError(
             f"Process {rank} of {size} {NOT_REACHED} ({first_line(error)}). Between machines all ports must be "
             "open. GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME choose the network."
         ) from error
     try:
-        yield World(rank, size, device, patient)
+        yield World(rank, size, device)
     finally:
         if size > 1:
             dist.destroy_process_group()
