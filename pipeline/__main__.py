@@ -16,6 +16,7 @@ COMMANDS = {
     "demo": "translate what you type, on a local page, with one model or two side by side",
     "promote": "make a version of a registered model the champion",
     "rollback": "make the former champion of a registered model champion again",
+    "worker": "let this machine take part in the training stages of another one",
     "clean": "remove caches, states of trainings and outs that nothing needs (make clean)",
     "lock": "write the lock file of a corpus: sizes, checksums and line counts of its files",
     "versions": "record the installed versions of the packages that stages compute with",

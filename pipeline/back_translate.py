@@ -45,7 +45,7 @@ def main() -> None:
     from pipeline.training.job import Training
 
     training = Training(params, params.back_translation_steps, paths.ids, paths.vocab, backwards=True)
-    with all_processes("pipeline.back_translate", training) as world:
+    with all_processes("pipeline.back_translate", training, (paths.raw / "train.tgt", paths.codes)) as world:
         translate_back(paths, params, training, world)
 
 
@@ -57,7 +57,8 @@ def translate_back(paths: Namespace, params: Params, training: Training, world: 
 
     store, state = training.run(world, BackTranslationCurve(project_root(), vars(params), training.train_key))
     restore_stop_signals()  # from here on a stop loses at most the part that each process is translating
-    translator = back_translator(training, late_mean(store, state), paths.codes, world)
+    weights = world.tensors_from_leader(late_mean(store, state) if world.is_leader else {})
+    translator = back_translator(training, weights, paths.codes, world)
     real = Pairs.load(paths.ids, "train")
     translated = Translations.of(training, paths.raw / "train.tgt", paths.codes)
     translated.make(kept_lines(paths.raw / "train.tgt", real), len(real), translator, world)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
 from pipeline.shared.locks import hold_cores, hold_lock
+from pipeline.shared.machines import INVITATION, follow, lead, machine_counts
+from pipeline.shared.open_stage import facts
 from transformer.cores import cores
 from transformer.training.distributed import World, join_processes
 from transformer.training.launch import LAUNCHER, end_with_launcher, launch, process_count
@@ -32,12 +36,13 @@ def threads_per_process() -> int:
 
 
 @contextmanager
-def all_processes(module: str, training: Training) -> Iterator[World]:
-    """Run the block in one process, or in as many as DEVICES says. Yields the World of this process.
+def all_processes(module: str, training: Training, files: Sequence[Path] = ()) -> Iterator[World]:
+    """Run the block in one process, or in as many as DEVICES and NODES say. Yields the World of this process.
 
     One process: it holds the training's locks and runs the block. Several: the first process takes the locks, then
     launches the others, which run the block, and exits here with their status. They end when it ends. Several that
-    torchrun itself started: the one of rank 0 takes the locks.
+    torchrun itself started: the one of rank 0 takes the locks. Several machines: see docs/cluster.md.
+    files: which the block reads, apart from those of the training; they must be equal on all machines.
     """
     folder = training.folder  # asked for before the block imports more modules, which would change the training's key
     by_torchrun = int(os.environ.get("WORLD_SIZE", 1)) > 1 and LAUNCHER not in os.environ
@@ -47,13 +52,19 @@ def all_processes(module: str, training: Training) -> Iterator[World]:
             yield world
         return
     count, threads = 1 if by_torchrun else processes(), threads_per_process()
+    counts = machine_counts("1" if by_torchrun else os.environ.get("NODES") or "1")
+    start = partial(launch, module, count, threads, sys.argv[1:])
+    on_gpu = torch.cuda.is_available()
+    if INVITATION in os.environ:
+        sys.exit(follow(facts(training.identity, files, on_gpu), start))
     training.check()
     folder.mkdir(parents=True, exist_ok=True)
-    on_gpu = torch.cuda.is_available()
     if not on_gpu and count > cores():
         print(f"DEVICES={count} starts {count} processes on {cores()} cores. More than {cores()} are not faster.")
     with hold_lock(folder / "lock"), nullcontext() if on_gpu else hold_cores(count * threads):
+        if counts[1] > 1:
+            sys.exit(lead(module, training.params, facts(training.identity, files, on_gpu), counts, start))
         if count > 1:
-            sys.exit(launch(module, count, threads, sys.argv[1:]))
+            sys.exit(start())
         with join_processes() as world:
             yield world

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from torch import Tensor
@@ -26,7 +26,6 @@ from transformer.training.checkpoints import CheckpointStore, TrainingState
 from transformer.training.distributed import World
 
 PART_LINES = 2_000
-PAUSE = 0.2  # seconds between two looks at the files of other processes
 
 
 @dataclass(frozen=True)
@@ -52,27 +51,30 @@ class Translations:
     def make(self, lines: Iterable[str], count: int, translator: Translator, world: World) -> None:
         """Translate the parts that are missing, each in one of the processes. All processes call this.
 
-        count: the number of lines. Parts that were made with other code, text or merges are removed first; these parts
-        stay until `make clean`, so they are not lost if the stage is killed before DVC has stored its out.
+        count: the number of lines. The processes translate one part each at a time and send it to the leader, which
+        alone writes files: other machines do not have its folder. Parts that were made with other code, text or merges
+        are removed first; these parts stay until `make clean`, so they are not lost if the stage is killed before DVC
+        has stored its out.
         """
+        missing: list[int] = []
         if world.is_leader:
             for other in self.folder.parent.glob("translations-*"):
                 if other != self.folder:
                     shutil.rmtree(other)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        missing = [part for part in range(-(-count // PART_LINES)) if not self._path(part).is_file()]
+            self.folder.mkdir(parents=True, exist_ok=True)
+            missing = [part for part in range(-(-count // PART_LINES)) if not self._path(part).is_file()]
         missing = world.from_leader(missing)
-        own = set(missing[world.rank :: world.size])
-        total = min(count, len(own) * PART_LINES)
+        wanted = set(missing)
+        texts = (some for part, some in enumerate(chunks(lines, PART_LINES)) if part in wanted)
+        total = min(count, len(missing[world.rank :: world.size]) * PART_LINES)
         with bar(total, "sentence", "translate train back", world.is_leader) as progress:
-            for part, some in enumerate(chunks(lines, PART_LINES)):
-                if part in own:
-                    translations = translator.translate(some, progress=progress.update)
-                    write_lines(self._path(part), translations, durable=True)
-        # Wait for the files of the others: a collective operation would fail after half an hour.
-        while not all(self._path(part).is_file() for part in missing):
-            time.sleep(PAUSE)
-        world.wait()
+            for parts in chunks(missing, world.size):
+                turn = list(islice(texts, len(parts)))
+                own = turn[world.rank] if world.rank < len(parts) else []
+                made = world.gather(translator.translate(own, progress=progress.update))
+                for part, translations in zip(parts, made, strict=False):
+                    if world.is_leader:
+                        write_lines(self._path(part), translations, durable=True)
 
     def lines(self) -> Iterator[str]:
         """All translations, in the order of the lines."""

@@ -37,6 +37,7 @@ GRID = "queues or reads many experiments; tests/pipeline/test_table3.py does"
 CAPTIONS = "needs Multi30k in data/raw, which is downloaded"
 TEAM = "starts a server; tests/tracking/test_team_server.py starts it with Caddy and PostgreSQL"
 VERSIONS = "needs two versions of a model; tests/tracking/test_serving.py has them"
+MACHINES = "needs several machines; tests/pipeline/test_machines.py has two"
 BENCH = "needs other programs (make bench-setup) and takes minutes"
 NOT_RUN = {
     "make run": MAKE,
@@ -64,6 +65,8 @@ NOT_RUN = {
     "python -m benchmarks.prepare --pairs 100000 --peers": BENCH,
     "DEVICES=gpu dvc repro": "needs a GPU",
     "DEVICES=gpu SHARDING=full dvc repro": "needs a GPU",
+    "NODES=2 RENDEZVOUS=10.0.0.1:29400 dvc repro": MACHINES,
+    "python -m pipeline worker --join 10.0.0.1:29400": MACHINES,
     "sacrebleu data/raw/test.tgt --input data/hypotheses/test.hyp --tokenize flores200": NETWORK,
     "python -m pipeline clean --projects ../other_project": "needs a second project",
     "dvc queue start": QUEUE,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
 
 from pipeline.training import translate_text
 from pipeline.training.translate_text import Translations
+from transformer.files import write_lines
 from transformer.training.distributed import World
 
 
@@ -17,10 +19,11 @@ class Upper:
     """A translator into capital letters that fails in its translation number `fails`, from 1."""
 
     def __init__(self, fails: int = 0):
-        self.calls, self.fails = 0, fails
+        self.calls, self.fails, self.lines = 0, fails, []
 
     def translate(self, lines: list[str], progress: Any) -> list[str]:
         self.calls += 1
+        self.lines += lines
         if self.calls == self.fails:
             raise KeyboardInterrupt
         progress(len(lines))
@@ -53,15 +56,30 @@ def test_parts_made_with_other_code_or_text_are_removed(translations, tmp_path):
     assert translations.folder.exists()
 
 
-def test_each_process_translates_its_share_of_the_missing_parts_and_waits_for_the_others(translations, monkeypatch):
-    """Two threads are the processes."""
-    monkeypatch.setattr(World, "sum", lambda self, tensor: tensor)
-    monkeypatch.setattr(World, "from_leader", lambda self, value: list(range(4)))
-    translators = [Upper(), Upper()]
+def test_each_process_translates_its_share_of_the_missing_parts_and_the_leader_writes_all(translations, monkeypatch):
+    """Two threads are the processes. The second has no folder of its own, as on another machine."""
+    sent: dict[int, Any] = {}
+    meeting = Barrier(2)
+
+    def gather(self: World, value: Any) -> list[Any]:
+        sent[self.rank] = value
+        meeting.wait()
+        values = [sent[0], sent[1]]
+        meeting.wait()
+        return values
+
+    monkeypatch.setattr(World, "gather", gather)
+    monkeypatch.setattr(World, "from_leader", lambda self, value: [0, 2, 3])
+    elsewhere = Translations(translations.folder.with_name("elsewhere"))
+    translations.folder.mkdir()
+    write_lines(translations.folder / "00000001.txt", ["made before"] * 3)
+    translators, folders = [Upper(), Upper()], [translations, elsewhere]
     with ThreadPoolExecutor(2) as pool:
-        made = [pool.submit(translations.make, LINES, len(LINES), translator, World(rank, 2))
-                for rank, translator in enumerate(translators)]  # fmt: skip
+        made = [pool.submit(folders[rank].make, LINES, len(LINES), translators[rank], World(rank, 2))
+                for rank in range(2)]  # fmt: skip
         for one in made:
             one.result(timeout=30)
-    assert [translator.calls for translator in translators] == [2, 2]
-    assert list(translations.lines()) == [line.upper() for line in LINES]
+    upper = [line.upper() for line in LINES]
+    assert list(translations.lines()) == upper[:3] + ["made before"] * 3 + upper[6:]
+    assert [translator.lines for translator in translators] == [LINES[:3] + LINES[9:], LINES[6:9]]
+    assert not elsewhere.folder.exists()

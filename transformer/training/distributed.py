@@ -1,15 +1,18 @@
-"""Processes that train together: their ranks, and sums and values exchanged between them.
+"""Processes that train together: their ranks, and sums, values and tensors exchanged between them.
 
-A single process exchanges nothing and needs no network.
+What passes between processes is tensors and JSON, never a pickle. A single process exchanges nothing and needs no
+network.
 """
 
 from __future__ import annotations
 
 import gc
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -20,7 +23,10 @@ import torch.distributed as dist
 # thread that frees a tensor while Python exits aborts the process.
 import torch.distributed.nn
 from torch import Tensor
+from torch.distributed.distributed_c10d import _set_pg_timeout
 
+LONGEST_WAIT = timedelta(days=7)  # on CPUs: translations may take hours, while torch waits half an hour
+NOT_REACHED = "could not connect to the other processes"
 LOST = "lost the connection to another process"
 
 
@@ -75,26 +81,56 @@ class World:
         return wait
 
     def from_leader(self, value: Any) -> Any:
-        """The leader's value (plain data) on every process."""
+        """The leader's value on every process. value: what JSON can hold; a tuple becomes a list."""
         if self.size == 1:
             return value
-        box = [value]
-        with self._collective():
-            dist.broadcast_object_list(box, src=0, device=self.device if self.device.type == "cuda" else None)
-        return box[0]
+        data = encoded(value) if self.is_leader else torch.empty(0, dtype=torch.uint8)
+        size = self._broadcast(torch.tensor(data.numel()))
+        return decoded(self._broadcast(data if self.is_leader else torch.empty(int(size), dtype=torch.uint8)))
+
+    def tensors_from_leader(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The leader's tensors, by name, on every process, bit for bit and on the CPU. Other processes give none."""
+        if self.size == 1:
+            return tensors
+        kinds = [[name, str(tensor.dtype), list(tensor.shape)] for name, tensor in tensors.items()]
+        received = {}
+        for name, dtype, shape in self.from_leader(kinds):
+            kind = getattr(torch, dtype.removeprefix("torch."))
+            tensor = tensors[name].contiguous() if self.is_leader else torch.empty(shape, dtype=kind)
+            # As bytes: gloo does not know each type of number.
+            data = self._broadcast(tensor.flatten().view(torch.uint8))
+            received[name] = data.view(kind).view(shape)
+        return received
+
+    def _broadcast(self, tensor: Tensor) -> Tensor:
+        """The leader's tensor on every process, on the CPU. Others give one of the same type and shape."""
+        on_device = tensor.to(self.device)
+        if tensor.numel():
+            with self._collective():
+                dist.broadcast(on_device, src=0)
+        return on_device.cpu()
 
     def wait(self) -> None:
         """Wait until all processes call this."""
         self.sum(torch.zeros((), device=self.device))
 
     def gather(self, value: Any) -> list[Any]:
-        """The values (plain data) of all processes, in order of rank, on every process."""
+        """The values of all processes, in order of rank, on every process. value: see `from_leader`."""
         if self.size == 1:
             return [value]
-        values: list[Any] = [None] * self.size
+        data = encoded(value)
+        sizes = self._all_gather(torch.tensor([data.numel()]))
+        longest = max(map(int, sizes))
+        padded = torch.nn.functional.pad(data, (0, longest - data.numel()))
+        return [decoded(part[: int(size)]) for part, size in zip(self._all_gather(padded), sizes, strict=True)]
+
+    def _all_gather(self, tensor: Tensor) -> list[Tensor]:
+        """The tensors of all processes, all of the same shape, in order of rank, on the CPU."""
+        on_device = tensor.to(self.device)
+        parts = [torch.empty_like(on_device) for _ in range(self.size)]
         with self._collective():
-            dist.all_gather_object(values, value)
-        return values
+            dist.all_gather(parts, on_device)
+        return [part.cpu() for part in parts]
 
     @contextmanager
     def _collective(self) -> Iterator[None]:
@@ -109,6 +145,16 @@ class World:
                 "processes stop. Run the same command again. A training resumes from its last saved state, if it has "
                 "one."
             ) from error
+
+
+def encoded(value: Any) -> Tensor:
+    """A value as the bytes of its JSON, in a tensor."""
+    return torch.frombuffer(bytearray(json.dumps(value), "ascii"), dtype=torch.uint8)
+
+
+def decoded(data: Tensor) -> Any:
+    """The value that `encoded` made these bytes of."""
+    return json.loads(data.numpy().tobytes())
 
 
 def first_line(error: Exception) -> str:
@@ -126,8 +172,16 @@ def join_processes() -> Iterator[World]:
     device = torch.device("cuda", local_rank) if on_gpu else torch.device("cpu")
     if on_gpu:
         torch.cuda.set_device(device)
-    if size > 1:
-        dist.init_process_group("nccl" if on_gpu else "gloo", rank=rank, world_size=size)
+    try:
+        if size > 1:
+            dist.init_process_group("nccl" if on_gpu else "gloo", rank=rank, world_size=size)
+            if not on_gpu:
+                _set_pg_timeout(LONGEST_WAIT)  # from here on; the connections are made within torch's time
+    except RuntimeError as error:
+        raise ConnectionError(
+            f"Process {rank} of {size} {NOT_REACHED} ({first_line(error)}). Between machines all ports must be "
+            "open. GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME choose the network."
+        ) from error
     try:
         yield World(rank, size, device)
     finally:

@@ -11,13 +11,13 @@ from tempfile import TemporaryDirectory
 
 import torch
 from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from transformer.cores import end_with_parent
-from transformer.training.distributed import LOST
+from transformer.training.failures import print_failure
+from transformer.training.hosts import SECONDS_TO_SAVE, Hosts, run_agent
 
-SECONDS_TO_SAVE = 300  # after a signal, before torchrun kills the processes
 LAUNCHER = "TRANSFORMER_LAUNCHER_PID"  # environment variable: the process that started this one
 
 
@@ -35,11 +35,12 @@ def restore_stop_signals() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def launch(module: str, count: int, threads: int, options: Sequence[str]) -> int:
+def launch(module: str, count: int, threads: int, options: Sequence[str], hosts: Hosts | None = None) -> int:
     """Run a module in `count` processes of `threads` threads each, as torchrun does, and return the exit status.
 
-    SIGTERM and SIGINT are passed on to all processes; the status is then 128 + the signal. When one process fails, the
-    others are stopped, what failed is printed once, and the status is 1.
+    hosts: the other machines that take part, with processes of their own; None: none. SIGTERM and SIGINT are passed on
+    to all processes; the status is then 128 + the signal. When one process fails, the others are stopped, what failed
+    is printed once, and the status is 1. With several machines see also `run_agent`.
     """
     os.environ["OMP_NUM_THREADS"] = str(threads)
     os.environ[LAUNCHER] = str(os.getpid())
@@ -51,41 +52,16 @@ def launch(module: str, count: int, threads: int, options: Sequence[str]) -> int
                             rdzv_endpoint="localhost:0", run_id=str(os.getpid()), shutdown_timeout=SECONDS_TO_SAVE,
                             logs_specs=DefaultLogsSpecs(log_dir=folder))  # fmt: skip
         try:
+            if hosts:
+                return run_agent(hosts, here, ("-m", module, *options))
             elastic_launch(here, sys.executable)("-m", module, *options)
         except SignalException as stopped:
             return 128 + stopped.sigval
         except ChildFailedError as failed:
             return print_failure(failed.failures, count)
+        finally:
+            restore_stop_signals()  # the handlers of torch's agent would raise exceptions while this process exits
     return 0
-
-
-def print_failure(failures: dict[int, ProcessFailure], count: int) -> int:
-    """Print why processes failed, in one line, and return the exit status. failures: rank -> failure.
-
-    A process passes its error on in the file that TORCHELASTIC_ERROR_FILE names; see pipeline/shared/stage.py.
-    """
-    if all(failure.exitcode > 128 or failure.exitcode == -signal.SIGTERM for failure in failures.values()):
-        return 128 + signal.SIGTERM  # all were asked to stop, and did
-    rank, failure = min(failures.items(), key=lambda item: (likely_consequence(item[1]), item[0]))
-    if failure.exitcode > 0 and failure.error_file_data.get("reported"):
-        print(f"error: {failure.message}", file=sys.stderr)
-        return 1
-    end = signal.Signals(-failure.exitcode).name if failure.exitcode < 0 else f"exit status {failure.exitcode}"
-    print(
-        f"error: Process {rank} of {count} ended with {end}. The other processes were stopped. Fix the error above, if "
-        "there is one, and run the same command again. A training resumes from its last saved state, if it has one.",
-        file=sys.stderr,
-    )
-    return 1
-
-
-def likely_consequence(failure: ProcessFailure) -> int:
-    """How likely the failure of a process is the consequence of another one's: 0 is a cause, 3 a consequence."""
-    if failure.exitcode == -signal.SIGTERM:
-        return 3  # torchrun stops the others by it
-    if failure.exitcode < 0:
-        return 0  # killed
-    return 2 if LOST in failure.message else 1
 
 
 def end_with_launcher() -> None:

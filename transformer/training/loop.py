@@ -140,10 +140,13 @@ def resume(trainer: Trainer, store: CheckpointStore) -> TrainingState:
 
     Prints why a newer state, made with other settings, cannot be used.
     """
-    config = trainer.config
-    state = trainer.world.from_leader(newest_usable(trainer, store) if trainer.world.is_leader else None)
-    if state.step:
-        trainer.restore(*store.load(state), state.step)
+    config, world = trainer.config, trainer.world
+    state = TrainingState(**world.from_leader(vars(newest_usable(trainer, store)) if world.is_leader else None))
+    if state.step:  # processes on other machines do not have the leader's folder, so its tensors are sent
+        parts = store.load(state) if world.is_leader else ({}, {})
+        store.last_step = state.step
+        weights, optimiser = map(world.tensors_from_leader, parts)
+        trainer.restore(weights, optimiser, state.step)
         state.end = state.end and (state.step == config.max_steps or state.stopped_early)
     return state
 

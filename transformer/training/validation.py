@@ -85,14 +85,12 @@ def greedy_translations(
         check()  # this process may have no sentence
         sources = [pairs.ids[pairs.starts[row] : pairs.starts[row + 1] - 1].tolist() for row in own]  # without </s>
         found = translate_ids([model], sources, config, before_step=check)
-        lines = {row: valid.to_text(hypotheses[0].ids) for row, hypotheses in zip(own, found, strict=True)}
+        lines = [valid.to_text(hypotheses[0].ids) for hypotheses in found]
     except Stopped:
         lines = None
     finally:
         model.compute = compute
-    all_lines: dict[int, str] = {}
-    for part in world.gather(lines):
-        if part is None:
-            raise Stopped
-        all_lines |= part
-    return [all_lines[row] for row in rows]
+    parts = world.gather(lines)
+    if None in parts:
+        raise Stopped
+    return [parts[place % world.size][place // world.size] for place in range(len(rows))]

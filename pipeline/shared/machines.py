@@ -1,0 +1,179 @@
+"""The machines of a stage: how the leader's opens it to others, and how another one takes part (docs/cluster.md)."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import psutil
+from torch._C._distributed_c10d import TCPStore
+from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
+
+from pipeline.shared.open_stage import Facts, OpenStage, differences, environment
+from pipeline.shared.params import Params
+from transformer.cores import end_with_parent
+from transformer.training.hosts import LEADER_LOST, Hosts
+
+PORT = 29400  # torchrun's
+INVITATION = "TRANSFORMER_INVITATION"  # environment variable: the file of the Invitation that a stage follows
+STORE_WAIT = timedelta(seconds=30)  # after which a read from the leader's store has failed
+STAGE, NOTICES = "stage", "notices"  # keys in the store
+MOST_CHARACTERS = 2000  # of a notice
+Launch = Callable[[Hosts], int]
+
+
+@dataclass(frozen=True)
+class Invitation:
+    """A stage of a leader's machine at (address, port), which `python -m pipeline worker` (process) takes part in."""
+
+    address: str
+    port: int
+    process: int
+    stage: OpenStage
+
+    @classmethod
+    def load(cls, path: Path) -> Invitation:
+        """Read an invitation from its file."""
+        values = json.loads(path.read_text(encoding="utf-8"))
+        return cls(**values | {"stage": OpenStage(**values["stage"])})
+
+    def save(self, path: Path) -> None:
+        """Write the invitation to a file."""
+        path.write_text(json.dumps(asdict(self)), encoding="utf-8")
+
+
+def machine_counts(nodes: str) -> tuple[int, int]:
+    """How many machines take part at least and at most, by the value of NODES: 2 means 2 and 2, 1:4 means 1 to 4."""
+    least, _, most = nodes.partition(":") if ":" in nodes else (nodes, "", nodes)
+    fits = all(count.isascii() and count.isdecimal() for count in (least, most))
+    if not fits or not 0 < int(least) <= int(most):
+        raise ValueError(f"NODES={nodes!r} is not a number of machines. Set NODES to 2, to 1:4 (from 1 to 4), or unset "
+                         "it.")  # fmt: skip
+    return int(least), int(most)
+
+
+def own_endpoint(given: str) -> tuple[str, int]:
+    """The address and port at which other machines reach this one. given: HOST, HOST:PORT, or "" to find the address.
+
+    The address found is the one by which this machine reaches the network.
+    """
+    if given:
+        return parse_rendezvous_endpoint(given, PORT)
+    try:
+        return local_address("192.0.2.1"), PORT  # an address of no machine (RFC 5737): nothing is sent
+    except OSError:
+        raise ValueError("This machine has no network. Set RENDEZVOUS=HOST:PORT to the address at which the other "
+                         "machines reach it.") from None  # fmt: skip
+
+
+def local_address(towards: str) -> str:
+    """The address of this machine in the network in which it reaches another one. Nothing is sent."""
+    family, kind, protocol, _, address = socket.getaddrinfo(towards, PORT, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.connect(address)
+        return probe.getsockname()[0]
+
+
+def use_interface_to(address: str) -> None:
+    """Make gloo and nccl use the network in which this machine reaches an address, unless the user chose one.
+
+    Gloo would take the one of the host's name, which is often the loopback.
+    """
+    own = local_address(address)
+    for name, found in psutil.net_if_addrs().items():
+        if any(one.address.partition("%")[0] == own for one in found):
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={name}")
+
+
+def lead(module: str, params: Params, equal: Facts, counts: tuple[int, int], launch: Launch) -> int:
+    """Open a stage to other machines and run it with them. Returns the exit status. equal: see `facts`.
+
+    launch: starts the processes of this machine. Raises ValueError if the port is in use.
+    """
+    address, port = own_endpoint(os.environ.get("RENDEZVOUS", ""))
+    stage = OpenStage(module, sys.argv[1:], vars(params), environment(), uuid4().hex, *counts, equal)
+    try:
+        store = TCPStore(address, port, is_master=True, wait_for_workers=False, timeout=STORE_WAIT)
+    except RuntimeError as error:
+        raise ValueError(f"RENDEZVOUS={address}:{port} cannot be opened ({one_line(str(error))}). Set RENDEZVOUS to an "
+                         "address of this machine and a free port.") from None  # fmt: skip
+    store.set(STAGE, stage.to_json())
+    use_interface_to(address)
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # the processes would print 20 lines when one is lost
+    print(f"Other machines take part by: python -m pipeline worker --join {address}:{port}", flush=True)
+    with printed_notices(address, port):
+        return launch(Hosts(store, stage.run_id, *counts, address, True))
+
+
+def follow(equal: Facts, launch: Launch) -> int:
+    """Take part in the stage of the invitation. Returns the exit status. equal, launch: see `lead`.
+
+    Raises ValueError, with what differs, if this machine cannot compute what the leader's computes.
+    """
+    invitation = Invitation.load(Path(os.environ[INVITATION]))
+    end_with_parent(invitation.process)
+    stage = invitation.stage
+    if different := differences(equal, stage.facts):
+        raise ValueError(
+            f"{socket.gethostname()} cannot take part. It differs from the leader's machine in: {different}. Use the "
+            "same commit, the same packages (pip install -r requirements.lock) and the same data (a shared folder, or "
+            "`dvc pull`), and start the worker again."
+        )
+    store = connected(invitation.address, invitation.port)
+    if store is None or OpenStage.from_json(store.get(STAGE)).run_id != stage.run_id:
+        return LEADER_LOST
+    use_interface_to(invitation.address)
+    return launch(Hosts(store, stage.run_id, stage.least, stage.most, invitation.address, False))
+
+
+def connected(address: str, port: int) -> TCPStore | None:
+    """The store of a leader's machine; None if it is not there."""
+    try:
+        socket.create_connection((address, port), timeout=5).close()  # torch prints a warning at each failed attempt
+        return TCPStore(address, port, is_master=False, timeout=STORE_WAIT)
+    except (OSError, RuntimeError):
+        return None
+
+
+def notify(address: str, port: int, text: str) -> None:
+    """Have a line printed on a leader's machine, if it is still there."""
+    with suppress(RuntimeError):
+        if store := connected(address, port):
+            store.set(f"{NOTICES}/{store.add(NOTICES, 1)}", one_line(text))
+
+
+@contextmanager
+def printed_notices(address: str, port: int) -> Iterator[None]:
+    """While the block runs, print what other machines notify."""
+    ended = threading.Event()
+    store = connected(address, port)
+
+    def show() -> None:
+        number = 1
+        while store and not ended.wait(0.5):
+            while store.check([f"{NOTICES}/{number}"]):
+                print(one_line(store.get(f"{NOTICES}/{number}").decode(errors="replace")), file=sys.stderr, flush=True)
+                number += 1
+
+    thread = threading.Thread(target=show, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def one_line(text: str) -> str:
+    """A text in one line of printable characters, cut to MOST_CHARACTERS."""
+    return "".join(char if char.isprintable() else " " for char in text[:MOST_CHARACTERS]).strip()

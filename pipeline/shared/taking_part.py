@@ -1,0 +1,89 @@
+"""What `python -m pipeline worker` does: it waits for stages of a leader's machine, and takes part in each."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
+
+from pipeline.shared.machines import INVITATION, PORT, STAGE, Invitation, connected, notify
+from pipeline.shared.open_stage import OpenStage
+from transformer.training.hosts import LEADER_LOST
+
+
+def work(endpoint: str) -> None:
+    """Take part in the stages of the machine at HOST or HOST:PORT until SIGTERM or Ctrl-C.
+
+    Raises ValueError if this machine cannot take part in one.
+    """
+    address, port = parse_rendezvous_endpoint(endpoint, PORT)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    left = ""  # run_id of the stage that this machine took part in last, if it is not to come back to it
+    while True:
+        left = take_part(address, port, left)
+
+
+def take_part(address: str, port: int, left: str) -> str:
+    """Wait for the next stage, other than `left`, and take part in it. Returns its run_id, or "" to come back to it.
+
+    Raises ValueError if this machine cannot take part; the leader's machine then prints why, too.
+    """
+    invitation = Invitation(address, port, os.getpid(), next_stage(address, port, left))
+    name = invitation.stage.module.removeprefix("pipeline.")
+    print(f"Stage {name} of {address} is open. This machine joins.", flush=True)
+    with TemporaryDirectory() as folder:
+        status, error = run_stage(invitation, Path(folder))
+    if error:
+        notify(address, port, error)
+        raise ValueError(error)
+    if status == LEADER_LOST:
+        print(f"The stage of {address} has ended, or the connection to it.", flush=True)
+        return ""
+    if status:
+        notify(address, port, f"{socket.gethostname()} takes no further part in this stage: its processes have failed.")
+        print("This machine takes no further part in this stage.", flush=True)
+    return invitation.stage.run_id
+
+
+def next_stage(address: str, port: int, left: str) -> OpenStage:
+    """Wait until the leader's machine opens a stage other than `left`, and return it."""
+    print(f"Waiting for a stage of {address}:{port}. Ctrl-C ends the wait.", flush=True)
+    while True:
+        try:
+            if store := connected(address, port):
+                stage = OpenStage.from_json(store.get(STAGE))
+                if stage.run_id != left:
+                    return stage
+        except RuntimeError:  # the leader's machine has closed the stage
+            pass
+        time.sleep(1)
+
+
+def run_stage(invitation: Invitation, folder: Path) -> tuple[int, str]:
+    """Run this machine's part of a stage. Returns its exit status, and the user's error that ended it, or "".
+
+    folder: for temporary files.
+    """
+    stage = invitation.stage
+    invitation.save(folder / "invitation.json")
+    (folder / "params.yaml").write_text(json.dumps(stage.params), encoding="utf-8")  # JSON is YAML
+    paths = {INVITATION: str(folder / "invitation.json"), "TORCHELASTIC_ERROR_FILE": str(folder / "error.json")}
+    command = [sys.executable, "-m", stage.module, *stage.options, "--params", str(folder / "params.yaml")]
+    # In a session of its own, Ctrl-C reaches it once, through this process.
+    process = subprocess.Popen(command, env=os.environ | stage.environment | paths, start_new_session=True)
+    try:
+        status = process.wait()
+    except (KeyboardInterrupt, SystemExit):
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+        raise
+    error = folder / "error.json"
+    return status, json.loads(error.read_text(encoding="utf-8"))["message"] if error.exists() else ""
