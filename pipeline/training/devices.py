@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pipeline.shared.gpus import hold_gpus, visible_gpus
 from pipeline.shared.locks import hold_cores, hold_lock
 from transformer.cores import cores
 from transformer.training.distributed import World, join_processes
@@ -49,10 +50,12 @@ def all_processes(module: str, training: Training) -> Iterator[World]:
     count, threads = 1 if by_torchrun else processes(), threads_per_process()
     training.check()
     folder.mkdir(parents=True, exist_ok=True)
-    on_gpu = torch.cuda.is_available()
+    # On NVIDIA's GPUs, torch is asked after hold_gpus: CUDA starts then, and sees only the GPUs that are held.
+    on_gpu = bool(torch.version.cuda and visible_gpus()) or torch.cuda.is_available()
     if not on_gpu and count > cores():
         print(f"DEVICES={count} starts {count} processes on {cores()} cores. More than {cores()} are not faster.")
-    with hold_lock(folder / "lock"), nullcontext() if on_gpu else hold_cores(count * threads):
+    own = nullcontext() if by_torchrun and on_gpu else hold_gpus(count) if on_gpu else hold_cores(count * threads)
+    with hold_lock(folder / "lock"), own:
         if count > 1:
             sys.exit(launch(module, count, threads, sys.argv[1:]))
         with join_processes() as world:

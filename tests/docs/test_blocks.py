@@ -65,6 +65,7 @@ NOT_RUN = {
     "python -m pipeline clean --projects ../other_project": "needs a second project",
     "dvc queue start": QUEUE,
     "dvc queue start --jobs 2": QUEUE,
+    "dvc queue start --jobs 8": QUEUE,
     "OMP_NUM_THREADS=1 dvc queue start --jobs 2": QUEUE,
     "mlflow ui": SERVER,
     "python -m pipeline serve toy-de-en": SERVER,
