@@ -66,6 +66,10 @@ NOT_RUN = {
     "dvc queue start": QUEUE,
     "dvc queue start --jobs 2": QUEUE,
     "dvc queue start --jobs 8": QUEUE,
+    "python -m pipeline search --trials 30 warmup=500..8000 dropout=0.1..0.4": (
+        f"{MINUTES}; tests/pipeline/test_search_experiments.py has a search"
+    ),
+    "python -m pipeline search --jobs 8 --trials 72 warmup=500..8000 dropout=0.1..0.4": MINUTES,
     "OMP_NUM_THREADS=1 dvc queue start --jobs 2": QUEUE,
     "mlflow ui": SERVER,
     "python -m pipeline serve toy-de-en": SERVER,

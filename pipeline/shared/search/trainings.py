@@ -56,7 +56,9 @@ class Trainings:
         values, name = {**knobs, "best_by": "bleu"}, self.experiment(number)
         try:
             if updates == self.params.max_steps:
-                found = float(self.finished(name, values).scores()["valid_bleu"])
+                done = self.finished(name, values)
+                loss = json.loads(done.text("reports/training.json"))["valid_loss"]
+                found = score_of([{"valid_bleu": done.scores()["valid_bleu"], "valid_loss": loss}])
             else:
                 found = score_of(self.partial(name, values, updates))
         except Diverged as reason:
