@@ -23,7 +23,7 @@ import pandas as pd
 
 from pipeline.shared.git import git, remark_if_uncommitted
 from pipeline.shared.params import Params
-from pipeline.shared.search.plan import Plan, given_rungs
+from pipeline.shared.search.plan import START, Plan, given_rungs
 from pipeline.shared.search.space import space
 from pipeline.shared.stage import run
 from transformer.files import write_json
@@ -107,12 +107,12 @@ def run_search(plan: Plan, given: argparse.Namespace) -> list[dict]:
 
 def show(rows: list[dict]) -> None:
     """Print the finals, the winner and how to take it over."""
-    print("\nfinals, BLEU on valid; the first row is params.yaml as it is\n")
+    print(f"\nfinals, BLEU on valid; ...-{START} is params.yaml as it is\n")
     print(pd.DataFrame(rows).drop(columns="test_bleu_mean").to_string(index=False, na_rep=""))
     print("\np_seeds: Welch's t-test between the seeds. The other p-values are of the translations by the first seed.")
     winner = max(rows, key=lambda row: row["valid_bleu_mean"])
     print(f"\nbest on valid: {winner['name']}; its BLEU on test is {winner['test_bleu_mean']}")
-    if winner is rows[0]:
+    if winner["name"].endswith(f"-{START}"):
         print("No trial is better than params.yaml. Keep it, or search other ranges.")
     else:
         print(f"Take it over:  dvc exp apply {winner['name']}")

@@ -66,6 +66,7 @@ NOT_RUN = {
     "dvc queue start": QUEUE,
     "dvc queue start --jobs 2": QUEUE,
     "dvc queue start --jobs 8": QUEUE,
+    "dvc exp apply EXP1": "changes params.yaml, which the lines after it start from",
     "python -m pipeline search --trials 30 warmup=500..8000 dropout=0.1..0.4": (
         f"{MINUTES}; tests/pipeline/test_search_experiments.py has a search"
     ),

@@ -20,10 +20,12 @@ from support.tiny import ROOT
 from pipeline.shared.params import Params
 from pipeline.shared.search.halving import best, search
 from pipeline.shared.search.plan import FACTOR, Plan, default_rungs, given_rungs
+from pipeline.shared.search.rung import TrialRun, environment, run_type
 from pipeline.shared.search.space import FIXED, space
 from pipeline.shared.search.study import Trials, open_database
-from pipeline.shared.search.trainings import SOME_BLEU, score_of
+from pipeline.shared.search.trainings import SOME_BLEU, Trainings, score_of
 from transformer.training import history
+from transformer.training.loop import Diverged
 
 DVC = ROOT / "dvc.yaml"
 PARAMS = Params.load(ROOT / "params.yaml")
@@ -255,6 +257,79 @@ def test_a_higher_bleu_scores_higher_and_without_one_a_lower_loss_does(bleu, los
 
 def test_below_some_bleu_the_search_ranks_as_the_training_does():
     assert SOME_BLEU == history.SOME_BLEU
+
+
+def curve(last: int, every: int = 30) -> list[dict]:
+    """The rows of a training that validates every 30 updates."""
+    return [{"step": step, "train_loss": 5.0, "valid_loss": 4.0 if step % 30 == 0 else None, "valid_bleu": None}
+            for step in range(every, last + 1, every)]  # fmt: skip
+
+
+@pytest.fixture
+def stops(monkeypatch, tmp_path) -> list[int]:
+    """The signals that this process gets. A search has started it, with the rung 60 and the file rung.json."""
+    for name, value in environment(60, tmp_path / "rung.json").items():
+        monkeypatch.setenv(name, value)
+    seen: list[int] = []
+    monkeypatch.setattr(signal, "raise_signal", seen.append)
+    return seen
+
+
+def trial_run(tmp_path: Path, max_steps: int = 600) -> TrialRun:
+    """The run of a training that a search has started; it is not entered, so that MLflow is not needed."""
+    made = run_type()(tmp_path, {"max_steps": max_steps}, "key", {})
+    assert isinstance(made, TrialRun)
+    return made
+
+
+def test_a_training_stops_at_its_rung_once_and_leaves_its_curve(tmp_path, stops):
+    run = trial_run(tmp_path)
+    run.log_curve([])  # a fresh training has no rows yet
+    for row in curve(50, every=10):
+        run.log_curve([row])
+    assert stops == []
+    for row in curve(70, every=10)[5:]:
+        run.log_curve([row])
+    assert stops == [signal.SIGTERM]
+    assert json.loads((tmp_path / "rung.json").read_text()) == {"curve": curve(60, every=10)}
+
+
+def test_a_training_that_has_gone_further_stops_at_once_and_leaves_the_curve_up_to_the_rung(tmp_path, stops):
+    trial_run(tmp_path).log_curve(curve(120))
+    assert stops == [signal.SIGTERM]
+    assert json.loads((tmp_path / "rung.json").read_text()) == {"curve": curve(60)}
+
+
+def test_the_last_rung_stops_no_training(tmp_path, stops):
+    trial_run(tmp_path, max_steps=60).log_curve(curve(60))
+    assert stops == []
+    assert json.loads((tmp_path / "rung.json").read_text()) == {"curve": curve(60)}
+
+
+def test_a_row_without_a_validation_is_no_rung(tmp_path, stops):
+    """A training that is stopped in the validation of its rung has the cost of its last updates, and no score."""
+    trial_run(tmp_path).log_curve([*curve(30), {"step": 60, "seconds": 3.0}])
+    assert stops == []
+    assert not (tmp_path / "rung.json").exists()
+
+
+def test_a_training_that_diverges_says_so_and_one_that_ends_early_leaves_its_curve(tmp_path, stops):
+    trial_run(tmp_path).__exit__(Diverged, Diverged("Update 7: the loss is not finite"), None)
+    assert json.loads((tmp_path / "rung.json").read_text()) == {"diverged": "Update 7: the loss is not finite"}
+    (tmp_path / "rung.json").unlink()
+    early = trial_run(tmp_path)
+    early.log_curve(curve(30))
+    early.__exit__(None, None, None)
+    assert json.loads((tmp_path / "rung.json").read_text()) == {"curve": curve(30)}
+
+
+def test_knobs_that_exclude_each_other_are_not_trained(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(Trainings, "run", lambda *given: pytest.fail("it was trained"))
+    trainings = Trainings(tmp_path, "search-abc", PARAMS)
+    assert trainings.score(3, {"heads": 3, "dropout": 0.1}, 60) == 0
+    printed = capsys.readouterr().out.split("\n")
+    assert printed[0] == "search-abc-03: it was not trained (params.yaml: d_model=128 does not divide into heads=3.)"
+    assert printed[1] == "search-abc-03  heads=3 dropout=0.1  score 0.00 after 60 updates"
 
 
 def test_knobs_that_are_not_searched_exist():

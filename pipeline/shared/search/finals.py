@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from statistics import mean
-from typing import Any
-
-from optuna.trial import FrozenTrial
+from typing import TYPE_CHECKING, Any
 
 from pipeline.shared.results import Experiment
+from pipeline.shared.search.plan import START
 from pipeline.shared.search.space import Value
-from pipeline.shared.search.trainings import Diverged, Trainings
+from pipeline.shared.search.trainings import Trainings, Untrainable
 from transformer.evaluation.comparison import System, against_the_first, correct, over_seeds
 
-START = "start"  # what the experiments of params.yaml as it is are called
+if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def trained(trainings: Trainings, entrant: Entrant, seed: int) -> Experiment | N
     name = f"{entrant.name}-seed{seed}" if other else entrant.name
     try:
         return trainings.finished(name, {**entrant.values, **({"seed": seed} if other else {})})
-    except Diverged as reason:
+    except Untrainable as reason:
         print(f"{name}: {reason}", flush=True)
         return None
 

@@ -19,6 +19,7 @@ from pipeline.shared.stage import project_root
 
 FACTOR = 3  # one of so many trials goes on to the next rung, which is about so many times as long
 RUNGS = 3
+START = "start"  # the end of the name of the experiment of params.yaml as it is
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,8 @@ class TrialRun(TrainingRun):
         rows = list(rows)
         super().log_curve(rows)
         self.rows += [dict(row) for row in rows if int(row["step"] or 0) <= self.updates]
-        if rows and int(rows[-1]["step"] or 0) >= self.updates and not self.file.exists():
+        validated = [row["step"] for row in rows if row.get("valid_loss") is not None]
+        if validated and int(validated[-1] or 0) >= self.updates and not self.file.exists():
             write_json(self.file, {"curve": self.rows})
             if self.updates < int(self.params["max_steps"]):
                 signal.raise_signal(signal.SIGTERM)

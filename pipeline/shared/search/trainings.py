@@ -25,10 +25,10 @@ SOME_BLEU = 1.0  # percent; below it the loss decides, as in transformer/trainin
 BUSY = b"is busy, it is being blocked by"  # DVC's words while another experiment of the project starts or ends
 ATTEMPTS = 20
 SECONDS_TO_SAVE = 300  # for a training that is asked to stop
-DIVERGED = 0.0  # the score of a training that diverged, or whose knobs exclude each other
+NO_SCORE = 0.0  # of a training that diverged, or whose knobs exclude each other
 
 
-class Diverged(Exception):
+class Untrainable(Exception):
     """Raised for a training whose loss is not finite, or whose knobs exclude each other."""
 
 
@@ -61,15 +61,15 @@ class Trainings:
                 found = score_of([{"valid_bleu": done.scores()["valid_bleu"], "valid_loss": loss}])
             else:
                 found = score_of(self.partial(name, values, updates))
-        except Diverged as reason:
+        except Untrainable as reason:
             print(f"{name}: {reason}", flush=True)
-            found = DIVERGED
+            found = NO_SCORE
         shown = " ".join(f"{knob}={written(value)}" for knob, value in knobs.items())
         print(f"{name}  {shown}  score {found:.2f} after {updates} updates", flush=True)
         return found
 
     def partial(self, name: str, values: Mapping[str, Value], updates: int) -> list[dict]:
-        """The rows of the curve of a training up to a rung. Raises Diverged."""
+        """The rows of the curve of a training up to a rung. Raises Untrainable."""
         self.check(values)
         rows = self.run(name, values, updates, "train")
         if rows is not None:
@@ -81,7 +81,7 @@ class Trainings:
         return [row for row in rows if row["step"] <= updates]
 
     def finished(self, name: str, values: Mapping[str, Value]) -> Experiment:
-        """The experiment with these values, all stages run; it is run unless there is one. Raises Diverged."""
+        """The experiment with these values, all stages run; it is run unless there is one. Raises Untrainable."""
         self.check(values)
         if is_there(name) and Experiment(name).stale():  # only trained
             self.forget(name)
@@ -90,17 +90,17 @@ class Trainings:
         return Experiment(name)
 
     def check(self, values: Mapping[str, Value]) -> None:
-        """Raise Diverged for knobs that exclude each other."""
+        """Raise Untrainable for knobs that exclude each other."""
         try:
             replace(self.params, **dict(values))._check_together(Path("params.yaml"))
         except ValueError as error:
             reason = str(error).removesuffix(restore(Path("params.yaml"))).strip()
-            raise Diverged(f"it was not trained ({reason})") from None
+            raise Untrainable(f"it was not trained ({reason})") from None
 
     def run(self, name: str, values: Mapping[str, Value], updates: int, *stages: str) -> list[dict] | None:
         """Run the stages, or all, with the training up to a rung.
 
-        Returns the rows of its curve; None if DVC had it. Raises Diverged, and ValueError if a stage failed.
+        Returns the rows of its curve; None if DVC had it. Raises Untrainable, and ValueError if a stage failed.
         """
         file, log = self.folder / f"{name}.json", self.folder / f"{name}.log"
         file.unlink(missing_ok=True)
@@ -116,7 +116,7 @@ class Trainings:
                 break
         found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
         if "diverged" in found:
-            raise Diverged(found["diverged"])
+            raise Untrainable(found["diverged"])
         stopped = "curve" in found and updates < self.params.max_steps
         if done.returncode and not stopped:
             raise ValueError(f"{name} failed, so the search stopped. {log} has its output. Run the same command again.")
