@@ -39,7 +39,6 @@ def main() -> None:
     if params.corpus == "files":
         remark_if_uncommitted(Path(params.corpus_path))
     with plan.alone():
-        show_plan(plan, given.trials)
         rows = run_search(plan, given)
     if not rows:
         raise ValueError("Every trial diverged, or has knobs that exclude each other. Search other ranges.")
@@ -95,9 +94,10 @@ def run_search(plan: Plan, given: argparse.Namespace) -> list[dict]:
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, stop)
+    study = open_database(given.storage or sqlite(plan.folder), plan.name)
+    show_plan(plan, given.trials)
     end_processes(plan.folder)
     trainings = Trainings(plan.folder, plan.name, plan.params)
-    study = open_database(given.storage or sqlite(plan.folder), plan.name)
     trials = Trials(study, plan.space, plan.seed, plan.sampler, plan.generation)
     search(trials, given.trials, plan.rungs, trainings.score, given.jobs)
     found = best(trials, given.finalists)
