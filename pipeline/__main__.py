@@ -9,6 +9,7 @@ COMMANDS = {
     "compare": "compare experiments on the test set, with p-values and the sentences that changed most",
     "table3": "queue the paper's Table 3 as experiments around params.yaml, or print it with p-values",
     "summary": "show all experiments on one page: scores, and the effect of each knob",
+    "search": "search for better knobs by many trainings that are mostly stopped early",
     "verify": "repeat a commit or experiment in a clean clone and compare each out",
     "ui": "start MLflow's server and print the address of the table of runs (make ui)",
     "track": "write the MLflow runs that are missing",

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.shared.gpus import prefer_free_gpu
 from pipeline.shared.params import Params
 from pipeline.shared.stage import arguments, require, run
 from pipeline.shared.texts import Texts
@@ -95,4 +96,4 @@ def text(translator: Translator, side: Side, line: str) -> Text:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(prefer_free_gpu()(main))

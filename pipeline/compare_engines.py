@@ -9,6 +9,7 @@ Params  target, length_penalty, extra_length; engine: with ctranslate2 the stage
 import json
 from dataclasses import asdict
 
+from pipeline.shared.gpus import prefer_free_gpu
 from pipeline.shared.params import Params
 from pipeline.shared.stage import arguments, require, run
 from transformer.decoding.config import SearchConfig
@@ -76,4 +77,4 @@ def difference(record: dict[str, float | bool], sentences: int) -> str:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(prefer_free_gpu()(main))

@@ -17,13 +17,13 @@ from dataclasses import asdict
 import pandas as pd
 
 from pipeline.shared.params import Params
+from pipeline.shared.search.rung import run_type
 from pipeline.shared.stage import arguments, project_root, require, run
 from pipeline.training.devices import all_processes
 from pipeline.training.environment import environment
 from pipeline.training.job import Training, sharded
 from transformer.files import whole_file, whole_folder, write_json, write_text
 from transformer.model_folder import starting_model
-from transformer.tracking.recorder import TrainingRun
 from transformer.training.checkpoints import FORMAT, CheckpointStore, TrainingState, copy_checkpoints
 from transformer.training.distributed import World
 
@@ -49,7 +49,7 @@ def train(paths: Namespace, params: Params, training: Training, world: World) ->
     tags = {f"env_{name}": str(fact) for name, fact in facts.items()}
     back = paths.back / "back.json"
     back_key = json.loads(back.read_text(encoding="utf-8")).get("train_key", "") if back.is_file() else ""
-    tracked_run = TrainingRun(project_root(), vars(params), training.train_key, tags, training.key, back_key)
+    tracked_run = run_type()(project_root(), vars(params), training.train_key, tags, training.key, back_key)
     store, state = training.run(world, tracked_run)
     if world.is_leader:
         description = training.corpus | {"format": FORMAT, "sizes": asdict(training.model_config),

@@ -7,6 +7,7 @@ Params  test_sets, engine, beam_size, length_penalty, extra_length, replace_unk
 
 from dataclasses import asdict
 
+from pipeline.shared.gpus import prefer_free_gpu
 from pipeline.shared.params import Params
 from pipeline.shared.stage import arguments, bar, require, run
 from transformer.decoding.config import SearchConfig
@@ -38,4 +39,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(prefer_free_gpu()(main))

@@ -31,7 +31,7 @@ from pipeline.shared.provenance import parsed
 from pipeline.shared.stage import project_root, renamed
 
 CACHES = (".pytest_cache", ".ruff_cache", ".hypothesis", "dvc_plots")
-KEPT = ("clone", "cores", "runs")  # in work/
+KEPT = ("clone", "cores", "gpus", "runs")  # in work/
 REMOVING = "Removing "  # how `dvc gc --dry` begins the line of a file
 
 

@@ -117,10 +117,11 @@ def prepare(recorded: Experiment, clone: Path) -> None:
     (clone / "dvc.lock").unlink()  # with it DVC would skip stages whose reports are in git
     local = clone / ".dvc" / "config.local"
     local.write_text(f"[cache]\n    dir = {json.dumps(str(clone / '.dvc' / 'cache'))}\n", encoding="utf-8")
-    # The same locks of cores as here: trainings that share cores are several times slower each.
-    (root / "work" / "cores").mkdir(exist_ok=True)
+    # The same locks of cores and GPUs as here: trainings that share cores are several times slower each.
     (clone / "work").mkdir(exist_ok=True)
-    (clone / "work" / "cores").symlink_to(root / "work" / "cores")
+    for name in ("cores", "gpus"):
+        (root / "work" / name).mkdir(exist_ok=True)
+        (clone / "work" / name).symlink_to(root / "work" / name)
 
 
 def fetch_input(path: Path, md5: str, target: Path, name: str) -> None:

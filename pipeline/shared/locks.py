@@ -1,9 +1,9 @@
-"""Locks that keep trainings apart: one for each training, one for each processor core."""
+"""Locks that keep trainings apart: one for each training, one for each processor core (GPUs: gpus.py)."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -41,36 +41,45 @@ def hold_cores(count: int) -> Iterator[None]:
     """
     all_cores = cores()
     count = min(count, all_cores)
-    folder = project_root() / "work" / "cores"
+    message = (
+        f"Another training uses the cores that this one needs ({count} of {all_cores}). This training waits "
+        "until they are free. To need one core only, set OMP_NUM_THREADS=1."
+    )
+    with hold_free(project_root() / "work" / "cores", [str(number) for number in range(all_cores)], count, message):
+        yield
+
+
+@contextmanager
+def hold_free(folder: Path, names: Sequence[str], count: int, message: str) -> Iterator[list[str]]:
+    """Hold `count` of the lock files `names` in a folder, and yield their names; wait until so many are free.
+
+    message: printed once if this process has to wait.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    paths, printed = [folder / str(number) for number in range(all_cores)], False
-    while not (held := lock_free_cores(paths, count)):
+    printed = False
+    while not (held := lock_free(folder, names, count)):
         if not printed:
-            print(
-                f"Another training uses the cores that this one needs ({count} of {all_cores}). This training waits "
-                "until they are free. To need one core only, set OMP_NUM_THREADS=1.",
-                flush=True,
-            )
+            print(message, flush=True)
             printed = True
         time.sleep(1)
     try:
-        yield
+        yield list(held)
     finally:
-        for lock in held:
+        for lock in held.values():
             lock.release()
 
 
-def lock_free_cores(paths: list[Path], count: int) -> list[FileLock]:
-    """Lock `count` of the lock files `paths` that are free, and return the locks. Locks none if fewer are free."""
-    held: list[FileLock] = []
-    with FileLock(paths[0].with_name("lock")):
-        for path in paths:
+def lock_free(folder: Path, names: Sequence[str], count: int) -> dict[str, FileLock]:
+    """Lock `count` of the lock files `names` in a folder that are free: name -> lock. Locks none if fewer are free."""
+    held: dict[str, FileLock] = {}
+    with FileLock(folder / "lock"):
+        for name in names:
             with suppress(Timeout):
-                lock = FileLock(path)
+                lock = FileLock(folder / name)
                 lock.acquire(timeout=0)
-                held.append(lock)
+                held[name] = lock
             if len(held) == count:
                 return held
-        for lock in held:
+        for lock in held.values():
             lock.release()
-    return []
+    return {}

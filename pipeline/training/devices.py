@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pipeline.shared.gpus import hold_gpus, visible_gpus
 from pipeline.shared.locks import hold_cores, hold_lock
 from pipeline.shared.machines import INVITATION, follow, lead, machine_counts
 from pipeline.shared.open_stage import facts
@@ -54,14 +55,17 @@ def all_processes(module: str, training: Training, files: Sequence[Path] = ()) -
     count, threads = 1 if by_torchrun else processes(), threads_per_process()
     counts = machine_counts("1" if by_torchrun else os.environ.get("NODES") or "1")
     start = partial(launch, module, count, threads, sys.argv[1:])
-    on_gpu = torch.cuda.is_available()
+    # On NVIDIA's GPUs, torch is asked after hold_gpus: CUDA starts then, and sees only the GPUs that are held.
+    on_gpu = bool(torch.version.cuda and visible_gpus()) or torch.cuda.is_available()
     if INVITATION in os.environ:
-        sys.exit(follow(facts(training.identity, files, on_gpu), start))
+        with hold_gpus(count) if on_gpu else nullcontext():
+            sys.exit(follow(facts(training.identity, files, on_gpu), start))
     training.check()
     folder.mkdir(parents=True, exist_ok=True)
     if not on_gpu and count > cores():
         print(f"DEVICES={count} starts {count} processes on {cores()} cores. More than {cores()} are not faster.")
-    with hold_lock(folder / "lock"), nullcontext() if on_gpu else hold_cores(count * threads):
+    own = nullcontext() if by_torchrun and on_gpu else hold_gpus(count) if on_gpu else hold_cores(count * threads)
+    with hold_lock(folder / "lock"), own:
         if counts[1] > 1:
             sys.exit(lead(module, training.params, facts(training.identity, files, on_gpu), counts, start))
         if count > 1:

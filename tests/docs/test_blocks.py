@@ -71,6 +71,12 @@ NOT_RUN = {
     "python -m pipeline clean --projects ../other_project": "needs a second project",
     "dvc queue start": QUEUE,
     "dvc queue start --jobs 2": QUEUE,
+    "dvc queue start --jobs 8": QUEUE,
+    "dvc exp apply EXP1": "changes params.yaml, which the lines after it start from",
+    "python -m pipeline search --trials 30 warmup=500..8000 dropout=0.1..0.4": (
+        f"{MINUTES}; tests/pipeline/test_search_experiments.py has a search"
+    ),
+    "python -m pipeline search --jobs 8 --trials 72 warmup=500..8000 dropout=0.1..0.4": MINUTES,
     "OMP_NUM_THREADS=1 dvc queue start --jobs 2": QUEUE,
     "DEVICES=gpu dvc queue start": QUEUE,
     "python -m pipeline table3 queue": GRID,

@@ -103,12 +103,13 @@ def equal_but_for(knob: str, systems: Sequence[System]) -> list[list[System]]:
     return list(groups.values())
 
 
-def over_seeds(systems: Sequence[System]) -> list[dict]:
+def over_seeds(systems: Sequence[System], judged_by: str = "bleu") -> list[dict]:
     """A row per configuration without its seed: its seeds, mean and deviation of BLEU on test and on valid.
 
     A row with several seeds also has its difference from the first row, if that has several, and p_seeds: the
     probability of a difference as large between configurations whose trainings are equally good on average, by Welch's
-    t-test (1947), which takes the seeds as independent; p_seeds_holm: see `against_the_first`.
+    t-test (1947), which takes the seeds as independent; p_seeds_holm: see `against_the_first`. judged_by: the score
+    that these two compare, bleu (on test) or valid_bleu.
     """
     rows, values = [], []
     for found in equal_but_for("seed", systems):
@@ -122,7 +123,7 @@ def over_seeds(systems: Sequence[System]) -> list[dict]:
             scores = [system.scores[score] for system in group]
             row[f"{score}_mean"] = round(mean(scores), 2)
             row[f"{score}_deviation"] = round(stdev(scores), 2) if len(scores) > 1 else None
-        values.append([system.scores["bleu"] for system in group])
+        values.append([system.scores[judged_by] for system in group])
         if len(rows) and len(group) > 1 and len(values[0]) > 1:
             row["delta"] = round(mean(values[-1]) - mean(values[0]), 2)
             row["p_seeds"] = welch(values[0], values[-1])

@@ -1,0 +1,122 @@
+"""Search for better knobs: many trainings that are mostly stopped early, proposed by Optuna.
+
+    python -m pipeline search --trials 30 warmup=500..8000 dropout=0.1..0.4 norm=pre,post
+
+Each argument is a knob of training with a range or with choices. A range whose ends have a ratio of 10 or more is
+searched on a logarithmic scale; warmup=500..8000:log and warmup=500..8000:linear choose. The best trials are then
+trained with several seeds and compared with params.yaml on valid. A search that was stopped or killed goes on with the
+same command. docs/search.md explains it.
+
+Reads   params.yaml, git
+Writes  experiments of DVC and their MLflow runs; work/search-<key> (trials.db, Optuna's database, and the output of the
+        trainings); reports/search.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+from pathlib import Path
+
+import pandas as pd
+
+from pipeline.shared.git import git, remark_if_uncommitted
+from pipeline.shared.params import Params
+from pipeline.shared.search.plan import START, Plan, given_rungs
+from pipeline.shared.search.space import space
+from pipeline.shared.stage import run
+from transformer.files import write_json
+
+SAMPLERS = ("tpe", "random", "gp")
+
+
+def main() -> None:
+    given = options().parse_args()
+    params = Params.load("params.yaml")
+    plan = Plan(params, space(given.space), given_rungs(given.rungs, params), given.sampler, given.seed)
+    git("rev-parse", "HEAD")  # experiments start from a commit
+    if params.corpus == "files":
+        remark_if_uncommitted(Path(params.corpus_path))
+    with plan.alone():
+        rows = run_search(plan, given)
+    if not rows:
+        raise ValueError("Every trial diverged, or has knobs that exclude each other. Search other ranges.")
+    write_json(given.output, {"search": plan.name, "finals": rows})
+    show(rows)
+    print(f"\nwritten to {given.output}")
+
+
+def options() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("space", nargs="+", metavar="KNOB=VALUES", help="500..8000, 500..8000:log, or pre,post")
+    parser.add_argument("--rungs", metavar="N,N,...", help="updates after which trials are compared; last: max_steps")
+    parser.add_argument("--sampler", choices=SAMPLERS, default="tpe", help="what proposes the trials; default: tpe")
+    parser.add_argument("--storage", metavar="URL", help="another database for Optuna, such as postgresql://...")
+    parser.add_argument("--output", type=Path, default=Path("reports/search.json"), metavar="PATH")
+    for name, default, meaning in (
+        ("--trials", 30, "configurations to try"),
+        ("--seed", 1, "seed of the proposals"),
+        ("--finalists", 2, "how many of the best trials are in the finals"),
+        ("--seeds", 3, "seeds of each finalist"),
+        ("--jobs", 1, "how many trainings run at once; changes no result"),
+    ):
+        parser.add_argument(name, type=positive, default=default, metavar="N", help=f"{meaning}; default: {default}")
+    return parser
+
+
+def positive(text: str) -> int:
+    """An option as a number from 1."""
+    if not (text.isascii() and text.isdecimal() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1")
+    return int(text)
+
+
+def show_plan(plan: Plan, trials: int) -> None:
+    """Print what the search will do."""
+    print(f"{plan.name}: {trials} trials, compared after {', '.join(map(str, plan.rungs))} updates")
+    print(*(f"  {one}" for one in plan.space), sep="\n")
+    print(f"Its state is in {plan.folder}. If it is stopped, the same command goes on.", flush=True)
+
+
+def run_search(plan: Plan, given: argparse.Namespace) -> list[dict]:
+    """Run the search and its finals; returns the rows of the finals."""
+    from pipeline.shared.search.finals import entrants, finals  # imports Optuna, which takes a while
+    from pipeline.shared.search.halving import best, search
+    from pipeline.shared.search.study import Trials, open_database, sqlite
+    from pipeline.shared.search.trainings import Trainings, end_processes
+
+    def stop(number: int, frame: object) -> None:
+        print("The search stops, and its trainings save their state. The same command goes on.", flush=True)
+        end_processes(plan.folder)
+        os._exit(128 + number)  # sys.exit would wait for the threads, which may have started another training
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, stop)
+    study = open_database(given.storage or sqlite(plan.folder), plan.name)
+    show_plan(plan, given.trials)
+    end_processes(plan.folder)
+    trainings = Trainings(plan.folder, plan.name, plan.params)
+    trials = Trials(study, plan.space, plan.seed, plan.sampler, plan.generation)
+    search(trials, given.trials, plan.rungs, trainings.score, given.jobs)
+    found = best(trials, given.finalists)
+    everyone = entrants(trainings, found, [one.knob for one in plan.space]) if found else []
+    return finals(trainings, everyone, given.seeds, given.jobs)
+
+
+def show(rows: list[dict]) -> None:
+    """Print the finals, the winner and how to take it over."""
+    print(f"\nfinals, BLEU on valid; ...-{START} is params.yaml as it is\n")
+    print(pd.DataFrame(rows).drop(columns="test_bleu_mean").to_string(index=False, na_rep=""))
+    print("\np_seeds: Welch's t-test between the seeds. The other p-values are of the translations by the first seed.")
+    winner = max(rows, key=lambda row: row["valid_bleu_mean"])
+    print(f"\nbest on valid: {winner['name']}; its BLEU on test is {winner['test_bleu_mean']}")
+    if winner["name"].endswith(f"-{START}"):
+        print("No trial is better than params.yaml. Keep it, or search other ranges.")
+    else:
+        print(f"Take it over:  dvc exp apply {winner['name']}")
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,94 @@
+"""The end of a search: the best trials and params.yaml itself, over several seeds, compared on valid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from statistics import mean
+from typing import TYPE_CHECKING, Any
+
+from pipeline.shared.results import Experiment
+from pipeline.shared.search.plan import START
+from pipeline.shared.search.space import Value
+from pipeline.shared.search.trainings import Trainings, Untrainable
+from transformer.evaluation.comparison import System, against_the_first, correct, over_seeds
+
+if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A configuration in the finals.
+
+    name: of its experiment with the seed of params.yaml. knobs: those that were searched. values: what its experiments
+    change in params.yaml.
+    """
+
+    name: str
+    knobs: Mapping[str, Value]
+    values: Mapping[str, Value]
+
+
+def entrants(trainings: Trainings, best: Sequence[FrozenTrial], searched: Sequence[str]) -> list[Entrant]:
+    """params.yaml as it is, then the best trials. searched: the names of the knobs that are searched."""
+    start = {name: getattr(trainings.params, name) for name in searched}
+    found = [Entrant(f"{trainings.name}-{START}", start, {})]
+    return found + [Entrant(trainings.experiment(trial.number), trial.params, {**trial.params, "best_by": "bleu"})
+                    for trial in best]  # fmt: skip
+
+
+def finals(trainings: Trainings, everyone: Sequence[Entrant], seeds: int, jobs: int) -> list[dict]:
+    """Train each entrant with `seeds` seeds, and compare them on valid. Returns a row per entrant, the first one first.
+
+    An entrant that diverges with one of the seeds has no row.
+    """
+    first = trainings.params.seed
+    pairs = [(entrant, seed) for entrant in everyone for seed in range(first, first + seeds)]
+    with ThreadPoolExecutor(jobs) as pool:
+        found = list(pool.map(lambda pair: trained(trainings, *pair), pairs))
+    groups = {entrant.name: [one for one, (other, _) in zip(found, pairs, strict=True) if other is entrant]
+              for entrant in everyone}  # fmt: skip
+    whole = {name: [one for one in group if one is not None] for name, group in groups.items() if None not in group}
+    return table([entrant for entrant in everyone if entrant.name in whole], whole) if whole else []
+
+
+def trained(trainings: Trainings, entrant: Entrant, seed: int) -> Experiment | None:
+    """The experiment of an entrant with a seed; None if its training diverges."""
+    other = seed != trainings.params.seed
+    name = f"{entrant.name}-seed{seed}" if other else entrant.name
+    try:
+        return trainings.finished(name, {**entrant.values, **({"seed": seed} if other else {})})
+    except Untrainable as reason:
+        print(f"{name}: {reason}", flush=True)
+        return None
+
+
+def table(everyone: Sequence[Entrant], found: Mapping[str, Sequence[Experiment]]) -> list[dict]:
+    """A row per entrant: its knobs, mean and deviation of valid_bleu, and p-values against the first one.
+
+    found: name of an entrant -> its experiments, one for each seed. p_seeds is between the seeds; the other p-values
+    are between the translations of valid by the first seed. test_bleu is None for all but the winner.
+    """
+    systems = {name: [on_valid(one) for one in group] for name, group in found.items()}
+    references = next(iter(found.values()))[0].lines(next(iter(found.values()))[0].raw("tgt", "valid"))
+    sentences = against_the_first([systems[entrant.name][0] for entrant in everyone], references)
+    rows: list[dict[str, Any]] = []
+    for entrant, by_sentence in zip(everyone, sentences, strict=True):
+        pair = over_seeds([*systems[everyone[0].name], *systems[entrant.name]], "valid_bleu")[-1]
+        p_values = {name: p for name, p in by_sentence.items() if name.startswith("p_")}
+        rows.append({"name": entrant.name, **entrant.knobs, "valid_bleu_mean": pair["valid_bleu_mean"],
+                     "valid_bleu_deviation": pair["valid_bleu_deviation"], "delta": pair.get("delta"),
+                     "p_seeds": pair.get("p_seeds"), **p_values})  # fmt: skip
+    correct(rows, "p_seeds")
+    winner = max(rows, key=lambda row: row["valid_bleu_mean"])
+    for row in rows:
+        scores = [one.scores()["bleu"] for one in found[row["name"]]] if row is winner else []
+        row["test_bleu_mean"] = round(mean(scores), 2) if scores else None
+    return rows
+
+
+def on_valid(experiment: Experiment) -> System:
+    """The scores of an experiment with its translations of valid."""
+    return replace(experiment.scored(), hypotheses=experiment.lines(experiment.hypotheses("valid")))

@@ -1,0 +1,165 @@
+"""The trainings of a search, run by DVC as experiments, and their scores."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pandas as pd
+import psutil
+
+from pipeline.shared.git import command, experiments
+from pipeline.shared.knobs import restore
+from pipeline.shared.params import Params
+from pipeline.shared.results import Experiment
+from pipeline.shared.search.rung import FILE, environment
+from pipeline.shared.search.space import Value, written
+
+SOME_BLEU = 1.0  # percent; below it the loss decides, as in transformer/training/history.py
+BUSY = b"is busy, it is being blocked by"  # DVC's words while another experiment of the project starts or ends
+ATTEMPTS = 20
+SECONDS_TO_SAVE = 300  # for a training that is asked to stop
+NO_SCORE = 0.0  # of a training that diverged, or whose knobs exclude each other
+
+
+class Untrainable(Exception):
+    """Raised for a training whose loss is not finite, or whose knobs exclude each other."""
+
+
+@dataclass(frozen=True)
+class Trainings:
+    """The trainings of a search. Each is an experiment of DVC in a temporary copy of what git has.
+
+    folder: of the search, in work/. name: what the names of its experiments begin with. params: those of params.yaml.
+    """
+
+    folder: Path
+    name: str
+    params: Params
+
+    def experiment(self, number: int, seed: int | None = None) -> str:
+        """The name of the experiment of a trial. seed: if it is another than that of params.yaml."""
+        return f"{self.name}-{number:02d}" + (f"-seed{seed}" if seed is not None else "")
+
+    def score(self, number: int, knobs: Mapping[str, Value], updates: int) -> float:
+        """Train a trial up to a rung, on the last rung with all stages; return its score, higher is better.
+
+        The score is the BLEU of valid. Below the last rung it is of the greedy translations of the training, and where
+        it is below SOME_BLEU, a number below 1 that falls with the loss.
+        """
+        values, name = {**knobs, "best_by": "bleu"}, self.experiment(number)
+        try:
+            if updates == self.params.max_steps:
+                done = self.finished(name, values)
+                loss = json.loads(done.text("reports/training.json"))["valid_loss"]
+                found = score_of([{"valid_bleu": done.scores()["valid_bleu"], "valid_loss": loss}])
+            else:
+                found = score_of(self.partial(name, values, updates))
+        except Untrainable as reason:
+            print(f"{name}: {reason}", flush=True)
+            found = NO_SCORE
+        shown = " ".join(f"{knob}={written(value)}" for knob, value in knobs.items())
+        print(f"{name}  {shown}  score {found:.2f} after {updates} updates", flush=True)
+        return found
+
+    def partial(self, name: str, values: Mapping[str, Value], updates: int) -> list[dict]:
+        """The rows of the curve of a training up to a rung. Raises Untrainable."""
+        self.check(values)
+        rows = self.run(name, values, updates, "train")
+        if rows is not None:
+            return rows
+        # The training came from DVC's cache, or ended early: then there is an experiment that is only trained.
+        curve = pd.read_csv(io.StringIO(Experiment(name).text("reports/training.csv"))).astype(object)
+        rows = curve.where(curve.notna(), None).to_dict("records")
+        self.forget(name)
+        return [row for row in rows if row["step"] <= updates]
+
+    def finished(self, name: str, values: Mapping[str, Value]) -> Experiment:
+        """The experiment with these values, all stages run; it is run unless there is one. Raises Untrainable."""
+        self.check(values)
+        if is_there(name) and Experiment(name).stale():  # only trained
+            self.forget(name)
+        if not is_there(name):
+            self.run(name, values, self.params.max_steps)
+        return Experiment(name)
+
+    def check(self, values: Mapping[str, Value]) -> None:
+        """Raise Untrainable for knobs that exclude each other."""
+        try:
+            replace(self.params, **dict(values))._check_together(Path("params.yaml"))
+        except ValueError as error:
+            reason = str(error).removesuffix(restore(Path("params.yaml"))).strip()
+            raise Untrainable(f"it was not trained ({reason})") from None
+
+    def run(self, name: str, values: Mapping[str, Value], updates: int, *stages: str) -> list[dict] | None:
+        """Run the stages, or all, with the training up to a rung.
+
+        Returns the rows of its curve; None if DVC had it. Raises Untrainable, and ValueError if a stage failed.
+        """
+        file, log = self.folder / f"{name}.json", self.folder / f"{name}.log"
+        file.unlink(missing_ok=True)
+        knobs = [word for knob, value in values.items() for word in ("-S", f"{knob}={written(value)}")]
+        words = [sys.executable, "-m", "dvc", "--wait-for-lock", "exp", "run", "--temp", "--name", name]
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        kept = os.environ | environment(updates, file) | {"PATH": path}
+        for _ in range(ATTEMPTS):
+            with log.open("a", encoding="utf-8") as output:
+                start = output.tell()
+                done = subprocess.run([*words, *knobs, *stages], env=kept, stdout=output, stderr=subprocess.STDOUT)
+            if not (done.returncode and BUSY in log.read_bytes()[start:]):
+                break
+        found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        if "diverged" in found:
+            raise Untrainable(found["diverged"])
+        stopped = "curve" in found and updates < self.params.max_steps
+        if done.returncode and not stopped:
+            raise ValueError(f"{name} failed, so the search stopped. {log} has its output. Run the same command again.")
+        if not done.returncode and stopped:
+            self.forget(name)
+        return found.get("curve")
+
+    def forget(self, name: str) -> None:
+        """Remove an experiment that is only trained."""
+        if is_there(name):
+            command(sys.executable, "-m", "dvc", "exp", "remove", name)
+
+
+def is_there(name: str) -> bool:
+    """Whether there is an experiment of this name."""
+    return any(found.name == name for found in experiments())
+
+
+def score_of(rows: list[dict]) -> float:
+    """The score of a training from its curve: the last BLEU of valid, or a number below 1 that falls with the loss."""
+    row = [row for row in rows if row.get("valid_loss") is not None][-1]
+    return row["valid_bleu"] if row["valid_bleu"] >= SOME_BLEU else SOME_BLEU / (1 + row["valid_loss"])
+
+
+def end_processes(folder: Path) -> None:
+    """End the processes that a search has started, with SIGTERM: its trainings save their state. folder: of the search.
+
+    A search that was killed leaves them behind.
+    """
+    found = [process for process in psutil.process_iter() if started_in(process, folder)]
+    for process in found:
+        try:
+            process.terminate()
+        except psutil.NoSuchProcess:
+            continue
+    for process in psutil.wait_procs(found, SECONDS_TO_SAVE)[1]:
+        process.kill()
+
+
+def started_in(process: psutil.Process, folder: Path) -> bool:
+    """Whether a search with this folder has started a process."""
+    try:
+        file = process.environ().get(FILE)
+    except psutil.Error:  # it has ended, or belongs to another user
+        return False
+    return file is not None and Path(file).parent == folder

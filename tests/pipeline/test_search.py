@@ -1,0 +1,337 @@
+"""The search for good knobs: it finds a planted optimum, trains nothing twice, and a killed one ends the same."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import re
+import signal
+from math import log
+from pathlib import Path
+
+import optuna
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.runs import start
+from support.tiny import ROOT
+
+from pipeline.shared.params import Params
+from pipeline.shared.search.halving import best, search
+from pipeline.shared.search.plan import FACTOR, Plan, default_rungs, given_rungs
+from pipeline.shared.search.rung import TrialRun, environment, run_type
+from pipeline.shared.search.space import FIXED, space
+from pipeline.shared.search.study import Trials, open_database
+from pipeline.shared.search.trainings import SOME_BLEU, Trainings, score_of
+from transformer.training import history
+from transformer.training.loop import Diverged
+
+DVC = ROOT / "dvc.yaml"
+PARAMS = Params.load(ROOT / "params.yaml")
+RUNGS = [60, 210, 600]
+WORDS = ["warmup=50..8000", "dropout=0.0..0.5", "norm=pre,post"]
+OPTIMUM = {"warmup": 400, "dropout": 0.1, "norm": "pre"}
+
+
+def bleu(knobs: dict, updates: int) -> float:
+    """A stub of a training: its BLEU is 40 at OPTIMUM and the end, and falls with the distance and before the end."""
+    distance = abs(log(knobs["warmup"] / OPTIMUM["warmup"])) + 8 * abs(knobs["dropout"] - OPTIMUM["dropout"])
+    return 40 / (1 + distance + (knobs["norm"] == "post")) * (updates / RUNGS[-1]) ** 0.5
+
+
+class Trained:
+    """A stub of the trainings: how far each trial was trained, and in which order."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[int, int]] = []
+
+    def score(self, number: int, knobs: dict, updates: int) -> float:
+        self.calls.append((number, updates))
+        return bleu(knobs, updates)
+
+
+def trials_in(folder: Path | None = None, seed: int = 1, name: str = "tpe") -> Trials:
+    """The trials of a search in an SQLite database in a folder; in memory without one."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = open_database(f"sqlite:///{folder / 'trials.db'}", "search") if folder else None
+    return Trials(study or optuna.create_study(direction="maximize"), space(WORDS, DVC), seed, name, 9)
+
+
+def ended(trials: Trials) -> list[tuple]:
+    """What a search has done: of each trial its knobs, scores and end."""
+    return [(trial.number, trial.params, trial.intermediate_values, trial.state.name, trial.value)
+            for trial in trials.all()]  # fmt: skip
+
+
+def test_the_search_finds_a_planted_optimum_better_than_random_proposals_do():
+    found = {}
+    for name in ("tpe", "random"):
+        trials = trials_in(name=name)
+        search(trials, 54, RUNGS, Trained().score)
+        found[name] = best(trials, 1)[0]
+    params = found["tpe"].params
+    assert params["norm"] == "pre"
+    assert 250 < params["warmup"] < 640
+    assert abs(params["dropout"] - OPTIMUM["dropout"]) < 0.05
+    assert found["tpe"].value > found["random"].value
+
+
+def test_a_third_of_a_generation_goes_on_at_each_rung_and_nothing_is_trained_twice():
+    trained, trials = Trained(), trials_in()
+    search(trials, 21, RUNGS, trained.score)  # generations of 9, 9 and 3 trials
+    assert len(trained.calls) == len(set(trained.calls))
+    assert [sum(updates == rung for _, updates in trained.calls) for rung in RUNGS] == [21, 3 + 3 + 1, 3]
+    for numbers in (range(9), range(9, 18), range(18, 21)):
+        scores = {number: bleu(trials.all()[number].params, 600) for number in numbers}
+        states = [trials.all()[number].state.name for number in numbers]
+        assert states.count("COMPLETE") == 1
+        assert trials.all()[max(scores, key=scores.__getitem__)].state.name == "COMPLETE"
+    search(trials, 21, RUNGS, trained.score)
+    assert len(trained.calls) == 31
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(1, 30), st.integers(1, 4), st.sampled_from(["tpe", "random"]), st.integers(1, 10**6))
+def test_how_many_train_at_once_changes_nothing(count, jobs, name, seed):
+    outcomes = []
+    for at_once in (1, jobs):
+        trials = trials_in(name=name, seed=seed)
+        search(trials, count, RUNGS, Trained().score, at_once)
+        outcomes.append(ended(trials))
+    assert outcomes[0] == outcomes[1]
+    assert len(outcomes[0]) == count
+
+
+@pytest.mark.parametrize("name", ["tpe", "gp"])
+def test_a_search_may_go_on_with_more_trials_and_learns_from_those_before(name):
+    trials = trials_in(name=name)
+    search(trials, 12, RUNGS, Trained().score)
+    before = ended(trials)
+    search(trials, 24, RUNGS, Trained().score)
+    assert ended(trials)[:12] == before
+    assert len(ended(trials)) == 24
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from test_search import RUNGS, Trained, search, trials_in
+
+class Killed(Trained):
+    def score(self, number, knobs, updates):
+        found = super().score(number, knobs, updates)
+        if len(self.calls) == int(sys.argv[2]):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return found
+
+trained = Killed()
+trials = trials_in(Path(sys.argv[1]))
+if sys.argv[3]:
+    method = getattr(trials, sys.argv[3])
+    calls = []
+    def killed(*given):
+        calls.append(given)
+        if len(calls) == 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return method(*given)
+    setattr(trials, sys.argv[3], killed)
+search(trials, 18, RUNGS, trained.score)
+"""
+
+
+@pytest.mark.parametrize(("calls", "method"), [(1, ""), (11, ""), (16, ""), (0, "propose"), (0, "end")])
+def test_a_killed_search_that_is_started_again_ends_as_one_that_was_not_killed(tmp_path, calls, method):
+    """It is killed in a training, among the proposals of a generation, or while the ends of trials are written."""
+    (tmp_path / "whole").mkdir()
+    whole, unkilled = trials_in(tmp_path / "whole"), Trained()
+    search(whole, 18, RUNGS, unkilled.score)
+    process = start(KILLED, str(tmp_path), str(calls), method, cwd=ROOT / "tests/pipeline")
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    again, trained = trials_in(tmp_path), Trained()
+    search(again, 18, RUNGS, trained.score)
+    assert ended(again) == ended(whole)
+    done = calls - 1 if calls else 0 if method == "propose" else 13
+    assert trained.calls == unkilled.calls[done:]  # what was done is not done again
+
+
+@pytest.mark.parametrize(("word", "shown"), [
+    ("warmup=500..8000", "warmup: 500 to 8000, log scale"), ("warmup=500..800", "warmup: 500 to 800, linear scale"),
+    ("warmup=500..800:log", "warmup: 500 to 800, log scale"), ("dropout=0..0.4", "dropout: 0 to 0.4, linear scale"),
+    ("lr_factor=1e-2..10:linear", "lr_factor: 0.01 to 10, linear scale"), ("norm=pre,post", "norm: pre, post"),
+    ("tie_embeddings=true,false", "tie_embeddings: true, false"), ("heads=2,4,8", "heads: 2, 4, 8"),
+    ("bpe_merges=500..4000", "bpe_merges: 500 to 4000, linear scale")])  # fmt: skip
+def test_a_word_is_a_range_or_choices(word, shown):
+    (found,) = space([word], DVC)
+    assert str(found) == shown.replace(" 0 ", " 0.0 ").replace("10,", "10.0,")
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    ("warmup", "'warmup' must be a knob and its values, as warmup=500..8000 or norm=pre,post."),
+    ("warm_up=1..2", "warm_up=1..2: unknown knob 'warm_up'. docs/params.md lists the knobs."),
+    ("warmup=8000..500", "warmup=8000..500: a range is two numbers, the smaller first, as in 500..8000."),
+    ("warmup=1..2..3", "warmup=1..2..3: a range is two numbers, the smaller first, as in 500..8000."),
+    ("warmup=0..8000", "warmup=0..8000: warmup=0 must be a whole number >= 1."),
+    ("warmup=0.5..8000", "warmup=0.5..8000: warmup=0.5 must be a whole number >= 1."),
+    ("dropout=0.1..1", "dropout=0.1..1: dropout=1 must be a number >= 0 and < 1."),
+    ("dropout=0..0.4:log", "dropout=0..0.4:log: a logarithmic scale begins above 0."),
+    ("dropout=0..0.4:ln", "dropout=0..0.4:ln: the scale 'ln' must be one of log, linear, as in 500..8000:log."),
+    ("dropout=0.1", "dropout=0.1: give at least two different values, or a range such as 500..8000."),
+    ("norm=pre,pre", "norm=pre,pre: give at least two different values, or a range such as 500..8000."),
+    ("norm=pre,past", "norm=pre,past: norm=past must be one of pre, post."),
+    ("norm=pre..post", "norm=pre..post: a range is two numbers, the smaller first, as in 500..8000."),
+    ("seed=1..9", "seed=1..9: seed is not searched: the finalists are trained with several seeds (--seeds)."),
+    ("beam_size=1..8", "beam_size=1..8: beam_size is not searched: it is read after training, and a search stops most"),
+    ("dropout=0..0.4 dropout=0..0.3", "dropout=0..0.3: dropout has two ranges. Give one."),
+])  # fmt: skip
+def test_a_wrong_word_is_refused_in_one_line(words, message):
+    with pytest.raises(ValueError, match=re.escape(message)) as error:
+        space(words.split(), DVC)
+    assert "\n" not in str(error.value)
+
+
+@given(st.floats(1e-6, 1e6), st.floats(1.0001, 1e6), st.integers(0, 99))
+@settings(max_examples=30, deadline=None)
+def test_a_proposed_number_has_four_digits_and_is_within_its_range(low, ratio, seed):
+    (found,) = space([f"lr_factor={low!r}..{low * ratio!r}"], DVC)
+    value = found.rounded(random.Random(seed).uniform(low, low * ratio))
+    assert low <= value <= low * ratio
+    assert value in (float(f"{value:.4g}"), low, low * ratio)
+
+
+@given(st.integers(1, 50), st.integers(1, 10_000))
+def test_rungs_are_multiples_of_save_every_that_end_with_max_steps(save_every, validations):
+    found = default_rungs(save_every * validations, save_every)
+    assert found[-1] == save_every * validations
+    assert all(rung % save_every == 0 < rung for rung in found)
+    assert all(low < high for low, high in itertools.pairwise(found))
+
+
+def test_rungs_that_do_not_fit_are_refused():
+    assert given_rungs("60,600", PARAMS) == [60, 600]
+    assert given_rungs(None, PARAMS) == [60, 210, 600]
+    for text in ("50,600", "600,60", "60,60,600", "sixty,600", "0,600"):
+        with pytest.raises(ValueError, match="must be rising multiples of save_every=30, separated by commas"):
+            given_rungs(text, PARAMS)
+    with pytest.raises(ValueError, match="must end with max_steps=600"):
+        given_rungs("60,300", PARAMS)
+
+
+def test_the_same_search_has_the_same_name_and_another_one_another(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    plan = Plan(PARAMS, space(WORDS), RUNGS, "tpe", 1)
+    assert plan.name == Plan(PARAMS, space(WORDS), RUNGS, "tpe", 1).name
+    others = [Plan(PARAMS, space(WORDS[:2]), RUNGS, "tpe", 1), Plan(PARAMS, space(WORDS), RUNGS[1:], "tpe", 1),
+              Plan(PARAMS, space(WORDS), RUNGS, "gp", 1), Plan(PARAMS, space(WORDS), RUNGS, "tpe", 2)]  # fmt: skip
+    assert len({plan.name, *(other.name for other in others)}) == 5
+    assert plan.generation == FACTOR**2
+
+
+def test_a_database_of_mlflow_is_refused(tmp_path):
+    from mlflow import MlflowClient
+
+    url = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    MlflowClient(url).search_experiments()
+    with pytest.raises(ValueError, match="is a database of MLflow"):
+        open_database(url, "search")
+
+
+def test_a_database_that_is_not_there_is_named_without_its_password(tmp_path):
+    with pytest.raises(ValueError, match="--storage ") as error:
+        open_database("postgresql://anna:secret@127.0.0.1:1/none", "search")
+    assert "secret" not in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@given(st.floats(0.0, 100.0), st.floats(0.0, 20.0), st.floats(0.0, 100.0), st.floats(0.0, 20.0))
+def test_a_higher_bleu_scores_higher_and_without_one_a_lower_loss_does(bleu, loss, other_bleu, other_loss):
+    one, other = (score_of([{"valid_bleu": None, "valid_loss": None}, {"valid_bleu": given, "valid_loss": cost}])
+                  for given, cost in ((bleu, loss), (other_bleu, other_loss)))  # fmt: skip
+    if max(bleu, other_bleu) >= SOME_BLEU:
+        assert (one > other) == (bleu > other_bleu) or min(bleu, other_bleu) < SOME_BLEU
+    elif loss + 1e-9 < other_loss:
+        assert one > other
+    assert one > 0  # more than a training that diverged
+
+
+def test_below_some_bleu_the_search_ranks_as_the_training_does():
+    assert SOME_BLEU == history.SOME_BLEU
+
+
+def curve(last: int, every: int = 30) -> list[dict]:
+    """The rows of a training that validates every 30 updates."""
+    return [{"step": step, "train_loss": 5.0, "valid_loss": 4.0 if step % 30 == 0 else None, "valid_bleu": None}
+            for step in range(every, last + 1, every)]  # fmt: skip
+
+
+@pytest.fixture
+def stops(monkeypatch, tmp_path) -> list[int]:
+    """The signals that this process gets. A search has started it, with the rung 60 and the file rung.json."""
+    for name, value in environment(60, tmp_path / "rung.json").items():
+        monkeypatch.setenv(name, value)
+    seen: list[int] = []
+    monkeypatch.setattr(signal, "raise_signal", seen.append)
+    return seen
+
+
+def trial_run(tmp_path: Path, max_steps: int = 600) -> TrialRun:
+    """The run of a training that a search has started; it is not entered, so that MLflow is not needed."""
+    made = run_type()(tmp_path, {"max_steps": max_steps}, "key", {})
+    assert isinstance(made, TrialRun)
+    return made
+
+
+def test_a_training_stops_at_its_rung_once_and_leaves_its_curve(tmp_path, stops):
+    run = trial_run(tmp_path)
+    run.log_curve([])  # a fresh training has no rows yet
+    for row in curve(50, every=10):
+        run.log_curve([row])
+    assert stops == []
+    for row in curve(70, every=10)[5:]:
+        run.log_curve([row])
+    assert stops == [signal.SIGTERM]
+    assert json.loads((tmp_path / "rung.json").read_text()) == {"curve": curve(60, every=10)}
+
+
+def test_a_training_that_has_gone_further_stops_at_once_and_leaves_the_curve_up_to_the_rung(tmp_path, stops):
+    trial_run(tmp_path).log_curve(curve(120))
+    assert stops == [signal.SIGTERM]
+    assert json.loads((tmp_path / "rung.json").read_text()) == {"curve": curve(60)}
+
+
+def test_the_last_rung_stops_no_training(tmp_path, stops):
+    trial_run(tmp_path, max_steps=60).log_curve(curve(60))
+    assert stops == []
+    assert json.loads((tmp_path / "rung.json").read_text()) == {"curve": curve(60)}
+
+
+def test_a_row_without_a_validation_is_no_rung(tmp_path, stops):
+    """A training that is stopped in the validation of its rung has the cost of its last updates, and no score."""
+    trial_run(tmp_path).log_curve([*curve(30), {"step": 60, "seconds": 3.0}])
+    assert stops == []
+    assert not (tmp_path / "rung.json").exists()
+
+
+def test_a_training_that_diverges_says_so_and_one_that_ends_early_leaves_its_curve(tmp_path, stops):
+    trial_run(tmp_path).__exit__(Diverged, Diverged("Update 7: the loss is not finite"), None)
+    assert json.loads((tmp_path / "rung.json").read_text()) == {"diverged": "Update 7: the loss is not finite"}
+    (tmp_path / "rung.json").unlink()
+    early = trial_run(tmp_path)
+    early.log_curve(curve(30))
+    early.__exit__(None, None, None)
+    assert json.loads((tmp_path / "rung.json").read_text()) == {"curve": curve(30)}
+
+
+def test_knobs_that_exclude_each_other_are_not_trained(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(Trainings, "run", lambda *given: pytest.fail("it was trained"))
+    trainings = Trainings(tmp_path, "search-abc", PARAMS)
+    assert trainings.score(3, {"heads": 3, "dropout": 0.1}, 60) == 0
+    printed = capsys.readouterr().out.split("\n")
+    assert printed[0] == "search-abc-03: it was not trained (params.yaml: d_model=128 does not divide into heads=3.)"
+    assert printed[1] == "search-abc-03  heads=3 dropout=0.1  score 0.00 after 60 updates"
+
+
+def test_knobs_that_are_not_searched_exist():
+    assert FIXED.keys() <= vars(PARAMS).keys()
+    assert json.dumps(FIXED)
