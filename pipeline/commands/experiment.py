@@ -2,9 +2,9 @@
 
     python -m pipeline experiment experiments.txt 3
 
-Each line of the list has the options of one `dvc exp run`, as in `-S dropout=0.2 -S seed=2`. Any number of lines may run
-at once, on any machines that share this folder. A line that has its experiment is not run again; one that was killed
-resumes its training.
+Each line of the list has the options of one `dvc exp run`, as in `-S dropout=0.2 -S seed=2`. Any number of lines may
+run at once, on all machines that share this folder. A line that has its experiment is not run again; one that was
+killed resumes its training.
 
 Reads   the list, and a commit of this project: edits that are not committed are not in the experiment
 Writes  the experiment, the outs in DVC's cache and in its default remote if it has one, the MLflow run
