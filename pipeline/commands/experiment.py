@@ -23,7 +23,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from pipeline.shared.git import EXPERIMENTS, command, experiments, git
+from pipeline.shared.git import EXPERIMENTS, command, experiments, git, resolved
 from pipeline.shared.stage import MAIN_CHECKOUT, project_root
 from transformer.files import sha256_text
 
@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--commit", default="HEAD", help="what the experiment starts from (default: HEAD)")
     given = parser.parse_args()
     options = options_of(given.list, given.line)
-    commit = git("rev-parse", "--verify", f"{given.commit}^{{commit}}").strip()
+    commit = resolved(given.commit)
     name = name_of(options, given.list.stem)
     folder = project_root() / ".dvc" / "tmp" / "cluster" / name
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -45,7 +45,7 @@ def main() -> None:
         if any((found.name, found.baseline) == (name, commit) for found in experiments()):
             print(f"Line {given.line} of {given.list} is the experiment {name}, which was run before.")
             return
-        remark_if_edited(commit)
+        remark_if_edited(commit, given.list)
         try:
             clone(project_root(), folder, commit)
             reproduce(folder, name, options)
@@ -73,10 +73,10 @@ def name_of(options: list[str], stem: str) -> str:
     return parser.parse_known_args(options)[0].name or f"{stem}-{sha256_text(shlex.join(options))[:7]}"
 
 
-def remark_if_edited(commit: str) -> None:
-    """Print a remark if files of this project are not as the commit has them."""
-    if edited := git("diff", "--name-only", commit, "--").split():
-        print(f"remark: {', '.join(edited)} differ from commit {commit[:7]}, which the experiment is run from.")
+def remark_if_edited(commit: str, path: Path) -> None:
+    """Print a remark if files of this project, other than the list at `path`, are not as the commit has them."""
+    if edited := git("diff", "--name-only", commit, "--", ".", f":(exclude){path}").split("\n")[:-1]:
+        print(f"remark: The experiment is run from commit {commit[:7]}, without the edits of {', '.join(edited)}.")
 
 
 def clone(root: Path, folder: Path, commit: str) -> None:
