@@ -21,9 +21,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from filelock import FileLock
-
 from pipeline.shared.git import EXPERIMENTS, command, experiments, git, resolved
+from pipeline.shared.locks import hold_lock
 from pipeline.shared.stage import MAIN_CHECKOUT, project_root
 from transformer.files import sha256_text
 
@@ -41,7 +40,8 @@ def main() -> None:
     name = name_of(options, given.list.stem)
     folder = project_root() / ".dvc" / "tmp" / "cluster" / name
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{folder}.lock"):  # a node that the scheduler has lost may still compute what another one begins
+    # A node that the scheduler has lost may still run what another node begins.
+    with hold_lock(Path(f"{folder}.lock")):
         if any((found.name, found.baseline) == (name, commit) for found in experiments()):
             print(f"Line {given.line} of {given.list} is the experiment {name}, which was run before.")
             return
@@ -67,15 +67,22 @@ def options_of(path: Path, line: int) -> list[str]:
 
 
 def name_of(options: list[str], stem: str) -> str:
-    """The name of an experiment: that of --name in its options, else `stem` and a short hash of the options."""
+    """The name of an experiment: that of --name in its options, else `stem` and a short hash of the options.
+
+    Raises ValueError if it cannot be the name of a folder.
+    """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("-n", "--name")
-    return parser.parse_known_args(options)[0].name or f"{stem}-{sha256_text(shlex.join(options))[:7]}"
+    name = parser.parse_known_args(options)[0].name or f"{stem}-{sha256_text(shlex.join(options))[:7]}"
+    if "/" in name or name.startswith("."):  # it is also the name of a folder
+        raise ValueError(f"--name {name} has a slash or begins with a dot. Choose another name.")
+    return name
 
 
 def remark_if_edited(commit: str, path: Path) -> None:
     """Print a remark if files of this project, other than the list at `path`, are not as the commit has them."""
-    if edited := git("diff", "--name-only", commit, "--", ".", f":(exclude){path}").split("\n")[:-1]:
+    names = git("diff", "--name-only", commit, "--").split("\n")[:-1]
+    if edited := [name for name in names if project_root() / name != path.absolute()]:
         print(f"remark: The experiment is run from commit {commit[:7]}, without the edits of {', '.join(edited)}.")
 
 

@@ -62,6 +62,9 @@ def test_the_name_of_an_experiment_follows_from_its_options():
     assert first.startswith("grid-")
     assert first != name_of(["-S", "seed=2"], "grid")
     assert name_of(["-S", "seed=2", "--name", "wide"], "grid") == name_of(["-n", "wide"], "grid") == "wide"
+    for name in ("..", "a/b"):
+        with pytest.raises(ValueError, match="Choose another name"):
+            name_of(["--name", name], "grid")
 
 
 def test_a_line_has_options_as_in_a_shell(tmp_path):
