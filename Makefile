@@ -65,7 +65,7 @@ notebook: $(NOTEBOOK)
 	$(ON) python -m pipeline walkthrough --notebook
 
 lint: $(READY)
-	$(ON) ruff check . && ruff format --check . && pyright
+	$(ON) ruff check . && ruff format --check . && pyright && hadolint deploy/Dockerfile
 
 # Removes states of trainings, caches, and outs in DVC's cache that no commit, tag, experiment or work tree needs. It
 # prints what it will remove, and asks. DAYS=30 keeps what was written in the last 30 days; YES=1 does not ask.

@@ -11,6 +11,7 @@ COMMANDS = {
     "summary": "show all experiments on one page: scores, and the effect of each knob",
     "search": "search for better knobs by many trainings that are mostly stopped early",
     "verify": "repeat a commit or experiment in a clean clone and compare each out",
+    "experiment": "run one line of a list of experiments, as a task of a cluster does",
     "ui": "start MLflow's server and print the address of the table of runs (make ui)",
     "track": "write the MLflow runs that are missing",
     "serve": "serve a registered model after checking its weights and code",

@@ -11,9 +11,14 @@ import time
 PR_SET_PDEATHSIG = 1  # of Linux's prctl(2)
 
 
+def core_numbers() -> list[int]:
+    """The numbers of the processor cores that this process may use: 0, 1, ..., or those that a scheduler gave it."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+
+
 def cores() -> int:
     """The number of processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(core_numbers())
 
 
 def workers() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -10,7 +11,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from pipeline.shared.stage import project_root
-from transformer.cores import cores
+from transformer.cores import core_numbers
 
 
 @contextmanager
@@ -39,13 +40,15 @@ def hold_cores(count: int) -> Iterator[None]:
     Only trainings of the same project exclude each other. The threads of a training wait for each other, so they must
     run at the same time: two trainings on the same two cores were measured to be five times slower each.
     """
-    all_cores = cores()
+    numbers = core_numbers()
+    all_cores = len(numbers)
     count = min(count, all_cores)
     message = (
         f"Another training uses the cores that this one needs ({count} of {all_cores}). This training waits "
         "until they are free. To need one core only, set OMP_NUM_THREADS=1."
     )
-    with hold_free(project_root() / "work" / "cores", [str(number) for number in range(all_cores)], count, message):
+    folder = project_root() / "work" / "cores" / platform.node()  # several machines may share the project's folder
+    with hold_free(folder, [str(number) for number in numbers], count, message):
         yield
 
 

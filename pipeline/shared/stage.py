@@ -20,6 +20,8 @@ from pipeline.shared.inputs import check_unchanged, snapshot
 from pipeline.shared.versions import check_versions, running_stage
 from transformer.tracking.record import note_stage
 
+MAIN_CHECKOUT = "MAIN_CHECKOUT"  # environment variable: the folder of the project whose clone a stage runs in
+
 
 def arguments(doc: str | None, texts: Mapping[str, str] | None = None, **paths: str) -> argparse.Namespace:
     """Parse a stage's command line: --params, and an option --NAME PATH for each of `paths` (name -> default).
@@ -89,8 +91,11 @@ def bar(total: int, unit: str, name: str, shown: bool = True) -> tqdm:
 
 
 def project_root() -> Path:
-    """The folder of the main checkout: DVC_ROOT, which DVC sets, since it may run a stage in a temporary copy."""
-    return Path(os.environ.get("DVC_ROOT") or ".").absolute()
+    """The folder of the main checkout: DVC_ROOT, which DVC sets, since it may run a stage in a temporary copy.
+
+    An experiment on a cluster runs in a temporary clone, so there the command `experiment` sets MAIN_CHECKOUT.
+    """
+    return Path(os.environ.get(MAIN_CHECKOUT) or os.environ.get("DVC_ROOT") or ".").absolute()
 
 
 def read(path: Path, reader: Callable[[Path], Any]) -> Any:

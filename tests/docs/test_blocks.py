@@ -36,6 +36,8 @@ QUEUE = "starts workers that outlive the test; tests/pipeline/test_experiments.p
 GRID = "queues or reads many experiments; tests/pipeline/test_table3.py does"
 CAPTIONS = "needs Multi30k in data/raw, which is downloaded"
 TEAM = "starts a server; tests/tracking/test_team_server.py starts it with Caddy and PostgreSQL"
+CLUSTER = "needs a cluster; tests/pipeline/test_slurm.py submits jobs to one"
+IMAGE = "needs Docker or Kubernetes; tests/pipeline/test_cluster.py checks what deploy/ has for them"
 VERSIONS = "needs two versions of a model; tests/tracking/test_serving.py has them"
 MACHINES = "needs several machines; tests/pipeline/test_machines.py has two"
 BENCH = "needs other programs (make bench-setup) and takes minutes"
@@ -113,6 +115,21 @@ NOT_RUN = {
     "SITE=runs.example.org caddy run --config deploy/Caddyfile": TEAM,
     """curl --user admin https://runs.example.org/api/2.0/mlflow/users/create --json """
     """'{"username": "anna", "password": "..."}'""": TEAM,
+    "sbatch --array=1-3 deploy/slurm/experiments.sbatch experiments.txt": CLUSTER,
+    "sbatch --array=1-3%2 --gpus-per-task=1 --cpus-per-task=8 --time=8:00:00 deploy/slurm/experiments.sbatch "
+    "experiments.txt": CLUSTER,
+    'sbatch --array=1-3 deploy/slurm/experiments.sbatch experiments.txt --commit "$(git rev-parse HEAD)"': CLUSTER,
+    "python -m pipeline experiment experiments.txt 3": "needs a list; tests/pipeline/test_slurm.py has one",
+    "sbatch --nodes=2 deploy/slurm/nodes.sbatch": CLUSTER,
+    "sbatch --nodes=4 --gpus-per-node=8 --cpus-per-task=32 deploy/slurm/nodes.sbatch dvc exp run "
+    "-S warmup=8000": CLUSTER,
+    "kubectl create secret generic mlflow --from-env-file=mlflow.env": IMAGE,
+    "kubectl apply --filename deploy/kubernetes/experiments.yaml": IMAGE,
+    "kubectl apply --filename deploy/kubernetes/nodes.yaml": IMAGE,
+    "docker build --file deploy/Dockerfile --tag transformer-pipeline:0.2.0 .": IMAGE,
+    'docker run --rm --user "$(id -u):$(id -g)" --volume "$PWD:/project" transformer-pipeline:0.2.0 dvc repro': IMAGE,
+    'docker run --rm --user "$(id -u):$(id -g)" --volume "$PWD:/project" --gpus all --ipc host --env DEVICES=gpu '
+    "transformer-pipeline:0.2.0": IMAGE,
     "dvc remote add --default team s3://bucket/path": ELSEWHERE,
     "dvc push --run-cache && git push && dvc exp push origin EXP1": ELSEWHERE,
     "git pull && dvc exp pull origin EXP1 && dvc pull --run-cache": ELSEWHERE,
@@ -132,11 +149,13 @@ PROGRAMS = {
     "export",
     "git",
     "head",
+    "kubectl",
     "mkdir",
     "mlflow",
     "openssl",
     "pip",
     "sacrebleu",
+    "sbatch",
     "sudo",
     ".",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ def waiting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> threading.Event:
         event.set()
         threading.Event().wait(seconds / 100)
 
-    monkeypatch.setattr(locks, "cores", lambda: 4)
+    monkeypatch.setattr(locks, "core_numbers", lambda: [0, 1, 2, 3])
     monkeypatch.setattr(locks, "time", SimpleNamespace(sleep=sleep))
     monkeypatch.setenv("DVC_ROOT", str(tmp_path))
     return event
@@ -60,6 +61,17 @@ def test_a_training_that_needs_more_cores_than_there_are_gets_all(waiting):
         assert not got_cores.is_set()
     thread.join(60)
     assert got_cores.is_set()
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "value"), [(locks, "core_numbers", [4, 5, 6, 7]), (platform, "node", "other")]
+)
+def test_trainings_with_other_cores_or_on_other_machines_do_not_wait(monkeypatch, module, name, value):
+    with locks.hold_cores(4):
+        monkeypatch.setattr(module, name, lambda: value)
+        thread, got_cores = start_training(4)
+        thread.join(60)
+        assert got_cores.is_set()
 
 
 def test_a_training_that_fails_releases_its_cores():

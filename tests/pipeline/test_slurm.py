@@ -1,0 +1,92 @@
+"""Experiments on a Slurm cluster of two nodes, with Slurm's own daemons on this machine."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.projects import command, prepared_project, runs
+from support.slurm import NODES, Cluster, slurm_cluster, wait_until
+from support.tiny import ROOT
+
+pytestmark = pytest.mark.full
+# The first trains long enough to be killed in between; the second trains anew; the others only translate anew.
+EXPERIMENTS = ["-S seed=2 -S max_steps=400 -S save_every=20", "-S warmup=8", "-S beam_size=2", "-S beam_size=3",
+               "-S beam_size=5", "-S beam_size=6"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with slurm_cluster() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def project(cluster, shared_folder, tmp_path_factory) -> Path:
+    """A small project that was run, with a list of experiments and a remote for data."""
+    folder = prepared_project(shared_folder, tmp_path_factory.mktemp("slurm") / "project")
+    shutil.copytree(ROOT / "deploy/slurm", folder / "deploy/slurm")
+    (folder / "experiments.txt").write_text("".join(f"{line}\n" for line in EXPERIMENTS))
+    command(folder, "dvc", "remote", "add", "--default", "team", str(folder.parent / "remote"))
+    command(folder, "git", "add", "-A")
+    command(folder, "git", "commit", "-qm", "experiments")
+    return folder
+
+
+def experiments(folder: Path) -> list[str]:
+    """The names of the experiments of a project."""
+    return command(folder, "git", "for-each-ref", "--format=%(refname:lstrip=4)", "refs/exps").split()
+
+
+def sent_runs(folder: Path) -> list:
+    """The runs of a project, also those that a slow machine has not sent in the time that a stage waits for them."""
+    command(folder, sys.executable, "-m", "pipeline", "track")
+    return runs(folder)
+
+
+def log_of(folder: Path, task: str) -> str:
+    """What a task has printed, in all its attempts."""
+    path = folder / f"slurm-{task}.out"
+    return path.read_text() if path.exists() else ""
+
+
+def test_six_experiments_on_two_nodes_end_each_once_though_a_node_is_lost(cluster, project):
+    before = len(sent_runs(project))
+    job = cluster.submit(project, "--array=1-6", "deploy/slurm/experiments.sbatch", "experiments.txt")
+    first = f"{job}_1"
+    wait_until(lambda: "update 60 of 400" in log_of(project, first), 600, cluster.log)
+    cluster.lose(cluster.node_of(first))
+    assert cluster.wait(job, 900) == ["COMPLETED"] * 6, cluster.log()
+    (resumed,) = re.findall("Resuming after update ([0-9]+)", log_of(project, first))
+    assert int(resumed) >= 60
+    names = experiments(project)
+    assert len(names) == 6
+    found = sent_runs(project)
+    new = [run for run in found if run.data.tags.get("DVC_EXP_NAME") in names]
+    assert (len(new), len(found)) == (6, before + 6)
+    assert {(run.info.status, "bleu" in run.data.metrics) for run in new} == {("FINISHED", True)}
+    assert {run.data.params["beam_size"] for run in new} == {"4", "2", "3", "5", "6"}
+
+
+def test_the_results_are_in_the_remote_so_that_a_clone_without_the_cache_has_them(cluster, project, tmp_path):
+    clone = tmp_path / "clone"
+    command(project, "git", "clone", "-q", str(project), str(clone))
+    name = experiments(project)[0]
+    command(clone, "dvc", "exp", "pull", "origin", name)
+    command(clone, "dvc", "exp", "apply", name)
+    assert (clone / "data/model/model.json").exists()
+
+
+def test_experiments_that_were_run_are_not_run_again(cluster, project):
+    for node in NODES:
+        if node not in cluster.daemons:
+            cluster.start_node(node)
+    cluster.wait_for_nodes()
+    job = cluster.submit(project, "--array=1,6", "deploy/slurm/experiments.sbatch", "experiments.txt")
+    assert cluster.wait(job, 300) == ["COMPLETED"] * 2
+    assert all("which was run before" in log_of(project, f"{job}_{line}") for line in (1, 6))
+    assert len(experiments(project)) == 6
