@@ -301,6 +301,14 @@ def test_every_out_of_one_stage_that_another_reads_is_its_dep():
         assert needed == read, name
 
 
+def test_no_stage_depends_on_a_file_inside_a_folder_that_another_writes():
+    """In an experiment DVC loads such a folder as the last commit has it, and fails if its cache lacks that one."""
+    outs = [out for stage in DVC.values() for out in stage.get("outs", []) if isinstance(out, str)]
+    for name, stage in DVC.items():
+        inside = [dep for dep in stage["deps"] if any(dep.startswith(f"{out}/") for out in outs)]
+        assert not inside, f"{name}: {inside}"
+
+
 def test_dvc_yaml_is_a_page_one_reads():
     assert (ROOT / "dvc.yaml").read_text(encoding="utf-8").count("\n") < 200
 
