@@ -34,7 +34,10 @@ def split_heads(x: Tensor, widths: Sequence[int], heads: int) -> tuple[Tensor, .
 
     (B, T, sum of widths) -> (B, H, T, width / H) for each of the widths.
     """
-    parts = (part.unflatten(-1, (heads, -1)) for part in x.split(widths, -1))  # (B, T, H, width / H) each
+    if len(set(widths)) == 1:  # the gradients of parts of one width are joined by one copy, not by two
+        parts = x.unflatten(-1, (len(widths), heads, -1)).unbind(2)  # (B, T, H, width / H) each
+    else:
+        parts = [part.unflatten(-1, (heads, -1)) for part in x.split(widths, -1)]
     split = tuple(part.transpose(1, 2) for part in parts)
     return split if x.is_cuda else tuple(part.contiguous() for part in split)  # GPU kernels read any strides
 
