@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.projects import command, prepared_project, runs
+from support.servers import free_port
 from support.slurm import NODES, Cluster, slurm_cluster, wait_until
 from support.tiny import ROOT
 
@@ -81,12 +83,28 @@ def test_the_results_are_in_the_remote_so_that_a_clone_without_the_cache_has_the
     assert (clone / "data/model/model.json").exists()
 
 
-def test_experiments_that_were_run_are_not_run_again(cluster, project):
+@pytest.fixture
+def both_nodes(cluster) -> Cluster:
+    """The cluster, with the node back that a test has lost."""
     for node in NODES:
         if node not in cluster.daemons:
             cluster.start_node(node)
     cluster.wait_for_nodes()
-    job = cluster.submit(project, "--array=1,6", "deploy/slurm/experiments.sbatch", "experiments.txt")
-    assert cluster.wait(job, 300) == ["COMPLETED"] * 2
+    return cluster
+
+
+def test_experiments_that_were_run_are_not_run_again(both_nodes, project):
+    job = both_nodes.submit(project, "--array=1,6", "deploy/slurm/experiments.sbatch", "experiments.txt")
+    assert both_nodes.wait(job, 300) == ["COMPLETED"] * 2
     assert all("which was run before" in log_of(project, f"{job}_{line}") for line in (1, 6))
     assert len(experiments(project)) == 6
+
+
+def test_an_experiment_on_two_nodes_trains_on_both(both_nodes, project):
+    place = f"--export=ALL,RENDEZVOUS=127.0.0.1:{free_port()}"  # the nodes are one machine
+    words = ["dvc", "exp", "run", "--name", "both", "-S", "seed=3"]
+    job = both_nodes.submit(project, "--nodes=2", place, "deploy/slurm/nodes.sbatch", *words)
+    assert both_nodes.wait(job, 600) == ["COMPLETED"], log_of(project, job) + both_nodes.log()
+    assert "This machine joins." in log_of(project, job)
+    assert json.loads((project / "reports/environment.json").read_text())["devices"] == 2
+    assert "both" in experiments(project)
