@@ -10,7 +10,6 @@ Writes  data/attention.json: the weights of each layer and head, with the transl
 Params  test_sets
 """
 
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,9 @@ from pipeline.shared.stage import arguments, require, run
 from pipeline.shared.texts import Texts
 from transformer.evaluation.scores import sentence_scores
 from transformer.files import whole_file, write_json, write_text
-from transformer.inference.translator import Translator
+from transformer.inference.translator import UNKNOWN, Translator
 from transformer.reporting.attention import Sentence, Target, Text, choice, contents, image, picture
+from transformer.text.vocabulary import UNK
 from transformer.text.words import Side
 
 TARGETS = ("translation", "reference")
@@ -51,10 +51,11 @@ def main() -> None:
         for row, why in chosen.items()
     ]
     drawn = picture(sentences[0], TARGETS[0])
+    pixels = image(drawn)  # before anything is written
     write_json(paths.weights, contents(sentences))
     write_text(paths.picture, drawn)
     with whole_file(paths.image) as temporary:
-        temporary.write_bytes(image(drawn))
+        temporary.write_bytes(pixels)
     print(f"attention on {', '.join(f'{one.number} ({one.why})' for one in sentences)} written to {paths.weights}")
 
 
@@ -73,26 +74,27 @@ def attended(
     translator: Translator, source: str, targets: tuple[str, str], number: int, why: str, chrf: float
 ) -> Sentence:
     """The weights of the model on a source, with each of the targets. number, why, chrf: see Sentence."""
-    found = [translator.attention(source, target) for target in targets]
+    maps = [translator.attention(source, target).maps for target in targets]
     labelled = {
-        name: Target(text(translator, translator.target, target), array(one.maps.decoder), array(one.maps.cross))
-        for name, target, one in zip(TARGETS, targets, found, strict=True)
+        name: Target(text(translator, translator.target, target), array(one.decoder), array(one.cross))
+        for name, target, one in zip(TARGETS, targets, maps, strict=True)
     }
-    return Sentence(
-        number, why, chrf, text(translator, translator.source, source), array(found[0].maps.encoder), labelled
-    )
+    return Sentence(number, why, chrf, text(translator, translator.source, source), array(maps[0].encoder), labelled)
 
 
 def array(weights: Any) -> np.ndarray:
     """A tensor of any precision, bfloat16 too, as an array."""
-    return weights.double().numpy()
+    return weights.float().numpy()
 
 
 def text(translator: Translator, side: Side, line: str) -> Text:
-    """The subwords of a line and </s>, each with the number of its word."""
-    words = [translator.merges.subwords([token]) for token in side.tokens(line)]
-    pairs = [(subword, number) for number, word in zip(count(), [*words, ["</s>"]]) for subword in word]
-    return Text([subword for subword, _ in pairs], [number for _, number in pairs])
+    """The subwords of a line and </s>, each with the number of its word; unknown ones are marked by `<unk>: `."""
+    words = [*translator.by_word(line, side), ["</s>"]]
+    pairs = [(subword, number) for number, word in enumerate(words) for subword in word]
+    unknown = [one == UNK for one in translator.vocabulary.ids(subword for subword, _ in pairs)]
+    labels = [f"<unk>: {subword}" if mark and subword != UNKNOWN else subword
+              for (subword, _), mark in zip(pairs, unknown, strict=True)]  # fmt: skip
+    return Text(labels, [number for _, number in pairs])
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ Reads   reports/training.csv, reports/training.json, reports/scores.json, report
         data/raw, data/hypotheses: valid and the test sets
         data/tokens/source_counts.txt, text.json: how often train has a word, and how lines are split into words
         data/filtered/filter.json, data/subwords.json, data/vocab.txt, data/attention.json
-Writes  reports/report.html, reports/charts (its charts as SVG and PNG), reports/translations.csv (all test sentences),
-        reports/curves.svg, reports/data.html
+Writes  reports/report.html, reports/charts (its charts as SVG and PNG), reports/curves.svg, reports/data.html,
+        reports/translations.csv (all sentences of the first test set)
 Params  all: the page shows them
 """
 

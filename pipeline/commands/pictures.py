@@ -103,7 +103,8 @@ def picture_report() -> None:
     with window(1000, 1700) as tab:
         tab.goto(page.resolve().as_uri())
         tab.locator("#chart-loss svg, #chart-loss canvas").first.wait_for()
-        keep("report.png", tab.screenshot(clip={"x": 0, "y": 0, "width": 1000, "height": bottom(tab, "#chart-loss")}))
+        shown = {"x": 0, "y": 0, "width": 1000, "height": bottom(tab, "#chart-loss")}
+        keep("report.png", tab.screenshot(full_page=True, clip=shown))
 
 
 def picture_attention() -> None:

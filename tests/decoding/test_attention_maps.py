@@ -17,7 +17,7 @@ from transformer.model import attention as model_attention
 from transformer.model.attention import split_heads
 from transformer.model.transformer import Transformer
 from transformer.text.pairs import Pairs
-from transformer.text.vocabulary import BOS, EOS
+from transformer.text.vocabulary import BOS, EOS, UNK
 from transformer.training.config import TrainConfig
 from transformer.training.distributed import World
 from transformer.training.train_step import Trainer
@@ -117,6 +117,19 @@ def test_labels_have_the_lengths_of_the_axes_and_end_in_the_end(tmp_path):
         assert maps.decoder.shape[2:] == (len(columns), len(columns))
         assert maps.cross.shape[2:] == (len(columns), len(rows))
         assert (rows[-1], columns[-1]) == ("</s>", "</s>")
+
+
+def test_the_map_of_a_translation_with_an_unknown_subword_is_that_of_the_ids_that_spell_it(tmp_path):
+    translator = Translator.load(model_folder(tmp_path / "model"))
+    vocabulary = translator.vocabulary
+    for ids in (vocabulary.ids(["▁Ein", "<unk>", "▁Hun", "d", "<unk>", "d"]), [UNK, UNK], [UNK]):
+        maps, source, target = translator.attention("<unk> Hund", vocabulary.text(ids))
+        assert ids.count(UNK) == target.count("▁<unk>")
+        assert vocabulary.ids(target[:-1]) == ids
+        assert "▁<unk>" not in source  # in a source it is text
+        assert torch.equal(
+            maps.cross, attention_maps(translator.engine.models[0], vocabulary.ids(source[:-1]), ids).cross
+        )
 
 
 def test_the_map_of_the_decoder_over_the_source_of_a_model_that_copies_is_the_diagonal(tmp_path):

@@ -47,6 +47,7 @@ NOT_RUN = {
     "make setup": MAKE,
     "make bench-setup": MAKE,
     "make clean": MAKE,
+    "dvc repro && make walkthrough && python -m pipeline pictures": MAKE,
     "make clean DAYS=30": MAKE,
     "make lint": TESTS,
     "make test": TESTS,

@@ -42,7 +42,7 @@ def test_the_interval_of_exact_match_is_near_that_of_the_binomial_distribution()
     hypotheses = ["a"] * 300 + ["b"] * 100
     score, margin = estimate_exact_match(hypotheses, references)
     assert score == 75
-    assert margin == pytest.approx(1.96 * 100 * np.sqrt(0.75 * 0.25 / 400), rel=0.1)
+    assert margin == pytest.approx(1.96 * 100 * np.sqrt(0.75 * 0.25 / 400), rel=0.04)
 
 
 @pytest.mark.parametrize("hypothesis", ["the dog", ""])
@@ -71,8 +71,27 @@ def test_each_bucket_has_the_bleu_of_its_sentences():
     rows = [0, 1, 6]
     direct = BLEU().corpus_score([HYPOTHESES[row] for row in rows], [[chosen[row] for row in rows]])
     assert found[1].bleu == pytest.approx(direct.score)
-    assert found[1].margin is not None
-    assert found[0].margin is None
+    assert [one.margin for one in found] == [None] * 4  # so few sentences say little
+
+
+def test_a_bucket_of_20_sentences_whose_resamples_differ_has_an_interval():
+    values = [3] * 20
+    (found,) = parts.buckets(values, parts.LENGTHS, HYPOTHESES[:20], REFERENCES[:20], "en")
+    assert found.margin == estimate_bleu(HYPOTHESES[:20], REFERENCES[:20], "en").margin > 0
+    (fewer,) = parts.buckets(values[:19], parts.LENGTHS, HYPOTHESES[:19], REFERENCES[:19], "en")
+    (right,) = parts.buckets(values, parts.LENGTHS, REFERENCES[:20], REFERENCES[:20], "en")
+    assert (fewer.margin, right.margin, right.sentences) == (None, None, 20)
+
+
+def test_sentences_are_put_into_buckets_by_their_words_and_by_their_rarest_word():
+    words = [["▁a"] * 3] * 4 + [["▁a"] * 6, [*["▁a"] * 5, "b"]]
+    hypotheses = [*REFERENCES[:4], "wrong", REFERENCES[5]]
+    found = parts.by_length_and_rarity(words, {"a": 3}, hypotheses, REFERENCES[:6], "en")
+    lengths, rarity = found["words of the source"], found["occurrences in train of the rarest word"]
+    assert [(one.name, one.sentences) for one in lengths] == [("1–5", 4), ("6–10", 2)]
+    assert [(one.name, one.sentences) for one in rarity] == [("0", 1), ("2–4", 5)]
+    assert lengths[0].bleu == rarity[0].bleu == pytest.approx(100)
+    assert lengths[1].bleu < 90 > rarity[1].bleu
 
 
 def test_every_value_has_one_bucket_and_its_name_says_which():
@@ -81,8 +100,9 @@ def test_every_value_has_one_bucket_and_its_name_says_which():
 
 
 def test_the_rarest_word_is_found_by_its_number_in_train():
-    lines = ["▁a 7", ", 900", "▁b  c 2", "▁d 40"]  # a token has no space, but a no-break one
+    lines = ["▁a 7", ", 900", "▁b  c 2", "▁d 40", "d 2"]  # a token has no space, but a no-break one
     words = [["▁a", ","], ["▁d"], ["▁new", "▁d"], []]
     counts = parts.counted(lines, {word for line in words for word in line})
-    assert counts == {"▁a": 7, ",": 900, "▁d": 40}
-    assert parts.rarest(words, counts) == [7, 40, 0, None]
+    assert counts == {"a": 7, ",": 900, "d": 42}
+    assert parts.rarest(words, counts) == [7, 42, 0, None]
+    assert parts.rarest([["▁(", "a", ")"], ["▁a"]], counts | {"(": 50, ")": 50}) == [7, 7]  # the word in a bracket

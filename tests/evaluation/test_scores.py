@@ -10,7 +10,7 @@ from sacrebleu.metrics.bleu import BLEU
 
 from transformer.evaluation import scores as scoring
 from transformer.evaluation.comparison import System, against_the_first
-from transformer.evaluation.scores import bleu, bleu_tokenizer, corpus_scores
+from transformer.evaluation.scores import bleu, bleu_tokenizer, corpus_scores, sentence_scores
 
 # language: a reference, a translation that shares a part of its words, and one that shares none
 LINES = {
@@ -94,3 +94,10 @@ def test_a_comparison_tests_the_bleu_of_the_target_language():
     rows = against_the_first(systems, [reference] * 30)
     assert rows[1]["bleu"] == round(BLEU(tokenize="zh").corpus_score([near] * 30, [[reference] * 30]).score, 2)
     assert rows[1]["p_bootstrap"] < 0.05
+
+
+def test_the_chrf_of_a_sentence_is_the_mean_of_its_character_n_grams_alone():
+    # Of "thecat" and "thedog", 3 of 6 characters, 2 of 5 pairs and 1 of 4 triples are the same, and none of the longer
+    # ones. Precision equals recall. chrF++ would count words too.
+    assert sentence_scores(["the cat", "the dog"], ["the dog", "the dog"]) == [
+        pytest.approx(100 * (3 / 6 + 2 / 5 + 1 / 4) / 6), pytest.approx(100)]  # fmt: skip

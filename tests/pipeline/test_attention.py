@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import shutil
 import sys
 import zlib
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -20,7 +22,9 @@ from pipeline.attention import main
 from pipeline.shared.stage import run
 from transformer.inference.translator import Translator
 from transformer.reporting import attention
+from transformer.reporting.attention import Text
 
+SVG = "{http://www.w3.org/2000/svg}"
 SOURCES = [*TEXT, "Ein Hund", "Zwei Hunde"]
 REFERENCES = ["A dog runs", "Two men", "A man", "A dog", "Two dogs are here"]
 HYPOTHESES = ["A dog runs", "Two cats", "A man", "zzz", "Two dogs are not"]  # right: 1 and 3; the worst: 4
@@ -115,7 +119,8 @@ def test_the_maps_are_those_of_translation_and_reference_with_their_subwords(fol
     translator = Translator.load("data/model")
     for target, line in zip(one["targets"], (HYPOTHESES[1], REFERENCES[1]), strict=True):
         maps, source, subwords = translator.attention(SOURCES[1], line)
-        assert (one["source"]["subwords"], target["subwords"]) == (source, subwords)
+        assert one["source"]["subwords"] == source
+        assert [subword.removeprefix("<unk>: ") for subword in target["subwords"]] == subwords
         packed = {"cross": target["cross"], "decoder": target["decoder"], "encoder": one["encoder"]}
         for kind, text in packed.items():
             wanted = getattr(maps, kind).numpy()
@@ -164,6 +169,94 @@ def test_the_weights_of_any_model_and_number_of_sentences_are_at_most_1200_kb(la
     most = attention.most_subwords(sentences, layers * heads * 5)
     assert most >= 7
     assert sentences * layers * heads * 5 * most**2 <= 1_200_000
+
+
+def cells(drawn: str) -> dict[tuple[float, float], list[list[str]]]:
+    """The maps of a picture by their places (y, x), in order: the colour of each cell."""
+    found = {}
+    for group in ElementTree.fromstring(drawn).iter(f"{SVG}g"):
+        ground, *paths = group
+        columns, rows = map(int, re.findall(r"\d+", ground.attrib["d"])[2:4])
+        colours = [[ground.attrib["fill"]] * columns for _ in range(rows)]
+        for path in paths:
+            for column, row in re.findall(r"M(\d+) (\d+)h1v1h-1z", path.attrib["d"]):
+                colours[int(row)][int(column)] = path.attrib["fill"]
+        x, y = re.findall(r"[\d.]+", group.attrib["transform"])[:2]
+        found[float(y), float(x)] = colours
+    return dict(sorted(found.items()))
+
+
+def shades(weights: np.ndarray) -> list[list[list[str]]]:
+    """The colours that the cells of some maps must have."""
+    maps = attention.as_bytes(weights).reshape(-1, *weights.shape[-2:])
+    return [[[attention.colour((byte // 8 + 0.5) / 32) if byte >= 8 else "#440154" for byte in row] for row in one]
+            for one in maps.tolist()]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["translation", "reference"])
+def test_each_cell_of_the_picture_has_the_colour_of_its_weight(name):
+    target = sentence(1, "", SOURCE, TRANSLATION, REFERENCE).targets[name]
+    found = cells(attention.picture(sentence(1, "", SOURCE, TRANSLATION, REFERENCE), name))
+    top, left = next(iter(found))
+    right, down = 5 * 11 + 14, len(target.text.subwords) * 11 + 14  # from one map to the next
+    assert list(found) == [(top + layer * down, left + head * right) for layer in range(2) for head in range(3)]
+    assert list(found.values()) == shades(target.cross)
+
+
+def test_the_stage_draws_the_translation_of_the_first_sentence(folder, monkeypatch):
+    attend(monkeypatch, "--sentences", "4")
+    maps, *_ = Translator.load("data/model").attention(SOURCES[3], HYPOTHESES[3])
+    drawn = Path("reports/attention.svg").read_text(encoding="utf-8")
+    assert list(cells(drawn).values()) == shades(maps.cross.numpy())
+
+
+def test_a_picture_of_a_long_sentence_says_what_is_cut_and_claims_no_sum():
+    text = Text([f"▁w{number}" for number in range(60)], list(range(60)))
+    drawn = attention.picture(sentence(1, "", text, SOURCE, REFERENCE), "translation")
+    assert "Cut: first 48 of 60 columns." in drawn
+    assert "sums to 1" not in drawn
+    assert len(next(iter(cells(drawn).values()))[0]) == 48
+    assert "sums to 1" in attention.picture(sentence(1, "", SOURCE, SOURCE, REFERENCE), "translation")
+
+
+def test_a_long_sentence_is_cut_before_its_weights_are_sorted(monkeypatch):
+    rounded: list[tuple] = []
+    as_bytes = attention.as_bytes
+    monkeypatch.setattr(attention, "as_bytes", lambda weights: rounded.append(weights.shape) or as_bytes(weights))
+    assert attention.shown_bytes(np.full((2, 3, 60, 60), 1 / 60), 35).shape == (2, 3, 35, 35)
+    assert rounded == [(2, 3, 35, 60)]
+
+
+@pytest.mark.parametrize("character", ["\x08", "\x1b", "\ufffe", "\uffff"])
+def test_a_character_that_xml_forbids_is_replaced_in_the_picture(folder, monkeypatch, character):
+    lines = [f"Ein{character}Hund &", *SOURCES[1:]]
+    Path("data/raw/test.src").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    found = attend(monkeypatch)
+    assert character in "".join(found["sentences"][0]["source"]["subwords"])
+    labels = [text.text for text in ElementTree.parse("reports/attention.svg").getroot().iter(f"{SVG}text")]
+    assert "\ufffd" in "".join(filter(None, labels))
+    assert Path("reports/attention.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_if_the_picture_cannot_be_drawn_nothing_is_written(folder, monkeypatch):
+    monkeypatch.setattr("pipeline.attention.image", lambda drawn: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        attend(monkeypatch)
+    assert not Path("data/attention.json").exists()
+    assert not Path("reports").exists()
+
+
+def test_an_unknown_subword_of_a_translation_is_one_row_as_in_the_search(folder, monkeypatch):
+    lines = [*HYPOTHESES[:1], "Ein <unk>d Ein<unk>", *HYPOTHESES[2:]]
+    Path("data/hypotheses/test.hyp").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    (one,) = attend(monkeypatch, "--sentences", "2")["sentences"]
+    translation, reference = one["targets"]
+    # The second one is part of a word: it is text, not what the model wrote.
+    assert translation["subwords"][:4] == ["▁Ein", "▁<unk>", "d", "▁Ein"]
+    assert translation["words"][:4] == [0, 1, 2, 3]
+    assert translation["subwords"].count("▁<unk>") == 1
+    assert reference["subwords"] == ["▁", "<unk>: T", "<unk>: w", "<unk>: o", "▁", "m", "e", "n", "</s>"]
+    assert not any(subword.startswith("<unk>: ") for subword in one["source"]["subwords"])
 
 
 def test_the_picture_has_a_map_for_each_layer_and_head_with_escaped_subwords():

@@ -14,7 +14,8 @@ from support.attention import ATTACK, REFERENCE, SOURCE, TRANSLATION, attention_
 from support.browsers import chromium
 from test_report import page as report_page
 
-from transformer.reporting.attention import Sentence, Target, Text, contents
+from transformer.reporting import attention
+from transformer.reporting.attention import HEADS, Sentence, Target, Text, as_bytes, colour, contents
 
 ROWS, COLUMNS = "[data-axis=row]", "[data-axis=column]"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -98,6 +99,56 @@ def test_the_table_has_the_weights_of_the_head_that_is_chosen(view, kind, size):
         assert f"layer {layer}, head {number}" in view.locator("details caption").first.inner_text()
 
 
+def pixels(canvas) -> np.ndarray:
+    """The red, green and blue of a canvas, (rows, columns, 3)."""
+    width, height, values = canvas.evaluate(
+        "it => [it.width, it.height, [...it.getContext('2d').getImageData(0, 0, it.width, it.height).data]]"
+    )
+    return np.array(values).reshape(height, width, 4)[..., :3]
+
+
+def drawn(view, figure: int = 0, heads: int = 1) -> list[list[list[tuple[str, str]]]]:
+    """What a map draws: for each head and each of its cells, the colour and its opacity; nothing below weight 0.01."""
+    size = [len(labels(view, axis, figure)) for axis in (ROWS, COLUMNS)]
+    found = [[[("", "")] * size[1] for _ in range(size[0])] for _ in range(heads)]
+    for path in view.locator("figure").nth(figure).locator("svg > g path").all():
+        for column, row in re.findall(r"M([\d.]+) ([\d.]+)h", path.get_attribute("d")):
+            head = round((float(column) % 1) * heads)
+            cell = (path.get_attribute("fill"), path.get_attribute("fill-opacity") or "1")
+            found[head][int(row)][int(float(column))] = cell
+    return found
+
+
+def shade(share: float) -> str:
+    """The colour of a weight as the page writes it."""
+    return "rgb({})".format(",".join(str(int(colour(share)[at : at + 2], 16)) for at in (1, 3, 5)))
+
+
+def levels(weights: np.ndarray) -> list[list[int]]:
+    """Weights in fiftieths, the shades of the map."""
+    return np.floor(as_bytes(weights) / 255 * 50 + 0.5).astype(int).tolist()
+
+
+@pytest.mark.parametrize(
+    ("kind", "causal", "rows"),
+    [("decoder over source", False, (5, 6)), ("decoder self", True, (5, 6)), ("encoder self", False, (5,))],
+)
+def test_each_cell_of_thumbnails_and_map_has_the_colour_of_its_weight(view, kind, causal, rows):
+    view.get_by_label(kind).check()
+    for layer, number in ((1, 2), (2, 3)):
+        head(view, layer, number).click()
+        for figure, length in enumerate(rows):
+            wanted = weights(length, length if causal else 5, causal)[layer - 1, number - 1]
+            found = drawn(view, figure)
+            assert found == [[[(shade(level / 50), "1") if level else ("", "") for level in row]
+                              for row in levels(wanted)]]  # fmt: skip
+        thumbnail = pixels(head(view, layer, number).locator("canvas"))
+        bytes_ = as_bytes(weights(5, 5, causal)[layer - 1, number - 1]).tolist()
+        hexes = [[colour(byte / 255) for byte in row] for row in bytes_]
+        assert np.abs(thumbnail - [[[int(one[at : at + 2], 16) for at in (1, 3, 5)] for one in row]
+                                   for row in hexes]).max() <= 1  # fmt: skip
+
+
 def test_a_sentence_is_chosen_by_mouse_and_its_text_is_text_whatever_it_holds(view):
     view.get_by_label("Sentence").select_option("1")
     assert labels(view, ROWS) == ATTACK.subwords
@@ -166,12 +217,27 @@ def test_a_cell_of_the_map_is_read_out_and_the_rest_of_the_map_is_veiled(view):
     svg = view.locator("figure svg").first
     box, rows, columns = svg.bounding_box(), svg.locator(ROWS), svg.locator(COLUMNS)
     place = [rows.nth(1).bounding_box(), columns.nth(3).bounding_box()]
+    assert not covered(view).any()
     view.page.mouse.move(place[1]["x"] + place[1]["width"] / 2, place[0]["y"] + place[0]["height"] / 2)
     assert view.locator(".reading").inner_text().startswith("▁dog attends to ▁Hund 80%")
     assert "t 5%" in view.locator(".reading").inner_text()
     assert view.locator(".reading.active").count() == 1
+    assert (covered(view) == (np.arange(5) != 1)[:, None]).all()
+    columns.nth(2).hover()
+    assert (covered(view) == (np.arange(5) != 2)[None]).all()
     view.page.mouse.move(box["x"] + box["width"] / 2, box["y"] - 40)
     assert view.locator(".reading.active").count() == 0
+
+
+def covered(view) -> np.ndarray:
+    """Which cells of the first map, 5 by 5, the veil covers."""
+    return np.array(
+        view.locator("figure svg").first.evaluate("""svg => {
+        const veil = svg.querySelector(":scope > path"), map = svg.querySelector(":scope > g");
+        const matrix = map.transform.baseVal.consolidate().matrix, size = [...Array(5).keys()];
+        return size.map(row => size.map(column =>
+            veil.isPointInFill(new DOMPoint(column + 0.5, row + 0.5).matrixTransform(matrix)))); }""")
+    )
 
 
 def test_several_heads_are_drawn_in_several_colours_and_each_has_its_table(view):
@@ -180,9 +246,13 @@ def test_several_heads_are_drawn_in_several_colours_and_each_has_its_table(view)
     head(view, 1, 2).click()
     head(view, 2, 3).click()
     assert view.locator(".legend span").all_inner_texts() == ["Layer 1, head 1", "Layer 1, head 2", "Layer 2, head 3"]
+    wanted = [levels(weights(5, 5)[at]) for at in ((0, 0), (0, 1), (1, 2))]
+    assert drawn(view, heads=3) == [
+        [[(HEADS["light"][place], f"{level / 50:g}") if level else ("", "") for level in row] for row in one]
+        for place, one in enumerate(wanted)]  # fmt: skip
     view.get_by_label("lines").check()
     colours = {line.get_attribute("stroke") for line in view.locator("figure").first.locator("path").all()}
-    assert colours == {"#0072b2", "#d55e00", "#009e73"}
+    assert colours == set(HEADS["light"][:3])
     assert [np.abs(table(view, place) - weights(5, 5)[at]).max() < 0.0101
             for place, at in enumerate(((0, 0), (0, 1), (1, 2)))] == [True] * 3  # fmt: skip
     view.locator(ROWS).first.hover()
@@ -216,7 +286,21 @@ def test_what_is_drawn_is_saved_as_svg_and_png(view, drawn_as, tmp_path):
     drawing = ElementTree.parse(tmp_path / "SVG").getroot()
     texts = [text.text for text in drawing.iter(f"{SVG}text")]
     assert {*SOURCE.subwords, *TRANSLATION.subwords, *REFERENCE.subwords} <= set(texts)
+    paths = [path.get("d") for path in drawing.iter(f"{SVG}path")]
+    shown = view.locator("figure svg path").evaluate_all("all => all.map(one => one.getAttribute('d'))")
+    assert paths == shown
+    assert "".join(paths).count("M") == 25 + 30  # cells or lines of the two targets
     assert "var(" not in (tmp_path / "SVG").read_text(encoding="utf-8")  # its colours are those of the page
+    assert (tmp_path / "PNG").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_is_saved_is_xml_whatever_character_a_subword_has(view, tmp_path):
+    view.get_by_label("Sentence").select_option("1")
+    for kind in ("SVG", "PNG"):
+        with view.page.expect_download() as started:
+            view.get_by_role("button", name=f"Save as {kind}").click()
+        started.value.save_as(tmp_path / kind)
+    assert "▁\u2028\ufffd" in [text.text for text in ElementTree.parse(tmp_path / "SVG").getroot().iter(f"{SVG}text")]
     assert (tmp_path / "PNG").read_bytes().startswith(b"\x89PNG")
 
 
@@ -260,7 +344,15 @@ def test_sentences_of_a_large_model_are_cut_and_the_page_stays_small(browser, tm
     assert path.stat().st_size < report_bytes() + 1_200_000
     window, _ = opened(browser, path)
     assert window.locator("#attention [data-head]").count() == 96
-    assert "Only the first 35 of 90 subwords are shown" in window.locator("#attention .meaning").inner_text()
+    view, said = window.locator("#attention"), window.locator("#attention .meaning")
+    assert said.inner_text().endswith("Only the first 35 of 90 rows and the first 35 of 90 columns are shown. "
+                                      "Rows may sum to less than 1.")  # fmt: skip
+    view.get_by_label("decoder self").check()
+    assert said.inner_text().endswith("are shown. Each row sums to 1.")
+    view.get_by_label("several heads").check()
+    for number in range(10, 17):  # seven: the first one and the head that was shown before are taken away
+        head(view, 1, number).click()
+    assert view.locator(".legend span").all_inner_texts() == [f"Layer 1, head {number}" for number in range(11, 17)]
     window.close()
 
 
@@ -286,6 +378,40 @@ def test_encoder_and_decoder_of_different_depths_show_their_own_layers(browser, 
     assert view.locator(".legend").inner_text().startswith(f"Layer {min(2, encoder_layers)}, head 1")
     assert trouble == [path.as_uri()]
     window.close()
+
+
+def test_what_is_cut_is_said_of_the_side_that_is_cut(browser, tmp_path, monkeypatch):
+    monkeypatch.setattr(attention, "MOST_BYTES", 30 * 3 * 3)  # 3 subwords of a side, for 30 maps
+    short = Text(["▁Ein", "▁Hund", "</s>"], [0, 1, 2])
+    made = sentence(1, "", short, TRANSLATION, REFERENCE)
+    assert said_of(browser, tmp_path, made, "decoder over source") == (
+        "Only the first 3 of 5 rows and the first 3 of 6 rows are shown. Each row sums to 1.")  # fmt: skip
+    assert said_of(browser, tmp_path, made, "encoder self") == "Each row sums to 1."
+
+
+def said_of(browser, folder: Path, one: Sentence, kind: str) -> str:
+    """What the page says of the rows of a kind of map of a sentence."""
+    (folder / "long.html").write_text(report_page(attention=contents([one])), encoding="utf-8")
+    window, _ = opened(browser, folder / "long.html")
+    window.get_by_label(kind).check()
+    text = window.locator("#attention .meaning").inner_text()
+    window.close()
+    return text.partition("attends to. ")[2]
+
+
+def luminance(text: str) -> float:
+    """The relative luminance of a colour (WCAG 2.2)."""
+    parts = np.array([int(text[at : at + 2], 16) / 255 for at in (1, 3, 5)])
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+@pytest.mark.parametrize(("scheme", "paper"), [("light", "#fbfaf7"), ("dark", "#17181b")])
+def test_colours_of_heads_have_a_contrast_of_3_to_1_on_the_page(scheme, paper):
+    assert f"--paper: {paper}" in report_page()
+    for one in HEADS[scheme]:
+        low, high = sorted((luminance(one), luminance(paper)))
+        assert (high + 0.05) / (low + 0.05) >= 3
 
 
 def report_bytes() -> int:

@@ -30,6 +30,7 @@ PARAMS = {
     "corpus": "toy",
     "source": "de",
     "target": "en",
+    "test_sets": "test",
     "layers": 2,
     "key_size": 0,
     "encoder_layers": 0,
@@ -60,7 +61,14 @@ FILTERED = {
     "overlap": {"test": {"lines": 60, "source_exact": 6, "source_near": 3, "target_exact": 0, "target_near": 0,
                          "pairs": 1}},
 }  # fmt: skip
-SIDE = {"words": 1000, "subwords": 1500, "subwords_per_word": 1.5, "unknown_rate": 0.002, "vocabulary_coverage": 0.75}
+SIDE = {
+    "sentences": 100,
+    "words": 1000,
+    "subwords": 1500,
+    "subwords_per_word": 1.5,
+    "unknown_rate": 0.002,
+    "vocabulary_coverage": 0.75,
+}
 SUBWORDS = {"train": {"source": SIDE, "target": SIDE}}
 TEXT = {"source": "de", "target": "en", "lowercase": False, "lowercase_source": False}
 HYPOTHESES = [line.replace("was", "is") if i % 2 else line for i, line in enumerate(REFERENCES)]
@@ -175,7 +183,7 @@ def test_the_most_telling_sentences_are_the_worst_the_best_and_some_from_the_who
 def test_the_page_holds_all_sentences_or_the_most_telling_ones_and_names_the_file_with_all(monkeypatch):
     whole = page()
     assert held(whole)["line"] == list(range(1, 61))
-    assert "All test sentences." in whole
+    assert "All sentences of the test set." in whole
     text = held(whole)
     assert (text["source"], text["reference"], text["hypothesis"]) == (SOURCES, REFERENCES, HYPOTHESES)
     assert text["missing"][1] == [2]
@@ -184,7 +192,7 @@ def test_the_page_holds_all_sentences_or_the_most_telling_ones_and_names_the_fil
     cut = page()
     assert len(cut.encode()) <= report.MOST_BYTES + 200  # its note is longer
     assert 20 <= len(held(cut)["line"]) < 60
-    assert f"{len(held(cut)['line'])} of 60 test sentences" in cut
+    assert f"{len(held(cut)['line'])} of 60 sentences of the test set" in cut
     assert "translations.csv" in cut
 
 
@@ -306,6 +314,50 @@ def test_the_stage_writes_the_same_files_twice_and_no_path_of_the_machine(finish
     assert not [content for content in first if str(finished).encode() in content or str(ROOT).encode() in content]
 
 
+def made_report(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The page that the stage report writes in this folder."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", ["report"])
+    main()
+    return (folder / "reports/report.html").read_text(encoding="utf-8")
+
+
+def drawn_rows(html: str, chart: str) -> list[dict]:
+    """The rows that a chart of the page draws."""
+    (rows,) = charts(html)[chart]["datasets"].values()
+    return rows
+
+
+def test_the_page_of_the_stage_has_the_parts_costs_and_attention_of_its_files(finished, monkeypatch):
+    # 40 sources of 4 words, and 20 of 6 that are translated wrongly. The rarest word of the first 30 occurs 12 times.
+    sources = [f"Satz steht {'jetzt noch ' if row >= 40 else ''}da ." for row in range(60)]
+    sources = [source if row < 30 else source.replace("Satz", "Bild") for row, source in enumerate(sources)]
+    hypotheses = [line if row < 40 else "zzz" for row, line in enumerate(REFERENCES)]
+    counts = ["▁Satz 60", "▁steht 12", "▁jetzt 2000", "▁noch 500", "▁da 900", "da 99", "▁. 70"]
+    labels = ["odd" if row % 2 else "even odd" for row in range(60)]
+    for name, lines in {"raw/test.src": sources, "hypotheses/test.hyp": hypotheses, "raw/test.labels": labels,
+                        "tokens/source_counts.txt": counts}.items():  # fmt: skip
+        (finished / "data" / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    training = {"steps": 40, "target_tokens": 1000}
+    (finished / "reports/training.json").write_text(json.dumps(training), encoding="utf-8")
+    subwords = {"train": {"source": SIDE, "target": SIDE | {"subwords": 700}}}
+    (finished / "data/subwords.json").write_text(json.dumps(subwords), encoding="utf-8")
+    scores = SCORES | {"exact_match_odd": 66.7, "exact_match_even": 66.7}
+    (finished / "reports/scores.json").write_text(json.dumps(scores), encoding="utf-8")
+    html = made_report(finished, monkeypatch)
+    parts = {row["bucket"]: (row["sentences"], row["bleu"]) for row in drawn_rows(html, "by-words-of-the-source")}
+    assert parts == {"1–5": (40, pytest.approx(100)), "6–10": (20, 0)}
+    rare = drawn_rows(html, "by-occurrences-in-train-of-the-rarest-word")
+    assert [(row["bucket"], row["sentences"]) for row in rare] == [("0", 30), ("10–99", 30)]  # Bild is not in train
+    assert 0 < rare[0]["bleu"] < 100 == pytest.approx(rare[1]["bleu"])
+    assert all(row["low"] < row["percent"] < row["high"] for row in drawn_rows(html, "phenomena"))
+    text = re.sub(r"\s+", " ", Elements(html).text)
+    assert "Spent on the training updates40 target tokens1,000 source tokens, about2,000" in text
+    assert re.search(r"FLOP, about\d", text)
+    assert 'id="attention"' in html
+    assert "7: the longest (chrF 50.0)" in text
+
+
 def test_each_of_several_test_sets_has_its_score_and_interval(finished, monkeypatch):
     texts = {"raw/talks.src": SOURCES, "raw/talks.tgt": REFERENCES, "hypotheses/talks.hyp": HYPOTHESES}
     for name, lines in texts.items():
@@ -316,10 +368,10 @@ def test_each_of_several_test_sets_has_its_score_and_interval(finished, monkeypa
     )
     scores = SCORES | {"bleu_test": 31.25, "bleu_talks": 20.5}
     (finished / "reports/scores.json").write_text(json.dumps(scores), encoding="utf-8")
-    monkeypatch.chdir(finished)
-    monkeypatch.setattr(sys, "argv", ["report"])
-    main()
-    html = (finished / "reports/report.html").read_text(encoding="utf-8")
+    html = made_report(finished, monkeypatch)
+    text = re.sub(r"\s+", " ", Elements(html).text)
+    for said in ("Scored on 60 sentences of", "All sentences of", "Corpus BLEU of parts of", "source of a sentence of"):
+        assert f"{said} test, the first of 2 test sets" in text
     assert re.search(r"20.5 <small>± \d+.\d</small></strong><b>BLEU</b> <span>talks", html)
     assert "By occurrences in train of the rarest word" in html
     rows = list(csv.DictReader(io.StringIO((finished / "reports/translations.csv").read_text(encoding="utf-8"))))
@@ -377,5 +429,11 @@ def test_the_page_of_a_run_has_a_score_for_each_test_set_if_there_are_several():
     assert ("BLEU", "talks", "20.0") in shown
     assert shown.count(("BLEU", "news", "30.0")) == 1
     assert "30.0" not in [value for _, on, value in shown if on != "news"]
+    assert [on for label, on, _ in shown if label == "BLEU"] == [
+        "news",
+        "news, lower-cased words",
+        "validation",
+        "talks",
+    ]
     alone = [one["on"] for one in report.tiles({"bleu": 30.0, "bleu_test": 30.0, "bleu_lc_tok": 31.0}, {})]
     assert alone == ["test", "test, lower-cased words"]

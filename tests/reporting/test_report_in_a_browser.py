@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from support.browsers import chromium
+from support.tiny import ROOT
 from test_report import run_report
 
+from transformer.evaluation.buckets import Bucket
 from transformer.reporting import page as report
 
 ROWS, HEADS = "#sentences tbody tr", "#sentences thead button"
@@ -121,6 +126,45 @@ def test_words_that_differ_are_marked_and_text_of_the_corpus_stays_text(tab, tmp
     assert tab.page.locator(f"{ROWS} td.hypothesis mark").all_inner_texts() == ["<b>"]
     assert tab.page.locator(f"{ROWS} td.reference mark").all_inner_texts() == [*attack.split()[:3], "ist", "da"]
     assert tab.page.locator("#sentences img").count() == 0
+
+
+def test_the_marked_words_are_those_that_differ_whatever_space_is_between_them(tab, tmp_path):
+    # U+FEFF is a space in JavaScript alone, U+0085 and U+001F in Python alone
+    spaces = "".join(chr(code) for code in range(0x10000) if chr(code).isspace())
+    pairs = [("one\ufefftwo three four five", "one\ufefftwo three four FIVE"), ("alpha\x85beta gamma delta",) * 2,
+             ("a\x1fb c d", "a\x1fb c D"), (spaces.join("abcd"), spaces.join("abcD"))]  # fmt: skip
+    pairs[1] = (pairs[1][0], pairs[1][1].replace("delta", "DELTA"))
+    references, hypotheses = map(list, zip(*pairs, strict=True))
+    tab.open(written(tmp_path, sources=references, references=references, hypotheses=hypotheses))
+    tab.page.locator(HEADS, has_text="Line").click()
+    assert tab.page.locator(f"{ROWS} td.hypothesis mark").all_text_contents() == ["FIVE", "DELTA", "D", "D"]
+    assert tab.page.locator(f"{ROWS} td.reference mark").all_text_contents() == ["five", "delta", "d", "d"]
+
+
+def test_the_picture_of_the_report_ends_below_the_curves_of_the_loss(tab, tmp_path):
+    buckets = [Bucket(str(number), 30, 50.0, 2.0) for number in range(40)]  # a table higher than a window
+    written(tmp_path, buckets={"words of the source": buckets}).rename(tmp_path / "page.html")
+    (tmp_path / "reports").mkdir()
+    (tmp_path / "page.html").rename(tmp_path / "reports/report.html")
+    command = [sys.executable, "-m", "pipeline", "pictures", "report"]
+    subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
+    tab.page.set_viewport_size({"width": 1000, "height": 1700})
+    tab.open(tmp_path / "reports/report.html")
+    tab.page.locator("#chart-loss svg").wait_for()
+    box = tab.page.locator("#chart-loss").bounding_box()
+    height = int.from_bytes((tmp_path / "docs/images/report.png").read_bytes()[20:24], "big")  # PNG: IHDR
+    assert height > 1700
+    assert height == pytest.approx(box["y"] + box["height"], abs=2)
+
+
+def test_the_legend_of_the_losses_fits_a_phone(tab, tmp_path):
+    tab.page.set_viewport_size({"width": 375, "height": 800})
+    tab.open(written(tmp_path))
+    drawing = tab.page.locator("#chart-loss svg")
+    drawing.wait_for()
+    ends = drawing.locator("text").evaluate_all("all => all.map(one => one.getBoundingClientRect().right)")
+    box = drawing.bounding_box()
+    assert max(ends) <= box["x"] + box["width"]
 
 
 def test_text_from_right_to_left_is_set_so_and_has_its_language(tab, tmp_path):

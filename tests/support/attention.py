@@ -12,7 +12,7 @@ LAYERS, HEADS = 2, 3
 SOURCE = Text(["▁Ein", "▁Hund", "▁bell", "t", "</s>"], [0, 1, 2, 2, 3])
 TRANSLATION = Text(["▁A", "▁dog", "▁bark", "s", "</s>"], [0, 1, 2, 2, 3])
 REFERENCE = Text(["▁The", "▁dog", "▁is", "▁bark", "ing", "</s>"], [0, 1, 2, 3, 3, 4])
-ATTACK = Text(["▁</script><b>", "▁مرحبا", "▁\u2028", "</s>"], [0, 1, 2, 3])
+ATTACK = Text(["▁</script><b>", "▁مرحبا", "▁\u2028\x08", "</s>"], [0, 1, 2, 3])
 
 
 def weights(rows: int, columns: int, causal: bool = False, layers: int = LAYERS) -> np.ndarray:

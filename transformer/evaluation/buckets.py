@@ -7,13 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from transformer.evaluation.intervals import estimate_bleu
+from transformer.text.marks import SPACE
 
 LENGTHS = (0, 1, 6, 11, 16, 21, 31, 51)  # words of a source: the least of each bucket
 FREQUENCIES = (0, 1, 2, 5, 10, 100, 1000)  # how often the rarest word of a source occurs in train: the least
+FEWEST = 20  # sentences with an interval: resamples of fewer say little
 
 
 class Bucket(NamedTuple):
-    """A part of a test set. name: its range of values. margin: see intervals.Estimate."""
+    """A part of a test set. name: its range of values.
+
+    margin: see intervals.Estimate; None for fewer than FEWEST sentences, and where all resamples have the same score.
+    """
 
     name: str
     sentences: int
@@ -37,7 +42,9 @@ def buckets(
     found = []
     for place in sorted(rows):
         ours, theirs = ([side[row] for row in rows[place]] for side in (hypotheses, references))
-        found.append(Bucket(name(least, place), len(rows[place]), *estimate_bleu(ours, theirs, language)))
+        score, margin = estimate_bleu(ours, theirs, language)
+        known = len(ours) >= FEWEST and margin
+        found.append(Bucket(name(least, place), len(ours), score, margin if known else None))
     return found
 
 
@@ -64,16 +71,20 @@ def name(least: Sequence[int], place: int) -> str:
 def rarest(sentences: Iterable[Sequence[str]], counts: Mapping[str, int]) -> list[int | None]:
     """How often the rarest word of each sentence occurs in train; None for a sentence without words.
 
-    counts: word -> its number in train, for words that occur there.
+    counts: word without ▁ -> its number in train, for words that occur there.
     """
-    return [min((counts.get(word, 0) for word in words), default=None) for words in sentences]
+    return [min((counts.get(word.removeprefix(SPACE), 0) for word in words), default=None) for words in sentences]
 
 
 def counted(lines: Iterable[str], wanted: Iterable[str]) -> dict[str, int]:
-    """The numbers of some words. lines: word, space, number. wanted: the words."""
-    words, found = set(wanted), {}
+    """The numbers of some words, with and without ▁ in front together, for a bracket may stand before any word.
+
+    lines: word, space, number. wanted: the words. Returns word without ▁ -> number.
+    """
+    words, found = {word.removeprefix(SPACE) for word in wanted}, {}
     for line in lines:
-        word, _, number = line.rpartition(" ")
+        marked, _, number = line.rpartition(" ")
+        word = marked.removeprefix(SPACE)
         if word in words:
-            found[word] = int(number)
+            found[word] = found.get(word, 0) + int(number)
     return found

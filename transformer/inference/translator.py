@@ -21,12 +21,14 @@ from transformer.decoding.hypothesis import Hypothesis
 from transformer.inference.engine import Check, Engine, Progress
 from transformer.model_folder import read_model_json
 from transformer.text.bpe import Merges
-from transformer.text.marks import join
-from transformer.text.vocabulary import UNK, Vocabulary
+from transformer.text.marks import SPACE, join
+from transformer.text.vocabulary import SPECIALS, UNK, Vocabulary
 from transformer.text.words import Side
 
 if TYPE_CHECKING:
     from transformer.decoding.attention_maps import AttentionMaps
+
+UNKNOWN = SPACE + SPECIALS[UNK]  # how Vocabulary.text shows <unk>: as a word. No token of a text equals it (marks.py).
 
 
 @dataclass(frozen=True)
@@ -143,8 +145,14 @@ class Translator:
         return self._torch_method("score")(source_ids, target_ids, progress=progress)
 
     def attention(self, source: str, target: str) -> PairAttention:
-        """A source and a given translation to the attention weights of each layer and head, and to their subwords."""
-        (source_subwords,), (target_subwords,) = self.subwords([source]), self.subwords([target], self.target)
+        """A source and a given translation to the attention weights of each layer and head, and to their subwords.
+
+        The subwords are those of `by_word`.
+        """
+        source_subwords, target_subwords = (
+            [subword for word in self.by_word(line, side) for subword in word]
+            for line, side in ((source, self.source), (target, self.target))
+        )
         source_ids, target_ids = self.vocabulary.ids(source_subwords), self.vocabulary.ids(target_subwords)
         maps = self._torch_method("attention")(source_ids, target_ids)
         return PairAttention(maps, [*source_subwords, "</s>"], [*target_subwords, "</s>"])
@@ -152,6 +160,19 @@ class Translator:
     def subwords(self, lines: Sequence[str], side: Side | None = None) -> list[list[str]]:
         """Lines to the subwords of each. side: self.source (the default) or self.target."""
         return [self.merges.subwords((side or self.source).tokens(line)) for line in lines]
+
+    def by_word(self, line: str, side: Side) -> list[list[str]]:
+        """A line to the subwords of each of its tokens.
+
+        side: self.source, or self.target, where a word that starts with `<unk>` is read as `translate` writes it: the
+        unknown subword, and the text that follows it without a space.
+        """
+        tokens = []
+        for piece in line.split():
+            unknown = side is self.target and piece.startswith(SPECIALS[UNK])
+            rest = side.tokens(piece.removeprefix(SPECIALS[UNK]) if unknown else piece)
+            tokens += [UNKNOWN, *(token.removeprefix(SPACE) for token in rest)] if unknown else rest
+        return [[token] if token == UNKNOWN else self.merges.subwords([token]) for token in tokens]
 
     words = subwords  # its name in version 0.1, which models registered by that version call
 

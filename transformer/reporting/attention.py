@@ -17,12 +17,15 @@ import vl_convert
 # Nine colours of viridis (Smith and van der Walt 2015), from weight 0 to weight 1; those between are interpolated.
 SCALE = ("#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725")
 # Colours of heads that are drawn together (Okabe and Ito 2008), without yellow and black: one hides on a light page,
-# the other on a dark one.
-HEADS = ("#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7")
+# the other on a dark one. Those of the light page are shades of the same hues with a contrast of 3 to 1 (WCAG 1.4.11),
+# chosen so that people who are blind to red or green tell them apart.
+HEADS = {"light": ("#004886", "#853d0e", "#009c62", "#c97a09", "#1e8aea", "#c177a6"),
+         "dark": ("#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7")}  # fmt: skip
 MOST_BYTES = 1_200_000  # of the weights of all sentences, before compression: the page stays under 3 MB
 DRAWN, LONGEST_LABEL = 48, 18  # subwords of a side in the picture, and characters of each
 WIDEST_IMAGE = 3000  # pixels
 CELL, SPACE, MARGIN, TITLE = 11, 14, 16, 58  # lengths of the picture, in pixels
+NOT_IN_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, section 2.2
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,11 @@ def as_bytes(weights: np.ndarray) -> np.ndarray:
     return (down + (places < 255 - down.sum(-1, keepdims=True))).astype(np.uint8)
 
 
+def shown_bytes(weights: np.ndarray, most: int) -> np.ndarray:
+    """The bytes of the first `most` rows and columns of maps, (..., T, S). Whole rows are rounded, then cut."""
+    return as_bytes(weights[..., :most, :])[..., :most]
+
+
 def most_subwords(sentences: int, maps: int) -> int:
     """How many subwords of a side are shown, so that all weights are MOST_BYTES at most. maps: those of a sentence."""
     return max(1, math.isqrt(MOST_BYTES // (maps * sentences)))
@@ -100,7 +108,7 @@ def contents(sentences: Sequence[Sentence]) -> dict[str, Any]:
     most = most_subwords(len(sentences), heads * (encoder + 2 * len(targets) * decoder))
 
     def packed(weights: np.ndarray) -> str:
-        return base64.b64encode(zlib.compress(as_bytes(weights)[..., :most, :most].tobytes(), 9)).decode()
+        return base64.b64encode(zlib.compress(shown_bytes(weights, most).tobytes(), 9)).decode()
 
     def side(text: Text) -> dict[str, Any]:
         return {"subwords": text.subwords[:most], "words": text.words[:most], "of": len(text.subwords)}
@@ -132,7 +140,7 @@ def picture(sentence: Sentence, name: str) -> str:
     name: of the target. The subwords stand beside the first map of each layer and above those of the first layer, at
     most DRAWN of a side.
     """
-    maps = as_bytes(sentence.targets[name].cross)[..., :DRAWN, :DRAWN]
+    maps = shown_bytes(sentence.targets[name].cross, DRAWN)
     target, source = sentence.targets[name].text.subwords[:DRAWN], sentence.source.subwords[:DRAWN]
     layers, heads, rows, columns = maps.shape
     left, top = MARGIN + 20 + label_width(target), TITLE + 20 + label_width(source)
@@ -145,7 +153,7 @@ def picture(sentence: Sentence, name: str) -> str:
         f'<title>{title}</title><rect width="{width}" height="{height}" fill="#ffffff"/>',
         f'<text x="{MARGIN}" y="28" font-size="16">{title}</text>',
         f'<text x="{MARGIN}" y="47" font-size="11" fill="#6b665f">Row: the state that predicts this target subword. '
-        "Column: the source subword that it attends to. Each row sums to 1.</text>",
+        f"Column: the source subword that it attends to. {extent(sentence, name)}</text>",
         *scale_bar(width - MARGIN - 130, 18),
     ]  # fmt: skip
     for layer in range(layers):
@@ -162,6 +170,14 @@ def picture(sentence: Sentence, name: str) -> str:
         parts += [f'<text transform="translate({x + column * CELL + 9} {top - 4}) rotate(-90)">{shown(text)}</text>'
                   for column, text in enumerate(source)]  # fmt: skip
     return "\n".join([*parts, "</svg>\n"])
+
+
+def extent(sentence: Sentence, name: str) -> str:
+    """What the subtitle of a picture says of its rows and columns: that they are whole, or how many are left out."""
+    sides = {"rows": sentence.targets[name].text, "columns": sentence.source}
+    cut = [f"first {DRAWN} of {len(text.subwords):,} {axis}" for axis, text in sides.items()
+           if len(text.subwords) > DRAWN]  # fmt: skip
+    return f"Cut: {', '.join(cut)}." if cut else "Each row sums to 1."
 
 
 def image(svg: str) -> bytes:
@@ -189,8 +205,9 @@ def scale_bar(x: int, y: int) -> list[str]:
 
 
 def shown(subword: str) -> str:
-    """A subword as text of an SVG; a very long one is cut."""
-    return escape(subword if len(subword) <= LONGEST_LABEL else f"{subword[: LONGEST_LABEL - 1]}…")
+    """A subword as text of an SVG; a very long one is cut. What XML forbids, such as U+0008, becomes U+FFFD."""
+    text = NOT_IN_XML.sub("\ufffd", subword)
+    return escape(text if len(text) <= LONGEST_LABEL else f"{text[: LONGEST_LABEL - 1]}…")
 
 
 def label_width(subwords: Sequence[str]) -> int:

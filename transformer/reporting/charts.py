@@ -62,7 +62,8 @@ def loss_lines(wide: pd.DataFrame) -> Chart:
     """Loss by update: training with label smoothing, validation without."""
     names = {"train_loss": "training (label-smoothed)", "valid_loss": "validation"}
     long = wide.rename(columns=names).melt("step", list(names.values()), "curve", "loss").dropna()
-    colour = alt.Color("curve:N", title=None, sort=list(names.values()), legend=alt.Legend(orient="top", labelLimit=0))
+    legend = alt.Legend(orient="top", labelLimit=0, columns=1)  # one below the other: a phone is narrow
+    colour = alt.Color("curve:N", title=None, sort=list(names.values()), legend=legend)
     loss = alt.Y("loss:Q", title="loss, nats per target token", axis=alt.Axis(minExtent=46)).scale(zero=False)
     lines = alt.Chart(long).mark_line(strokeWidth=2).encode(update_axis(), loss, colour)
     points = lines.mark_point(filled=True, size=28, opacity=1).transform_filter(alt.datum.curve == names["valid_loss"])

@@ -34,11 +34,13 @@ def costs(
 ) -> dict[str, float]:
     """The rows of the table of costs. training: training.json. subwords: subwords.json, with the numbers of train.
 
-    The source tokens follow from the target tokens by the ratio of both in train. Empty if the tokens are not known.
+    The source tokens follow from the target tokens by the ratio of both in train, with a </s> for each sentence. Empty
+    if the tokens are not known.
     """
     if "target_tokens" not in training:
         return {}
-    source, target = (subwords["train"][side]["subwords"] for side in ("source", "target"))
+    sides = [subwords["train"][side] for side in ("source", "target")]
+    source, target = (side["subwords"] + side["sentences"] for side in sides)
     target_tokens = training["target_tokens"]
     source_tokens = target_tokens * source / target
     flop = training_flop(params, vocabulary, source_tokens, target_tokens)

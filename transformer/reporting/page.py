@@ -71,8 +71,9 @@ def tiles(
     """The scores for the top of the page, those of LABELS first, each with its sacreBLEU signature and margin."""
     first, *more = [name for name in scores if name.startswith("bleu_") and name not in LABELS] or [""]  # test sets
     labels = LABELS | {name: ("BLEU", name.removeprefix("bleu_")) for name in more}
-    if more:
-        labels["bleu"] = ("BLEU", first.removeprefix("bleu_"))  # bleu and bleu_<first test set> are the same number
+    if more:  # all scores but those of `more` are of the first test set; bleu and bleu_<first test set> are the same
+        on_first = first.removeprefix("bleu_")
+        labels |= {name: (label, on.replace("test", on_first)) for name, (label, on) in LABELS.items()}
     others = [name for name in scores
               if name not in (*labels, first, "sentences") and not name.startswith(PHENOMENON)]  # fmt: skip
     shown = []
@@ -94,6 +95,12 @@ def number(value: object, decimals: int | None = None) -> str:
     return f"{value:,.{decimals or 0}f}"
 
 
+def test_set(params: Mapping[str, object]) -> str:
+    """The test set whose sentences the page shows, as part of a sentence: the only one, or the first."""
+    first, *others = str(params["test_sets"]).split()
+    return f"{first}, the first of {len(others) + 1} test sets" if others else "the test set"
+
+
 def lead(params: Mapping[str, object], training: Mapping[str, object], sentences: int) -> str:
     """What was trained, and on how many sentences it was scored, in two sentences."""
     encoder, decoder = depths(params)
@@ -102,7 +109,7 @@ def lead(params: Mapping[str, object], training: Mapping[str, object], sentences
     steps = number(training.get("steps", params["max_steps"]))
     seen = f" on {number(training['target_tokens'])} target tokens" if "target_tokens" in training else ""
     trained = f"trained for {steps} updates{seen}"
-    return f"{model}, {trained}. Scored on {number(sentences)} test sentences."
+    return f"{model}, {trained}. Scored on {number(sentences)} sentences of {test_set(params)}."
 
 
 def charts_of(run: RunReport) -> dict[str, dict]:
@@ -139,6 +146,7 @@ def page(run: RunReport, charts: Mapping[str, Mapping]) -> str:
             lead=lead(run.params, run.training, len(run.sentences)),
             charts=charts,
             buckets={title: (file_name(title), bucket_rows(found)) for title, found in run.buckets.items() if found},
+            test_set=test_set(run.params),
             sentences=sentences,
             shown=count,
             all=len(run.sentences),

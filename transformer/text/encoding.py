@@ -84,7 +84,7 @@ class SubwordCounts:
         self._words += block.words
 
     def summary(self) -> dict[str, dict[str, float]]:
-        """Per side: words, subwords, and their ratio; the share of <unk> among them; how much of the vocabulary occurs.
+        """Per side: sentences, words, subwords and their ratio, the share of <unk>, how much of the vocabulary occurs.
 
         vocabulary_coverage leaves out <pad>, <unk>, <s> and </s>.
         """
@@ -93,7 +93,8 @@ class SubwordCounts:
             subwords = int(counts.sum() - counts[EOS])
             occurs = counts[len(SPECIALS) :] > 0
             sides[name] = {
-                "words": words, "subwords": subwords, "subwords_per_word": round(subwords / max(1, words), 4),
+                "sentences": self.kept, "words": words, "subwords": subwords,
+                "subwords_per_word": round(subwords / max(1, words), 4),
                 "unknown_rate": round(int(counts[UNK]) / max(1, subwords), 6),
                 "vocabulary_coverage": round(float(occurs.sum()) / max(1, len(occurs)), 4),
             }  # fmt: skip
