@@ -8,7 +8,7 @@ The base is params.yaml as it is; each row changes one thing of it. Rows A to E 
 base; rows F have a deep encoder and a shallow decoder (Kasai et al. 2021, "Deep Encoder, Shallow Decoder").
 
 Reads   params.yaml (queue); git and DVC's cache (show)
-Writes  DVC's queue (queue). A second `queue` adds only what is neither done nor waiting
+Writes  DVC's queue, after `dvc repro encode` (queue). A second `queue` adds only what is neither done nor waiting
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +26,6 @@ from typing import Any
 from safetensors import safe_open
 
 from pipeline.commands.docs import markdown
-from pipeline.shared.decoding_speed import speeds
 from pipeline.shared.git import command, experiments
 from pipeline.shared.params import Params
 from pipeline.shared.results import Experiment
@@ -122,6 +122,8 @@ def queue(prefix: str, seeds: Sequence[int], short: bool) -> None:
             raise ValueError(f"{name} is there with other params. Nothing was queued. Use another --name, or remove "
                              f"it: dvc exp remove {name}")  # fmt: skip
     skipped = done.keys() | waiting()
+    if wanted.keys() - skipped:
+        prepare()
     for name, (row, params) in wanted.items():
         if name not in skipped:
             changes = {**row.changes, "seed": params.seed}
@@ -130,6 +132,16 @@ def queue(prefix: str, seeds: Sequence[int], short: bool) -> None:
             print(f"queued {name}", flush=True)
     left = len(wanted.keys() & skipped)
     print(f"{len(wanted) - left} experiments were queued, {left} are done or waiting. Run them: dvc queue start")
+
+
+def prepare() -> None:
+    """Run the stages up to `encode` here, which no row changes. Raises ValueError if they fail.
+
+    Several workers of a queue would each run them. Besides, DVC cannot restore `tokenise` in an experiment if dvc.lock
+    has outs of another corpus that are not in its cache, as in a fresh clone.
+    """
+    if subprocess.run([sys.executable, "-m", "dvc", "repro", "encode"]).returncode:
+        raise ValueError("`dvc repro encode` failed. Nothing was queued. Correct what it says, and queue again.")
 
 
 def waiting() -> set[str]:
@@ -147,8 +159,16 @@ def show(prefix: str, with_speed: bool) -> None:
                          "`dvc queue start` make them.")  # fmt: skip
     rows = {row: by_seed(found, replace(bases[0].params, **row.changes)) for row in grid(bases[0].params)}
     rows = {row: runs for row, runs in rows.items() if runs}
-    print(table(rows, speeds([runs[0] for runs in rows.values()]) if with_speed else None))
-    print(*remarks([one.scored() for runs in rows.values() for one in runs]), sep="\n", file=sys.stderr)
+    print(table(rows, speeds_of([runs[0] for runs in rows.values()]) if with_speed else None), end="")
+    for line in remarks([one.scored() for runs in rows.values() for one in runs]):
+        print(line, file=sys.stderr)
+
+
+def speeds_of(experiments: Sequence[Experiment]) -> list[list[float]]:
+    """As decoding_speed.speeds, which is imported here because torch takes seconds to import."""
+    from pipeline.shared.decoding_speed import speeds
+
+    return speeds(experiments)
 
 
 def finished(beginning: str) -> Iterator[Experiment]:

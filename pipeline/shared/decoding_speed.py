@@ -44,10 +44,10 @@ def speed(experiment: Experiment, path: str) -> float:
 
 @contextmanager
 def model_folder(experiment: Experiment, path: str) -> Iterator[Path]:
-    """A folder with the files that DVC's cache has of a folder inside an out, as links."""
-    out, _, inner = path.removeprefix("data/").partition("/")
+    """A folder with links to the files that DVC's cache has of an out, or of a folder in an out: data/OUT[/FOLDER]."""
+    out, inner = "/".join(path.split("/")[:2]), "".join(f"{part}/" for part in path.split("/")[2:])
     with TemporaryDirectory() as folder:
-        for name, place in experiment.folder(f"data/{out}").items():
+        for name, place in experiment.folder(out).items():
             if name.startswith(inner):
-                (Path(folder) / name.removeprefix(f"{inner}/")).symlink_to(place.absolute())
+                (Path(folder) / name.removeprefix(inner)).symlink_to(place.absolute())
         yield Path(folder)
