@@ -126,19 +126,21 @@ def test_each_process_holds_its_share_of_weights_gradients_moments_and_moving_av
         assert rank["bytes"][0] == pytest.approx(whole / 2, rel=0.05)
 
 
-def train_in(world: World, folder: Path, work: Path, sharded: bool, stop_after: int = 0, **settings) -> str | None:
-    """Train from the states in `work` to the end, or to a stop in the update or validation after `stop_after`.
+def train_in(
+    world: World, folder: Path, work: Path, sharded: bool, stop: tuple | None = None, **settings
+) -> str | None:
+    """Train from the states in `work` to the end, or to a stop that one process requests.
 
-    Returns the hash of the weights at the end; None if it was stopped.
+    stop: after ("update", step), so in a validation if that is due; or after ("row", step), so in the next update.
+    Returns the hash of the weights and moments at the end; None if it was stopped.
     """
     settings = {"precision": "float64", **settings}
     trainer = tiny_trainer(folder / f"{world.rank}of{world.size}", world, sharded=sharded, **settings)
-    done = []
+    events: list[tuple] = []
     observers = Observers(
-        on_rows=lambda rows: None,
-        on_update=lambda step, update: done.append(step),
-        # one process requests the stop
-        stop_requested=lambda: bool(stop_after and world.rank == world.size - 1 and done and done[-1] == stop_after),
+        on_rows=lambda rows: events.extend(("row", row["step"]) for row in rows),
+        on_update=lambda step, update: events.append(("update", step)),
+        stop_requested=lambda: bool(stop and world.rank == world.size - 1 and events and events[-1] == stop),
     )
     store = CheckpointStore(work)
     try:
@@ -148,36 +150,37 @@ def train_in(world: World, folder: Path, work: Path, sharded: bool, stop_after: 
     return sha256(store.weights(state.step)) + sha256(store.folder / f"optimiser-{state.step:08d}.safetensors")
 
 
-def changing_ways(world: World, folder: Path, works: dict[str, Path]) -> dict[str, list[str | None]]:
-    """Trainings of 12 updates by two processes, some of them stopped; the hashes of train_in, by the name of each."""
+def changing_ways(world: World, folder: Path) -> dict[str, list[str | None]]:
+    """Trainings of 12 updates by two processes, some stopped, in folders of their names; the hashes of train_in."""
+    update, validation, row = ("update", 7), ("update", 8), ("row", 4)
     ways = {
-        "sharded": [(True, 0)],
-        "stopped in an update": [(True, 7), (True, 0)],
-        "stopped in a validation": [(True, 8), (True, 0)],
-        "sharded, then whole": [(True, 6), (False, 0)],
-        "whole, then sharded": [(False, 6), (True, 0)],
+        "sharded": [(True, None)],
+        "stopped in an update": [(True, update), (True, None)],
+        "stopped in a validation": [(True, validation), (True, None)],
+        "stopped after a state was saved": [(True, row), (True, None)],
+        "sharded, then whole": [(True, update), (False, None)],
+        "whole, then sharded": [(False, update), (True, None)],
     }
-    return {name: [train_in(world, folder, works[name], sharded, stop, best_by="bleu") for sharded, stop in parts]
+    return {name: [train_in(world, folder, folder / name, sharded, stop, best_by="bleu") for sharded, stop in parts]
             for name, parts in ways.items()}  # fmt: skip
 
 
 @pytest.mark.full
 def test_states_of_shards_are_those_of_whole_weights_and_resume_either_way(tmp_path):
-    names = ("sharded", "stopped in an update", "stopped in a validation", "sharded, then whole", "whole, then sharded")
-    works = {name: tmp_path / name for name in names}
-    hashes = together(2, changing_ways, tmp_path, works)[0]
+    hashes = together(2, changing_ways, tmp_path)[0]
     assert all(parts[0] is None for parts in hashes.values() if len(parts) == 2)  # they were stopped
-    assert hashes["stopped in an update"][-1] == hashes["sharded"][-1]  # to the byte
-    assert hashes["stopped in a validation"][-1] == hashes["sharded"][-1]
+    for name, parts in hashes.items():
+        if name.startswith("stopped"):
+            assert parts[-1] == hashes["sharded"][-1], name  # to the byte
     train_in(World(), tmp_path, tmp_path / "one", sharded=False, best_by="bleu")
     (one_step,) = {path.name for path in (tmp_path / "one").glob("optimiser-*12.safetensors")}
     for kind in ("weights", "optimiser"):
         one = load_file(tmp_path / f"one/{one_step.replace('optimiser', kind)}")
-        for work in works.values():
-            other = load_file(work / one_step.replace("optimiser", kind))
+        for name in hashes:
+            other = load_file(tmp_path / name / one_step.replace("optimiser", kind))
             assert other.keys() == one.keys()
-            for name, tensor in one.items():
-                torch.testing.assert_close(other[name], tensor, rtol=1e-5, atol=1e-9)
+            for key, tensor in one.items():
+                torch.testing.assert_close(other[key], tensor, rtol=1e-5, atol=1e-9)
 
 
 def test_one_process_resumes_from_the_state_of_shards(tmp_path, pair, pair_folder):
@@ -204,7 +207,7 @@ def tasks_of_a_pair(world: World, folder: Path) -> dict:
     """What the quick tests need of two processes; starting two takes longer than all of it."""
     return {name: updates(world, folder, 10, settings) for name, settings in SETTINGS.items()} | {
         "bytes": bytes_between_updates(world, folder),
-        "stopped training": train_in(world, folder, folder / "work", sharded=True, stop_after=6),
+        "stopped training": train_in(world, folder, folder / "work", sharded=True, stop=("row", 4)),
         "stopped update": stopped_update(world, folder),
     }
 

@@ -207,3 +207,4 @@ def save(trainer: Trainer, store: CheckpointStore, state: TrainingState) -> None
     tensors = trainer.tensors()
     if trainer.world.is_leader:
         store.save(state, *tensors)
+    store.last_step = state.step  # all processes must know, or only some of them would save this state again
