@@ -108,7 +108,8 @@ def run_search(plan: Plan, given: argparse.Namespace) -> list[dict]:
 def show(rows: list[dict]) -> None:
     """Print the finals, the winner and how to take it over."""
     print(f"\nfinals, BLEU on valid; ...-{START} is params.yaml as it is\n")
-    print(pd.DataFrame(rows).drop(columns="test_bleu_mean").to_string(index=False, na_rep=""))
+    table = pd.DataFrame(rows).drop(columns="test_bleu_mean").dropna(axis="columns", how="all").astype(object)
+    print(table.where(table.notna(), "").to_string(index=False))
     print("\np_seeds: Welch's t-test between the seeds. The other p-values are of the translations by the first seed.")
     winner = max(rows, key=lambda row: row["valid_bleu_mean"])
     print(f"\nbest on valid: {winner['name']}; its BLEU on test is {winner['test_bleu_mean']}")

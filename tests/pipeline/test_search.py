@@ -9,6 +9,8 @@ import re
 import signal
 from math import log
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import optuna
 import pytest
@@ -18,12 +20,14 @@ from support.runs import start
 from support.tiny import ROOT
 
 from pipeline.shared.params import Params
+from pipeline.shared.search.finals import Entrant, table
 from pipeline.shared.search.halving import best, search
 from pipeline.shared.search.plan import FACTOR, Plan, default_rungs, given_rungs
 from pipeline.shared.search.rung import TrialRun, environment, run_type
 from pipeline.shared.search.space import FIXED, space
 from pipeline.shared.search.study import Trials, open_database
 from pipeline.shared.search.trainings import SOME_BLEU, Trainings, score_of
+from transformer.evaluation.comparison import System
 from transformer.training import history
 from transformer.training.loop import Diverged
 
@@ -330,6 +334,32 @@ def test_knobs_that_exclude_each_other_are_not_trained(tmp_path, monkeypatch, ca
     printed = capsys.readouterr().out.split("\n")
     assert printed[0] == "search-abc-03: it was not trained (params.yaml: d_model=128 does not divide into heads=3.)"
     assert printed[1] == "search-abc-03  heads=3 dropout=0.1  score 0.00 after 60 updates"
+
+
+REFERENCES = [f"the {word} dog sees a cat in the garden" for word in ("old", "new", "red", "big")] * 10
+
+
+def experiment(seed: int, right: int, dropout: float) -> Any:
+    """The parts of an experiment that the finals read: the first `right` translations of valid are exact."""
+    lines = [*REFERENCES[:right], *["a dog"] * (len(REFERENCES) - right)]
+    params = {"seed": seed, "dropout": dropout, "target": "en"}
+    scores = {"valid_bleu": float(right), "bleu": right / 2}
+    return SimpleNamespace(scored=lambda: System("", params, scores), scores=lambda: scores,
+                           hypotheses=lambda split: "hypotheses", raw=lambda side, split: "references",
+                           lines=lambda path: lines if path == "hypotheses" else REFERENCES)  # fmt: skip
+
+
+def test_the_finals_compare_means_over_seeds_on_valid_and_show_test_for_the_winner_alone():
+    everyone = [Entrant("start", {"dropout": 0.3}, {}), Entrant("one", {"dropout": 0.1}, {}),
+                Entrant("other", {"dropout": 0.2}, {})]  # fmt: skip
+    found = {entrant.name: [experiment(seed, mean + seed, entrant.knobs["dropout"]) for seed in (1, 2, 3)]
+             for entrant, mean in zip(everyone, (10, 25, 11), strict=True)}  # fmt: skip
+    start, one, other = table(everyone, found)
+    assert [row["valid_bleu_mean"] for row in (start, one, other)] == [12, 27, 13]
+    assert (one["delta"], one["valid_bleu_deviation"], one["dropout"]) == (15, 1, 0.1)
+    assert one["p_seeds_holm"] < 0.001 < 0.1 < other["p_seeds_holm"]
+    assert one["p_randomisation_holm"] < 0.01
+    assert [row["test_bleu_mean"] for row in (start, one, other)] == [None, 13.5, None]
 
 
 def test_knobs_that_are_not_searched_exist():

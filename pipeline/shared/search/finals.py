@@ -79,8 +79,10 @@ def table(everyone: Sequence[Entrant], found: Mapping[str, Sequence[Experiment]]
         pair = over_seeds([*systems[everyone[0].name], *systems[entrant.name]], "valid_bleu")[-1]
         p_values = {name: p for name, p in by_sentence.items() if name.startswith("p_")}
         rows.append({"name": entrant.name, **entrant.knobs, "valid_bleu_mean": pair["valid_bleu_mean"],
-                     "valid_bleu_deviation": pair["valid_bleu_deviation"], "delta": pair.get("delta"),
+                     "valid_bleu_deviation": pair["valid_bleu_deviation"], "delta": None,
                      "p_seeds": pair.get("p_seeds"), **p_values})  # fmt: skip
+    for row in rows[1:]:
+        row["delta"] = round(row["valid_bleu_mean"] - rows[0]["valid_bleu_mean"], 2)
     correct(rows, "p_seeds")
     winner = max(rows, key=lambda row: row["valid_bleu_mean"])
     for row in rows:
