@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from support.projects import command, prepared_project, runs
 from support.servers import free_port
-from support.slurm import NODES, Cluster, slurm_cluster, wait_until
+from support.slurm import Cluster, slurm_cluster, wait_until
 from support.tiny import ROOT
 
 pytestmark = pytest.mark.full
 # The first trains long enough to be killed in between; the second trains anew; the others only translate anew.
-EXPERIMENTS = ["-S seed=2 -S max_steps=400 -S save_every=20", "-S warmup=8", "-S beam_size=2", "-S beam_size=3",
+EXPERIMENTS = ["-S seed=2 -S max_steps=200 -S save_every=20", "-S warmup=8", "-S beam_size=2", "-S beam_size=3",
                "-S beam_size=5", "-S beam_size=6"]  # fmt: skip
 
 
@@ -60,9 +60,12 @@ def test_six_experiments_on_two_nodes_end_each_once_though_a_node_is_lost(cluste
     before = len(sent_runs(project))
     job = cluster.submit(project, "--array=1-6", "deploy/slurm/experiments.sbatch", "experiments.txt")
     first = f"{job}_1"
-    wait_until(lambda: "update 60 of 400" in log_of(project, first), 600, cluster.log)
-    cluster.lose(cluster.node_of(first))
-    assert cluster.wait(job, 900) == ["COMPLETED"] * 6, cluster.log()
+    wait_until(lambda: "update 60 of 200" in log_of(project, first), 600, cluster.log)
+    node = cluster.node_of(first)
+    cluster.lose(node)
+    wait_until(lambda: "Restarts=1" in cluster.run("scontrol", "show", "job", first), 120, cluster.log)
+    cluster.start_node(node)  # it comes back without the job
+    assert cluster.wait(job, 1000) == ["COMPLETED"] * 6, cluster.log()
     (resumed,) = re.findall("Resuming after update ([0-9]+)", log_of(project, first))
     assert int(resumed) >= 60
     names = experiments(project)
@@ -83,28 +86,18 @@ def test_the_results_are_in_the_remote_so_that_a_clone_without_the_cache_has_the
     assert (clone / "data/model/model.json").exists()
 
 
-@pytest.fixture
-def both_nodes(cluster) -> Cluster:
-    """The cluster, with the node back that a test has lost."""
-    for node in NODES:
-        if node not in cluster.daemons:
-            cluster.start_node(node)
-    cluster.wait_for_nodes()
-    return cluster
-
-
-def test_experiments_that_were_run_are_not_run_again(both_nodes, project):
-    job = both_nodes.submit(project, "--array=1,6", "deploy/slurm/experiments.sbatch", "experiments.txt")
-    assert both_nodes.wait(job, 300) == ["COMPLETED"] * 2
+def test_experiments_that_were_run_are_not_run_again(cluster, project):
+    job = cluster.submit(project, "--array=1,6", "deploy/slurm/experiments.sbatch", "experiments.txt")
+    assert cluster.wait(job, 300) == ["COMPLETED"] * 2
     assert all("which was run before" in log_of(project, f"{job}_{line}") for line in (1, 6))
     assert len(experiments(project)) == 6
 
 
-def test_an_experiment_on_two_nodes_trains_on_both(both_nodes, project):
+def test_an_experiment_on_two_nodes_trains_on_both(cluster, project):
     place = f"--export=ALL,RENDEZVOUS=127.0.0.1:{free_port()}"  # the nodes are one machine
     words = ["dvc", "exp", "run", "--name", "both", "-S", "seed=3"]
-    job = both_nodes.submit(project, "--nodes=2", place, "deploy/slurm/nodes.sbatch", *words)
-    assert both_nodes.wait(job, 600) == ["COMPLETED"], log_of(project, job) + both_nodes.log()
+    job = cluster.submit(project, "--nodes=2", place, "deploy/slurm/nodes.sbatch", *words)
+    assert cluster.wait(job, 600) == ["COMPLETED"], log_of(project, job) + cluster.log()
     assert "This machine joins." in log_of(project, job)
     assert json.loads((project / "reports/environment.json").read_text())["devices"] == 2
     assert "both" in experiments(project)

@@ -43,6 +43,7 @@ SelectTypeParameters=CR_CPU
 SlurmdParameters=config_overrides
 SlurmdTimeout=5
 MinJobAge=3600
+ReturnToService=2
 MailProg=/bin/true
 PartitionName=all Nodes=ALL Default=YES State=UP
 """
