@@ -1,6 +1,6 @@
 """Stage attention: compute the attention weights of the averaged model on a few test sentences.
 
-By default these are the longest that is translated exactly right and the worst one. For others:
+By default: the longest sentence that is translated exactly right, and the worst one. For others:
 
     python -m pipeline.attention --sentences 3,17 && python -m pipeline.report
 

@@ -2,7 +2,8 @@
 
 Reads   reports/training.csv, reports/training.json, reports/scores.json, reports/signatures.json
         data/raw, data/hypotheses: valid and the test sets
-        data/tokens/source_counts.txt, text.json: how often train has a word, and how lines are split into words
+        data/tokens/source_counts.txt, text.json: how often each source word occurs in train, and how lines are
+        split into words
         data/filtered/filter.json, data/subwords.json, data/vocab.txt, data/attention.json
 Writes  reports/report.html, reports/charts (its charts as SVG and PNG), reports/curves.svg, reports/data.html,
         reports/translations.csv (all sentences of the first test set)

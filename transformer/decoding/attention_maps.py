@@ -19,8 +19,9 @@ from transformer.text.vocabulary import BOS, EOS
 class AttentionMaps:
     """Attention weights of one sentence pair. Each row sums to 1.
 
-    S counts </s> of the source. T counts <s>, with which the target starts: row i belongs to the state that predicts
-    target subword i, counted from 0, or </s> at the end.
+    S: the source subwords and </s>. T: the target subwords and one more, since the decoder reads <s> and the target and
+    predicts the target and </s>. Row i of the decoder is of the state that predicts target subword i, counted from 0;
+    the last row is of the state that predicts </s>.
     """
 
     encoder: Tensor  # (layers, H, S, S) source to source

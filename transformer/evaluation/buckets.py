@@ -1,4 +1,4 @@
-"""BLEU of parts of a test set: sentences of similar length, or with words as rare in the training text."""
+"""BLEU of parts of a test set: by the length of the source, and by how rare its rarest word is in the training text."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import NamedTuple
 from transformer.evaluation.intervals import estimate_bleu
 from transformer.text.marks import SPACE
 
-LENGTHS = (0, 1, 6, 11, 16, 21, 31, 51)  # words of a source: the least of each bucket
-FREQUENCIES = (0, 1, 2, 5, 10, 100, 1000)  # how often the rarest word of a source occurs in train: the least
+LENGTHS = (0, 1, 6, 11, 16, 21, 31, 51)  # of each bucket: the least number of words of a source
+FREQUENCIES = (0, 1, 2, 5, 10, 100, 1000)  # of each bucket: how often, at least, the rarest word occurs in train
 FEWEST = 20  # sentences with an interval: resamples of fewer say little
 
 

@@ -1,4 +1,4 @@
-"""How far a score may be from that of other sentences like these: bootstrap intervals (Koehn 2004), by sacreBLEU."""
+"""Scores with 95% bootstrap intervals over the test sentences (Koehn 2004), computed by sacreBLEU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SEED = 12345  # sacreBLEU's own
 
 
 class Estimate(NamedTuple):
-    """A score in percent, and half of its 95% interval in points; None for fewer than two sentences."""
+    """score: in percent. margin: half the width of its 95% interval, in points; None for fewer than two sentences."""
 
     score: float
     margin: float | None
@@ -36,7 +36,7 @@ def estimate_bleu(hypotheses: Sequence[str], references: Sequence[str], language
 
 
 def estimate_exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> Estimate:
-    """The percentage of hypotheses that equal their reference, with its interval, from resamples as sacreBLEU's."""
+    """The percentage of hypotheses that equal their reference, with its interval from RESAMPLES resamples."""
     equal = np.array([ours == theirs for ours, theirs in zip(hypotheses, references, strict=True)], np.float64)
     chosen = np.random.default_rng(SEED).choice(len(equal), size=(RESAMPLES, len(equal)), replace=True)
     margin = float(estimate_ci(100 * equal[chosen].mean(1))[1])

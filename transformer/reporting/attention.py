@@ -1,4 +1,4 @@
-"""Attention weights for people: which sentences to show, weights as bytes for the report page, and one picture."""
+"""Attention weights on the report page and as a picture: which sentences, their weights as bytes, the maps as SVG."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import vl_convert
 
 # Nine colours of viridis (Smith and van der Walt 2015), from weight 0 to weight 1; those between are interpolated.
 SCALE = ("#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725")
-# Colours of heads that are drawn together (Okabe and Ito 2008), without yellow and black: one hides on a light page,
-# the other on a dark one. Those of the light page are shades of the same hues with a contrast of 3 to 1 (WCAG 1.4.11),
-# chosen so that people who are blind to red or green tell them apart.
+# Colours of heads that are drawn together (Okabe and Ito 2008), without yellow, which cannot be seen on a light page,
+# and black, which cannot be seen on a dark one. Those of the light page are shades of the same hues with a contrast of
+# 3 to 1 (WCAG 1.4.11), chosen so that people who are blind to red or green tell them apart.
 HEADS = {"light": ("#004886", "#853d0e", "#009c62", "#c97a09", "#1e8aea", "#c177a6"),
          "dark": ("#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7")}  # fmt: skip
 MOST_BYTES = 1_200_000  # of the weights of all sentences, before compression: the page stays under 3 MB
@@ -38,7 +38,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Target:
-    """A target that the model was given, and the weights of its decoder. T counts </s>; row i predicts subword i."""
+    """A target that the model was given, and the weights of its decoder. Row i: the state that predicts subword i."""
 
     text: Text
     decoder: np.ndarray  # (layers, H, T, T), columns: <s>, then the target without </s>
@@ -78,8 +78,9 @@ def choice(scores: Sequence[float], references: Sequence[str], hypotheses: Seque
 def as_bytes(weights: np.ndarray) -> np.ndarray:
     """Weights, whose rows sum to 1, to bytes, whose rows sum to 255: (..., S) -> (..., S), uint8.
 
-    Each weight times 255 is rounded down. What a row then lacks goes, 1 each, to the weights that lost most, of equal
-    ones to the first (the method of largest remainders). So each byte is less than 1 from its weight times 255.
+    Each weight times 255 is rounded down. If the bytes of a row then sum to 255 - n, the n bytes that lost most are
+    raised by 1; of equal ones the first (the method of largest remainders). So no byte is 1 or more away from its
+    weight times 255.
     """
     exact = np.asarray(weights, np.float64) * 255
     down = np.floor(exact)
@@ -137,8 +138,8 @@ def colour(share: float) -> str:
 def picture(sentence: Sentence, name: str) -> str:
     """The weights of the decoder over the source as SVG: a map for each layer (down) and head (across).
 
-    name: of the target. The subwords stand beside the first map of each layer and above those of the first layer, at
-    most DRAWN of a side.
+    name: of the target. Rows are labelled at the first map of each layer, columns at the maps of the first layer. At
+    most DRAWN rows and columns are drawn.
     """
     maps = shown_bytes(sentence.targets[name].cross, DRAWN)
     target, source = sentence.targets[name].text.subwords[:DRAWN], sentence.source.subwords[:DRAWN]
@@ -181,7 +182,7 @@ def extent(sentence: Sentence, name: str) -> str:
 
 
 def image(svg: str) -> bytes:
-    """A picture as PNG: half as large again, or smaller where it would be wider than WIDEST_IMAGE."""
+    """An SVG as PNG, enlarged 1.5 times, or less where it would be wider than WIDEST_IMAGE."""
     width = re.search(r'width="(\d+)"', svg)
     assert width
     return vl_convert.svg_to_png(svg, scale=min(1.5, WIDEST_IMAGE / int(width[1])))

@@ -49,7 +49,7 @@ class Sentences:
 
 
 def different_words(reference: str, hypothesis: str) -> tuple[list[int], list[int]]:
-    """The places of the words of the reference that the hypothesis lacks there, and the other way round, from 0."""
+    """The numbers, from 0, of the words that only the reference has, and of those that only the hypothesis has."""
     left, right = reference.split(), hypothesis.split()
     missing, extra = set(range(len(left))), set(range(len(right)))
     for i, j, size in SequenceMatcher(None, left, right, autojunk=False).get_matching_blocks():

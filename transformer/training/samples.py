@@ -36,9 +36,9 @@ def samples(trainer: Trainer, valid: ValidText, stop_requested: Callable[[], boo
 def table(found: Mapping[str, Sequence[str]], lengths: np.ndarray, valid: ValidText, save_every: int) -> str:
     """The samples of a training as CSV: for each sampled sentence, its translation at each validation.
 
-    found: step -> the result of `samples`. lengths: see `sampled_rows`. save_every: updates between validations; a
-    training that was resumed with another value may have samples of more steps. In the column `sentence` is the line
-    in the validation text, from 1.
+    found: step -> the result of `samples`. lengths: see `sampled_rows`. save_every: updates between validations.
+    Other steps, which a training has if it was resumed with another save_every, are left out. The column `sentence` is
+    the line in the validation text, from 1.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
