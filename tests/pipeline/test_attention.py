@@ -86,6 +86,11 @@ def test_of_equal_sentences_the_lower_number_is_chosen_and_one_sentence_is_shown
     assert "none is exactly right" in attention.choice([3.0, 9.0], lines[:2], ["", "sane"])[1]
 
 
+def test_an_empty_line_that_is_translated_right_is_not_the_worst():
+    references, hypotheses = ["a long one", "", "other"], ["a long one", "", "others"]
+    assert list(attention.choice([100.0, 0.0, 60.0], references, hypotheses)) == [0, 2]
+
+
 def test_other_sentences_are_chosen_on_the_command_line_in_that_order(folder, monkeypatch):
     found = attend(monkeypatch, "--sentences", "5, 2,5")
     assert [one["number"] for one in found["sentences"]] == [5, 2]

@@ -421,3 +421,23 @@ def report_bytes() -> int:
 
 def test_a_page_without_weights_has_no_section_on_attention():
     assert 'id="attention"' not in report_page()
+
+
+def test_a_figure_says_what_it_is_of_also_when_it_is_saved(browser, tmp_path):
+    right = sentence(1, "", SOURCE, TRANSLATION, TRANSLATION)
+    wrong = sentence(2, "", SOURCE, TRANSLATION, REFERENCE)
+    (tmp_path / "titles.html").write_text(report_page(attention=contents([right, wrong])), encoding="utf-8")
+    window, _ = opened(browser, tmp_path / "titles.html")
+    titles = window.locator("#attention figcaption:visible")
+    assert titles.all_inner_texts() == ["The translation, by beam search; the reference is the same"]
+    window.locator("[name=sentence]").select_option("1")
+    assert titles.all_inner_texts() == ["The translation, by beam search", "The reference, forced"]
+    window.get_by_label("encoder self").check()
+    assert titles.all_inner_texts() == ["The source"]
+    assert window.locator("#attention-heads").inner_text().startswith("All heads, for the source.")
+    with window.expect_download() as saved:
+        window.get_by_role("button", name="Save as SVG").click()
+    drawn = Path(saved.value.path()).read_text(encoding="utf-8")
+    assert "The source</text>" in drawn
+    assert "sentence 2, encoder self: layer" in drawn
+    window.close()

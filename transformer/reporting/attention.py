@@ -63,15 +63,16 @@ class Sentence:
 def choice(scores: Sequence[float], references: Sequence[str], hypotheses: Sequence[str]) -> dict[int, str]:
     """The indices of the sentences to show, each with the reason: the longest right one (in characters) and the worst.
 
-    scores: sentence chrF. If no translation equals its reference, the one of the highest chrF takes the place of the
-    longest right one. Of equal ones the first is chosen.
+    scores: sentence chrF; it is 0 for an empty reference, also if the translation is right. If no translation equals
+    its reference, the one of the highest chrF takes the place of the longest right one. Of equal ones the first is
+    chosen.
     """
     right = [i for i, reference in enumerate(references) if hypotheses[i] == reference]
     if right:
         best, why = max(right, key=lambda i: (len(references[i]), -i)), "the longest that is translated exactly right"
     else:
         best, why = max(range(len(scores)), key=lambda i: (scores[i], -i)), "the best by chrF; none is exactly right"
-    worst = min(range(len(scores)), key=lambda i: (scores[i], i))
+    worst = min(range(len(scores)), key=lambda i: (100.0 if hypotheses[i] == references[i] else scores[i], i))
     return {best: why} if worst == best else {best: why, worst: "the worst by chrF"}
 
 
