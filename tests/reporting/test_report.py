@@ -15,6 +15,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from support.attention import attention_of_two
+from support.browsers import chromium
 
 from pipeline.report import main
 from pipeline.shared.stage import run
@@ -409,6 +410,15 @@ def test_a_broken_file_is_named_in_one_line(finished, monkeypatch, name, content
     message = error_of_stage(finished, monkeypatch)
     assert f"reports/{name}: " in message
     assert "\n" not in message
+
+
+def test_the_page_of_a_corpus_is_as_wide_as_a_phone(tmp_path):
+    (tmp_path / "data.html").write_text(data_page(FILTERED, SUBWORDS, ("de", "en"), "files"), encoding="utf-8")
+    with chromium() as browser:
+        page = browser.new_page(viewport={"width": 375, "height": 800})
+        page.goto((tmp_path / "data.html").as_uri())
+        page.locator("#chart-lengths svg").wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth") == 375
 
 
 def test_the_page_of_a_corpus_shows_what_was_dropped_found_and_cut_and_escapes_the_text():

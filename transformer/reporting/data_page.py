@@ -85,4 +85,5 @@ def length_chart(lengths: list[list[int]], step: int, languages: tuple[str, str]
     last = f" (the last point: all from {step * (len(lengths[0]) - 1)} on)" if used == len(lengths[0]) else ""
     return alt.Chart(pd.DataFrame(rows)).mark_line(strokeWidth=2, point=True).encode(
         alt.X("from:Q", title=f"characters of a line{last}"), alt.Y("lines:Q", title="training lines"), colour,
-        tooltip=["side:N", "from:Q", "to:Q", alt.Tooltip("lines:Q", format=",d")])  # fmt: skip
+        tooltip=["side:N", "from:Q", "to:Q", alt.Tooltip("lines:Q", format=",d")]
+    ).properties(width="container", height=260)  # fmt: skip
