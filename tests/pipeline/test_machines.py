@@ -208,6 +208,7 @@ def test_a_signal_or_a_kill_of_the_leader_sends_the_worker_back_to_waiting(hosts
     assert "Traceback" not in two.printed()
 
 
+@pytest.mark.full
 def test_a_machine_with_other_data_code_or_versions_is_refused_on_both_sides(hosts, tmp_path):
     one, two = hosts
     process = lead(one)

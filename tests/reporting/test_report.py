@@ -371,7 +371,12 @@ def test_each_of_several_test_sets_has_its_score_and_interval(finished, monkeypa
     (finished / "reports/scores.json").write_text(json.dumps(scores), encoding="utf-8")
     html = made_report(finished, monkeypatch)
     text = re.sub(r"\s+", " ", Elements(html).text)
-    for said in ("Scored on 60 sentences of", "All sentences of", "Corpus BLEU of parts of", "source of a sentence of"):
+    for said in (
+        "Scored on 60 sentences of",
+        "All sentences of",
+        "Corpus BLEU of parts of",
+        "dropout, on sentences of",
+    ):
         assert f"{said} test, the first of 2 test sets" in text
     assert re.search(r"20.5 <small>± \d+.\d</small></strong><b>BLEU</b> <span>talks", html)
     assert "By occurrences in train of the rarest word" in html
