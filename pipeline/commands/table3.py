@@ -34,6 +34,7 @@ from transformer.evaluation.comparison import dunnett
 from transformer.evaluation.sweeps import remarks
 
 FREE = ("key_size", "encoder_layers", "decoder_layers")  # knobs that are 0 in the base: the grid sets them
+PARTS = set("ABCDEF")
 WAITING = ("Queued", "Running")  # states of DVC's queue
 
 
@@ -57,10 +58,11 @@ def main() -> None:
     parser.add_argument("--name", default="table3", help="how the names of the experiments begin (default: table3)")
     parser.add_argument("--seeds", default="1,2", help="of each configuration, for queue (default: 1,2)")
     parser.add_argument("--short", action="store_true", help="12 of the 21 configurations, for queue")
+    parser.add_argument("--parts", default="A,B,C,D,E,F", help="parts to queue beside the base (default: all)")
     parser.add_argument("--speed", action="store_true", help="translate with each model and show its speed, for show")
     given = parser.parse_args()
     if given.action == "queue":
-        queue(given.name, seeds_of(given.seeds), given.short)
+        queue(given.name, seeds_of(given.seeds), chosen(grid(Params.load("params.yaml")), given.parts, given.short))
     else:
         show(given.name, given.speed)
 
@@ -111,11 +113,19 @@ def possible(params: Params) -> bool:
     return True
 
 
-def queue(prefix: str, seeds: Sequence[int], short: bool) -> None:
-    """Queue an experiment for each configuration and seed that is neither done nor waiting."""
+def chosen(rows: Sequence[Row], parts: str, short: bool) -> list[Row]:
+    """The base and the rows of some parts. Raises ValueError for a part that the grid does not have."""
+    names = {part.strip() for part in parts.split(",")}
+    if unknown := names - PARTS:
+        raise ValueError(f"--parts {parts}: {sorted(unknown)[0]!r} is not one of {', '.join(sorted(PARTS))}.")
+    return [row for row in rows if row.part in (*names, "base") and (row.short or not short)]
+
+
+def queue(prefix: str, seeds: Sequence[int], rows: Sequence[Row]) -> None:
+    """Queue an experiment for each row and seed that is neither done nor waiting."""
     base = Params.load("params.yaml")
     wanted = {row.name(prefix, seed): (row, replace(base, **row.changes, seed=seed))
-              for seed in seeds for row in grid(base) if row.short or not short}  # fmt: skip
+              for seed in seeds for row in rows}  # fmt: skip
     done = {found.name: Experiment(found.name, found.commit).params for found in experiments() if found.name in wanted}
     for name, params in done.items():
         if params != wanted[name][1]:
@@ -137,8 +147,7 @@ def queue(prefix: str, seeds: Sequence[int], short: bool) -> None:
 def prepare() -> None:
     """Run the stages up to `encode` here, which no row changes. Raises ValueError if they fail.
 
-    Several workers of a queue would each run them. Besides, DVC cannot restore `tokenise` in an experiment if dvc.lock
-    has outs of another corpus that are not in its cache, as in a fresh clone.
+    Otherwise each worker of a queue that starts before the first experiment has run them would run them too.
     """
     if subprocess.run([sys.executable, "-m", "dvc", "repro", "encode"]).returncode:
         raise ValueError("`dvc repro encode` failed. Nothing was queued. Correct what it says, and queue again.")
