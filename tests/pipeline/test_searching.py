@@ -120,7 +120,7 @@ def test_a_search_may_go_on_with_more_trials_and_learns_from_those_before(name):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from test_search import RUNGS, Trained, search, trials_in
+from test_searching import RUNGS, Trained, search, trials_in
 
 class Killed(Trained):
     def score(self, number, knobs, updates):
