@@ -366,7 +366,7 @@ ahead = "three matrices are ahead" if last(untied) < last(usual) else "the share
 say(f"""
 The model has {shared_size:,} weights with one matrix and {apart_size:,} with three, {apart_size / shared_size - 1:.0%}
 more. After {usual["update"].iloc[-1]} updates the losses are {last(usual):.2f} (shared) and {last(untied):.2f} (three):
-here {ahead}. Sharing is a saving. It is no condition for learning: it matters most for large vocabularies, where
+here {ahead}. Sharing saves weights; a model also learns without it. It matters most for large vocabularies, where
 the three matrices would be most of the model (part 10).
 """)
 
