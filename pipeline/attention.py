@@ -42,9 +42,8 @@ def main() -> None:
     scores = sentence_scores(hypotheses, references)
     chosen = choice(scores, references, hypotheses)
     if paths.sentences is not None:
-        chosen = dict.fromkeys(
-            line_numbers(paths.sentences, paths.raw / f"{first}.src", len(sources)), "chosen by --sentences"
-        )
+        numbers = line_numbers(paths.sentences, paths.raw / f"{first}.src", len(sources))
+        chosen = dict.fromkeys(numbers, "chosen by --sentences")
     translator = Translator.load(paths.model)
     sentences = [
         attended(translator, sources[row], (hypotheses[row], references[row]), row + 1, why, scores[row])
@@ -60,11 +59,11 @@ def main() -> None:
 
 
 def line_numbers(option: str, path: Path, lines: int) -> list[int]:
-    """The option --sentences to indices of lines, from 0. Raises ValueError for what is no line of `path`."""
+    """The option --sentences to indices of lines, from 0. Raises ValueError if `path` has no such line."""
     found = []
     for part in option.split(","):
         if not (part.strip().isdecimal() and 1 <= int(part) <= lines):
-            raise ValueError(f"--sentences {option}: {part.strip()!r} is no line of {path}, which has {lines:,}. "
+            raise ValueError(f"--sentences {option}: {part.strip()!r} is not a line of {path}, which has {lines:,}. "
                              f"Give numbers from 1 to {lines:,}, separated by commas.")  # fmt: skip
         found.append(int(part) - 1)
     return found

@@ -88,10 +88,11 @@ def written(folder: Path, split: str, parts: list[ParallelText]) -> int:
     if not sum(sizes):
         raise ValueError(f"{parts[0].names[0]} is empty. The {split} set needs at least one pair of lines.")
     if split == "train":
-        names = [Path(part.names[0]).name for part in parts] if len(parts) > 1 else []
-        write_json(folder / "train.files.json", list(zip(names, sizes, strict=False)))
-        if names:
-            print(f"train: {', '.join(f'{name} {size:,}' for name, size in zip(names, sizes, strict=True))} pairs")
+        names = (Path(part.names[0]).name for part in parts)
+        files = list(zip(names, sizes, strict=True)) if len(parts) > 1 else []
+        write_json(folder / "train.files.json", files)
+        if files:
+            print(f"train: {', '.join(f'{name} {size:,}' for name, size in files)} pairs")
     return sum(sizes)
 
 

@@ -98,10 +98,7 @@ def written(stage: dict[str, Any]) -> list[str]:
 
 def picture_report() -> None:
     """Write report.png: the top of the report page, down to the curves of the loss."""
-    page = Path("reports/report.html")
-    require(page)
-    with window(1000, 1700) as tab:
-        tab.goto(page.resolve().as_uri())
+    with report_page(1000) as tab:
         tab.locator("#chart-loss svg, #chart-loss canvas").first.wait_for()
         shown = {"x": 0, "y": 0, "width": 1000, "height": bottom(tab, "#chart-loss")}
         keep("report.png", tab.screenshot(full_page=True, clip=shown))
@@ -109,12 +106,19 @@ def picture_report() -> None:
 
 def picture_attention() -> None:
     """Write attention.png: the part of the report page about attention."""
-    page = Path("reports/report.html")
-    require(page)
-    with window(900, 1200) as tab:
-        tab.goto(page.resolve().as_uri())
+    with report_page(900) as tab:
         tab.locator("#attention canvas").first.wait_for()
         keep("attention.png", tab.locator("#attention").screenshot())
+
+
+@contextmanager
+def report_page(width: int) -> Iterator[Any]:
+    """A window with the report page. Raises ValueError if there is none."""
+    page = Path("reports/report.html")
+    require(page)
+    with window(width, 1200) as tab:
+        tab.goto(page.resolve().as_uri())
+        yield tab
 
 
 def picture_demo() -> None:

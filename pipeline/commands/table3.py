@@ -62,7 +62,8 @@ def main() -> None:
     parser.add_argument("--speed", action="store_true", help="translate with each model and show its speed, for show")
     given = parser.parse_args()
     if given.action == "queue":
-        queue(given.name, seeds_of(given.seeds), chosen(grid(Params.load("params.yaml")), given.parts, given.short))
+        base = Params.load("params.yaml")
+        queue(given.name, base, seeds_of(given.seeds), chosen(grid(base), given.parts, given.short))
     else:
         show(given.name, given.speed)
 
@@ -121,9 +122,8 @@ def chosen(rows: Sequence[Row], parts: str, short: bool) -> list[Row]:
     return [row for row in rows if row.part in (*names, "base") and (row.short or not short)]
 
 
-def queue(prefix: str, seeds: Sequence[int], rows: Sequence[Row]) -> None:
-    """Queue an experiment for each row and seed that is neither done nor waiting."""
-    base = Params.load("params.yaml")
+def queue(prefix: str, base: Params, seeds: Sequence[int], rows: Sequence[Row]) -> None:
+    """Queue an experiment for each row and seed that is neither done nor waiting. base: params.yaml."""
     wanted = {row.name(prefix, seed): (row, replace(base, **row.changes, seed=seed))
               for seed in seeds for row in rows}  # fmt: skip
     done = {found.name: Experiment(found.name, found.commit).params for found in experiments() if found.name in wanted}

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from pipeline.shared.links import link_folder
 from pipeline.shared.results import Experiment
 from transformer.decoding.config import SearchConfig
 from transformer.inference.translator import Translator
 
-FOLDERS = ("data/model", "data/ct2/float32")  # the model for torch and the one for CTranslate2
+MODELS = (("data/model", ""), ("data/ct2", "float32/"))  # out and folder in it: for torch, and for CTranslate2
 ROUNDS = 3  # all models in turn; the fastest round of each counts
 
 
@@ -22,32 +22,22 @@ def speeds(experiments: Sequence[Experiment]) -> list[list[float]]:
 
     The search has the settings of the experiment. Reading the model is not counted.
     """
-    best = [[0.0] * len(FOLDERS) for _ in experiments]
+    best = [[0.0] * len(MODELS) for _ in experiments]
     for _ in range(ROUNDS):
         for found, one in zip(best, experiments, strict=True):
-            for place, path in enumerate(FOLDERS):
-                found[place] = max(found[place], speed(one, path))
+            for place, model in enumerate(MODELS):
+                found[place] = max(found[place], speed(one, *model))
     return best
 
 
-def speed(experiment: Experiment, path: str) -> float:
-    """The sentences per second of one of the models of an experiment."""
+def speed(experiment: Experiment, out: str, inner: str) -> float:
+    """The sentences per second of one of the models of an experiment. out, inner: see MODELS."""
     sources = experiment.lines(experiment.raw("src"))
     settings = asdict(experiment.params.take(SearchConfig))
-    with model_folder(experiment, path) as folder:
-        translator = Translator.load(folder)
+    with TemporaryDirectory() as folder:
+        link_folder(experiment.folder(out), Path(folder), inner)
+        translator = Translator.load(Path(folder))
         translator.translate(sources[:1], **settings)
         begin = time.perf_counter()
         translator.translate(sources, **settings)
         return len(sources) / (time.perf_counter() - begin)
-
-
-@contextmanager
-def model_folder(experiment: Experiment, path: str) -> Iterator[Path]:
-    """A folder with links to the files that DVC's cache has of an out, or of a folder in an out: data/OUT[/FOLDER]."""
-    out, inner = "/".join(path.split("/")[:2]), "".join(f"{part}/" for part in path.split("/")[2:])
-    with TemporaryDirectory() as folder:
-        for name, place in experiment.folder(out).items():
-            if name.startswith(inner):
-                (Path(folder) / name.removeprefix(inner)).symlink_to(place.absolute())
-        yield Path(folder)

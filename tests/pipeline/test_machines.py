@@ -137,13 +137,20 @@ Trainer.update = gated
 """
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("loss", ["power", "cable", "stop"])
-def test_a_machine_that_vanishes_and_comes_back_is_survived_from_the_exact_state(hosts, prepared, tmp_path, loss):
-    one, two = hosts
+@pytest.fixture
+def paths(tmp_path) -> tuple[Path, Path]:
+    """Folders of modules for processes that wait at updates; see GATE."""
     (tmp_path / "gate").mkdir()
     (tmp_path / "gate/sitecustomize.py").write_text(GATE)
-    paths = (tmp_path / "gate", ROOT)
+    return tmp_path / "gate", ROOT
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("loss", ["power", "cable", "stop"])
+def test_a_machine_that_vanishes_and_comes_back_is_survived_from_the_exact_state(
+    hosts, prepared, paths, tmp_path, loss
+):
+    one, two = hosts
     params_file(one.folder, precision="float64", max_steps=100)
     for number in (30, 60):
         (one.folder / f"stop-{number}").touch()
@@ -167,11 +174,8 @@ def test_a_machine_that_vanishes_and_comes_back_is_survived_from_the_exact_state
 
 
 @pytest.mark.full
-def test_with_a_fixed_number_of_machines_the_leader_waits_for_the_one_that_was_lost(hosts, tmp_path):
+def test_with_a_fixed_number_of_machines_the_leader_waits_for_the_one_that_was_lost(hosts, paths):
     one, two = hosts
-    (tmp_path / "gate").mkdir()
-    (tmp_path / "gate/sitecustomize.py").write_text(GATE)
-    paths = (tmp_path / "gate", ROOT)
     (one.folder / "stop-6").touch()
     process, worker = lead(one, paths=paths), follow(two, one, paths)
     wait_for(one.folder / "reached-6-2", process, worker)
@@ -184,11 +188,8 @@ def test_with_a_fixed_number_of_machines_the_leader_waits_for_the_one_that_was_l
 
 
 @pytest.mark.full
-def test_a_signal_or_a_kill_of_the_leader_sends_the_worker_back_to_waiting(hosts, tmp_path):
+def test_a_signal_or_a_kill_of_the_leader_sends_the_worker_back_to_waiting(hosts, paths):
     one, two = hosts
-    (tmp_path / "gate").mkdir()
-    (tmp_path / "gate/sitecustomize.py").write_text(GATE)
-    paths = (tmp_path / "gate", ROOT)
     for number in (3, 5):
         (one.folder / f"stop-{number}").touch()
     worker = follow(two, one, paths)

@@ -111,11 +111,17 @@ def exact_match_by_label(
     hypotheses: Sequence[str], references: Sequence[str], labels: Sequence[str]
 ) -> dict[str, float]:
     """exact_match_<label> over the sentences with each label. labels: the labels of each sentence, space-separated."""
-    shares = {}
-    for label in sorted({label for line in labels for label in line.split()}):
-        rows = [row for row, line in enumerate(labels) if label in line.split()]
-        shares[f"exact_match_{label}"] = exact_match([hypotheses[r] for r in rows], [references[r] for r in rows])
-    return shares
+    return {f"exact_match_{label}": exact_match([hypotheses[row] for row in rows], [references[row] for row in rows])
+            for label, rows in rows_by_label(labels).items()}  # fmt: skip
+
+
+def rows_by_label(labels: Sequence[str]) -> dict[str, list[int]]:
+    """Label -> the numbers of the sentences that have it, from 0; in alphabetical order. labels: of each sentence."""
+    found: dict[str, list[int]] = {}
+    for row, line in enumerate(labels):
+        for label in dict.fromkeys(line.split()):
+            found.setdefault(label, []).append(row)
+    return dict(sorted(found.items()))
 
 
 def sentence_scores(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:

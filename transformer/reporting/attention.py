@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import math
 import re
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -13,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import vl_convert
+
+from transformer.reporting.packing import compressed
 
 # Nine colours of viridis (Smith and van der Walt 2015), from weight 0 to weight 1; those between are interpolated.
 SCALE = ("#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725")
@@ -100,7 +100,7 @@ def most_subwords(sentences: int, maps: int) -> int:
 
 
 def contents(sentences: Sequence[Sentence]) -> dict[str, Any]:
-    """What the report page shows, as JSON values. Weights are bytes (as_bytes), zlib-compressed, in base64.
+    """What the report page shows, as JSON values. Weights are bytes (as_bytes), compressed; see packing.py.
 
     Of a side that is longer than `most_subwords`, only the first rows and columns are kept; `of` is its full length.
     """
@@ -110,7 +110,7 @@ def contents(sentences: Sequence[Sentence]) -> dict[str, Any]:
     most = most_subwords(len(sentences), heads * (encoder + 2 * len(targets) * decoder))
 
     def packed(weights: np.ndarray) -> str:
-        return base64.b64encode(zlib.compress(shown_bytes(weights, most).tobytes(), 9)).decode()
+        return compressed(shown_bytes(weights, most).tobytes())
 
     def side(text: Text) -> dict[str, Any]:
         return {"subwords": text.subwords[:most], "words": text.words[:most], "of": len(text.subwords)}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -13,6 +11,7 @@ from functools import cached_property
 import pandas as pd
 
 from transformer.evaluation.scores import sentence_scores
+from transformer.reporting.packing import compressed
 
 
 @dataclass(frozen=True)
@@ -75,9 +74,8 @@ def telling(scores: Sequence[float], lengths: Sequence[int], count: int) -> list
 
 
 def packed(columns: Mapping[str, Sequence]) -> str:
-    """Columns as JSON, compressed (zlib) and in base64: what the page unpacks by DecompressionStream("deflate")."""
-    text = json.dumps(columns, ensure_ascii=False, separators=(",", ":"))
-    return base64.b64encode(zlib.compress(text.encode("utf-8"), 9)).decode("ascii")
+    """Columns as JSON, compressed; see packing.py."""
+    return compressed(json.dumps(columns, ensure_ascii=False, separators=(",", ":")).encode("utf-8"))
 
 
 def columns(shown: Sentences, rows: Sequence[int]) -> dict[str, list]:

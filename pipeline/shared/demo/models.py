@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.shared.configuration import run_keys
+from pipeline.shared.links import link_folder
 from pipeline.shared.provenance import md5_on_disk
 from pipeline.shared.results import WORKSPACE, Results, results
 from pipeline.shared.stage import project_root
@@ -89,9 +90,7 @@ def of_experiment(experiment: Results, place: Path) -> FoundModel:
         raise ValueError(
             f"{experiment.name} has no {MODEL} in dvc.lock. `dvc exp show` lists the experiments."
         ) from None
-    place.mkdir(parents=True)
-    for file, cached in held.items():
-        (place / file).symlink_to(cached.resolve())
+    link_folder(held, place)
     return FoundModel(experiment.name, place, search(experiment), facts(experiment), examples(experiment))
 
 
