@@ -40,7 +40,7 @@ def main() -> None:
     name = name_of(options, given.list.stem)
     folder = project_root() / ".dvc" / "tmp" / "cluster" / name
     folder.parent.mkdir(parents=True, exist_ok=True)
-    # A node that the scheduler has lost may still run what another node begins.
+    # The scheduler may start this line on another node while the node that it has lost still runs it.
     with hold_lock(Path(f"{folder}.lock")):
         if any((found.name, found.baseline) == (name, commit) for found in experiments()):
             print(f"Line {given.line} of {given.list} is the experiment {name}, which was run before.")
@@ -89,8 +89,8 @@ def remark_if_edited(commit: str, path: Path) -> None:
 def clone(root: Path, folder: Path, commit: str) -> None:
     """Clone the project into a folder, with its DVC cache, DVC settings and git user.
 
-    Several `dvc exp run --temp` in one clone would not do: they fail if they wait for DVC's lock for three seconds, and
-    share one stack of experiments, of which each runs what is on top.
+    Several `dvc exp run --temp` at once fail in one clone. One that waits three seconds for DVC's lock ends. All
+    put their experiments on one stack and then run the top one, which may be that of another process.
     """
     shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed
     command("git", "clone", "--quiet", "--no-checkout", str(root), str(folder))

@@ -2,10 +2,10 @@
 
     python -m pipeline search --trials 30 warmup=500..8000 dropout=0.1..0.4 norm=pre,post
 
-Each argument is a knob of training with a range or with choices. A range whose ends have a ratio of 10 or more is
-searched on a logarithmic scale; warmup=500..8000:log and warmup=500..8000:linear choose. The best trials are then
-trained with several seeds and compared with params.yaml on valid. A search that was stopped or killed goes on with the
-same command. docs/search.md explains it.
+Each argument is a knob of training with a range or with choices. A range is searched on a logarithmic scale if its
+larger end is at least 10 times the smaller one. :log or :linear after the range sets the scale, as in
+warmup=500..8000:linear. At the end the best trials are trained with several seeds and compared with params.yaml on
+valid. The same command goes on with a search that was stopped or killed. docs/search.md explains it.
 
 Reads   params.yaml, git
 Writes  experiments of DVC and their MLflow runs; work/search-<key> (trials.db, Optuna's database, and the output of the
@@ -107,14 +107,14 @@ def run_search(plan: Plan, given: argparse.Namespace) -> list[dict]:
 
 def show(rows: list[dict]) -> None:
     """Print the finals, the winner and how to take it over."""
-    print(f"\nfinals, BLEU on valid; ...-{START} is params.yaml as it is\n")
+    print(f"\nFinals: BLEU on valid. The name of params.yaml as it is ends in -{START}.\n")
     table = pd.DataFrame(rows).drop(columns="test_bleu_mean").dropna(axis="columns", how="all").astype(object)
     print(table.where(table.notna(), "").to_string(index=False))
     print("\np_seeds: Welch's t-test between the seeds. The other p-values are of the translations by the first seed.")
     winner = max(rows, key=lambda row: row["valid_bleu_mean"])
     print(f"\nbest on valid: {winner['name']}; its BLEU on test is {winner['test_bleu_mean']}")
     if winner["name"].endswith(f"-{START}"):
-        print("No trial is better than params.yaml. Keep it, or search other ranges.")
+        print("No trial is better than params.yaml. Keep params.yaml as it is, or search other ranges.")
     else:
         print(f"Take it over:  dvc exp apply {winner['name']}")
 

@@ -56,7 +56,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("action", choices=("queue", "show"))
     parser.add_argument("--name", default="table3", help="how the names of the experiments begin (default: table3)")
-    parser.add_argument("--seeds", default="1,2", help="of each configuration, for queue (default: 1,2)")
+    parser.add_argument("--seeds", default="1,2", help="seeds of each configuration, for queue (default: 1,2)")
     parser.add_argument("--short", action="store_true", help="12 of the 21 configurations, for queue")
     parser.add_argument("--parts", default="A,B,C,D,E,F", help="parts to queue beside the base (default: all)")
     parser.add_argument("--speed", action="store_true", help="translate with each model and show its speed, for show")
@@ -181,7 +181,10 @@ def speeds_of(experiments: Sequence[Experiment]) -> list[list[float]]:
 
 
 def finished(beginning: str) -> Iterator[Experiment]:
-    """The experiments whose names begin so and that have results of their files. Others are named on standard error."""
+    """The experiments whose names begin with `beginning` and whose results are complete and not stale.
+
+    The others, with the reason, are named on standard error.
+    """
     for reference in experiments():
         if reference.name.startswith(beginning):
             one = Experiment(reference.name, reference.commit)

@@ -3,11 +3,11 @@
     python -m pipeline worker --join 10.0.0.1          # the leader runs: NODES=2 dvc repro
     DEVICES=gpu python -m pipeline worker --join 10.0.0.1:29400
 
-It takes part in each stage that the leader's machine opens, and waits between them, until Ctrl-C. It ends with status 1
-if this machine differs from the leader's in data, code or versions; both machines then print in what.
+It takes part in each stage that the leader's machine opens, and waits for the next one, until Ctrl-C. If this machine
+differs from the leader's in data, code or versions, both print what differs, and this command ends with status 1.
 
 Reads   data/ as the stages do
-Writes  nothing that is kept: the leader's machine writes all outs
+Writes  no outs and no states: the leader's machine writes them
 """
 
 from __future__ import annotations

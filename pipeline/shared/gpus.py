@@ -80,7 +80,7 @@ def hold_gpus(count: int) -> Iterator[None]:
 
 @contextmanager
 def prefer_free_gpu() -> Iterator[None]:
-    """Hold a free GPU, and let CUDA see only this one. If none is free, CUDA sees all and its first one is shared.
+    """Hold a free GPU, and let CUDA see only this one. If none is free, hold none: CUDA then uses the first one.
 
     For stages that translate: they end soon, so they do not wait for a training.
     """

@@ -1,4 +1,4 @@
-"""The machines of a stage: how the leader's opens it to others, and how another one takes part (docs/cluster.md)."""
+"""A stage on several machines: the leader's machine opens it, and others take part in it (docs/cluster.md)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from transformer.cores import end_with_parent
 from transformer.training.hosts import LEADER_LOST, Hosts
 
 PORT = 29400  # torchrun's
-INVITATION = "TRANSFORMER_INVITATION"  # environment variable: the file of the Invitation that a stage follows
+INVITATION = "TRANSFORMER_INVITATION"  # environment variable: the path of the file with this process's Invitation
 STORE_WAIT = timedelta(seconds=30)  # after which a read from the leader's store has failed
 STAGE, NOTICES = "stage", "notices"  # keys in the store
 MOST_CHARACTERS = 2000  # of a notice
@@ -33,7 +33,10 @@ Launch = Callable[[Hosts], int]
 
 @dataclass(frozen=True)
 class Invitation:
-    """A stage of a leader's machine at (address, port), which `python -m pipeline worker` (process) takes part in."""
+    """What `python -m pipeline worker` passes to the stage that it starts on this machine.
+
+    address, port: of the leader's machine. process: the number of the worker's process. stage: what to take part in.
+    """
 
     address: str
     port: int
@@ -52,7 +55,7 @@ class Invitation:
 
 
 def machine_counts(nodes: str) -> tuple[int, int]:
-    """How many machines take part at least and at most, by the value of NODES: 2 means 2 and 2, 1:4 means 1 to 4."""
+    """The value of NODES to the least and the most machines that take part: 2 to (2, 2), 1:4 to (1, 4)."""
     least, _, most = nodes.partition(":") if ":" in nodes else (nodes, "", nodes)
     fits = all(count.isascii() and count.isdecimal() for count in (least, most))
     if not fits or not 0 < int(least) <= int(most):
@@ -76,7 +79,7 @@ def own_endpoint(given: str) -> tuple[str, int]:
 
 
 def local_address(towards: str) -> str:
-    """The address of this machine in the network in which it reaches another one. Nothing is sent."""
+    """This machine's own address in the network that leads to the address `towards`. Nothing is sent."""
     family, kind, protocol, _, address = socket.getaddrinfo(towards, PORT, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind, protocol) as probe:
         probe.connect(address)
@@ -146,7 +149,7 @@ def connected(address: str, port: int) -> TCPStore | None:
 
 
 def notify(address: str, port: int, text: str) -> None:
-    """Have a line printed on a leader's machine, if it is still there."""
+    """Send a line of text to a leader's machine, which prints it. Nothing happens if that machine is not there."""
     with suppress(RuntimeError):
         if store := connected(address, port):
             store.set(f"{NOTICES}/{store.add(NOTICES, 1)}", one_line(text))

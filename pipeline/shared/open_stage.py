@@ -1,4 +1,4 @@
-"""A stage that the leader's machine opens to others: what it tells them as JSON, and what must be equal on all.
+"""A stage that the leader's machine opens to others: its description as JSON, and what must be equal on all machines.
 
 Only the module's name from MODULES, options, values and hashes pass: nothing that is executed.
 """

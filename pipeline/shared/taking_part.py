@@ -26,14 +26,15 @@ def work(endpoint: str) -> None:
     """
     address, port = parse_rendezvous_endpoint(endpoint, PORT)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    left = ""  # run_id of the stage that this machine took part in last, if it is not to come back to it
+    left = ""  # run_id of the stage that this machine has left and does not join again
     while True:
         left = take_part(address, port, left)
 
 
 def take_part(address: str, port: int, left: str) -> str:
-    """Wait for the next stage, other than `left`, and take part in it. Returns its run_id, or "" to come back to it.
+    """Wait for a stage whose run_id is not `left`, and take part in it. Returns the next value of `left`.
 
+    That is the run_id of this stage; "" if only the connection was lost, so that this machine may join the stage again.
     Raises ValueError if this machine cannot take part; the leader's machine then prints why, too.
     """
     invitation = Invitation(address, port, os.getpid(), next_stage(address, port, left))
@@ -45,7 +46,7 @@ def take_part(address: str, port: int, left: str) -> str:
         notify(address, port, error)
         raise ValueError(error)
     if status == LEADER_LOST:
-        print(f"The stage of {address} has ended, or the connection to it.", flush=True)
+        print(f"The stage of {address} has ended, or the connection to it was lost.", flush=True)
         return ""
     if status:
         notify(address, port, f"{socket.gethostname()} takes no further part in this stage: its processes have failed.")
@@ -77,7 +78,7 @@ def run_stage(invitation: Invitation, folder: Path) -> tuple[int, str]:
     (folder / "params.yaml").write_text(json.dumps(stage.params), encoding="utf-8")  # JSON is YAML
     paths = {INVITATION: str(folder / "invitation.json"), "TORCHELASTIC_ERROR_FILE": str(folder / "error.json")}
     command = [sys.executable, "-m", stage.module, *stage.options, "--params", str(folder / "params.yaml")]
-    # In a session of its own, Ctrl-C reaches it once, through this process.
+    # In a session of its own: Ctrl-C reaches this process only, which then sends one SIGTERM.
     process = subprocess.Popen(command, env=os.environ | stage.environment | paths, start_new_session=True)
     try:
         status = process.wait()

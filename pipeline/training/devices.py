@@ -40,10 +40,11 @@ def threads_per_process() -> int:
 def all_processes(module: str, training: Training, files: Sequence[Path] = ()) -> Iterator[World]:
     """Run the block in one process, or in as many as DEVICES and NODES say. Yields the World of this process.
 
-    One process: it holds the training's locks and runs the block. Several: the first process takes the locks, then
-    launches the others, which run the block, and exits here with their status. They end when it ends. Several that
-    torchrun itself started: the one of rank 0 takes the locks. Several machines: see docs/cluster.md.
-    files: which the block reads, apart from those of the training; they must be equal on all machines.
+    One process: it holds the training's locks and runs the block. Several: the first process holds the locks, starts
+    the others, which run the block, and exits here with their status; if it ends earlier, so do they. Started by
+    torchrun: the process of rank 0 holds the locks, and all run the block. Several machines (docs/cluster.md): this
+    happens on each, but other machines than the leader's hold no locks except those of GPUs.
+    files: what the block reads besides the files of the training. They must be equal on all machines.
     """
     folder = training.folder  # asked for before the block imports more modules, which would change the training's key
     by_torchrun = int(os.environ.get("WORLD_SIZE", 1)) > 1 and LAUNCHER not in os.environ

@@ -60,12 +60,12 @@ def test_six_experiments_on_two_nodes_end_each_once_though_a_node_is_lost(cluste
     before = len(sent_runs(project))
     job = cluster.submit(project, "--array=1-6", "deploy/slurm/experiments.sbatch", "experiments.txt")
     first = f"{job}_1"
-    wait_until(lambda: "update 60 of 200" in log_of(project, first), 600, cluster.log)
+    wait_until(lambda: "update 60 of 200" in log_of(project, first), cluster.log)
     node = cluster.node_of(first)
     cluster.lose(node)
-    wait_until(lambda: "Restarts=1" in cluster.run("scontrol", "show", "job", first), 120, cluster.log)
+    wait_until(lambda: "Restarts=1" in cluster.run("scontrol", "show", "job", first), cluster.log)
     cluster.start_node(node)  # it comes back without the job
-    assert cluster.wait(job, 1000) == ["COMPLETED"] * 6, cluster.log()
+    assert cluster.wait(job) == ["COMPLETED"] * 6, cluster.log()
     (resumed,) = re.findall("Resuming after update ([0-9]+)", log_of(project, first))
     assert int(resumed) >= 60
     names = experiments(project)
@@ -88,7 +88,7 @@ def test_the_results_are_in_the_remote_so_that_a_clone_without_the_cache_has_the
 
 def test_experiments_that_were_run_are_not_run_again(cluster, project):
     job = cluster.submit(project, "--array=1,6", "deploy/slurm/experiments.sbatch", "experiments.txt")
-    assert cluster.wait(job, 300) == ["COMPLETED"] * 2
+    assert cluster.wait(job) == ["COMPLETED"] * 2
     assert all("which was run before" in log_of(project, f"{job}_{line}") for line in (1, 6))
     assert len(experiments(project)) == 6
 
@@ -97,7 +97,7 @@ def test_an_experiment_on_two_nodes_trains_on_both(cluster, project):
     place = f"--export=ALL,RENDEZVOUS=127.0.0.1:{free_port()}"  # the nodes are one machine
     words = ["dvc", "exp", "run", "--name", "both", "-S", "seed=3"]
     job = cluster.submit(project, "--nodes=2", place, "deploy/slurm/nodes.sbatch", *words)
-    assert cluster.wait(job, 600) == ["COMPLETED"], log_of(project, job) + cluster.log()
+    assert cluster.wait(job) == ["COMPLETED"], log_of(project, job) + cluster.log()
     assert "This machine joins." in log_of(project, job)
     assert json.loads((project / "reports/environment.json").read_text())["devices"] == 2
     assert "both" in experiments(project)

@@ -21,6 +21,7 @@ from support.servers import free_port
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "srun")
 NODES = ("node1", "node2")
+PATIENCE = 3600  # seconds; nothing is measured by it: a job that hangs ends the test
 # Short: the timeout after which a silent node is down, and the life of credentials, which delays a requeued job.
 CONF = """\
 ClusterName=test
@@ -49,9 +50,9 @@ PartitionName=all Nodes=ALL Default=YES State=UP
 """
 
 
-def wait_until(condition: Callable[[], object], seconds: float, what: Callable[[], str]) -> None:
-    """Return when the condition holds; fail with `what` if it does not within so many seconds."""
-    end = time.monotonic() + seconds
+def wait_until(condition: Callable[[], object], what: Callable[[], str]) -> None:
+    """Return when the condition holds; fail with `what` if it does not within PATIENCE."""
+    end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end, what()
         time.sleep(0.5)
@@ -82,7 +83,7 @@ class Cluster:
         files = [f"--{name}={self.folder}/munge.{name[:3]}" for name in ("pid-file", "log-file", "seed-file")]
         socket = self.folder / "munge.socket"
         self._start("munged", "--foreground", "--force", f"--key-file={key}", f"--socket={socket}", *files)
-        wait_until(socket.exists, 60, self.log)
+        wait_until(socket.exists, self.log)
         self._start("slurmctld", "-D")
         for node in NODES:
             self.start_node(node)
@@ -94,7 +95,7 @@ class Cluster:
 
     def wait_for_nodes(self) -> None:
         """Wait until both nodes are idle."""
-        wait_until(lambda: self.run("sinfo", "--noheader", "--format=%T %D").split() == ["idle", "2"], 120, self.log)
+        wait_until(lambda: self.run("sinfo", "--noheader", "--format=%T %D").split() == ["idle", "2"], self.log)
 
     def _start(self, name: str, *options: str, program: str = "") -> None:
         """Start a daemon."""
@@ -115,9 +116,9 @@ class Cluster:
         """The states of a job, or of each task of an array that has begun."""
         return re.findall(r"JobState=(\w+)", self.run("scontrol", "show", "job", job))
 
-    def wait(self, job: str, seconds: float) -> list[str]:
+    def wait(self, job: str) -> list[str]:
         """Wait until a job, or each task of an array, has ended; returns the states."""
-        wait_until(lambda: not self.run("squeue", "--noheader", f"--jobs={job}").strip(), seconds, self.log)
+        wait_until(lambda: not self.run("squeue", "--noheader", f"--jobs={job}").strip(), self.log)
         return self.states(job)
 
     def node_of(self, task: str) -> str:

@@ -176,7 +176,7 @@ def join_processes() -> Iterator[World]:
         if size > 1:
             dist.init_process_group("nccl" if on_gpu else "gloo", rank=rank, world_size=size)
             if not on_gpu:
-                _set_pg_timeout(LONGEST_WAIT)  # from here on; the connections are made within torch's time
+                _set_pg_timeout(LONGEST_WAIT)  # after connecting, for which torch's own limit holds
     except RuntimeError as error:
         raise ConnectionError(
             f"Process {rank} of {size} {NOT_REACHED} ({first_line(error)}). Between machines all ports must be "

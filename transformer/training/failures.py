@@ -1,4 +1,4 @@
-"""Why the processes of a training ended: which failure is the cause, and the line that says it."""
+"""Why the processes of a training ended: which failure caused the others, and the message about it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from transformer.training.distributed import LOST, NOT_REACHED
 
-# From the likeliest cause to the surest consequence. A process that did not reach the others counts as killed: it may
-# reach them when all start again.
+# Kinds of failures: the first is the likeliest to have caused the others, the last only follows from them. A process
+# that could not connect to the others counts as killed, since it may connect when all start again.
 KILLED, OWN_ERROR, LOST_ANOTHER, ASKED_TO_STOP = range(4)
 
 

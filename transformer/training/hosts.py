@@ -3,7 +3,7 @@
 Rendezvous, membership and restarts are torch's, as in torchrun. Four things are different here:
 - The processes on the leader's machine have the lowest ranks, so the one that writes files is always there.
 - Machines that are lost are noticed by their heartbeats. Torch itself would wait until a collective operation fails.
-- The end of a process is a reason to start all again only if another machine was lost or stopped, or if it was killed.
+- When a process ends, all start again only if that process was killed, or if another machine was lost or stopped.
 - Other machines take part until the leader closes the rendezvous, after it has written all its files.
 """
 
@@ -30,10 +30,10 @@ from transformer.training.failures import KILLED, OWN_ERROR, cause, print_failur
 
 SECONDS_TO_SAVE = 300  # after a signal, before the processes are killed
 SECONDS_TO_LEAVE = 10  # the same on other machines, where no process saves anything
-LAST_CALL = timedelta(seconds=15)  # how long further machines are waited for when there are enough
+LAST_CALL = timedelta(seconds=15)  # how long the rendezvous waits for more machines when there are enough
 NO_LIMIT = timedelta(days=365)
 HEARTBEAT_SECONDS, MISSED_HEARTBEATS = 5, 3  # a machine that misses so many is lost
-KILLS = 3  # so often do all start again after a process of this machine was killed; as in torchrun
+KILLS = 3  # how often all start again because a process of this machine was killed
 LEADER_LOST = 75  # exit status: the connection to the leader's machine was lost
 AFTER_THE_LEADER = "~"  # torch numbers the machines in the order of their names; this is after all letters
 
@@ -153,7 +153,7 @@ class Agent(LocalElasticAgent):
         super().__init__(spec, config.logs_specs, shutdown_timeout=self.seconds)
 
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
-        """Wait until enough machines are there. The leader starts again if one is lost before all know their ranks."""
+        """Wait until enough machines are there. If one is lost before all know their ranks, the leader waits again."""
         while True:
             try:
                 super()._rendezvous(worker_group)  # type: ignore[call-arg]
@@ -176,7 +176,10 @@ class Agent(LocalElasticAgent):
         return result
 
     def _stop_workers(self, worker_group: WorkerGroup) -> None:
-        """Stop the processes before the next round. Those that wait for a lost machine would not save: kill them."""
+        """Stop the processes before the next round: by SIGTERM, so that they save their state.
+
+        By SIGKILL if a machine was lost, since processes that wait for it cannot save.
+        """
         self._shutdown(signal.SIGKILL if self.rendezvous.lost() else signal.SIGTERM, self.seconds)
 
     def _exit_barrier(self) -> None:

@@ -32,7 +32,7 @@ class Entrant:
 
 
 def entrants(trainings: Trainings, best: Sequence[FrozenTrial], searched: Sequence[str]) -> list[Entrant]:
-    """params.yaml as it is, then the best trials. searched: the names of the knobs that are searched."""
+    """What the finals compare: params.yaml as it is, then the best trials. searched: names of the searched knobs."""
     start = {name: getattr(trainings.params, name) for name in searched}
     found = [Entrant(f"{trainings.name}-{START}", start, {})]
     return found + [Entrant(trainings.experiment(trial.number), trial.params, {**trial.params, "best_by": "bleu"})

@@ -34,7 +34,10 @@ def search(trials: Trials, count: int, rungs: Sequence[int], score: Score, jobs:
 
 
 def proposed(trials: Trials, first: int, size: int) -> list[FrozenTrial]:
-    """The trials of the generation that begins with trial `first`; `size` are proposed in all, unless it has ended."""
+    """The trials of the generation that begins with trial `first`. Proposes those that it lacks to have `size`.
+
+    A generation of which a trial has ended gets no more trials.
+    """
     found = trials.generation(first)
     if not any(trial.state.is_finished() for trial in found):
         for _ in range(size - len(found)):

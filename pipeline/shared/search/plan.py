@@ -17,14 +17,14 @@ from pipeline.shared.results import WorkTree
 from pipeline.shared.search.space import Dimension
 from pipeline.shared.stage import project_root
 
-FACTOR = 3  # one of so many trials goes on to the next rung, which is about so many times as long
+FACTOR = 3  # one of 3 trials goes on to the next rung, which has about 3 times as many updates
 RUNGS = 3
 START = "start"  # the end of the name of the experiment of params.yaml as it is
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A search. Two searches with equal plans, code and data are the same one, which goes on where it was stopped.
+    """What defines a search. With an equal plan, equal code and data, the command goes on with the same search.
 
     rungs: in updates; the last one is max_steps.
     """

@@ -73,7 +73,7 @@ class Trials:
         return [trial for trial in self.all() if trial.user_attrs.get(GENERATION) == first]
 
     def report(self, number: int, updates: int, score: float) -> None:
-        """Keep the score of a trial at a rung."""
+        """Write the score of a trial at the rung of `updates` updates."""
         Trial(self.study, self.all()[number]._trial_id).report(score, updates)
 
     def end(self, number: int, score: float | None) -> None:

@@ -74,7 +74,7 @@ class Trainings:
         rows = self.run(name, values, updates, "train")
         if rows is not None:
             return rows
-        # The training came from DVC's cache, or ended early: then there is an experiment that is only trained.
+        # DVC's cache had the training, so the stage did not run. DVC then made an experiment that is only trained.
         curve = pd.read_csv(io.StringIO(Experiment(name).text("reports/training.csv"))).astype(object)
         rows = curve.where(curve.notna(), None).to_dict("records")
         self.forget(name)
@@ -98,9 +98,10 @@ class Trainings:
             raise Untrainable(f"it was not trained ({reason})") from None
 
     def run(self, name: str, values: Mapping[str, Value], updates: int, *stages: str) -> list[dict] | None:
-        """Run the stages, or all, with the training up to a rung.
+        """Run an experiment whose training stops at a rung. stages: those to run; none given: all.
 
-        Returns the rows of its curve; None if DVC had it. Raises Untrainable, and ValueError if a stage failed.
+        Returns the rows of the training's curve; None if DVC's cache had the training, so that it did not run. Raises
+        Untrainable, and ValueError if a stage failed.
         """
         file, log = self.folder / f"{name}.json", self.folder / f"{name}.log"
         file.unlink(missing_ok=True)
