@@ -38,20 +38,20 @@ def main() -> None:
     options = options_of(given.list, given.line)
     commit = resolved(given.commit)
     name = name_of(options, given.list.stem)
-    folder = project_root() / ".dvc" / "tmp" / "cluster" / name
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder = project_root() / "work" / f"experiment-{name}"
+    folder.mkdir(parents=True, exist_ok=True)
     # The scheduler may start this line on another node while the node that it has lost still runs it.
-    with hold_lock(Path(f"{folder}.lock")):
+    with hold_lock(folder / "lock", "experiment"):
         if any((found.name, found.baseline) == (name, commit) for found in experiments()):
             print(f"Line {given.line} of {given.list} is the experiment {name}, which was run before.")
             return
         remark_if_edited(commit, given.list)
         try:
-            clone(project_root(), folder, commit)
-            reproduce(folder, name, options)
-            keep(folder, f"{EXPERIMENTS}{commit[:2]}/{commit[2:]}/{name}")
+            clone(project_root(), folder / "clone", commit)
+            reproduce(folder / "clone", name, options)
+            keep(folder / "clone", f"{EXPERIMENTS}{commit[:2]}/{commit[2:]}/{name}")
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(folder / "clone", ignore_errors=True)
 
 
 def options_of(path: Path, line: int) -> list[str]:
@@ -71,9 +71,13 @@ def name_of(options: list[str], stem: str) -> str:
 
     Raises ValueError if it cannot be the name of a folder.
     """
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("-n", "--name")
-    name = parser.parse_known_args(options)[0].name or f"{stem}-{sha256_text(shlex.join(options))[:7]}"
+    try:
+        given = parser.parse_known_args(options)[0].name
+    except argparse.ArgumentError:
+        raise ValueError(f"{shlex.join(options)}: --name needs a name. Correct the line.") from None
+    name = given or f"{stem}-{sha256_text(shlex.join(options))[:7]}"
     if "/" in name or name.startswith("."):  # it is also the name of a folder
         raise ValueError(f"--name {name} has a slash or begins with a dot. Choose another name.")
     return name

@@ -29,6 +29,7 @@ from pipeline.shared.stage import run
 from transformer.files import write_json
 
 SAMPLERS = ("tpe", "random", "gp")
+DIVERGED = "params.yaml as it is diverged with one of the seeds, so nothing is compared with it."
 
 
 def main() -> None:
@@ -98,7 +99,7 @@ def run_search(plan: Plan, given: argparse.Namespace) -> list[dict]:
     show_plan(plan, given.trials)
     end_processes(plan.folder)
     trainings = Trainings(plan.folder, plan.name, plan.params)
-    trials = Trials(study, plan.space, plan.seed, plan.sampler, plan.generation)
+    trials = Trials(study, plan.space, plan.seed, plan.sampler, plan.generation_size)
     search(trials, given.trials, plan.rungs, trainings.score, given.jobs)
     found = best(trials, given.finalists)
     everyone = entrants(trainings, found, [one.knob for one in plan.space]) if found else []
@@ -107,10 +108,14 @@ def run_search(plan: Plan, given: argparse.Namespace) -> list[dict]:
 
 def show(rows: list[dict]) -> None:
     """Print the finals, the winner and how to take it over."""
-    print(f"\nFinals: BLEU on valid. The name of params.yaml as it is ends in -{START}.\n")
+    started = any(row["name"].endswith(f"-{START}") for row in rows)
+    note = f"The name of params.yaml as it is ends in -{START}."
+    print(f"\nFinals: BLEU on valid. {note if started else DIVERGED}\n")
     table = pd.DataFrame(rows).drop(columns="test_bleu_mean").dropna(axis="columns", how="all").astype(object)
     print(table.where(table.notna(), "").to_string(index=False))
-    print("\np_seeds: Welch's t-test between the seeds. The other p-values are of the translations by the first seed.")
+    if started:
+        print("\np_seeds: Welch's t-test between the seeds. The other p-values compare the translations by the first "
+              "seed.")  # fmt: skip
     winner = max(rows, key=lambda row: row["valid_bleu_mean"])
     print(f"\nbest on valid: {winner['name']}; its BLEU on test is {winner['test_bleu_mean']}")
     if winner["name"].endswith(f"-{START}"):

@@ -14,11 +14,11 @@ Writes  DVC's queue, after `dvc repro encode` (queue). A second `queue` adds onl
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from statistics import mean, stdev
 from typing import Any
@@ -100,18 +100,9 @@ def grid(base: Params) -> list[Row]:
     ]  # fmt: skip
     found: dict[Params, Row] = {}
     for row in rows:
-        if possible(params := replace(base, **row.changes)):
-            found.setdefault(params, row)
+        with suppress(ValueError):  # params.yaml may not hold these values
+            found.setdefault(base.changed(**row.changes), row)
     return list(found.values())
-
-
-def possible(params: Params) -> bool:
-    """Whether a params.yaml may hold these values."""
-    try:
-        Params.parse(json.dumps(vars(params)), "params.yaml")  # JSON is YAML
-    except ValueError:
-        return False
-    return True
 
 
 def chosen(rows: Sequence[Row], parts: str, short: bool) -> list[Row]:
@@ -124,7 +115,7 @@ def chosen(rows: Sequence[Row], parts: str, short: bool) -> list[Row]:
 
 def queue(prefix: str, base: Params, seeds: Sequence[int], rows: Sequence[Row]) -> None:
     """Queue an experiment for each row and seed that is neither done nor waiting. base: params.yaml."""
-    wanted = {row.name(prefix, seed): (row, replace(base, **row.changes, seed=seed))
+    wanted = {row.name(prefix, seed): (row, base.changed(**row.changes, seed=seed))
               for seed in seeds for row in rows}  # fmt: skip
     done = {found.name: Experiment(found.name, found.commit).params for found in experiments() if found.name in wanted}
     for name, params in done.items():

@@ -15,14 +15,14 @@ from transformer.cores import core_numbers
 
 
 @contextmanager
-def hold_lock(path: Path) -> Iterator[None]:
-    """Hold the lock file of a training. If another process holds it, print a message and wait."""
+def hold_lock(path: Path, what: str = "training") -> Iterator[None]:
+    """Hold a lock file, of a training or of `what`. If another process holds it, print a message and wait."""
     lock = FileLock(path)
     try:
         lock.acquire(timeout=0)
     except Timeout:
         print(
-            f"Another process runs the same training (lock {path}). This process waits until that one has ended. "
+            f"Another process runs the same {what} (lock {path}). This process waits until that one has ended. "
             "Stop one of the two if you need only one.",
             flush=True,
         )

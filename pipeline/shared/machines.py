@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import sys
 import threading
@@ -18,14 +19,15 @@ import psutil
 from torch._C._distributed_c10d import TCPStore
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
-from pipeline.shared.open_stage import Facts, OpenStage, differences, environment
+from pipeline.shared.open_stage import Facts, OpenStage, differences
 from pipeline.shared.params import Params
 from transformer.cores import end_with_parent
-from transformer.training.hosts import LEADER_LOST, Hosts
+from transformer.training.hosts import FAILED, LEADER_LOST, Hosts
 
 PORT = 29400  # torchrun's
 INVITATION = "TRANSFORMER_INVITATION"  # environment variable: the path of the file with this process's Invitation
 STORE_WAIT = timedelta(seconds=30)  # after which a read from the leader's store has failed
+CONNECT_WAIT = timedelta(seconds=5)  # the same for connecting to it, which Ctrl-C cannot interrupt
 STAGE, NOTICES = "stage", "notices"  # keys in the store
 MOST_CHARACTERS = 2000  # of a notice
 Launch = Callable[[Hosts], int]
@@ -67,15 +69,37 @@ def machine_counts(nodes: str) -> tuple[int, int]:
 def own_endpoint(given: str) -> tuple[str, int]:
     """The address and port at which other machines reach this one. given: HOST, HOST:PORT, or "" to find the address.
 
-    The address found is the one by which this machine reaches the network.
+    The address found is the one by which this machine reaches the network. Raises ValueError for an address that is
+    not of this machine.
     """
     if given:
-        return parse_rendezvous_endpoint(given, PORT)
+        address, port = parse_rendezvous_endpoint(given, PORT)
+        if not port:
+            raise ValueError(f"RENDEZVOUS={given} has no port. Use one from 1 to 65535, such as {PORT}.")
+        check_own(address)
+        return address, port
     try:
         return local_address("192.0.2.1"), PORT  # an address of no machine (RFC 5737): nothing is sent
     except OSError:
         raise ValueError("This machine has no network. Set RENDEZVOUS=HOST:PORT to the address at which the other "
                          "machines reach it.") from None  # fmt: skip
+
+
+def check_own(address: str) -> None:
+    """Raise ValueError if an address or a host's name is not of this machine."""
+    try:
+        family, kind, protocol, _, (host, *_) = socket.getaddrinfo(address, PORT, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.bind((host, 0))
+    except OSError as error:
+        raise ValueError(f"RENDEZVOUS: {address} is not an address of this machine ({error.strerror}). The leader's "
+                         "machine alone sets RENDEZVOUS, to its own address. On the others run: python -m pipeline "
+                         "worker --join HOST:PORT") from None  # fmt: skip
+
+
+def shown(address: str, port: int) -> str:
+    """HOST:PORT, with brackets around an IPv6 address."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def local_address(towards: str) -> str:
@@ -104,18 +128,24 @@ def lead(module: str, params: Params, equal: Facts, counts: tuple[int, int], lau
     launch: starts the processes of this machine. Raises ValueError if the port is in use.
     """
     address, port = own_endpoint(os.environ.get("RENDEZVOUS", ""))
-    stage = OpenStage(module, sys.argv[1:], vars(params), environment(), uuid4().hex, *counts, equal)
+    stage = OpenStage(module, sys.argv[1:], vars(params), uuid4().hex, *counts, equal)
     try:
         store = TCPStore(address, port, is_master=True, wait_for_workers=False, timeout=STORE_WAIT)
     except RuntimeError as error:
-        raise ValueError(f"RENDEZVOUS={address}:{port} cannot be opened ({one_line(str(error))}). Set RENDEZVOUS to an "
-                         "address of this machine and a free port.") from None  # fmt: skip
+        raise ValueError(f"RENDEZVOUS={shown(address, port)} cannot be opened ({one_line(str(error))}). Set RENDEZVOUS "
+                         "to an address of this machine and a free port.") from None  # fmt: skip
     store.set(STAGE, stage.to_json())
     use_interface_to(address)
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # the processes would print 20 lines when one is lost
-    print(f"Other machines take part by: python -m pipeline worker --join {address}:{port}", flush=True)
+    print(f"Other machines take part by: python -m pipeline worker --join {shown(address, port)}", flush=True)
     with printed_notices(address, port):
-        return launch(Hosts(store, stage.run_id, *counts, address, True))
+        status = launch(Hosts(store, stage.run_id, *counts, address, True))
+    if status == 128 + signal.SIGTERM and counts[0] == counts[1] and store.check([FAILED]):
+        name = store.get(FAILED).decode(errors="replace")
+        raise ValueError(f"The processes of {one_line(name)} have failed, and NODES={counts[0]} needs all machines. "
+                         "The newest saved state is kept. Correct what is wrong on that machine, and run the same "
+                         "command again.")  # fmt: skip
+    return status
 
 
 def follow(equal: Facts, launch: Launch) -> int:
@@ -143,16 +173,23 @@ def connected(address: str, port: int) -> TCPStore | None:
     """The store of a leader's machine; None if it is not there."""
     try:
         socket.create_connection((address, port), timeout=5).close()  # torch prints a warning at each failed attempt
-        return TCPStore(address, port, is_master=False, timeout=STORE_WAIT)
+        store = TCPStore(address, port, is_master=False, timeout=CONNECT_WAIT)
+        store.set_timeout(STORE_WAIT)
+        return store
     except (OSError, RuntimeError):
         return None
 
 
-def notify(address: str, port: int, text: str) -> None:
-    """Send a line of text to a leader's machine, which prints it. Nothing happens if that machine is not there."""
+def notify(address: str, port: int, text: str, failed: bool = False) -> None:
+    """Send a line of text to a leader's machine, which prints it. Nothing happens if that machine is not there.
+
+    failed: whether this machine's own processes have failed; see FAILED.
+    """
     with suppress(RuntimeError):
         if store := connected(address, port):
             store.set(f"{NOTICES}/{store.add(NOTICES, 1)}", one_line(text))
+            if failed:
+                store.set(FAILED, socket.gethostname())
 
 
 @contextmanager

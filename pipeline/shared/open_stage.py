@@ -6,20 +6,20 @@ Only the module's name from MODULES, options, values and hashes pass: nothing th
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from ruamel.yaml import YAML
 
 from pipeline.shared.keys import code_key
 from pipeline.shared.versions import ROOT, installed, of_stage, running_stage
 from transformer.files import sha256
+from transformer.model.linear import multiplies_bfloat16
 
 MODULES = ("pipeline.train", "pipeline.back_translate")
-ENVIRONMENT = ("SHARDING",)  # variables that must have the same value in all processes
 MOST_BYTES = 1_000_000
 Facts = dict[str, dict[str, Any]]  # knobs, data, code, versions, devices -> name -> value or hash
 
@@ -28,14 +28,13 @@ Facts = dict[str, dict[str, Any]]  # knobs, data, code, versions, devices -> nam
 class OpenStage:
     """A stage to take part in.
 
-    module: one of MODULES. options: of its command line. params: all knobs. environment: the variables ENVIRONMENT.
+    module: one of MODULES. options: of its command line. params: all knobs.
     run_id: names this run of the stage. least, most: how many machines take part. facts: see `facts`.
     """
 
     module: str
     options: list[str]
     params: dict[str, Any]
-    environment: dict[str, str]
     run_id: str
     least: int
     most: int
@@ -62,7 +61,7 @@ class OpenStage:
         if len(text) > MOST_BYTES:
             raise ValueError(f"{len(text):,} bytes are too many")
         values = json.loads(text)
-        kinds = {"module": str, "options": list, "params": dict, "environment": dict, "run_id": str, "least": int,
+        kinds = {"module": str, "options": list, "params": dict, "run_id": str, "least": int,
                  "most": int, "facts": dict}  # fmt: skip
         fits = isinstance(values, dict) and values.keys() == kinds.keys()
         if not fits or not all(isinstance(values[name], kind) for name, kind in kinds.items()):
@@ -70,10 +69,8 @@ class OpenStage:
         stage = cls(**values)
         if stage.module not in MODULES:
             raise ValueError(f"module {stage.module!r} is not one of {', '.join(MODULES)}")
-        if not all(isinstance(text, str) for text in (*stage.options, *stage.environment.values())):
-            raise ValueError("options and variables must be text")
-        if not set(stage.environment) <= set(ENVIRONMENT):
-            raise ValueError(f"only the variables {', '.join(ENVIRONMENT)} may be set")
+        if not all(isinstance(text, str) for text in stage.options):
+            raise ValueError("options must be text")
         if not all(isinstance(some, dict) for some in stage.facts.values()):
             raise ValueError("facts must be names and values")
         return stage
@@ -87,12 +84,15 @@ def facts(identity: Facts, files: Sequence[Path], on_gpu: bool) -> Facts:
     stage = YAML(typ="safe").load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"].get(running_stage(), {})
     deps = [ROOT / dep for dep in stage.get("deps", []) if dep.startswith(("pipeline/", "transformer"))]
     code = {file for dep in deps for file in (dep.rglob("*.py") if dep.is_dir() else [dep])}
+    precision = {}
+    if identity["knobs"]["precision"] == "bfloat16":  # a device without it computes in float32
+        precision["bfloat16"] = multiplies_bfloat16(torch.device("cuda" if on_gpu else "cpu"))
     return {
         "knobs": identity["knobs"],
         "data": identity["data"] | {str(path): sha256(path) for path in files},
         "code": {file.relative_to(ROOT).as_posix(): code_key(file.read_text(encoding="utf-8")) for file in code},
         "versions": identity["versions"] | {name: installed(name) for name in of_stage(stage)},
-        "devices": {"kind": "GPU" if on_gpu else "CPU"},
+        "devices": {"kind": "GPU" if on_gpu else "CPU"} | precision,
     }
 
 
@@ -109,8 +109,3 @@ def differences(here: Facts, there: Facts) -> str:
         texts = [f"{name} ({one.get(name)} here, {other.get(name)} there)" if shown else name for name in names]
         found += [f"{part} {', '.join(texts)}"] if names else []
     return "; ".join(found)
-
-
-def environment() -> dict[str, str]:
-    """The variables ENVIRONMENT that are set in this process."""
-    return {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -157,6 +158,10 @@ class Params:
         params = cls(**{name: checked(path, text, known[name], values[name]) for name in known})
         params._check_together(path)
         return params
+
+    def changed(self, **values: Any) -> Params:
+        """A copy with other values. Raises ValueError as `load` does if a params.yaml may not hold them."""
+        return Params.parse(json.dumps(vars(self) | values), "params.yaml")  # JSON is YAML
 
     def take(self, config: type[Config], **others: Any) -> Config:
         """A config dataclass filled with the knobs that its fields are named after; others: values of other fields."""

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
-from pipeline.shared.machines import INVITATION, PORT, STAGE, Invitation, connected, notify
+from pipeline.shared.machines import INVITATION, PORT, STAGE, Invitation, connected, notify, shown
 from pipeline.shared.open_stage import OpenStage
 from transformer.training.hosts import LEADER_LOST
 
@@ -24,6 +24,8 @@ def work(endpoint: str) -> None:
 
     Raises ValueError if this machine cannot take part in one.
     """
+    if not endpoint.strip():
+        raise ValueError("--join needs the address of the leader's machine, HOST or HOST:PORT.")
     address, port = parse_rendezvous_endpoint(endpoint, PORT)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     left = ""  # run_id of the stage that this machine has left and does not join again
@@ -49,14 +51,19 @@ def take_part(address: str, port: int, left: str) -> str:
         print(f"The stage of {address} has ended, or the connection to it was lost.", flush=True)
         return ""
     if status:
-        notify(address, port, f"{socket.gethostname()} takes no further part in this stage: its processes have failed.")
+        text = f"{socket.gethostname()} takes no further part in this stage: its processes have failed."
+        notify(address, port, text, failed=True)
         print("This machine takes no further part in this stage.", flush=True)
     return invitation.stage.run_id
 
 
 def next_stage(address: str, port: int, left: str) -> OpenStage:
     """Wait until the leader's machine opens a stage other than `left`, and return it."""
-    print(f"Waiting for a stage of {address}:{port}. Ctrl-C ends the wait.", flush=True)
+    print(f"Waiting for a stage of {shown(address, port)}. Ctrl-C ends the wait.", flush=True)
+    try:
+        socket.getaddrinfo(address, port)
+    except socket.gaierror as error:  # in a cluster, the leader's name may be known only when it has started
+        print(f"The name {address} is not known here yet ({error.strerror}). This machine tries on.", flush=True)
     while True:
         try:
             if store := connected(address, port):
@@ -79,7 +86,7 @@ def run_stage(invitation: Invitation, folder: Path) -> tuple[int, str]:
     paths = {INVITATION: str(folder / "invitation.json"), "TORCHELASTIC_ERROR_FILE": str(folder / "error.json")}
     command = [sys.executable, "-m", stage.module, *stage.options, "--params", str(folder / "params.yaml")]
     # In a session of its own: Ctrl-C reaches this process only, which then sends one SIGTERM.
-    process = subprocess.Popen(command, env=os.environ | stage.environment | paths, start_new_session=True)
+    process = subprocess.Popen(command, env=os.environ | paths, start_new_session=True)
     try:
         status = process.wait()
     except (KeyboardInterrupt, SystemExit):

@@ -48,7 +48,7 @@ def sharding_requested() -> bool:
 
 def sharded(world: World) -> bool:
     """Whether each process holds a share of the weights: if the leader's SHARDING says so. All processes call this."""
-    return world.from_leader(sharding_requested()) and world.size > 1
+    return world.from_leader(world.is_leader and sharding_requested()) and world.size > 1
 
 
 @dataclass(frozen=True)

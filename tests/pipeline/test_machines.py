@@ -153,6 +153,52 @@ Trainer.update = gated
 """
 
 
+# On other machines than the leader's, update 6 fails.
+FAILS = """
+from transformer.training.train_step import Trainer
+
+update = Trainer.update
+
+
+def failing(self, step, stop_requested=lambda: False):
+    if step == 6 and not self.world.is_leader:
+        raise OSError("no space left on this machine")
+    return update(self, step, stop_requested)
+
+
+Trainer.update = failing
+"""
+
+
+@pytest.mark.full
+def test_a_fixed_number_of_machines_does_not_wait_for_one_whose_own_processes_fail(hosts, tmp_path):
+    one, two = hosts
+    (tmp_path / "fails").mkdir()
+    (tmp_path / "fails/sitecustomize.py").write_text(FAILS)
+    paths = tmp_path / "fails", ROOT
+    process, worker = lead(one, paths=paths), follow(two, one, paths)
+    assert process.wait(PATIENCE) == 1, one.printed()
+    assert "no space left on this machine" in two.printed()
+    assert "have failed, and NODES=2 needs all machines. The newest saved state is kept." in one.printed()
+    assert list(one.folder.glob("work/train-*/state-*4.json"))
+    assert worker.poll() is None  # it waits for the next stage
+    process = lead(one)
+    worker.terminate()
+    follow(two, one)
+    assert succeeded(process, one, two)
+
+
+@pytest.mark.full
+def test_a_leader_that_waits_for_machines_ends_by_a_signal(hosts):
+    one, _ = hosts
+    for number, how in enumerate((signal.SIGTERM, signal.SIGINT), 1):
+        process = lead(one)
+        wait_until(lambda number=number: one.printed().count("Waiting until 2 machines") == number, PATIENCE)
+        process.send_signal(how)
+        assert process.wait(PATIENCE) == 128 + how
+    assert "Traceback" not in one.printed()
+
+
 @pytest.fixture
 def paths(tmp_path) -> tuple[Path, Path]:
     """Folders of modules for processes that wait at updates; see GATE."""

@@ -8,18 +8,32 @@ import os
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support.tiny import ROOT
+from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
-from pipeline.shared.machines import INVITATION, Invitation, machine_counts, one_line, own_endpoint, use_interface_to
-from pipeline.shared.open_stage import MOST_BYTES, OpenStage, differences
+from pipeline.shared import open_stage
+from pipeline.shared.keys import code_key
+from pipeline.shared.machines import (
+    INVITATION,
+    Invitation,
+    machine_counts,
+    one_line,
+    own_endpoint,
+    shown,
+    use_interface_to,
+)
+from pipeline.shared.open_stage import MOST_BYTES, OpenStage, differences, facts
+from pipeline.shared.versions import installed
+from transformer.files import sha256
 
 VALUES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 NAMED = st.dictionaries(st.text(), VALUES)
 STAGES = st.builds(
     OpenStage, module=st.sampled_from(["pipeline.train", "pipeline.back_translate"]), options=st.lists(st.text()),
-    params=NAMED, environment=st.fixed_dictionaries({}, optional={"SHARDING": st.text()}), run_id=st.text(),
-    least=st.integers(1), most=st.integers(1), facts=st.dictionaries(st.text(), NAMED),
+    params=NAMED, run_id=st.text(), least=st.integers(1), most=st.integers(1),
+    facts=st.dictionaries(st.text(), NAMED),
 )  # fmt: skip
-STAGE = OpenStage("pipeline.train", [], {}, {}, "x", 1, 2, {})
+STAGE = OpenStage("pipeline.train", [], {}, "x", 1, 2, {})
 
 
 @given(STAGES)
@@ -38,9 +52,9 @@ def test_an_invitation_goes_through_its_file_unchanged(tmp_path_factory, stage):
 @pytest.mark.parametrize(
     "change",
     [{"module": "os"}, {"module": "pipeline.record"}, {"options": [1]}, {"environment": {"LD_PRELOAD": "x"}},
-     {"environment": {"SHARDING": 1}}, {"least": "1"}, {"facts": {"data": 1}}, {"params": []}, {"more": 1}],
+     {"least": "1"}, {"facts": {"data": 1}}, {"params": []}, {"more": 1}],
 )  # fmt: skip
-def test_other_modules_variables_and_types_are_refused(change):
+def test_other_modules_keys_and_types_are_refused(change):
     with pytest.raises(ValueError, match="no description of a stage"):
         OpenStage.from_json(json.dumps({**vars(STAGE), **change}).encode())
 
@@ -55,6 +69,22 @@ def test_any_other_bytes_are_refused(data):
 def test_a_description_that_is_too_large_is_refused():
     with pytest.raises(ValueError, match="too many"):
         OpenStage.from_json(b" " * (MOST_BYTES + 1))
+
+
+def test_what_must_be_equal_is_knobs_data_code_versions_and_kind_of_device(tmp_path, monkeypatch):
+    monkeypatch.setattr(open_stage, "running_stage", lambda: "train")
+    file = tmp_path / "vocab.txt"
+    file.write_text("a")
+    identity = {"knobs": {"precision": "bfloat16"}, "data": {"ids": "b"}, "versions": {"python": "3"}}
+    here = facts(identity, [file], on_gpu=False)
+    code = ROOT / "transformer/training/batches.py"
+    assert here["knobs"] == identity["knobs"]
+    assert here["data"] == {"ids": "b", str(file): sha256(file)}
+    assert here["code"]["transformer/training/batches.py"] == code_key(code.read_text())
+    assert here["versions"].items() >= {"python": "3", "torch": installed("torch")}.items()
+    assert here["devices"]["kind"] == "CPU"
+    monkeypatch.setattr(open_stage, "multiplies_bfloat16", lambda device: not here["devices"]["bfloat16"])
+    assert differences(here, facts(identity, [file], on_gpu=False)).startswith("devices bfloat16 (")
 
 
 @given(st.dictionaries(st.text(), NAMED))
@@ -80,10 +110,22 @@ def test_nodes_that_are_no_numbers_of_machines_are_refused(nodes):
 
 
 def test_an_address_has_torchruns_port_unless_another_is_given():
-    assert own_endpoint("leader") == ("leader", 29400)
-    assert own_endpoint("10.0.0.1:5000") == ("10.0.0.1", 5000)
-    with pytest.raises(ValueError, match="port"):
-        own_endpoint("leader:x")
+    assert own_endpoint("localhost") == ("localhost", 29400)
+    assert own_endpoint("127.0.0.1:5000") == ("127.0.0.1", 5000)
+    for port in ("x", "0", "70000"):
+        with pytest.raises(ValueError, match="port"):
+            own_endpoint(f"localhost:{port}")
+
+
+@pytest.mark.parametrize("address", ["192.0.2.7", "no-such-host.invalid"])  # RFC 5737, RFC 6761: of no machine
+def test_an_address_of_another_machine_is_refused_as_that_of_the_leader(address):
+    with pytest.raises(ValueError, match=f"RENDEZVOUS: {address} is not an address of this machine"):
+        own_endpoint(f"{address}:29400")
+
+
+def test_an_ipv6_address_is_shown_as_one_can_type_it():
+    assert parse_rendezvous_endpoint(shown("::1", 5000), 0) == ("::1", 5000)
+    assert shown("10.0.0.1", 5000) == "10.0.0.1:5000"
 
 
 def test_the_network_of_the_leader_is_used_unless_another_is_chosen(monkeypatch):

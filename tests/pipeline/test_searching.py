@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from support.runs import start
 from support.tiny import ROOT
 
+from pipeline.commands.search import DIVERGED, show
 from pipeline.shared.params import Params
 from pipeline.shared.search.finals import Entrant, table
 from pipeline.shared.search.halving import best, search
@@ -26,9 +27,9 @@ from pipeline.shared.search.plan import FACTOR, Plan, default_rungs, given_rungs
 from pipeline.shared.search.rung import TrialRun, environment, run_type
 from pipeline.shared.search.space import FIXED, space
 from pipeline.shared.search.study import Trials, open_database
-from pipeline.shared.search.trainings import SOME_BLEU, Trainings, score_of
+from pipeline.shared.search.trainings import Trainings, score_of
 from transformer.evaluation.comparison import System
-from transformer.training import history
+from transformer.training.config import SOME_BLEU
 from transformer.training.loop import Diverged
 
 DVC = ROOT / "dvc.yaml"
@@ -229,7 +230,7 @@ def test_the_same_search_has_the_same_name_and_another_one_another(monkeypatch):
     others = [Plan(PARAMS, space(WORDS[:2]), RUNGS, "tpe", 1), Plan(PARAMS, space(WORDS), RUNGS[1:], "tpe", 1),
               Plan(PARAMS, space(WORDS), RUNGS, "gp", 1), Plan(PARAMS, space(WORDS), RUNGS, "tpe", 2)]  # fmt: skip
     assert len({plan.name, *(other.name for other in others)}) == 5
-    assert plan.generation == FACTOR**2
+    assert plan.generation_size == FACTOR**2
 
 
 def test_a_database_of_mlflow_is_refused(tmp_path):
@@ -257,10 +258,6 @@ def test_a_higher_bleu_scores_higher_and_without_one_a_lower_loss_does(bleu, los
     elif loss + 1e-9 < other_loss:
         assert one > other
     assert one > 0  # more than a training that diverged
-
-
-def test_below_some_bleu_the_search_ranks_as_the_training_does():
-    assert SOME_BLEU == history.SOME_BLEU
 
 
 def curve(last: int, every: int = 30) -> list[dict]:
@@ -350,7 +347,7 @@ def experiment(seed: int, right: int, dropout: float) -> Any:
 
 
 def test_the_finals_compare_means_over_seeds_on_valid_and_show_test_for_the_winner_alone():
-    everyone = [Entrant("start", {"dropout": 0.3}, {}), Entrant("one", {"dropout": 0.1}, {}),
+    everyone = [Entrant("start", {"dropout": 0.3}, {}, is_start=True), Entrant("one", {"dropout": 0.1}, {}),
                 Entrant("other", {"dropout": 0.2}, {})]  # fmt: skip
     found = {entrant.name: [experiment(seed, mean + seed, entrant.knobs["dropout"]) for seed in (1, 2, 3)]
              for entrant, mean in zip(everyone, (10, 25, 11), strict=True)}  # fmt: skip
@@ -360,6 +357,20 @@ def test_the_finals_compare_means_over_seeds_on_valid_and_show_test_for_the_winn
     assert one["p_seeds_holm"] < 0.001 < 0.1 < other["p_seeds_holm"]
     assert one["p_randomisation_holm"] < 0.01
     assert [row["test_bleu_mean"] for row in (start, one, other)] == [None, 13.5, None]
+
+
+def test_nothing_is_compared_with_a_params_yaml_that_diverged(capsys):
+    everyone = [Entrant("search-1-02", {"dropout": 0.1}, {}), Entrant("search-1-05", {"dropout": 0.2}, {})]
+    found = {entrant.name: [experiment(seed, mean + seed, entrant.knobs["dropout"]) for seed in (1, 2, 3)]
+             for entrant, mean in zip(everyone, (11, 25), strict=True)}  # fmt: skip
+    rows = table(everyone, found)
+    assert [row["valid_bleu_mean"] for row in rows] == [13, 27]
+    assert all(value is None for row in rows for name, value in row.items() if name == "delta" or name.startswith("p_"))
+    show(rows)
+    printed = capsys.readouterr().out
+    assert DIVERGED in printed
+    assert "Take it over:  dvc exp apply search-1-05" in printed
+    assert "p_seeds" not in printed
 
 
 def test_knobs_that_are_not_searched_exist():

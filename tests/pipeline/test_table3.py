@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support.projects import command, small_project
 
-from pipeline.commands.table3 import Row, grid, possible, table
+from pipeline.commands.table3 import Row, grid, table
 from pipeline.shared.params import Params
 
 ROOT = Path(__file__).parents[2]
@@ -48,7 +48,7 @@ def test_rows_that_are_the_base_again_or_impossible_are_left_out():
     rows = grid(base)
     configurations = [replace(base, **row.changes) for row in rows]
     assert len(set(configurations)) == len(configurations)
-    assert all(map(possible, configurations))
+    assert all(params.changed() == params for params in configurations)  # a params.yaml may hold them
     assert [row.changes["heads"] for row in rows if row.part == "A"] == [2]  # 4 does not divide 6
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+SOME_BLEU = 1.0  # percent; a BLEU below it is noise, and the loss decides
+
 
 @dataclass(frozen=True)
 class TrainConfig:

@@ -10,9 +10,7 @@ import math
 from collections.abc import Callable
 
 from transformer.training.checkpoints import CheckpointStore, Row, TrainingState, best_steps
-from transformer.training.config import TrainConfig
-
-SOME_BLEU = 1.0  # percent
+from transformer.training.config import SOME_BLEU, TrainConfig
 
 
 class OtherSettings(Exception):

@@ -9,10 +9,14 @@ Rendezvous, membership and restarts are torch's, as in torchrun. Four things are
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -34,6 +38,7 @@ LAST_CALL = timedelta(seconds=15)  # how long the rendezvous waits for more mach
 NO_LIMIT = timedelta(days=365)
 HEARTBEAT_SECONDS, MISSED_HEARTBEATS = 5, 3  # a machine that misses so many is lost
 KILLS = 3  # how often all start again because a process of this machine was killed
+FAILED = "failed"  # key in the store, with the name of a machine whose own processes have failed
 LEADER_LOST = 75  # exit status: the connection to the leader's machine was lost
 AFTER_THE_LEADER = "~"  # torch numbers the machines in the order of their names; this is after all letters
 
@@ -84,6 +89,7 @@ class Rendezvous(DynamicRendezvousHandler):
     """Torch's rendezvous, in which the leader's machine has rank 0 and lost machines are noticed."""
 
     leads: bool
+    store: TCPStore
     members: frozenset = frozenset()  # the machines of this round
 
     @classmethod
@@ -94,7 +100,7 @@ class Rendezvous(DynamicRendezvousHandler):
             hosts.run_id, hosts.store, C10dRendezvousBackend(hosts.store, hosts.run_id), hosts.least, hosts.most, name,
             RendezvousTimeout(join=NO_LIMIT, last_call=LAST_CALL), HEARTBEAT_SECONDS, MISSED_HEARTBEATS,
         )  # fmt: skip
-        handler.leads = hosts.leads
+        handler.leads, handler.store = hosts.leads, hosts.store
         return handler
 
     def next_rendezvous(self) -> RendezvousInfo:
@@ -106,10 +112,32 @@ class Rendezvous(DynamicRendezvousHandler):
                 print(f"Waiting until {self._settings.min_nodes} machines are there.", flush=True)
         else:
             self._wait_for_leader()
-        info = super().next_rendezvous()
+        with self._ended_by_a_failure():
+            info = super().next_rendezvous()
         if self.leads:
             print(f"Machines that take part: {info.world_size}.", flush=True)
         return info
+
+    @contextmanager
+    def _ended_by_a_failure(self) -> Iterator[None]:
+        """While the leader's machine waits in the block for a fixed number of machines: SIGTERM ends it if one failed.
+
+        A machine that was lost may come back. One whose own processes have failed does not, so the wait had no end.
+        """
+        waited = threading.Event()
+
+        def watch() -> None:
+            while not waited.wait(1):
+                if self.store.check([FAILED]) and not waited.is_set():
+                    os.kill(os.getpid(), signal.SIGTERM)
+                    return
+
+        if self.leads and self._settings.min_nodes == self._settings.max_nodes:
+            threading.Thread(target=watch, daemon=True).start()
+        try:
+            yield
+        finally:
+            waited.set()
 
     def _wait_for_leader(self) -> None:
         """Wait until the leader's machine takes part: the others alone could not go on."""
@@ -174,6 +202,12 @@ class Agent(LocalElasticAgent):
         elif result.state == WorkerState.SUCCEEDED and not self.leads and not self.rendezvous.is_closed():
             return RunResult(WorkerState.HEALTHY)  # the leader still writes, and may be killed and start again
         return result
+
+    def _restart_workers(self, worker_group: WorkerGroup) -> None:
+        """Stop all processes, wait for the machines, and start all again."""
+        if self.leads:
+            print("Machines came or went. All processes start again from the newest saved state.", flush=True)
+        super()._restart_workers(worker_group)  # type: ignore[call-arg]
 
     def _stop_workers(self, worker_group: WorkerGroup) -> None:
         """Stop the processes before the next round: by SIGTERM, so that they save their state.

@@ -53,6 +53,8 @@ def launch(module: str, count: int, threads: int, options: Sequence[str], hosts:
                             logs_specs=DefaultLogsSpecs(log_dir=folder))  # fmt: skip
         try:
             if hosts:
+                for number in (signal.SIGTERM, signal.SIGINT):  # torch's agent does so only when processes run
+                    signal.signal(number, raise_signal)
                 return run_agent(hosts, here, ("-m", module, *options))
             elastic_launch(here, sys.executable)("-m", module, *options)
         except SignalException as stopped:
@@ -62,6 +64,11 @@ def launch(module: str, count: int, threads: int, options: Sequence[str], hosts:
         finally:
             restore_stop_signals()  # the handlers of torch's agent would raise exceptions while this process exits
     return 0
+
+
+def raise_signal(number: int, frame: object) -> None:
+    """A handler of signals: raises the exception with which torch's agent ends."""
+    raise SignalException(f"signal {number}", signal.Signals(number))
 
 
 def end_with_launcher() -> None:
@@ -82,7 +89,7 @@ def process_count(processes: str) -> int:
         if not torch.cuda.is_available():
             raise ValueError("DEVICES=gpu, but torch finds no GPU. Unset DEVICES, or set it to a number of processes.")
         return torch.cuda.device_count()
-    if not (processes.isdigit() and int(processes)):
+    if not (processes.isascii() and processes.isdecimal() and int(processes)):
         raise ValueError(
             f"DEVICES={processes!r} is not a number of processes. Set DEVICES to 1 or more, or to gpu for one process "
             "on each GPU."

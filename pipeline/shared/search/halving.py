@@ -27,7 +27,7 @@ def search(trials: Trials, count: int, rungs: Sequence[int], score: Score, jobs:
     """
     first = 0
     while first < count:
-        generation = proposed(trials, first, min(trials.together, count - first))
+        generation = proposed(trials, first, min(trials.generation_size, count - first))
         if not all(trial.state.is_finished() for trial in generation):
             halve(trials, [trial.number for trial in generation], rungs, score, jobs)
         first += len(generation)

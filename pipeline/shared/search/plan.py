@@ -52,7 +52,7 @@ class Plan:
         return project_root() / "work" / self.name
 
     @property
-    def generation(self) -> int:
+    def generation_size(self) -> int:
         """How many trials are proposed at once: one of them reaches the last rung."""
         return FACTOR ** (len(self.rungs) - 1)
 

@@ -47,23 +47,27 @@ def open_database(url: str, name: str) -> optuna.Study:
 class Trials:
     """The trials of a search, in Optuna's database. A trial has its score at each rung that it has reached.
 
-    seed: of the proposals. name: of the sampler. together: how many trials are proposed at once.
+    seed: of the proposals. name: of the sampler. size: how many trials are proposed at once, a generation.
     """
 
-    def __init__(self, study: optuna.Study, space: Sequence[Dimension], seed: int, name: str, together: int) -> None:
-        self.study, self.space, self.seed, self.name, self.together = study, list(space), seed, name, together
+    def __init__(self, study: optuna.Study, space: Sequence[Dimension], seed: int, name: str, size: int) -> None:
+        self.study, self.space, self.seed, self.name, self.generation_size = study, list(space), seed, name, size
 
     def all(self) -> list[FrozenTrial]:
         """All trials, in the order of their numbers."""
         return sorted(self.study.get_trials(deepcopy=False), key=lambda trial: trial.number)
 
-    def propose(self, generation: int) -> None:
-        """Add a trial. Its knobs are a function of the seed, of its number and of the trials before it."""
+    def propose(self, first: int) -> None:
+        """Add a trial to the generation that begins with trial `first`.
+
+        Its knobs are a function of the seed, of its number and of the trials before it.
+        """
         before = self.all()
         distributions = {one.knob: one.distribution() for one in self.space}
-        knobs = proposal(before, distributions, sampler(self.name, seed_of(self.seed, len(before)), self.together))
+        chosen = sampler(self.name, seed_of(self.seed, len(before)), self.generation_size)
+        knobs = proposal(before, distributions, chosen)
         knobs = {one.knob: one.rounded(knobs[one.knob]) for one in self.space}
-        attributes = {GENERATION: generation}
+        attributes = {GENERATION: first}
         # In one transaction: a killed search leaves a whole trial or none.
         self.study.add_trial(create_trial(state=TrialState.RUNNING, params=knobs, distributions=distributions,
                                           user_attrs=attributes))  # fmt: skip

@@ -7,12 +7,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 import psutil
+from filelock import FileLock
 
 from pipeline.shared.git import command, experiments
 from pipeline.shared.knobs import restore
@@ -20,9 +22,12 @@ from pipeline.shared.params import Params
 from pipeline.shared.results import Experiment
 from pipeline.shared.search.rung import FILE, environment
 from pipeline.shared.search.space import Value, written
+from pipeline.shared.stage import project_root
+from transformer.training.config import SOME_BLEU
 
-SOME_BLEU = 1.0  # percent; below it the loss decides, as in transformer/training/history.py
 BUSY = b"is busy, it is being blocked by"  # DVC's words while another experiment of the project starts or ends
+STARTED = b"Reproducing experiment"  # DVC's words once it has an experiment from its stack
+STARTING = "search-start.lock"
 ATTEMPTS = 20
 SECONDS_TO_SAVE = 300  # for a training that is asked to stop
 NO_SCORE = 0.0  # of a training that diverged, or whose knobs exclude each other
@@ -43,9 +48,9 @@ class Trainings:
     name: str
     params: Params
 
-    def experiment(self, number: int, seed: int | None = None) -> str:
-        """The name of the experiment of a trial. seed: if it is another than that of params.yaml."""
-        return f"{self.name}-{number:02d}" + (f"-seed{seed}" if seed is not None else "")
+    def experiment(self, number: int) -> str:
+        """The name of the experiment of a trial."""
+        return f"{self.name}-{number:02d}"
 
     def score(self, number: int, knobs: Mapping[str, Value], updates: int) -> float:
         """Train a trial up to a rung, on the last rung with all stages; return its score, higher is better.
@@ -92,7 +97,7 @@ class Trainings:
     def check(self, values: Mapping[str, Value]) -> None:
         """Raise Untrainable for knobs that exclude each other."""
         try:
-            replace(self.params, **dict(values))._check_together(Path("params.yaml"))
+            self.params.changed(**values)
         except ValueError as error:
             reason = str(error).removesuffix(restore(Path("params.yaml"))).strip()
             raise Untrainable(f"it was not trained ({reason})") from None
@@ -106,22 +111,17 @@ class Trainings:
         file, log = self.folder / f"{name}.json", self.folder / f"{name}.log"
         file.unlink(missing_ok=True)
         knobs = [word for knob, value in values.items() for word in ("-S", f"{knob}={written(value)}")]
-        words = [sys.executable, "-m", "dvc", "--wait-for-lock", "exp", "run", "--temp", "--name", name]
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-        kept = os.environ | environment(updates, file) | {"PATH": path}
         for _ in range(ATTEMPTS):
-            with log.open("a", encoding="utf-8") as output:
-                start = output.tell()
-                done = subprocess.run([*words, *knobs, *stages], env=kept, stdout=output, stderr=subprocess.STDOUT)
-            if not (done.returncode and BUSY in log.read_bytes()[start:]):
+            status, printed = reproduced(name, [*knobs, *stages], environment(updates, file), log)
+            if not (status and BUSY in printed):
                 break
         found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
         if "diverged" in found:
             raise Untrainable(found["diverged"])
         stopped = "curve" in found and updates < self.params.max_steps
-        if done.returncode and not stopped:
+        if status and not stopped:
             raise ValueError(f"{name} failed, so the search stopped. {log} has its output. Run the same command again.")
-        if not done.returncode and stopped:
+        if not status and stopped:
             self.forget(name)
         return found.get("curve")
 
@@ -129,6 +129,25 @@ class Trainings:
         """Remove an experiment that is only trained."""
         if is_there(name):
             command(sys.executable, "-m", "dvc", "exp", "remove", name)
+
+
+def reproduced(name: str, options: Sequence[str], variables: Mapping[str, str], log: Path) -> tuple[int, bytes]:
+    """Run an experiment in a temporary copy. Returns the exit status of DVC, and what it has added to the file `log`.
+
+    Experiments start one after the other: DVC puts an experiment on a stack, lets go of its lock, and then takes the
+    top one from the stack, which could be that of another process.
+    """
+    words = [sys.executable, "-m", "dvc", "--wait-for-lock", "exp", "run", "--temp", "--name", name, *options]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    env = os.environ | variables | {"PATH": path, "PYTHONUNBUFFERED": "1"}
+    before = log.stat().st_size if log.exists() else 0
+    with log.open("ab") as output, FileLock(project_root() / "work" / STARTING) as lock:
+        process = subprocess.Popen(words, env=env, stdout=output, stderr=subprocess.STDOUT)
+        while process.poll() is None and STARTED not in log.read_bytes()[before:]:
+            time.sleep(0.1)
+        lock.release()
+        status = process.wait()
+    return status, log.read_bytes()[before:]
 
 
 def is_there(name: str) -> bool:
