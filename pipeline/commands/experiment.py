@@ -13,20 +13,19 @@ Writes  the experiment, the outs in DVC's cache and in its default remote if it 
 from __future__ import annotations
 
 import argparse
-import os
+import re
 import shlex
 import shutil
-import subprocess
+import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
 
-from pipeline.shared.git import EXPERIMENTS, command, experiments, git, resolved
+from pipeline.shared.clones import DVC, clone, publish, reference, reproduce
+from pipeline.shared.git import command, experiments, git, resolved
 from pipeline.shared.locks import hold_lock
-from pipeline.shared.stage import MAIN_CHECKOUT, project_root
+from pipeline.shared.stage import project_root
 from transformer.files import sha256_text
-
-DVC = (sys.executable, "-m", "dvc")
 
 
 def main() -> None:
@@ -35,6 +34,7 @@ def main() -> None:
     parser.add_argument("line", type=int, help="number of the line to run, from 1")
     parser.add_argument("--commit", default="HEAD", help="what the experiment starts from (default: HEAD)")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     options = options_of(given.list, given.line)
     commit = resolved(given.commit)
     name = name_of(options, given.list.stem)
@@ -47,9 +47,10 @@ def main() -> None:
             return
         remark_if_edited(commit, given.list)
         try:
-            clone(project_root(), folder / "clone", commit)
-            reproduce(folder / "clone", name, options)
-            keep(folder / "clone", f"{EXPERIMENTS}{commit[:2]}/{commit[2:]}/{name}")
+            clone(folder / "clone", commit)
+            if status := reproduce(folder / "clone", name, options):
+                raise ValueError(f"The experiment {name} has failed with status {status}. Its output is above.")
+            keep(folder / "clone", name, commit)
         finally:
             shutil.rmtree(folder / "clone", ignore_errors=True)
 
@@ -61,9 +62,14 @@ def options_of(path: Path, line: int) -> list[str]:
     if not text.strip():
         raise ValueError(f"{path} has no experiment on line {line}. Write the options of `dvc exp run` there.")
     try:
-        return shlex.split(text)
+        options = shlex.split(text, comments=True)
     except ValueError as error:
         raise ValueError(f"{path}:{line}: {text!r} is not a list of options ({error}). Correct the line.") from None
+    if not options:
+        raise ValueError(f"{path} has only a comment on line {line}. Write the options of `dvc exp run` there.")
+    if "--queue" in options:
+        raise ValueError(f"{path}:{line}: --queue runs nothing. Remove it: this command runs the experiment.")
+    return options
 
 
 def name_of(options: list[str], stem: str) -> str:
@@ -77,7 +83,7 @@ def name_of(options: list[str], stem: str) -> str:
         given = parser.parse_known_args(options)[0].name
     except argparse.ArgumentError:
         raise ValueError(f"{shlex.join(options)}: --name needs a name. Correct the line.") from None
-    name = given or f"{stem}-{sha256_text(shlex.join(options))[:7]}"
+    name = given or f"{re.sub(r'[^A-Za-z0-9_-]', '-', stem)}-{sha256_text(shlex.join(options))[:7]}"
     if "/" in name or name.startswith("."):  # it is also the name of a folder
         raise ValueError(f"--name {name} has a slash or begins with a dot. Choose another name.")
     return name
@@ -90,32 +96,7 @@ def remark_if_edited(commit: str, path: Path) -> None:
         print(f"remark: The experiment is run from commit {commit[:7]}, without the edits of {', '.join(edited)}.")
 
 
-def clone(root: Path, folder: Path, commit: str) -> None:
-    """Clone the project into a folder, with its DVC cache, DVC settings and git user.
-
-    Several `dvc exp run --temp` at once fail in one clone. One that waits three seconds for DVC's lock ends. All
-    put their experiments on one stack and then run the top one, which may be that of another process.
-    """
-    shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed
-    command("git", "clone", "--quiet", "--no-checkout", str(root), str(folder))
-    command("git", "checkout", "--quiet", "--detach", commit, folder=folder)
-    for setting in ("user.name", "user.email"):
-        with suppress(ValueError):  # not set
-            command("git", "config", setting, git("config", setting).strip(), folder=folder)
-    settings = root / ".dvc" / "config.local"
-    if settings.exists():
-        shutil.copy(settings, folder / ".dvc")
-    command(*DVC, "config", "--local", "cache.dir", command(*DVC, "cache", "dir").strip(), folder=folder)
-
-
-def reproduce(folder: Path, name: str, options: list[str]) -> None:
-    """Run an experiment in a clone. The state of its training and its MLflow run are in the main checkout."""
-    words = [*DVC, "exp", "run", "--temp", "--name", name, *options]
-    if status := subprocess.run(words, cwd=folder, env=os.environ | {MAIN_CHECKOUT: str(project_root())}).returncode:
-        raise ValueError(f"The experiment {name} has failed with status {status}. Its output is above.")
-
-
-def keep(folder: Path, reference: str) -> None:
+def keep(folder: Path, name: str, commit: str) -> None:
     """Send an experiment's data to DVC's default remote, if there is one, and then the experiment to the main checkout.
 
     In this order, so that an experiment in the main checkout is complete.
@@ -124,5 +105,5 @@ def keep(folder: Path, reference: str) -> None:
     with suppress(ValueError):  # not set
         remote = command(*DVC, "config", "core.remote", folder=folder)
     if remote:
-        command(*DVC, "exp", "push", ".", reference.rpartition("/")[2], folder=folder)
-    command("git", "push", "--quiet", "origin", f"{reference}:{reference}", folder=folder)
+        command(*DVC, "exp", "push", ".", name, folder=folder)
+    publish(folder, reference(commit, name))

@@ -16,18 +16,21 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import signal
 from pathlib import Path
 
 import pandas as pd
 
-from pipeline.shared.git import git, remark_if_uncommitted
+from pipeline.shared.clones import edits_of_work_tree
+from pipeline.shared.git import remark_if_uncommitted, resolved
 from pipeline.shared.params import Params
 from pipeline.shared.search.plan import START, Plan, given_rungs
 from pipeline.shared.search.space import space
 from pipeline.shared.stage import run
 from transformer.files import write_json
 
+SIGNIFICANT = 0.05
 SAMPLERS = ("tpe", "random", "gp")
 DIVERGED = "params.yaml as it is diverged with one of the seeds, so nothing is compared with it."
 
@@ -36,7 +39,6 @@ def main() -> None:
     given = options().parse_args()
     params = Params.load("params.yaml")
     plan = Plan(params, space(given.space), given_rungs(given.rungs, params), given.sampler, given.seed)
-    git("rev-parse", "HEAD")  # experiments start from a commit
     if params.corpus == "files":
         remark_if_uncommitted(Path(params.corpus_path))
     with plan.alone():
@@ -86,7 +88,7 @@ def run_search(plan: Plan, given: argparse.Namespace) -> list[dict]:
     from pipeline.shared.search.finals import entrants, finals  # imports Optuna, which takes a while
     from pipeline.shared.search.halving import best, search
     from pipeline.shared.search.study import Trials, open_database, sqlite
-    from pipeline.shared.search.trainings import Trainings, end_processes
+    from pipeline.shared.search.trainings import CLONES, Trainings, end_processes
 
     def stop(number: int, frame: object) -> None:
         print("The search stops, and its trainings save their state. The same command goes on.", flush=True)
@@ -98,12 +100,23 @@ def run_search(plan: Plan, given: argparse.Namespace) -> list[dict]:
     study = open_database(given.storage or sqlite(plan.folder), plan.name)
     show_plan(plan, given.trials)
     end_processes(plan.folder)
-    trainings = Trainings(plan.folder, plan.name, plan.params)
+    shutil.rmtree(plan.folder / CLONES, ignore_errors=True)  # of a search that was killed
+    trainings = Trainings(plan.folder, plan.name, plan.params, resolved("HEAD"), edits_of_work_tree())
     trials = Trials(study, plan.space, plan.seed, plan.sampler, plan.generation_size)
     search(trials, given.trials, plan.rungs, trainings.score, given.jobs)
     found = best(trials, given.finalists)
     everyone = entrants(trainings, found, [one.knob for one in plan.space]) if found else []
     return finals(trainings, everyone, given.seeds, given.jobs)
+
+
+def certainty(winner: dict) -> str:
+    """What the seeds show about the winner of the finals, in a sentence."""
+    p = winner.get("p_seeds_holm", winner.get("p_seeds"))
+    if p is None:
+        return "Nothing shows yet that it is better than params.yaml: give more seeds (--seeds)."
+    if p < SIGNIFICANT:
+        return f"The seeds show that it is better than params.yaml (p = {p})."
+    return f"The seeds do not show that it is better than params.yaml (p = {p}): give more (--seeds)."
 
 
 def show(rows: list[dict]) -> None:
@@ -121,6 +134,7 @@ def show(rows: list[dict]) -> None:
     if winner["name"].endswith(f"-{START}"):
         print("No trial is better than params.yaml. Keep params.yaml as it is, or search other ranges.")
     else:
+        print(certainty(winner))
         print(f"Take it over:  dvc exp apply {winner['name']}")
 
 

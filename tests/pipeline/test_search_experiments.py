@@ -65,8 +65,9 @@ def test_eight_short_trials_from_a_bad_warmup_end_at_a_better_bleu(toy):
 def test_each_trial_has_one_run_with_all_updates_once_killed_where_it_was_pruned(toy):
     states = {trial[1]["warmup"]: trial[3] for trial in trials(toy)}
     assert sorted(states.values()).count("PRUNED") == 7
-    found = {int(run.data.params["warmup"]): run for run in runs(toy)}
-    assert len(found) == len(runs(toy)) == 9  # the trials and the start
+    found = {int(run.data.params["warmup"]): run for run in runs(toy) if run.data.params["seed"] == "1"}
+    assert len(found) == 8
+    assert len(runs(toy)) == 10  # the trials, and the finals with another seed
     client = reader(toy)
     for warmup, run in found.items():
         assert run.data.params["max_steps"] == "150"
@@ -80,7 +81,7 @@ def test_only_finished_trainings_are_experiments_and_the_printed_command_applies
     (complete,) = [trial for trial in trials(toy) if trial[3] == "COMPLETE"]
     name = finals(toy)[1]["name"]
     assert name.endswith(f"-{complete[0]:02d}")
-    assert experiments(toy) == {name, f"{name[:-3]}-start"}
+    assert experiments(toy) == {name, f"{name}-seed2", f"{name[:-3]}-start-seed2"}
     (line,) = re.findall(r"^Take it over:  (.*)$", (toy / "work/output.txt").read_text(), re.MULTILINE)
     command(toy, *line.split())
     values = YAML(typ="safe").load(toy / "params.yaml")
@@ -102,16 +103,31 @@ def small(tmp_path_factory) -> Path:
     return project
 
 
-def test_a_search_that_is_killed_at_several_moments_ends_as_one_that_was_not(small, tmp_path):
-    """It is killed in the first and second trial and in the finals; its trainings go on until it is started again."""
+def work_tree(project: Path) -> tuple[str, ...]:
+    """The branch, the stashes, what was edited and params.yaml of a project."""
+    asked = (("symbolic-ref", "HEAD"), ("stash", "list"), ("status", "--porcelain"), ("diff", "HEAD"))
+    return *(command(project, "git", *words) for words in asked), (project / "params.yaml").read_text()
+
+
+def test_a_search_that_is_stopped_at_several_moments_ends_as_one_that_was_not_and_edits_nothing(small, tmp_path):
+    """It is stopped in the first and second trial and in the finals. While it runs, params.yaml is edited."""
+    params_file(small, max_steps=24, label_smoothing=0.05)  # not committed
     whole, killed = shutil.copytree(small, tmp_path / "whole"), shutil.copytree(small, tmp_path / "killed")
     command(whole, *SMALL_SEARCH)
-    for count in (1, 2, 3):
+    before = work_tree(killed)
+    for count, how in ((1, signal.SIGTERM), (2, signal.SIGKILL), (3, signal.SIGINT)):
         process = started(killed)
         wait_for_trainings(killed, count, process)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    command(killed, *SMALL_SEARCH)
+        if count == 1:
+            params_file(killed, max_steps=24, d_ff=48)
+            wait_for_trainings(killed, 2, process)
+        process.send_signal(how)
+        assert process.wait() in (128 + how, -how)
+        if count == 1:
+            params_file(killed, max_steps=24, label_smoothing=0.05)
+        assert work_tree(killed) == before
+    command(killed, *SMALL_SEARCH, "--jobs", "2")
+    assert work_tree(killed) == before
     assert trials(killed) == trials(whole)
     assert finals(killed) == finals(whole)
     assert experiments(killed) == experiments(whole)

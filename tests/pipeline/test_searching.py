@@ -6,7 +6,10 @@ import itertools
 import json
 import random
 import re
+import shutil
 import signal
+from collections.abc import Sequence
+from dataclasses import replace
 from math import log
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,15 +22,16 @@ from hypothesis import strategies as st
 from support.runs import start
 from support.tiny import ROOT
 
-from pipeline.commands.search import DIVERGED, show
+from pipeline.commands.search import DIVERGED, certainty, show
 from pipeline.shared.params import Params
+from pipeline.shared.search import plan as plan_module
 from pipeline.shared.search.finals import Entrant, table
 from pipeline.shared.search.halving import best, search
 from pipeline.shared.search.plan import FACTOR, Plan, default_rungs, given_rungs
 from pipeline.shared.search.rung import TrialRun, environment, run_type
 from pipeline.shared.search.space import FIXED, space
 from pipeline.shared.search.study import Trials, open_database
-from pipeline.shared.search.trainings import Trainings, score_of
+from pipeline.shared.search.trainings import Trainings, Untrainable, failure, score_of
 from transformer.evaluation.comparison import System
 from transformer.training.config import SOME_BLEU
 from transformer.training.loop import Diverged
@@ -106,6 +110,21 @@ def test_how_many_train_at_once_changes_nothing(count, jobs, name, seed):
         outcomes.append(ended(trials))
     assert outcomes[0] == outcomes[1]
     assert len(outcomes[0]) == count
+
+
+def test_knobs_are_tried_once_while_there_are_others_and_the_best_trials_differ():
+    trained, study = Trained(), optuna.create_study(direction="maximize")
+    trials = Trials(study, space(["norm=pre,post", "heads=2,4,8"], DVC), 1, "tpe", 9)
+    quality = {("pre", 8): 30.0, ("pre", 4): 20.0}
+    search(trials, 12, RUNGS, lambda number, knobs, updates: (
+        trained.calls.append((number, updates)) or quality.get((knobs["norm"], knobs["heads"]), 1.0)))  # fmt: skip
+    tried = [tuple(trial.params.items()) for trial in trials.all()]
+    assert len(tried) == 12
+    assert len(set(tried[:6])) == 6
+    assert len(trained.calls) == len({(tried[number], updates) for number, updates in trained.calls})
+    (first, *others) = [trial.params for trial in best(trials, 3)]
+    assert first == {"norm": "pre", "heads": 8}
+    assert first not in others
 
 
 @pytest.mark.parametrize("name", ["tpe", "gp"])
@@ -223,13 +242,40 @@ def test_rungs_that_do_not_fit_are_refused():
         given_rungs("60,300", PARAMS)
 
 
-def test_the_same_search_has_the_same_name_and_another_one_another(monkeypatch):
-    monkeypatch.chdir(ROOT)
-    plan = Plan(PARAMS, space(WORDS), RUNGS, "tpe", 1)
-    assert plan.name == Plan(PARAMS, space(WORDS), RUNGS, "tpe", 1).name
-    others = [Plan(PARAMS, space(WORDS[:2]), RUNGS, "tpe", 1), Plan(PARAMS, space(WORDS), RUNGS[1:], "tpe", 1),
-              Plan(PARAMS, space(WORDS), RUNGS, "gp", 1), Plan(PARAMS, space(WORDS), RUNGS, "tpe", 2)]  # fmt: skip
-    assert len({plan.name, *(other.name for other in others)}) == 5
+def named(params: Params = PARAMS, words: Sequence[str] = WORDS, rungs: Sequence[int] = RUNGS, **given: Any) -> str:
+    """The name of a search."""
+    return Plan(params, space(words, DVC), rungs, given.get("sampler", "tpe"), given.get("seed", 1)).name
+
+
+def test_the_same_search_has_the_same_name_and_another_one_another(tmp_path, monkeypatch):
+    shutil.copy(ROOT / "versions.yaml", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    code = {"transformer/model/attention.py": "1", "pipeline/shared/params.py": "2"}
+    monkeypatch.setattr(plan_module, "WorkTree", lambda: SimpleNamespace(code=lambda folder: code))
+    name = named()
+    assert name == named()
+    names = [named(words=WORDS[:2]), named(rungs=RUNGS[1:]), named(sampler="gp"), named(seed=2),
+             named(replace(PARAMS, dropout=0.2))]  # fmt: skip
+    own = replace(PARAMS, corpus="files", corpus_path="own")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/train.de").write_text("a\n")
+    names.append(named(own))
+    (tmp_path / "own/train.de").write_text("b\n")
+    names.append(named(own))
+    code["pipeline/shared/params.py"] = "3"  # changes no result
+    assert named() == name
+    code["transformer/model/attention.py"] = "4"
+    names.append(named())
+    (tmp_path / "versions.yaml").write_text("torch: 9\n")
+    names.append(named())
+    assert len({name, *names}) == 1 + len(names)
+
+
+def test_a_search_runs_in_one_process_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(plan_module, "project_root", lambda: tmp_path)
+    plan = Plan(PARAMS, space(WORDS, DVC), RUNGS, "tpe", 1)
+    with plan.alone(), pytest.raises(ValueError, match="Another process runs this search"), plan.alone():
+        pass
     assert plan.generation_size == FACTOR**2
 
 
@@ -325,8 +371,8 @@ def test_a_training_that_diverges_says_so_and_one_that_ends_early_leaves_its_cur
 
 
 def test_knobs_that_exclude_each_other_are_not_trained(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(Trainings, "run", lambda *given: pytest.fail("it was trained"))
-    trainings = Trainings(tmp_path, "search-abc", PARAMS)
+    monkeypatch.setattr("pipeline.shared.search.trainings.clone", lambda *given: pytest.fail("it was trained"))
+    trainings = Trainings(tmp_path, "search-abc", PARAMS, "HEAD", b"")
     assert trainings.score(3, {"heads": 3, "dropout": 0.1}, 60) == 0
     printed = capsys.readouterr().out.split("\n")
     assert printed[0] == "search-abc-03: it was not trained (params.yaml: d_model=128 does not divide into heads=3.)"
@@ -340,10 +386,11 @@ def experiment(seed: int, right: int, dropout: float) -> Any:
     """The parts of an experiment that the finals read: the first `right` translations of valid are exact."""
     lines = [*REFERENCES[:right], *["a dog"] * (len(REFERENCES) - right)]
     params = {"seed": seed, "dropout": dropout, "target": "en"}
-    scores = {"valid_bleu": float(right), "bleu": right / 2}
+    scores = {"valid_bleu": float(right), "bleu": 50.0 - seed}  # on test nothing differs
+    files = {"valid.hyp": lines, "valid.tgt": REFERENCES, "test.hyp": REFERENCES, "test.tgt": REFERENCES}
     return SimpleNamespace(scored=lambda: System("", params, scores), scores=lambda: scores,
-                           hypotheses=lambda split: "hypotheses", raw=lambda side, split: "references",
-                           lines=lambda path: lines if path == "hypotheses" else REFERENCES)  # fmt: skip
+                           hypotheses=lambda split: f"{split}.hyp", raw=lambda side, split: f"{split}.{side}",
+                           lines=files.__getitem__)  # fmt: skip
 
 
 def test_the_finals_compare_means_over_seeds_on_valid_and_show_test_for_the_winner_alone():
@@ -356,7 +403,26 @@ def test_the_finals_compare_means_over_seeds_on_valid_and_show_test_for_the_winn
     assert (one["delta"], one["valid_bleu_deviation"], one["dropout"]) == (15, 1, 0.1)
     assert one["p_seeds_holm"] < 0.001 < 0.1 < other["p_seeds_holm"]
     assert one["p_randomisation_holm"] < 0.01
-    assert [row["test_bleu_mean"] for row in (start, one, other)] == [None, 13.5, None]
+    assert [row["test_bleu_mean"] for row in (start, one, other)] == [None, 48, None]
+
+
+@pytest.mark.parametrize(("row", "said"), [
+    ({"p_seeds": 0.01}, "The seeds show that it is better than params.yaml (p = 0.01)."),
+    ({"p_seeds": 0.04, "p_seeds_holm": 0.08}, "do not show that it is better than params.yaml (p = 0.08): give more"),
+    ({"p_seeds": None}, "Nothing shows yet that it is better than params.yaml")])  # fmt: skip
+def test_the_last_lines_say_what_the_seeds_show(row, said):
+    assert said in certainty(row)
+
+
+@pytest.mark.parametrize(("printed", "kind"), [
+    (b"error: No pair is left.\nERROR: failed to reproduce 'filter': failed to run: x, exited with 1\n", Untrainable),
+    (b"error: The disk of work is full.\nERROR: failed to run: x, exited with 1\n", ValueError),
+    (b"ERROR: failed to run: x, exited with -9\n", ValueError),
+    (b"ERROR: Unable to acquire lock.\n", ValueError)])  # fmt: skip
+def test_a_stage_that_its_knobs_make_fail_has_no_score_and_other_failures_stop_the_search(tmp_path, printed, kind):
+    error = failure("search-1-02", tmp_path / "log", printed)
+    assert type(error) is kind
+    assert kind is ValueError or str(error) == "it failed (error: No pair is left.)"
 
 
 def test_nothing_is_compared_with_a_params_yaml_that_diverged(capsys):

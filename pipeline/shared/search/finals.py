@@ -43,9 +43,10 @@ def entrants(trainings: Trainings, best: Sequence[FrozenTrial], searched: Sequen
 def finals(trainings: Trainings, everyone: Sequence[Entrant], seeds: int, jobs: int) -> list[dict]:
     """Train each entrant with `seeds` seeds, and compare them on valid. Returns a row per entrant, the first one first.
 
-    An entrant that diverges with one of the seeds has no row.
+    The seeds are others than that of params.yaml. By that one the best trials were chosen, so it would favour them. An
+    entrant that diverges with one of the seeds has no row.
     """
-    first = trainings.params.seed
+    first = trainings.params.seed + 1
     pairs = [(entrant, seed) for entrant in everyone for seed in range(first, first + seeds)]
     with ThreadPoolExecutor(jobs) as pool:
         found = list(pool.map(lambda pair: trained(trainings, *pair), pairs))
@@ -57,10 +58,9 @@ def finals(trainings: Trainings, everyone: Sequence[Entrant], seeds: int, jobs: 
 
 def trained(trainings: Trainings, entrant: Entrant, seed: int) -> Experiment | None:
     """The experiment of an entrant with a seed; None if its training diverges."""
-    other = seed != trainings.params.seed
-    name = f"{entrant.name}-seed{seed}" if other else entrant.name
+    name = f"{entrant.name}-seed{seed}"
     try:
-        return trainings.finished(name, {**entrant.values, **({"seed": seed} if other else {})})
+        return trainings.finished(name, {**entrant.values, "seed": seed})
     except Untrainable as reason:
         print(f"{name}: {reason}", flush=True)
         return None

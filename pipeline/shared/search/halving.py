@@ -60,10 +60,13 @@ def halve(trials: Trials, numbers: Sequence[int], rungs: Sequence[int], score: S
 
 
 def train(trials: Trials, number: int, updates: int, score: Score) -> None:
-    """Train a trial up to a rung, unless its score there is known."""
-    trial = trials.all()[number]
+    """Train a trial up to a rung, unless its score there is known: its own, or that of one with the same knobs."""
+    every = trials.all()
+    trial = every[number]
     if updates not in trial.intermediate_values:
-        trials.report(number, updates, score(number, trial.params, updates))
+        known = [one.intermediate_values[updates] for one in every
+                 if one.params == trial.params and updates in one.intermediate_values]  # fmt: skip
+        trials.report(number, updates, known[0] if known else score(number, trial.params, updates))
 
 
 def ranked(trials: Trials, numbers: Sequence[int], updates: int) -> list[int]:
@@ -73,6 +76,10 @@ def ranked(trials: Trials, numbers: Sequence[int], updates: int) -> list[int]:
 
 
 def best(trials: Trials, count: int) -> list[FrozenTrial]:
-    """The best trials that were trained to the end, the best first; none of those that diverged, whose score is 0."""
+    """The best trials that were trained to the end, the best first; none of those that failed, whose score is 0.
+
+    Of trials with the same knobs, the first one, whose experiment there is.
+    """
     ended = [trial for trial in trials.all() if trial.value and trial.state.name == "COMPLETE"]
-    return sorted(ended, key=lambda trial: (-(trial.value or 0), trial.number))[:count]
+    different = [trial for place, trial in enumerate(ended) if all(trial.params != one.params for one in ended[:place])]
+    return sorted(different, key=lambda trial: (-(trial.value or 0), trial.number))[:count]

@@ -17,6 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from pipeline.shared.search.space import Dimension
 from transformer.credentials import mask_credentials
 
+ATTEMPTS = 20  # proposals of knobs that no trial has yet; then a trial may repeat one
 GENERATION = "generation"  # attribute of a trial: the number of the first trial that was proposed with it
 
 
@@ -60,13 +61,18 @@ class Trials:
     def propose(self, first: int) -> None:
         """Add a trial to the generation that begins with trial `first`.
 
-        Its knobs are a function of the seed, of its number and of the trials before it.
+        Its knobs are a function of the seed, of its number and of the trials before it. They are others than those of
+        the trials before, unless ATTEMPTS proposals have given none.
         """
         before = self.all()
         distributions = {one.knob: one.distribution() for one in self.space}
-        chosen = sampler(self.name, seed_of(self.seed, len(before)), self.generation_size)
-        knobs = proposal(before, distributions, chosen)
-        knobs = {one.knob: one.rounded(knobs[one.knob]) for one in self.space}
+        knobs: dict[str, Any] = {}
+        for attempt in range(ATTEMPTS):
+            chosen = sampler(self.name, seed_of(self.seed, len(before), attempt), self.generation_size)
+            found = proposal(before, distributions, chosen)
+            knobs = {one.knob: one.rounded(found[one.knob]) for one in self.space}
+            if all(trial.params != knobs for trial in before):
+                break
         attributes = {GENERATION: first}
         # In one transaction: a killed search leaves a whole trial or none.
         self.study.add_trial(create_trial(state=TrialState.RUNNING, params=knobs, distributions=distributions,
@@ -94,9 +100,10 @@ def proposal(before: Iterable[FrozenTrial], distributions: dict[str, Any], chose
     return memory.ask(distributions).params
 
 
-def seed_of(seed: int, number: int) -> int:
-    """The seed of the sampler that proposes trial `number` of a search."""
-    return int.from_bytes(hashlib.sha256(f"{seed} {number}".encode()).digest()[:4])
+def seed_of(seed: int, number: int, attempt: int = 0) -> int:
+    """The seed of the sampler that proposes trial `number` of a search, at an attempt from 0."""
+    text = f"{seed} {number} {attempt}" if attempt else f"{seed} {number}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
 
 
 def sqlite(folder: Path) -> str:

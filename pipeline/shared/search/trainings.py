@@ -4,49 +4,47 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import subprocess
-import sys
-import time
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 import psutil
-from filelock import FileLock
 
+from pipeline.shared.clones import clone, end, publish, reference, reproduce
 from pipeline.shared.git import command, experiments
 from pipeline.shared.knobs import restore
 from pipeline.shared.params import Params
 from pipeline.shared.results import Experiment
 from pipeline.shared.search.rung import FILE, environment
 from pipeline.shared.search.space import Value, written
-from pipeline.shared.stage import project_root
 from transformer.training.config import SOME_BLEU
 
-BUSY = b"is busy, it is being blocked by"  # DVC's words while another experiment of the project starts or ends
-STARTED = b"Reproducing experiment"  # DVC's words once it has an experiment from its stack
-STARTING = "search-start.lock"
-ATTEMPTS = 20
-SECONDS_TO_SAVE = 300  # for a training that is asked to stop
-NO_SCORE = 0.0  # of a training that diverged, or whose knobs exclude each other
+STAGE_FAILED = b", exited with 1\n"  # DVC's words for a stage that ended with an error; see stage.run
+NOT_BY_KNOBS = (b"error: The disk of ", b"Install the recorded versions")  # errors that stop the search; see stage.py
+CLONES = "clones"
+NO_SCORE = 0.0  # of a training that diverged or failed, or whose knobs exclude each other
 
 
 class Untrainable(Exception):
-    """Raised for a training whose loss is not finite, or whose knobs exclude each other."""
+    """Raised for an experiment that its values make fail: a loss that is not finite, knobs that exclude each other."""
 
 
 @dataclass(frozen=True)
 class Trainings:
-    """The trainings of a search. Each is an experiment of DVC in a temporary copy of what git has.
+    """The trainings of a search. Each is an experiment of DVC in a clone, so the work tree may be edited meanwhile.
 
     folder: of the search, in work/. name: what the names of its experiments begin with. params: those of params.yaml.
+    commit, edits: HEAD, and what the work tree had changed when this process started; see `clone`.
     """
 
     folder: Path
     name: str
     params: Params
+    commit: str
+    edits: bytes
 
     def experiment(self, number: int) -> str:
         """The name of the experiment of a trial."""
@@ -75,84 +73,72 @@ class Trainings:
 
     def partial(self, name: str, values: Mapping[str, Value], updates: int) -> list[dict]:
         """The rows of the curve of a training up to a rung. Raises Untrainable."""
-        self.check(values)
-        rows = self.run(name, values, updates, "train")
-        if rows is not None:
-            return rows
-        # DVC's cache had the training, so the stage did not run. DVC then made an experiment that is only trained.
-        curve = pd.read_csv(io.StringIO(Experiment(name).text("reports/training.csv"))).astype(object)
+        with self.ran(name, values, updates, "train") as (folder, rows):
+            if rows is not None:
+                return rows
+            # DVC's cache had the training, so the stage did not run.
+            text = command("git", "show", f"{reference(self.commit, name)}:reports/training.csv", folder=folder)
+        curve = pd.read_csv(io.StringIO(text)).astype(object)
         rows = curve.where(curve.notna(), None).to_dict("records")
-        self.forget(name)
         return [row for row in rows if row["step"] <= updates]
 
     def finished(self, name: str, values: Mapping[str, Value]) -> Experiment:
         """The experiment with these values, all stages run; it is run unless there is one. Raises Untrainable."""
-        self.check(values)
-        if is_there(name) and Experiment(name).stale():  # only trained
-            self.forget(name)
-        if not is_there(name):
-            self.run(name, values, self.params.max_steps)
+        params = self.checked(values)
+        there = [Experiment(name, found.commit) for found in experiments() if found.name == name]
+        for experiment in there:
+            if experiment.params == params and not experiment.stale():
+                return experiment
+        with self.ran(name, values, self.params.max_steps) as (folder, _):
+            for found in experiments():
+                if found.name == name:  # of another search
+                    command("git", "update-ref", "-d", reference(found.baseline, name))
+            publish(folder, reference(self.commit, name))
         return Experiment(name)
 
-    def check(self, values: Mapping[str, Value]) -> None:
-        """Raise Untrainable for knobs that exclude each other."""
+    def checked(self, values: Mapping[str, Value]) -> Params:
+        """The params of an experiment. Raises Untrainable for knobs that exclude each other."""
         try:
-            self.params.changed(**values)
+            return self.params.changed(**values)
         except ValueError as error:
             reason = str(error).removesuffix(restore(Path("params.yaml"))).strip()
             raise Untrainable(f"it was not trained ({reason})") from None
 
-    def run(self, name: str, values: Mapping[str, Value], updates: int, *stages: str) -> list[dict] | None:
+    @contextmanager
+    def ran(
+        self, name: str, values: Mapping[str, Value], updates: int, *stages: str
+    ) -> Iterator[tuple[Path, list[dict] | None]]:
         """Run an experiment whose training stops at a rung. stages: those to run; none given: all.
 
-        Returns the rows of the training's curve; None if DVC's cache had the training, so that it did not run. Raises
-        Untrainable, and ValueError if a stage failed.
+        Yields its clone, which is removed after the block, and the rows of the training's curve; None if DVC's cache
+        had the training, so that it did not run. Raises Untrainable, and ValueError if something else failed.
         """
-        file, log = self.folder / f"{name}.json", self.folder / f"{name}.log"
+        self.checked(values)
+        folder, file = self.folder / CLONES / name, self.folder / f"{name}.json"
         file.unlink(missing_ok=True)
         knobs = [word for knob, value in values.items() for word in ("-S", f"{knob}={written(value)}")]
-        for _ in range(ATTEMPTS):
-            status, printed = reproduced(name, [*knobs, *stages], environment(updates, file), log)
-            if not (status and BUSY in printed):
-                break
-        found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-        if "diverged" in found:
-            raise Untrainable(found["diverged"])
-        stopped = "curve" in found and updates < self.params.max_steps
-        if status and not stopped:
-            raise ValueError(f"{name} failed, so the search stopped. {log} has its output. Run the same command again.")
-        if not status and stopped:
-            self.forget(name)
-        return found.get("curve")
-
-    def forget(self, name: str) -> None:
-        """Remove an experiment that is only trained."""
-        if is_there(name):
-            command(sys.executable, "-m", "dvc", "exp", "remove", name)
+        log = self.folder / f"{name}.log"
+        try:
+            clone(folder, self.commit, self.edits)
+            with log.open("ab") as output:
+                before = output.tell()
+                status = reproduce(folder, name, [*knobs, *stages], environment(updates, file), output)
+            found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+            if "diverged" in found:
+                raise Untrainable(found["diverged"])
+            if status and not ("curve" in found and updates < self.params.max_steps):
+                raise failure(name, log, log.read_bytes()[before:])
+            yield folder, found.get("curve")
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
-def reproduced(name: str, options: Sequence[str], variables: Mapping[str, str], log: Path) -> tuple[int, bytes]:
-    """Run an experiment in a temporary copy. Returns the exit status of DVC, and what it has added to the file `log`.
-
-    Experiments start one after the other: DVC puts an experiment on a stack, lets go of its lock, and then takes the
-    top one from the stack, which could be that of another process.
-    """
-    words = [sys.executable, "-m", "dvc", "--wait-for-lock", "exp", "run", "--temp", "--name", name, *options]
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    env = os.environ | variables | {"PATH": path, "PYTHONUNBUFFERED": "1"}
-    before = log.stat().st_size if log.exists() else 0
-    with log.open("ab") as output, FileLock(project_root() / "work" / STARTING) as lock:
-        process = subprocess.Popen(words, env=env, stdout=output, stderr=subprocess.STDOUT)
-        while process.poll() is None and STARTED not in log.read_bytes()[before:]:
-            time.sleep(0.1)
-        lock.release()
-        status = process.wait()
-    return status, log.read_bytes()[before:]
-
-
-def is_there(name: str) -> bool:
-    """Whether there is an experiment of this name."""
-    return any(found.name == name for found in experiments())
+def failure(name: str, log: Path, printed: bytes) -> Exception:
+    """What to raise for an experiment that failed: Untrainable if a stage could not work with its values."""
+    if STAGE_FAILED in printed and not any(words in printed for words in NOT_BY_KNOBS):
+        errors = [line for line in printed.decode(errors="replace").split("\n") if "rror: " in line]
+        return Untrainable(f"it failed ({errors[0].strip() if errors else f'see {log}'})")
+    return ValueError(f"{name} failed, so the search stopped. {log} has its output. Run the same command again.")
 
 
 def score_of(rows: list[dict]) -> float:
@@ -166,14 +152,7 @@ def end_processes(folder: Path) -> None:
 
     A search that was killed leaves them behind.
     """
-    found = [process for process in psutil.process_iter() if started_in(process, folder)]
-    for process in found:
-        try:
-            process.terminate()
-        except psutil.NoSuchProcess:
-            continue
-    for process in psutil.wait_procs(found, SECONDS_TO_SAVE)[1]:
-        process.kill()
+    end(process for process in psutil.process_iter() if started_in(process, folder))
 
 
 def started_in(process: psutil.Process, folder: Path) -> bool:
