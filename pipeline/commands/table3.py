@@ -58,14 +58,14 @@ def main() -> None:
     parser.add_argument("--name", default="table3", help="how the names of the experiments begin (default: table3)")
     parser.add_argument("--seeds", default="1,2", help="seeds of each configuration, for queue (default: 1,2)")
     parser.add_argument("--short", action="store_true", help="12 of the 21 configurations, for queue")
-    parser.add_argument("--parts", default="A,B,C,D,E,F", help="parts to queue beside the base (default: all)")
+    parser.add_argument("--parts", default="A,B,C,D,E,F", help="parts to queue or show beside the base (default: all)")
     parser.add_argument("--speed", action="store_true", help="translate with each model and show its speed, for show")
     given = parser.parse_args()
     if given.action == "queue":
         base = Params.load("params.yaml")
         queue(given.name, base, seeds_of(given.seeds), chosen(grid(base), given.parts, given.short))
     else:
-        show(given.name, given.speed)
+        show(given.name, given.parts, given.speed)
 
 
 def seeds_of(option: str) -> list[int]:
@@ -150,14 +150,17 @@ def waiting() -> set[str]:
     return {words[1] for words in map(str.split, lines) if len(words) > 2 and words[-1] in WAITING}
 
 
-def show(prefix: str, with_speed: bool) -> None:
-    """Print the table of the experiments whose names begin with a prefix."""
+def show(prefix: str, parts: str, with_speed: bool) -> None:
+    """Print the table of the experiments whose names begin with a prefix; of some parts, with the base."""
     found = list(finished(f"{prefix}-"))
     bases = [one for one in found if one.name.startswith(f"{prefix}-base-")]
     if not bases:
         raise ValueError(f"No experiment {prefix}-base-seed-... has results. `python -m pipeline table3 queue` and "
                          "`dvc queue start` make them.")  # fmt: skip
-    rows = {row: by_seed(found, replace(bases[0].params, **row.changes)) for row in grid(bases[0].params)}
+    rows = {
+        row: by_seed(found, replace(bases[0].params, **row.changes))
+        for row in chosen(grid(bases[0].params), parts, False)
+    }
     rows = {row: runs for row, runs in rows.items() if runs}
     print(table(rows, speeds_of([runs[0] for runs in rows.values()]) if with_speed else None), end="")
     for line in remarks([one.scored() for runs in rows.values() for one in runs]):
