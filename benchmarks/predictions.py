@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from math import ceil
 from pathlib import Path
 
 from benchmarks.flops import Size
-from benchmarks.published import TARGET_SHARE, VOCABULARY
+from benchmarks.published import OTT_LOG, TARGET_SHARE, VOCABULARY
 from benchmarks.step_time import Input, Network, Plan, Shape, Speed, update_seconds
 from pipeline.shared.params import Params
 from transformer.training.batches import deal
@@ -18,6 +19,7 @@ GIGABIT = 1e9 / 8  # bytes
 LATENCY = 20e-6  # seconds of a message between machines: assumed
 NETWORKS = {f"{gigabits} Gbit/s": Network(gigabits * GIGABIT, LATENCY) for gigabits in (100, 25)}
 SLACK = 1.05  # device_tokens above an even share: sentences do not fill a micro-batch to the last token
+MOST_TOKENS = OTT_LOG.batch_tokens  # device_tokens that 16 GB hold of the big model in fp16, as M. Ott writes there
 GRADIENT_BYTES = 4  # float32; 2 with gradient_compression: bfloat16
 
 
@@ -43,7 +45,7 @@ class Recipe:
                    params.max_steps, params.max_length + 1)  # fmt: skip
 
     def even(self, batch_tokens: int, devices: int) -> int:
-        """device_tokens that give each device one micro-batch, if that holds the longest pair and the memory allows."""
+        """device_tokens that give each device one micro-batch; no fewer than the longest pair has."""
         return max(self.longest, ceil(SLACK * batch_tokens / devices))
 
 
@@ -112,8 +114,8 @@ def stops_paying(gpu: Gpu, recipe: Recipe, batches: Input, network: Network, sav
     """The number of GPUs, a power of two, whose double makes an update of the recipe's batch less than 10% shorter."""
 
     def seconds(devices: int) -> float:
-        cut = min(recipe.device_tokens, recipe.even(recipe.batch_tokens, devices)) if devices > 8 else (
-            recipe.device_tokens if devices == 1 else recipe.even(recipe.batch_tokens, devices))  # fmt: skip
+        turns = next(turns for turns in count(1) if recipe.even(recipe.batch_tokens, turns * devices) <= MOST_TOKENS)
+        cut = recipe.even(recipe.batch_tokens, turns * devices)
         return predict(gpu, recipe.shape, plan(recipe.batch_tokens, cut, devices, network), batches).seconds
 
     devices = 1

@@ -10,7 +10,7 @@ from jinja2 import Environment, StrictUndefined
 
 from benchmarks import published
 from benchmarks import scaling_tables as tables
-from benchmarks.predictions import LATENCY, NETWORKS, Gpu, Recipe, plan, predict, stops_paying
+from benchmarks.predictions import LATENCY, MOST_TOKENS, NETWORKS, Gpu, Recipe, plan, predict, stops_paying
 from benchmarks.scaling_fits import Fit, checks, cpu_runs, input_of, least_checks, made, own_fits, published_fits
 from benchmarks.step_fit import sizes_of
 from benchmarks.step_time import Input
@@ -75,7 +75,8 @@ def of_cuts(base: Recipe, gpus: Sequence[Gpu], batches: Input) -> dict[str, Any]
                              for cut in (recipe.device_tokens, even))  # fmt: skip
             shorter.append(1 - after / before)
     return {"base": base, "even": even, "even_64": base.even(base.batch_tokens, 64), "longest": base.longest,
-            "even_saving": f"{min(shorter):.0%} to {max(shorter):.0%}", "latency": f"{1e6 * LATENCY:.0f}"}  # fmt: skip
+            "even_saving": f"{min(shorter):.0%} to {max(shorter):.0%}", "latency": f"{1e6 * LATENCY:.0f}",
+            "most": f"{MOST_TOKENS:,}"}  # fmt: skip
 
 
 def of_batches(big: Recipe) -> dict[str, Any]:
@@ -124,7 +125,7 @@ def stops(recipes: Sequence[Recipe], gpus: Sequence[Gpu], batches: Input) -> str
     """The fewest and the most GPUs at which the recipes' batch stops paying."""
     found = [stops_paying(gpu, recipe, batches, network)
              for recipe in recipes for gpu in gpus for network in NETWORKS.values()]  # fmt: skip
-    return f"{min(found)} to {max(found)}"
+    return f"{min(found)} to {max(found)}" if len(set(found)) > 1 else str(found[0])
 
 
 def savings(recipe: Recipe, gpus: Sequence[Gpu], batches: Input) -> float:

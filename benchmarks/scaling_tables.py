@@ -55,9 +55,9 @@ def values(fitted: Fit) -> list[str]:
     """The values of a fit, in the units of the page; those that were given are in brackets."""
     speed = fitted.speed
     shown = {
-        "launch": f"{1e3 * speed.launch:.2g} ms",
+        "launch": f"{1e3 * speed.launch:.3g} ms",
         "rate": f"{speed.rate / 1e12:.3g} TFLOP/s" if speed.rate > 1e12 else f"{speed.rate / 1e9:.3g} GFLOP/s",
-        "per_parameter": f"{1e9 * speed.per_parameter:.2g} ns",
+        "per_parameter": f"{1e9 * speed.per_parameter:.3g} ns",
         "bandwidth": f"{speed.bandwidth / 1e9:.3g} GB/s",
     }
     return [text if name in fitted.fitted else f"({text})" for name, text in shown.items()]

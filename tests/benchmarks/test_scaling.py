@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.tiny import ROOT
 
-from benchmarks import published, step_measure
+from benchmarks import published, scaling_page, step_measure
 from benchmarks.flops import SIZES, Size
 from benchmarks.predictions import GIGABIT, RECIPES, Gpu, Prediction, Recipe, plan, predict, rate_factor
 from benchmarks.published import SOURCES
@@ -218,7 +218,7 @@ def test_the_interval_holds_every_time_that_the_error_allows():
     assert errors == [0.1, 0.3]
 
 
-def test_this_projects_own_gpu_is_fitted_only_where_both_sizes_have_both_batches():
+def test_this_projects_own_gpu_is_fitted_only_where_both_sizes_have_both_batches(monkeypatch):
     speed, results = Speed(2e-3, 3e14, 1e-10, 4e10), {}
     for size in ("base", "big"):
         for thousands in (25, 100):
@@ -233,7 +233,13 @@ def test_this_projects_own_gpu_is_fitted_only_where_both_sizes_have_both_batches
     (found,) = own_fits(results, 4e10)
     assert found.name == "ours, bfloat16, H"
     assert (found.speed.rate, found.speed.per_parameter) == pytest.approx((3e14, 1e-10), rel=0.01)
-    assert "Eight and more GPUs were never measured" in page(stored(), results)
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(scaling_page, "of_cpu", lambda stored: dict.fromkeys(("cores", "torch", "load", "rounds"), 0)
+                        | dict.fromkeys(("cpu_fits", "cpu"), ""))  # fmt: skip
+    made = page(stored(), results)
+    assert "| ours, bfloat16, H | 4 |" in made
+    assert "### big, this trainer\n\n| GPUs |" in made
+    assert "Eight and more GPUs were never measured" in made
     results.pop("speed-big-100k")
     assert own_fits(results, 4e10) == []
     assert own_fits({"speed-base-25k": {"skipped": "no GPU"}}, 4e10) == []
