@@ -24,7 +24,7 @@ PEAK_FLOAT32 = {"P100": 10.6e12, "V100": 15e12}  # FLOP per second; source "gpus
 
 
 TITLES = {"vaswani": "Vaswani et al. 2017", "nvidia": "NVIDIA's README", "lightseq": "LightSeq's tables",
-          "ott": "Ott et al. 2018", "nccl": "NCCL's tests", "gpus": "peak rates"}  # fmt: skip
+          "ott": "Ott et al. 2018", "nccl": "NCCL's tests", "gpus": "V100 and P100 compared"}  # fmt: skip
 
 
 class Row(NamedTuple):
