@@ -39,11 +39,15 @@ class Worker:
             raise Failed(answer["error"])
         return answer
 
-    def ask(self, command: str, **values: object) -> dict:
-        """Send a command and wait for the answer."""
+    def send(self, command: str, **values: object) -> None:
+        """Send a command. The answer is for receive()."""
         assert self.process.stdin
         with suppress(BrokenPipeError):  # the process has ended, and receive() raises Failed
             self.process.stdin.write(json.dumps({"command": command, **values}) + "\n")
+
+    def ask(self, command: str, **values: object) -> dict:
+        """Send a command and wait for the answer."""
+        self.send(command, **values)
         return self.receive()
 
     def __str__(self) -> str:
