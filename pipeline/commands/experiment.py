@@ -25,7 +25,7 @@ from pipeline.shared.clones import DVC, clone, publish, reference, reproduce
 from pipeline.shared.git import command, experiments, git, resolved
 from pipeline.shared.locks import hold_lock
 from pipeline.shared.stage import project_root
-from transformer.files import sha256_text
+from transformer.files import sha256_text, write_text
 
 
 def main() -> None:
@@ -42,7 +42,11 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     # The scheduler may start this line on another node while the node that it has lost still runs it.
     with hold_lock(folder / "lock", "experiment"):
+        made = folder / "options"  # those with which this experiment was made
         if any((found.name, found.baseline) == (name, commit) for found in experiments()):
+            if made.exists() and made.read_text(encoding="utf-8") != shlex.join(options):
+                raise ValueError(f"{given.list}:{given.line}: There is an experiment {name} with other options. "
+                                 "Nothing was run. Use another --name.")  # fmt: skip
             print(f"Line {given.line} of {given.list} is the experiment {name}, which was run before.")
             return
         remark_if_edited(commit, given.list)
@@ -50,6 +54,7 @@ def main() -> None:
             clone(folder / "clone", commit)
             if status := reproduce(folder / "clone", name, options):
                 raise ValueError(f"The experiment {name} has failed with status {status}. Its output is above.")
+            write_text(made, shlex.join(options))
             keep(folder / "clone", name, commit)
         finally:
             shutil.rmtree(folder / "clone", ignore_errors=True)

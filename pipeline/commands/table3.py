@@ -107,7 +107,7 @@ def grid(base: Params) -> list[Row]:
 
 def chosen(rows: Sequence[Row], parts: str, short: bool) -> list[Row]:
     """The base and the rows of some parts. Raises ValueError for a part that the grid does not have."""
-    names = {part.strip() for part in parts.split(",")}
+    names = {part.strip().upper() for part in parts.split(",")}
     if unknown := names - PARTS:
         raise ValueError(f"--parts {parts}: {sorted(unknown)[0]!r} is not one of {', '.join(sorted(PARTS))}.")
     return [row for row in rows if row.part in (*names, "base") and (row.short or not short)]
@@ -122,7 +122,12 @@ def queue(prefix: str, base: Params, seeds: Sequence[int], rows: Sequence[Row]) 
         if params != wanted[name][1]:
             raise ValueError(f"{name} is there with other params. Nothing was queued. Use another --name, or remove "
                              f"it: dvc exp remove {name}")  # fmt: skip
-    skipped = done.keys() | waiting()
+    held = waiting()
+    for name, commit in held.items():
+        if name in wanted and Experiment(name, commit).params != wanted[name][1]:
+            raise ValueError(f"{name} waits in the queue with other params. Nothing was queued. Use another --name, or "
+                             f"remove it: dvc queue remove {name}")  # fmt: skip
+    skipped = done.keys() | held.keys()
     if wanted.keys() - skipped:
         prepare()
     for name, (row, params) in wanted.items():
@@ -144,10 +149,10 @@ def prepare() -> None:
         raise ValueError("`dvc repro encode` failed. Nothing was queued. Correct what it says, and queue again.")
 
 
-def waiting() -> set[str]:
-    """The names of the experiments that DVC's queue holds and has not finished."""
+def waiting() -> dict[str, str]:
+    """The experiments that DVC's queue holds and has not finished: name -> commit."""
     lines = command(sys.executable, "-m", "dvc", "queue", "status").split("\n")
-    return {words[1] for words in map(str.split, lines) if len(words) > 2 and words[-1] in WAITING}
+    return {words[1]: words[0] for words in map(str.split, lines) if len(words) > 2 and words[-1] in WAITING}
 
 
 def show(prefix: str, parts: str, with_speed: bool) -> None:

@@ -35,7 +35,11 @@ def clone(folder: Path, commit: str, edits: bytes = b"") -> None:
     command("git", "clone", "--quiet", "--no-checkout", str(root), str(folder))
     command("git", "checkout", "--quiet", "--detach", commit, folder=folder)
     if edits:
-        subprocess.run(["git", "apply", "--index", "--whitespace=nowarn"], cwd=folder, input=edits, check=True)
+        words = ["git", "apply", "--index", "--whitespace=nowarn"]
+        done = subprocess.run(words, cwd=folder, input=edits, capture_output=True)
+        if done.returncode:
+            reason = done.stderr.decode(errors="replace").strip().split("\n")[-1]
+            raise ValueError(f"git cannot repeat the edits of this work tree in a clone ({reason}). Commit them first.")
     for setting in ("user.name", "user.email"):
         with suppress(ValueError):  # not set
             command("git", "config", setting, git("config", setting).strip(), folder=folder)
@@ -46,8 +50,18 @@ def clone(folder: Path, commit: str, edits: bytes = b"") -> None:
 
 
 def edits_of_work_tree() -> bytes:
-    """What the work tree has changed in the files of HEAD, and files that were added to git, for `clone`."""
-    words = ["git", "diff", "--binary", "--no-color", "--no-ext-diff", "HEAD"]
+    """What the work tree has changed in the files of HEAD, and files that were added to git, for `clone`.
+
+    In the usual format, whatever git's settings are.
+    """
+    plain = [
+        "--no-color",
+        "--no-ext-diff",
+        "--no-textconv",
+        "--src-prefix=a/",
+        "--dst-prefix=b/",
+    ]  # whatever git's config
+    words = ["git", "diff", "--binary", *plain, "HEAD"]
     return subprocess.run(words, cwd=project_root(), check=True, stdout=subprocess.PIPE).stdout
 
 

@@ -27,6 +27,8 @@ def work(endpoint: str) -> None:
     if not endpoint.strip():
         raise ValueError("--join needs the address of the leader's machine, HOST or HOST:PORT.")
     address, port = parse_rendezvous_endpoint(endpoint, PORT)
+    if not port:
+        raise ValueError(f"--join {endpoint} has no port. Use the one that the leader prints, or leave it out: {PORT}.")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     left = ""  # run_id of the stage that this machine has left and does not join again
     while True:

@@ -71,11 +71,21 @@ def test_a_line_has_options_as_in_a_shell(tmp_path):
     path = tmp_path / "grid.txt"
     path.write_text("-S seed=1\n-S 'test_sets=a b'\n\n-S 'x\n")
     assert options_of(path, 2) == ["-S", "test_sets=a b"]
+    path.write_text("-S seed=1 # first\n-S 'test_sets=a b'\n\n-S 'x\n")
+    assert options_of(path, 1) == ["-S", "seed=1"]
     for line in (0, 3, 6):
         with pytest.raises(ValueError, match=f"grid.txt has no experiment on line {line}. Write"):
             options_of(path, line)
     with pytest.raises(ValueError, match=r"grid.txt:4: .* is not a list of options"):
         options_of(path, 4)
+    path.write_text("# none\n--queue -S seed=1\n-S seed=1 --name\n")
+    with pytest.raises(ValueError, match=r"grid\.txt has only a comment on line 1"):
+        options_of(path, 1)
+    with pytest.raises(ValueError, match=r"grid\.txt:2: --queue runs nothing"):
+        options_of(path, 2)
+    with pytest.raises(ValueError, match="--name needs a name"):
+        name_of(options_of(path, 3), "grid")
+    assert name_of(["-S", "seed=1"], "my list.v2").startswith("my-list-v2-")
 
 
 @pytest.fixture(scope="module")

@@ -127,6 +127,21 @@ def test_knobs_are_tried_once_while_there_are_others_and_the_best_trials_differ(
     assert first not in others
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_no_trial_begins_after_one_has_failed(jobs):
+    begun = []
+
+    def score(number: int, knobs: dict, updates: int) -> float:
+        begun.append(number)
+        if number == 2:
+            raise ValueError("the disk is full")
+        return 1.0
+
+    with pytest.raises(ValueError, match="the disk is full"):
+        search(trials_in(), 9, RUNGS, score, jobs)
+    assert jobs == 2 or begun == [0, 1, 2]
+
+
 @pytest.mark.parametrize("name", ["tpe", "gp"])
 def test_a_search_may_go_on_with_more_trials_and_learns_from_those_before(name):
     trials = trials_in(name=name)
@@ -196,14 +211,15 @@ def test_a_word_is_a_range_or_choices(word, shown):
     ("warm_up=1..2", "warm_up=1..2: unknown knob 'warm_up'. docs/params.md lists the knobs."),
     ("warmup=8000..500", "warmup=8000..500: a range is two numbers, the smaller first, as in 500..8000."),
     ("warmup=1..2..3", "warmup=1..2..3: a range is two numbers, the smaller first, as in 500..8000."),
-    ("warmup=0..8000", "warmup=0..8000: warmup=0 must be a whole number >= 1."),
-    ("warmup=0.5..8000", "warmup=0.5..8000: warmup=0.5 must be a whole number >= 1."),
-    ("dropout=0.1..1", "dropout=0.1..1: dropout=1 must be a number >= 0 and < 1."),
+    ("warmup=0..8000", "warmup=0..8000: '0' must be a whole number >= 1, in a range such as 500..8000"),
+    ("warmup=0.5..8000", "warmup=0.5..8000: '0.5' must be a whole number >= 1, in a range"),
+    ("warmup=20-80", "warmup=20-80: '20-80' must be a whole number >= 1, in a range such as 500..8000 or a list"),
+    ("dropout=0.1..1", "dropout=0.1..1: '1' must be a number >= 0 and < 1, in a range"),
     ("dropout=0..0.4:log", "dropout=0..0.4:log: a logarithmic scale begins above 0."),
     ("dropout=0..0.4:ln", "dropout=0..0.4:ln: the scale 'ln' must be one of log, linear, as in 500..8000:log."),
     ("dropout=0.1", "dropout=0.1: give at least two different values, or a range such as 500..8000."),
     ("norm=pre,pre", "norm=pre,pre: give at least two different values, or a range such as 500..8000."),
-    ("norm=pre,past", "norm=pre,past: norm=past must be one of pre, post."),
+    ("norm=pre,past", "norm=pre,past: 'past' must be one of pre, post, in"),
     ("norm=pre..post", "norm=pre..post: a range is two numbers, the smaller first, as in 500..8000."),
     ("seed=1..9", "seed=1..9: seed is not searched: the finalists are trained with several seeds (--seeds)."),
     ("beam_size=1..8", "beam_size=1..8: beam_size is not searched: it is read after training, and a search stops most"),

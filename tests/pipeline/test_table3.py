@@ -100,6 +100,12 @@ def test_the_grid_is_queued_once_and_its_table_has_the_finished_rows(tmp_path):
     queued = re.findall("queued (.*)", table3(folder, "queue", "--short", "--parts", "B"))
     assert queued == [f"table3-{row}-seed-{seed}" for seed in (1, 2) for row in ("base", "B-key_size-2")]
     assert "0 experiments were queued, 4 are done or waiting" in table3(folder, "queue", "--short", "--parts", "B")
+    path = folder / "params.yaml"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("warmup: 4", "warmup: 5"), encoding="utf-8")
+    shown = table3(folder, "queue", "--short", "--parts", "b", status=1)
+    assert "table3-base-seed-1 waits in the queue with other params. Nothing was queued." in shown
+    path.write_text(text, encoding="utf-8")
     command(folder, "dvc", "queue", "start", "--jobs", "2")
     for name in queued:
         command(folder, "dvc", "queue", "logs", "--follow", name)
@@ -112,6 +118,5 @@ def test_the_grid_is_queued_once_and_its_table_has_the_finished_rows(tmp_path):
     assert keys[head.index("difference")] == "+0.0"  # models as small as this have a BLEU of 0
     assert all(float(cell) > 0 for row in (base, keys) for cell in row[-2:])  # sentences per second
     assert "0 experiments were queued, 4 are done" in table3(folder, "queue", "--short", "--parts", "B")
-    path = folder / "params.yaml"
-    path.write_text(path.read_text(encoding="utf-8").replace("warmup: 4", "warmup: 5"), encoding="utf-8")
+    path.write_text(text.replace("warmup: 4", "warmup: 5"), encoding="utf-8")
     assert "is there with other params. Nothing was queued." in table3(folder, "queue", status=1)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from pipeline.shared.results import Experiment
+from pipeline.shared.search.at_once import at_once
 from pipeline.shared.search.plan import START
 from pipeline.shared.search.space import Value
 from pipeline.shared.search.trainings import Trainings, Untrainable
@@ -48,8 +48,7 @@ def finals(trainings: Trainings, everyone: Sequence[Entrant], seeds: int, jobs: 
     """
     first = trainings.params.seed + 1
     pairs = [(entrant, seed) for entrant in everyone for seed in range(first, first + seeds)]
-    with ThreadPoolExecutor(jobs) as pool:
-        found = list(pool.map(lambda pair: trained(trainings, *pair), pairs))
+    found = at_once(lambda pair: trained(trainings, *pair), pairs, jobs)
     groups = {entrant.name: [one for one, (other, _) in zip(found, pairs, strict=True) if other is entrant]
               for entrant in everyone}  # fmt: skip
     whole = {name: [one for one in group if one is not None] for name, group in groups.items() if None not in group}

@@ -8,11 +8,11 @@ many train at once, nor on when the search was killed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from optuna.trial import FrozenTrial
 
+from pipeline.shared.search.at_once import at_once
 from pipeline.shared.search.plan import FACTOR
 from pipeline.shared.search.study import Trials
 
@@ -49,9 +49,7 @@ def halve(trials: Trials, numbers: Sequence[int], rungs: Sequence[int], score: S
     """Train the trials of a generation and end them all."""
     left = list(numbers)
     for updates in rungs:
-        with ThreadPoolExecutor(jobs) as pool:
-            for _ in pool.map(lambda number, updates=updates: train(trials, number, updates, score), left):
-                pass
+        at_once(lambda number, updates=updates: train(trials, number, updates, score), left, jobs)
         if updates != rungs[-1]:
             left = ranked(trials, left, updates)[: max(1, len(left) // FACTOR)]
     scores = {number: trials.all()[number].intermediate_values[rungs[-1]] for number in left}

@@ -21,7 +21,7 @@ SCALES = ("log", "linear")
 # Knobs of the stages up to train that a search leaves alone, and why.
 FIXED = {
     **dict.fromkeys(("corpus", "corpus_path", "source", "target", "test_sets"), "it decides what is translated"),
-    **dict.fromkeys(("max_steps", "save_every"), "--rungs and params.yaml decide how long trials train"),
+    **dict.fromkeys(("max_steps", "save_every"), "params.yaml decides how long trials train"),
     **dict.fromkeys(("log_every", "keep", "patience", "best_by"), "it changes no update of a training"),
     "seed": "the finalists are trained with several seeds (--seeds)",
     "init_from": "it is a folder, which --temp experiments may lack",
@@ -125,7 +125,8 @@ def value(word: str, knob: Field, text: str) -> Any:
     try:
         return checked(Path("params.yaml"), "", knob, found)
     except ValueError:
-        raise ValueError(f"{word}: {knob.name}={text} must be {wanted(str(knob.type), knob.metadata)}.") from None
+        must = f"{text!r} must be {wanted(str(knob.type), knob.metadata)}"
+        raise ValueError(f"{word}: {must}, in a range such as 500..8000 or a list such as 500,1000.") from None
 
 
 def written(found: Value) -> str:
