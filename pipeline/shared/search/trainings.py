@@ -73,6 +73,7 @@ class Trainings:
 
     def partial(self, name: str, values: Mapping[str, Value], updates: int) -> list[dict]:
         """The rows of the curve of a training up to a rung. Raises Untrainable."""
+        self.checked(values)
         with self.ran(name, values, updates, "train") as (folder, rows):
             if rows is not None:
                 return rows
@@ -113,7 +114,6 @@ class Trainings:
         Yields its clone, which is removed after the block, and the rows of the training's curve; None if DVC's cache
         had the training, so that it did not run. Raises Untrainable, and ValueError if something else failed.
         """
-        self.checked(values)
         folder, file = self.folder / CLONES / name, self.folder / f"{name}.json"
         file.unlink(missing_ok=True)
         knobs = [word for knob, value in values.items() for word in ("-S", f"{knob}={written(value)}")]
