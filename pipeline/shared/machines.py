@@ -73,9 +73,7 @@ def own_endpoint(given: str) -> tuple[str, int]:
     not of this machine.
     """
     if given:
-        address, port = parse_rendezvous_endpoint(given, PORT)
-        if not port:
-            raise ValueError(f"RENDEZVOUS={given} has no port. Use one from 1 to 65535, such as {PORT}.")
+        address, port = endpoint(given, f"RENDEZVOUS={given}")
         check_own(address)
         return address, port
     try:
@@ -83,6 +81,14 @@ def own_endpoint(given: str) -> tuple[str, int]:
     except OSError:
         raise ValueError("This machine has no network. Set RENDEZVOUS=HOST:PORT to the address at which the other "
                          "machines reach it.") from None  # fmt: skip
+
+
+def endpoint(text: str, shown_as: str) -> tuple[str, int]:
+    """HOST:PORT or HOST to its parts; the port of HOST alone is PORT. Raises ValueError for port 0, with `shown_as`."""
+    address, port = parse_rendezvous_endpoint(text, PORT)
+    if not port:
+        raise ValueError(f"{shown_as} has no port. Use one from 1 to 65535, such as {PORT}.")
+    return address, port
 
 
 def check_own(address: str) -> None:

@@ -12,23 +12,19 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
-
-from pipeline.shared.machines import INVITATION, PORT, STAGE, Invitation, connected, notify, shown
+from pipeline.shared.machines import INVITATION, STAGE, Invitation, connected, endpoint, notify, shown
 from pipeline.shared.open_stage import OpenStage
 from transformer.training.hosts import LEADER_LOST
 
 
-def work(endpoint: str) -> None:
+def work(leader: str) -> None:
     """Take part in the stages of the machine at HOST or HOST:PORT until SIGTERM or Ctrl-C.
 
     Raises ValueError if this machine cannot take part in one.
     """
-    if not endpoint.strip():
+    if not leader.strip():
         raise ValueError("--join needs the address of the leader's machine, HOST or HOST:PORT.")
-    address, port = parse_rendezvous_endpoint(endpoint, PORT)
-    if not port:
-        raise ValueError(f"--join {endpoint} has no port. Use the one that the leader prints, or leave it out: {PORT}.")
+    address, port = endpoint(leader, f"--join {leader}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     left = ""  # run_id of the stage that this machine has left and does not join again
     while True:
