@@ -74,13 +74,25 @@ def test_from_two_gpus_of_a_machine_on_more_never_lower_tokens_per_second_at_the
     assert more >= few * (1 - 1e-9)
 
 
+def tokens_per_second(speed, network, machines, tokens):
+    """Of `machines` machines whose every device has `tokens` tokens of an update."""
+    devices = network.devices * machines
+    return devices * tokens / update_seconds(BIG, speed, Plan(devices, (tokens,), 4, network))
+
+
 @given(speeds, networks, st.integers(2, 100), st.floats(1, 1e5))
-def test_from_two_machines_on_more_never_lower_tokens_per_second_at_the_same_work_each(
+def test_from_two_machines_on_more_never_lower_tokens_per_second_if_messages_cost_no_time(
     speed, network, machines, tokens
 ):
-    few, more = (8 * count * tokens / update_seconds(BIG, speed, Plan(8 * count, (tokens,), 4, network))
-                 for count in (machines, machines + 1))  # fmt: skip
+    network = replace(network, latency=0.0)
+    few, more = (tokens_per_second(speed, network, count, tokens) for count in (machines, machines + 1))
     assert more >= few * (1 - 1e-9)
+
+
+def test_a_third_machine_can_lower_tokens_per_second_when_messages_take_longer_than_all_else():
+    network = Network(bandwidth=1e11, latency=1.0)
+    two, three = (tokens_per_second(Speed(1e-5, 1e15, 1e-12, 1e12), network, count, 1.0) for count in (2, 3))
+    assert three < two
 
 
 def test_a_second_gpu_can_lower_tokens_per_second_when_sums_take_longer_than_computing():
