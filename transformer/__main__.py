@@ -78,7 +78,8 @@ def translations(
         settings = {name: getattr(given, name) for name in names}
         return translator.sample(lines, samples=count, progress=progress, **settings)
     settings = {field.name: getattr(given, field.name) for field in fields(SearchConfig)}
-    return [found[:count] for found in translator.alternatives(lines, progress=progress, **settings)]
+    every = translator.alternatives(lines, progress=progress, best_only=count == 1, **settings)
+    return [found[:count] for found in every]
 
 
 def output_of(given: argparse.Namespace, number: int, found: list[Translation]) -> str:

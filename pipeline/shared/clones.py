@@ -18,7 +18,7 @@ from typing import IO
 
 import psutil
 
-from pipeline.shared.git import EXPERIMENTS, command, git
+from pipeline.shared.git import EXPERIMENTS, command, difference, git
 from pipeline.shared.stage import MAIN_CHECKOUT, project_root
 
 DVC = (sys.executable, "-m", "dvc")
@@ -50,19 +50,8 @@ def clone(folder: Path, commit: str, edits: bytes = b"") -> None:
 
 
 def edits_of_work_tree() -> bytes:
-    """What the work tree has changed in the files of HEAD, and files that were added to git, for `clone`.
-
-    In the usual format, whatever git's settings are.
-    """
-    plain = [
-        "--no-color",
-        "--no-ext-diff",
-        "--no-textconv",
-        "--src-prefix=a/",
-        "--dst-prefix=b/",
-    ]  # whatever git's config
-    words = ["git", "diff", "--binary", *plain, "HEAD"]
-    return subprocess.run(words, cwd=project_root(), check=True, stdout=subprocess.PIPE).stdout
+    """What the work tree has changed in the files of HEAD, and files that were added to git, for `clone`."""
+    return difference("HEAD", folder=project_root())
 
 
 def reproduce(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
@@ -13,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from pipeline.shared.git import git
+from pipeline.shared.git import difference, git
 from pipeline.shared.keys import content_key
 from pipeline.shared.params import Params
 from pipeline.shared.provenance import LAST
@@ -91,13 +90,9 @@ def patch(origin: Mapping[str, str]) -> dict[str, str]:
 @cache
 def uncommitted() -> str:
     """The edits of code that are in no commit, new files too, for `git apply`. Raises ValueError without git."""
-    plain = ["--binary", "--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/"]
-    words = ["git", "diff", *plain]
     new = git("ls-files", "--others", "--exclude-standard", "-z", "--", *CODE).split("\0")[:-1]
-    commands = [[*words, "HEAD", "--", *CODE], *([*words, "--no-index", os.devnull, path] for path in new)]
-    # Status 1 says that --no-index found a difference.
-    outputs = [subprocess.run(one, capture_output=True).stdout.decode(errors="replace") for one in commands]
-    return "".join(outputs)
+    patches = [difference("HEAD", "--", *CODE), *(difference("--no-index", os.devnull, path) for path in new)]
+    return b"".join(patches).decode(errors="replace")
 
 
 def datasets(results: Results) -> list[dict[str, str | int]]:

@@ -32,6 +32,18 @@ def git(*words: str) -> str:
     return command("git", "-c", "log.showSignature=false", *words)
 
 
+def difference(*words: str, folder: Path | None = None) -> bytes:
+    """What `git diff` prints with these words, in the format that `git apply` reads, whatever git's settings are.
+
+    Raises ValueError if git fails.
+    """
+    usual = ["--binary", "--no-color", "--no-ext-diff", "--no-textconv", "--src-prefix=a/", "--dst-prefix=b/"]
+    done = subprocess.run(["git", "diff", *usual, *words], cwd=folder, capture_output=True)
+    if done.returncode > 1:  # 1: --no-index found a difference
+        raise ValueError(done.stderr.decode(errors="replace").strip().split("\n")[-1])
+    return done.stdout
+
+
 def remark_if_uncommitted(folder: Path, files: Iterable[str] = ("",)) -> None:
     """Print a remark if git lacks files of a folder that DVC does not track: experiments of a queue lack them too."""
     try:

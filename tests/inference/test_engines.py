@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from itertools import permutations
 from pathlib import Path
 from statistics import mean
 
@@ -13,9 +14,10 @@ from support.tiny import TEXT, model_folder
 from pipeline.compare_engines import difference
 from transformer.files import sha256
 from transformer.inference.ctranslate2_export import POSITIONS, export
-from transformer.inference.translator import Translator
+from transformer.inference.translator import Translation, Translator
 
 LINES = [*TEXT, "Hund", "", "Ein Mann spielt Schach im Gras und zwei Hunde rennen ."]
+MANY = [" ".join(order) for order in permutations(["Hund", "Mann", "zwei", "Gras", "spielt"], 4)]
 SHAPES = {
     "pre": {},
     "post": {"norm": "post"},
@@ -30,7 +32,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_exported_model_gives_the_same_translations(shape, tmp_path):
+def test_the_exported_model_gives_the_same_translations_and_alternatives(shape, tmp_path):
     folder = model_folder(tmp_path / "model", spread=0.6, **SHAPES[shape])
     export(folder, tmp_path / "ct2", "float32")
     torch, ct2 = Translator.load(folder), Translator.load(tmp_path / "ct2")
@@ -38,8 +40,33 @@ def test_the_exported_model_gives_the_same_translations(shape, tmp_path):
         for extra_length in (0, 3, 30):  # the limit cuts all, some and few translations
             wanted = torch.alternatives(LINES, beam_size=beam_size, extra_length=extra_length)
             found = ct2.alternatives(LINES, beam_size=beam_size, extra_length=extra_length)
-            assert [one[0].text for one in found] == [one[0].text for one in wanted]
-            assert [len(one) for one in found] == [len(one) for one in wanted]
+            assert texts(found) == texts(wanted)
+            assert ct2.translate(LINES, beam_size=beam_size, extra_length=extra_length) == [
+                one[0] for one in texts(found)
+            ]
+
+
+def texts(found: list[list[Translation]]) -> list[list[str]]:
+    """The text of each alternative of each line."""
+    return [[each.text for each in one] for one in found]
+
+
+def test_the_best_of_more_than_beam_size_finished_hypotheses_is_not_left_out(tmp_path):
+    """In the last step several may finish; CTranslate2 returns beam_size of them, chosen by a score of its own."""
+    folder = model_folder(tmp_path / "model", seed=1, spread=0.45, pull=0.7)
+    export(folder, tmp_path / "ct2", "float32")
+    torch, ct2 = Translator.load(folder), Translator.load(tmp_path / "ct2")
+    for beam_size in (4, 8):
+        settings = {"beam_size": beam_size, "length_penalty": 0.0, "extra_length": 10}
+        wanted = torch.alternatives(MANY, **settings)
+        for count, found in (
+            (1, ct2.alternatives(MANY, best_only=True, **settings)),
+            (beam_size, ct2.alternatives(MANY, **settings)),
+        ):
+            for one, other in zip(found, wanted, strict=True):  # scores: texts of near-ties may be in another order
+                assert [each.score for each in one[:count]] == pytest.approx(
+                    [each.score for each in other[:count]], 1e-3
+                )
 
 
 @pytest.fixture(scope="module")

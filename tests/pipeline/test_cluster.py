@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +14,12 @@ import kubernetes_validate
 import pytest
 from ruamel.yaml import YAML
 from support.projects import command, shipped_project
+from support.stages import wait_for_state
 from support.tiny import ROOT
 
 from pipeline.commands.experiment import name_of, options_of
+from pipeline.shared import clones
+from pipeline.shared.stage import MAIN_CHECKOUT
 
 OLDEST = "1.33"  # the version of Kubernetes that docs/cluster.md names
 MANIFESTS = sorted((ROOT / "deploy/kubernetes").glob("*.yaml"))
@@ -94,6 +99,38 @@ def project(tmp_path_factory) -> Path:
     folder = shipped_project(tmp_path_factory.mktemp("project") / "project")
     (folder / "grid.txt").write_text("-S warmup=abc\n")
     return folder
+
+
+@pytest.mark.parametrize("setting", ["color.ui=always", "diff.noprefix=true", "diff.external=true"])
+def test_a_clone_gets_the_edits_of_the_work_tree_whatever_git_is_set_to(project, tmp_path, monkeypatch, setting):
+    monkeypatch.setenv(MAIN_CHECKOUT, str(project))
+    command(project, "git", "config", *setting.split("="))
+    try:
+        (project / "params.yaml").write_bytes((ROOT / "recipes/copy.yaml").read_bytes())
+        (project / "new file.bin").write_bytes(b"new \xe4\0")
+        command(project, "git", "add", "new file.bin")
+        clones.clone(tmp_path / "clone", "HEAD", clones.edits_of_work_tree())
+    finally:
+        command(project, "git", "config", "--unset", setting.split("=")[0])
+        command(project, "git", "reset", "--hard")
+    assert (tmp_path / "clone/params.yaml").read_bytes() == (ROOT / "recipes/copy.yaml").read_bytes()
+    assert (tmp_path / "clone/new file.bin").read_bytes() == b"new \xe4\0"
+
+
+@pytest.mark.full
+def test_sigterm_saves_the_training_of_an_experiment_and_the_same_command_goes_on(project):
+    (project / "long.txt").write_text("-S max_steps=60 -S save_every=20 -S warmup=20 -S keep=2 -S average_last=2\n")
+    words = [sys.executable, "-m", "pipeline", "experiment", "long.txt", "1"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("DVC_", "MLFLOW_"))}
+    process = subprocess.Popen(words, cwd=project, env=environment)
+    wait_for_state(project, process)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() == 143
+    assert not list(project.glob("work/experiment-long-*/clone"))
+    assert not command(project, "git", "for-each-ref", "refs/exps", "refs/stash")
+    shown = command(project, *words)
+    assert re.search("Resuming after update [1-9]", shown)
+    assert "/long-" in command(project, "git", "for-each-ref", "refs/exps")
 
 
 def test_an_experiment_that_fails_ends_in_a_line_and_leaves_nothing(project):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.projects import command, prepared_project, runs
 from support.servers import free_port
-from support.slurm import Cluster, slurm_cluster, wait_until
+from support.slurm import Cluster, slurm_cluster
 from support.tiny import ROOT
 
 pytestmark = pytest.mark.full
@@ -60,10 +60,10 @@ def test_six_experiments_on_two_nodes_end_each_once_though_a_node_is_lost(cluste
     before = len(sent_runs(project))
     job = cluster.submit(project, "--array=1-6", "deploy/slurm/experiments.sbatch", "experiments.txt")
     first = f"{job}_1"
-    wait_until(lambda: "update 60 of 200" in log_of(project, first), cluster.log)
+    cluster.wait_until(lambda: "update 60 of 200" in log_of(project, first))
     node = cluster.node_of(first)
     cluster.lose(node)
-    wait_until(lambda: "Restarts=1" in cluster.run("scontrol", "show", "job", first), cluster.log)
+    cluster.wait_until(lambda: "Restarts=1" in cluster.run("scontrol", "show", "job", first))
     cluster.start_node(node)  # it comes back without the job
     assert cluster.wait(job) == ["COMPLETED"] * 6, cluster.log()
     (resumed,) = re.findall("Resuming after update ([0-9]+)", log_of(project, first))
@@ -101,3 +101,14 @@ def test_an_experiment_on_two_nodes_trains_on_both(cluster, project):
     assert "This machine joins." in log_of(project, job)
     assert json.loads((project / "reports/environment.json").read_text())["devices"] == 2
     assert "both" in experiments(project)
+
+
+@pytest.mark.parametrize(("rendezvous", "words", "printed"), [
+    ("127.0.0.1:0", ["sleep", "3600"], "error: A node has ended early, so the experiment was stopped."),
+    ("127.0.0.1:9", ["bash", "-c", "echo it fails; exit 3"], "it fails"),
+])  # fmt: skip
+def test_a_job_on_two_nodes_ends_when_either_node_does(cluster, project, rendezvous, words, printed):
+    place = f"--export=ALL,RENDEZVOUS={rendezvous}"
+    job = cluster.submit(project, "--nodes=2", place, "deploy/slurm/nodes.sbatch", *words)
+    assert cluster.wait(job) == ["FAILED"], log_of(project, job) + cluster.log()
+    assert printed in log_of(project, job)

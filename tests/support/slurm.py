@@ -9,7 +9,6 @@ import secrets
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +17,7 @@ import psutil
 import pytest
 from support.projects import PATHS
 from support.servers import free_port
+from support.stages import wait_until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "srun")
 NODES = ("node1", "node2")
@@ -50,14 +50,6 @@ PartitionName=all Nodes=ALL Default=YES State=UP
 """
 
 
-def wait_until(condition: Callable[[], object], what: Callable[[], str]) -> None:
-    """Return when the condition holds; fail with `what` if it does not within PATIENCE."""
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, what()
-        time.sleep(0.5)
-
-
 class Cluster:
     """A running cluster. folder: of its configuration, logs and state."""
 
@@ -83,11 +75,15 @@ class Cluster:
         files = [f"--{name}={self.folder}/munge.{name[:3]}" for name in ("pid-file", "log-file", "seed-file")]
         socket = self.folder / "munge.socket"
         self._start("munged", "--foreground", "--force", f"--key-file={key}", f"--socket={socket}", *files)
-        wait_until(socket.exists, self.log)
+        self.wait_until(socket.exists)
         self._start("slurmctld", "-D")
         for node in NODES:
             self.start_node(node)
         self.wait_for_nodes()
+
+    def wait_until(self, condition: Callable[[], object]) -> None:
+        """Return when a condition holds; fail with the logs if it does not within PATIENCE."""
+        wait_until(condition, PATIENCE, self.log, every=0.5)
 
     def start_node(self, node: str) -> None:
         """Start the daemon of a node."""
@@ -95,7 +91,7 @@ class Cluster:
 
     def wait_for_nodes(self) -> None:
         """Wait until both nodes are idle."""
-        wait_until(lambda: self.run("sinfo", "--noheader", "--format=%T %D").split() == ["idle", "2"], self.log)
+        self.wait_until(lambda: self.run("sinfo", "--noheader", "--format=%T %D").split() == ["idle", "2"])
 
     def _start(self, name: str, *options: str, program: str = "") -> None:
         """Start a daemon."""
@@ -118,7 +114,7 @@ class Cluster:
 
     def wait(self, job: str) -> list[str]:
         """Wait until a job, or each task of an array, has ended; returns the states."""
-        wait_until(lambda: not self.run("squeue", "--noheader", f"--jobs={job}").strip(), self.log)
+        self.wait_until(lambda: not self.run("squeue", "--noheader", f"--jobs={job}").strip())
         return self.states(job)
 
     def node_of(self, task: str) -> str:

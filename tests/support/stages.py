@@ -50,9 +50,11 @@ def wait_for_state(folder: Path, process: subprocess.Popen) -> None:
         time.sleep(0.01)
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    """Wait until a condition holds; fail after so many seconds."""
+def wait_until(
+    condition: Callable[[], object], seconds: float = 60, state: Callable[[], str] = str, every: float = 0.01
+) -> None:
+    """Wait until a condition holds; fail after so many seconds with what `state` returns. every: seconds to sleep."""
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+        assert time.monotonic() < end, state()
+        time.sleep(every)

@@ -1,10 +1,14 @@
 """CTranslate2 as the engine of a translator, with the results that decoding/beam_search.py defines.
 
-CTranslate2's beam search takes the same steps. Two differences are corrected here:
-- Its score divides log P by n^length_penalty. All its hypotheses are requested with length_penalty 1, log P is computed
-  back from their scores, and they are ranked by our score.
-- It has one length limit per batch, and at the limit it counts unfinished hypotheses as finished. A sentence with an
-  unfinished hypothesis, or with one longer than its own limit, is translated again: alone, with its own limit, and with
+CTranslate2's beam search takes the same steps. Three differences are corrected here:
+- Its score divides log P by n^length_penalty. Log P is computed back from its scores, and the hypotheses are ranked by
+  our score.
+- The last step may finish several hypotheses, so that there are more than beam_size. It returns the best beam_size of
+  them by its own score. With length_penalty -1 that score is n log P, and one that is left out is worse by our score
+  than each longer one that is returned, so the best is never left out. For the others to be complete, `patience` 2 asks
+  for twice as many, which takes about a quarter more time.
+- It has one length limit per batch, and at the limit it counts unfinished hypotheses as finished. A sentence with fewer
+  than beam_size finished hypotheses within its own limit is translated again: alone, with this limit, and with
   `patience` 2, which makes room for all finished and all unfinished hypotheses.
 Two other differences remain. Near-ties may be decided the other way. The probability of <pad> and <s>, almost 0 in a
 trained model, is given to the other subwords.
@@ -48,10 +52,12 @@ class CTranslate2Engine:
         config: SearchConfig,
         progress: Progress = lambda count: None,
         before_step: Check = lambda: None,
+        best_only: bool = False,
         batch_tokens: int = 4096,
     ) -> list[list[Hypothesis]]:
         """Sources to their hypotheses; see beam_search.translate_ids.
 
+        best_only: only the first hypothesis of each source must be right; see the top of this module.
         batch_tokens: source subwords of a batch times beam_size. Raises ValueError for a source that needs more
         positions than the position table has.
         """
@@ -59,17 +65,19 @@ class CTranslate2Engine:
         beam_size, limits = config.beam_size, [max(1, len(source) + config.extra_length) for source in sources]
         results: list[list[Hypothesis]] = [[] for _ in sources]
         order = sorted(range(len(sources)), key=lambda row: -limits[row])
-        size, start, jobs = max(1, batch_tokens // beam_size), 0, []
+        size, start, jobs, patience = max(1, batch_tokens // beam_size), 0, [], 1 if best_only else 2
         while start < len(order):
             count = max(1, size // (len(sources[order[start]]) + 1))
             rows, start = order[start : start + count], start + count
-            jobs.append((rows, self._start([sources[row] for row in rows], limits[rows[0]], beam_size)))
+            jobs.append((rows, self._start([sources[row] for row in rows], limits[rows[0]], beam_size, patience)))
         for rows, answers in jobs:
             before_step()
             for row, answer in zip(rows, answers, strict=True):
                 found = answer.result()
-                longest = max(map(len, found.hypotheses))
-                if longest > limits[row] or any(tokens[-1:] != [END] for tokens in found.hypotheses):
+                finished = [
+                    tokens for tokens in found.hypotheses if tokens[-1:] == [END] and len(tokens) <= limits[row]
+                ]
+                if len(finished) < beam_size:
                     found = self._start([sources[row]], limits[row], beam_size, patience=2)[0].result()
                 results[row] = self._hypotheses(found, config)
             progress(len(rows))
@@ -99,7 +107,7 @@ class CTranslate2Engine:
             beam_size=beam_size,
             num_hypotheses=beam_size * patience,
             patience=patience,
-            length_penalty=1,
+            length_penalty=-1,
             max_input_length=0,
             min_decoding_length=0,
             max_decoding_length=limit,
@@ -111,7 +119,7 @@ class CTranslate2Engine:
     def _hypotheses(self, found: ctranslate2.TranslationResult, config: SearchConfig) -> list[Hypothesis]:
         """A result of CTranslate2 to hypotheses, ranked by our score, the unfinished ones after the finished ones."""
         pairs = [
-            (self.vocabulary.ids(tokens), score * max(1, len(tokens)))
+            (self.vocabulary.ids(tokens), score / max(1, len(tokens)))
             for tokens, score in zip(found.hypotheses, found.scores, strict=True)
         ]
         finished = [(ids[:-1], total) for ids, total in pairs if ids[-1:] == [EOS]]

@@ -17,10 +17,11 @@ class Engine(Protocol):
     """The search that both engines offer. Sampling, scores and attention maps are offered by the torch engine only."""
 
     def search(
-        self, sources: Ids, config: SearchConfig, progress: Progress, before_step: Check
+        self, sources: Ids, config: SearchConfig, progress: Progress, before_step: Check, best_only: bool
     ) -> list[list[Hypothesis]]:
         """Sources to at most beam_size hypotheses each, best first, as decoding/beam_search.py defines them.
 
-        What before_step raises ends the search.
+        What before_step raises ends the search. best_only: only the best hypothesis of each is needed, so an engine may
+        leave out others.
         """
         ...

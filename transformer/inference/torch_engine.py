@@ -31,9 +31,9 @@ class TorchEngine:
         return cls([load_model(folder).to(device) for folder in folders])
 
     def search(
-        self, sources: Ids, config: SearchConfig, progress: Progress, before_step: Check
+        self, sources: Ids, config: SearchConfig, progress: Progress, before_step: Check, best_only: bool = False
     ) -> list[list[Hypothesis]]:
-        """Sources to their hypotheses; see beam_search.translate_ids."""
+        """Sources to their hypotheses, whatever best_only is; see beam_search.translate_ids."""
         return translate_ids(self.models, sources, config, progress=progress, before_step=before_step)
 
     def sample(self, sources: Ids, config: SamplingConfig, progress: Progress) -> list[list[Hypothesis]]:

@@ -100,11 +100,11 @@ class Translator:
 
     def translate(self, lines: Sequence[str], **settings: Any) -> list[str]:
         """Lines to the best translation of each. settings: see `alternatives`."""
-        return [found[0].text for found in self.alternatives(lines, **settings)]
+        return [found[0].text for found in self.alternatives(lines, best_only=True, **settings)]
 
     def alternatives(
         self, lines: Sequence[str], progress: Progress = lambda count: None, before_step: Check = lambda: None,
-        **settings: Any
+        best_only: bool = False, **settings: Any
     ) -> list[list[Translation]]:  # fmt: skip
         """Lines to at most beam_size translations of each, best first, those that met the length limit last.
 
@@ -112,13 +112,15 @@ class Translator:
 
         settings: the fields of SearchConfig: beam_size, length_penalty, extra_length, replace_unk. progress: called
         with the number of sentences after each batch. before_step: called before each step of the search (CTranslate2:
-        before each batch); what it raises ends the search. Raises ValueError for a setting out of range.
+        before each batch); what it raises ends the search. best_only: an engine may leave out all but the best, which
+        is faster with CTranslate2. Raises ValueError for a setting out of range.
         """
         config = SearchConfig(**settings)
         if config.replace_unk and not self.merges.empty:
             raise ValueError("replace_unk is for word-level models (bpe_merges: 0); this one has subwords")
         sources = self.subwords(lines)
-        found = self._hypotheses(sources, partial(self.engine.search, config=config, before_step=before_step), progress)
+        search = partial(self.engine.search, config=config, before_step=before_step, best_only=best_only)
+        found = self._hypotheses(sources, search, progress)
         words = sources if config.replace_unk else [None] * len(lines)
         return [[self._translation(hypothesis, source) for hypothesis in hypotheses]
                 for source, hypotheses in zip(words, found, strict=True)]  # fmt: skip

@@ -79,7 +79,7 @@ class ServedTranslator(PythonModel):
                 deadline()
                 check_subwords(f"line {number}", len(self.translator.subwords([line])[0]))
             options = {name: params[name] for name in OPTIONS}
-            return [found[0].text for found in self.translator.alternatives(lines, before_step=deadline, **options)]
+            return self.translator.translate(lines, before_step=deadline, **options)
 
 
 set_model(ServedTranslator())
