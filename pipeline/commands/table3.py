@@ -212,11 +212,16 @@ def table(rows: Mapping[Row, Sequence[Experiment]], speeds: Sequence[Sequence[fl
             row.part, ", ".join(f"{knob} {value}" for knob, value in row.changes.items()), str(len(runs)),
             spread([one.training()["valid_perplexity"] for one in runs], 2), spread(valid[place], 1),
             f"{mean(valid[place]) - mean(valid[0]):+.1f}" if place else "",
-            "" if p_values[place] is None else f"{p_values[place]:.3f}",
+            shown_p(p_values[place]),
             spread([one.scores()["bleu"] for one in runs], 1), f"{weights(runs[0]) / 1e6:.2f}",
             *(f"{each:.0f}" for each in (speeds[place] if speeds else ())),
         ])  # fmt: skip
     return markdown(head, lines)
+
+
+def shown_p(p: float | None) -> str:
+    """A p-value as the table shows it; empty where there is none."""
+    return "" if p is None else f"{p:.3f}" if p >= 0.0005 else "<0.001"
 
 
 def spread(values: Sequence[float], decimals: int) -> str:

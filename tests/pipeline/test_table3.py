@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support.projects import command, small_project
 
-from pipeline.commands.table3 import Row, grid, table
+from pipeline.commands.table3 import Row, grid, shown_p, table
 from pipeline.shared.params import Params
 
 ROOT = Path(__file__).parents[2]
@@ -84,6 +84,10 @@ def test_the_table_has_means_deviations_and_a_p_value_for_each_row_of_several_se
     assert (heads["changed"], heads["difference"], heads["weights x 10^6"]) == ("heads 1", "-3.1", "2.50")
     assert 0 < float(heads["p"]) < 0.05
     assert (dropout["runs"], dropout["BLEU on valid"], dropout["difference"], dropout["p"]) == ("1", "25.0", "-5.3", "")
+
+
+def test_a_p_value_is_never_shown_as_zero():
+    assert [shown_p(p) for p in (None, 0.0494, 0.0005, 0.0004, 0.0)] == ["", "0.049", "0.001", "<0.001", "<0.001"]
 
 
 def table3(folder: Path, *options: str, **more) -> str:
