@@ -64,6 +64,7 @@ def test_a_missing_package_skips_a_part():
         needs("json", "nowhere_to_be_found")
 
 
+@pytest.mark.full
 def test_losses_and_decoding_compute_their_rows(monkeypatch):
     """On a CPU here; on a GPU the same code runs there."""
     monkeypatch.setattr(gpu_parts, "DEVICE", torch.device("cpu"))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from benchmarks import prepare
 
 
+@pytest.mark.full
 def test_each_stage_has_a_row_with_its_time_memory_and_word_types(monkeypatch):
     monkeypatch.setattr(prepare, "TYPES", 300)
     monkeypatch.setattr(prepare, "MERGES", 40)

@@ -25,6 +25,7 @@ from pipeline.shared.params import Params, of_before
 from transformer import Translator
 from transformer.files import read_lines
 
+pytestmark = pytest.mark.full
 BUNDLE = ROOT / "tests/support/results_0.1.bundle"
 EXPERIMENTS = "refs/exps/*:refs/exps/*"
 COMMAND = (sys.executable, "-m", "pipeline")
@@ -116,7 +117,6 @@ def test_track_writes_a_run_with_params_scores_and_curve_for_each_configuration(
     }
 
 
-@pytest.mark.full
 def test_a_second_track_changes_nothing(project, tracked):
     before = [run.to_dictionary() for run in runs(project)]
     assert command(project, *COMMAND, "track").startswith("3 there")
@@ -156,7 +156,6 @@ def test_the_translator_is_imported_from_its_old_place_with_a_warning(monkeypatc
     assert Old is Translator
 
 
-@pytest.mark.full
 def test_verify_repeats_a_commit_with_its_own_code_and_finds_the_same_text(project):
     output = command(project, *COMMAND, "verify", "main", status=(0, 2))
     verdicts = dict(re.findall(r"(\S+) +\w{10} +\w{10} .* (identical|within tolerance)", output))
@@ -174,7 +173,6 @@ print(json.dumps([sys.modules["transformer.inference.translator"].__file__, mode
 """
 
 
-@pytest.mark.full
 def test_a_registered_model_is_loaded_by_todays_package(tmp_path):
     old = unpacked(tmp_path / "old")
     assert command(old, sys.executable, "-m", "pipeline.track").startswith("1 made")

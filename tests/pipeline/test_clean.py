@@ -48,6 +48,7 @@ def test_clean_removes_by_age_prints_what_it_freed_and_keeps_what_is_in_use(root
     assert left(root) == ["runs"]
 
 
+@pytest.mark.full
 def test_clean_keeps_files_of_runs_and_models_of_every_store(tmp_path, monkeypatch, fresh_process):
     for uri in ("", f"sqlite:///{tmp_path}/other.db"):
         monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)

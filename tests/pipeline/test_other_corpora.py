@@ -103,7 +103,7 @@ def corpus(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("workers", ["2", "5"])
+@pytest.mark.parametrize("workers", ["2", pytest.param("5", marks=pytest.mark.full)])
 def test_any_number_of_workers_writes_the_same_bytes(corpus, tmp_path, workers):
     shutil.copytree(corpus / "data/raw", tmp_path / "data/raw")
     shutil.copy(corpus / "params.yaml", tmp_path)

@@ -201,6 +201,7 @@ def test_a_wrong_override_ends_in_one_line_with_a_remedy_that_works(project, ove
     assert (project / "params.yaml").read_bytes() == before
 
 
+@pytest.mark.full
 def test_an_experiment_that_learned_little_and_whose_exports_differ_gets_its_run_with_bleu(project, tmp_path):
     clone = tmp_path / "clone"
     shutil.copytree(project, clone)

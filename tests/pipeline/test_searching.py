@@ -180,8 +180,9 @@ search(trials, 18, RUNGS, trained.score)
 
 
 @pytest.mark.parametrize(("calls", "method"), [
-    (11, ""), (0, "propose"),
-    *(pytest.param(*given, marks=pytest.mark.full) for given in ((1, ""), (16, ""), (0, "end")))])  # fmt: skip
+    (11, ""),
+    *(pytest.param(*given, marks=pytest.mark.full) for given in ((1, ""), (16, ""), (0, "propose"), (0, "end")))
+])  # fmt: skip
 def test_a_killed_search_that_is_started_again_ends_as_one_that_was_not_killed(tmp_path, calls, method):
     """It is killed in a training, among the proposals of a generation, or while the ends of trials are written."""
     (tmp_path / "whole").mkdir()

@@ -73,6 +73,7 @@ def first_loss(folder: Path) -> float:
         return float(next(csv.DictReader(file))["train_loss"])
 
 
+@pytest.mark.full
 def test_a_training_can_start_from_a_model_folder_with_its_vocabulary_and_merges(project, place):
     model = project / "data/model"
     params_file(place, init_from=str(model), bpe_merges=3)
@@ -201,6 +202,7 @@ def test_a_training_set_that_max_length_empties_is_refused(project, tmp_path):
     assert not (tmp_path / "data/ids").exists()
 
 
+@pytest.mark.full
 def test_devices_without_work_are_warned_of_at_the_start(project, tmp_path):
     place = training_place(project, tmp_path / "place", batch_tokens=256, device_tokens=256)
     done = stage("train", place, env={"DEVICES": "2"})

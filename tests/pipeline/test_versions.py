@@ -11,6 +11,8 @@ from support.tiny import stage
 
 from pipeline.shared import versions
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory, shared_folder) -> Path:

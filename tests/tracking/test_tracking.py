@@ -409,6 +409,7 @@ def test_a_training_has_a_user_and_a_source(root, key, monkeypatch):
     assert (run.tags["mlflow.user"], run.tags["mlflow.source.name"]) == ("anna", "dvc")
 
 
+@pytest.mark.full
 def test_a_run_that_was_deleted_for_good_does_not_come_back_and_a_lost_one_does(tmp_path, key, monkeypatch):
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     monkeypatch.chdir(tmp_path)
@@ -461,7 +462,7 @@ def in_two_clones(tmp_path: Path, uri: str, key: str, configs: tuple[str, str]) 
         assert (clone.returncode, errors) == (0, "")
 
 
-@pytest.mark.parametrize("kind", ["server", "sqlite"])
+@pytest.mark.parametrize("kind", [pytest.param("server", marks=pytest.mark.full), "sqlite"])
 def test_two_clones_on_one_store_make_one_run_per_configuration_with_each_step_once(tmp_path, request, key, kind):
     uri = request.getfixturevalue("team_server") if kind == "server" else f"sqlite:///{tmp_path}/team.db"
     in_two_clones(tmp_path, uri, key, ("a b c d", "a b c e"))
@@ -723,6 +724,7 @@ def test_a_deleted_training_that_is_repeated_while_the_server_is_away_is_sent_la
     assert len(store.runs(key)) == 1
 
 
+@pytest.mark.full
 def test_a_run_deleted_in_one_of_two_stores_stays_deleted_there(tmp_path, key, monkeypatch):
     for name in ("a", "b"):
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/{name}.db")

@@ -62,7 +62,7 @@ def test_a_simulated_gpu_raises_the_errors_of_cuda(waits):
     assert waits.total() == 2  # item, cpu
 
 
-@pytest.mark.parametrize("optimiser", ["adam", "muon"])
+@pytest.mark.parametrize("optimiser", [pytest.param("adam", marks=pytest.mark.full), "muon"])
 def test_a_gpu_trains_and_resumes_like_a_cpu(tmp_path, waits, optimiser):
     settings = {"precision": "float64", "optimiser": optimiser, "sizes": NO_DROPOUT, "best_by": "bleu"}
     wanted = trained(tmp_path, tmp_path / "cpu", CPU, max_steps=8, **settings)

@@ -49,7 +49,7 @@ def asks(folder, **settings) -> int:
     return next(count)
 
 
-@pytest.mark.parametrize("best_by", ["loss", "bleu"])
+@pytest.mark.parametrize("best_by", ["loss", pytest.param("bleu", marks=pytest.mark.full)])
 def test_a_training_stopped_in_an_update_a_validation_or_a_translation_resumes_to_the_same_bytes(tmp_path, best_by):
     """A stop is obeyed at the next micro-batch or decoding step, and the state of the last whole update is saved."""
     settings = {"best_by": best_by, "max_steps": 8}
