@@ -57,6 +57,20 @@ def remark_if_uncommitted(folder: Path, files: Iterable[str] = ("",)) -> None:
         )
 
 
+def check_in_git(folder: Path) -> None:
+    """Raise ValueError if git, and so a clone, lacks files of a folder, or the file by which DVC tracks it."""
+    tracked = folder.with_name(f"{folder.name}.dvc")
+    wanted = tracked if tracked.exists() else folder
+    try:
+        lines = git("status", "--porcelain", "--ignored", "--", str(wanted)).split("\n")
+    except ValueError:  # no git, or a folder outside the repository
+        return
+    if any(line.startswith(("??", "!!")) for line in lines):
+        by_dvc = "" if tracked.exists() else f"; or to DVC: dvc add {folder} && git add {tracked}"
+        raise ValueError(f"git does not have all of {wanted}, so the clones that trainings run in lack it. Nothing was "
+                         f"run. Give it to git: git add {wanted}{by_dvc}")  # fmt: skip
+
+
 @cache
 def cache_folder() -> Path:
     """The folder in which DVC keeps the contents of outs, each in a file named by its md5."""

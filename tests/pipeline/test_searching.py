@@ -19,10 +19,12 @@ import optuna
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.projects import command, commit_all
 from support.runs import start
 from support.tiny import ROOT
 
 from pipeline.commands.search import DIVERGED, certainty, show
+from pipeline.shared.git import check_in_git
 from pipeline.shared.params import Params
 from pipeline.shared.search import plan as plan_module
 from pipeline.shared.search.finals import Entrant, table
@@ -296,6 +298,30 @@ def test_a_search_runs_in_one_process_at_a_time(tmp_path, monkeypatch):
     with plan.alone(), pytest.raises(ValueError, match="Another process runs this search"), plan.alone():
         pass
     assert plan.generation_size == FACTOR**2
+
+
+def test_a_corpus_that_git_lacks_is_refused_before_anything_runs(tmp_path, monkeypatch):
+    (tmp_path / "params.yaml").write_text("a: 1\n")
+    commit_all(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "train.de").write_text("eins\n")
+    with pytest.raises(ValueError, match=r"git does not have all of own, .* git add own; or to DVC: dvc add own"):
+        check_in_git(Path("own"))
+    command(tmp_path, "git", "add", "own")
+    check_in_git(Path("own"))
+    (own / "train.de").write_text("zwei\n")  # an edit of a file that git has is taken along
+    check_in_git(Path("own"))
+    (own / "train.en").write_text("one\n")
+    with pytest.raises(ValueError, match="git does not have all of own"):
+        check_in_git(Path("own"))
+    (tmp_path / "own.dvc").write_text("outs: []\n")
+    with pytest.raises(ValueError, match=r"git does not have all of own\.dvc, .* git add own\.dvc$"):
+        check_in_git(Path("own"))
+    command(tmp_path, "git", "add", "own.dvc")
+    check_in_git(Path("own"))
+    check_in_git(tmp_path.parent)  # outside the repository
 
 
 def test_a_database_of_mlflow_is_refused(tmp_path):
