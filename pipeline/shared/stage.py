@@ -20,6 +20,7 @@ from pipeline.shared.inputs import check_unchanged, snapshot
 from pipeline.shared.versions import check_versions, running_stage
 from transformer.tracking.record import note_stage
 
+MAKES_IT = "Run `dvc repro`, which makes it."
 MAIN_CHECKOUT = "MAIN_CHECKOUT"  # environment variable: the folder of the project whose clone a stage runs in
 
 
@@ -119,4 +120,4 @@ def require(*paths: Path) -> None:
     """Raise ValueError for the first path that does not exist: the stage that writes it has not run."""
     for path in paths:
         if not path.exists():
-            raise ValueError(f"{path} is missing. Run `dvc repro`, which makes it.")
+            raise ValueError(f"{path} is missing. {MAKES_IT}")

@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 
 from pipeline.shared.machines import INVITATION, STAGE, Invitation, connected, endpoint, notify, shown
 from pipeline.shared.open_stage import OpenStage
+from pipeline.shared.stage import MAKES_IT
 from transformer.training.hosts import LEADER_LOST
 
 
@@ -43,6 +44,7 @@ def take_part(address: str, port: int, left: str) -> str:
     with TemporaryDirectory() as folder:
         status, error = run_stage(invitation, Path(folder))
     if error:
+        error = explained(error)
         notify(address, port, error)
         raise ValueError(error)
     if status == LEADER_LOST:
@@ -53,6 +55,13 @@ def take_part(address: str, port: int, left: str) -> str:
         notify(address, port, text, failed=True)
         print("This machine takes no further part in this stage.", flush=True)
     return invitation.stage.run_id
+
+
+def explained(error: str) -> str:
+    """A stage's error to what both machines print: with this machine's name, and how it gets data that it lacks."""
+    host = socket.gethostname()
+    here = "On this machine, run `dvc pull` or `dvc repro back_translate` (docs/cluster.md says when which)."
+    return error if error.startswith(f"{host} ") else f"{host}: {error.replace(MAKES_IT, here)}"
 
 
 def next_stage(address: str, port: int, left: str) -> OpenStage:

@@ -117,6 +117,20 @@ def test_a_clone_gets_the_edits_of_the_work_tree_whatever_git_is_set_to(project,
     assert (tmp_path / "clone/new file.bin").read_bytes() == b"new \xe4\0"
 
 
+def test_an_experiment_that_fails_ends_in_a_line_and_leaves_nothing(project):
+    shutil.copy(ROOT / "recipes/copy.yaml", project / "params.yaml")
+    words = [sys.executable, "-m", "pipeline", "experiment", "grid.txt"]
+    shown = command(project, *words, "1", status=1)
+    assert "without the edits of params.yaml." in shown
+    assert shown.rstrip().split("\n")[-1].startswith("error: The experiment grid-")
+    assert {path.name for path in project.glob("work/experiment-*/*")} == {"lock"}
+    assert not command(project, "git", "for-each-ref", "refs/exps", "refs/stash")
+    assert "no experiment on line 7" in command(project, *words, "7", status=1)
+    assert "none is not an experiment, branch, tag or commit." in command(
+        project, *words, "1", "--commit", "none", status=1
+    )
+
+
 @pytest.mark.full
 def test_sigterm_saves_the_training_of_an_experiment_and_the_same_command_goes_on(project):
     (project / "long.txt").write_text("-S max_steps=60 -S save_every=20 -S warmup=20 -S keep=2 -S average_last=2\n")
@@ -131,17 +145,3 @@ def test_sigterm_saves_the_training_of_an_experiment_and_the_same_command_goes_o
     shown = command(project, *words)
     assert re.search("Resuming after update [1-9]", shown)
     assert "/long-" in command(project, "git", "for-each-ref", "refs/exps")
-
-
-def test_an_experiment_that_fails_ends_in_a_line_and_leaves_nothing(project):
-    shutil.copy(ROOT / "recipes/copy.yaml", project / "params.yaml")
-    words = [sys.executable, "-m", "pipeline", "experiment", "grid.txt"]
-    shown = command(project, *words, "1", status=1)
-    assert "without the edits of params.yaml." in shown
-    assert shown.rstrip().split("\n")[-1].startswith("error: The experiment grid-")
-    assert {path.name for path in project.glob("work/experiment-*/*")} == {"lock"}
-    assert not command(project, "git", "for-each-ref", "refs/exps", "refs/stash")
-    assert "no experiment on line 7" in command(project, *words, "7", status=1)
-    assert "none is not an experiment, branch, tag or commit." in command(
-        project, *words, "1", "--commit", "none", status=1
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 
 import pytest
 from hypothesis import example, given
@@ -23,6 +24,8 @@ from pipeline.shared.machines import (
     use_interface_to,
 )
 from pipeline.shared.open_stage import MOST_BYTES, OpenStage, differences, facts
+from pipeline.shared.stage import require
+from pipeline.shared.taking_part import explained
 from pipeline.shared.versions import installed
 from transformer.files import sha256
 
@@ -34,6 +37,18 @@ STAGES = st.builds(
     facts=st.dictionaries(st.text(), NAMED),
 )  # fmt: skip
 STAGE = OpenStage("pipeline.train", [], {}, "x", 1, 2, {})
+
+
+def test_a_machine_without_data_says_its_name_and_how_it_gets_them(tmp_path):
+    host = socket.gethostname()
+    with pytest.raises(ValueError, match="is missing") as error:
+        require(tmp_path / "ids")
+    assert explained(str(error.value)) == (
+        f"{host}: {tmp_path}/ids is missing. On this machine, run `dvc pull` or `dvc repro back_translate` "
+        "(docs/cluster.md says when which)."
+    )
+    differs = f"{host} cannot take part. It differs from the leader's machine in: data ids."
+    assert explained(differs) == differs
 
 
 @given(STAGES)
