@@ -3,10 +3,11 @@
 CTranslate2's beam search takes the same steps. Three differences are corrected here:
 - Its score divides log P by n^length_penalty. Log P is computed back from its scores, and the hypotheses are ranked by
   our score.
-- The last step may finish several hypotheses, so that there are more than beam_size. It returns the best beam_size of
-  them by its own score. With length_penalty -1 that score is n log P, and one that is left out is worse by our score
-  than each longer one that is returned, so the best is never left out. For the others to be complete, `patience` 2 asks
-  for twice as many, which takes about a quarter more time.
+- The last step may finish several hypotheses, so that there are more than beam_size. CTranslate2 returns the best
+  beam_size of them by its own score. With length_penalty -1 that score is n log P, so a hypothesis that is left out has
+  a lower log P than each returned one that is as long or longer. The last step has the longest, and one of them is
+  always returned. So the best by our score is never left out. For the others to be complete, `patience` 2 asks for
+  twice as many, which takes about a quarter more time.
 - It has one length limit per batch, and at the limit it counts unfinished hypotheses as finished. A sentence with fewer
   than beam_size finished hypotheses within its own limit is translated again: alone, with this limit, and with
   `patience` 2, which makes room for all finished and all unfinished hypotheses.
