@@ -162,12 +162,11 @@ def show(prefix: str, parts: str, with_speed: bool) -> None:
     if not bases:
         raise ValueError(f"No experiment {prefix}-base-seed-... has results. `python -m pipeline table3 queue` and "
                          "`dvc queue start` make them.")  # fmt: skip
-    rows = {
-        row: by_seed(found, replace(bases[0].params, **row.changes))
-        for row in chosen(grid(bases[0].params), parts, False)
-    }
+    every = grid(bases[0].params)
+    rows = {row: by_seed(found, replace(bases[0].params, **row.changes)) for row in every}
     rows = {row: runs for row, runs in rows.items() if runs}
-    print(table(rows, speeds_of([runs[0] for runs in rows.values()]) if with_speed else None), end="")
+    shown = [row for row in chosen(every, parts, False) if row in rows]
+    print(table(rows, shown, speeds_of([rows[row][0] for row in shown]) if with_speed else None), end="")
     for line in remarks([one.scored() for runs in rows.values() for one in runs]):
         print(line, file=sys.stderr)
 
@@ -201,18 +200,26 @@ def by_seed(found: Iterable[Experiment], params: Params) -> list[Experiment]:
     return [same[seed] for seed in sorted(same)]
 
 
-def table(rows: Mapping[Row, Sequence[Experiment]], speeds: Sequence[Sequence[float]] | None) -> str:
-    """The table in Markdown. speeds: of each row, sentences per second by torch and by CTranslate2."""
+def table(
+    rows: Mapping[Row, Sequence[Experiment]], shown: Sequence[Row], speeds: Sequence[Sequence[float]] | None
+) -> str:
+    """The table in Markdown, of the rows `shown`; its p-values are those of all rows, of which the first is the base.
+
+    speeds: of each shown row, sentences per second by torch and by CTranslate2.
+    """
     head = ["part", "changed", "runs", "perplexity", "BLEU on valid", "difference", "p", "BLEU on test",
             "weights x 10^6", *(["torch, sentences/s", "CTranslate2, sentences/s"] if speeds else [])]  # fmt: skip
-    valid = [[one.scores()["valid_bleu"] for one in runs] for runs in rows.values()]
-    p_values, lines = [None, *dunnett(valid[0], valid[1:])], []
-    for place, (row, runs) in enumerate(rows.items()):
+    valid = {row: [one.scores()["valid_bleu"] for one in runs] for row, runs in rows.items()}
+    base, *others = valid
+    p_values = dict(zip(valid, [None, *dunnett(valid[base], [valid[row] for row in others])], strict=True))
+    lines = []
+    for place, row in enumerate(shown):
+        runs = rows[row]
         lines.append([
             row.part, ", ".join(f"{knob} {value}" for knob, value in row.changes.items()), str(len(runs)),
-            spread([one.training()["valid_perplexity"] for one in runs], 2), spread(valid[place], 1),
-            f"{mean(valid[place]) - mean(valid[0]):+.1f}" if place else "",
-            shown_p(p_values[place]),
+            spread([one.training()["valid_perplexity"] for one in runs], 2), spread(valid[row], 1),
+            "" if row is base else f"{mean(valid[row]) - mean(valid[base]):+.1f}",
+            shown_p(p_values[row]),
             spread([one.scores()["bleu"] for one in runs], 1), f"{weights(runs[0]) / 1e6:.2f}",
             *(f"{each:.0f}" for each in (speeds[place] if speeds else ())),
         ])  # fmt: skip

@@ -37,7 +37,15 @@ def difference(*words: str, folder: Path | None = None) -> bytes:
 
     Raises ValueError if git fails.
     """
-    usual = ["--binary", "--no-color", "--no-ext-diff", "--no-textconv", "--src-prefix=a/", "--dst-prefix=b/"]
+    usual = [
+        "--binary",
+        "--unified=3",
+        "--no-color",
+        "--no-ext-diff",
+        "--no-textconv",
+        "--src-prefix=a/",
+        "--dst-prefix=b/",
+    ]
     done = subprocess.run(["git", "diff", *usual, *words], cwd=folder, capture_output=True)
     if done.returncode > 1:  # 1: --no-index found a difference
         raise ValueError(done.stderr.decode(errors="replace").strip().split("\n")[-1])
@@ -58,17 +66,33 @@ def remark_if_uncommitted(folder: Path, files: Iterable[str] = ("",)) -> None:
 
 
 def check_in_git(folder: Path) -> None:
-    """Raise ValueError if git, and so a clone, lacks files of a folder, or the file by which DVC tracks it."""
-    tracked = folder.with_name(f"{folder.name}.dvc")
-    wanted = tracked if tracked.exists() else folder
+    """Raise ValueError if a clone of this work tree would lack files of a folder, or would get others.
+
+    Files may be in git, or in DVC by a .dvc file of the folder, of a folder above it, or of single files in it. Ignored
+    files that neither has are not seen if the folder itself is not ignored.
+    """
     try:
-        lines = git("status", "--porcelain", "--ignored", "--", str(wanted)).split("\n")
+        lines = git("status", "--porcelain", "--untracked-files=all", "--", str(folder)).split("\n")
     except ValueError:  # no git, or a folder outside the repository
         return
-    if any(line.startswith(("??", "!!")) for line in lines):
-        by_dvc = "" if tracked.exists() else f"; or to DVC: dvc add {folder} && git add {tracked}"
-        raise ValueError(f"git does not have all of {wanted}, so the clones that trainings run in lack it. Nothing was "
-                         f"run. Give it to git: git add {wanted}{by_dvc}")  # fmt: skip
+    above = (one.with_name(f"{one.name}.dvc") for one in (folder, *folder.parents) if one.name)
+    tracked = [str(one) for one in (*above, *sorted(folder.glob("*.dvc"))) if one.exists()]
+    if any(line.startswith("??") for line in lines) or (not tracked and ignores(folder)):
+        raise ValueError(f"git does not have all of {folder}, so the clones that trainings run in lack it. Nothing was "
+                         f"run. Give it to git: git add {folder}; or to DVC: dvc add {folder} && git add {folder}.dvc"
+                         )  # fmt: skip
+    if tracked and "??" in git("status", "--porcelain", "--untracked-files=all", "--", *tracked):
+        raise ValueError(f"git does not have {' '.join(tracked)}, so the clones that trainings run in lack {folder}. "
+                         f"Nothing was run. Give it to git: git add {' '.join(tracked)}")  # fmt: skip
+    if tracked and json.loads(command(sys.executable, "-m", "dvc", "status", "--json", *tracked)):
+        raise ValueError(f"{folder} has edits that {' '.join(tracked)} does not have, so the clones that trainings run "
+                         f"in lack them. Nothing was run. Give them to DVC: dvc commit {' '.join(tracked)}"
+                         )  # fmt: skip
+
+
+def ignores(path: Path) -> bool:
+    """Whether git ignores a path."""
+    return subprocess.run(["git", "check-ignore", "--quiet", str(path)]).returncode == 0
 
 
 @cache

@@ -101,7 +101,7 @@ def project(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("setting", ["color.ui=always", "diff.noprefix=true", "diff.external=true"])
+@pytest.mark.parametrize("setting", ["color.ui=always", "diff.noprefix=true", "diff.external=true", "diff.context=0"])
 def test_a_clone_gets_the_edits_of_the_work_tree_whatever_git_is_set_to(project, tmp_path, monkeypatch, setting):
     monkeypatch.setenv(MAIN_CHECKOUT, str(project))
     command(project, "git", "config", *setting.split("="))

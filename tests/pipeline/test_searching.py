@@ -300,28 +300,54 @@ def test_a_search_runs_in_one_process_at_a_time(tmp_path, monkeypatch):
     assert plan.generation_size == FACTOR**2
 
 
-def test_a_corpus_that_git_lacks_is_refused_before_anything_runs(tmp_path, monkeypatch):
-    (tmp_path / "params.yaml").write_text("a: 1\n")
-    commit_all(tmp_path)
+@pytest.fixture
+def repository(tmp_path, monkeypatch) -> Path:
+    """A folder with git and DVC and a corpus that neither has, in the current folder."""
     monkeypatch.chdir(tmp_path)
-    own = tmp_path / "own"
-    own.mkdir()
-    (own / "train.de").write_text("eins\n")
+    command(tmp_path, "git", "init", "-q")
+    command(tmp_path, "dvc", "init", "-q")
+    commit_all(tmp_path)
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/train.de").write_text("eins\n")
+    return tmp_path
+
+
+def test_a_corpus_that_git_lacks_is_refused_before_anything_runs(repository):
+    command(repository, "git", "config", "status.showUntrackedFiles", "no")
     with pytest.raises(ValueError, match=r"git does not have all of own, .* git add own; or to DVC: dvc add own"):
         check_in_git(Path("own"))
-    command(tmp_path, "git", "add", "own")
+    command(repository, "git", "add", "own")
+    (repository / "own/train.de").write_text("zwei\n")  # an edit of a file that git has is taken along
+    (repository / ".git/info/exclude").write_text("*.stray\n")
+    (repository / "own/notes.stray").write_text("ignored\n")
     check_in_git(Path("own"))
-    (own / "train.de").write_text("zwei\n")  # an edit of a file that git has is taken along
-    check_in_git(Path("own"))
-    (own / "train.en").write_text("one\n")
+    check_in_git(repository.parent)  # outside the repository
+    (repository / "own/train.en").write_text("one\n")
     with pytest.raises(ValueError, match="git does not have all of own"):
         check_in_git(Path("own"))
-    (tmp_path / "own.dvc").write_text("outs: []\n")
-    with pytest.raises(ValueError, match=r"git does not have all of own\.dvc, .* git add own\.dvc$"):
+
+
+def test_a_corpus_that_git_ignores_and_dvc_lacks_is_refused(repository):
+    (repository / ".git/info/exclude").write_text("own\n")
+    with pytest.raises(ValueError, match="git does not have all of own"):
         check_in_git(Path("own"))
-    command(tmp_path, "git", "add", "own.dvc")
-    check_in_git(Path("own"))
-    check_in_git(tmp_path.parent)  # outside the repository
+
+
+@pytest.mark.parametrize("added", ["own", "parent", "parent/own/train.de"])
+def test_a_corpus_in_dvc_is_taken_as_it_is_and_refused_after_an_edit(repository, added):
+    folder = Path("own")
+    if added != "own":
+        Path("parent").mkdir()
+        folder = folder.rename("parent/own")
+    command(repository, "dvc", "add", added)
+    if added != "parent/own/train.de":
+        with pytest.raises(ValueError, match=f"git does not have {added}.dvc, .* git add {added}.dvc"):
+            check_in_git(folder)
+    command(repository, "git", "add", ".")
+    check_in_git(folder)
+    (folder / "train.de").write_text("edited\n")
+    with pytest.raises(ValueError, match=f"has edits that {added}.dvc does not have, .* dvc commit {added}.dvc"):
+        check_in_git(folder)
 
 
 def test_a_database_of_mlflow_is_refused(tmp_path):

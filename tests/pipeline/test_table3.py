@@ -78,12 +78,29 @@ def test_the_table_has_means_deviations_and_a_p_value_for_each_row_of_several_se
         Row("A", {"heads": 1}): [Finished(27.0, 28.0), Finished(27.4, 28.6)],
         Row("D", {"dropout": 0.0}): [Finished(25.0, 26.0)],
     }
-    head, _, *cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table(rows, None).splitlines()]
+    head, _, *cells = cells_of(table(rows, list(rows), None))
     base, heads, dropout = (dict(zip(head, row, strict=True)) for row in cells)
     assert (base["BLEU on valid"], base["BLEU on test"], base["p"]) == ("30.3 ± 0.4", "31.2 ± 0.3", "")
     assert (heads["changed"], heads["difference"], heads["weights x 10^6"]) == ("heads 1", "-3.1", "2.50")
     assert 0 < float(heads["p"]) < 0.05
     assert (dropout["runs"], dropout["BLEU on valid"], dropout["difference"], dropout["p"]) == ("1", "25.0", "-5.3", "")
+
+
+def cells_of(text: str) -> list[list[str]]:
+    """The cells of each line of a table in Markdown."""
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
+
+
+def test_a_part_of_the_table_has_the_p_values_of_the_whole_table(monkeypatch):
+    monkeypatch.setattr("pipeline.commands.table3.weights", lambda experiment: 2_500_000)
+    rows: Any = {
+        Row("base", {}): [Finished(30.0, 31.0), Finished(30.1, 31.4)],
+        Row("A", {"heads": 1}): [Finished(27.0, 28.0), Finished(29.4, 28.6)],
+        Row("F", {"decoder_layers": 1}): [Finished(29.0, 28.0), Finished(29.1, 28.6)],
+    }
+    base, _, last = rows
+    whole, part = (cells_of(table(rows, shown, None)) for shown in (list(rows), [base, last]))
+    assert part == [*whole[:3], whole[4]]
 
 
 def test_a_p_value_is_never_shown_as_zero():

@@ -6,7 +6,7 @@ CTranslate2's beam search takes the same steps. Three differences are corrected 
 - The last step may finish several hypotheses, so that there are more than beam_size. CTranslate2 returns the best
   beam_size of them by its own score. With length_penalty -1 that score is n log P, so a hypothesis that is left out has
   a lower log P than each returned one that is as long or longer. The last step has the longest, and one of them is
-  always returned. So the best by our score is never left out. For the others to be complete, `patience` 2 asks for
+  always returned. So the best by our score is never left out. For nearly all others to be there, `patience` 2 asks for
   twice as many, which takes about a quarter more time.
 - It has one length limit per batch, and at the limit it counts unfinished hypotheses as finished. A sentence with fewer
   than beam_size finished hypotheses within its own limit is translated again: alone, with this limit, and with
