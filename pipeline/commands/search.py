@@ -22,8 +22,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from pipeline.shared.clones import edits_of_work_tree
-from pipeline.shared.git import check_in_git, resolved
+from pipeline.shared.clones import check_clones_have, edits_of_work_tree
+from pipeline.shared.git import resolved
 from pipeline.shared.params import Params
 from pipeline.shared.search.plan import START, Plan, given_rungs
 from pipeline.shared.search.space import space
@@ -40,7 +40,7 @@ def main() -> None:
     params = Params.load("params.yaml")
     plan = Plan(params, space(given.space), given_rungs(given.rungs, params), given.sampler, given.seed)
     if params.corpus == "files":
-        check_in_git(Path(params.corpus_path))
+        check_clones_have(Path(params.corpus_path))
     with plan.alone():
         rows = run_search(plan, given)
     if not rows:

@@ -7,6 +7,7 @@ prepares its copy leaves the files of the work tree changed. In a clone of its o
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -18,7 +19,7 @@ from typing import IO
 
 import psutil
 
-from pipeline.shared.git import EXPERIMENTS, command, difference, git
+from pipeline.shared.git import EXPERIMENTS, command, difference, git, ignores, unknown
 from pipeline.shared.stage import MAIN_CHECKOUT, project_root
 
 DVC = (sys.executable, "-m", "dvc")
@@ -52,6 +53,31 @@ def clone(folder: Path, commit: str, edits: bytes = b"") -> None:
 def edits_of_work_tree() -> bytes:
     """What the work tree has changed in the files of HEAD, and files that were added to git, for `clone`."""
     return difference("HEAD", folder=project_root())
+
+
+def check_clones_have(folder: Path) -> None:
+    """Raise ValueError if a clone of this work tree, with its edits, would lack files of a folder or get others.
+
+    Files may be in git, or in DVC by a .dvc file of the folder, of a folder above it, or of single files in it. Ignored
+    files that neither has are not seen if the folder itself is not ignored.
+    """
+    above = (one.with_name(f"{one.name}.dvc") for one in (folder, *folder.parents) if one.name)
+    tracked = [one for one in (*above, *sorted(folder.glob("*.dvc"))) if one.exists()]
+    names = " ".join(map(str, tracked))
+    try:
+        lacking = unknown(folder) or (not tracked and ignores(folder))
+    except ValueError:  # no git, or a folder outside the repository
+        return
+    if lacking:
+        raise ValueError(f"git does not have all of {folder}, so the clones that trainings run in lack it. Nothing was "
+                         f"run. Give it to git: git add {folder}; or to DVC: dvc add {folder} && git add {folder}.dvc"
+                         )  # fmt: skip
+    if tracked and unknown(*tracked):
+        raise ValueError(f"git does not have {names}, so the clones that trainings run in lack {folder}. Nothing was "
+                         f"run. Give it to git: git add {names}")  # fmt: skip
+    if tracked and json.loads(command(*DVC, "status", "--json", *map(str, tracked))):
+        raise ValueError(f"{folder} has edits that {names} does not have, so the clones that trainings run in lack "
+                         f"them. Nothing was run. Give them to DVC: dvc commit {names}")  # fmt: skip
 
 
 def reproduce(

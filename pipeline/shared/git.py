@@ -52,6 +52,16 @@ def difference(*words: str, folder: Path | None = None) -> bytes:
     return done.stdout
 
 
+def unknown(*paths: Path) -> bool:
+    """Whether some files at these paths are neither in git nor ignored by it. Raises ValueError outside a repository."""
+    return bool(git("ls-files", "--others", "--exclude-standard", "--", *map(str, paths)))
+
+
+def ignores(path: Path) -> bool:
+    """Whether git ignores a path."""
+    return subprocess.run(["git", "check-ignore", "--quiet", str(path)]).returncode == 0
+
+
 def remark_if_uncommitted(folder: Path, files: Iterable[str] = ("",)) -> None:
     """Print a remark if git lacks files of a folder that DVC does not track: experiments of a queue lack them too."""
     try:
@@ -63,36 +73,6 @@ def remark_if_uncommitted(folder: Path, files: Iterable[str] = ("",)) -> None:
             f"remark: git does not have {folder} as it is now. Commit it before you run experiments with --queue or "
             "--temp: they run in a copy of what git has."
         )
-
-
-def check_in_git(folder: Path) -> None:
-    """Raise ValueError if a clone of this work tree would lack files of a folder, or would get others.
-
-    Files may be in git, or in DVC by a .dvc file of the folder, of a folder above it, or of single files in it. Ignored
-    files that neither has are not seen if the folder itself is not ignored.
-    """
-    try:
-        lines = git("status", "--porcelain", "--untracked-files=all", "--", str(folder)).split("\n")
-    except ValueError:  # no git, or a folder outside the repository
-        return
-    above = (one.with_name(f"{one.name}.dvc") for one in (folder, *folder.parents) if one.name)
-    tracked = [str(one) for one in (*above, *sorted(folder.glob("*.dvc"))) if one.exists()]
-    if any(line.startswith("??") for line in lines) or (not tracked and ignores(folder)):
-        raise ValueError(f"git does not have all of {folder}, so the clones that trainings run in lack it. Nothing was "
-                         f"run. Give it to git: git add {folder}; or to DVC: dvc add {folder} && git add {folder}.dvc"
-                         )  # fmt: skip
-    if tracked and "??" in git("status", "--porcelain", "--untracked-files=all", "--", *tracked):
-        raise ValueError(f"git does not have {' '.join(tracked)}, so the clones that trainings run in lack {folder}. "
-                         f"Nothing was run. Give it to git: git add {' '.join(tracked)}")  # fmt: skip
-    if tracked and json.loads(command(sys.executable, "-m", "dvc", "status", "--json", *tracked)):
-        raise ValueError(f"{folder} has edits that {' '.join(tracked)} does not have, so the clones that trainings run "
-                         f"in lack them. Nothing was run. Give them to DVC: dvc commit {' '.join(tracked)}"
-                         )  # fmt: skip
-
-
-def ignores(path: Path) -> bool:
-    """Whether git ignores a path."""
-    return subprocess.run(["git", "check-ignore", "--quiet", str(path)]).returncode == 0
 
 
 @cache

@@ -24,7 +24,7 @@ from support.runs import start
 from support.tiny import ROOT
 
 from pipeline.commands.search import DIVERGED, certainty, show
-from pipeline.shared.git import check_in_git
+from pipeline.shared.clones import check_clones_have
 from pipeline.shared.params import Params
 from pipeline.shared.search import plan as plan_module
 from pipeline.shared.search.finals import Entrant, table
@@ -315,22 +315,22 @@ def repository(tmp_path, monkeypatch) -> Path:
 def test_a_corpus_that_git_lacks_is_refused_before_anything_runs(repository):
     command(repository, "git", "config", "status.showUntrackedFiles", "no")
     with pytest.raises(ValueError, match=r"git does not have all of own, .* git add own; or to DVC: dvc add own"):
-        check_in_git(Path("own"))
+        check_clones_have(Path("own"))
     command(repository, "git", "add", "own")
     (repository / "own/train.de").write_text("zwei\n")  # an edit of a file that git has is taken along
     (repository / ".git/info/exclude").write_text("*.stray\n")
     (repository / "own/notes.stray").write_text("ignored\n")
-    check_in_git(Path("own"))
-    check_in_git(repository.parent)  # outside the repository
+    check_clones_have(Path("own"))
+    check_clones_have(repository.parent)  # outside the repository
     (repository / "own/train.en").write_text("one\n")
     with pytest.raises(ValueError, match="git does not have all of own"):
-        check_in_git(Path("own"))
+        check_clones_have(Path("own"))
 
 
 def test_a_corpus_that_git_ignores_and_dvc_lacks_is_refused(repository):
     (repository / ".git/info/exclude").write_text("own\n")
     with pytest.raises(ValueError, match="git does not have all of own"):
-        check_in_git(Path("own"))
+        check_clones_have(Path("own"))
 
 
 @pytest.mark.parametrize("added", ["own", "parent", "parent/own/train.de"])
@@ -342,12 +342,12 @@ def test_a_corpus_in_dvc_is_taken_as_it_is_and_refused_after_an_edit(repository,
     command(repository, "dvc", "add", added)
     if added != "parent/own/train.de":
         with pytest.raises(ValueError, match=f"git does not have {added}.dvc, .* git add {added}.dvc"):
-            check_in_git(folder)
+            check_clones_have(folder)
     command(repository, "git", "add", ".")
-    check_in_git(folder)
+    check_clones_have(folder)
     (folder / "train.de").write_text("edited\n")
     with pytest.raises(ValueError, match=f"has edits that {added}.dvc does not have, .* dvc commit {added}.dvc"):
-        check_in_git(folder)
+        check_clones_have(folder)
 
 
 def test_a_database_of_mlflow_is_refused(tmp_path):

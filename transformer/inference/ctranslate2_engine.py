@@ -95,7 +95,7 @@ class CTranslate2Engine:
                     "or use engine: torch."
                 )
 
-    def _start(self, sources: Sequence[Sequence[int]], limit: int, beam_size: int, patience: int = 1) -> list:
+    def _start(self, sources: Sequence[Sequence[int]], limit: int, beam_size: int, patience: int) -> list:
         """Start to translate a batch. Returns one asynchronous result per source.
 
         patience: the search ends when beam_size * patience hypotheses are finished. Greedy search has no patience.
