@@ -21,7 +21,7 @@ from benchmarks.engine import engine_rows
 from benchmarks.flops import SIZES
 from benchmarks.processes import alternate, workers
 from benchmarks.table import rate, text_table
-from pipeline.shared.stage import require, run
+from pipeline.stage import require, run
 
 COLUMNS = {
     "program": ("program", "{}"),

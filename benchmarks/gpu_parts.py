@@ -155,7 +155,7 @@ def recipe(name: str) -> Callable[[], Rows]:
     def run() -> Rows:
         needs("dvc", "mlflow", "spacy", "sacrebleu")
         if name == "multi30k" and not os.environ.get("CORPUS_MIRROR"):
-            raise Skipped("set CORPUS_MIRROR to a folder or address with the files of corpora/multi30k.lock")
+            raise Skipped("set CORPUS_MIRROR to a folder or address with the files of corpora/multi30k.json")
         with tempfile.TemporaryDirectory() as folder:
             place = Path(folder) / "project"
             subprocess.run(["git", "clone", "-q", str(ROOT), str(place)], check=True)

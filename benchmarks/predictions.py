@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.flops import Size
 from benchmarks.published import OTT_LOG, TARGET_SHARE, VOCABULARY
 from benchmarks.step_time import Input, Network, Plan, Shape, Speed, update_seconds
-from pipeline.shared.params import Params
+from pipeline.params import Params
 from transformer.training.batches import deal
 
 RECIPES = {size: Path(f"recipes/wmt14_{size}.yaml") for size in ("base", "big")}

@@ -21,7 +21,7 @@ from benchmarks.flops import SIZES
 from benchmarks.programs import Ours, Program, synchronise
 from benchmarks.table import text_table
 from benchmarks.worker import task_of
-from pipeline.shared.stage import require, run
+from pipeline.stage import require, run
 from transformer.model.linear import multiplies_bfloat16
 
 WARM = 3  # updates before the measured ones

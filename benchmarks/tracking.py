@@ -33,7 +33,8 @@ stage.run(stage.main)
 """
 WITH = """
 import pipeline.train as stage
-from transformer.tracking import recorder, sender
+from pipeline.tracking import recorder
+from pipeline.tracking import sender
 sender.MESSAGE_INTERVAL *= 2
 recorder.MONITOR_INTERVAL *= 2
 stage.run(stage.main)
@@ -92,7 +93,7 @@ def start(kind: str, folder: Path) -> subprocess.Popen:
     env = {key: value for key, value in os.environ.items() if not key.startswith(("MLFLOW_", "DVC_"))}
     env |= {"PYTHONPATH": str(ROOT)}
     if kind == "with":  # make the database first: only a project's first training lacks one
-        made = "from pathlib import Path; from transformer.tracking.store import connect; connect(Path())"
+        made = "from pathlib import Path; from pipeline.tracking.store import connect; connect(Path())"
         subprocess.run([sys.executable, "-c", made], cwd=folder, env=env, check=True)
     with open(folder / "log", "w", encoding="utf-8") as log:
         program = subprocess.Popen([sys.executable, *PROGRAMS[kind]], cwd=folder, env=env, stdout=log, stderr=log)

@@ -21,7 +21,7 @@ from benchmarks.flops import SIZES
 from benchmarks.processes import alternate, workers
 from benchmarks.scaling import scaling
 from benchmarks.table import draw, marked, rate, row_of, summary, text_table, with_ratios
-from pipeline.shared.stage import require, run
+from pipeline.stage import require, run
 from transformer.model.linear import multiplies_bfloat16
 
 BOTH = ("float32", "bfloat16")

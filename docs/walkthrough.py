@@ -41,7 +41,7 @@ import torch
 from torch import nn
 from walkthrough_charts import bars, figure, heads, heatmap, lines, say, side_by_side, source, table, tree
 
-from pipeline.shared.params import Params
+from pipeline.params import Params
 from transformer import Translator
 from transformer.corpora.copy_task import copy_corpus
 from transformer.corpora.toy.grammar import toy_corpus

@@ -1,12 +1,8 @@
-"""The stages of dvc.yaml, one script each. `python -m pipeline COMMAND` runs the other commands."""
+"""The stages of dvc.yaml, one script each, and the rooms around them. `python -m pipeline COMMAND` runs the commands."""
 
 import os
 import sys
-from pathlib import Path
 from types import TracebackType
-
-# `python -m pipeline.compare`, the form of version 0.1, finds commands/compare.py. Version 0.3 drops it.
-__path__.append(str(Path(__file__).parent / "commands"))
 
 
 def show_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

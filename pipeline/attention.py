@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.shared.gpus import prefer_free_gpu
-from pipeline.shared.params import Params
-from pipeline.shared.stage import arguments, require, run
-from pipeline.shared.texts import Texts
+from pipeline.gpus import prefer_free_gpu
+from pipeline.params import Params
+from pipeline.stage import arguments, require, run
+from pipeline.texts import Texts
 from transformer.evaluation.scores import sentence_scores
 from transformer.files import whole_file, write_json, write_text
 from transformer.inference.translator import UNKNOWN, Translator

@@ -9,8 +9,8 @@ Params  average_last, average (last: mean of the last average_last checkpoints; 
 import json
 import shutil
 
-from pipeline.shared.params import Params
-from pipeline.shared.stage import arguments, require, run
+from pipeline.params import Params
+from pipeline.stage import arguments, require, run
 from transformer.files import whole_folder
 from transformer.model.averaging import mean_weights
 from transformer.model.weights import save_weights

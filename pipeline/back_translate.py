@@ -19,8 +19,8 @@ from argparse import Namespace
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from pipeline.shared.params import Params
-from pipeline.shared.stage import arguments, project_root, require, run
+from pipeline.params import Params
+from pipeline.stage import arguments, project_root, require, run
 from transformer.files import whole_folder, write_json, write_lines
 from transformer.text.pairs import Pairs
 
@@ -51,8 +51,8 @@ def main() -> None:
 
 def translate_back(paths: Namespace, params: Params, training: Training, world: World) -> None:
     """Train from target to source and translate the training targets, on all processes. The leader writes data/back."""
+    from pipeline.tracking.recorder import BackTranslationCurve
     from pipeline.training.translate_text import Translations, added_rows, back_translator, kept_lines, late_mean
-    from transformer.tracking.recorder import BackTranslationCurve
     from transformer.training.launch import restore_stop_signals
 
     store, state = training.run(world, BackTranslationCurve(project_root(), vars(params), training.train_key))

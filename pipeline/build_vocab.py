@@ -11,8 +11,8 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
-from pipeline.shared.params import Params
-from pipeline.shared.stage import arguments, require, run
+from pipeline.params import Params
+from pipeline.stage import arguments, require, run
 from transformer.files import chunks, copy_file
 from transformer.model_folder import starting_model
 from transformer.text.blocks import in_order

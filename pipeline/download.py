@@ -1,6 +1,6 @@
 """Stage download: get the corpus, check it, and write its splits as parallel files.
 
-Reads   one of: corpora/<corpus>.lock and the files that it names; your files in corpus_path; nothing, for the built-in
+Reads   one of: corpora/<corpus>.json and the files that it names; your files in corpus_path; nothing, for the built-in
         corpora toy and copy. work/downloads: files that were fetched before
 Writes  data/raw/{train,valid,<test set>}.{src,tgt}; train.files.json: if train comes from several files, the name of
         each on the source side and its number of lines, else nothing; for toy also test.labels: the grammar's
@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from pipeline.shared.git import remark_if_uncommitted
-from pipeline.shared.params import Params
-from pipeline.shared.stage import arguments, bar, project_root, run
+from pipeline.git import remark_if_uncommitted
+from pipeline.params import Params
+from pipeline.stage import arguments, bar, project_root, run
 from transformer.corpora.copy_task import copy_corpus
 from transformer.corpora.fetching import fetch_all
-from transformer.corpora.locks import Lock
+from transformer.corpora.manifest import Manifest
 from transformer.corpora.parallel_text import ParallelText, user_splits
 from transformer.corpora.toy.texts import toy_texts
 from transformer.files import whole_folder, write_json, write_lines
@@ -27,11 +27,11 @@ from transformer.text.words import splitter_of
 
 
 def main() -> None:
-    paths = arguments(__doc__, locks="corpora", raw="data/raw")
+    paths = arguments(__doc__, manifests="corpora", raw="data/raw")
     params = Params.load(paths.params)
     for language in (params.source, params.target):
         splitter_of(language)  # raises ValueError for what is no language code, before the download
-    texts, labels = texts_of(params, paths.locks)
+    texts, labels = texts_of(params, paths.manifests)
     counts = {}
     with whole_folder(paths.raw) as folder:
         for split, parts in texts.items():
@@ -41,7 +41,7 @@ def main() -> None:
     print(", ".join(f"{count:,} {split}" for split, count in counts.items()), "pairs")
 
 
-def texts_of(params: Params, locks: Path) -> tuple[dict[str, list[ParallelText]], list[str]]:
+def texts_of(params: Params, manifests: Path) -> tuple[dict[str, list[ParallelText]], list[str]]:
     """The texts of each split, and the labels of the test pairs if there are some."""
     splits, languages = ("train", "valid", *params.test_sets.split()), (params.source, params.target)
     if params.source == params.target and params.corpus != "copy":
@@ -57,12 +57,12 @@ def texts_of(params: Params, locks: Path) -> tuple[dict[str, list[ParallelText]]
         names = {name for parts in texts.values() for part in parts for name in part.names}
         remark_if_uncommitted(folder, sorted(Path(name).name for name in names))
         return texts, []
-    lock = Lock.load(locks / f"{params.corpus}.lock")
-    downloads = lock.downloads(splits, *languages)
+    manifest = Manifest.load(manifests / f"{params.corpus}.json")
+    downloads = manifest.downloads(splits, *languages)
     with bar(sum(one.size or 0 for one in downloads.values()), "B", f"download {params.corpus}") as progress:
         places = fetch_all(downloads, project_root() / "work/downloads", progress.update)
-    lock.check(places)
-    return {split: lock.texts(split, *languages, places) for split in splits}, []
+    manifest.check(places)
+    return {split: manifest.texts(split, *languages, places) for split in splits}, []
 
 
 def written(folder: Path, split: str, parts: list[ParallelText]) -> int:

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.shared.params import Params
-from pipeline.shared.stage import arguments, bar, require, run
+from pipeline.params import Params
+from pipeline.stage import arguments, bar, require, run
 from transformer.files import copy_file, whole_folder, write_json
 from transformer.text.blocks import blocks, in_order
 from transformer.text.encoding import Encoder, SubwordCounts

@@ -5,7 +5,7 @@ Writes  data/ct2/float32, data/ct2/int8: self-contained model folders for progra
 Params  none
 """
 
-from pipeline.shared.stage import arguments, require, run
+from pipeline.stage import arguments, require, run
 from transformer.inference.ctranslate2_export import export
 
 PRECISIONS = ("float32", "int8")

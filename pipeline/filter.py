@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.shared.params import Params
-from pipeline.shared.stage import arguments, bar, require, run
+from pipeline.params import Params
+from pipeline.stage import arguments, bar, require, run
 from transformer.corpora.filtering import Report, Screen, rule_names, summary, with_duplicates
 from transformer.corpora.overlap import TestText
 from transformer.corpora.rules import FilterConfig

@@ -11,13 +11,13 @@ Writes  work/runs (the record of the run, which is sent to MLflow); data/run.jso
 Params  all: each configuration has a run
 """
 
-from pipeline.shared.configuration import configuration_of, origin
-from pipeline.shared.registration import register_model
-from pipeline.shared.results import Results, WorkTree
-from pipeline.shared.stage import arguments, project_root, require, run
+from pipeline.stage import arguments, project_root, require, run
+from pipeline.tracking.content import configuration_of, origin
+from pipeline.tracking.recorder import Configuration, record_configuration
+from pipeline.tracking.registration import register_model
+from pipeline.tracking.results import Results, WorkTree
+from pipeline.tracking.store import reason, store_errors
 from transformer.files import write_json
-from transformer.tracking.recorder import Configuration, record_configuration
-from transformer.tracking.store import reason, store_errors
 
 
 def main() -> None:

@@ -15,9 +15,9 @@ from dataclasses import asdict
 
 import pandas as pd
 
-from pipeline.shared.params import Params
-from pipeline.shared.stage import arguments, read, read_table, run
-from pipeline.shared.texts import Texts
+from pipeline.params import Params
+from pipeline.stage import arguments, read, read_table, run
+from pipeline.texts import Texts
 from transformer.evaluation.buckets import by_length_and_rarity, counted
 from transformer.evaluation.intervals import margins_of_sets
 from transformer.files import read_lines, whole_folder, write_text

@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline.shared.params import Params
-from pipeline.shared.stage import arguments, bar, require, run
+from pipeline.params import Params
+from pipeline.stage import arguments, bar, require, run
 from transformer.cores import workers
 from transformer.files import whole_folder, write_json, write_lines
 from transformer.text.blocks import Block, blocks, in_order

@@ -16,9 +16,9 @@ from dataclasses import asdict
 
 import pandas as pd
 
-from pipeline.shared.params import Params
-from pipeline.shared.search.rung import run_type
-from pipeline.shared.stage import arguments, project_root, require, run
+from pipeline.experiments.search.rung import run_type
+from pipeline.params import Params
+from pipeline.stage import arguments, project_root, require, run
 from pipeline.training.devices import all_processes
 from pipeline.training.environment import environment
 from pipeline.training.job import Training, sharded

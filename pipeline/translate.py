@@ -7,9 +7,9 @@ Params  test_sets, engine, beam_size, length_penalty, extra_length, replace_unk
 
 from dataclasses import asdict
 
-from pipeline.shared.gpus import prefer_free_gpu
-from pipeline.shared.params import Params
-from pipeline.shared.stage import arguments, bar, require, run
+from pipeline.gpus import prefer_free_gpu
+from pipeline.params import Params
+from pipeline.stage import arguments, bar, require, run
 from transformer.decoding.config import SearchConfig
 from transformer.files import chunks, read_lines, whole_folder, write_lines
 from transformer.inference.translator import Translator

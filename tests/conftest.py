@@ -10,8 +10,8 @@ import pytest
 import torch
 from support.servers import mlflow_server, postgres
 
-from transformer.tracking import sender
-from transformer.tracking import store as tracking
+from pipeline.tracking import sender
+from pipeline.tracking import store as tracking
 
 # One thread a process: test processes and the stages that they start share the cores, and sums have a fixed order.
 os.environ["OMP_NUM_THREADS"] = "1"

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from pipeline.shared import versions
-from pipeline.shared.keys import CANNOT_CHANGE_A_RESULT
-from pipeline.shared.params import Params
+from pipeline import versions
+from pipeline.identity import CANNOT_CHANGE_A_RESULT
+from pipeline.params import Params
 
 ROOT = Path(__file__).parent.parent
 PACKAGE, STAGES = ROOT / "transformer", ROOT / "pipeline"
@@ -209,7 +209,7 @@ def listed_params(stage: dict) -> list[str]:
 def reads_all(path: Path) -> bool:
     """Whether a stage reads every knob: it shows them on a page, or writes the MLflow run."""
     text = path.read_text(encoding="utf-8")
-    return "asdict(params)" in text or "pipeline.shared.configuration" in text
+    return "asdict(params)" in text or "pipeline.tracking.content" in text
 
 
 @pytest.mark.parametrize("name", sorted(DVC))

@@ -1,1 +1,4 @@
-"""Code that the stages train and back_translate share. It can change a result, so both stages depend on it."""
+"""What the stages train and back_translate share: the training, its processes, its environment. It can change a result.
+
+May import: nothing
+"""

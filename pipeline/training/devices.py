@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pipeline.shared.gpus import hold_gpus, visible_gpus
-from pipeline.shared.locks import hold_cores, hold_lock
-from pipeline.shared.machines import INVITATION, follow, lead, machine_counts
-from pipeline.shared.open_stage import facts
+from pipeline.gpus import hold_gpus, visible_gpus
+from pipeline.locks import hold_cores, hold_lock
+from pipeline.training.machines import INVITATION, follow, lead, machine_counts
+from pipeline.training.open_stage import facts
 from transformer.cores import cores
 from transformer.training.distributed import World, join_processes
 from transformer.training.launch import LAUNCHER, end_with_launcher, launch, process_count

@@ -12,10 +12,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipeline.shared.keys import changed_since, code_keys, content_key
-from pipeline.shared.params import Params
-from pipeline.shared.stage import project_root
-from pipeline.shared.versions import installed
+from pipeline.identity import changed_since, code_keys, content_key
+from pipeline.params import Params
+from pipeline.stage import project_root
+from pipeline.tracking.recorder import BackTranslationCurve, TrainingRun
+from pipeline.training.progress import Progress
+from pipeline.versions import installed
 from transformer.evaluation.scores import bleu_tokenizer
 from transformer.files import read_lines, sha256, write_json
 from transformer.model.config import TransformerConfig
@@ -23,8 +25,6 @@ from transformer.model.transformer import Transformer
 from transformer.model.weights import check_start, warm_start
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import Vocabulary
-from transformer.tracking.progress import Progress
-from transformer.tracking.recorder import BackTranslationCurve, TrainingRun
 from transformer.training.batches import idle_remark
 from transformer.training.checkpoints import CheckpointStore, TrainingState
 from transformer.training.config import TrainConfig

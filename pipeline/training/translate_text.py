@@ -10,10 +10,10 @@ from pathlib import Path
 
 from torch import Tensor
 
-from pipeline.shared.keys import code_keys, content_key
-from pipeline.shared.stage import bar
-from pipeline.shared.versions import installed
+from pipeline.identity import code_keys, content_key
+from pipeline.stage import bar
 from pipeline.training.job import Training
+from pipeline.versions import installed
 from transformer.files import chunks, read_lines, sha256, write_lines
 from transformer.inference.torch_engine import TorchEngine
 from transformer.inference.translator import Translator

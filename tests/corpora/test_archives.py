@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transformer.corpora.archives import check_archive, open_member
-from transformer.corpora.locks import lines
+from transformer.corpora.manifest import lines
 from transformer.corpora.markup import segments, untagged
 
 TEXT = b"eins\nzwei\n"

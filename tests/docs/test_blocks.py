@@ -23,7 +23,7 @@ from support.projects import command, prepared_project
 from support.tiny import ROOT, model_folder
 
 from pipeline.__main__ import COMMANDS
-from pipeline.shared.params import Params
+from pipeline.params import Params
 from transformer.inference.ctranslate2_export import export
 
 SERVER = "a server, which does not end"
@@ -61,8 +61,8 @@ NOT_RUN = {
     'cp recipes/multi30k.yaml params.yaml && dvc exp run -S "test_sets=test_2016_flickr test_2017_flickr"': (
         f"{NETWORK} and {MINUTES}"
     ),
-    "python -m pipeline lock iwslt2017": NETWORK,
-    "python -m pipeline lock wmt14": NETWORK,
+    "python -m pipeline manifest iwslt2017": NETWORK,
+    "python -m pipeline manifest wmt14": NETWORK,
     "cp recipes/wmt14_base.yaml params.yaml && DEVICES=gpu dvc repro": "needs GPUs",
     "python -m benchmarks.prepare --pairs 10000,100000,1000000 --json prepare.json": MINUTES,
     "python -m benchmarks.prepare --pairs 100000 --peers": BENCH,

@@ -13,8 +13,8 @@ from pages import read
 from ruamel.yaml import YAML
 from support.tiny import ROOT
 
-from pipeline.commands.docs import filled, meaning, pages, params
-from pipeline.commands.pictures import diagram
+from docs.make.pictures import diagram
+from docs.make.tables import filled, meaning, pages, params
 
 STAGES = list(YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"])
 

@@ -22,7 +22,7 @@ from support.browsers import chromium
 from support.stages import wait_until
 from support.tiny import ROOT
 
-from pipeline.commands import walkthrough as command
+from docs.make import walkthrough as command
 
 SCRIPT = ROOT / "docs/walkthrough.py"
 # Numbers of the paper: its sections, equations, tables and figures, and the years of what is cited.
@@ -365,8 +365,8 @@ time.sleep(600)
 """)
     script = """
 from pathlib import Path
-from pipeline.commands import walkthrough
-from pipeline.shared.stage import run
+from docs.make import walkthrough
+from pipeline.stage import run
 run(lambda: walkthrough.execute(walkthrough.read_script(Path("cells.py"))))
 """
     (tmp_path / "t").mkdir()

@@ -19,7 +19,7 @@ from support.attention import REFERENCE, SOURCE, TRANSLATION, sentence
 from support.tiny import ROOT, TEXT, model_folder
 
 from pipeline.attention import main
-from pipeline.shared.stage import run
+from pipeline.stage import run
 from transformer.inference.translator import Translator
 from transformer.reporting import attention
 from transformer.reporting.attention import Text

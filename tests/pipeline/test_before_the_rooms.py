@@ -21,7 +21,7 @@ from support.projects import command, reader, runs
 from support.runs import start
 from support.tiny import ROOT, stage
 
-from pipeline.shared.params import Params, of_before
+from pipeline.params import Params, of_before
 from transformer import Translator
 from transformer.files import read_lines
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.shared import locks
+from pipeline import locks
 
 
 @pytest.fixture(autouse=True)

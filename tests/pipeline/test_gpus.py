@@ -18,13 +18,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.runs import start
 
-from pipeline.shared import gpus
+from pipeline import gpus
 from pipeline.training import devices
 
 FOUR = ["GPU-aa01", "GPU-ab02", "GPU-bc03", "GPU-cd04"]
 TRAINING = f"""
 import os, sys
-from pipeline.shared import gpus
+from pipeline import gpus
 gpus.installed = lambda: {FOUR}
 with gpus.hold_gpus(int(sys.argv[1])):
     print(os.environ["CUDA_VISIBLE_DEVICES"], flush=True)

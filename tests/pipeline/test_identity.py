@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.shared.keys import changed_since, code_key
-from pipeline.shared.versions import release
+from pipeline.identity import changed_since, code_key
+from pipeline.versions import release
 
 SOURCE = '''
 """A module."""

@@ -20,7 +20,7 @@ from support.stages import wait_until
 from support.tiny import ROOT, stage
 
 from transformer.corpora.fetching import fetch_all
-from transformer.corpora.locks import Lock
+from transformer.corpora.manifest import Manifest
 from transformer.files import read_lines, sha256, write_json
 
 WIT3 = Path(os.environ.get("WIT3_MIRROR", ROOT / "shared" / "wit3"))
@@ -32,9 +32,9 @@ OUTS = ("data/filtered", "data/tokens", "data/bpe.codes", "data/vocab.txt", "dat
 def iwslt_mirror(folder: Path, monkeypatch) -> Path:
     """A mirror of iwslt2017: the real test archives, and a training archive in IWSLT's format made from tst2017."""
     monkeypatch.setenv("CORPUS_MIRROR", str(WIT3))
-    lock = Lock.load(ROOT / "corpora/iwslt2017.lock")
-    places = fetch_all(lock.downloads(["tst2017"], "de", "en"), folder / "got", lambda count: None)
-    pairs = [pair for text in lock.texts("tst2017", "de", "en", places) for pair in text.pairs()]
+    manifest = Manifest.load(ROOT / "corpora/iwslt2017.json")
+    places = fetch_all(manifest.downloads(["tst2017"], "de", "en"), folder / "got", lambda count: None)
+    pairs = [pair for text in manifest.texts("tst2017", "de", "en", places) for pair in text.pairs()]
     shutil.copytree(WIT3, folder / "mirror")
     archive = folder / "mirror/huggingface.co/datasets/IWSLT/iwslt2017/resolve/main/data/2017-01-trnted/texts/de/en"
     archive.mkdir(parents=True)
@@ -58,10 +58,10 @@ def test_iwslt2017_goes_from_its_archives_to_scores(tmp_path, monkeypatch):
     monkeypatch.setenv("CORPUS_MIRROR", str(mirror))
     params_file(project, **TINY, corpus="iwslt2017", corpus_path="corpora", test_sets="tst2017 tst2016 tst2010")
     done = stage("download", project)
-    assert "has no sha256 of de-en.zip. `python -m pipeline lock iwslt2017` fetches" in done.stderr
-    output = command(project, sys.executable, "-m", "pipeline", "lock", "iwslt2017")
+    assert "has no sha256 of de-en.zip. `python -m pipeline manifest iwslt2017` fetches" in done.stderr
+    output = command(project, sys.executable, "-m", "pipeline", "manifest", "iwslt2017")
     assert "(nobody published a sum of it: trusted on first use)" in output
-    assert "corpora/iwslt2017.lock was written. It lacks de-en.tgz still." in output
+    assert "corpora/iwslt2017.json was written. It lacks de-en.tgz still." in output
     commit_all(project)
     command(project, "dvc", "repro")
     assert len(list(read_lines(project / "data/raw/train.src"))) == 1138
@@ -210,10 +210,10 @@ def test_a_lock_that_cannot_be_completed_stays_as_it_is(tmp_path, monkeypatch):
     (tmp_path / "corpora").mkdir()
     record = {"bases": ["https://x.invalid"], "splits": {},
               "files": {"a.gz": {"addresses": ["https://x.invalid/a.gz"], "size": None, "sha256": None}}}  # fmt: skip
-    write_json(tmp_path / "corpora/mine.lock", record)
+    write_json(tmp_path / "corpora/mine.json", record)
     env = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-m", "pipeline", "lock", "mine"], cwd=tmp_path, env=env, text=True,
+    done = subprocess.run([sys.executable, "-m", "pipeline", "manifest", "mine"], cwd=tmp_path, env=env, text=True,
                           capture_output=True)  # fmt: skip
     assert done.returncode == 1
-    assert "corpora/mine.lock stays as it is: none of a.gz can be fetched." in done.stderr
-    assert json.loads((tmp_path / "corpora/mine.lock").read_text()) == record
+    assert "corpora/mine.json stays as it is: none of a.gz can be fetched." in done.stderr
+    assert json.loads((tmp_path / "corpora/mine.json").read_text()) == record

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.shared.knobs import knob
-from pipeline.shared.params import Params
+from pipeline.knobs import knob
+from pipeline.params import Params
 from transformer.decoding.config import SearchConfig
 from transformer.training.config import TrainConfig
 

@@ -18,7 +18,7 @@ from support.projects import SPLITS, command, commit_all, own_corpus, params_fil
 from support.stages import training_place
 from support.tiny import stage
 
-from pipeline.shared.stage import run
+from pipeline.stage import run
 from transformer.files import read_lines, sha256
 from transformer.model.linear import multiplies_bfloat16
 

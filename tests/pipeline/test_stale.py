@@ -35,10 +35,10 @@ def ran(output: str) -> list[str]:
         ("transformer/model/attention.py", {"train", "average", "export", "translate", "compare_engines"}),
         ("transformer/model/averaging.py", {"train", "average"}),
         ("transformer/training/schedule.py", {"train", "back_translate"}),
-        ("transformer/tracking/serving.py", {"record"}),
+        ("transformer/serving/served_translator.py", {"record"}),
         ("transformer/cores.py", {"record"}),
-        ("pipeline/shared/results.py", set()),
-        ("pipeline/commands/compare.py", set()),
+        ("pipeline/tracking/results.py", set()),
+        ("pipeline/experiments/compare.py", set()),
         ("tests/nothing.py", set()),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 from support.projects import command, prepared_project
 from support.tiny import stage
 
-from pipeline.shared import versions
+from pipeline import versions
 
 pytestmark = pytest.mark.full
 

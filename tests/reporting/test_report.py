@@ -18,7 +18,7 @@ from support.attention import attention_of_two
 from support.browsers import chromium
 
 from pipeline.report import main
-from pipeline.shared.stage import run
+from pipeline.stage import run
 from transformer.evaluation.buckets import Bucket
 from transformer.reporting import charts as drawn
 from transformer.reporting import page as report

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.commands.pictures import FLAGS
+from docs.make.pictures import FLAGS
 
 
 @contextmanager

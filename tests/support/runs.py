@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from transformer.tracking import recorder
-from transformer.tracking import store as tracking
+from pipeline.tracking import recorder
+from pipeline.tracking import store as tracking
 
 HERE = Path(__file__).resolve().parents[2]
 PARAMS = {"corpus": "toy", "corpus_path": "", "warmup": 100, "dropout": 0.1, "lowercase": False, "beam_size": 4}

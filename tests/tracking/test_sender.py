@@ -10,12 +10,12 @@ import pytest
 from support.runs import PARAMS, SCORES, configuration, curve, opened, record, start, steps, training
 from support.servers import Relay
 
-from transformer.tracking import recorder
-from transformer.tracking import store as tracking
-from transformer.tracking.record import Record, note_stage, record_of, records
-from transformer.tracking.run import TrackedRun
-from transformer.tracking.sender import send_waiting
-from transformer.tracking.sync import Sync
+from pipeline.tracking import recorder
+from pipeline.tracking import store as tracking
+from pipeline.tracking.record import Record, note_stage, record_of, records
+from pipeline.tracking.run import TrackedRun
+from pipeline.tracking.sender import send_waiting
+from pipeline.tracking.sync import Sync
 
 pytestmark = pytest.mark.usefixtures("fresh_process")
 
@@ -122,7 +122,7 @@ KILLED = """
 import os, sys, time
 from pathlib import Path
 from support.runs import curve, opened, training
-from transformer.tracking import sender
+from pipeline.tracking import sender
 sender.MESSAGE_INTERVAL = 0
 with training(Path(sys.argv[1]), "killed") as live:
     live.log_curve(curve(40))
@@ -284,7 +284,7 @@ TWICE = """
 import sys
 from pathlib import Path
 from support.runs import opened
-from transformer.tracking.sender import send_waiting
+from pipeline.tracking.sender import send_waiting
 store = opened(Path(sys.argv[1]))
 print("ready", flush=True)
 sys.stdin.readline()

@@ -30,14 +30,14 @@ from support.runs import (
     training,
 )
 
-from pipeline.commands.track import rebuild
-from transformer.tracking import recorder
-from transformer.tracking import runs_table as view
-from transformer.tracking import store as tracking
-from transformer.tracking.record import Record, record_of, short_hash
-from transformer.tracking.seeds import renew_means
-from transformer.tracking.sender import send_waiting
-from transformer.tracking.sync import Sync
+from pipeline.experiments.track import rebuild
+from pipeline.tracking import recorder
+from pipeline.tracking import runs_table as view
+from pipeline.tracking import store as tracking
+from pipeline.tracking.record import Record, record_of, short_hash
+from pipeline.tracking.seeds import renew_means
+from pipeline.tracking.sender import send_waiting
+from pipeline.tracking.sync import Sync
 
 pytestmark = pytest.mark.usefixtures("fresh_process")
 
@@ -57,7 +57,7 @@ KILLED = """
 import sys, time
 from pathlib import Path
 from support.runs import curve, opened, training
-from transformer.tracking import sender
+from pipeline.tracking import sender
 sender.MESSAGE_INTERVAL = 0
 with training(Path(sys.argv[1]), sys.argv[2]) as live:
     live.log_curve(curve(40))
@@ -423,9 +423,7 @@ def test_a_run_that_was_deleted_for_good_does_not_come_back_and_a_lost_one_does(
     rebuild(tmp_path)
     assert list(store.all_runs()) == []
     (tmp_path / "mlflow.db").unlink()
-    code = (
-        "import sys; from pathlib import Path; from pipeline.commands.track import rebuild; rebuild(Path(sys.argv[1]))"
-    )
+    code = "import sys; from pathlib import Path; from pipeline.experiments.track import rebuild; rebuild(Path(sys.argv[1]))"
     start(code, str(tmp_path), cwd=tmp_path).communicate()  # a new process: MLflow keeps a removed database open
     found = sqlite3.connect(tmp_path / "mlflow.db").execute("select status from runs order by status").fetchall()
     assert found == [("FINISHED",), ("RUNNING",)]
@@ -545,7 +543,7 @@ ABANDONED = """
 import os, sys
 from pathlib import Path
 from support.runs import curve, opened, training
-from transformer.tracking.record import note_stage
+from pipeline.tracking.record import note_stage
 root, key = Path(sys.argv[1]), sys.argv[2]
 with training(root, f"{key} trained") as live:
     live.log_curve(curve(60))

@@ -133,7 +133,7 @@ def _found(path: Path, name: str) -> Iterator[Any]:
 
 
 def _plain(name: str) -> str:
-    """The name of a member as lock files have it."""
+    """The name of a member as manifests have it."""
     return name.removeprefix("./")
 
 

@@ -23,7 +23,7 @@ class Download:
     """A file to fetch.
 
     name: of the file. addresses: where it may be, in the order in which they are tried. size, sha256: None if not known
-    yet, which only the command that writes a lock file accepts. md5: if somebody published it. otherwise: a file with
+    yet, which only the command that writes a manifest accepts. md5: if somebody published it. otherwise: a file with
     the same texts, to be fetched if no address gives this one.
     """
 

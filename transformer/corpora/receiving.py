@@ -133,7 +133,7 @@ def write(
             if stop.is_set():
                 return False
             if size is not None and file.tell() > size:
-                raise Broken(f"it has more than the {size:,} bytes of the lock file")
+                raise Broken(f"it has more than the {size:,} bytes of the manifest")
         end = file.tell()
     length = reply.headers.get("Content-Length")
     return end == size if size is not None else length is None or end == have + int(length)

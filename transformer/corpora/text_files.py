@@ -31,7 +31,7 @@ class Separator(NamedTuple):
 class Lines:
     """The lines of a text, counted while they are read.
 
-    name: of the file, for messages. opened: opens its bytes. expected: the number of lines by the lock file.
+    name: of the file, for messages. opened: opens its bytes. expected: the number of lines by the manifest.
     separators: how many other line ends were read; first: the first of them.
     """
 
@@ -57,7 +57,7 @@ class Lines:
         except (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError) as error:
             raise ValueError(f"{self.name} is damaged after line {self.count} ({error}). Copy it again.") from None
         if self.expected not in (None, self.count):
-            raise ValueError(f"{self.name} has {self.count} lines, but its lock file in corpora/ says "
+            raise ValueError(f"{self.name} has {self.count} lines, but its manifest in corpora/ says "
                              f"{self.expected}. Correct that number.")  # fmt: skip
 
     def _checked(self, line: bytes) -> str:

@@ -19,7 +19,7 @@ def print_failure(failures: dict[int, ProcessFailure], count: int) -> int:
     """Print why processes failed, in one line, and return the exit status. failures: rank -> failure.
 
     count: of all processes. A process passes its error on in the file that TORCHELASTIC_ERROR_FILE names; see
-    pipeline/shared/stage.py.
+    pipeline/stage.py.
     """
     if cause(failures.values()) == ASKED_TO_STOP:
         return 128 + signal.SIGTERM  # all were asked to stop, and did

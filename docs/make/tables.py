@@ -1,0 +1,135 @@
+"""Write the tables of README.md and docs/ from metrics and params.yaml.
+
+    python -m pipeline docs
+
+Reads   recipes/results.json (one entry per published result: its scores, or the file that holds them),
+        reports/scores.json, reports/engines.json, params.yaml, Makefile (what `make run` prints)
+Writes  README.md (end of the output of `make run`, table of results), docs/results.md (tables of the toy recipe),
+        docs/params.md (table of knobs), each between the lines `<!-- NAME -->` and `<!-- end of NAME -->`; the rest of
+        these files stays as it is
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pipeline.stage import run
+from transformer.files import write_text
+
+SCORES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "exact_match": "exact match"}
+SHOWN = ("bleu", "chrf", "exact_match", "ter", "valid_bleu")  # in the README, of what `make run` prints
+PHENOMENON = "exact_match_"
+ENGINES = {"torch": "torch", "float32": "CTranslate2, float32", "int8": "CTranslate2, int8"}
+# The first knob of each group in params.yaml.
+GROUPS = {"corpus": "Corpus", "filter_empty": "Filter", "lowercase": "Words and subwords",
+          "init_from": "Start of a training", "d_model": "Model", "batch_tokens": "Updates",
+          "log_every": "Curve, checkpoints and averaging", "beam_size": "Search"}  # fmt: skip
+KNOB = re.compile(r"(\w+): (\S+) +# (.*)")
+SECTION = re.compile(r" *\((\d\.\d(?:\.\d)?)(?:, (equation \d))?\)")
+
+
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    for path, text in pages(Path()).items():
+        write_text(path, text)
+
+
+def pages(root: Path) -> dict[Path, str]:
+    """The text of each page with its tables as they must be: path -> text."""
+    tables = {"README.md": {"run": end_of_run, "results": results}, "docs/results.md": {"toy": toy, "engines": engines},
+              "docs/params.md": {"params": params}}  # fmt: skip
+    made = {}
+    for name, makers in tables.items():
+        text = (root / name).read_text(encoding="utf-8")
+        for marker, maker in makers.items():
+            text = filled(text, marker, maker(root), name)
+        made[root / name] = text
+    return made
+
+
+def filled(text: str, marker: str, table: str, name: str) -> str:
+    """The text of page `name` with this table between its two marker lines. Raises ValueError if a line is missing."""
+    begin, end = f"<!-- {marker} -->\n", f"<!-- end of {marker} -->\n"
+    head, found, rest = text.partition(begin)
+    _, found_end, tail = rest.partition(end)
+    if not (found and found_end):
+        raise ValueError(f"{name}: the lines {begin.strip()} and {end.strip()} are missing; git checkout {name}")
+    return f"{head}{begin}\n{table}\n{end}{tail}"
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    return "".join(f"| {' | '.join(row)} |\n" for row in [head, ["---"] * len(head), *rows])
+
+
+def read(path: Path) -> dict:
+    """A JSON file of metrics."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def end_of_run(root: Path) -> str:
+    """The end of what `make run` prints: some scores, as `dvc metrics diff` shows them, and what to type next."""
+    scores = read(root / "reports/scores.json")
+    rows = [["Path", "Metric", "HEAD", "workspace", "Change"]]
+    rows += [["reports/scores.json", name, str(scores[name]), str(scores[name]), "0.0"] for name in SHOWN]
+    lines = [f"{path:<21}{metric:<13}{head:<9}{here:<11}{change}" for path, metric, head, here, change in rows]
+    hints = re.findall(r'^\t@echo(?: "(.*)")?$', (root / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return "\n".join(["```text", *lines, "...", *hints, "```", ""])
+
+
+def results(root: Path) -> str:
+    """One row per published result."""
+    rows = []
+    for entry in json.loads((root / "recipes/results.json").read_text(encoding="utf-8")):
+        scores = read(root / entry["scores"]) if isinstance(entry["scores"], str) else entry["scores"]
+        changes = "".join(f", `{change}`" for change in entry.get("changes", "").split(", ") if change)
+        cells = [f"{scores[name]:.1f}{'%' * (name == 'exact_match')}" if name in scores else "" for name in SCORES]
+        rows.append([f"`{entry['recipe']}`{changes}", entry["text"], *cells, entry["time"]])
+    return markdown(["recipe", "test set", *SCORES.values(), "time on two cores"], rows)
+
+
+def toy(root: Path) -> str:
+    """Exact match of the toy recipe, by phenomenon."""
+    scores = read(root / "reports/scores.json")
+    rows = [["all", f"{scores['exact_match']:.1f}%"]]
+    rows += [[name.removeprefix(PHENOMENON).replace("_", " "), f"{value:.1f}%"]
+             for name, value in scores.items() if name.startswith(PHENOMENON)]  # fmt: skip
+    return markdown(["phenomenon", "exact match"], rows)
+
+
+def engines(root: Path) -> str:
+    """BLEU on valid of each engine, and how many translations are those of torch."""
+    measured, rows = read(root / "reports/engines.json"), []
+    for beam in (1, 4):
+        for name, title in ENGINES.items():
+            same = measured.get(f"{name}_identical_beam_{beam}")
+            rows.append([title, str(beam), f"{measured[f'{name}_bleu_beam_{beam}']:.2f}",
+                         "" if same is None else f"{same:.1f}%"])  # fmt: skip
+    return markdown(["engine", "beam", "BLEU on valid", "translations identical to torch"], rows)
+
+
+def params(root: Path) -> str:
+    """One row per knob of params.yaml, in groups."""
+    rows = []
+    for line in (root / "params.yaml").read_text(encoding="utf-8").split("\n"):
+        if found := KNOB.fullmatch(line):
+            name, value, comment = found.groups()
+            if name in GROUPS:
+                rows.append([f"**{GROUPS[name]}**", "", "", ""])
+            section = SECTION.search(comment)
+            places = ", ".join(part for part in section.groups() if part) if section else ""
+            rows.append([f"`{name}`", f"`{value}`", meaning(SECTION.sub("", comment)), places])
+    return markdown(["knob", "toy recipe", "meaning", "section of the paper"], rows)
+
+
+def meaning(comment: str) -> str:
+    """The comment of a knob in Markdown: names of knobs and tags such as `</s>` are set as code."""
+    return re.sub(r"</?\w+>|\w+_\w+(/\w+)*|\{[^ ]+\}", r"`\g<0>`", comment)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,56 @@
+"""Serve a page, to this machine only, that translates what you type: alternatives, subwords, alignment, attention.
+
+    python -m pipeline demo                            # data/model
+    python -m pipeline demo EXP1 EXP2                  # two experiments, commits, branches or tags side by side
+    python -m pipeline demo models:/toy-de-en@champion workspace
+    python -m pipeline demo folder/model --port 5003
+
+Reads   data/model, DVC's cache or MLflow's registry. Only text and weights are read; stored code is not executed
+Writes  for models:/..., MLflow's store, if there is none yet; models that it fetches are in a temporary folder until it
+        ends
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import signal
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pipeline.stage import run
+
+MOST_MODELS = 2  # beside each other on the page
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="up to two: an experiment, commit, branch or tag; "
+                        "models:/NAME@ALIAS or models:/NAME/VERSION; a model folder (default: data/model)")  # fmt: skip
+    parser.add_argument("--port", type=int, default=5002, help="default: 5002")
+    given = parser.parse_args()
+    if len(given.models) > MOST_MODELS:
+        parser.error(f"{len(given.models)} models were named; the page shows up to {MOST_MODELS} side by side")
+    if not 0 < given.port < 2**16:
+        parser.error(f"--port {given.port} is not a port number; choose one from 1024 to 65535")
+    # torch and the server are imported here, so that --help and a wrong option take no seconds
+    from pipeline.demo.answers import Model
+    from pipeline.demo.models import found
+    from pipeline.demo.server import HOST, listening, serve
+
+    next_port = given.port + 1 if given.port < 65535 else 1024
+    other = shlex.join(["python", "-m", "pipeline", "demo", *given.models, "--port", str(next_port)])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the folder of fetched models is removed
+    with listening(given.port, other) as listener, TemporaryDirectory() as scratch:
+        names = list(dict.fromkeys(given.models)) or [""]
+        models = [Model(found(name, Path(scratch) / str(place))) for place, name in enumerate(names)]
+        print(f"http://{HOST}:{given.port}", flush=True)
+        try:
+            serve(models, listener)
+        except KeyboardInterrupt:
+            print()
+
+
+if __name__ == "__main__":
+    run(main)

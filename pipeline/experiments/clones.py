@@ -1,0 +1,125 @@
+"""Experiments in clones of this project, so that several run at once, on one machine or on several.
+
+Several `dvc exp run --temp` at once fail in one clone. One that waits three seconds for DVC's lock ends. All put their
+experiments on one stack and then run the top one, which may be that of another process. One that is stopped while it
+prepares its copy leaves the files of the work tree changed. In a clone of its own, none of this happens.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+import psutil
+
+from pipeline.git import EXPERIMENTS, command, difference, git, ignores, unknown
+from pipeline.stage import MAIN_CHECKOUT, project_root
+
+DVC = (sys.executable, "-m", "dvc")
+SECONDS_TO_SAVE = 300  # for a training that is asked to stop
+
+
+def clone(folder: Path, commit: str, edits: bytes = b"") -> None:
+    """Clone the project into a folder, with its DVC cache, DVC settings and git user.
+
+    edits: changes of files that `commit` does not have; see `edits_of_work_tree`.
+    """
+    root = project_root()
+    shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed
+    command("git", "clone", "--quiet", "--no-checkout", str(root), str(folder))
+    command("git", "checkout", "--quiet", "--detach", commit, folder=folder)
+    if edits:
+        words = ["git", "apply", "--index", "--whitespace=nowarn"]
+        done = subprocess.run(words, cwd=folder, input=edits, capture_output=True)
+        if done.returncode:
+            reason = done.stderr.decode(errors="replace").strip().split("\n")[-1]
+            raise ValueError(f"git cannot repeat the edits of this work tree in a clone ({reason}). Commit them first.")
+    for setting in ("user.name", "user.email"):
+        with suppress(ValueError):  # not set
+            command("git", "config", setting, git("config", setting).strip(), folder=folder)
+    settings = root / ".dvc" / "config.local"
+    if settings.exists():
+        shutil.copy(settings, folder / ".dvc")
+    command(*DVC, "config", "--local", "cache.dir", command(*DVC, "cache", "dir").strip(), folder=folder)
+
+
+def edits_of_work_tree() -> bytes:
+    """What the work tree has changed in the files of HEAD, and files that were added to git, for `clone`."""
+    return difference("HEAD", folder=project_root())
+
+
+def check_clones_have(folder: Path) -> None:
+    """Raise ValueError if a clone of this work tree, with its edits, would lack files of a folder or get others.
+
+    Files may be in git, or in DVC by a .dvc file of the folder, of a folder above it, or of single files in it. Ignored
+    files that neither has are not seen if the folder itself is not ignored.
+    """
+    above = (one.with_name(f"{one.name}.dvc") for one in (folder, *folder.parents) if one.name)
+    tracked = [one for one in (*above, *sorted(folder.glob("*.dvc"))) if one.exists()]
+    names = " ".join(map(str, tracked))
+    try:
+        lacking = unknown(folder) or (not tracked and ignores(folder))
+    except ValueError:  # no git, or a folder outside the repository
+        return
+    if lacking:
+        raise ValueError(f"git does not have all of {folder}, so the clones that trainings run in lack it. Nothing was "
+                         f"run. Give it to git: git add {folder}; or to DVC: dvc add {folder} && git add {folder}.dvc"
+                         )  # fmt: skip
+    if tracked and unknown(*tracked):
+        raise ValueError(f"git does not have {names}, so the clones that trainings run in lack {folder}. Nothing was "
+                         f"run. Give it to git: git add {names}")  # fmt: skip
+    if tracked and json.loads(command(*DVC, "status", "--json", *map(str, tracked))):
+        raise ValueError(f"{folder} has edits that {names} does not have, so the clones that trainings run in lack "
+                         f"them. Nothing was run. Give them to DVC: dvc commit {names}")  # fmt: skip
+
+
+def reproduce(
+    folder: Path,
+    name: str,
+    options: Sequence[str],
+    variables: Mapping[str, str] | None = None,
+    output: IO[bytes] | None = None,
+) -> int:
+    """Run an experiment in a clone and return DVC's exit status. output: gets what is printed.
+
+    The state of the training and the MLflow run are in the main checkout. variables: additions to the environment.
+    SIGTERM and Ctrl-C, as SystemExit and KeyboardInterrupt, are passed on; its processes have ended when they are
+    raised here.
+    """
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    env = os.environ | {MAIN_CHECKOUT: str(project_root()), "PATH": path} | dict(variables or {})
+    words = [*DVC, "exp", "run", "--temp", "--name", name, *options]
+    process = subprocess.Popen(words, cwd=folder, env=env, stdout=output, stderr=subprocess.STDOUT if output else None)
+    try:
+        return process.wait()
+    except (KeyboardInterrupt, SystemExit):
+        above = psutil.Process(process.pid)
+        end([above, *above.children(recursive=True)])
+        raise
+
+
+def end(processes: Iterable[psutil.Process]) -> None:
+    """End processes by SIGTERM, on which a training saves its state. Those that take too long are killed."""
+    found = list(processes)
+    for process in found:
+        with suppress(psutil.NoSuchProcess):
+            process.terminate()
+    for process in psutil.wait_procs(found, SECONDS_TO_SAVE)[1]:
+        process.kill()
+
+
+def reference(commit: str, name: str) -> str:
+    """The git reference of an experiment that started from a commit."""
+    return f"{EXPERIMENTS}{commit[:2]}/{commit[2:]}/{name}"
+
+
+def publish(folder: Path, experiment: str) -> None:
+    """Send an experiment, by its reference, from a clone to the main checkout; it replaces one that is there."""
+    command("git", "push", "--quiet", "--force", "origin", f"{experiment}:{experiment}", folder=folder)

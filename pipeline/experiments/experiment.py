@@ -1,0 +1,114 @@
+"""Run one line of a list of experiments, as a task of a cluster does (docs/cluster.md).
+
+    python -m pipeline experiment experiments.txt 3
+
+Each line of the list has the options of one `dvc exp run`, as in `-S dropout=0.2 -S seed=2`. Any number of lines may
+run at once, on all machines that share this folder. A line that has its experiment is not run again; one that was
+killed resumes its training.
+
+Reads   the list, and a commit of this project: edits that are not committed are not in the experiment
+Writes  the experiment, the outs in DVC's cache and in its default remote if it has one, the MLflow run
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+import shutil
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from pipeline.experiments.clones import DVC, clone, publish, reference, reproduce
+from pipeline.git import command, experiments, git, resolved
+from pipeline.locks import hold_lock
+from pipeline.stage import project_root
+from transformer.files import sha256_text, write_text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("list", type=Path, help="file with the options of an experiment on each line")
+    parser.add_argument("line", type=int, help="number of the line to run, from 1")
+    parser.add_argument("--commit", default="HEAD", help="what the experiment starts from (default: HEAD)")
+    given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    options = options_of(given.list, given.line)
+    commit = resolved(given.commit)
+    name = name_of(options, given.list.stem)
+    folder = project_root() / "work" / f"experiment-{name}"
+    folder.mkdir(parents=True, exist_ok=True)
+    # The scheduler may start this line on another node while the node that it has lost still runs it.
+    with hold_lock(folder / "lock", "experiment"):
+        made = folder / "options"  # those with which this experiment was made
+        if any((found.name, found.baseline) == (name, commit) for found in experiments()):
+            if made.exists() and made.read_text(encoding="utf-8") != shlex.join(options):
+                raise ValueError(f"{given.list}:{given.line}: There is an experiment {name} with other options. "
+                                 "Nothing was run. Use another --name.")  # fmt: skip
+            print(f"Line {given.line} of {given.list} is the experiment {name}, which was run before.")
+            return
+        remark_if_edited(commit, given.list)
+        try:
+            clone(folder / "clone", commit)
+            if status := reproduce(folder / "clone", name, options):
+                raise ValueError(f"The experiment {name} has failed with status {status}. Its output is above.")
+            write_text(made, shlex.join(options))
+            keep(folder / "clone", name, commit)
+        finally:
+            shutil.rmtree(folder / "clone", ignore_errors=True)
+
+
+def options_of(path: Path, line: int) -> list[str]:
+    """The options on a line of a list of experiments. Raises ValueError if there is no such line, or if it is empty."""
+    lines = path.read_text(encoding="utf-8").split("\n")
+    text = lines[line - 1] if 0 < line <= len(lines) else ""
+    if not text.strip():
+        raise ValueError(f"{path} has no experiment on line {line}. Write the options of `dvc exp run` there.")
+    try:
+        options = shlex.split(text, comments=True)
+    except ValueError as error:
+        raise ValueError(f"{path}:{line}: {text!r} is not a list of options ({error}). Correct the line.") from None
+    if not options:
+        raise ValueError(f"{path} has only a comment on line {line}. Write the options of `dvc exp run` there.")
+    if "--queue" in options:
+        raise ValueError(f"{path}:{line}: --queue runs nothing. Remove it: this command runs the experiment.")
+    return options
+
+
+def name_of(options: list[str], stem: str) -> str:
+    """The name of an experiment: that of --name in its options, else `stem` and a short hash of the options.
+
+    Raises ValueError if it cannot be the name of a folder.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("-n", "--name")
+    try:
+        given = parser.parse_known_args(options)[0].name
+    except argparse.ArgumentError:
+        raise ValueError(f"{shlex.join(options)}: --name needs a name. Correct the line.") from None
+    name = given or f"{re.sub(r'[^A-Za-z0-9_-]', '-', stem)}-{sha256_text(shlex.join(options))[:7]}"
+    if "/" in name or name.startswith("."):  # it is also the name of a folder
+        raise ValueError(f"--name {name} has a slash or begins with a dot. Choose another name.")
+    return name
+
+
+def remark_if_edited(commit: str, path: Path) -> None:
+    """Print a remark if files of this project, other than the list at `path`, are not as the commit has them."""
+    names = git("diff", "--name-only", commit, "--").split("\n")[:-1]
+    if edited := [name for name in names if project_root() / name != path.absolute()]:
+        print(f"remark: The experiment is run from commit {commit[:7]}, without the edits of {', '.join(edited)}.")
+
+
+def keep(folder: Path, name: str, commit: str) -> None:
+    """Send an experiment's data to DVC's default remote, if there is one, and then the experiment to the main checkout.
+
+    In this order, so that an experiment in the main checkout is complete.
+    """
+    remote = ""
+    with suppress(ValueError):  # not set
+        remote = command(*DVC, "config", "core.remote", folder=folder)
+    if remote:
+        command(*DVC, "exp", "push", ".", name, folder=folder)
+    publish(folder, reference(commit, name))

@@ -1,0 +1,1 @@
+"""A search for better knobs by many trainings, most of which are stopped early."""

@@ -1,0 +1,211 @@
+"""How far two results of one configuration may differ: a tolerance and a verdict for each out.
+
+What is made before any floating point, counts and signatures must be equal. Losses may differ by LOSS of their value (a
+curve by the mean over its rows), BLEU, chrF and TER by POINTS, exact match by MATCHES of its sentences, at least two.
+Weights are judged by the losses, translations by their scores; what follows from both, by both.
+
+Another processor, or another number of threads, rounds sums differently, so the weights differ. The differences that
+were measured on the toy recipe (SPREAD) are larger than LOSS and MATCHES, and for reports/engines.json larger than
+POINTS. There these tolerances are WIDER; scores.json keeps POINTS. The number of tokens may differ if data/back does.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import NamedTuple
+
+import pandas as pd
+
+from pipeline.experiments.provenance import parsed
+from pipeline.tracking.results import Results
+from transformer.files import read_lines
+
+LOSS, POINTS, MATCHES = 0.02, 0.5, 0.02
+WIDER = 2.5  # times LOSS, MATCHES and POINTS of engines.json, where the processor or the number of threads differs
+SPREAD = "losses 3.3%, exact match 1.6%, BLEU 0.35, BLEU of the engines 0.53"  # measured (docs/results.md)
+FACTS = "reports/environment.json"
+TRAINING, CURVE, SCORES, ENGINES = (f"reports/{name}" for name in
+                                    ("training.json", "training.csv", "scores.json", "engines.json"))  # fmt: skip
+ALL = ("losses", "valid", "test")
+# By what each out is judged; an out that is not named must be equal. data/row.json is of version 0.1.
+RULES = {
+    "data/back": ALL, "data/checkpoints": ("losses",), TRAINING: ("losses",), CURVE: ("losses",),
+    "reports/samples.csv": ("losses",), "data/model": ("losses",), "data/ct2": ("losses",),
+    "data/hypotheses": ("valid", "test"), "data/valid.hyp": ("valid",), "data/test.hyp": ("test",),
+    SCORES: ("valid", "test"), "reports/curves.svg": ALL, "reports/report.html": ALL, "reports/charts": ALL,
+    "reports/translations.csv": ("test",), "data/attention.json": ALL, "reports/attention.png": ALL,
+    "reports/attention.svg": ALL, ENGINES: ("engines",),
+    "data/run.json": ALL, "data/row.json": ALL,
+}  # fmt: skip
+# Outs whose lines are compared.
+TEXTS = ("data/valid.hyp", "data/test.hyp", "data/hypotheses", "data/back", "reports/samples.csv")
+
+
+class Difference(NamedTuple):
+    """A number that differs. share: of its tolerance; more than 1 is beyond it, and infinite where there is none."""
+
+    name: str
+    change: str
+    share: float
+
+
+def difference(name: str, before: Mapping[str, float], after: Mapping[str, float], tolerance: float) -> Difference:
+    """The difference in one number, with an absolute tolerance. A number that is missing or nan is beyond it."""
+    old, new = before.get(name, math.nan), after.get(name, math.nan)
+    if not tolerance or not math.isfinite(new - old):
+        return Difference(name, f"{old:g} -> {new:g}", 0.0 if old == new else math.inf)
+    rounded = 1e-6  # scores are rounded to four digits, so two shares of the same sentences may differ by as much
+    return Difference(name, f"{new - old:+.3g} (tolerance {tolerance:.3g})", abs(new - old) / (tolerance + rounded))
+
+
+class Agreement:
+    """How far the results `new` are from the results `recorded` of the same configuration.
+
+    like: whether both were trained on the same kind of processor in as many threads.
+    """
+
+    def __init__(self, recorded: Results, new: Results, like: bool = True):
+        self.recorded, self.new = recorded, new
+        self.loss, self.matches, self.engine_points = (one if like else WIDER * one for one in (LOSS, MATCHES, POINTS))
+
+    def table(self) -> pd.DataFrame:
+        """A row for each recorded out: stage, out, both hashes, tolerance, the largest difference, verdict."""
+        found = {(stage, out["path"]): out["md5"]
+                 for stage, entry in self.new.lock().items() for out in entry.get("outs", [])}  # fmt: skip
+        rows: list[dict[str, str]] = []
+        for stage, entry in self.recorded.lock().items():
+            if stage not in self.stages:  # DVC keeps the entries of stages that were removed from dvc.yaml
+                continue
+            for out in entry.get("outs", []):
+                if (path := out["path"]) != FACTS:  # printed separately
+                    md5 = found.get((stage, path), "missing")
+                    change, verdict = ("", "identical") if md5 == out["md5"] else self.judged(path, md5)
+                    hashes = {"recorded": out["md5"][:10], "new": md5[:10]}
+                    judged = {"tolerance": self.tolerance(path), "difference": change, "verdict": verdict}
+                    rows.append({"stage": stage, "out": path, **hashes, **judged})
+        return pd.DataFrame(rows)
+
+    @cached_property
+    def stages(self) -> set[str]:
+        """The names of the stages in dvc.yaml of the recorded results."""
+        return set(parsed(self.recorded.text("dvc.yaml"))["stages"])
+
+    def judged(self, path: str, md5: str) -> tuple[str, str]:
+        """The largest difference and the verdict of an out that is not identical."""
+        if md5 == "missing" or path not in RULES:
+            return "", "different"
+        found = [one for rule in RULES[path] for one in getattr(self, rule)]
+        worst = max(found, key=lambda one: one.share)
+        lines = [self.equal_lines(path)] if path in TEXTS else []
+        changed = [f"{worst.name} {worst.change}"] if worst.share else []
+        return "; ".join(lines + changed), "within tolerance" if worst.share <= 1 else "different"
+
+    @cached_property
+    def losses(self) -> list[Difference]:
+        """Of reports/training.json and the curve: losses, and the numbers of updates and tokens."""
+        old, new = self._numbers(TRAINING)
+        rooms = {name: self.loss * abs(old[name]) for name in old if name.endswith("loss")} | {"steps": 0.0}
+        # Text that is translated back has its own length. Perplexities and the best step follow from the losses.
+        rooms["target_tokens"] = 0.0 if self._same("data/back") else self.loss * old["target_tokens"]
+        found = [difference(name, old, new, room) for name, room in rooms.items()]
+        return found + list(curves(self.recorded.text(CURVE), self.new.text(CURVE), self.loss))
+
+    @cached_property
+    def _scores(self) -> list[Difference]:
+        old, new = self._numbers(SCORES)
+        rooms = dict.fromkeys(old | new, POINTS) | {"sentences": 0.0} | self._matches(old)
+        return [difference(name, old, new, room) for name, room in rooms.items()]
+
+    def _matches(self, scores: Mapping[str, float]) -> dict[str, float]:
+        """The tolerance in percent of each score of exact match, from the number of its sentences."""
+        held = self.new.folder("data/raw")
+        lines = read_lines(held["test.labels"]) if "test.labels" in held else []
+        counts = Counter(f"exact_match_{label}" for line in lines for label in set(line.split()))
+        counts["exact_match"] = int(scores["sentences"])
+        return {
+            name: 100 * max(self.matches, 2 / max(counts[name], 2)) for name in scores if name.startswith("exact_match")
+        }
+
+    @property
+    def valid(self) -> list[Difference]:
+        """Of the score on the validation set."""
+        return [one for one in self._scores if one.name == "valid_bleu"]
+
+    @property
+    def test(self) -> list[Difference]:
+        """Of the scores on the test set."""
+        return [one for one in self._scores if one.name != "valid_bleu"]
+
+    @cached_property
+    def engines(self) -> list[Difference]:
+        """Of reports/engines.json: BLEU of each engine, and the share of lines that it translates as torch does."""
+        old, new = self._numbers(ENGINES)
+        held = self.new.folder("data/raw")
+        lines = len(list(read_lines(held["valid.src"]))) if "valid.src" in held else 100
+        rooms = {
+            name: 100 * max(self.matches, 2 / max(lines, 2)) if "identical" in name else self.engine_points
+            for name in old | new
+            if name != "engines_agree"  # which follows from the shares
+        }
+        return [difference(name, old, new, room) for name, room in rooms.items()]
+
+    def equal_lines(self, path: str) -> str:
+        """The share of equal lines in an out with text, in words."""
+        paths = [path]
+        if path == "data/back":
+            paths = ["data/back/train.src"]
+        elif path == "data/hypotheses":
+            paths = [self.new.hypotheses(name) for name in ("valid", *self.new.params.test_sets.split())]
+        new = [line for one in paths for line in self.new.lines(one)]
+        try:
+            old = [line for one in paths for line in self.recorded.lines(one)]
+        except (ValueError, KeyError):
+            return "lines not compared (the recorded ones are not in DVC's cache)"
+        return f"{100 * sum(map(str.__eq__, old, new)) / max(len(old), len(new), 1):.1f}% of lines equal"
+
+    def tolerance(self, path: str) -> str:
+        """The tolerance of an out, in words."""
+        scores = f"scores {POINTS}, exact match {self.matches:.0%}"
+        words = {"": "equal", "losses": f"losses {self.loss:.0%}", "valid": scores, "test": scores,
+                 "engines": f"BLEU {self.engine_points}, identical lines {self.matches:.0%}"}  # fmt: skip
+        return ", ".join(dict.fromkeys(words[rule] for rule in RULES.get(path, ("",))))
+
+    def _numbers(self, path: str) -> tuple[dict[str, float], dict[str, float]]:
+        """The recorded and the new numbers of a report in JSON."""
+        old, new = (json.loads(one.text(path)) for one in (self.recorded, self.new))
+        return old, new
+
+    def _same(self, path: str) -> bool:
+        """Whether an out has the same content in both."""
+        old, new = ({out["path"]: out["md5"] for entry in one.lock().values() for out in entry.get("outs", [])}
+                    for one in (self.recorded, self.new))  # fmt: skip
+        return old.get(path) == new.get(path)
+
+
+def relative(old: float, new: float) -> float:
+    """The difference of two numbers as a share of the first, which may be 0."""
+    if old == new:
+        return 0.0
+    return abs(new - old) / abs(old) if old else math.inf
+
+
+def curves(old: str, new: str, tolerance: float) -> Iterator[Difference]:
+    """The differences between two curves in CSV: losses by their mean relative difference, other columns exactly."""
+    before, after = (pd.read_csv(io.StringIO(text)) for text in (old, new))
+    if list(before.columns) != list(after.columns) or len(before) != len(after):
+        yield Difference("curve", f"{before.shape} -> {after.shape} rows and columns", math.inf)
+        return
+    for name in before.columns:
+        if name.endswith("loss") and list(before[name].isna()) == list(after[name].isna()):
+            pairs = zip(before[name].dropna(), after[name].dropna(), strict=True)
+            spread = [relative(old, new) for old, new in pairs] or [0.0]
+            mean = sum(spread) / len(spread)
+            beyond = mean / tolerance if math.isfinite(mean) else math.inf
+            yield Difference(f"curve of {name}", f"{mean:.2%} (tolerance {tolerance:.0%})", beyond)
+        elif not before[name].equals(after[name]):
+            yield Difference(f"curve of {name}", "differs", math.inf)

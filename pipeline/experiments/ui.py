@@ -1,0 +1,102 @@
+"""Start MLflow's server and print the address of the table of runs, with scores and the knobs that differ.
+
+    python -m pipeline ui              # `make ui`
+    python -m pipeline ui --port 5001
+
+Reads   the store that the stages write to: mlflow.db in $DVC_ROOT or the current folder, or MLFLOW_TRACKING_URI
+Writes  the runs that are missing, as `python -m pipeline track` does; work/mlflow-ui.log
+"""
+
+import argparse
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import IO
+
+from pipeline.experiments.track import rebuild
+from pipeline.stage import project_root
+from pipeline.tracking import store as tracking
+from pipeline.tracking.runs_table import SEEDS_VIEW, VIEW, show_differing_params
+from transformer.credentials import mask_credentials
+
+HOST = "127.0.0.1"
+START_SECONDS = 120
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--port", type=int, default=5000, help="port on this machine (default: 5000)")
+    port = parser.parse_args().port
+    if not 0 < port < 2**16:
+        parser.error(f"--port {port} is not a port number; choose one from 1024 to 65535")
+    root = project_root().resolve()
+    with socket.socket() as probe:
+        if probe.connect_ex((HOST, port)) == 0:
+            raise SystemExit(f"port {port} is in use; choose another one: `python -m pipeline ui --port {port + 1}`")
+    print("Writing the runs that are missing, then starting MLflow ...", file=sys.stderr, flush=True)
+    store, has_means = prepared(root)
+    table = f"/#/experiments/{store.experiment_id}/runs?workflowType=machine_learning&viewStateShareKey="
+    views = [("", VIEW), *([("Means over seeds: ", SEEDS_VIEW)] if has_means else [])]
+    if store.uri.startswith("http"):
+        print("The runs are on the server of MLFLOW_TRACKING_URI:")
+        print_addresses(mask_credentials(store.uri).rstrip("/") + table, views)
+        return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that `finally` ends the server
+    log = root / "work" / "mlflow-ui.log"
+    with log.open("w") as output:
+        server = start(root, store.uri, port, output)
+        try:
+            wait_for(f"http://{HOST}:{port}/health", server, log)
+            print_addresses(f"http://{HOST}:{port}{table}", views)
+            server.wait()
+        except KeyboardInterrupt:
+            print()
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def print_addresses(table: str, views: list[tuple[str, str]]) -> None:
+    """Print the address of each table. views: title and name of each."""
+    print("\n".join(f"{title}{table}{name}" for title, name in views), flush=True)
+
+
+def prepared(root: Path) -> tuple[tracking.Store, bool]:
+    """The store, with a run for each result and tables that show the knobs that differ; whether seeds have means."""
+    os.chdir(root)
+    try:
+        store = tracking.connect(root)
+        try:
+            rebuild(root)
+        except ValueError as error:
+            print(f"No missing runs were written: {error}", file=sys.stderr)
+        has_means = show_differing_params(store.client, store.experiment_id)
+    except tracking.store_errors() as error:
+        raise SystemExit(f"MLflow's runs cannot be read: {tracking.reason(error)}") from None
+    return store, has_means
+
+
+def start(root: Path, uri: str, port: int, output: IO[str]) -> subprocess.Popen:
+    """Start MLflow's server with one worker and without its job runners, which this project does not use."""
+    command = [sys.executable, "-m", "mlflow", "ui", "--host", HOST, "--port", str(port)]
+    environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    environment |= {"MLFLOW_BACKEND_STORE_URI": uri}  # not on the command line: it may hold a password
+    return subprocess.Popen([*command, "--workers", "1"], cwd=root, env=environment, stdout=output, stderr=output)
+
+
+def wait_for(address: str, server: subprocess.Popen, log: Path) -> None:
+    """Return when the server answers. Raises SystemExit if it ends, or does not answer in START_SECONDS."""
+    deadline = time.monotonic() + START_SECONDS
+    while server.poll() is None and time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(address, timeout=2):
+                return
+        except OSError:
+            time.sleep(0.2)
+    raise SystemExit(f"The MLflow server did not start. {log} has its error messages.")

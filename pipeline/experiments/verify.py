@@ -1,0 +1,208 @@
+"""Repeat a commit or an experiment in a clean clone and compare each out with the recorded one.
+
+    python -m pipeline verify           # HEAD
+    python -m pipeline verify EXP       # an experiment (`dvc exp show`), commit, branch or tag
+
+Exit status: 0 all outs are identical, byte for byte; 2 some are only within the tolerance that the table names; 3 some
+differ; 1 the pipeline could not be run. Each stage is run, without DVC's cache, and your MLflow runs do not change. On
+a CPU the repetition uses as many threads and processes as were recorded, and shards if those were used, unless
+OMP_NUM_THREADS, DEVICES or SHARDING is set. The clone is in work/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pandas as pd
+from filelock import FileLock
+
+from pipeline.experiments.provenance import LAST, PROCESSOR, pinned
+from pipeline.experiments.tolerances import FACTS, SPREAD, WIDER, Agreement
+from pipeline.git import cached, command, listed
+from pipeline.stage import project_root
+from pipeline.tracking.results import Experiment, Results, WorkTree
+from transformer.cores import cores
+
+STATUS = {"identical": 0, "within tolerance": 2, "different": 3}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("experiment", nargs="?", default="HEAD", metavar="EXP", help="default: HEAD")
+    parser.add_argument("--keep", action="store_true", help="keep the clone, to inspect the differences")
+    given = parser.parse_args()
+    recorded = Experiment(given.experiment)
+    recorded.check_fresh()
+    stop_by_signal()
+    with own_clone(recorded, given.keep) as clone:
+        repeat(clone, as_recorded(recorded))
+        verdict = show(recorded, WorkTree(root=clone))
+    print(f"\n{recorded.name}: {verdict}" + (f"; the clone is {clone}" if given.keep else ""))
+    sys.exit(STATUS[verdict])
+
+
+def stop_by_signal() -> None:
+    """Let SIGTERM and a closed terminal end this process as Ctrl-C does: the stages stop and the clone is removed."""
+    for one in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(one, lambda number, _: sys.exit(128 + number))
+
+
+def show(recorded: Results, new: Results) -> str:
+    """Print the table of outs and what else differs. Returns the verdict on all outs."""
+    facts = differences(recorded, json.loads(new.text(FACTS)))
+    like = facts.empty or not set(facts["fact"]) & set(PROCESSOR)
+    table = Agreement(recorded, new, like).table()
+    print(table.to_string(index=False))
+    if not like:
+        print(
+            "\nThe processor or the number of threads is another. Trainings of the toy recipe with only this "
+            f"difference were this far apart: {SPREAD}.\n"
+            f"So the tolerances of losses, exact match and BLEU of the engines are {WIDER} times as wide."
+        )
+    print("\nenvironment: " + ("the same as recorded" if facts.empty else ""))
+    if not facts.empty:
+        print(facts.to_string(index=False))
+    if changed := changed_inputs(recorded, new):
+        print(f"\nnot the recorded input: {', '.join(changed)}")
+    return max(table["verdict"], key=lambda verdict: STATUS[verdict])
+
+
+@contextmanager
+def own_clone(recorded: Experiment, keep: bool) -> Iterator[Path]:
+    """A clone in work/ that no other `verify` uses, and that `clean` leaves alone until this process ends."""
+    work = project_root() / "work"
+    work.mkdir(exist_ok=True)
+    place = Path(tempfile.mkdtemp(prefix=f"verify-{recorded.commit[:10]}-", dir=work))
+    # A corpus_path like ../corpus is beside the clone, so the clone is as many folders below its place.
+    above = max((Path(path).parts.count("..") for path in sources(recorded)), default=0)
+    clone = place.joinpath(*["above"] * above, "clone")
+    try:
+        with FileLock(place / "lock"):
+            prepare(recorded, clone)
+            yield clone
+    finally:
+        if not keep:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def sources(recorded: Experiment) -> dict[str, str]:
+    """The deps of a commit that no stage makes: path -> md5 in dvc.lock."""
+    deps = {dep["path"]: dep["md5"] for entry in recorded.lock().values() for dep in entry.get("deps", [])}
+    return {path: md5 for path, md5 in deps.items()
+            if not any(str(one) in recorded.hashes for one in (Path(path), *Path(path).parents))}  # fmt: skip
+
+
+def prepare(recorded: Experiment, clone: Path) -> None:
+    """Fill a new folder with a commit and its inputs that are not in git, and give it a DVC cache of its own."""
+    root = project_root()
+    # One commit is fetched, since a shallow clone has no others and git clones no commit of an experiment.
+    command("git", "init", "--quiet", "--template=", str(clone))
+    command("git", "-C", str(clone), "fetch", "--quiet", "--depth", "1", str(root), recorded.commit)
+    command("git", "-C", str(clone), "checkout", "--quiet", "--detach", "FETCH_HEAD")
+    for name, md5 in sources(recorded).items():
+        path = Path(name)
+        if not (clone / path).exists():
+            (clone / path).parent.mkdir(parents=True, exist_ok=True)
+            fetch_input(path, md5, clone / path, recorded.name)
+    (clone / "dvc.lock").unlink()  # with it DVC would skip stages whose reports are in git
+    local = clone / ".dvc" / "config.local"
+    local.write_text(f"[cache]\n    dir = {json.dumps(str(clone / '.dvc' / 'cache'))}\n", encoding="utf-8")
+    # The same locks of cores and GPUs as here: trainings that share cores are several times slower each.
+    (clone / "work").mkdir(exist_ok=True)
+    for name in ("cores", "gpus"):
+        (root / "work" / name).mkdir(exist_ok=True)
+        (clone / "work" / name).symlink_to(root / "work" / name)
+
+
+def fetch_input(path: Path, md5: str, target: Path, name: str) -> None:
+    """Copy a dependency that git does not have to `target`: from DVC's cache (`dvc add`), else from this folder.
+
+    name: of the recorded results. Raises ValueError if it is in neither.
+    """
+    held = cached(md5)
+    if held.is_file() and held.suffix == ".dir":
+        for inside, file in listed(held).items():
+            (target / inside).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target / inside)
+    elif held.is_file():
+        shutil.copyfile(held, target)
+    elif path.is_dir():
+        shutil.copytree(path, target)
+    elif path.exists():
+        shutil.copyfile(path, target)
+    else:
+        raise ValueError(f"{path}, a dependency of {name}, is neither in git, in DVC's cache, nor in this folder")
+
+
+def as_recorded(recorded: Results) -> dict[str, str]:
+    """Variables for the threads, processes and shards that were recorded, since the order of sums depends on them.
+
+    Empty if a GPU was used or this machine has fewer cores.
+    """
+    facts = recorded.environment()
+    threads, devices = int(facts.get("threads", 0)), int(facts.get("devices", 1))
+    if facts.get("device") != "CPU" or not 0 < threads * devices <= cores():
+        return {}
+    return {"OMP_NUM_THREADS": str(threads), "DEVICES": str(devices), "SHARDING": str(facts.get("sharding", "none"))}
+
+
+def repeat(clone: Path, same: dict[str, str]) -> None:
+    """Run the pipeline in the clone and print the name of each stage as it starts. Raises ValueError if one fails.
+
+    same: environment variables of the recorded run, which this process's own ones override.
+    """
+    kept = same | {name: value for name, value in os.environ.items() if not name.startswith(("DVC_", "MLFLOW_"))}
+    kept["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', '')}"
+    log = clone / "verify.log"
+    # In a session of its own, so that all its processes can be stopped together.
+    with open(log, "w", encoding="utf-8") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dvc", "repro"], cwd=clone, env=kept, text=True, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        assert process.stdout
+        try:
+            for line in process.stdout:
+                file.write(line)
+                if line.startswith("Running stage"):
+                    print(line, end="", flush=True)
+            failed = process.wait()
+        finally:
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+    if failed:
+        held = next(one for one in (clone, *clone.parents) if one.parent == project_root() / "work").with_suffix(".log")
+        shutil.move(log, held)
+        raise ValueError(f"A stage of the repetition failed. {held} has its output.")
+    print()
+
+
+def differences(recorded: Results, here: dict) -> pd.DataFrame:
+    """A table with a row per fact of this environment that differs from the recorded one, or was not recorded."""
+    known = {name: str(value) for name, value in recorded.environment().items()} or pinned(recorded.text)
+    other = {name: str(value) for name, value in here.items()
+             if known.get(name, "").split("+")[0] != str(value).split("+")[0]}  # fmt: skip
+    rows = [{"fact": name, "recorded": known.get(name, "not recorded"), "here": value} for name, value in other.items()]
+    return pd.DataFrame(rows)
+
+
+def changed_inputs(recorded: Results, new: Results) -> list[str]:
+    """Deps that no stage makes and whose content is not the recorded one: a corpus outside git that was edited.
+
+    The stage that writes the run is left out: no result depends on it.
+    """
+    old, now = ({dep["path"]: dep["md5"] for name, entry in one.lock().items() if name not in LAST
+                 for dep in entry.get("deps", [])} for one in (recorded, new))  # fmt: skip
+    made = {out["path"] for entry in recorded.lock().values() for out in entry.get("outs", [])}
+    return sorted(path for path in old.keys() & now.keys() - made if old[path] != now[path])

@@ -1,0 +1,81 @@
+"""Hashes that identify a computation by its code, settings and data."""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from transformer.files import sha256_text
+
+CODE = ("transformer.", "pipeline.training.")
+# Files and folders that cannot change a result, so that no stage but record depends on them.
+CANNOT_CHANGE_A_RESULT = (
+    "transformer/cores.py",
+    "transformer/credentials.py",
+    "transformer/serving/",
+    "pipeline/stage.py",
+    "pipeline/inputs.py",
+    "pipeline/params.py",
+    "pipeline/knobs.py",
+    "pipeline/identity.py",
+    "pipeline/versions.py",
+    "pipeline/git.py",
+    "pipeline/locks.py",
+    "pipeline/gpus.py",
+    "pipeline/texts.py",
+    "pipeline/tracking/",
+    "pipeline/experiments/",
+    "pipeline/demo/",
+    "pipeline/training/progress.py",
+    "pipeline/training/machines.py",
+    "pipeline/training/open_stage.py",
+    "pipeline/training/taking_part.py",
+    "pipeline/training/worker.py",
+)
+
+
+def code_keys() -> dict[str, str]:
+    """The modules that this process has loaded and that can change a result: name -> hash of the code (`code_key`)."""
+    files = {name: module.__file__ for name, module in sys.modules.items() if name.startswith(CODE)}
+    harmless = tuple(path.removesuffix(".py").replace("/", ".") for path in CANNOT_CHANGE_A_RESULT)
+    return {name: code_key(Path(str(files[name])).read_text(encoding="utf-8"))
+            for name in sorted(files) if not name.startswith(harmless)}  # fmt: skip
+
+
+def code_key(source: str) -> str:
+    """A hash of Python code that comments, docstrings and layout do not change; of text that is no Python as it is."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return sha256_text(source)
+    for node in ast.walk(tree):
+        documented = isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+        if documented and ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+    return sha256_text(ast.unparse(tree))
+
+
+def changed_since(folder: Path, identity: dict[str, dict[str, Any]]) -> str:
+    """What else than knobs changed since the most similar training with the same knobs, for a message; "" if none has.
+
+    folder: of the new training; those of other trainings, each with its identity.json, are beside it.
+    """
+    found = []
+    for path in sorted(folder.parent.glob("train-*/identity.json")):
+        try:
+            other = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:  # a power cut may leave an empty file
+            continue
+        if path.parent != folder and other["knobs"] == identity["knobs"]:
+            names = [name for part in ("data", "code", "versions") for name in {**other[part], **identity[part]}
+                     if other[part].get(name) != identity[part].get(name)]  # fmt: skip
+            found.append((len(names), f"{', '.join(names)} changed since {path.parent.name}"))
+    return min(found)[1] if found else ""
+
+
+def content_key(**parts: object) -> str:
+    """One hash of named plain values. The order of the names does not matter."""
+    return sha256_text(json.dumps(parts, sort_keys=True))

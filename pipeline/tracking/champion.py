@@ -1,0 +1,127 @@
+"""The champion of a registered model, which is the version to serve: promotion and rollback.
+
+A new version is the challenger. It becomes champion if there is none, or if it is better than the champion on the same
+validation data by a difference that is significant. A person may promote any version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+from pipeline.tracking.store import Store, store_errors
+from transformer.files import read_lines
+
+CHAMPION, CHALLENGER = "champion", "challenger"
+BEFORE, BACK = "champion_before", "rolled_back"  # tags of a version
+SIGNIFICANT = 0.05
+VALID = "valid.hyp"  # the file of a run that has the translations of the validation set
+
+
+class Gain(NamedTuple):
+    """BLEU on the validation set minus the champion's, and the p-value of that difference."""
+
+    delta: float
+    p_value: float
+
+
+def challenge(store: Store, version: Any, gain_over: Callable[[Sequence[str]], Gain]) -> str:
+    """Make a version champion or challenger; returns a sentence that says which, and why.
+
+    gain_over: takes the champion's translations of the validation set.
+    """
+    name, number = version.name, str(version.version)
+    champion = champion_of(store, name)
+    if champion is not None and str(champion.version) == number:
+        return "It is the champion."
+    if champion is None:
+        promote(store, name, number)
+        return "It is the champion, since there was none."
+    store.client.set_registered_model_alias(name, CHALLENGER, number)
+    reason = objection(store, champion, version, gain_over)
+    if reason:
+        return (
+            f"It is the challenger of version {champion.version}: {reason} "
+            f"`python -m pipeline promote {name} {number}` makes it champion all the same."
+        )
+    promote(store, name, number)
+    return (
+        f"It is the champion: it is significantly better on valid than version {champion.version}, the champion before."
+    )
+
+
+def objection(store: Store, champion: Any, version: Any, gain_over: Callable[[Sequence[str]], Gain]) -> str:
+    """Why a version does not replace the champion; empty if it does."""
+    if BACK in version.tags:
+        return "it was rolled back."
+    if champion.tags.get("valid_sha256") != version.tags.get("valid_sha256"):
+        return "the champion was measured on other validation data."
+    try:
+        lines = valid_translations(store, champion)
+    except store_errors():
+        return f"the run of the champion has no file {VALID} to compare with."
+    gain = gain_over(lines)
+    is_significant, p_value = gain.p_value < SIGNIFICANT, f"p = {gain.p_value:.3f}"
+    if gain.delta > 0:
+        return "" if is_significant else f"its gain of {gain.delta:.2f} BLEU on valid is not significant ({p_value})."
+    worse = "significantly worse" if is_significant else "not better"
+    return f"it is {worse} on valid ({gain.delta:+.2f} BLEU, {p_value})."
+
+
+def valid_translations(store: Store, version: Any) -> list[str]:
+    """The translations of the validation set that the run of a version has. Raises store errors."""
+    with TemporaryDirectory() as folder:
+        return list(read_lines(Path(store.client.download_artifacts(version.run_id, VALID, folder))))
+
+
+def champion_of(store: Store, name: str) -> Any | None:
+    """The champion of a registered model; None if there is none."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return store.client.get_model_version_by_alias(name, CHAMPION)
+    except MlflowException as error:
+        if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+            raise
+        return None
+
+
+def promote(store: Store, name: str, number: str) -> None:
+    """Make a version the champion, and remember which was. Raises store errors, as for an unknown version."""
+    store.client.get_model_version(name, number)
+    before = champion_of(store, name)
+    if before is not None and str(before.version) != number:
+        store.client.set_model_version_tag(name, number, BEFORE, str(before.version))
+    if BACK in store.client.get_model_version(name, number).tags:
+        store.client.delete_model_version_tag(name, number, BACK)
+    store.client.set_registered_model_alias(name, CHAMPION, number)
+
+
+def withdraw(store: Store, champion: Any) -> None:
+    """Take the alias from a champion whose exports turned out to differ, and give it to the former one, if any."""
+    if BEFORE in champion.tags:
+        roll_back(store, champion.name)
+    else:
+        store.client.delete_registered_model_alias(champion.name, CHAMPION)
+
+
+def check_name(store: Store, name: str) -> None:
+    """Raise ValueError for a model that is not registered, with the names of those that are."""
+    names = sorted(model.name for model in store.client.search_registered_models())
+    if name not in names:
+        raise ValueError(f"{name} is not a registered model. Registered are: {', '.join(names) or 'none'}.")
+
+
+def roll_back(store: Store, name: str) -> tuple[str, str]:
+    """Make the former champion champion again; returns the replaced and the new one. Raises ValueError for none."""
+    check_name(store, name)
+    champion = champion_of(store, name)
+    if champion is None or BEFORE not in champion.tags:
+        raise ValueError(f"{name} has no former champion. `python -m pipeline promote {name} VERSION` chooses one.")
+    number, before = str(champion.version), champion.tags[BEFORE]
+    store.client.get_model_version(name, before)
+    store.client.set_model_version_tag(name, number, BACK, "true")  # so that the next `record` does not promote it
+    store.client.set_registered_model_alias(name, CHAMPION, before)
+    return number, before

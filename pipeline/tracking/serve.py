@@ -1,0 +1,122 @@
+"""Serve a registered model over HTTP, after its weights and code were compared with DVC's and git's hashes.
+
+    python -m pipeline serve toy-de-en                # the champion
+    python -m pipeline serve toy-de-en@challenger
+    python -m pipeline serve toy-de-en/3 --port 5002
+
+Whoever can write to MLflow's files can replace a registered model, and `mlflow models serve` executes the code in it.
+So this command serves a model only if a dvc.lock in this repository names its weights and a commit has its code; it
+starts the code of that commit. Raises ValueError, which names the file, if either is unknown here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from pipeline.experiments.kept import kept
+from pipeline.experiments.provenance import files_of, md5_on_disk
+from pipeline.git import content, resolved
+from pipeline.stage import project_root
+from pipeline.tracking.model_files import FOLDER, code_files, save
+from pipeline.tracking.registry import download, options, version_named
+from pipeline.tracking.results import WorkTree
+from pipeline.tracking.store import connect, reason, store_errors
+
+PACKAGE = "transformer"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", help="NAME (the champion), NAME@ALIAS or NAME/VERSION")
+    parser.add_argument("--port", type=int, default=5001, help="default: 5001")
+    parser.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1, which other machines cannot reach")
+    given = parser.parse_args()
+    with socket.socket() as probe:
+        if probe.connect_ex((given.host, given.port)) == 0:
+            again = f"python -m pipeline serve {given.name} --port {given.port + 1}"
+            raise ValueError(f"port {given.port} is in use; choose another one: `{again}`")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    with TemporaryDirectory() as scratch:
+        place = Path(scratch)
+        try:
+            store = connect(project_root())
+            version = version_named(store, given.name)
+            fetched = download(store, version, place / "fetched")
+        except store_errors() as error:
+            raise ValueError(f"The model {given.name} cannot be fetched: {reason(error)}") from None
+        weights, commit = checked(fetched, place, f"version {version.version} of {version.name}")
+        save(place / "served", weights, options(version), place / "git" / PACKAGE)
+        print(f"Serving {version.name}/{version.version}: weights as in dvc.lock, code as in commit {commit[:10]}",
+              flush=True)  # fmt: skip
+        serve(place / "served", given.host, given.port)
+
+
+def checked(fetched: Path, place: Path, name: str) -> tuple[Path, str]:
+    """The folder of the weights of a downloaded model, and the commit whose package it contains.
+
+    The package of that commit is written to <place>/git. Raises ValueError if weights or code are unknown here.
+    """
+    weights, code = fetched / FOLDER, fetched / "code" / PACKAGE
+    results = [WorkTree(), *(one for one, _ in kept())]
+    digest = md5_on_disk(weights)
+    if not any(digest in lock_text(one) for one in results):
+        raise ValueError(
+            f"The weights of {name} are not those of any dvc.lock in this repository, so they may have been replaced. "
+            "They were not loaded. If another clone made them, fetch its commits (git fetch, dvc exp pull)."
+        )
+    wanted = {path: blob_hash(file) for path, file in code_files(code).items()}
+    head = resolved("HEAD")
+    for commit in dict.fromkeys([head, *(one.commit for one in results if not isinstance(one, WorkTree))]):
+        held = files_of(commit, PACKAGE)
+        if {path: blob for path, blob in held.items() if path.endswith(".py")} == wanted:
+            for path, blob in held.items():
+                file = place / "git" / PACKAGE / path
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(content(blob))
+            return weights, commit
+    here = files_of(head, PACKAGE)
+    other = sorted(path for path in wanted.keys() | here.keys() if wanted.get(path) != here.get(path))
+    named = ", ".join([path for path in other if path.endswith(".py")][:3])
+    raise ValueError(
+        f"The code of {name} is that of no commit in this repository, so it may have been replaced. It was not "
+        f"started. It differs from HEAD in {named}. If you registered it before you committed, commit and run "
+        "`dvc repro --force --single-item record`."
+    )
+
+
+def lock_text(results: Any) -> str:
+    """The text of dvc.lock; empty if there is none."""
+    try:
+        return results.text("dvc.lock")
+    except (ValueError, OSError):
+        return ""
+
+
+def blob_hash(path: Path) -> str:
+    """The hash of a file as git names its content."""
+    data = path.read_bytes()
+    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+
+
+def serve(model: Path, host: str, port: int) -> None:
+    """Start MLflow's model server on a folder that was checked, and wait until it ends."""
+    words = [sys.executable, "-m", "mlflow", "models", "serve", "--model-uri", str(model), "--env-manager", "local"]
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    # In the model's folder, since the packages of the current one could be imported in place of the checked code.
+    server = subprocess.Popen([*words, "--host", host, "--port", str(port)], cwd=model, env=env)
+    try:
+        sys.exit(server.wait())
+    except KeyboardInterrupt:
+        print()
+    finally:
+        server.terminate()
+        server.wait()

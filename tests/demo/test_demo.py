@@ -1,0 +1,616 @@
+"""The demo answers as the translator does, refuses what it must, and shows subwords, alignment and attention."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import math
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+from urllib.parse import urlencode
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from httpx import ASGITransport, AsyncClient
+from hypothesis import given
+from hypothesis import strategies as some
+from support.browsers import chromium
+from support.projects import command, commit_all, params_file, prepared_project
+from support.runs import configuration, record
+from support.servers import free_port
+from support.tiny import ODD, ROOT, TEXT, model_folder
+
+from pipeline import git
+from pipeline.demo import command as demo
+from pipeline.demo import server
+from pipeline.demo.answers import MOST_MAPPED, Model, words
+from pipeline.demo.models import FoundModel, defaults, found
+from pipeline.stage import run
+from pipeline.tracking.champion import Gain
+from pipeline.tracking.registry import Candidate, register
+from transformer.inference.engine import Check
+from transformer.inference.translator import Translator
+
+LINE = TEXT[0]
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> tuple[Path, Path]:
+    """Two model folders."""
+    place = tmp_path_factory.mktemp("models")
+    return model_folder(place / "first"), model_folder(place / "second", seed=8, pull=1.0)
+
+
+@pytest.fixture(scope="module")
+def model(folders) -> Model:
+    return Model(FoundModel("first", folders[0], {**defaults(), "extra_length": 10}, {"run": "toy 1234567"}))
+
+
+@pytest.fixture
+def client(model) -> TestClient:
+    """A client of a server with one model."""
+    return TestClient(server.application([model], Event()), base_url="http://127.0.0.1:5002")
+
+
+def translated(client: TestClient, text: str, **options) -> dict:
+    """The answer to a sentence."""
+    done = client.post("/translations", json={"model": 0, "text": text, **options})
+    assert done.status_code == 200, done.text
+    return done.json()
+
+
+def test_the_demo_translates_as_the_translator_does(client, folders):
+    translator = Translator.load(folders[0])
+    (wanted,) = translator.alternatives([LINE], beam_size=3, extra_length=10)
+    shown = translated(client, LINE, beam_size=3)
+    assert shown["source"] == [*translator.subwords([LINE])[0], "</s>"]
+    assert [one["text"] for one in shown["hypotheses"]] == [one.text for one in wanted]
+    assert [one["score"] for one in shown["hypotheses"]] == pytest.approx([one.score for one in wanted])
+    for one, same in zip(shown["hypotheses"], wanted, strict=True):
+        assert one["subwords"] == [*same.subwords, "</s>"]
+        assert len(one["probabilities"]) == len(one["subwords"])
+
+
+def test_the_probabilities_of_the_subwords_make_the_probability_of_a_finished_translation(folders):
+    shown = Model(FoundModel("", folders[1], defaults(), {})).translations(TEXT[1], 4, lambda: None)
+    finished = shown["hypotheses"][:3]  # the fourth meets the limit before </s>
+    assert max(len(one["subwords"]) for one in finished) < 10
+    for one in finished:
+        assert sum(map(math.log, one["probabilities"])) == pytest.approx(one["log_probability"], abs=1e-4)
+
+
+def test_a_translation_without_subwords_is_an_answer_too(tmp_path):
+    model = Model(FoundModel("", model_folder(tmp_path / "model", pull=3.0), defaults(), {}))
+    first = model.translations(LINE, 4, lambda: None)["hypotheses"][0]
+    assert (first["text"], first["subwords"], first["words"]) == ("", ["</s>"], [])
+    assert model.attention(LINE, [], lambda: None)["target"] == ["</s>"]
+
+
+def test_a_word_has_the_probability_of_its_least_likely_subword():
+    shown = words(["▁Ein", "▁Hu", "nd", "<unk>", "."], [0.9, 0.8, 0.3, 0.2, 0.7], single=False)
+    assert [(one["text"], one["space"], one["probability"]) for one in shown] == [
+        ("Ein", False, 0.9),
+        ("Hund", True, 0.3),
+        ("<unk>.", True, 0.2),
+    ]
+    assert len(words(["▁漢", "字"], [0.9, 0.1], single=True)) == 2
+
+
+@given(line=some.text(alphabet="Hund gras.<unk>▁", max_size=30))
+def test_the_words_of_the_page_spell_the_text(line, model):
+    subwords = model.translator.subwords([line])[0]
+    shown = words(subwords, [1.0] * len(subwords), single=False)
+    text = "".join(f"{' ' if one['space'] else ''}{one['text']}" for one in shown)
+    assert text == " ".join(line.split())
+
+
+def test_the_attention_of_the_page_is_that_of_the_decoder_over_the_source(client, folders):
+    first = translated(client, LINE)["hypotheses"][0]
+    target = first["subwords"][:-1]
+    shown = client.post("/attention", json={"model": 0, "text": LINE, "target": target}).json()
+    weights = np.frombuffer(base64.b64decode(shown["weights"]), np.uint8)
+    weights = weights.reshape(shown["layers"], shown["heads"], len(shown["target"]), len(shown["source"]))
+    translator = Translator.load(folders[0])
+    ids = translator.vocabulary.ids
+    wanted = translator.engine.attention(ids(shown["source"][:-1]), ids(target)).cross  # type: ignore[attr-defined]
+    assert np.abs(weights / 255 - wanted.numpy()).max() < 1 / 255 + 1e-6
+    assert (weights.sum(-1, dtype=int) == 255).all()
+    assert (shown["source"][-1], shown["target"]) == ("</s>", [*target, "</s>"])
+
+
+def test_subwords_that_the_model_does_not_know_are_named(client):
+    shown = translated(client, "Hund 😀")
+    known = dict(zip(shown["source"], shown["unknown"], strict=True))
+    assert known["😀"]
+    assert not known["</s>"]
+    assert not all(shown["unknown"])
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_the_demo_answers_odd_lines(client, name):
+    shown = translated(client, ODD[name], beam_size=1)
+    assert len(shown["hypotheses"]) == (1 if ODD[name].split() else 0)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "message"),
+    [
+        ("translations", {"text": "x" * 10_001}, 400, "10,001 characters; the server takes 10,000: cut it"),
+        ("translations", {"text": "wort " * 1_001}, 400, "1,001 words; the server takes 1,000 subwords: cut it"),
+        ("translations", {"text": "x" * 2_001}, 400, "a word of 2,001 characters; the server takes 2,000: cut it"),
+        ("translations", {"text": "xyz " * 1_000}, 400, "subwords; the server takes 1,000 subwords: cut it"),
+        ("translations", {"text": "a", "beam_size": 65}, 400, "beam_size=65 must be 1 to 64"),
+        ("translations", {"text": "a", "beam_size": 0}, 400, "beam_size=0 must be 1 to 64"),
+        ("translations", {"text": "a", "model": 1}, 400, "model=1: there are 1, counted from 0"),
+        ("translations", {"text": "a", "model": -1}, 400, "body model"),
+        ("translations", {"text": 7}, 400, "body text"),
+        ("translations", {"text": "x" * 200_000}, 413, "larger than 200,000 bytes"),
+        ("attention", {"text": "wort " * (MOST_MAPPED + 1), "target": []}, 400, f"up to {MOST_MAPPED} subwords"),
+        ("attention", {"text": "a", "target": ["a"] * (MOST_MAPPED + 1)}, 400, f"up to {MOST_MAPPED} subwords"),
+        ("attention", {"text": "a", "target": "a"}, 400, "body target"),
+    ],
+)
+def test_a_request_over_the_limits_is_refused_with_the_reason(client, path, body, status, message):
+    done = client.post(f"/{path}", json={"model": 0, **body})
+    assert done.status_code == status
+    assert message in done.json()["message"]
+    assert "\n" not in done.json()["message"]
+
+
+def test_a_text_that_is_no_unicode_and_a_body_that_is_no_json_are_refused(client):
+    for body in (b'{"model": 0, "text": "\\ud800"}', b"no json", b"\xff", b""):
+        done = client.post("/translations", content=body, headers=JSON)
+        assert done.status_code == 400
+        assert done.json()["message"]
+
+
+def test_pages_of_other_sites_cannot_use_the_demo(client):
+    for host in ("evil.example", "evil.example:5002", "127.0.0.1.evil.example"):
+        assert client.get("/models", headers={"Host": host}).status_code == 400
+    assert client.get("/models", headers={"Host": "localhost:5002"}).status_code == 200
+    body = json.dumps({"model": 0, "text": LINE})  # a form or `fetch` of another site sends text/plain without asking
+    assert client.post("/translations", content=body, headers={"Content-Type": "text/plain"}).status_code == 400
+    assert "access-control-allow-origin" not in client.get("/models").headers
+
+
+def test_a_body_of_unknown_size_is_refused(client):
+    done = client.post("/translations", content=iter([b"x" * 1000]), headers=JSON)
+    assert done.status_code == 413
+
+
+def test_the_page_may_load_and_ask_nothing_but_its_server(client):
+    done = client.get("/")
+    policy = done.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "unsafe" not in policy
+    assert "connect-src 'self'" in policy
+    assert "http" not in done.text.replace("http-equiv", "")
+    assert "innerHTML" not in done.text
+    assert client.get("/docs").status_code == client.get("/openapi.json").status_code == 404
+
+
+def endless(check: Callable[[], object]) -> dict:
+    """Work that nothing but the check ends."""
+    while True:
+        check()
+
+
+class Gone:
+    """A request whose browser went away."""
+
+    async def is_disconnected(self) -> bool:
+        return True
+
+
+def test_work_stops_when_nobody_waits_when_the_server_ends_and_when_it_takes_too_long(model, monkeypatch):
+    monkeypatch.setattr(server, "SECONDS", 3600)
+    with pytest.raises(server.Stopped):
+        asyncio.run(server.worked(Gone(), Event(), ThreadPoolExecutor(1), endless))  # type: ignore[arg-type]
+    ending = Event()
+    client = TestClient(server.application([model], ending), base_url="http://127.0.0.1")
+    monkeypatch.setattr(model, "translations", lambda text, beam_size, check: endless(check))
+    ending.set()
+    assert client.post("/translations", json={"model": 0, "text": LINE}).status_code == 503
+    ending.clear()
+    monkeypatch.setattr(server, "SECONDS", 0)
+    done = client.post("/translations", json={"model": 0, "text": LINE})
+    assert (done.status_code, "longer than 0 s" in done.json()["message"]) == (503, True)
+
+
+def test_the_page_comes_at_once_while_many_sentences_wait(model, monkeypatch):
+    begun, go_on = Event(), Event()
+
+    def slow(text: str, beam_size: int | None, check: Check) -> dict:
+        begun.set()
+        go_on.wait()
+        return {}
+
+    monkeypatch.setattr(model, "translations", slow)
+
+    async def ask_and_look() -> list[int]:
+        app = ASGITransport(server.application([model], Event()))
+        async with AsyncClient(transport=app, base_url="http://127.0.0.1") as client:
+            # More than the 40 threads that FastAPI has for functions that are not asynchronous.
+            waiting = [asyncio.ensure_future(client.post("/translations", json={"model": 0, "text": LINE}))
+                       for _ in range(50)]  # fmt: skip
+            await asyncio.to_thread(begun.wait)
+            page = await asyncio.wait_for(client.get("/"), 60)
+            assert not any(one.done() for one in waiting)
+            go_on.set()
+            return [page.status_code, *[one.status_code for one in await asyncio.gather(*waiting)]]
+
+    assert asyncio.run(ask_and_look()) == [200] * 51
+
+
+def test_a_model_is_found_in_a_folder_and_in_the_work_tree(folders, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert found(str(folders[0]), tmp_path / "unused").folder == folders[0]
+    shutil.copytree(folders[1], "data/model")
+    for name in ("", "workspace", "data/model"):
+        one = found(name, tmp_path / "unused")
+        assert (one.folder, one.facts) == (
+            Path("data/model"),
+            {"run": "unknown, since this is not the model of dvc.lock"},
+        )
+    assert not (tmp_path / "unused").exists()
+
+
+def test_a_registered_model_is_found_with_its_run_and_search_options(folders, tmp_path, monkeypatch, fresh_process):
+    monkeypatch.chdir(tmp_path)
+    search = {"beam_size": 3, "length_penalty": 1.5, "extra_length": 20}
+    data = [{"name": f"toy {name}", "sha256": digest * 64, "lines": 1, "context": "test"}
+            for name, digest in (("test.src", "a"), ("test.tgt", "b"))]  # fmt: skip
+    assert record(tmp_path, {**configuration("a", "abcdefghi"), "datasets": data})
+    fields = {"config_key": "abcdefghi", "valid_bleu": 1.0, "valid_sha256": "x", "card": "#", "engines_agree": True}
+    shutil.copytree(folders[0], tmp_path / "model")
+    register(tmp_path, Candidate(name="toy-de-en", folder=tmp_path / "model", options=search,
+                                 gain_over=lambda lines: Gain(0.0, 1.0), **fields))  # fmt: skip
+    for place, name in enumerate(("models:/toy-de-en@champion", "models:/toy-de-en/1", "models:/toy-de-en")):
+        one = found(name, tmp_path / "fetched" / str(place))
+        assert (one.folder / "weights.safetensors").read_bytes() == (folders[0] / "weights.safetensors").read_bytes()
+        assert (one.search, one.facts["run"], one.facts["version"]) == (search, "toy abcdefg", "1")
+        assert len(one.facts["data"]) == 12
+
+
+@pytest.fixture(scope="module")
+def project(folders, tmp_path_factory) -> Path:
+    """A project whose commits `with_model` and `without` have an entry of data/model in dvc.lock, and have none."""
+    folder = tmp_path_factory.mktemp("project")
+    params_file(folder, beam_size=2)
+    (folder / "dvc.yaml").write_text("stages:\n  average:\n    cmd: 'true'\n    outs: [data/model]\n")
+    shutil.copytree(folders[1], folder / "data/model")
+    (folder / ".gitignore").write_text("/data\n")
+    commit_all(folder)
+    command(folder, "git", "tag", "without")
+    command(folder, "dvc", "init", "--quiet")
+    command(folder, "dvc", "commit", "--force", "--quiet")
+    command(folder, "git", "add", "-A")
+    command(folder, "git", "commit", "-qm", "model")
+    command(folder, "git", "tag", "with_model")
+    shutil.rmtree(folder / "data")
+    return folder
+
+
+@pytest.fixture
+def inside(project, monkeypatch) -> Path:
+    """The project as the current folder, with no cache of another one in memory."""
+    monkeypatch.chdir(project)
+    git.cache_folder.cache_clear()
+    yield project
+    git.cache_folder.cache_clear()
+
+
+def test_the_model_of_a_commit_comes_from_the_cache_of_dvc(inside, folders, tmp_path):
+    one = found("with_model", tmp_path / "fetched")
+    assert {path.name: path.read_bytes() for path in one.folder.iterdir()} == {
+        path.name: path.read_bytes() for path in folders[1].iterdir()
+    }
+    assert one.search["beam_size"] == 2
+    assert one.facts == {"run": "unknown, since DVC's cache lacks its data or translations"}
+    assert Model(one).translations(LINE, None, lambda: None)["hypotheses"]
+
+
+def ended(monkeypatch, *words: object) -> str:
+    """The line with which the command ends."""
+    monkeypatch.setattr(sys, "argv", ["demo", *map(str, words)])
+    with pytest.raises(SystemExit) as error:
+        run(demo.main)
+    assert error.value.code not in (0, None)
+    return str(error.value.code)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nobody"], "error: nobody is not an experiment, branch, tag or commit."),
+        (["without"], "error: without has no dvc.lock in git. Run `dvc exp run`"),
+        ([], "error: data/model is missing. Run `dvc repro`"),
+        (["workspace"], "error: data/model is missing. Run `dvc repro`"),
+        (["models:/nobody@champion"], "error: The model models:/nobody@champion cannot be fetched: "),
+        (["models:/a@b@c"], "is not NAME, NAME@ALIAS or NAME/VERSION"),
+    ],
+)
+def test_a_model_that_is_not_there_ends_the_command_in_one_line(inside, monkeypatch, fresh_process, words, message):
+    line = ended(monkeypatch, *words, "--port", free_port())
+    assert message in line
+    assert "\n" not in line
+
+
+def test_a_model_that_the_cache_lacks_is_named_with_the_remedy(inside, monkeypatch, tmp_path):
+    (inside / ".dvc/cache").rename(tmp_path / "cache")
+    try:
+        line = ended(monkeypatch, "with_model", "--port", free_port())
+    finally:
+        (tmp_path / "cache").rename(inside / ".dvc/cache")
+    assert line.startswith("error: data/model of with_model is not in DVC's cache. `dvc exp pull`")
+
+
+def test_a_port_in_use_is_named_with_another_command(monkeypatch, folders):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        line = ended(monkeypatch, folders[0], "--port", port)
+    assert line.startswith(
+        f"error: port {port} cannot be used (Address already in use); choose another one: `python -m"
+    )
+    assert line.endswith(f" --port {port % 65535 + 1}`")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--port", "0"], "--port 0 is not a port number"),
+        (["a", "b", "c"], "3 models were named; the page shows up to 2"),
+    ],
+)
+def test_a_wrong_command_line_is_explained(monkeypatch, capsys, words, message):
+    ended(monkeypatch, *words)
+    assert message in capsys.readouterr().err
+
+
+def started(folder: Path, *words: object) -> tuple[subprocess.Popen[str], str]:
+    """Start the command in a folder; returns it and the address that it prints."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("DVC_", "MLFLOW_"))}
+    command = [sys.executable, "-m", "pipeline", "demo", *map(str, words), "--port", str(free_port())]
+    process = subprocess.Popen(command, cwd=folder, env=env | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)  # fmt: skip
+    assert process.stdout
+    address = process.stdout.readline().strip()
+    assert address, process.communicate()[1]
+    return process, address
+
+
+def test_ctrl_c_ends_the_demo_at_once_while_it_translates(folders, tmp_path):
+    process, address = started(tmp_path, folders[0])
+    body = json.dumps({"model": 0, "text": "wort " * 900, "beam_size": 64}).encode()  # minutes of work
+    head = f"POST /translations HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
+    with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2]))) as asking:
+        asking.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + body)
+        with urllib.request.urlopen(f"{address}/models") as answer:  # it works, and answers others meanwhile
+            assert json.loads(answer.read())["models"][0]["name"] == str(folders[0])
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=60)
+    assert (process.returncode, output.strip(), "Traceback" in errors) == (0, "", False), errors
+
+
+@pytest.mark.full
+def test_an_experiment_and_its_registered_model_show_the_same_run_and_data(tmp_path, shared_folder):
+    project = prepared_project(shared_folder, tmp_path / "project")
+    code = "from mlflow import MlflowClient; print(MlflowClient().search_registered_models()[0].name)"
+    name = (
+        command(project, sys.executable, "-c", code, MLFLOW_TRACKING_URI="sqlite:///mlflow.db").strip().split("\n")[-1]
+    )
+    process, address = started(project, "HEAD", f"models:/{name}@champion")
+    try:
+        with urllib.request.urlopen(f"{address}/models") as answer:
+            first, second = json.loads(answer.read())["models"]
+    finally:
+        process.terminate()
+        process.communicate()
+    assert first["facts"]["run"] == second["facts"]["run"]
+    assert first["facts"]["data"] == second["facts"]["data"]
+    assert first["examples"]
+
+
+@pytest.fixture(scope="module")
+def address(folders, tmp_path_factory) -> Iterator[str]:
+    """The address of the demo of two models."""
+    process, address = started(tmp_path_factory.mktemp("demo"), *folders)
+    yield address
+    process.terminate()
+    process.communicate()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator:
+    """Debian's Chromium, driven by Playwright."""
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture
+def page(browser, address) -> Iterator:
+    """A window on the demo. The test fails if the page writes an error to the console or asks another server."""
+    window = browser.new_page(viewport={"width": 1280, "height": 900})
+    window.set_default_timeout(60_000)
+    problems, asked = [], set()
+    window.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    window.on("pageerror", lambda error: problems.append(str(error)))
+    window.on("request", lambda request: asked.add("/".join(request.url.split("/")[:3])))
+    window.goto(address)
+    yield window
+    window.close()
+    assert [line for line in problems if "status of 400" not in line] == []  # Chromium's own line of a refused request
+    assert asked - {"data:"} == {address}
+
+
+def shown(page, text: str, place: int = 0) -> str:
+    """The translation that a model shows once all models have answered to a text."""
+    page.wait_for_function("text => document.getElementById('text').value === text", arg=text)
+    page.wait_for_function(
+        "text => [...document.querySelectorAll('article')].every(one => one.dataset.text === text)", arg=text
+    )
+    return (
+        page.locator(".translation")
+        .nth(place)
+        .evaluate(
+            "one => { one = one.cloneNode(true); one.querySelectorAll('.unsure-mark').forEach(mark => mark.remove());"
+            " return one.textContent }"
+        )
+    )
+
+
+def test_two_models_translate_what_is_typed_and_the_address_holds_it(page, folders, address):
+    page.locator("#text").press_sequentially(LINE)
+    for place, folder in enumerate(folders):
+        (wanted,) = Translator.load(folder).alternatives([LINE], beam_size=4)
+        assert shown(page, LINE, place) == wanted[0].text
+        article = page.locator("article").nth(place)
+        assert article.locator("h2").inner_text() == str(folder)
+        assert article.locator(".alternatives span").all_inner_texts() == [one.text or "(empty)" for one in wanted]
+    assert page.url == f"{address}/#{urlencode({'text': LINE})}"
+    page.goto(f"{address}/#{urlencode({'text': TEXT[1], 'beam': 1})}")
+    assert shown(page, TEXT[1]) == Translator.load(folders[0]).translate([TEXT[1]], beam_size=1)[0]
+    assert page.locator("#beam").input_value() == "1"
+
+
+def test_a_subword_shows_what_it_attends_to_by_pointer_and_by_keyboard(page, folders):
+    page.locator("#text").fill(LINE)
+    shown(page, LINE)
+    article = page.locator("article").first
+    target, source = article.locator(".target button"), article.locator(".source button")
+    article.locator(".map td >> nth=1").wait_for()
+    target.nth(1).hover()
+    by_pointer = article.locator(".aligned").inner_text()
+    assert " attends to " in by_pointer
+    translator = Translator.load(folders[0])
+    ids = translator.vocabulary.ids
+    subwords = translator.alternatives([LINE], beam_size=4)[0][0].subwords
+    maps = translator.engine.attention(ids(translator.subwords([LINE])[0]), ids(subwords))  # type: ignore[attr-defined]
+    weights = maps.cross[-1].mean(0)[1]  # of the second subword, in the last layer
+    best = int(weights.argmax())
+    assert "most" in (source.nth(best).get_attribute("class") or "")
+    assert source.nth(best).locator("small").inner_text() == f"{round(100 * weights[best].item())}%"
+    page.mouse.move(0, 0)
+    target.first.focus()
+    page.keyboard.press("ArrowRight")
+    assert article.locator(".aligned").inner_text() == by_pointer
+    source.first.focus()
+    assert "is attended to by" in article.locator(".aligned").inner_text()
+
+
+def test_the_map_is_a_labelled_table_whose_layer_and_head_can_be_switched(page):
+    page.locator("#text").fill(LINE)
+    shown(page, LINE)
+    article = page.locator("article").first
+    article.locator(".map td >> nth=1").wait_for()
+    labels = [article.locator(f".{side} .subword").all_inner_texts() for side in ("target", "source")]
+    assert article.locator(".map tbody th").all_inner_texts() == labels[0]
+    assert article.locator(".map thead th").all_text_contents() == labels[1]
+    seen = []
+    for layer, head in (("0", "-1"), ("1", "-1"), ("1", "0"), ("1", "1")):
+        article.locator(".layer").select_option(layer)
+        article.locator(".head").select_option(head)
+        cells = [int(text) for text in article.locator(".map tbody tr >> nth=0 >> td").all_text_contents()]
+        assert abs(sum(cells) - 100) <= len(cells)
+        seen.append(article.locator(".map tbody").inner_text())
+    assert len(set(seen)) == 4
+    assert "layer 2, head 2" in article.locator(".where").inner_text()
+
+
+def test_words_that_the_model_is_unsure_of_are_marked_by_a_sign(page, folders):
+    page.locator("#text").fill(LINE)
+    shown(page, LINE)
+    model = Model(FoundModel("first", folders[0], defaults(), {}))
+    first = model.translations(LINE, None, lambda: None)["hypotheses"][0]
+    unsure = [one["text"] for one in first["words"] if one["probability"] < 0.5]
+    article = page.locator("article").first
+    assert article.locator(".translation mark").all_inner_texts() == unsure
+    assert article.locator(".unsure-mark").all_inner_texts() == ["?"] * len(unsure)
+    below = article.locator(".target small").all_inner_texts()
+    assert [text.endswith("?") for text in below] == [one < 0.5 for one in first["probabilities"]]
+
+
+def test_another_alternative_is_shown_in_detail_when_it_is_chosen(page, folders):
+    page.locator("#text").fill(LINE)
+    shown(page, LINE)
+    article = page.locator("article").first
+    second = Translator.load(folders[0]).alternatives([LINE], beam_size=4)[0][1]
+    article.locator(".alternatives button").nth(1).click()
+    assert article.locator(".target .subword").all_text_contents() == [*second.subwords, "</s>"]
+    article.locator(".map tbody th >> nth=0").wait_for()
+    assert article.locator(".map tbody th").count() == len(second.subwords) + 1
+
+
+def test_the_page_survives_long_odd_and_empty_texts_and_shows_html_as_text(page, address):
+    box, trouble = page.locator("#text"), page.locator("article .trouble >> nth=0")
+    for text, message in (
+        ("ab " * 3333 + "c", "3,334 words; the server takes 1,000 subwords"),
+        ("x" * 10_000, "a word of 10,000 characters"),
+        ("x" * 10_001, "10,001 characters; the demo takes 10,000"),
+        ("😀" * 6_000, "a word of 6,000 characters"),
+    ):
+        box.fill(text)
+        page.wait_for_function(
+            "text => document.querySelector('article .trouble').textContent.includes(text)", arg=message
+        )
+        assert trouble.is_visible()
+    for text in ("Hund 😀👩\u200d👩\u200d👧 <img src=x onerror=alert(1)>", "كلب hund", "   ", LINE):
+        box.fill(text)
+        shown(page, text)
+        assert trouble.is_hidden()
+        assert page.locator("img").count() == 0
+    box.fill("كلب hund")
+    assert box.evaluate("box => getComputedStyle(box).direction") == "rtl"
+    box.fill("")
+    assert shown(page, "") == ""
+    assert page.locator(".details >> visible=true").count() == 0
+    page.goto(f"{address}/#{urlencode({'text': 'Hund' + chr(0) + ' Gras'})}")
+    shown(page, "Hund\0 Gras")
+
+
+def test_a_text_with_too_many_subwords_for_a_map_is_translated_without_one(page):
+    text = "wort " * 150
+    page.locator("#text").fill(text)
+    shown(page, text)
+    page.locator(".unmapped >> nth=0").wait_for()
+    assert "Attention is shown for up to" in page.locator(".unmapped >> nth=0").inner_text()
+    assert page.locator(".map >> nth=0").is_hidden()
+
+
+def test_an_answer_that_comes_late_is_dropped(page, folders):
+    page.evaluate("""() => {
+        const real = window.fetch, late = new Promise((done) => { window.release = done; });
+        window.fetch = async (path, options) => {
+            const answer = await real(path, { ...options, signal: undefined });
+            if (options.body.includes("Zwei")) await late;
+            return answer;
+        };
+    }""")
+    with page.expect_response("**/translations"):
+        page.locator("#text").fill(TEXT[1])
+    page.locator("#text").fill(LINE)
+    wanted = shown(page, LINE)
+    page.evaluate("window.release()")
+    page.evaluate("() => new Promise((done) => setTimeout(done, 100))")
+    assert shown(page, LINE) == wanted == Translator.load(folders[0]).translate([LINE], beam_size=4)[0]
+
+
+@pytest.mark.parametrize("width", [375, 800, 1280])
+def test_the_page_fits_the_width_of_its_window(page, width):
+    page.set_viewport_size({"width": width, "height": 800})
+    page.locator("#text").fill(" ".join(TEXT))
+    shown(page, " ".join(TEXT))
+    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    assert page.evaluate("document.documentElement.scrollWidth") == width

@@ -1,0 +1,115 @@
+"""`python -m pipeline serve` starts the weights and the code that DVC and git know, and no others."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from support.projects import PATHS, command, prepared_project
+from support.servers import free_port
+
+COMMAND = (sys.executable, "-m", "pipeline")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory, shared_folder) -> Path:
+    """A small project that was run once, with a registered model."""
+    return prepared_project(shared_folder, tmp_path_factory.mktemp("serve") / "project")
+
+
+def registered_name(project: Path) -> str:
+    """The name of the only registered model of a project."""
+    code = "from mlflow import MlflowClient; print(MlflowClient().search_registered_models()[0].name)"
+    output = command(project, sys.executable, "-c", code, MLFLOW_TRACKING_URI="sqlite:///mlflow.db")
+    return output.strip().split("\n")[-1]
+
+
+def stored(project: Path) -> Path:
+    """The folder in which MLflow keeps the files of the registered model."""
+    (model,) = (project / "mlartifacts/models").iterdir()
+    return model / "artifacts"
+
+
+@pytest.mark.full
+def test_the_champion_is_served_with_the_weights_of_dvc_and_the_code_of_git(project):
+    port = free_port()
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("DVC_", "MLFLOW_", "PYTHONPATH"))}
+    words = [*COMMAND, "serve", registered_name(project), "--port", str(port)]
+    server = subprocess.Popen(words, cwd=project, env=env | {"PATH": PATHS}, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, start_new_session=True)  # fmt: skip
+    body = json.dumps({"inputs": ["eins zwei."]}).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/invocations", body, {"Content-Type": "application/json"})
+    try:
+        for _ in range(600):  # tries, every 0.1 s
+            try:
+                with urllib.request.urlopen(request) as answer:
+                    found = json.loads(answer.read())
+                break
+            except OSError:
+                assert server.poll() is None, server.stdout and server.stdout.read()
+                time.sleep(0.1)
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        output, _ = server.communicate()
+    assert len(found["predictions"]) == 1
+    head = command(project, "git", "rev-parse", "HEAD")[:10]
+    assert f"weights as in dvc.lock, code as in commit {head}" in output
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("artifacts/model/weights.safetensors", "The weights of version 1 of {name} are not those of any dvc.lock"),
+        ("artifacts/model/vocab.txt", "The weights of version 1 of {name} are not those of any dvc.lock"),
+        ("code/transformer/serving/served_translator.py", "differs from HEAD in serving/served_translator.py"),
+        ("code/transformer/new.py", "differs from HEAD in new.py"),
+    ],
+)
+def test_a_replaced_file_of_a_registered_model_is_named_and_nothing_is_started(project, path, message):
+    name, file = registered_name(project), stored(project) / path
+    before = file.read_bytes() if file.exists() else None
+    file.write_bytes((before or b"") + b"\n# replaced")
+    try:
+        output = command(project, *COMMAND, "serve", name, status=1)
+    finally:
+        file.write_bytes(before) if before is not None else file.unlink()
+    assert message.format(name=name) in " ".join(output.split())
+    assert "Serving" not in output
+    assert "Traceback" not in output
+
+
+@pytest.mark.full
+def test_a_replaced_description_of_the_model_is_not_used(project):
+    file = stored(project) / "MLmodel"
+    before = file.read_text()
+    file.write_text(before.replace("mlflow.pyfunc.model", "os").replace("serving.py", "../evil.py"))
+    try:
+        output = command(project, *COMMAND, "serve", registered_name(project), "--host", "192.0.2.1", status=(1, 2, 3))
+    finally:
+        file.write_text(before)
+    assert "Serving" in output  # what is started is made anew from weights and code that were checked
+    assert "evil" not in output
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("serve", "nobody"), "nobody cannot be fetched"),
+        (("serve", "a@b@c"), "is not NAME, NAME@ALIAS or NAME/VERSION"),
+        (("promote", "nobody", "1"), "nobody 1 was not promoted"),
+        (("rollback", "nobody"), "nobody has no former champion"),
+    ],
+)
+def test_an_unknown_model_is_named_in_one_line(project, words, message):
+    output = command(project, *COMMAND, *words, status=1)
+    assert message in output
+    assert "Traceback" not in output

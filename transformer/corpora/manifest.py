@@ -1,0 +1,146 @@
+"""Manifests, corpora/<corpus>.json: where the files of a corpus are, their checksums, and which text is in which."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import urlsplit
+
+from transformer.corpora.archives import check_archive, is_archive, open_member
+from transformer.corpora.fetching import Download
+from transformer.corpora.markup import segments, untagged
+from transformer.corpora.parallel_text import ParallelText, TwoFiles
+from transformer.corpora.text_files import Lines, open_file
+
+SIDES = ("source", "target")
+Entry = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A manifest.
+
+    record: its contents. bases: the parts of addresses that a mirror replaces. files: name -> addresses, size, sha256,
+    md5, and otherwise: another file with the same texts. splits: train, valid or a test set -> language, or
+    language.source and language.target -> parts: file, member (of an archive), format (text, ted: lines among lines of
+    tags, seg: XML or SGML) and number of lines.
+    """
+
+    path: Path
+    record: dict[str, Any]
+
+    @classmethod
+    def load(cls, path: Path) -> Manifest:
+        """Read a manifest. Raises ValueError if it is missing or no manifest."""
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            if not (isinstance(record, dict) and {"bases", "files", "splits"} <= record.keys()):
+                raise ValueError("it must have bases, files and splits")
+            return cls(path, record)
+        except OSError as error:
+            raise ValueError(f"{path}: cannot read the manifest ({error.strerror}).") from None
+        except ValueError as error:
+            raise ValueError(f"{path} is no manifest ({error}). `git checkout {path}` restores it.") from None
+
+    @cached_property
+    def name(self) -> str:
+        """The name of the corpus."""
+        return self.path.stem
+
+    def test_sets(self, source: str, target: str) -> list[str]:
+        """The test sets that have both languages."""
+        return [name for name in self.record["splits"] if name not in ("train", "valid")
+                and all(self._parts(name, *side) for side in ((source, "source"), (target, "target")))]  # fmt: skip
+
+    def parts(self, split: str, source: str, target: str) -> list[tuple[Entry, Entry]]:
+        """The parts of a split, for source and target. Raises ValueError if it has not both languages."""
+        found = [self._parts(split, language, side) for language, side in zip((source, target), SIDES, strict=True)]
+        if split not in self.record["splits"] or not all(found):
+            sets = ", ".join(self.test_sets(source, target))
+            languages = sorted({key.partition(".")[0] for key in self.record["splits"]["train"]})
+            if not {source, target} <= set(languages):
+                raise ValueError(f"{self.path}: {source}-{target} is not in this corpus; set source and target to two "
+                                 f"of {', '.join(languages)}.")  # fmt: skip
+            raise ValueError(f"{self.path}: no test set {split} in {source} and {target}; test_sets may name {sets}.")
+        return list(zip(*found, strict=True))
+
+    def _parts(self, split: str, language: str, side: str) -> list[Entry]:
+        texts = self.record["splits"].get(split, {})
+        return texts.get(f"{language}.{side}", texts.get(language, []))
+
+    def downloads(self, splits: Iterable[str], source: str, target: str) -> dict[str, Download]:
+        """The files of some splits, to be fetched: name in the splits -> download.
+
+        Raises ValueError if a split has not both languages, or the manifest has no checksum of a file.
+        """
+        files = self.record["files"]
+        names = {part["file"] for split in splits for pair in self.parts(split, source, target) for part in pair}
+        chosen = {}
+        for name in sorted(names):
+            other = files[name].get("otherwise", name)
+            chosen[name] = name if files[name]["sha256"] or not files[other]["sha256"] else other
+        missing = sorted(name for name in chosen.values() if not files[name]["sha256"])
+        if missing:
+            raise ValueError(
+                f"{self.path} has no sha256 of {', '.join(missing)}. `python -m pipeline manifest {self.name}` fetches "
+                "what has none and writes its checksum, for you to look at and commit."
+            )
+        return {name: self.download(place) for name, place in chosen.items()}
+
+    def download(self, name: str) -> Download:
+        """A file of this corpus, to be fetched from CORPUS_MIRROR if that is set."""
+        entry = self.record["files"][name]
+        addresses = tuple(place for address in entry["addresses"] for place in self._places(address))
+        other = entry.get("otherwise")
+        instead = self.download(other) if other and self.record["files"][other]["sha256"] else None
+        return Download(name, addresses, entry["size"], entry["sha256"], entry.get("md5"), instead)
+
+    def _places(self, address: str) -> Iterator[str]:
+        """Where a file may be: its address, or the places of a mirror that stand for it."""
+        mirror = os.environ.get("CORPUS_MIRROR")
+        if not mirror:
+            yield address
+            return
+        mirror = mirror.rstrip("/") if "://" in mirror else str(Path(mirror).absolute())
+        if len(self.record["bases"]) > 1:
+            parts = urlsplit(address)
+            yield f"{mirror}/{parts.netloc}{parts.path}"
+        base = next((one for one in self.record["bases"] if address.startswith(f"{one}/")), "")
+        yield f"{mirror}/{address.removeprefix(f'{base}/')}"
+
+    def texts(self, split: str, source: str, target: str, places: Mapping[str, Path]) -> list[ParallelText]:
+        """The texts of a split. places: file name -> where it was fetched to."""
+        return [TwoFiles(*(lines(part, places[part["file"]]) for part in pair))
+                for pair in self.parts(split, source, target)]  # fmt: skip
+
+    def check(self, places: Mapping[str, Path]) -> None:
+        """Raise ValueError if an archive lacks a file that the splits name, or cannot be trusted."""
+        wanted: dict[str, set[str]] = {}
+        for texts in self.record["splits"].values():
+            for part in (part for parts in texts.values() for part in parts if "member" in part):
+                wanted.setdefault(part["file"], set()).add(part["member"])
+        for name, path in places.items():
+            if is_archive(path):
+                check_archive(path, wanted.get(name, ()))
+
+
+def lines(part: Entry, path: Path) -> Lines:
+    """The lines of a part of a split."""
+    name = part.get("member") or Path(part["file"]).name
+    opened: Callable[[], AbstractContextManager[BinaryIO]]
+    opened = partial(open_member, path, part["member"]) if "member" in part else partial(open_file, path)
+    parse = {"text": None, "ted": untagged, "seg": segments}[part.get("format", "text")]
+    return Lines(name, opened if parse is None else partial(parsed, opened, parse, name), expected=part.get("lines"))
+
+
+@contextmanager
+def parsed(opened: Callable[[], AbstractContextManager[BinaryIO]], parse: Callable, name: str) -> Iterator[Any]:
+    """The lines that a parser finds in a file, whose name is for its messages."""
+    with opened() as file:
+        yield parse(file, name)

@@ -1,0 +1,85 @@
+"""The translator as an MLflow model that consists of code, so that no object is pickled.
+
+MLflow copies this file into the model, imports it there and takes the object passed to `set_model`. A request:
+
+    {"inputs": ["Ein Hund rennt."], "params": {"beam_size": 4}}  ->  {"predictions": ["A dog is running."]}
+
+MLflow's server answers one request after the other. So a request is refused before work is spent on it, and one that
+takes longer than TRANSLATION_DEADLINE seconds (an environment variable, 30 by default) is ended with status 503.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from threading import Lock
+from typing import Any
+
+import pandas as pd
+from mlflow.exceptions import MlflowException
+from mlflow.models import set_model
+from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE, TEMPORARILY_UNAVAILABLE
+from mlflow.pyfunc.model import PythonModel
+
+from transformer.inference.translator import Translator
+from transformer.serving.limits import MAX_LINES, Deadline, OutOfTime, check_line, check_options, check_subwords
+
+OPTIONS = ("beam_size", "length_penalty", "extra_length")  # default: the value in the model's signature
+
+
+class Refused(MlflowException):
+    """An error answered with the reason only; MLflow would put the whole request before the reason."""
+
+    def __init__(self, reason: str, error_code: int = INVALID_PARAMETER_VALUE):
+        self.reason = reason
+        super().__init__(reason, error_code=error_code)
+
+    @property
+    def message(self) -> str:
+        return self.reason
+
+    @message.setter
+    def message(self, longer: str) -> None:
+        pass
+
+
+class ServedTranslator(PythonModel):
+    """Takes lines and returns their translations."""
+
+    def load_context(self, context: Any) -> None:
+        """Load the model; MLflow calls this once. Raises ValueError if TRANSLATION_DEADLINE is not positive."""
+        self.translator = Translator.load(context.artifacts["model"])
+        self.seconds = float(os.environ.get("TRANSLATION_DEADLINE") or 30)
+        if not self.seconds > 0:
+            raise ValueError(f"TRANSLATION_DEADLINE={self.seconds:g} must be more than 0 seconds")
+        self.one_at_a_time = Lock()
+
+    def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> list[str]:
+        """The best translation of each line in the only column of model_input. Raises Refused for a bad request."""
+        try:
+            return self.answer(model_input.iloc[:, 0].tolist(), params or {}, Deadline(self.seconds))
+        except ValueError as error:
+            raise Refused(str(error)) from None
+        except OutOfTime as error:
+            raise Refused(str(error), TEMPORARILY_UNAVAILABLE) from None
+
+    def answer(self, lines: list[str], params: dict[str, Any], deadline: Callable[[], object]) -> list[str]:
+        """The best translation of each line. Raises ValueError for a bad request.
+
+        deadline: called before each line and before each step of the search; what it raises ends the request.
+        """
+        check_options(params)
+        if len(lines) > MAX_LINES:
+            raise ValueError(f"{len(lines):,} lines; a request may have {MAX_LINES:,}")
+        for number, line in enumerate(lines, start=1):
+            check_line(f"line {number}", line)
+        # spaCy remembers each word that it meets, until the zone ends; zones of two threads would disturb each other.
+        with self.one_at_a_time, self.translator.source.zone(forget=True):
+            for number, line in enumerate(lines, start=1):
+                deadline()
+                check_subwords(f"line {number}", len(self.translator.subwords([line])[0]))
+            options = {name: params[name] for name in OPTIONS}
+            return self.translator.translate(lines, before_step=deadline, **options)
+
+
+set_model(ServedTranslator())
