@@ -56,8 +56,15 @@ class Annotated(Program):
         assert task.script is not None
         self.script, size = load_script(task.script), task.size
         seed_everything(SEED)
-        model = self.script.make_model(task.vocabulary, task.vocabulary, N=size.layers, d_model=size.d_model,
-                                       d_ff=size.d_ff, h=size.heads, dropout=DROPOUT)  # fmt: skip
+        model = self.script.make_model(
+            task.vocabulary,
+            task.vocabulary,
+            N=size.layers,
+            d_model=size.d_model,
+            d_ff=size.d_ff,
+            h=size.heads,
+            dropout=DROPOUT,
+        )
         self.model = model.to(task.device).train()
         criterion = self.script.LabelSmoothing(task.vocabulary, PAD, SMOOTHING).to(task.device)
         self.loss = self.script.SimpleLossCompute(self.model.generator, criterion)

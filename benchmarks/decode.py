@@ -74,19 +74,35 @@ def chosen(given: argparse.Namespace) -> list[str]:
 
 def measure(given: argparse.Namespace, names: list[str], beam_size: int, batch: int) -> list[dict]:
     """The rows of all programs at one beam size and batch size."""
-    common = {"worker": "benchmarks.decode_worker", "text": str(given.text), "codes": str(given.codes),
-              "vocab": str(given.vocab), "language": given.language, "size": given.size, "steps": given.steps,
-              "device": given.device, "beam_size": beam_size, "batch": batch}  # fmt: skip
-    settings = [common | {"program": name, "precision": precision}
-                for name in names for precision in OFFERED.get(name, ("float32",))]  # fmt: skip
+    common = {
+        "worker": "benchmarks.decode_worker",
+        "text": str(given.text),
+        "codes": str(given.codes),
+        "vocab": str(given.vocab),
+        "language": given.language,
+        "size": given.size,
+        "steps": given.steps,
+        "device": given.device,
+        "beam_size": beam_size,
+        "batch": batch,
+    }
+    settings = [
+        common | {"program": name, "precision": precision}
+        for name in names
+        for precision in OFFERED.get(name, ("float32",))
+    ]
     with workers(settings) as started:
         alternate(started, given.rounds, given.seconds)
         kept = ("program", "precision", "size", "beam_size", "batch", "device")
-        return [{key: worker.setting[key] for key in kept}
-                | {"sentences_per_second": rate(worker.rounds, "sentences"),
-                   "tokens_per_second": rate(worker.rounds, "target_tokens"),
-                   "rounds": [one["sentences"] / one["seconds"] for one in worker.rounds]}
-                for worker in started]  # fmt: skip
+        return [
+            {key: worker.setting[key] for key in kept}
+            | {
+                "sentences_per_second": rate(worker.rounds, "sentences"),
+                "tokens_per_second": rate(worker.rounds, "target_tokens"),
+                "rounds": [one["sentences"] / one["seconds"] for one in worker.rounds],
+            }
+            for worker in started
+        ]
 
 
 def with_ratios(rows: list[dict]) -> list[dict]:

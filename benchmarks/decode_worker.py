@@ -42,9 +42,14 @@ def prepare(setting: dict) -> Callable[[dict], dict]:
     """Build the program that a setting describes, and return the function that answers its commands."""
     vocabulary = Vocabulary.load(Path(setting["vocab"]))
     task = Task(
-        SIZES[setting["size"]], len(vocabulary), setting["beam_size"], setting["batch"], setting["steps"],
-        setting["precision"], torch.device(setting["device"]),
-    )  # fmt: skip
+        SIZES[setting["size"]],
+        len(vocabulary),
+        setting["beam_size"],
+        setting["batch"],
+        setting["steps"],
+        setting["precision"],
+        torch.device(setting["device"]),
+    )
     program = KINDS[setting["program"]](task)
     work = calls(sentences(setting, vocabulary), task.batch)
     program.translate_all(work[0][:1])

@@ -81,8 +81,14 @@ class Ours(Decoder):
     def translate(self, sentences: Ids) -> int:
         task = self.task
         limits = torch.full((len(sentences),), task.steps, device=task.device)
-        found = beam_search([self.model], self.padded(sentences), limits, beam_size=task.beam_size, length_penalty=0.6,
-                            min_length=task.steps)  # fmt: skip
+        found = beam_search(
+            [self.model],
+            self.padded(sentences),
+            limits,
+            beam_size=task.beam_size,
+            length_penalty=0.6,
+            min_length=task.steps,
+        )
         return max(len(hypotheses[0].ids) for hypotheses in found)
 
 
@@ -115,9 +121,13 @@ class CTranslate2(Decoder):
         task = self.task
         tokens = [[self.words[number] for number in sentence] for sentence in sentences]
         return self.translator.translate_batch(
-            tokens, max_batch_size=task.batch, beam_size=task.beam_size, max_input_length=0,
-            min_decoding_length=task.steps, max_decoding_length=task.steps,
-        )  # fmt: skip
+            tokens,
+            max_batch_size=task.batch,
+            beam_size=task.beam_size,
+            max_input_length=0,
+            min_decoding_length=task.steps,
+            max_decoding_length=task.steps,
+        )
 
 
 class JoeyNMT(Decoder):
@@ -140,8 +150,14 @@ class JoeyNMT(Decoder):
         places = torch.arange(len(sentences))
         batch = Batch(source, lengths, None, None, None, places, task.device, self.model.pad_index, EOS, is_train=False)
         batch.sort_by_src_length()
-        found, _, _ = search(self.model, batch, max_output_length=task.steps, beam_size=task.beam_size, beam_alpha=0.6,
-                             min_output_length=task.steps)  # fmt: skip
+        found, _, _ = search(
+            self.model,
+            batch,
+            max_output_length=task.steps,
+            beam_size=task.beam_size,
+            beam_alpha=0.6,
+            min_output_length=task.steps,
+        )
         return found.shape[1]
 
 
@@ -156,14 +172,23 @@ class HuggingFace(Decoder):
 
         seed_everything(SEED)
         size = task.size
-        both = {name: {"layers": size.layers, "attention_heads": size.heads, "ffn_dim": size.d_ff}
-                for name in ("encoder", "decoder")}  # fmt: skip
+        both = {
+            name: {"layers": size.layers, "attention_heads": size.heads, "ffn_dim": size.d_ff}
+            for name in ("encoder", "decoder")
+        }
         config = marian.MarianConfig(
-            vocab_size=task.vocabulary, d_model=size.d_model, activation_function="relu", scale_embedding=True,
-            max_position_embeddings=512, pad_token_id=PAD, bos_token_id=BOS, eos_token_id=EOS,
-            decoder_start_token_id=BOS, forced_eos_token_id=None,
+            vocab_size=task.vocabulary,
+            d_model=size.d_model,
+            activation_function="relu",
+            scale_embedding=True,
+            max_position_embeddings=512,
+            pad_token_id=PAD,
+            bos_token_id=BOS,
+            eos_token_id=EOS,
+            decoder_start_token_id=BOS,
+            forced_eos_token_id=None,
             **{f"{half}_{name}": value for half, values in both.items() for name, value in values.items()},
-        )  # fmt: skip
+        )
         self.model: Any = marian.MarianMTModel(config).to(task.device).eval()
 
     @torch.inference_mode()
@@ -171,9 +196,13 @@ class HuggingFace(Decoder):
         task = self.task
         source = self.padded(sentences)
         found = self.model.generate(
-            input_ids=source, attention_mask=(source != PAD).long(), num_beams=task.beam_size, do_sample=False,
-            min_new_tokens=task.steps, max_new_tokens=task.steps,
-        )  # fmt: skip
+            input_ids=source,
+            attention_mask=(source != PAD).long(),
+            num_beams=task.beam_size,
+            do_sample=False,
+            min_new_tokens=task.steps,
+            max_new_tokens=task.steps,
+        )
         return found.shape[1] - 1  # without <s>
 
 

@@ -41,9 +41,14 @@ def engine_rows(model: Path, text: Path, beams: list[int], rounds: int) -> list[
                     if number:  # the first round warms up
                         seconds[program].append(time.perf_counter() - start)
             rows += [
-                {"program": program, "precision": "float32", "beam_size": beam_size, "batch": "all",
-                 "sentences_per_second": len(lines) / median(taken),
-                 "ratio": median(a / b for a, b in zip(seconds[program], seconds["pipeline"], strict=True))}
+                {
+                    "program": program,
+                    "precision": "float32",
+                    "beam_size": beam_size,
+                    "batch": "all",
+                    "sentences_per_second": len(lines) / median(taken),
+                    "ratio": median(a / b for a, b in zip(seconds[program], seconds["pipeline"], strict=True)),
+                }
                 for program, taken in seconds.items()
-            ]  # fmt: skip
+            ]
     return rows

@@ -100,8 +100,10 @@ def opennmt_epoch(pairs: Pairs, seed: int, batch_tokens: int, multiple: int, buc
 
     def batches(bucket: list) -> list[np.ndarray]:
         ordered = sorted(bucket, key=lambda example: iterator.sort_key(example[0]))
-        return [np.array([row for _, row in batch])
-                for batch in iterator.batch_iter(ordered, batch_tokens, "tokens", multiple)]  # fmt: skip
+        return [
+            np.array([row for _, row in batch])
+            for batch in iterator.batch_iter(ordered, batch_tokens, "tokens", multiple)
+        ]
 
     buckets = [batches(examples[start : start + bucket_size]) for start in range(0, len(examples), bucket_size)]
 

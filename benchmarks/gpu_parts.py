@@ -70,8 +70,9 @@ def made_up_pairs(count: int = 100_000) -> Iterator[Path]:
 def tests() -> Rows:
     """The tests that are marked gpu."""
     needs("pytest", "hypothesis", "spacy", "subword_nmt")
-    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-m", "gpu", "tests"], cwd=ROOT,
-                          capture_output=True, text=True)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "tests"], cwd=ROOT, capture_output=True, text=True
+    )
     counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|skipped|errors?)", done.stdout)}
     failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
     return [counts | {"exit status": done.returncode, "failed tests": " ".join(failed)}]
@@ -85,8 +86,15 @@ def losses(updates: int = 20) -> Rows:
         for precision in ("float64", "float32", "bfloat16"):
             found = trained(folder, precision, DEVICE, updates)
             worst = max(abs(a - b) / abs(b) for a, b in zip(found, wanted, strict=True))
-            rows.append({"precision": precision, "updates": updates, "first loss": found[0], "last loss": found[-1],
-                         "largest relative difference": worst})  # fmt: skip
+            rows.append(
+                {
+                    "precision": precision,
+                    "updates": updates,
+                    "first loss": found[0],
+                    "last loss": found[-1],
+                    "largest relative difference": worst,
+                }
+            )
         return rows
 
 
@@ -96,11 +104,30 @@ def trained(folder: Path, precision: str, device: torch.device, updates: int) ->
     seed_everything(1)
     model = Transformer(TransformerConfig(VOCABULARY, 101, 128, 512, 4, 2, 0.0, "pre", "sinusoidal", True))
     config = TrainConfig(
-        seed=1, batch_tokens=4000, device_tokens=4000, max_steps=updates, warmup=20, lr_factor=1.0, optimiser="adam",
-        muon_factor=2.0, adam_beta1=0.9, adam_beta2=0.98, adam_epsilon=1e-9, clip_norm=1.0, ema_decay=0.0,
-        gradient_compression="none", label_smoothing=0.1, precision=precision, deterministic=False, compile=False,
-        log_every=1, save_every=1, keep=1, patience=0, best_by="loss",
-    )  # fmt: skip
+        seed=1,
+        batch_tokens=4000,
+        device_tokens=4000,
+        max_steps=updates,
+        warmup=20,
+        lr_factor=1.0,
+        optimiser="adam",
+        muon_factor=2.0,
+        adam_beta1=0.9,
+        adam_beta2=0.98,
+        adam_epsilon=1e-9,
+        clip_norm=1.0,
+        ema_decay=0.0,
+        gradient_compression="none",
+        label_smoothing=0.1,
+        precision=precision,
+        deterministic=False,
+        compile=False,
+        log_every=1,
+        save_every=1,
+        keep=1,
+        patience=0,
+        best_by="loss",
+    )
     trainer = Trainer(model, pairs, pairs, World(device=device), config)
     made = [trainer.update(step) for step in range(1, updates + 1)]
     return [float(update.loss) / update.tokens for update in made]
@@ -108,8 +135,21 @@ def trained(folder: Path, precision: str, device: torch.device, updates: int) ->
 
 def speed(size: str, batch_tokens: int) -> Callable[[], Rows]:
     """The part that measures the training speed of a size, with and without compile, beside torch's own layers."""
-    return lambda: benchmark("train", "--size", size, "--batch-tokens", str(batch_tokens), "--rounds", "3",
-                             "--seconds", "10", "--precision", "all", "--programs", "ours,compiled,torch")  # fmt: skip
+    return lambda: benchmark(
+        "train",
+        "--size",
+        size,
+        "--batch-tokens",
+        str(batch_tokens),
+        "--rounds",
+        "3",
+        "--seconds",
+        "10",
+        "--precision",
+        "all",
+        "--programs",
+        "ours,compiled,torch",
+    )
 
 
 def profile() -> Rows:
@@ -121,8 +161,20 @@ def benchmark(module: str, *options: str) -> Rows:
     """The rows of another benchmark on this GPU."""
     needs("tqdm", "ruamel.yaml", "safetensors")
     with made_up_pairs() as folder, tempfile.TemporaryDirectory() as out:
-        command = [sys.executable, "-m", f"benchmarks.{module}", "--device", DEVICE.type, "--ids", str(folder),
-                   "--vocab", str(folder / "vocab.txt"), "--json", f"{out}/rows.json", *options]  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            f"benchmarks.{module}",
+            "--device",
+            DEVICE.type,
+            "--ids",
+            str(folder),
+            "--vocab",
+            str(folder / "vocab.txt"),
+            "--json",
+            f"{out}/rows.json",
+            *options,
+        ]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(done.stderr.strip().split("\n")[-1])
@@ -161,13 +213,20 @@ def recipe(name: str) -> Callable[[], Rows]:
             subprocess.run(["git", "clone", "-q", str(ROOT), str(place)], check=True)
             shutil.copy(place / f"recipes/{name}.yaml", place / "params.yaml")
             start = time.perf_counter()
-            done = subprocess.run(["dvc", "repro"], cwd=place, env=os.environ | {"DEVICES": "gpu"},
-                                  capture_output=True, text=True)  # fmt: skip
+            done = subprocess.run(
+                ["dvc", "repro"], cwd=place, env=os.environ | {"DEVICES": "gpu"}, capture_output=True, text=True
+            )
             if done.returncode:
                 raise RuntimeError((done.stderr or done.stdout).strip().split("\n")[-1])
             scores = json.loads((place / "reports/scores.json").read_text(encoding="utf-8"))
-            return [{"recipe": name, "seconds": time.perf_counter() - start,
-                     "BLEU on valid": scores["valid_bleu"], "BLEU on test": scores["bleu"]}]  # fmt: skip
+            return [
+                {
+                    "recipe": name,
+                    "seconds": time.perf_counter() - start,
+                    "BLEU on valid": scores["valid_bleu"],
+                    "BLEU on test": scores["bleu"],
+                }
+            ]
 
     return run
 

@@ -23,8 +23,18 @@ def main() -> None:
 
     folder, codes = sys.argv[1:]
     side = {"level": "bpe", "tokenizer_type": "subword-nmt", "max_length": 100, "tokenizer_cfg": {"codes": codes}}
-    names = SimpleNamespace(unk_token="<unk>", pad_token="<pad>", bos_token="<s>", eos_token="</s>", sep_token=None,
-                            unk_id=0, pad_id=1, bos_id=2, eos_id=3, lang_tags=[])  # fmt: skip
+    names = SimpleNamespace(
+        unk_token="<unk>",
+        pad_token="<pad>",
+        bos_token="<s>",
+        eos_token="</s>",
+        sep_token=None,
+        unk_id=0,
+        pad_id=1,
+        bos_id=2,
+        eos_id=3,
+        lang_tags=[],
+    )
     cfg = {"src": {"lang": "src", **side}, "trg": {"lang": "tgt", **side}, "special_symbols": names}
     dataset = build_dataset("plain", f"{folder}/train", "src", "tgt", "train", build_tokenizer(cfg))
     for vocabulary in build_vocab(cfg, dataset):

@@ -27,12 +27,29 @@ def joeynmt_model(size: Size, vocabulary: int) -> Any:
     from joeynmt.model import build_model
     from joeynmt.vocabulary import Vocabulary
 
-    names = SimpleNamespace(unk_token="<unk>", pad_token="<pad>", bos_token="<s>", eos_token="</s>", sep_token=None,
-                            unk_id=0, pad_id=1, bos_id=BOS, eos_id=EOS, lang_tags=[])  # fmt: skip
+    names = SimpleNamespace(
+        unk_token="<unk>",
+        pad_token="<pad>",
+        bos_token="<s>",
+        eos_token="</s>",
+        sep_token=None,
+        unk_id=0,
+        pad_id=1,
+        bos_id=BOS,
+        eos_id=EOS,
+        lang_tags=[],
+    )
     words = Vocabulary([str(i) for i in range(4, vocabulary)], names)
-    half = {"type": "transformer", "num_layers": size.layers, "num_heads": size.heads, "hidden_size": size.d_model,
-            "ff_size": size.d_ff, "dropout": DROPOUT, "layer_norm": "pre",
-            "embeddings": {"embedding_dim": size.d_model, "scale": True, "dropout": DROPOUT}}  # fmt: skip
+    half = {
+        "type": "transformer",
+        "num_layers": size.layers,
+        "num_heads": size.heads,
+        "hidden_size": size.d_model,
+        "ff_size": size.d_ff,
+        "dropout": DROPOUT,
+        "layer_norm": "pre",
+        "embeddings": {"embedding_dim": size.d_model, "scale": True, "dropout": DROPOUT},
+    }
     return build_model({"encoder": half, "decoder": half, "tied_embeddings": True, "tied_softmax": True}, words, words)
 
 
@@ -108,16 +125,37 @@ class OpenNMT(Program):
         from onmt.utils.parse import ArgumentParser
 
         size = self.task.size
-        given = {"layers": size.layers, "hidden_size": size.d_model, "word_vec_size": size.d_model,
-                 "heads": size.heads, "transformer_ff": size.d_ff, "dropout": DROPOUT, "attention_dropout": DROPOUT,
-                 "label_smoothing": SMOOTHING, "encoder_type": "transformer", "decoder_type": "transformer",
-                 "optim": "adam", "adam_beta2": BETAS[1], "learning_rate": 1.0, "decay_method": "noam",
-                 "warmup_steps": WARMUP, "max_grad_norm": CLIP_NORM, "param_init": 0.0, "data": "none",
-                 "src_vocab": "none",
-                 "model_dtype": "fp16" if self.task.precision == "float16" else "fp32"}  # fmt: skip
+        given = {
+            "layers": size.layers,
+            "hidden_size": size.d_model,
+            "word_vec_size": size.d_model,
+            "heads": size.heads,
+            "transformer_ff": size.d_ff,
+            "dropout": DROPOUT,
+            "attention_dropout": DROPOUT,
+            "label_smoothing": SMOOTHING,
+            "encoder_type": "transformer",
+            "decoder_type": "transformer",
+            "optim": "adam",
+            "adam_beta2": BETAS[1],
+            "learning_rate": 1.0,
+            "decay_method": "noam",
+            "warmup_steps": WARMUP,
+            "max_grad_norm": CLIP_NORM,
+            "param_init": 0.0,
+            "data": "none",
+            "src_vocab": "none",
+            "model_dtype": "fp16" if self.task.precision == "float16" else "fp32",
+        }
         words = [word for name, value in given.items() for word in (f"--{name}", str(value))]
-        words += ["--param_init_glorot", "--position_encoding", "--share_embeddings", "--share_decoder_embeddings",
-                  "--share_vocab", *(["--gpu_ranks", "0"] if self.task.device.type == "cuda" else [])]  # fmt: skip
+        words += [
+            "--param_init_glorot",
+            "--position_encoding",
+            "--share_embeddings",
+            "--share_decoder_embeddings",
+            "--share_vocab",
+            *(["--gpu_ranks", "0"] if self.task.device.type == "cuda" else []),
+        ]
         parser = ArgumentParser()
         onmt.opts.train_opts(parser)
         options = parser.parse_known_args(words)[0]

@@ -41,8 +41,16 @@ class Recipe:
         """The recipe wmt14_<size>, with the paper's vocabulary of about 37,000 subwords."""
         params = Params.load(RECIPES[size])
         shape = Shape.of(Size(params.d_model, params.d_ff, params.heads, params.layers), VOCABULARY)
-        return cls(size, shape, params.d_model, params.warmup, params.batch_tokens, params.device_tokens,
-                   params.max_steps, params.max_length + 1)  # fmt: skip
+        return cls(
+            size,
+            shape,
+            params.d_model,
+            params.warmup,
+            params.batch_tokens,
+            params.device_tokens,
+            params.max_steps,
+            params.max_length + 1,
+        )
 
     def even(self, batch_tokens: int, devices: int) -> int:
         """device_tokens that give each device one micro-batch; no fewer than the longest pair has."""

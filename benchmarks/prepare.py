@@ -124,8 +124,9 @@ def rows_of(pairs: int, peers: bool) -> Iterator[dict]:
             seconds, megabytes = measured([sys.executable, "-m", f"pipeline.{stage}"], folder)
             yield {"pairs": pairs, "program": stage, "seconds": seconds, "memory_mb": megabytes, "types": types(folder)}
         for program, command in PEERS.items() if peers else ():
-            given = command.format(src="data/raw/train.src", tgt="data/raw/train.tgt", cores=os.cpu_count(),
-                                   python=sys.executable)  # fmt: skip
+            given = command.format(
+                src="data/raw/train.src", tgt="data/raw/train.tgt", cores=os.cpu_count(), python=sys.executable
+            )
             seconds, megabytes = measured([given], folder, shell=True)
             yield {"pairs": pairs, "program": program, "seconds": seconds, "memory_mb": megabytes, "types": 0}
 
@@ -145,8 +146,11 @@ def main() -> None:
             cost = 1e6 * (row["seconds"] - start_up[row["program"]])
             row |= {"us_per_pair": cost / pairs, "us_per_type": cost / row["types"] if row["types"] else 0.0}
             rows.append(row)
-            print(f"{pairs:>9,}  {row['program']:40} {row['seconds']:>8.1f} {row['memory_mb']:>7.0f} "
-                  f"{row['us_per_pair']:>8.1f} {row['us_per_type']:>8.1f}", flush=True)  # fmt: skip
+            print(
+                f"{pairs:>9,}  {row['program']:40} {row['seconds']:>8.1f} {row['memory_mb']:>7.0f} "
+                f"{row['us_per_pair']:>8.1f} {row['us_per_type']:>8.1f}",
+                flush=True,
+            )
     if given.json:
         write_json(given.json, {"cores": os.cpu_count(), "rows": rows})
 

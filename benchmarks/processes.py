@@ -25,8 +25,12 @@ class Worker:
         quiet = None if os.environ.get("TRACEBACK") else subprocess.DEVNULL
         self.process = subprocess.Popen(
             [sys.executable, "-m", setting.get("worker", "benchmarks.worker"), json.dumps(setting)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=quiet, text=True, bufsize=1,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=quiet,
+            text=True,
+            bufsize=1,
+        )
 
     def receive(self) -> dict:
         """The next answer of the process. Raises Failed with the reason if the program failed."""

@@ -109,18 +109,44 @@ class Ours(Program):
     def __init__(self, task: Task):
         super().__init__(task)
         seed_everything(SEED)
-        model = Transformer(TransformerConfig(
-            **vars(task.size), vocabulary=task.vocabulary, dropout=DROPOUT, attention_dropout=DROPOUT,
-            activation_dropout=DROPOUT, norm="pre", positions="sinusoidal", tie_embeddings=True,
-            max_positions=int(task.pairs.longest.max()) + 1,
-        ))  # fmt: skip
+        model = Transformer(
+            TransformerConfig(
+                **vars(task.size),
+                vocabulary=task.vocabulary,
+                dropout=DROPOUT,
+                attention_dropout=DROPOUT,
+                activation_dropout=DROPOUT,
+                norm="pre",
+                positions="sinusoidal",
+                tie_embeddings=True,
+                max_positions=int(task.pairs.longest.max()) + 1,
+            )
+        )
         config = TrainConfig(
-            seed=SEED, batch_tokens=task.batch_tokens, device_tokens=task.batch_tokens, max_steps=0, warmup=WARMUP,
-            lr_factor=1.0, optimiser="adam", muon_factor=2.0, adam_beta1=BETAS[0], adam_beta2=BETAS[1],
-            adam_epsilon=EPSILON, clip_norm=CLIP_NORM, gradient_compression="none", label_smoothing=SMOOTHING,
-            ema_decay=0.0, precision=task.precision, deterministic=False, compile=self.compile, log_every=1,
-            save_every=1, keep=1, patience=0, best_by="loss",
-        )  # fmt: skip
+            seed=SEED,
+            batch_tokens=task.batch_tokens,
+            device_tokens=task.batch_tokens,
+            max_steps=0,
+            warmup=WARMUP,
+            lr_factor=1.0,
+            optimiser="adam",
+            muon_factor=2.0,
+            adam_beta1=BETAS[0],
+            adam_beta2=BETAS[1],
+            adam_epsilon=EPSILON,
+            clip_norm=CLIP_NORM,
+            gradient_compression="none",
+            label_smoothing=SMOOTHING,
+            ema_decay=0.0,
+            precision=task.precision,
+            deterministic=False,
+            compile=self.compile,
+            log_every=1,
+            save_every=1,
+            keep=1,
+            patience=0,
+            best_by="loss",
+        )
         prepare_process()
         self.trainer = Trainer(model, task.pairs, task.pairs, World(device=task.device), config)
         self.batches = self.trainer.batches
@@ -144,8 +170,9 @@ class TorchTransformer(nn.Module):
         nn.init.normal_(self.embedding.weight, std=size.d_model**-0.5)
         self.register_buffer("positions", sinusoids(longest, size.d_model).float())
         self.dropout = nn.Dropout(DROPOUT)
-        self.transformer = nn.Transformer(size.d_model, size.heads, size.layers, size.layers, size.d_ff, DROPOUT,
-                                          batch_first=True, norm_first=True)  # fmt: skip
+        self.transformer = nn.Transformer(
+            size.d_model, size.heads, size.layers, size.layers, size.d_ff, DROPOUT, batch_first=True, norm_first=True
+        )
 
     def embed(self, ids: Tensor) -> Tensor:
         """Embed ids: (B, T) -> (B, T, D)."""
@@ -156,8 +183,14 @@ class TorchTransformer(nn.Module):
         """Scores (B, T, V) for source (B, S) and target (B, T)."""
         length, padding = target.shape[1], source == PAD
         later = torch.ones(length, length, dtype=torch.bool, device=target.device).triu(1)
-        states = self.transformer(self.embed(source), self.embed(target), tgt_mask=later, src_key_padding_mask=padding,
-                                  memory_key_padding_mask=padding, tgt_is_causal=True)  # fmt: skip
+        states = self.transformer(
+            self.embed(source),
+            self.embed(target),
+            tgt_mask=later,
+            src_key_padding_mask=padding,
+            memory_key_padding_mask=padding,
+            tgt_is_causal=True,
+        )
         return F.linear(states, self.embedding.weight)
 
 

@@ -23,8 +23,14 @@ TARGET_SHARE = 617_000 / (128 * 5120)  # target tokens in a token of max_tokens 
 PEAK_FLOAT32 = {"P100": 10.6e12, "V100": 15e12}  # FLOP per second; source "gpus"
 
 
-TITLES = {"vaswani": "Vaswani et al. 2017", "nvidia": "NVIDIA's README", "lightseq": "LightSeq's tables",
-          "ott": "Ott et al. 2018", "nccl": "NCCL's tests", "gpus": "V100 and P100 compared"}  # fmt: skip
+TITLES = {
+    "vaswani": "Vaswani et al. 2017",
+    "nvidia": "NVIDIA's README",
+    "lightseq": "LightSeq's tables",
+    "ott": "Ott et al. 2018",
+    "nccl": "NCCL's tests",
+    "gpus": "V100 and P100 compared",
+}
 
 
 class Row(NamedTuple):
@@ -63,15 +69,23 @@ FAIRSEQ_A100 = [
     *lightseq("A100", 12, 8, {512: 20300, 1024: 42500, 2048: 91100, 4096: 162600, 8192: 204200}),
     *lightseq("A100", 24, 8, {512: 10300, 1024: 20800, 2048: 48100, 4096: 86100}),
 ]
-NVIDIA_MIXED = [*nvidia("mixed", 1, {2560: 23821, 5120: 32153}), *nvidia("mixed", 4, {2560: 92514}),
-                *nvidia("mixed", 8, {2560: 186442, 5120: 235077})]  # fmt: skip
-NVIDIA_FLOAT32 = [*nvidia("float32", 1, {2560: 7635}), *nvidia("float32", 4, {2560: 26647}),
-                  *nvidia("float32", 8, {2560: 53641})]  # fmt: skip
+NVIDIA_MIXED = [
+    *nvidia("mixed", 1, {2560: 23821, 5120: 32153}),
+    *nvidia("mixed", 4, {2560: 92514}),
+    *nvidia("mixed", 8, {2560: 186442, 5120: 235077}),
+]
+NVIDIA_FLOAT32 = [
+    *nvidia("float32", 1, {2560: 7635}),
+    *nvidia("float32", 4, {2560: 26647}),
+    *nvidia("float32", 8, {2560: 53641}),
+]
 HELD_OUT = [*nvidia("mixed", 16, {5120: 476585}), *nvidia("float32", 16, {5120: 128319})]
 LEFT_OUT = [
-    (*nvidia("mixed", 4, {5120: 75574}),
-     "less than the same table has for 4 GPUs at 2,560 tokens, and less than a third of its 8 GPUs at 5,120"),
-]  # fmt: skip
+    (
+        *nvidia("mixed", 4, {5120: 75574}),
+        "less than the same table has for 4 GPUs at 2,560 tokens, and less than a third of its 8 GPUs at 5,120",
+    ),
+]
 
 
 class Log(NamedTuple):
@@ -107,7 +121,11 @@ class Least(NamedTuple):
 
 
 OTT_BASE, OTT_BASE_GPUS, OTT_BASE_TOKENS, OTT_BASE_VOCABULARY = (
-    [Least("fp16", 160_000), Least("float32", 73_000)], 4, 4000, 30_000)  # fmt: skip
+    [Least("fp16", 160_000), Least("float32", 73_000)],
+    4,
+    4000,
+    30_000,
+)
 
 
 class Batch(NamedTuple):

@@ -47,11 +47,15 @@ def published_fits() -> dict[str, Fit]:
     in float32 have one. LightSeq's A100 are always eight.
     """
     v100 = made("fairseq, V100, fp16", [measured(row) for row in published.FAIRSEQ_V100], {})
-    a100 = made("fairseq, A100, fp16", [measured(row) for row in published.FAIRSEQ_A100],
-                {"bandwidth": v100.speed.bandwidth})  # fmt: skip
+    a100 = made(
+        "fairseq, A100, fp16", [measured(row) for row in published.FAIRSEQ_A100], {"bandwidth": v100.speed.bandwidth}
+    )
     mixed = made("NVIDIA's fairseq, V100, mixed", [measured(row) for row in published.NVIDIA_MIXED], {"launch": 0.0})
-    float32 = made("NVIDIA's fairseq, V100, float32", [measured(row) for row in published.NVIDIA_FLOAT32],
-                   {"launch": v100.speed.launch, "per_parameter": mixed.speed.per_parameter})  # fmt: skip
+    float32 = made(
+        "NVIDIA's fairseq, V100, float32",
+        [measured(row) for row in published.NVIDIA_FLOAT32],
+        {"launch": v100.speed.launch, "per_parameter": mixed.speed.per_parameter},
+    )
     return {"v100": v100, "a100": a100, "mixed": mixed, "float32": float32}
 
 
@@ -77,8 +81,14 @@ def checks() -> list[Check]:
     found = []
     for row, fitted in zip(published.HELD_OUT, (fits["mixed"], fits["float32"]), strict=True):
         run = measured(row)
-        found.append(Check(f"{row.gpus} {row.gpu} of one machine, big, {row.precision}", ("nvidia",),
-                           update_seconds(run.shape, fitted.speed, run.plan), run.seconds))  # fmt: skip
+        found.append(
+            Check(
+                f"{row.gpus} {row.gpu} of one machine, big, {row.precision}",
+                ("nvidia",),
+                update_seconds(run.shape, fitted.speed, run.plan),
+                run.seconds,
+            )
+        )
     return [*found, *log_checks(fits["v100"].speed), *paper_checks(fits["float32"].speed)]
 
 
@@ -87,9 +97,16 @@ def log_checks(speed: Speed) -> list[Check]:
     log = published.OTT_LOG
     shape = Shape.of(SIZES["big"], published.NVIDIA_VOCABULARY)
     plans = {name: Plan(log.gpus, (TARGET_SHARE * log.batch_tokens,), 2, network) for name, network in NETWORKS.items()}
-    return [Check(f"{log.gpus} V100 of 16 machines, big, fp16, at {name}", (log.source, "issue-361"),
-                  update_seconds(shape, speed, planned), log.seconds / log.updates, True)
-            for name, planned in plans.items()]  # fmt: skip
+    return [
+        Check(
+            f"{log.gpus} V100 of 16 machines, big, fp16, at {name}",
+            (log.source, "issue-361"),
+            update_seconds(shape, speed, planned),
+            log.seconds / log.updates,
+            True,
+        )
+        for name, planned in plans.items()
+    ]
 
 
 def paper_checks(speed: Speed) -> list[Check]:
@@ -97,9 +114,15 @@ def paper_checks(speed: Speed) -> list[Check]:
     peaks = published.PEAK_FLOAT32
     on_p100 = replace(speed, rate=speed.rate * peaks["P100"] / peaks["V100"])
     planned = Plan(published.VASWANI_GPUS, (published.VASWANI_TOKENS / published.VASWANI_GPUS,), 4)
-    return [Check(f"8 P100, {step.size}, float32", ("vaswani", "gpus"),
-                  update_seconds(Shape.of(SIZES[step.size], published.VOCABULARY), on_p100, planned), step.seconds)
-            for step in published.VASWANI]  # fmt: skip
+    return [
+        Check(
+            f"8 P100, {step.size}, float32",
+            ("vaswani", "gpus"),
+            update_seconds(Shape.of(SIZES[step.size], published.VOCABULARY), on_p100, planned),
+            step.seconds,
+        )
+        for step in published.VASWANI
+    ]
 
 
 def least_checks() -> list[tuple[str, float, int]]:
@@ -111,8 +134,9 @@ def least_checks() -> list[tuple[str, float, int]]:
         fitted, nbytes = (fits["v100"], 2) if least.precision == "fp16" else (fits["float32"], 4)
         tokens = TARGET_SHARE * published.OTT_BASE_TOKENS
         seconds = update_seconds(shape, fitted.speed, Plan(published.OTT_BASE_GPUS, (tokens,), nbytes))
-        found.append((f"4 V100, base, {least.precision}", published.OTT_BASE_GPUS * tokens / seconds,
-                      least.words_per_second))  # fmt: skip
+        found.append(
+            (f"4 V100, base, {least.precision}", published.OTT_BASE_GPUS * tokens / seconds, least.words_per_second)
+        )
     return found
 
 
@@ -130,8 +154,10 @@ def input_of(rows: Sequence[dict]) -> Input:
     """The costs of making batches, from rows of step_measure.input_costs: the list from the slowest row, dealing from
     the row with most devices, since it matters there alone."""
     most = max(rows, key=lambda row: row["devices"])
-    return Input(max(row["list_seconds"] / row["target_tokens"] for row in rows),
-                 most["deal_seconds"] / (most["parts"] * most["devices"]))  # fmt: skip
+    return Input(
+        max(row["list_seconds"] / row["target_tokens"] for row in rows),
+        most["deal_seconds"] / (most["parts"] * most["devices"]),
+    )
 
 
 def own_fits(results: Mapping[str, dict], bandwidth: float) -> list[Fit]:
@@ -148,8 +174,12 @@ def own_fits(results: Mapping[str, dict], bandwidth: float) -> list[Fit]:
         for row in outcome.get("rows", []):
             if row["program"] in ("ours", "compiled"):
                 tokens = 1000 * int(thousands[:-1]) * (1 - row["padding_share"])
-                run = Measured(f"{size}, {thousands[:-1]},000", Shape.of(SIZES[size], GPU_VOCABULARY),
-                               Plan(1, (tokens,), 4), tokens / row["tokens_per_second"])  # fmt: skip
+                run = Measured(
+                    f"{size}, {thousands[:-1]},000",
+                    Shape.of(SIZES[size], GPU_VOCABULARY),
+                    Plan(1, (tokens,), 4),
+                    tokens / row["tokens_per_second"],
+                )
                 name = f"{row['program']}, {row['precision']}, {outcome['machine']['device']}"
                 groups.setdefault(name, []).append(run)
     return [made(name, runs, {"bandwidth": bandwidth}) for name, runs in groups.items() if len(runs) >= 4]

@@ -47,8 +47,13 @@ class Work:
 
 
 SMALL = Size(128, 512, 4, 2)
-WORKS = (Work(SMALL, 4000, 200), Work(SMALL, 4000, 1000), Work(Size(128, 512, 4, 6), 4000, 200),
-         Work(Size(256, 1024, 4, 2), 16_000, 100), Work(Size(256, 1024, 4, 2), 16_000, 400))  # fmt: skip
+WORKS = (
+    Work(SMALL, 4000, 200),
+    Work(SMALL, 4000, 1000),
+    Work(Size(128, 512, 4, 6), 4000, 200),
+    Work(Size(256, 1024, 4, 2), 16_000, 100),
+    Work(Size(256, 1024, 4, 2), 16_000, 400),
+)
 
 
 def trainer(work: Work, folder: Path, world: World) -> Trainer:
@@ -58,14 +63,40 @@ def trainer(work: Work, folder: Path, world: World) -> Trainer:
     folder.mkdir(parents=True)
     Pairs.save_rows(folder, "train", zip(*ids, range(1, len(ids[0]) + 1), strict=True), work.vocabulary)
     seed_everything(1)
-    sizes = TransformerConfig(**asdict(work.size), vocabulary=work.vocabulary, max_positions=LENGTH + 1, dropout=0.0,
-                              norm="pre", positions="sinusoidal", tie_embeddings=True)  # fmt: skip
+    sizes = TransformerConfig(
+        **asdict(work.size),
+        vocabulary=work.vocabulary,
+        max_positions=LENGTH + 1,
+        dropout=0.0,
+        norm="pre",
+        positions="sinusoidal",
+        tie_embeddings=True,
+    )
     config = TrainConfig(
-        seed=1, batch_tokens=work.tokens * world.size, device_tokens=work.tokens, max_steps=0, warmup=4000,
-        lr_factor=1.0, optimiser="adam", muon_factor=2.0, adam_beta1=0.9, adam_beta2=0.98, adam_epsilon=1e-9,
-        clip_norm=0.0, gradient_compression="none", label_smoothing=SMOOTHING, ema_decay=0.0, precision="float32",
-        deterministic=False, compile=False, log_every=1, save_every=1, keep=1, patience=0, best_by="loss",
-    )  # fmt: skip
+        seed=1,
+        batch_tokens=work.tokens * world.size,
+        device_tokens=work.tokens,
+        max_steps=0,
+        warmup=4000,
+        lr_factor=1.0,
+        optimiser="adam",
+        muon_factor=2.0,
+        adam_beta1=0.9,
+        adam_beta2=0.98,
+        adam_epsilon=1e-9,
+        clip_norm=0.0,
+        gradient_compression="none",
+        label_smoothing=SMOOTHING,
+        ema_decay=0.0,
+        precision="float32",
+        deterministic=False,
+        compile=False,
+        log_every=1,
+        save_every=1,
+        keep=1,
+        patience=0,
+        best_by="loss",
+    )
     pairs = Pairs.load(folder, "train")
     return Trainer(Transformer(sizes), pairs, pairs, world, config)
 
@@ -75,8 +106,12 @@ def prepare(setting: dict) -> Callable[[dict], dict]:
     torch.set_num_threads(1)
     prepare_process()
     if setting["processes"] > 1:
-        dist.init_process_group("gloo", init_method=f"file://{setting['folder']}/meeting", rank=setting["rank"],
-                                world_size=setting["processes"])  # fmt: skip
+        dist.init_process_group(
+            "gloo",
+            init_method=f"file://{setting['folder']}/meeting",
+            rank=setting["rank"],
+            world_size=setting["processes"],
+        )
     world = World(setting["rank"], setting["processes"])
     folder = Path(setting["folder"], str(setting["rank"]))
     works = [Work(Size(**work.pop("size")), **work) for work in setting["works"]]
@@ -104,8 +139,13 @@ def groups(works: Sequence[Work]) -> Iterator[list[list[Worker]]]:
             for processes in PROCESSES:
                 folder = Path(name, str(processes))
                 folder.mkdir()
-                asked = {"worker": "benchmarks.step_measure", "program": "ours", "processes": processes,
-                         "folder": str(folder), "works": [asdict(work) for work in works]}  # fmt: skip
+                asked = {
+                    "worker": "benchmarks.step_measure",
+                    "program": "ours",
+                    "processes": processes,
+                    "folder": str(folder),
+                    "works": [asdict(work) for work in works],
+                }
                 group = [Worker(asked | {"rank": rank}) for rank in range(processes)]
                 started += group
                 for worker in group:
@@ -141,8 +181,16 @@ def measure(rounds: int, seconds_at_most: float = 180, works: Sequence[Work] = W
                     first = 1 + number * UPDATES
                     seconds = seconds_of(group, work=place, first=first, updates=UPDATES)
                     times.setdefault((place, len(group)), []).append(seconds)
-    return [{"processes": processes, **asdict(works[place]), "rounds": len(found), "seconds": min(found),
-             "median": median(found)} for (place, processes), found in times.items()]  # fmt: skip
+    return [
+        {
+            "processes": processes,
+            **asdict(works[place]),
+            "rounds": len(found),
+            "seconds": min(found),
+            "median": median(found),
+        }
+        for (place, processes), found in times.items()
+    ]
 
 
 @contextmanager
@@ -185,15 +233,26 @@ def input_cost(corpus: Pairs, devices: int, batch_tokens: int, device_tokens: in
         deals.append(time.process_time() - start)
         parts.append(len(cut))
         most.append(max(sum(tokens[part] for part in own) for own in dealt) * devices / sum(tokens))
-    return {"devices": devices, "batch_tokens": batch_tokens, "device_tokens": device_tokens, "pairs": len(corpus),
-            "target_tokens": int(corpus.target_lengths.sum()), "list_seconds": min(lists),
-            "deal_seconds": median(deals), "parts": float(np.mean(parts)), "busiest": float(np.mean(most))}  # fmt: skip
+    return {
+        "devices": devices,
+        "batch_tokens": batch_tokens,
+        "device_tokens": device_tokens,
+        "pairs": len(corpus),
+        "target_tokens": int(corpus.target_lengths.sum()),
+        "list_seconds": min(lists),
+        "deal_seconds": median(deals),
+        "parts": float(np.mean(parts)),
+        "busiest": float(np.mean(most)),
+    }
 
 
 def machine() -> dict:
     """What the numbers are measured on. load: how many processes compute or wait for a core, before the measurement."""
-    return {"cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-            "torch": torch.__version__, "load": round(os.getloadavg()[0], 1)}  # fmt: skip
+    return {
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "torch": torch.__version__,
+        "load": round(os.getloadavg()[0], 1),
+    }
 
 
 if __name__ == "__main__":

@@ -91,13 +91,17 @@ def draw(rows: Sequence[dict], path: Path) -> None:
     from transformer.reporting.charts import theme
 
     kept = [{key: row[key] for key in ("program", "size", "precision", "tokens_per_second")} for row in marked(rows)]
-    bars = alt.Chart(pd.DataFrame(kept)).mark_bar().encode(
-        alt.X("tokens_per_second:Q", title="target tokens per second, padding not counted"),
-        alt.Y("program:N", title=None, sort="-x"),
-        alt.Color("precision:N", title=None, legend=alt.Legend(orient="top")),
-        yOffset="precision:N",
-        row=alt.Row("size:N", title=None, sort=["tiny", "base"]),
-    )  # fmt: skip
+    bars = (
+        alt.Chart(pd.DataFrame(kept))
+        .mark_bar()
+        .encode(
+            alt.X("tokens_per_second:Q", title="target tokens per second, padding not counted"),
+            alt.Y("program:N", title=None, sort="-x"),
+            alt.Color("precision:N", title=None, legend=alt.Legend(orient="top")),
+            yOffset="precision:N",
+            row=alt.Row("size:N", title=None, sort=["tiny", "base"]),
+        )
+    )
     chart = bars.properties(width=560).resolve_scale(x="independent")
     look = theme(font="Liberation Sans, Arial, sans-serif", background="#ffffff") | {"padding": 16}
     drawn = alt.Chart.from_dict(chart.to_dict() | {"config": look})

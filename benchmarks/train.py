@@ -56,8 +56,11 @@ def options() -> argparse.Namespace:
 
 def chosen(given: argparse.Namespace) -> list[str]:
     """The programs to measure. Raises ValueError if --programs names one that is unknown or cannot be run."""
-    missing = {name: f"{name} is not installed; run `make bench-setup`"
-               for name, module in MODULES.items() if find_spec(module) is None}  # fmt: skip
+    missing = {
+        name: f"{name} is not installed; run `make bench-setup`"
+        for name, module in MODULES.items()
+        if find_spec(module) is None
+    }
     if given.device == "cpu":
         missing["compiled"] = "compiled needs --device cuda: `compile: true` has no effect on a CPU"
     if given.annotated is None:
@@ -76,8 +79,14 @@ def chosen(given: argparse.Namespace) -> list[str]:
 def common(given: argparse.Namespace) -> dict:
     """The part of the setting that all processes share."""
     script = given.annotated and str(given.annotated)
-    return {"ids": str(given.ids), "vocab": str(given.vocab), "batch_tokens": given.batch_tokens,
-            "batches": given.batches, "device": given.device, "annotated": script}  # fmt: skip
+    return {
+        "ids": str(given.ids),
+        "vocab": str(given.vocab),
+        "batch_tokens": given.batch_tokens,
+        "batches": given.batches,
+        "device": given.device,
+        "annotated": script,
+    }
 
 
 def precisions(given: argparse.Namespace, program: str) -> dict[str, bool]:
@@ -94,14 +103,22 @@ def measure(given: argparse.Namespace, size: str, names: list[str]) -> list[dict
     """The rows of one size: every program at each of its precisions, with its share of the matrix rate."""
     runs = [(name, *run) for name in names for run in precisions(given, name).items()]
     runs += [("matrices", precision, False) for precision in sorted({precision for _, precision, _ in runs})]
-    settings = [common(given) | {"size": size, "program": name, "precision": precision, "forced": forced}
-                for name, precision, forced in runs]  # fmt: skip
+    settings = [
+        common(given) | {"size": size, "program": name, "precision": precision, "forced": forced}
+        for name, precision, forced in runs
+    ]
     with workers(settings) as started:
         alternate(started, given.rounds, given.seconds)
-        rates = {worker.setting["precision"]: rate(worker.rounds, "flop")
-                 for worker in started if worker.setting["program"] == "matrices"}  # fmt: skip
-        return [row_of(worker.setting, worker.rounds, rates[worker.setting["precision"]])
-                for worker in started if worker.setting["program"] != "matrices"]  # fmt: skip
+        rates = {
+            worker.setting["precision"]: rate(worker.rounds, "flop")
+            for worker in started
+            if worker.setting["program"] == "matrices"
+        }
+        return [
+            row_of(worker.setting, worker.rounds, rates[worker.setting["precision"]])
+            for worker in started
+            if worker.setting["program"] != "matrices"
+        ]
 
 
 def main() -> None:

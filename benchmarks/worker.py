@@ -25,8 +25,14 @@ from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import Vocabulary
 from transformer.training.batches import global_batches
 
-KINDS = {"ours": Ours, "compiled": Compiled, "torch": TorchBaseline, "joeynmt": JoeyNMT, "opennmt": OpenNMT,
-         "annotated": Annotated}  # fmt: skip
+KINDS = {
+    "ours": Ours,
+    "compiled": Compiled,
+    "torch": TorchBaseline,
+    "joeynmt": JoeyNMT,
+    "opennmt": OpenNMT,
+    "annotated": Annotated,
+}
 
 
 def task_of(setting: dict) -> Task:
@@ -69,8 +75,13 @@ def updates(program: Program, first: int, seconds: float) -> dict[str, float]:
         lists += time.perf_counter() - asked
         program.update(step)
         source, target = program.lengths(rows)
-        seen = (1, source.sum() + target.sum(), target.sum(), program.positions(rows),
-                useful_flop(task.size, task.vocabulary, source, target))  # fmt: skip
+        seen = (
+            1,
+            source.sum() + target.sum(),
+            target.sum(),
+            program.positions(rows),
+            useful_flop(task.size, task.vocabulary, source, target),
+        )
         counts = {name: total + float(more) for (name, total), more in zip(counts.items(), seen, strict=True)}
         step += 1
     synchronise(task.device)  # not after each update: a training does not wait for the device either

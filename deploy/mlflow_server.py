@@ -32,8 +32,12 @@ def main() -> None:
     parser.add_argument("--secrets", type=Path, required=True, help="the folder of the secrets")
     parser.add_argument("--files", type=Path, required=True, help="the folder for the files of runs and models")
     parser.add_argument("--site", required=True, help="the name in the address that members use, with its port if any")
-    parser.add_argument("--database", default="mlflow@127.0.0.1/mlflow", metavar="USER@HOST/NAME",
-                        help="of PostgreSQL (default: mlflow@127.0.0.1/mlflow)")  # fmt: skip
+    parser.add_argument(
+        "--database",
+        default="mlflow@127.0.0.1/mlflow",
+        metavar="USER@HOST/NAME",
+        help="of PostgreSQL (default: mlflow@127.0.0.1/mlflow)",
+    )
     parser.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1, for a Caddy on this machine")
     parser.add_argument("--port", default="5000", help="default: 5000")
     given = parser.parse_args()

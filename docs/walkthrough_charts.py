@@ -29,9 +29,9 @@ SERIES = [POSITIVE, NEGATIVE, "#00805f", "#9a3f78", "#6f6000"]
 SMALLEST = 0.64  # of its size; on a narrower window a chart scrolls instead of becoming unreadable
 DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [10, 4]]
 # A colour of the charts -> the variable of the page's style that replaces it, so that charts follow dark and light.
-VARIABLES = {theme()["legend"]["labelColor"]: "ink", MUTED: "muted",
-             theme()["axis"]["gridColor"]: "line"} | {
-                 colour: f"series-{number}" for number, colour in enumerate(SERIES, start=1)}  # fmt: skip
+VARIABLES = {theme()["legend"]["labelColor"]: "ink", MUTED: "muted", theme()["axis"]["gridColor"]: "line"} | {
+    colour: f"series-{number}" for number, colour in enumerate(SERIES, start=1)
+}
 _numbers = itertools.count(1)
 
 
@@ -64,8 +64,11 @@ def source(*parts: Any) -> Shown:
 def table(frame: pd.DataFrame, caption: str = "") -> Shown:
     """A table without an index, with a caption."""
     html = frame.to_html(index=False, border=0, justify="left", float_format=lambda value: f"{value:,.4g}")
-    return Shown("text/html", f'<figure>\n<div class="scroll" tabindex="0">{html}</div>\n'
-                              f"<figcaption>{marked_up(caption)}</figcaption></figure>")  # fmt: skip
+    return Shown(
+        "text/html",
+        f'<figure>\n<div class="scroll" tabindex="0">{html}</div>\n'
+        f"<figcaption>{marked_up(caption)}</figcaption></figure>",
+    )
 
 
 def figure(chart: Chart, caption: str) -> Shown:
@@ -84,8 +87,11 @@ def figure(chart: Chart, caption: str) -> Shown:
     least = SMALLEST * float(picture.split(' width="')[1].split('"')[0])
     attributes = f'role="img" style="min-width: {least:.0f}px" aria-label="{escape(plain(caption))}"'
     picture = picture.replace("<svg ", f"<svg {attributes} ", 1)
-    return Shown("text/html", f'<figure>\n<div class="scroll" tabindex="0">{picture}</div>\n'
-                              f"<figcaption>{marked_up(caption)}</figcaption></figure>")  # fmt: skip
+    return Shown(
+        "text/html",
+        f'<figure>\n<div class="scroll" tabindex="0">{picture}</div>\n'
+        f"<figcaption>{marked_up(caption)}</figcaption></figure>",
+    )
 
 
 def rounded(path: str) -> str:
@@ -103,17 +109,24 @@ def marked_up(caption: str) -> str:
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(caption))
 
 
-def lines(frame: pd.DataFrame, x: str, y: str, series: str = "", log_x: bool = False, log_y: bool = False,
-          zero: bool = False) -> Chart:  # fmt: skip
+def lines(
+    frame: pd.DataFrame, x: str, y: str, series: str = "", log_x: bool = False, log_y: bool = False, zero: bool = False
+) -> Chart:
     """Curves: the columns x and y, a curve for each value of the column `series`, told apart by colour and dashes."""
 
     values = frame[x].unique().tolist()[::2] if log_x else alt.Undefined
     axes = {
-        "x": alt.X(f"{x}:Q", axis=alt.Axis(grid=False, values=values, tickCount=8),
-                   scale=alt.Scale(type="log" if log_x else "linear", zero=zero and not log_x, nice=False)),
-        "y": alt.Y(f"{y}:Q", axis=alt.Axis(tickCount=5),
-                   scale=alt.Scale(type="log" if log_y else "linear", zero=zero and not log_y)),
-    }  # fmt: skip
+        "x": alt.X(
+            f"{x}:Q",
+            axis=alt.Axis(grid=False, values=values, tickCount=8),
+            scale=alt.Scale(type="log" if log_x else "linear", zero=zero and not log_x, nice=False),
+        ),
+        "y": alt.Y(
+            f"{y}:Q",
+            axis=alt.Axis(tickCount=5),
+            scale=alt.Scale(type="log" if log_y else "linear", zero=zero and not log_y),
+        ),
+    }
     if series:
         names = list(dict.fromkeys(frame[series]))
         legend = alt.Legend(orient="top", labelLimit=0, columns=2, columnPadding=28, title=None, symbolSize=300)
@@ -144,23 +157,39 @@ def labels_of(names: Sequence[str]) -> str:
     return f"{json.dumps(list(names), ensure_ascii=False)}[datum.value]"
 
 
-def heatmap(values: Any, rows: Sequence[str] | None = None, columns: Sequence[str] | None = None, title: str = "",
-            cell: float = 18, row_title: str | None = None, column_title: str | None = None) -> Chart:  # fmt: skip
+def heatmap(
+    values: Any,
+    rows: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    title: str = "",
+    cell: float = 18,
+    row_title: str | None = None,
+    column_title: str | None = None,
+) -> Chart:
     """A matrix as squares: blue above 0, orange below; the deeper, the larger the number.
 
     rows, columns: the label of each row and column. cell: the side of a square, in pixels.
     """
     matrix = [[float(value) for value in row] for row in values]
     largest = max((abs(value) for row in matrix for value in row), default=0.0) or 1.0
-    squares = [{"row": i, "column": j, "strength": round(abs(value) / largest, 3), "positive": value >= 0}
-               for i, row in enumerate(matrix) for j, value in enumerate(row)
-               if abs(value) > 0.01 * largest]  # fmt: skip
+    squares = [
+        {"row": i, "column": j, "strength": round(abs(value) / largest, 3), "positive": value >= 0}
+        for i, row in enumerate(matrix)
+        for j, value in enumerate(row)
+        if abs(value) > 0.01 * largest
+    ]
     colour = alt.Color("positive:N", legend=None, scale=alt.Scale(domain=[True, False], range=[POSITIVE, NEGATIVE]))
     depth = alt.Opacity("strength:Q", legend=None, scale=alt.Scale(domain=[0, 1], range=[0, 1]))
-    chart = alt.Chart(pd.DataFrame(squares, columns=["row", "column", "strength", "positive"])).mark_rect().encode(
-        alt.X("column:O", title=column_title, **places(len(matrix[0]), columns, orient="top", labelAngle=-60)),
-        alt.Y("row:O", title=row_title, **places(len(matrix), rows)), colour, depth
-    )  # fmt: skip
+    chart = (
+        alt.Chart(pd.DataFrame(squares, columns=["row", "column", "strength", "positive"]))
+        .mark_rect()
+        .encode(
+            alt.X("column:O", title=column_title, **places(len(matrix[0]), columns, orient="top", labelAngle=-60)),
+            alt.Y("row:O", title=row_title, **places(len(matrix), rows)),
+            colour,
+            depth,
+        )
+    )
     chart = chart.properties(title=alt.Title(title, fontSize=12, anchor="start")) if title else chart
     box = alt.ViewConfig(stroke=MUTED)
     return chart.properties(width=cell * len(matrix[0]), height=cell * len(matrix), view=box)
@@ -182,8 +211,11 @@ def side_by_side(charts: Sequence[Chart], columns: int) -> alt.ConcatChart:
 
 def heads(weights: Any) -> alt.ConcatChart:
     """Thumbnails of attention weights (layers, H, T, S): a row of heads for each layer."""
-    charts = [heatmap(head, title=f"layer {i}, head {j}", cell=9)
-              for i, layer in enumerate(weights, start=1) for j, head in enumerate(layer, start=1)]  # fmt: skip
+    charts = [
+        heatmap(head, title=f"layer {i}, head {j}", cell=9)
+        for i, layer in enumerate(weights, start=1)
+        for j, head in enumerate(layer, start=1)
+    ]
     return side_by_side(charts, columns=len(weights[0]))
 
 

@@ -1,4 +1,4 @@
-"""The stages of dvc.yaml, one script each, and the rooms around them. `python -m pipeline COMMAND` runs the commands."""
+"""The stages of dvc.yaml, one script each, and the rooms around them. `python -m pipeline` lists the commands."""
 
 import os
 import sys

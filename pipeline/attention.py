@@ -31,10 +31,15 @@ TARGETS = ("translation", "reference")
 
 def main() -> None:
     paths = arguments(
-        __doc__, {"--sentences": "lines of the test set, such as 3,17; default: the longest right one and the worst"},
-        model="data/model", raw="data/raw", hypotheses="data/hypotheses", weights="data/attention.json",
-        picture="reports/attention.svg", image="reports/attention.png",
-    )  # fmt: skip
+        __doc__,
+        {"--sentences": "lines of the test set, such as 3,17; default: the longest right one and the worst"},
+        model="data/model",
+        raw="data/raw",
+        hypotheses="data/hypotheses",
+        weights="data/attention.json",
+        picture="reports/attention.svg",
+        image="reports/attention.png",
+    )
     params = Params.load(paths.params)
     first = params.test_sets.split()[0]
     require(paths.model)
@@ -63,8 +68,10 @@ def line_numbers(option: str, path: Path, lines: int) -> list[int]:
     found = []
     for part in option.split(","):
         if not (part.strip().isdecimal() and 1 <= int(part) <= lines):
-            raise ValueError(f"--sentences {option}: {part.strip()!r} is not a line of {path}, which has {lines:,}. "
-                             f"Give numbers from 1 to {lines:,}, separated by commas.")  # fmt: skip
+            raise ValueError(
+                f"--sentences {option}: {part.strip()!r} is not a line of {path}, which has {lines:,}. "
+                f"Give numbers from 1 to {lines:,}, separated by commas."
+            )
         found.append(int(part) - 1)
     return found
 
@@ -91,8 +98,10 @@ def text(translator: Translator, side: Side, line: str) -> Text:
     words = [*translator.by_word(line, side), ["</s>"]]
     pairs = [(subword, number) for number, word in enumerate(words) for subword in word]
     unknown = [one == UNK for one in translator.vocabulary.ids(subword for subword, _ in pairs)]
-    labels = [f"<unk>: {subword}" if mark and subword != UNKNOWN else subword
-              for (subword, _), mark in zip(pairs, unknown, strict=True)]  # fmt: skip
+    labels = [
+        f"<unk>: {subword}" if mark and subword != UNKNOWN else subword
+        for (subword, _), mark in zip(pairs, unknown, strict=True)
+    ]
     return Text(labels, [number for _, number in pairs])
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def main() -> None:
     paths = arguments(
         __doc__, ids="data/ids", raw="data/raw", codes="data/bpe.codes", vocab="data/vocab.txt", back="data/back"
-    )  # fmt: skip
+    )
     params = Params.load(paths.params)
     require(paths.ids, paths.raw / "train.tgt", paths.codes, paths.vocab)
     if not params.back_translation_steps:

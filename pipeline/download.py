@@ -78,8 +78,10 @@ def written(folder: Path, split: str, parts: list[ParallelText]) -> int:
 
     with ExitStack() as stack:
         progress = stack.enter_context(bar(0, "pair", f"read {split}"))
-        files = [stack.enter_context(open(folder / f"{split}.{side}", "w", encoding="utf-8", newline="\n"))
-                 for side in ("src", "tgt")]  # fmt: skip
+        files = [
+            stack.enter_context(open(folder / f"{split}.{side}", "w", encoding="utf-8", newline="\n"))
+            for side in ("src", "tgt")
+        ]
         for number, pair in enumerate(pairs(), start=1):
             for file, line in zip(files, pair, strict=True):
                 file.write(line + "\n")

@@ -27,11 +27,26 @@ from transformer.text.vocabulary import Vocabulary
 
 
 def main() -> None:
-    paths = arguments(__doc__, tokens="data/tokens", codes="data/bpe.codes", vocab="data/vocab.txt", raw="data/raw",
-                      filtered="data/filtered", ids="data/ids", subwords="data/subwords.json")  # fmt: skip
+    paths = arguments(
+        __doc__,
+        tokens="data/tokens",
+        codes="data/bpe.codes",
+        vocab="data/vocab.txt",
+        raw="data/raw",
+        filtered="data/filtered",
+        ids="data/ids",
+        subwords="data/subwords.json",
+    )
     params = Params.load(paths.params)
-    require(paths.tokens, paths.codes, paths.vocab, paths.filtered / "train.lines.npy", paths.raw / "train.files.json",
-            paths.raw / "valid.src", paths.raw / "valid.tgt")  # fmt: skip
+    require(
+        paths.tokens,
+        paths.codes,
+        paths.vocab,
+        paths.filtered / "train.lines.npy",
+        paths.raw / "train.files.json",
+        paths.raw / "valid.src",
+        paths.raw / "valid.tgt",
+    )
     with whole_folder(paths.ids) as folder:
         found = {split: encoded(paths, split, params.max_length, folder) for split in ("train", "valid")}
         kept = {split: counts.kept for split, counts in found.items()}

@@ -53,7 +53,7 @@ def difference(*words: str, folder: Path | None = None) -> bytes:
 
 
 def unknown(*paths: Path) -> bool:
-    """Whether some files at these paths are neither in git nor ignored by it. Raises ValueError outside a repository."""
+    """Whether git neither has nor ignores some files at these paths. Raises ValueError outside a repository."""
     return bool(git("ls-files", "--others", "--exclude-standard", "--", *map(str, paths)))
 
 
@@ -97,8 +97,11 @@ def listed(listing: Path) -> dict[str, Path]:
 def tree(commit: str) -> dict[str, str]:
     """The files of a commit: path -> hash of its content in git."""
     listed = git("ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
-    return {path: words.split()[2] for words, _, path in (line.partition("\t") for line in listed if line)
-            if words.split()[1] == "blob"}  # a submodule has none  # fmt: skip
+    return {
+        path: words.split()[2]
+        for words, _, path in (line.partition("\t") for line in listed if line)
+        if words.split()[1] == "blob"
+    }  # a submodule has none
 
 
 @cache

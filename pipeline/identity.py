@@ -41,8 +41,11 @@ def code_keys() -> dict[str, str]:
     """The modules that this process has loaded and that can change a result: name -> hash of the code (`code_key`)."""
     files = {name: module.__file__ for name, module in sys.modules.items() if name.startswith(CODE)}
     harmless = tuple(path.removesuffix(".py").replace("/", ".") for path in CANNOT_CHANGE_A_RESULT)
-    return {name: code_key(Path(str(files[name])).read_text(encoding="utf-8"))
-            for name in sorted(files) if not name.startswith(harmless)}  # fmt: skip
+    return {
+        name: code_key(Path(str(files[name])).read_text(encoding="utf-8"))
+        for name in sorted(files)
+        if not name.startswith(harmless)
+    }
 
 
 def code_key(source: str) -> str:
@@ -70,8 +73,12 @@ def changed_since(folder: Path, identity: dict[str, dict[str, Any]]) -> str:
         except ValueError:  # a power cut may leave an empty file
             continue
         if path.parent != folder and other["knobs"] == identity["knobs"]:
-            names = [name for part in ("data", "code", "versions") for name in {**other[part], **identity[part]}
-                     if other[part].get(name) != identity[part].get(name)]  # fmt: skip
+            names = [
+                name
+                for part in ("data", "code", "versions")
+                for name in {**other[part], **identity[part]}
+                if other[part].get(name) != identity[part].get(name)
+            ]
             found.append((len(names), f"{', '.join(names)} changed since {path.parent.name}"))
     return min(found)[1] if found else ""
 

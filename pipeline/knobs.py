@@ -22,8 +22,17 @@ def knob(
     before: for a knob that was added later, the value by which results from before it were computed. formerly: the
     older name of a knob. Results recorded without the knob, or under its older name, are then read as before.
     """
-    return field(metadata={"least": least, "most": most, "below": below, "above": above, "choices": choices,
-                           "before": before, "formerly": formerly})  # fmt: skip
+    return field(
+        metadata={
+            "least": least,
+            "most": most,
+            "below": below,
+            "above": above,
+            "choices": choices,
+            "before": before,
+            "formerly": formerly,
+        }
+    )
 
 
 def restore(path: Path) -> str:

@@ -58,8 +58,13 @@ def main() -> None:
 def parts_of(manifest: Manifest, name: str) -> list[dict[str, Any]]:
     """The parts of splits that are in a file, or in the file that it stands in for."""
     names = {name} | {one for one, entry in manifest.record["files"].items() if entry.get("otherwise") == name}
-    return [part for texts in manifest.record["splits"].values() for parts in texts.values() for part in parts
-            if part["file"] in names]  # fmt: skip
+    return [
+        part
+        for texts in manifest.record["splits"].values()
+        for parts in texts.values()
+        for part in parts
+        if part["file"] in names
+    ]
 
 
 def incomplete(manifest: Manifest, name: str) -> bool:
@@ -90,8 +95,10 @@ def complete(manifest: Manifest, name: str, path: Path) -> None:
         for _ in text:
             pass
         if part["lines"] not in (None, text.count):
-            raise ValueError(f"{text.name} has {text.count} lines, but {manifest.path} says {part['lines']}. "
-                             f"Write the right number into {manifest.path}.")  # fmt: skip
+            raise ValueError(
+                f"{text.name} has {text.count} lines, but {manifest.path} says {part['lines']}. "
+                f"Write the right number into {manifest.path}."
+            )
         part["lines"] = text.count
     if not entry["sha256"]:
         entry["size"], entry["sha256"] = path.stat().st_size, sha256(path)

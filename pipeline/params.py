@@ -172,8 +172,11 @@ class Params:
     def _of_today(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Recorded values under the names of today, with those of knobs that were added later."""
         older = {knob.metadata["formerly"]: knob.name for knob in fields(cls)}
-        added = {knob.name: of_before(knob.metadata["before"], values) for knob in fields(cls)
-                 if knob.metadata["before"] is not None}  # fmt: skip
+        added = {
+            knob.name: of_before(knob.metadata["before"], values)
+            for knob in fields(cls)
+            if knob.metadata["before"] is not None
+        }
         return added | {older.get(name, name): value for name, value in values.items()}
 
     @classmethod
@@ -183,9 +186,11 @@ class Params:
         A knob at its value `before` is left out, and a renamed one has its older name, so that neither changes a hash.
         """
         known = {knob.name: knob.metadata for knob in fields(cls)}
-        return {(name in known and known[name]["formerly"]) or name: value for name, value in values.items()
-                if name not in known or known[name]["before"] is None
-                or value != of_before(known[name]["before"], values)}  # fmt: skip
+        return {
+            (name in known and known[name]["formerly"]) or name: value
+            for name, value in values.items()
+            if name not in known or known[name]["before"] is None or value != of_before(known[name]["before"], values)
+        }
 
     def _check_together(self, path: Path) -> None:
         """Raise ValueError for values that are valid alone and exclude each other."""
@@ -213,8 +218,11 @@ class Params:
                 f"replace_unk=true needs engine=torch, got engine={self.engine}",
             ),
         ]
-        for part, whole in (("save_every", "max_steps"), ("log_every", "save_every"),
-                            ("save_every", "back_translation_steps")):  # fmt: skip
+        for part, whole in (
+            ("save_every", "max_steps"),
+            ("log_every", "save_every"),
+            ("save_every", "back_translation_steps"),
+        ):
             size, total = getattr(self, part), getattr(self, whole)
             rules.append((total % size == 0, f"{part}={size} does not divide {whole}={total}"))
         for name in ("device_tokens", "batch_tokens"):

@@ -22,14 +22,33 @@ from transformer.files import write_json
 
 def main() -> None:
     paths = arguments(
-        __doc__, raw="data/raw", hypotheses="data/hypotheses", model="data/model",
-        curve="reports/training.csv", summary="reports/training.json", environment="reports/environment.json",
-        engines="reports/engines.json", scores="reports/scores.json", signatures="reports/signatures.json",
-        samples="reports/samples.csv", page="reports/report.html", attention="reports/attention.svg",
+        __doc__,
+        raw="data/raw",
+        hypotheses="data/hypotheses",
+        model="data/model",
+        curve="reports/training.csv",
+        summary="reports/training.json",
+        environment="reports/environment.json",
+        engines="reports/engines.json",
+        scores="reports/scores.json",
+        signatures="reports/signatures.json",
+        samples="reports/samples.csv",
+        page="reports/report.html",
+        attention="reports/attention.svg",
         run="data/run.json",
-    )  # fmt: skip
-    require(paths.raw, paths.hypotheses, paths.model, paths.curve, paths.summary, paths.samples, paths.scores,
-            paths.signatures, paths.page, paths.attention)  # fmt: skip
+    )
+    require(
+        paths.raw,
+        paths.hypotheses,
+        paths.model,
+        paths.curve,
+        paths.summary,
+        paths.samples,
+        paths.scores,
+        paths.signatures,
+        paths.page,
+        paths.attention,
+    )
     results, tags = WorkTree.of_stage(paths), origin()
     configuration = configuration_of(results, tags)
     print(recorded_and_registered(results, configuration, tags))

@@ -32,13 +32,25 @@ from transformer.text.words import Side
 
 def main() -> None:
     paths = arguments(
-        __doc__, curve="reports/training.csv", summary="reports/training.json", scores="reports/scores.json",
-        signatures="reports/signatures.json", raw="data/raw", hypotheses="data/hypotheses", vocab="data/vocab.txt",
-        counts="data/tokens/source_counts.txt", text="data/tokens/text.json", filtered="data/filtered/filter.json",
-        subwords="data/subwords.json", page="reports/report.html", charts="reports/charts",
-        translations="reports/translations.csv", picture="reports/curves.svg", data="reports/data.html",
+        __doc__,
+        curve="reports/training.csv",
+        summary="reports/training.json",
+        scores="reports/scores.json",
+        signatures="reports/signatures.json",
+        raw="data/raw",
+        hypotheses="data/hypotheses",
+        vocab="data/vocab.txt",
+        counts="data/tokens/source_counts.txt",
+        text="data/tokens/text.json",
+        filtered="data/filtered/filter.json",
+        subwords="data/subwords.json",
+        page="reports/report.html",
+        charts="reports/charts",
+        translations="reports/translations.csv",
+        picture="reports/curves.svg",
+        data="reports/data.html",
         attention="data/attention.json",
-    )  # fmt: skip
+    )
     params = Params.load(paths.params)
     curve = read(paths.curve, lambda path: charts.checked(pd.read_csv(path)))
     filtered, subwords = (read(path, read_table) for path in (paths.filtered, paths.subwords))
@@ -70,12 +82,17 @@ def run_report(paths: Namespace, params: Params, curve: pd.DataFrame, subwords: 
     counts = read(paths.counts, lambda path: counted(read_lines(path), {word for line in words for word in line}))
     vocabulary = read(paths.vocab, lambda path: sum(1 for _ in read_lines(path)))
     return report.RunReport(
-        params=asdict(params), training=summary, curves=curve, scores=scores, signatures=signatures,
+        params=asdict(params),
+        training=summary,
+        curves=curve,
+        scores=scores,
+        signatures=signatures,
         margins=margins_of_sets(sets, params.target, list(read_lines(labels)) if labels.exists() else ()),
         sentences=Sentences(sources, references, hypotheses, [len(line) for line in words]),
         buckets=by_length_and_rarity(words, counts, hypotheses, references, params.target),
-        costs=costs(asdict(params), summary, subwords, vocabulary), attention=read(paths.attention, read_table),
-    )  # fmt: skip
+        costs=costs(asdict(params), summary, subwords, vocabulary),
+        attention=read(paths.attention, read_table),
+    )
 
 
 if __name__ == "__main__":

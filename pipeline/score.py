@@ -17,17 +17,24 @@ from transformer.files import read_lines, write_json
 
 def main() -> None:
     paths = arguments(
-        __doc__, raw="data/raw", hypotheses="data/hypotheses", scores="reports/scores.json",
+        __doc__,
+        raw="data/raw",
+        hypotheses="data/hypotheses",
+        scores="reports/scores.json",
         signatures="reports/signatures.json",
-    )  # fmt: skip
+    )
     params = Params.load(paths.params)
     first, *others = params.test_sets.split()
     texts = {name: Texts.of(paths.raw, paths.hypotheses, name) for name in ("valid", first, *others)}
     bleus = {name: round(bleu(one.hypotheses, one.references, params.target), 4) for name, one in texts.items()}
     test = texts[first]
     values, signatures = corpus_scores(test.hypotheses, test.references, params.target)
-    scores = {"valid_bleu": bleus["valid"], **values, "sentences": len(test.references),
-              **{f"bleu_{name}": bleus[name] for name in (first, *others)}}  # fmt: skip
+    scores = {
+        "valid_bleu": bleus["valid"],
+        **values,
+        "sentences": len(test.references),
+        **{f"bleu_{name}": bleus[name] for name in (first, *others)},
+    }
     labels = paths.raw / f"{first}.labels"
     if labels.exists():
         scores |= exact_match_by_label(test.hypotheses, test.references, list(read_lines(labels)))

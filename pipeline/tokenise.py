@@ -42,8 +42,11 @@ class Tokeniser:
 def main() -> None:
     paths = arguments(__doc__, raw="data/raw", filtered="data/filtered", tokens="data/tokens")
     params = Params.load(paths.params)
-    files = [(split, suffix, folder / f"{split}.{suffix}") for split, folder in
-             (("train", paths.filtered), ("valid", paths.raw)) for suffix in ("src", "tgt")]  # fmt: skip
+    files = [
+        (split, suffix, folder / f"{split}.{suffix}")
+        for split, folder in (("train", paths.filtered), ("valid", paths.raw))
+        for suffix in ("src", "tgt")
+    ]
     require(*(path for *_, path in files))
     work = ((split, suffix, block) for split, suffix, path in files for block in blocks(path))
     with whole_folder(paths.tokens) as folder:
@@ -67,8 +70,12 @@ def write_counts(path: Path, counts: Counter[str]) -> None:
 
 def description(params: Params) -> dict[str, Any]:
     """The contents of text.json. Prints a line for a language that spaCy does not split."""
-    text: dict[str, Any] = {"source": params.source, "target": params.target, "lowercase": params.lowercase,
-                            "lowercase_source": params.lowercase or params.lowercase_source}  # fmt: skip
+    text: dict[str, Any] = {
+        "source": params.source,
+        "target": params.target,
+        "lowercase": params.lowercase,
+        "lowercase_source": params.lowercase or params.lowercase_source,
+    }
     for side in ("source", "target"):
         splitter, remark = splitter_of(text[side])
         if remark:

@@ -30,10 +30,16 @@ from transformer.training.distributed import World
 
 def main() -> None:
     paths = arguments(
-        __doc__, ids="data/ids", back="data/back", vocab="data/vocab.txt", checkpoints="data/checkpoints",
-        curve="reports/training.csv", summary="reports/training.json", environment="reports/environment.json",
+        __doc__,
+        ids="data/ids",
+        back="data/back",
+        vocab="data/vocab.txt",
+        checkpoints="data/checkpoints",
+        curve="reports/training.csv",
+        summary="reports/training.json",
+        environment="reports/environment.json",
         samples="reports/samples.csv",
-    )  # fmt: skip
+    )
     params = Params.load(paths.params)
     require(paths.ids, paths.back, paths.vocab)
     train_ids = paths.back if (paths.back / "train.lines.npy").is_file() else None
@@ -52,8 +58,11 @@ def train(paths: Namespace, params: Params, training: Training, world: World) ->
     tracked_run = run_type()(project_root(), vars(params), training.train_key, tags, training.key, back_key)
     store, state = training.run(world, tracked_run)
     if world.is_leader:
-        description = training.corpus | {"format": FORMAT, "sizes": asdict(training.model_config),
-                                         "train_key": training.train_key}  # fmt: skip
+        description = training.corpus | {
+            "format": FORMAT,
+            "sizes": asdict(training.model_config),
+            "train_key": training.train_key,
+        }
         write_outs(paths, store, state, description, facts)
         write_text(paths.samples, training.samples(state))
 

@@ -20,9 +20,14 @@ from pipeline.params import Params
 ROOT = Path(__file__).parent.parent
 PACKAGE, STAGES = ROOT / "transformer", ROOT / "pipeline"
 # Files that dvc.yaml lists for a stage through their folder, although the stage does not use them.
-ALONG = {"transformer/model/averaging.py", "transformer/inference/ctranslate2_export.py",
-         "transformer/text/encoding.py", "transformer/text/blocks.py", "transformer/reporting/attention.py",
-         "transformer/reporting/sweep_page.py"}  # fmt: skip
+ALONG = {
+    "transformer/model/averaging.py",
+    "transformer/inference/ctranslate2_export.py",
+    "transformer/text/encoding.py",
+    "transformer/text/blocks.py",
+    "transformer/reporting/attention.py",
+    "transformer/reporting/sweep_page.py",
+}
 DVC = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
 MODULES = sorted(PACKAGE.rglob("*.py")) + sorted(STAGES.rglob("*.py"))
 ROOMS = sorted(path.parent for path in PACKAGE.glob("*/__init__.py"))
@@ -173,9 +178,15 @@ def test_no_pickle_is_ever_loaded():
 def settings(path: Path) -> dict[str, set[str]]:
     """The dataclasses of a file, each with the names of its fields."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    return {node.name: {part.target.id for part in node.body
-                        if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)}
-            for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}  # fmt: skip
+    return {
+        node.name: {
+            part.target.id
+            for part in node.body
+            if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)
+        }
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    }
 
 
 CONFIGS = {name: names for path in PACKAGE.rglob("*.py") for name, names in settings(path).items() if "Config" in name}
@@ -289,11 +300,18 @@ def test_a_stage_names_itself_and_runs_as_a_module(name):
 
 
 def test_every_out_of_one_stage_that_another_reads_is_its_dep():
-    made = {next(iter(out)) if isinstance(out, dict) else out: stage
-            for stage in DVC for kind in ("outs", "metrics", "plots") for out in DVC[stage].get(kind, [])}  # fmt: skip
+    made = {
+        next(iter(out)) if isinstance(out, dict) else out: stage
+        for stage in DVC
+        for kind in ("outs", "metrics", "plots")
+        for out in DVC[stage].get(kind, [])
+    }
     for name, stage in DVC.items():
-        defaults = {node.value for node in ast.walk(ast.parse((STAGES / f"{name}.py").read_text(encoding="utf-8")))
-                    if isinstance(node, ast.Constant) and isinstance(node.value, str)}  # fmt: skip
+        defaults = {
+            node.value
+            for node in ast.walk(ast.parse((STAGES / f"{name}.py").read_text(encoding="utf-8")))
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        }
         needed = {path for path in made if path in defaults and made[path] != name}
         if name == "record":
             needed.discard("reports/engines.json")  # read where it is there: nothing waits for compare_engines

@@ -145,8 +145,10 @@ def wait_for_no_children() -> None:
     wait_until(lambda: not [one for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE])
 
 
-@given(st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]), max_size=5), max_size=20),
-       st.integers(1, 6))  # fmt: skip
+@given(
+    st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]), max_size=5), max_size=20),
+    st.integers(1, 6),
+)
 @settings(deadline=None, max_examples=100)
 def test_blocks_have_all_lines_of_parallel_files_in_order(tmp_path_factory, lines, size):
     folder = tmp_path_factory.mktemp("blocks")

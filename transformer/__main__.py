@@ -48,16 +48,24 @@ def options() -> argparse.Namespace:
     add_number(add, "--length-penalty", search.length_penalty, "alpha of ((5 + n) / 6)^alpha")
     add_number(add, "--extra-length", search.extra_length, "a translation has at most source subwords + this many")
     add("--replace-unk", action="store_true", help="replace <unk> by the source word it attends to; for whole words")
-    add("--alternatives", type=int, default=0, metavar="N",
-        help="N lines for each: line number, score, log-probability, translation, separated by tabs")  # fmt: skip
+    add(
+        "--alternatives",
+        type=int,
+        default=0,
+        metavar="N",
+        help="N lines for each: line number, score, log-probability, translation, separated by tabs",
+    )
     add("--sample", action="store_true", help="draw translations at random instead of searching for the best one")
     add_number(add, "--seed", sampling.seed, "of --sample")
     add_number(add, "--temperature", sampling.temperature, "of --sample: below 1 is less random")
     add_number(add, "--top-k", sampling.top_k, "of --sample: draw from the N likeliest subwords; 0: all")
     add_number(add, "--top-p", sampling.top_p, "of --sample: draw from the likeliest subwords that reach probability N")
     given = parser.parse_args()
-    unused = [f"--{name.replace('_', '-')}" for name in ("seed", "temperature", "top_k", "top_p")
-              if getattr(given, name) != getattr(sampling, name) and not given.sample]  # fmt: skip
+    unused = [
+        f"--{name.replace('_', '-')}"
+        for name in ("seed", "temperature", "top_k", "top_p")
+        if getattr(given, name) != getattr(sampling, name) and not given.sample
+    ]
     if unused:
         parser.error(f"{', '.join(unused)} needs --sample")
     return given

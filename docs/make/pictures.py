@@ -30,8 +30,15 @@ from transformer.files import whole_file
 IMAGES = Path("docs/images")
 MOST_BYTES = 300_000
 # no GPU, and nothing that would use the network
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync"]  # fmt: skip
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 SECONDS = 300  # for a page to be drawn
 SENTENCE = "Heute wollen die Ärzte das kleine Ei nicht kaufen."  # shown by the demo
 PART = "What the heads look at"  # the heading of the walkthrough that is shown
@@ -50,9 +57,13 @@ STYLE = """
 
 def main() -> None:
     makers: dict[str, Callable[[], None]] = {
-        "pipeline": draw_pipeline, "report": picture_report, "attention": picture_attention, "runs": picture_runs,
-        "demo": picture_demo, "walkthrough": picture_walkthrough,
-    }  # fmt: skip
+        "pipeline": draw_pipeline,
+        "report": picture_report,
+        "attention": picture_attention,
+        "runs": picture_runs,
+        "demo": picture_demo,
+        "walkthrough": picture_walkthrough,
+    }
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(makers)} (default: all)")
     names = parser.parse_args().names or list(makers)
@@ -73,9 +84,13 @@ def diagram(pipeline: str) -> str:
     """The stages of a dvc.yaml in order, as SVG: a box per stage, beside it what the stage does and writes."""
     stages = YAML(typ="safe").load(pipeline)["stages"]
     height = 2 * MARGIN + len(stages) * (ROW + GAP) - GAP
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
-             f'height="{height}" role="img">', "<title>The stages of dvc.yaml, in order</title>",
-             f"<style>{STYLE}</style>", f'<rect width="{WIDTH}" height="{height}" rx="8" fill="#ffffff"/>']  # fmt: skip
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
+        f'height="{height}" role="img">',
+        "<title>The stages of dvc.yaml, in order</title>",
+        f"<style>{STYLE}</style>",
+        f'<rect width="{WIDTH}" height="{height}" rx="8" fill="#ffffff"/>',
+    ]
     for place, (name, stage) in enumerate(stages.items()):
         top, left, middle = MARGIN + place * (ROW + GAP), MARGIN + BOX + 18, MARGIN + BOX // 2
         parts += [

@@ -25,9 +25,16 @@ SHOWN = ("bleu", "chrf", "exact_match", "ter", "valid_bleu")  # in the README, o
 PHENOMENON = "exact_match_"
 ENGINES = {"torch": "torch", "float32": "CTranslate2, float32", "int8": "CTranslate2, int8"}
 # The first knob of each group in params.yaml.
-GROUPS = {"corpus": "Corpus", "filter_empty": "Filter", "lowercase": "Words and subwords",
-          "init_from": "Start of a training", "d_model": "Model", "batch_tokens": "Updates",
-          "log_every": "Curve, checkpoints and averaging", "beam_size": "Search"}  # fmt: skip
+GROUPS = {
+    "corpus": "Corpus",
+    "filter_empty": "Filter",
+    "lowercase": "Words and subwords",
+    "init_from": "Start of a training",
+    "d_model": "Model",
+    "batch_tokens": "Updates",
+    "log_every": "Curve, checkpoints and averaging",
+    "beam_size": "Search",
+}
 KNOB = re.compile(r"(\w+): (\S+) +# (.*)")
 SECTION = re.compile(r" *\((\d\.\d(?:\.\d)?)(?:, (equation \d))?\)")
 
@@ -40,8 +47,11 @@ def main() -> None:
 
 def pages(root: Path) -> dict[Path, str]:
     """The text of each page with its tables as they must be: path -> text."""
-    tables = {"README.md": {"run": end_of_run, "results": results}, "docs/results.md": {"toy": toy, "engines": engines},
-              "docs/params.md": {"params": params}}  # fmt: skip
+    tables = {
+        "README.md": {"run": end_of_run, "results": results},
+        "docs/results.md": {"toy": toy, "engines": engines},
+        "docs/params.md": {"params": params},
+    }
     made = {}
     for name, makers in tables.items():
         text = (root / name).read_text(encoding="utf-8")
@@ -96,8 +106,11 @@ def toy(root: Path) -> str:
     """Exact match of the toy recipe, by phenomenon."""
     scores = read(root / "reports/scores.json")
     rows = [["all", f"{scores['exact_match']:.1f}%"]]
-    rows += [[name.removeprefix(PHENOMENON).replace("_", " "), f"{value:.1f}%"]
-             for name, value in scores.items() if name.startswith(PHENOMENON)]  # fmt: skip
+    rows += [
+        [name.removeprefix(PHENOMENON).replace("_", " "), f"{value:.1f}%"]
+        for name, value in scores.items()
+        if name.startswith(PHENOMENON)
+    ]
     return markdown(["phenomenon", "exact match"], rows)
 
 
@@ -107,8 +120,14 @@ def engines(root: Path) -> str:
     for beam in (1, 4):
         for name, title in ENGINES.items():
             same = measured.get(f"{name}_identical_beam_{beam}")
-            rows.append([title, str(beam), f"{measured[f'{name}_bleu_beam_{beam}']:.2f}",
-                         "" if same is None else f"{same:.1f}%"])  # fmt: skip
+            rows.append(
+                [
+                    title,
+                    str(beam),
+                    f"{measured[f'{name}_bleu_beam_{beam}']:.2f}",
+                    "" if same is None else f"{same:.1f}%",
+                ]
+            )
     return markdown(["engine", "beam", "BLEU on valid", "translations identical to torch"], rows)
 
 

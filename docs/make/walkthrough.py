@@ -104,16 +104,20 @@ def execute(notebook: Any) -> None:
     except (AssertionError, CellTimeoutError, DeadKernelError) as error:
         if client.km is None:  # on a signal nbclient ends the kernel, and then goes on without it
             raise KeyboardInterrupt from None
-        raise ValueError(f"{SCRIPT}: the kernel that ran the cells ended, or a cell took over {SECONDS_PER_CELL} s "
-                         f"({' '.join(str(error).split())[:200]}). No page was written. If memory was short, end "
-                         "other programs.") from None  # fmt: skip
+        raise ValueError(
+            f"{SCRIPT}: the kernel that ran the cells ended, or a cell took over {SECONDS_PER_CELL} s "
+            f"({' '.join(str(error).split())[:200]}). No page was written. If memory was short, end "
+            "other programs."
+        ) from None
     except CellExecutionError as error:
-        failed = next(cell for cell in notebook.cells for output in cell.get("outputs", ())
-                      if output.output_type == "error")  # fmt: skip
+        failed = next(
+            cell for cell in notebook.cells for output in cell.get("outputs", ()) if output.output_type == "error"
+        )
         reason = f"{error.ename}: {' '.join(error.evalue.split())[:200]}"
-        raise ValueError(f"{SCRIPT}: the cell that starts with {failed.source.splitlines()[0]!r} failed "
-                         f"({reason}). No page was written. Run it in a notebook: `make notebook`."
-                         ) from None  # fmt: skip
+        raise ValueError(
+            f"{SCRIPT}: the cell that starts with {failed.source.splitlines()[0]!r} failed "
+            f"({reason}). No page was written. Run it in a notebook: `make notebook`."
+        ) from None
 
 
 def page(notebook: Any) -> str:
@@ -124,8 +128,12 @@ def page(notebook: Any) -> str:
     folders = ["docs", "transformer/reporting/templates"]
     environment = Environment(loader=FileSystemLoader(folders), autoescape=False, undefined=StrictUndefined)
     styles = {name: HtmlFormatter(style=style).get_style_defs("pre") for name, style in STYLES.items()}
-    contents = [heading for cell in notebook.cells if cell.cell_type == "markdown"
-                for heading in headings(markdown, cell.source)]  # fmt: skip
+    contents = [
+        heading
+        for cell in notebook.cells
+        if cell.cell_type == "markdown"
+        for heading in headings(markdown, cell.source)
+    ]
     return environment.get_template(TEMPLATE).render(
         cells=[cell_html(markdown, cell) for cell in notebook.cells], contents=contents, styles=styles
     )
@@ -158,9 +166,14 @@ def coloured(code: str) -> str:
 def headings(markdown: MarkdownIt, text: str) -> list[dict[str, str]]:
     """The headings of the second level: their anchor and their text as HTML."""
     tokens = markdown.parse(text)
-    return [{"anchor": str(token.attrs["id"]), "html": markdown.renderer.render(tokens[i + 1].children or [],
-                                                                               markdown.options, {})}
-            for i, token in enumerate(tokens) if token.type == "heading_open" and token.tag == "h2"]  # fmt: skip
+    return [
+        {
+            "anchor": str(token.attrs["id"]),
+            "html": markdown.renderer.render(tokens[i + 1].children or [], markdown.options, {}),
+        }
+        for i, token in enumerate(tokens)
+        if token.type == "heading_open" and token.tag == "h2"
+    ]
 
 
 def cell_html(markdown: MarkdownIt, cell: Any) -> dict[str, str]:

@@ -59,13 +59,13 @@ class Model:
             begin = time.perf_counter()
             (found,) = self.translator.alternatives([text], before_step=check, **search)
             ids = self.translator.vocabulary.ids
-            scored = self.engine.score([ids(subwords)] * len(found), [ids(one.subwords) for one in found],
-                                       progress=lambda count: check())  # fmt: skip
+            scored = self.engine.score(
+                [ids(subwords)] * len(found), [ids(one.subwords) for one in found], progress=lambda count: check()
+            )
             seconds = time.perf_counter() - begin
         unknown = [number == UNK for number in ids(subwords)]
         shown = [hypothesis(one, logs, self.translator.target) for one, logs in zip(found, scored, strict=True)]
-        return {"source": [*subwords, END], "unknown": [*unknown, False], "hypotheses": shown,
-                "seconds": seconds}  # fmt: skip
+        return {"source": [*subwords, END], "unknown": [*unknown, False], "hypotheses": shown, "seconds": seconds}
 
     def subwords(self, text: str, check: Check) -> list[str]:
         """The subwords of a text, without </s>. Raises ValueError for what the limits of a request refuse."""
@@ -85,22 +85,34 @@ class Model:
         """
         source = self.subwords(text, check)
         if max(len(source), len(target)) > MOST_MAPPED:
-            raise ValueError(f"Attention is shown for up to {MOST_MAPPED} subwords. This sentence has {len(source)}, "
-                             f"its translation {len(target)}.")  # fmt: skip
+            raise ValueError(
+                f"Attention is shown for up to {MOST_MAPPED} subwords. This sentence has {len(source)}, "
+                f"its translation {len(target)}."
+            )
         ids = self.translator.vocabulary.ids
         weights = self.engine.attention(ids(source), ids(target)).cross  # (layers, H, T, S)
         layers, heads = weights.shape[:2]
         whole = as_bytes(weights.double().numpy()).tobytes()
-        return {"source": [*source, END], "target": [*target, END], "layers": layers, "heads": heads,
-                "weights": base64.b64encode(whole).decode()}  # fmt: skip
+        return {
+            "source": [*source, END],
+            "target": [*target, END],
+            "layers": layers,
+            "heads": heads,
+            "weights": base64.b64encode(whole).decode(),
+        }
 
 
 def hypothesis(found: Translation, logs: Sequence[float], side: Side) -> dict[str, Any]:
     """A translation as the page shows it. logs: log P of each subword and of </s>, from forced decoding."""
     probabilities = [math.exp(log) for log in logs]
-    return {"text": found.text, "score": found.score, "log_probability": found.log_probability,
-            "subwords": [*found.subwords, END], "probabilities": probabilities,
-            "words": words(found.subwords, probabilities, side.splitter == "unicode")}  # fmt: skip
+    return {
+        "text": found.text,
+        "score": found.score,
+        "log_probability": found.log_probability,
+        "subwords": [*found.subwords, END],
+        "probabilities": probabilities,
+        "words": words(found.subwords, probabilities, side.splitter == "unicode"),
+    }
 
 
 def words(subwords: Sequence[str], probabilities: Sequence[float], single: bool) -> list[dict[str, Any]]:
@@ -108,8 +120,9 @@ def words(subwords: Sequence[str], probabilities: Sequence[float], single: bool)
 
     single: each subword counts as a word, for languages that are written without spaces.
     """
-    starts = [place for place, subword in enumerate(subwords)
-              if place == 0 or single or subword.startswith((SPACE, UNKNOWN))]  # fmt: skip
+    starts = [
+        place for place, subword in enumerate(subwords) if place == 0 or single or subword.startswith((SPACE, UNKNOWN))
+    ]
     ends = [*starts[1:], len(subwords)][: len(starts)]
     found = []
     for first, end in zip(starts, ends, strict=True):

@@ -26,8 +26,13 @@ MOST_MODELS = 2  # beside each other on the page
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", metavar="MODEL", help="up to two: an experiment, commit, branch or tag; "
-                        "models:/NAME@ALIAS or models:/NAME/VERSION; a model folder (default: data/model)")  # fmt: skip
+    parser.add_argument(
+        "models",
+        nargs="*",
+        metavar="MODEL",
+        help="up to two: an experiment, commit, branch or tag; "
+        "models:/NAME@ALIAS or models:/NAME/VERSION; a model folder (default: data/model)",
+    )
     parser.add_argument("--port", type=int, default=5002, help="default: 5002")
     given = parser.parse_args()
     if len(given.models) > MOST_MODELS:

@@ -137,7 +137,9 @@ def facts_of_version(store: Store, version: Any) -> dict[str, str]:
     corpus = run.data.params.get("corpus", "")
     known = {"version": str(version.version), "run": f"{corpus} {run.data.tags.get('config_key', '')[:7]}"}
     inputs = run.inputs.dataset_inputs if run.inputs else []
-    files = {one.dataset.name.removeprefix(f"{corpus} "): json.loads(one.dataset.profile or "{}").get("sha256")
-             for one in inputs}  # fmt: skip
+    files = {
+        one.dataset.name.removeprefix(f"{corpus} "): json.loads(one.dataset.profile or "{}").get("sha256")
+        for one in inputs
+    }
     listing = "".join(f"{digest}  {name}\n" for name, digest in sorted(files.items()))
     return known | ({"data": sha256_text(listing)[:12]} if files else {})

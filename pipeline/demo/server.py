@@ -192,12 +192,19 @@ def page() -> tuple[str, dict[str, str]]:
     environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
     parts = {name: environment.get_template(f"demo.{name}.jinja").render() for name in ("css", "js")}
     digests = {name: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for name, text in parts.items()}
-    policy = (f"default-src 'none'; script-src 'sha256-{digests['js']}'; style-src 'sha256-{digests['css']}'; "
-              "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
-              "frame-ancestors 'none'")  # fmt: skip
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{digests['js']}'; style-src 'sha256-{digests['css']}'; "
+        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    )
     html = environment.get_template("demo.html.jinja").render({name: Markup(text) for name, text in parts.items()})
-    return html, {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
-                  "X-Content-Type-Options": "nosniff", "Cross-Origin-Opener-Policy": "same-origin"}  # fmt: skip
+    return html, {
+        "Content-Security-Policy": policy,
+        "Referrer-Policy": "no-referrer",
+        "Cache-Control": "no-store",
+        "X-Content-Type-Options": "nosniff",
+        "Cross-Origin-Opener-Policy": "same-origin",
+    }
 
 
 def listening(port: int, command: str) -> socket.socket:

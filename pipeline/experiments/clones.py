@@ -69,15 +69,20 @@ def check_clones_have(folder: Path) -> None:
     except ValueError:  # no git, or a folder outside the repository
         return
     if lacking:
-        raise ValueError(f"git does not have all of {folder}, so the clones that trainings run in lack it. Nothing was "
-                         f"run. Give it to git: git add {folder}; or to DVC: dvc add {folder} && git add {folder}.dvc"
-                         )  # fmt: skip
+        raise ValueError(
+            f"git does not have all of {folder}, so the clones that trainings run in lack it. Nothing was "
+            f"run. Give it to git: git add {folder}; or to DVC: dvc add {folder} && git add {folder}.dvc"
+        )
     if tracked and unknown(*tracked):
-        raise ValueError(f"git does not have {names}, so the clones that trainings run in lack {folder}. Nothing was "
-                         f"run. Give it to git: git add {names}")  # fmt: skip
+        raise ValueError(
+            f"git does not have {names}, so the clones that trainings run in lack {folder}. Nothing was "
+            f"run. Give it to git: git add {names}"
+        )
     if tracked and json.loads(command(*DVC, "status", "--json", *map(str, tracked))):
-        raise ValueError(f"{folder} has edits that {names} does not have, so the clones that trainings run in lack "
-                         f"them. Nothing was run. Give them to DVC: dvc commit {names}")  # fmt: skip
+        raise ValueError(
+            f"{folder} has edits that {names} does not have, so the clones that trainings run in lack "
+            f"them. Nothing was run. Give them to DVC: dvc commit {names}"
+        )
 
 
 def reproduce(

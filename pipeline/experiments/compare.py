@@ -75,12 +75,24 @@ def show(record: dict) -> None:
     if len(systems) > 2:
         print("..._holm: the same after Holm's correction for the number of comparisons.")
     if any(row["runs"] > 1 for row in configurations):
-        print("\nmeans over seeds" + (", p_seeds by Welch's t-test between the seeds of a row and of the first row"
-              if any("p_seeds" in row for row in configurations) else "") + "\n")  # fmt: skip
+        print(
+            "\nmeans over seeds"
+            + (
+                ", p_seeds by Welch's t-test between the seeds of a row and of the first row"
+                if any("p_seeds" in row for row in configurations)
+                else ""
+            )
+            + "\n"
+        )
         print(pd.DataFrame(configurations).to_string(index=False, na_rep=""))
     for name, sentences in record["changed_most"].items():
         print(f"\n{name}: sentences that changed most, by chrF")
         for row in sentences:
-            print(f"\n  line {row['line']}, {row['change']:+}", f"  source     {row['source']}",
-                  f"  reference  {row['reference']}", f"  before     {row['before']}",
-                  f"  after      {row['after']}", sep="\n")  # fmt: skip
+            print(
+                f"\n  line {row['line']}, {row['change']:+}",
+                f"  source     {row['source']}",
+                f"  reference  {row['reference']}",
+                f"  before     {row['before']}",
+                f"  after      {row['after']}",
+                sep="\n",
+            )

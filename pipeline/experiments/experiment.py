@@ -45,8 +45,10 @@ def main() -> None:
         made = folder / "options"  # those with which this experiment was made
         if any((found.name, found.baseline) == (name, commit) for found in experiments()):
             if made.exists() and made.read_text(encoding="utf-8") != shlex.join(options):
-                raise ValueError(f"{given.list}:{given.line}: There is an experiment {name} with other options. "
-                                 "Nothing was run. Use another --name.")  # fmt: skip
+                raise ValueError(
+                    f"{given.list}:{given.line}: There is an experiment {name} with other options. "
+                    "Nothing was run. Use another --name."
+                )
             print(f"Line {given.line} of {given.list} is the experiment {name}, which was run before.")
             return
         remark_if_edited(commit, given.list)

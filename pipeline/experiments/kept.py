@@ -12,8 +12,10 @@ def kept() -> list[tuple[Experiment, dict[str, str]]]:
     Order: HEAD and the experiments by date, then the other commits by date, which a clone has without having run
     them. If several have the same configuration, its run gets the name of the first one, as when they were run.
     """
-    marked = {found.commit: {"git_commit": found.baseline, "DVC_EXP_NAME": found.name,
-                             "DVC_EXP_BASELINE_REV": found.baseline} for found in experiments()}  # fmt: skip
+    marked = {
+        found.commit: {"git_commit": found.baseline, "DVC_EXP_NAME": found.name, "DVC_EXP_BASELINE_REV": found.baseline}
+        for found in experiments()
+    }
     listed = git("rev-list", "--branches", "--tags", "--remotes", "--", "dvc.lock").split()
     if not listed and not marked:
         return []

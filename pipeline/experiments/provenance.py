@@ -200,8 +200,12 @@ def versions(text: Callable[[str], str]) -> dict[str, str]:
     Results from before versions.yaml have those of requirements.lock.
     """
     stages = parsed((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
-    names = {package for name, stage in stages.items() if name not in ("attention", "report", "compare_engines", *LAST)
-             for package in of_stage(stage)}  # fmt: skip
+    names = {
+        package
+        for name, stage in stages.items()
+        if name not in ("attention", "report", "compare_engines", *LAST)
+        for package in of_stage(stage)
+    }
     try:
         known = parsed(text(RECORD))
     except (ValueError, OSError):
@@ -220,5 +224,8 @@ def pinned(text: Callable[[str], str]) -> dict[str, str]:
 
 def code_of_commit(commit: str, path: str) -> dict[str, str]:
     """The Python files of a commit at a path: path -> code_key."""
-    return {str(PurePosixPath(path, name)): blob_code_key(blob) for name, blob in files_of(commit, path).items()
-            if PurePosixPath(path, name).suffix == ".py"}  # fmt: skip
+    return {
+        str(PurePosixPath(path, name)): blob_code_key(blob)
+        for name, blob in files_of(commit, path).items()
+        if PurePosixPath(path, name).suffix == ".py"
+    }

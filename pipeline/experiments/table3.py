@@ -85,19 +85,27 @@ def grid(base: Params) -> list[Row]:
     heads, layers, key_size = base.heads, base.layers, base.d_model // base.heads
     rows = [
         Row("base", {}, short=True),
-        Row("A", {"heads": 1}, short=True), Row("A", {"heads": heads // 2}),
-        Row("A", {"heads": 2 * heads}, short=True), Row("A", {"heads": 4 * heads}),
-        Row("B", {"key_size": key_size // 4}, short=True), Row("B", {"key_size": key_size // 2}),
-        Row("C", {"layers": round(layers / 3)}, short=True), Row("C", {"layers": round(2 * layers / 3)}),
+        Row("A", {"heads": 1}, short=True),
+        Row("A", {"heads": heads // 2}),
+        Row("A", {"heads": 2 * heads}, short=True),
+        Row("A", {"heads": 4 * heads}),
+        Row("B", {"key_size": key_size // 4}, short=True),
+        Row("B", {"key_size": key_size // 2}),
+        Row("C", {"layers": round(layers / 3)}, short=True),
+        Row("C", {"layers": round(2 * layers / 3)}),
         Row("C", {"layers": round(4 * layers / 3)}),
-        Row("C", {"d_model": base.d_model // 2}, short=True), Row("C", {"d_model": 2 * base.d_model}),
-        Row("C", {"d_ff": base.d_ff // 2}), Row("C", {"d_ff": 2 * base.d_ff}, short=True),
-        Row("D", {"dropout": 0.0}, short=True), Row("D", {"dropout": 2 * base.dropout}),
-        Row("D", {"label_smoothing": 0.0}, short=True), Row("D", {"label_smoothing": 2 * base.label_smoothing}),
+        Row("C", {"d_model": base.d_model // 2}, short=True),
+        Row("C", {"d_model": 2 * base.d_model}),
+        Row("C", {"d_ff": base.d_ff // 2}),
+        Row("C", {"d_ff": 2 * base.d_ff}, short=True),
+        Row("D", {"dropout": 0.0}, short=True),
+        Row("D", {"dropout": 2 * base.dropout}),
+        Row("D", {"label_smoothing": 0.0}, short=True),
+        Row("D", {"label_smoothing": 2 * base.label_smoothing}),
         Row("E", {"positions": "learned"}, short=True),
         Row("F", {"encoder_layers": 2 * layers, "decoder_layers": 1}, short=True),
         *([Row("F", {"decoder_layers": 1}, short=True)] if layers > 1 else []),
-    ]  # fmt: skip
+    ]
     found: dict[Params, Row] = {}
     for row in rows:
         with suppress(ValueError):  # params.yaml may not hold these values
@@ -115,18 +123,21 @@ def chosen(rows: Sequence[Row], parts: str, short: bool) -> list[Row]:
 
 def queue(prefix: str, base: Params, seeds: Sequence[int], rows: Sequence[Row]) -> None:
     """Queue an experiment for each row and seed that is neither done nor waiting. base: params.yaml."""
-    wanted = {row.name(prefix, seed): (row, base.changed(**row.changes, seed=seed))
-              for seed in seeds for row in rows}  # fmt: skip
+    wanted = {row.name(prefix, seed): (row, base.changed(**row.changes, seed=seed)) for seed in seeds for row in rows}
     done = {found.name: Experiment(found.name, found.commit).params for found in experiments() if found.name in wanted}
     for name, params in done.items():
         if params != wanted[name][1]:
-            raise ValueError(f"{name} is there with other params. Nothing was queued. Use another --name, or remove "
-                             f"it: dvc exp remove {name}")  # fmt: skip
+            raise ValueError(
+                f"{name} is there with other params. Nothing was queued. Use another --name, or remove "
+                f"it: dvc exp remove {name}"
+            )
     held = waiting()
     for name, commit in held.items():
         if name in wanted and Experiment(name, commit).params != wanted[name][1]:
-            raise ValueError(f"{name} waits in the queue with other params. Nothing was queued. Use another --name, or "
-                             f"remove it: dvc queue remove {name}")  # fmt: skip
+            raise ValueError(
+                f"{name} waits in the queue with other params. Nothing was queued. Use another --name, or "
+                f"remove it: dvc queue remove {name}"
+            )
     skipped = done.keys() | held.keys()
     if wanted.keys() - skipped:
         prepare()
@@ -160,8 +171,10 @@ def show(prefix: str, parts: str, with_speed: bool) -> None:
     found = list(finished(f"{prefix}-"))
     bases = [one for one in found if one.name.startswith(f"{prefix}-base-")]
     if not bases:
-        raise ValueError(f"No experiment {prefix}-base-seed-... has results. `python -m pipeline table3 queue` and "
-                         "`dvc queue start` make them.")  # fmt: skip
+        raise ValueError(
+            f"No experiment {prefix}-base-seed-... has results. `python -m pipeline table3 queue` and "
+            "`dvc queue start` make them."
+        )
     every = grid(bases[0].params)
     rows = {row: by_seed(found, replace(bases[0].params, **row.changes)) for row in every}
     rows = {row: runs for row, runs in rows.items() if runs}
@@ -207,22 +220,38 @@ def table(
 
     speeds: of each shown row, sentences per second by torch and by CTranslate2.
     """
-    head = ["part", "changed", "runs", "perplexity", "BLEU on valid", "difference", "p", "BLEU on test",
-            "weights x 10^6", *(["torch, sentences/s", "CTranslate2, sentences/s"] if speeds else [])]  # fmt: skip
+    head = [
+        "part",
+        "changed",
+        "runs",
+        "perplexity",
+        "BLEU on valid",
+        "difference",
+        "p",
+        "BLEU on test",
+        "weights x 10^6",
+        *(["torch, sentences/s", "CTranslate2, sentences/s"] if speeds else []),
+    ]
     valid = {row: [one.scores()["valid_bleu"] for one in runs] for row, runs in rows.items()}
     base, *others = valid
     p_values = dict(zip(valid, [None, *dunnett(valid[base], [valid[row] for row in others])], strict=True))
     lines = []
     for place, row in enumerate(shown):
         runs = rows[row]
-        lines.append([
-            row.part, ", ".join(f"{knob} {value}" for knob, value in row.changes.items()), str(len(runs)),
-            spread([one.training()["valid_perplexity"] for one in runs], 2), spread(valid[row], 1),
-            "" if row is base else f"{mean(valid[row]) - mean(valid[base]):+.1f}",
-            shown_p(p_values[row]),
-            spread([one.scores()["bleu"] for one in runs], 1), f"{weights(runs[0]) / 1e6:.2f}",
-            *(f"{each:.0f}" for each in (speeds[place] if speeds else ())),
-        ])  # fmt: skip
+        lines.append(
+            [
+                row.part,
+                ", ".join(f"{knob} {value}" for knob, value in row.changes.items()),
+                str(len(runs)),
+                spread([one.training()["valid_perplexity"] for one in runs], 2),
+                spread(valid[row], 1),
+                "" if row is base else f"{mean(valid[row]) - mean(valid[base]):+.1f}",
+                shown_p(p_values[row]),
+                spread([one.scores()["bleu"] for one in runs], 1),
+                f"{weights(runs[0]) / 1e6:.2f}",
+                *(f"{each:.0f}" for each in (speeds[place] if speeds else ())),
+            ]
+        )
     return markdown(head, lines)
 
 

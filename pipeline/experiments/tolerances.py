@@ -29,19 +29,34 @@ LOSS, POINTS, MATCHES = 0.02, 0.5, 0.02
 WIDER = 2.5  # times LOSS, MATCHES and POINTS of engines.json, where the processor or the number of threads differs
 SPREAD = "losses 3.3%, exact match 1.6%, BLEU 0.35, BLEU of the engines 0.53"  # measured (docs/results.md)
 FACTS = "reports/environment.json"
-TRAINING, CURVE, SCORES, ENGINES = (f"reports/{name}" for name in
-                                    ("training.json", "training.csv", "scores.json", "engines.json"))  # fmt: skip
+TRAINING, CURVE, SCORES, ENGINES = (
+    f"reports/{name}" for name in ("training.json", "training.csv", "scores.json", "engines.json")
+)
 ALL = ("losses", "valid", "test")
 # By what each out is judged; an out that is not named must be equal. data/row.json is of version 0.1.
 RULES = {
-    "data/back": ALL, "data/checkpoints": ("losses",), TRAINING: ("losses",), CURVE: ("losses",),
-    "reports/samples.csv": ("losses",), "data/model": ("losses",), "data/ct2": ("losses",),
-    "data/hypotheses": ("valid", "test"), "data/valid.hyp": ("valid",), "data/test.hyp": ("test",),
-    SCORES: ("valid", "test"), "reports/curves.svg": ALL, "reports/report.html": ALL, "reports/charts": ALL,
-    "reports/translations.csv": ("test",), "data/attention.json": ALL, "reports/attention.png": ALL,
-    "reports/attention.svg": ALL, ENGINES: ("engines",),
-    "data/run.json": ALL, "data/row.json": ALL,
-}  # fmt: skip
+    "data/back": ALL,
+    "data/checkpoints": ("losses",),
+    TRAINING: ("losses",),
+    CURVE: ("losses",),
+    "reports/samples.csv": ("losses",),
+    "data/model": ("losses",),
+    "data/ct2": ("losses",),
+    "data/hypotheses": ("valid", "test"),
+    "data/valid.hyp": ("valid",),
+    "data/test.hyp": ("test",),
+    SCORES: ("valid", "test"),
+    "reports/curves.svg": ALL,
+    "reports/report.html": ALL,
+    "reports/charts": ALL,
+    "reports/translations.csv": ("test",),
+    "data/attention.json": ALL,
+    "reports/attention.png": ALL,
+    "reports/attention.svg": ALL,
+    ENGINES: ("engines",),
+    "data/run.json": ALL,
+    "data/row.json": ALL,
+}
 # Outs whose lines are compared.
 TEXTS = ("data/valid.hyp", "data/test.hyp", "data/hypotheses", "data/back", "reports/samples.csv")
 
@@ -75,8 +90,11 @@ class Agreement:
 
     def table(self) -> pd.DataFrame:
         """A row for each recorded out: stage, out, both hashes, tolerance, the largest difference, verdict."""
-        found = {(stage, out["path"]): out["md5"]
-                 for stage, entry in self.new.lock().items() for out in entry.get("outs", [])}  # fmt: skip
+        found = {
+            (stage, out["path"]): out["md5"]
+            for stage, entry in self.new.lock().items()
+            for out in entry.get("outs", [])
+        }
         rows: list[dict[str, str]] = []
         for stage, entry in self.recorded.lock().items():
             if stage not in self.stages:  # DVC keeps the entries of stages that were removed from dvc.yaml
@@ -171,8 +189,13 @@ class Agreement:
     def tolerance(self, path: str) -> str:
         """The tolerance of an out, in words."""
         scores = f"scores {POINTS}, exact match {self.matches:.0%}"
-        words = {"": "equal", "losses": f"losses {self.loss:.0%}", "valid": scores, "test": scores,
-                 "engines": f"BLEU {self.engine_points}, identical lines {self.matches:.0%}"}  # fmt: skip
+        words = {
+            "": "equal",
+            "losses": f"losses {self.loss:.0%}",
+            "valid": scores,
+            "test": scores,
+            "engines": f"BLEU {self.engine_points}, identical lines {self.matches:.0%}",
+        }
         return ", ".join(dict.fromkeys(words[rule] for rule in RULES.get(path, ("",))))
 
     def _numbers(self, path: str) -> tuple[dict[str, float], dict[str, float]]:
@@ -182,8 +205,10 @@ class Agreement:
 
     def _same(self, path: str) -> bool:
         """Whether an out has the same content in both."""
-        old, new = ({out["path"]: out["md5"] for entry in one.lock().values() for out in entry.get("outs", [])}
-                    for one in (self.recorded, self.new))  # fmt: skip
+        old, new = (
+            {out["path"]: out["md5"] for entry in one.lock().values() for out in entry.get("outs", [])}
+            for one in (self.recorded, self.new)
+        )
         return old.get(path) == new.get(path)
 
 

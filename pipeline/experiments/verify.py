@@ -98,8 +98,11 @@ def own_clone(recorded: Experiment, keep: bool) -> Iterator[Path]:
 def sources(recorded: Experiment) -> dict[str, str]:
     """The deps of a commit that no stage makes: path -> md5 in dvc.lock."""
     deps = {dep["path"]: dep["md5"] for entry in recorded.lock().values() for dep in entry.get("deps", [])}
-    return {path: md5 for path, md5 in deps.items()
-            if not any(str(one) in recorded.hashes for one in (Path(path), *Path(path).parents))}  # fmt: skip
+    return {
+        path: md5
+        for path, md5 in deps.items()
+        if not any(str(one) in recorded.hashes for one in (Path(path), *Path(path).parents))
+    }
 
 
 def prepare(recorded: Experiment, clone: Path) -> None:
@@ -167,9 +170,14 @@ def repeat(clone: Path, same: dict[str, str]) -> None:
     # In a session of its own, so that all its processes can be stopped together.
     with open(log, "w", encoding="utf-8") as file:
         process = subprocess.Popen(
-            [sys.executable, "-m", "dvc", "repro"], cwd=clone, env=kept, text=True, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+            [sys.executable, "-m", "dvc", "repro"],
+            cwd=clone,
+            env=kept,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         assert process.stdout
         try:
             for line in process.stdout:
@@ -191,8 +199,11 @@ def repeat(clone: Path, same: dict[str, str]) -> None:
 def differences(recorded: Results, here: dict) -> pd.DataFrame:
     """A table with a row per fact of this environment that differs from the recorded one, or was not recorded."""
     known = {name: str(value) for name, value in recorded.environment().items()} or pinned(recorded.text)
-    other = {name: str(value) for name, value in here.items()
-             if known.get(name, "").split("+")[0] != str(value).split("+")[0]}  # fmt: skip
+    other = {
+        name: str(value)
+        for name, value in here.items()
+        if known.get(name, "").split("+")[0] != str(value).split("+")[0]
+    }
     rows = [{"fact": name, "recorded": known.get(name, "not recorded"), "here": value} for name, value in other.items()]
     return pd.DataFrame(rows)
 
@@ -202,7 +213,14 @@ def changed_inputs(recorded: Results, new: Results) -> list[str]:
 
     The stage that writes the run is left out: no result depends on it.
     """
-    old, now = ({dep["path"]: dep["md5"] for name, entry in one.lock().items() if name not in LAST
-                 for dep in entry.get("deps", [])} for one in (recorded, new))  # fmt: skip
+    old, now = (
+        {
+            dep["path"]: dep["md5"]
+            for name, entry in one.lock().items()
+            if name not in LAST
+            for dep in entry.get("deps", [])
+        }
+        for one in (recorded, new)
+    )
     made = {out["path"] for entry in recorded.lock().values() for out in entry.get("outs", [])}
     return sorted(path for path in old.keys() & now.keys() - made if old[path] != now[path])

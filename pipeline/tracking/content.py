@@ -51,17 +51,24 @@ def configuration_of(results: Results, origin: Mapping[str, str]) -> Configurati
     baseline = origin.get("DVC_EXP_BASELINE_REV")
     page = results.file("reports/report.html").read_text(encoding="utf-8")
     return Configuration(
-        params=vars(results.params), train_key=train_key, config_key=config_key,
+        params=vars(results.params),
+        train_key=train_key,
+        config_key=config_key,
         seeds_key=content_key(params=others, **results.scored().origins),
         curve=curve.where(curve.notna(), None).to_dict("records"),
         scores={**results.scores(), **(against(results, baseline) if baseline else {})},
         target_tokens=int(results.training()["target_tokens"]),
         tags={**signatures, **environment, **origin, **stage_hashes(results)},
         datasets=datasets(results),
-        texts={"translations.csv": translations(results), "report.html": page, **attention(results), **patch(origin),
-               **samples(results),
-               VALID: "".join(f"{line}\n" for line in results.lines(results.hypotheses("valid")))},
-    )  # fmt: skip
+        texts={
+            "translations.csv": translations(results),
+            "report.html": page,
+            **attention(results),
+            **patch(origin),
+            **samples(results),
+            VALID: "".join(f"{line}\n" for line in results.lines(results.hypotheses("valid"))),
+        },
+    )
 
 
 def origin() -> dict[str, str]:
@@ -98,9 +105,15 @@ def uncommitted() -> str:
 def datasets(results: Results) -> list[dict[str, str | int]]:
     """Each file of the corpus: name, sha256, number of lines, and context (training, validation, test)."""
     corpus = results.params.corpus
-    return [{"name": f"{corpus} {name}", "sha256": results.sha256(f"data/raw/{name}"), "lines": count_lines(place),
-             "context": SPLITS.get(name.split(".")[0], "test")}
-            for name, place in sorted(results.folder("data/raw").items())]  # fmt: skip
+    return [
+        {
+            "name": f"{corpus} {name}",
+            "sha256": results.sha256(f"data/raw/{name}"),
+            "lines": count_lines(place),
+            "context": SPLITS.get(name.split(".")[0], "test"),
+        }
+        for name, place in sorted(results.folder("data/raw").items())
+    ]
 
 
 def count_lines(place: Any) -> int:
@@ -111,8 +124,11 @@ def count_lines(place: Any) -> int:
 
 def stage_hashes(results: Results) -> dict[str, str]:
     """For each stage in dvc.lock: dvc_<stage> -> hash of its command, deps, params and outs."""
-    return {f"dvc_{stage}": sha256_text(json.dumps(entry, sort_keys=True, default=str))
-            for stage, entry in results.lock().items() if stage not in LAST}  # fmt: skip
+    return {
+        f"dvc_{stage}": sha256_text(json.dumps(entry, sort_keys=True, default=str))
+        for stage, entry in results.lock().items()
+        if stage not in LAST
+    }
 
 
 def against(results: Results, baseline: str) -> dict[str, float]:

@@ -68,8 +68,12 @@ def of_model(
             saved += cost(rows, prefix, known).seconds
             missing -= known
             names.append(name)
-    found = {"updates": spent.updates, "updates_saved": max(steps, default=0) - spent.updates,
-             "tokens": spent.tokens, "tokens_saved": max(tokens - spent.tokens, 0)}  # fmt: skip
+    found = {
+        "updates": spent.updates,
+        "updates_saved": max(steps, default=0) - spent.updates,
+        "tokens": spent.tokens,
+        "tokens_saved": max(tokens - spent.tokens, 0),
+    }
     if spent.seconds or saved:  # otherwise they are not known here: another clone trained
         found |= {"seconds": spent.seconds, "seconds_saved": saved}
     return {f"{prefix}train_{key}": value for key, value in found.items()}, names
@@ -102,8 +106,9 @@ def by_step(rows: Curve) -> dict[int, dict[str, float]]:
 
 def prefixed(rows: Curve) -> list[Row]:
     """The rows of a model that translates back, with the names that its metrics have in a run."""
-    return [{name if name in ("step", "time") else f"{BACK}{name}": value for name, value in row.items()}
-            for row in rows]  # fmt: skip
+    return [
+        {name if name in ("step", "time") else f"{BACK}{name}": value for name, value in row.items()} for row in rows
+    ]
 
 
 def back_record(root: Path, back_key: str, params: Params) -> Record:

@@ -25,14 +25,24 @@ def model_card(
 
     source, target = languages
     signed = {key: f"{value} {signatures.get(key, '')}".strip().replace("|", "\\|") for key, value in scores.items()}
-    return "\n".join([
-        f"# {name}, {scores['valid_bleu']:.1f} BLEU on valid", "",
-        f"Translates {source} to {target}, one sentence per line, with an encoder-decoder Transformer.", "",
-        f"    python -m pipeline serve {name}",
-        "    curl localhost:5001/invocations --json '{\"inputs\": [\"...\"]}'", "",
-        "`mlflow models serve` would execute the code in this model as it is stored now. The command above, in a clone",
-        "of the project, compares weights and code with DVC's and git's hashes before it starts them.", "",
-        "The model has learned from its training text only. Expect worse translations than the scores show for text",
-        "of other domains and for sentences much longer than those of the training text.", "",
-        *table("score", signed), *table("data", data), *table("origin", origin), *table("param", params),
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            f"# {name}, {scores['valid_bleu']:.1f} BLEU on valid",
+            "",
+            f"Translates {source} to {target}, one sentence per line, with an encoder-decoder Transformer.",
+            "",
+            f"    python -m pipeline serve {name}",
+            '    curl localhost:5001/invocations --json \'{"inputs": ["..."]}\'',
+            "",
+            "`mlflow models serve` would execute the code in this model as it is stored now. The command above, in a",
+            "clone of the project, compares weights and code with DVC's and git's hashes before it starts them.",
+            "",
+            "The model has learned from its training text only. Expect worse translations than the scores show for",
+            "text of other domains and for sentences much longer than those of the training text.",
+            "",
+            *table("score", signed),
+            *table("data", data),
+            *table("origin", origin),
+            *table("param", params),
+        ]
+    )

@@ -72,8 +72,15 @@ class TrainingRun:
     that translated back; its curve is added to this run.
     """
 
-    def __init__(self, root: Path, params: Params, train_key: str, tags: Mapping[str, str],
-                 updates_key: str = "", back_key: str = "") -> None:  # fmt: skip
+    def __init__(
+        self,
+        root: Path,
+        params: Params,
+        train_key: str,
+        tags: Mapping[str, str],
+        updates_key: str = "",
+        back_key: str = "",
+    ) -> None:
         self.root, self.params, self.train_key, self.back_key = root, dict(params), train_key, back_key
         self.tags, self.updates_key = {**who(), **tags}, updates_key
         self.record = record_of(root, train_key, params)
@@ -84,8 +91,15 @@ class TrainingRun:
     def __enter__(self) -> TrainingRun:
         name = os.environ.get("DVC_EXP_NAME") or f"{self.params.get('corpus')} {self.train_key[:7]}"
         try:
-            self.record.open(name=name, params=self.params, train_key=self.train_key, updates_key=self.updates_key,
-                             back_key=self.back_key, tags=self.tags, address=address())  # fmt: skip
+            self.record.open(
+                name=name,
+                params=self.params,
+                train_key=self.train_key,
+                updates_key=self.updates_key,
+                back_key=self.back_key,
+                tags=self.tags,
+                address=address(),
+            )
             self.record.add_rows(costs.back_rows(self.root, self.back_key, self.params))
             self.sender = Sender(self.root, self.record, self._measure)
         except OSError as error:
@@ -197,20 +211,27 @@ def write_configuration(root: Path, configuration: Configuration, pulled: bool =
     record.add_rows(configuration.curve)
     with record.change() as run:
         if not again:
-            run |= {"name": configuration.name, "params": dict(configuration.params),
-                    "train_key": configuration.train_key, "config_key": configuration.config_key}  # fmt: skip
+            run |= {
+                "name": configuration.name,
+                "params": dict(configuration.params),
+                "train_key": configuration.train_key,
+                "config_key": configuration.config_key,
+            }
             run.setdefault("start", now())
         old_tags, old_scores, recordings = run.get("tags", {}), run.get("scores", {}), run.get("recordings", [])
         first_tags = {key: old_tags[key] for key in old_tags if again and is_origin(key)}
         scores = {key: value for key, value in configuration.scores.items() if not (again and key in COMPARED)}
         recording = {key: str(tag) for key, tag in configuration.tags.items() if key in ORIGIN}
         run |= {
-            "address": address(), "status": FINISHED, "end": run.get("trained") or run.get("end") or run["start"],
-            "seeds_key": configuration.seeds_key, "tags": {**old_tags, **configuration.tags, **first_tags},
+            "address": address(),
+            "status": FINISHED,
+            "end": run.get("trained") or run.get("end") or run["start"],
+            "seeds_key": configuration.seeds_key,
+            "tags": {**old_tags, **configuration.tags, **first_tags},
             "scores": {**scores, **{key: old_scores[key] for key in COMPARED if key in old_scores}},
             "datasets": list(configuration.datasets),
             "recordings": recordings if recording in recordings else [*recordings, recording],
-        }  # fmt: skip
+        }
         run.pop("incomplete", None)
         run["pulled"] = pulled
         others = [one for one in records(root) if one.folder != record.folder]

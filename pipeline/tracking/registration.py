@@ -45,9 +45,15 @@ def register_model(results: Results, configuration: Configuration, origin: Mappi
     """Register the model of results whose run exists. Returns the message to print. Raises store errors."""
     params, scores, name = results.params, results.scores(), model_name(results)
     data = {str(one["name"]): f"{one['lines']:,} lines, sha256 {one['sha256']}" for one in configuration.datasets}
-    card = model_card(name, (params.source, params.target), vars(params), scores, results.signatures(), data,
-                      {"train_key": configuration.train_key, "config_key": configuration.config_key,
-                       **origin})  # fmt: skip
+    card = model_card(
+        name,
+        (params.source, params.target),
+        vars(params),
+        scores,
+        results.signatures(),
+        data,
+        {"train_key": configuration.train_key, "config_key": configuration.config_key, **origin},
+    )
     search = asdict(params.take(SearchConfig))
     options = {name: search[name] for name in ("beam_size", "length_penalty", "extra_length")}
     with tempfile.TemporaryDirectory() as scratch:
@@ -56,8 +62,15 @@ def register_model(results: Results, configuration: Configuration, origin: Mappi
         for file, place in results.folder("data/model").items():
             shutil.copyfile(place, folder / file)  # MLflow follows no links out of the folder
         candidate = Candidate(
-            name=name, folder=folder, options=options, config_key=configuration.config_key, card=card,
-            valid_bleu=scores["valid_bleu"], valid_sha256=valid_sha256(results), engines_agree=results.engines_agree(),
-            gain_over=partial(gain, results), tags=origin,
-        )  # fmt: skip
+            name=name,
+            folder=folder,
+            options=options,
+            config_key=configuration.config_key,
+            card=card,
+            valid_bleu=scores["valid_bleu"],
+            valid_sha256=valid_sha256(results),
+            engines_agree=results.engines_agree(),
+            gain_over=partial(gain, results),
+            tags=origin,
+        )
         return register(project_root(), candidate)

@@ -120,8 +120,14 @@ def log_version(store: Store, run: TrackedRun, candidate: Candidate) -> Any:
         # of a model in this experiment.
         model = store.client.create_logged_model(store.experiment_id, "model", source_run_id=run.id)
         with redirect_stderr(io.StringIO()):  # it reports each step
-            logged = Model.log(None, mlflow.pyfunc, run_id=run.id, registered_model_name=candidate.name,
-                               model_id=model.model_id, **arguments)  # fmt: skip
+            logged = Model.log(
+                None,
+                mlflow.pyfunc,
+                run_id=run.id,
+                registered_model_name=candidate.name,
+                model_id=model.model_id,
+                **arguments,
+            )
     finally:
         os.environ.pop(variable, None)
         if before is not None:

@@ -20,11 +20,21 @@ from transformer import files
 from transformer.evaluation.comparison import System
 
 WORKSPACE = "workspace"
-OPTIONS = {"params": "params.yaml", "raw": "data/raw", "hypotheses": "data/hypotheses",
-           "model": "data/model", "curve": "reports/training.csv", "summary": "reports/training.json",
-           "scores": "reports/scores.json", "signatures": "reports/signatures.json", "engines": "reports/engines.json",
-           "environment": "reports/environment.json", "samples": "reports/samples.csv",
-           "page": "reports/report.html", "attention": "reports/attention.svg"}  # fmt: skip
+OPTIONS = {
+    "params": "params.yaml",
+    "raw": "data/raw",
+    "hypotheses": "data/hypotheses",
+    "model": "data/model",
+    "curve": "reports/training.csv",
+    "summary": "reports/training.json",
+    "scores": "reports/scores.json",
+    "signatures": "reports/signatures.json",
+    "engines": "reports/engines.json",
+    "environment": "reports/environment.json",
+    "samples": "reports/samples.csv",
+    "page": "reports/report.html",
+    "attention": "reports/attention.svg",
+}
 
 
 @cache
@@ -190,8 +200,11 @@ class WorkTree(Results):
     def code(self, path: str) -> dict[str, str]:
         place = self._root / path
         found = [place] if place.is_file() else sorted(place.rglob("*.py"))
-        return {file.relative_to(self._root).as_posix(): code_key(file.read_text(encoding="utf-8"))
-                for file in found if file.suffix == ".py"}  # fmt: skip
+        return {
+            file.relative_to(self._root).as_posix(): code_key(file.read_text(encoding="utf-8"))
+            for file in found
+            if file.suffix == ".py"
+        }
 
 
 class Experiment(Results):

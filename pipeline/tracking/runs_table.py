@@ -16,8 +16,19 @@ TAGS = "mlflow.sharedViewState."
 TAG = f"{TAGS}{VIEW}"
 SCORES = ["bleu", "valid_bleu", "delta_bleu", "p_bootstrap"]
 SEEDS_SCORES = ["bleu", "bleu_deviation", "valid_bleu", "valid_bleu_deviation", "seeds"]
-KNOBS = ["corpus", "warmup", "beam_size", "lr_factor", "d_model", "layers", "max_steps", "batch_tokens", "dropout",
-         "length_penalty", "seed"]  # fmt: skip
+KNOBS = [
+    "corpus",
+    "warmup",
+    "beam_size",
+    "lr_factor",
+    "d_model",
+    "layers",
+    "max_steps",
+    "batch_tokens",
+    "dropout",
+    "length_penalty",
+    "seed",
+]
 # Without the means over seeds (seeds.py), and without double runs that a member of a team may not delete (sync.py).
 RUNS = "tags.seeds_parent IS NULL AND tags.duplicate_of IS NULL"
 SEEDS = "tags.seeds_parent IS NOT NULL"

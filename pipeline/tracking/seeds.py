@@ -57,8 +57,11 @@ def parents(store: Store, key: str) -> list[TrackedRun]:
 def write(parent: TrackedRun, by_seed: Mapping[str, TrackedRun], scores: Iterable[str]) -> None:
     """Write to a parent what its runs have in common, and the mean and deviation of their scores."""
     runs = list(by_seed.values())
-    params = {name: value for name, value in runs[0].data.params.items()
-              if name != "seed" and all(run.data.params.get(name) == value for run in runs)}  # fmt: skip
+    params = {
+        name: value
+        for name, value in runs[0].data.params.items()
+        if name != "seed" and all(run.data.params.get(name) == value for run in runs)
+    }
     names = [name for name in scores if all(name in run.data.metrics for run in runs)]
     values = {name: [run.data.metrics[name] for run in runs] for name in names}
     found = {"seeds": float(len(runs))} | {name: round(mean(value), 4) for name, value in values.items()}

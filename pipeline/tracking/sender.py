@@ -120,8 +120,13 @@ class Sender:
     def _warn(self, trouble: str) -> None:
         """Print one line about a failed try, the first time only."""
         if not self._warned:
-            print(f"Tracking is delayed ({trouble}). The next `train`, `record` or `track` sends the run from "
-                  f"{self._root / FOLDER}.", REMEDY, file=sys.stderr, flush=True)  # fmt: skip
+            print(
+                f"Tracking is delayed ({trouble}). The next `train`, `record` or `track` sends the run from "
+                f"{self._root / FOLDER}.",
+                REMEDY,
+                file=sys.stderr,
+                flush=True,
+            )
         self._warned = True
 
 

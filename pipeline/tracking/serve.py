@@ -55,8 +55,10 @@ def main() -> None:
             raise ValueError(f"The model {given.name} cannot be fetched: {reason(error)}") from None
         weights, commit = checked(fetched, place, f"version {version.version} of {version.name}")
         save(place / "served", weights, options(version), place / "git" / PACKAGE)
-        print(f"Serving {version.name}/{version.version}: weights as in dvc.lock, code as in commit {commit[:10]}",
-              flush=True)  # fmt: skip
+        print(
+            f"Serving {version.name}/{version.version}: weights as in dvc.lock, code as in commit {commit[:10]}",
+            flush=True,
+        )
         serve(place / "served", given.host, given.port)
 
 

@@ -85,8 +85,11 @@ class Sync:
         if store.identity in sent or not (sent or wanted.get("pulled")):
             return store.identity in sent
         name = "config_key" if "config_key" in wanted else "train_key"
-        trash = [TrackedRun(store.client, run) for run in store.all_runs(f"tags.{name} = '{wanted[name]}'")
-                 if run.info.lifecycle_stage == "deleted"]  # fmt: skip
+        trash = [
+            TrackedRun(store.client, run)
+            for run in store.all_runs(f"tags.{name} = '{wanted[name]}'")
+            if run.info.lifecycle_stage == "deleted"
+        ]
         return any(name == "config_key" or run.fits(wanted["params"]) for run in trash)
 
     def _write(
@@ -108,8 +111,9 @@ class Sync:
         run.log_datasets(wanted.get("datasets", []))
         if store.takes_artifacts:
             sent = self.record.sent().get(store.identity, {}).get("files", {})
-            run.log_files({name: path for name, path in self.record.files().items()
-                           if sent.get(name) != state["files"].get(name)})  # fmt: skip
+            run.log_files(
+                {name: path for name, path in self.record.files().items() if sent.get(name) != state["files"].get(name)}
+            )
 
 
 def keys(store: Store, wanted: Mapping[str, Any]) -> dict[str, str]:
@@ -128,8 +132,13 @@ def find(store: Store, wanted: Mapping[str, Any]) -> TrackedRun | None:
     runs = store.runs(wanted["train_key"])
     recorded = [run for run in runs if "config_key" in wanted and run.tags.get("config_key") == wanted["config_key"]]
     params_key = short_hash(wanted["params"])  # of a run that has no params yet; runs of version 0.1 have no key
-    own = [run for run in runs if is_unclaimed(store, run) and run.fits(wanted["params"])
-           and run.tags.get("params_key", params_key) == params_key]  # fmt: skip
+    own = [
+        run
+        for run in runs
+        if is_unclaimed(store, run)
+        and run.fits(wanted["params"])
+        and run.tags.get("params_key", params_key) == params_key
+    ]
     own.sort(key=lambda run: run.info.status != "FINISHED")
     return next(iter(sorted(recorded, key=TrackedRun.age) + own), None)
 

@@ -21,10 +21,18 @@ def environment(device: torch.device, devices: int, sharded: bool) -> dict[str, 
     """
     kind = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     system = {"system": platform.system(), "machine": platform.machine(), "python": platform.python_version()}
-    return {**system, "cpu": processor(), "cores": os.cpu_count() or 0, "threads": torch.get_num_threads(),
-            "device": kind, "devices": devices, "instructions": instructions(),
-            "bfloat16": "yes" if multiplies_bfloat16(device) else "no", **({"sharding": "full"} if sharded else {}),
-            **{name: version(name) for name in PACKAGES}}  # fmt: skip
+    return {
+        **system,
+        "cpu": processor(),
+        "cores": os.cpu_count() or 0,
+        "threads": torch.get_num_threads(),
+        "device": kind,
+        "devices": devices,
+        "instructions": instructions(),
+        "bfloat16": "yes" if multiplies_bfloat16(device) else "no",
+        **({"sharding": "full"} if sharded else {}),
+        **{name: version(name) for name in PACKAGES},
+    }
 
 
 def instructions() -> str:

@@ -81,8 +81,9 @@ class Training:
     @cached_property
     def model_config(self) -> TransformerConfig:
         """The sizes of the model."""
-        return self.params.take(TransformerConfig, vocabulary=len(self.vocabulary),
-                                max_positions=self.corpus["max_length"] + 1)  # fmt: skip
+        return self.params.take(
+            TransformerConfig, vocabulary=len(self.vocabulary), max_positions=self.corpus["max_length"] + 1
+        )
 
     @cached_property
     def config(self) -> TrainConfig:
@@ -94,8 +95,12 @@ class Training:
         """Everything that an update depends on. max_steps and the settings of training/history.py change none."""
         settings = {name: value for name, value in asdict(self.config).items() if name not in CHANGES_NO_UPDATE}
         tokens = bleu_tokenizer(self.corpus[self.target_side])[0] if self.config.best_by == "bleu" else "13a"
-        files = {"ids": self.ids, "train_ids": self.train_ids, "vocabulary": self.vocab,
-                 "init_from": self.initial_model and self.initial_model / "weights.safetensors"}  # fmt: skip
+        files = {
+            "ids": self.ids,
+            "train_ids": self.train_ids,
+            "vocabulary": self.vocab,
+            "init_from": self.initial_model and self.initial_model / "weights.safetensors",
+        }
         return {
             "knobs": Params.for_keys({**asdict(self.model_config), **settings, "backwards": self.backwards}),
             # A file of sacreBLEU may appear or vanish: a validation by other tokens is of another training.

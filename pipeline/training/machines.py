@@ -61,8 +61,9 @@ def machine_counts(nodes: str) -> tuple[int, int]:
     least, _, most = nodes.partition(":") if ":" in nodes else (nodes, "", nodes)
     fits = all(count.isascii() and count.isdecimal() for count in (least, most))
     if not fits or not 0 < int(least) <= int(most):
-        raise ValueError(f"NODES={nodes!r} is not a number of machines. Set NODES to 2, to 1:4 (from 1 to 4), or unset "
-                         "it.")  # fmt: skip
+        raise ValueError(
+            f"NODES={nodes!r} is not a number of machines. Set NODES to 2, to 1:4 (from 1 to 4), or unset it."
+        )
     return int(least), int(most)
 
 
@@ -79,8 +80,9 @@ def own_endpoint(given: str) -> tuple[str, int]:
     try:
         return local_address("192.0.2.1"), PORT  # an address of no machine (RFC 5737): nothing is sent
     except OSError:
-        raise ValueError("This machine has no network. Set RENDEZVOUS=HOST:PORT to the address at which the other "
-                         "machines reach it.") from None  # fmt: skip
+        raise ValueError(
+            "This machine has no network. Set RENDEZVOUS=HOST:PORT to the address at which the other machines reach it."
+        ) from None
 
 
 def endpoint(text: str, shown_as: str) -> tuple[str, int]:
@@ -98,9 +100,11 @@ def check_own(address: str) -> None:
         with socket.socket(family, kind, protocol) as probe:
             probe.bind((host, 0))
     except OSError as error:
-        raise ValueError(f"RENDEZVOUS: {address} is not an address of this machine ({error.strerror}). The leader's "
-                         "machine alone sets RENDEZVOUS, to its own address. On the others run: python -m pipeline "
-                         "worker --join HOST:PORT") from None  # fmt: skip
+        raise ValueError(
+            f"RENDEZVOUS: {address} is not an address of this machine ({error.strerror}). The leader's "
+            "machine alone sets RENDEZVOUS, to its own address. On the others run: python -m pipeline "
+            "worker --join HOST:PORT"
+        ) from None
 
 
 def shown(address: str, port: int) -> str:
@@ -138,8 +142,10 @@ def lead(module: str, params: Params, equal: Facts, counts: tuple[int, int], lau
     try:
         store = TCPStore(address, port, is_master=True, wait_for_workers=False, timeout=STORE_WAIT)
     except RuntimeError as error:
-        raise ValueError(f"RENDEZVOUS={shown(address, port)} cannot be opened ({one_line(str(error))}). Set RENDEZVOUS "
-                         "to an address of this machine and a free port.") from None  # fmt: skip
+        raise ValueError(
+            f"RENDEZVOUS={shown(address, port)} cannot be opened ({one_line(str(error))}). Set RENDEZVOUS "
+            "to an address of this machine and a free port."
+        ) from None
     store.set(STAGE, stage.to_json())
     use_interface_to(address)
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # the processes would print 20 lines when one is lost
@@ -148,9 +154,11 @@ def lead(module: str, params: Params, equal: Facts, counts: tuple[int, int], lau
         status = launch(Hosts(store, stage.run_id, *counts, address, True))
     if status == 128 + signal.SIGTERM and counts[0] == counts[1] and store.check([FAILED]):
         name = store.get(FAILED).decode(errors="replace")
-        raise ValueError(f"The processes of {one_line(name)} have failed, and NODES={counts[0]} needs all machines. "
-                         "The newest saved state is kept. Correct what is wrong on that machine, and run the same "
-                         "command again.")  # fmt: skip
+        raise ValueError(
+            f"The processes of {one_line(name)} have failed, and NODES={counts[0]} needs all machines. "
+            "The newest saved state is kept. Correct what is wrong on that machine, and run the same "
+            "command again."
+        )
     return status
 
 

@@ -61,8 +61,15 @@ class OpenStage:
         if len(text) > MOST_BYTES:
             raise ValueError(f"{len(text):,} bytes are too many")
         values = json.loads(text)
-        kinds = {"module": str, "options": list, "params": dict, "run_id": str, "least": int,
-                 "most": int, "facts": dict}  # fmt: skip
+        kinds = {
+            "module": str,
+            "options": list,
+            "params": dict,
+            "run_id": str,
+            "least": int,
+            "most": int,
+            "facts": dict,
+        }
         fits = isinstance(values, dict) and values.keys() == kinds.keys()
         if not fits or not all(isinstance(values[name], kind) for name, kind in kinds.items()):
             raise ValueError(f"it must have {', '.join(kinds)}, each of its type")

@@ -44,8 +44,9 @@ class Translations:
         Call this after the modules that translate are imported: their code is part of the folder's name.
         """
         versions = {name: installed(name) for name in ("spacy", "subword-nmt")}
-        key = content_key(train_key=training.train_key, text=sha256(text), codes=sha256(codes), code=code_keys(),
-                          versions=versions)  # fmt: skip
+        key = content_key(
+            train_key=training.train_key, text=sha256(text), codes=sha256(codes), code=code_keys(), versions=versions
+        )
         return cls(training.folder / f"translations-{key[:16]}")
 
     def make(self, lines: Iterable[str], count: int, translator: Translator, world: World) -> None:

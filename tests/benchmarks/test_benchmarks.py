@@ -85,9 +85,24 @@ if __name__ == "__main__":
 
 def benchmark(folder, *options: str) -> subprocess.CompletedProcess:
     """Run benchmarks.train on a few hundred random pairs, at the size tiny."""
-    command = [sys.executable, "-m", "benchmarks.train", "--ids", str(folder / "ids"), "--vocab",
-               str(folder / "vocab.txt"), "--rounds", "1", "--seconds", "0.01", "--batch-tokens", "256",
-               "--precision", "float32", *options]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.train",
+        "--ids",
+        str(folder / "ids"),
+        "--vocab",
+        str(folder / "vocab.txt"),
+        "--rounds",
+        "1",
+        "--seconds",
+        "0.01",
+        "--batch-tokens",
+        "256",
+        "--precision",
+        "float32",
+        *options,
+    ]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
@@ -230,8 +245,16 @@ def test_a_wrong_option_gives_an_error_of_one_line(folder, options, reason):
 
 
 def test_a_program_that_cannot_be_built_reports_the_reason(folder):
-    setting = {"program": "ours", "size": "tiny", "precision": "float32", "device": "nowhere", "batch_tokens": 256,
-               "batches": "own", "ids": str(folder / "ids"), "vocab": str(folder / "vocab.txt")}  # fmt: skip
+    setting = {
+        "program": "ours",
+        "size": "tiny",
+        "precision": "float32",
+        "device": "nowhere",
+        "batch_tokens": 256,
+        "batches": "own",
+        "ids": str(folder / "ids"),
+        "vocab": str(folder / "vocab.txt"),
+    }
     worker = Worker(setting)
     with pytest.raises(Failed, match="nowhere"):
         worker.receive()
@@ -240,8 +263,17 @@ def test_a_program_that_cannot_be_built_reports_the_reason(folder):
 
 def test_useful_flop_is_what_torch_counts_without_padding():
     size, vocabulary, source, target = Size(16, 32, 2, 3), 23, 7, 5
-    model = Transformer(TransformerConfig(**vars(size), vocabulary=vocabulary, dropout=0.0, norm="pre",
-                        positions="sinusoidal", tie_embeddings=True, max_positions=40))  # fmt: skip
+    model = Transformer(
+        TransformerConfig(
+            **vars(size),
+            vocabulary=vocabulary,
+            dropout=0.0,
+            norm="pre",
+            positions="sinusoidal",
+            tie_embeddings=True,
+            max_positions=40,
+        )
+    )
     with FlopCounterMode(display=False) as counter:
         model.logits(model(torch.full((1, source), 4), torch.full((1, target), 4)))
     ahead = 6 * size.layers * 2 * size.d_model * target * (target - 1) / 2  # masked: computed but not used
@@ -251,8 +283,17 @@ def test_useful_flop_is_what_torch_counts_without_padding():
 
 def test_the_matrix_rate_is_measured_on_every_matrix_of_the_model():
     for size in MEASURED.values():
-        model = Transformer(TransformerConfig(**vars(size), vocabulary=99, dropout=0.0, norm="pre",
-                            positions="sinusoidal", tie_embeddings=True, max_positions=40))  # fmt: skip
+        model = Transformer(
+            TransformerConfig(
+                **vars(size),
+                vocabulary=99,
+                dropout=0.0,
+                norm="pre",
+                positions="sinusoidal",
+                tie_embeddings=True,
+                max_positions=40,
+            )
+        )
         weights = sum(parameter.numel() for parameter in model.parameters() if parameter.dim() == 2)
         assert sum(rows * columns * number for (rows, columns), number in matrix_shapes(size, 99).items()) == weights
 
@@ -284,13 +325,17 @@ def test_a_profile_without_updates_or_ids_is_refused(folder, monkeypatch, option
 
 
 def test_a_row_is_the_median_of_its_rounds():
-    rounds = [{"target_tokens": tokens, "seconds": 2.0, "flop": 1e9 * tokens, "tokens": 60, "positions": 80,
-               "memory": 5e6} for tokens in (20, 60, 400)]  # fmt: skip
+    rounds = [
+        {"target_tokens": tokens, "seconds": 2.0, "flop": 1e9 * tokens, "tokens": 60, "positions": 80, "memory": 5e6}
+        for tokens in (20, 60, 400)
+    ]
     setting = {"size": "tiny", "precision": "float32", "forced": False, "batches": "own", "device": "cpu"}
-    rows = with_ratios([
-        row_of({"program": "torch", **setting}, rounds[:1], 60e9),
-        row_of({"program": "ours", **setting}, rounds, 60e9),
-    ])  # fmt: skip
+    rows = with_ratios(
+        [
+            row_of({"program": "torch", **setting}, rounds[:1], 60e9),
+            row_of({"program": "ours", **setting}, rounds, 60e9),
+        ]
+    )
     assert rows[1]["tokens_per_second"] == 30
     assert rows[1]["matrix_share"] == 0.5
     assert rows[1]["padding_share"] == 0.25
@@ -319,11 +364,20 @@ def test_bfloat16_is_left_out_on_a_machine_without_instructions_for_it(monkeypat
 
 
 def test_the_summary_compares_the_fastest_rows_without_forced_ones():
-    measured = [("ours", "float32", 60, False), ("ours", "bfloat16", 90, False), ("torch", "float32", 30, False),
-                ("torch", "bfloat16", 20, False), ("opennmt", "float32", 45, False),
-                ("opennmt", "bfloat16", 80, True)]  # fmt: skip
-    rows = with_ratios([{"size": "base", "program": program, "precision": precision, "tokens_per_second": speed,
-                         "forced": forced} for program, precision, speed, forced in measured])  # fmt: skip
+    measured = [
+        ("ours", "float32", 60, False),
+        ("ours", "bfloat16", 90, False),
+        ("torch", "float32", 30, False),
+        ("torch", "bfloat16", 20, False),
+        ("opennmt", "float32", 45, False),
+        ("opennmt", "bfloat16", 80, True),
+    ]
+    rows = with_ratios(
+        [
+            {"size": "base", "program": program, "precision": precision, "tokens_per_second": speed, "forced": forced}
+            for program, precision, speed, forced in measured
+        ]
+    )
     assert summary(rows) == ["base: ours (bfloat16) is 2.0 x opennmt (float32), 3.0 x torch (float32)"]
     assert [row["precision"] for row in marked(rows)][-2:] == ["float32", "bfloat16 (forced)"]
     assert summary(rows[2:]) == []

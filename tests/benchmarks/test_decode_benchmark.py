@@ -34,9 +34,26 @@ def test_every_program_makes_the_requested_number_of_steps(name, beam_size):
 def benchmark(place, *options: str) -> subprocess.CompletedProcess:
     """Run benchmarks.decode on a few lines."""
     (place / "text").write_text("\n".join(TEXT * 3) + "\n", encoding="utf-8")
-    command = [sys.executable, "-m", "benchmarks.decode", "--text", str(place / "text"), "--codes",
-               str(place / "model/bpe.codes"), "--vocab", str(place / "model/vocab.txt"), "--rounds", "1", "--seconds",
-               "0.01", "--steps", "3", "--json", str(place / "rows.json"), *options]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.decode",
+        "--text",
+        str(place / "text"),
+        "--codes",
+        str(place / "model/bpe.codes"),
+        "--vocab",
+        str(place / "model/vocab.txt"),
+        "--rounds",
+        "1",
+        "--seconds",
+        "0.01",
+        "--steps",
+        "3",
+        "--json",
+        str(place / "rows.json"),
+        *options,
+    ]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
@@ -82,6 +99,8 @@ def test_all_programs_get_the_same_batches_of_similar_length():
 
 def test_the_ratio_is_to_this_decoder_at_the_same_beam_and_batch_size():
     measured = [("ours", 1, 100.0), ("ctranslate2", 1, 200.0), ("ours", 4, 30.0), ("joeynmt", 4, 10.0)]
-    rows = [{"program": program, "beam_size": beam, "batch": 1, "tokens_per_second": speed}
-            for program, beam, speed in measured]  # fmt: skip
+    rows = [
+        {"program": program, "beam_size": beam, "batch": 1, "tokens_per_second": speed}
+        for program, beam, speed in measured
+    ]
     assert [row["ratio"] for row in with_ratios(rows)] == [1.0, 0.5, 1.0, 3.0]

@@ -37,8 +37,14 @@ def test_without_a_gpu_every_part_is_skipped_with_its_reason(monkeypatch, tmp_pa
 
 def test_parts_run_in_any_order_and_a_measurement_is_not_replaced_by_none(monkeypatch, tmp_path):
     file = tmp_path / "gpu.json"
-    outcomes = iter([{"rows": [{"a": 1}], "seconds": 2}, {"failed": "it broke"}, {"skipped": "no GPU"},
-                     {"rows": [{"a": 3}], "seconds": 2}])  # fmt: skip
+    outcomes = iter(
+        [
+            {"rows": [{"a": 1}], "seconds": 2},
+            {"failed": "it broke"},
+            {"skipped": "no GPU"},
+            {"rows": [{"a": 3}], "seconds": 2},
+        ]
+    )
     monkeypatch.setattr(gpu, "run_apart", lambda part, seconds: next(outcomes))
     for part in ("profile", "losses", "profile", "losses"):
         check(monkeypatch, part, "--json", str(file))
@@ -82,8 +88,11 @@ def test_losses_and_decoding_compute_their_rows(monkeypatch):
 
 def test_the_page_shows_each_part_under_its_heading():
     assert title("speed-big-100k") == "Training speed, big model, 100,000 tokens an update, beside torch's own layers"
-    outcome = {"rows": [{"program": "ours", "tokens_per_second": 123456.7, "matrix_share": 0.4, "rounds": [1, 2]}],
-               "machine": {"device": "1 x H", "torch": "2.13"}, "seconds": 40}  # fmt: skip
+    outcome = {
+        "rows": [{"program": "ours", "tokens_per_second": 123456.7, "matrix_share": 0.4, "rounds": [1, 2]}],
+        "machine": {"device": "1 x H", "torch": "2.13"},
+        "seconds": 40,
+    }
     text = page({"profile": outcome, "losses": {"failed": "it broke"}}, ["losses", "profile", "toy"])
     assert "| program | tokens per second | matrix share |\n| --- | --- | --- |\n| ours | 123,457 | 40.0% |" in text
     assert "1 x H, torch 2.13. The part took 40 s." in text

@@ -31,7 +31,7 @@ from benchmarks.step_time import (
     Speed,
     all_reduce_seconds,
     exposed_seconds,
-    pass_seconds,  # fmt: skip
+    pass_seconds,
     ring_traffic,
     update_seconds,
 )
@@ -43,15 +43,27 @@ from transformer.training.gradients import in_buckets
 from transformer.training.schedule import learning_rate
 
 BIG = Shape.of(SIZES["big"], published.VOCABULARY)
-speeds = st.builds(Speed, launch=st.floats(1e-5, 1e-1), rate=st.floats(1e10, 1e15),
-                   per_parameter=st.floats(1e-12, 1e-8), bandwidth=st.floats(1e8, 1e12))  # fmt: skip
+speeds = st.builds(
+    Speed,
+    launch=st.floats(1e-5, 1e-1),
+    rate=st.floats(1e10, 1e15),
+    per_parameter=st.floats(1e-12, 1e-8),
+    bandwidth=st.floats(1e8, 1e12),
+)
 networks = st.builds(Network, bandwidth=st.floats(1e8, 1e11), latency=st.floats(0, 1e-3))
 
 
 def test_the_shape_has_the_parameters_of_this_projects_model_but_biases_and_norms():
     for size in SIZES.values():
-        config = TransformerConfig(vocabulary=97, max_positions=9, dropout=0.0, norm="pre", tie_embeddings=True,
-                                   positions="sinusoidal", **vars(size))  # fmt: skip
+        config = TransformerConfig(
+            vocabulary=97,
+            max_positions=9,
+            dropout=0.0,
+            norm="pre",
+            tie_embeddings=True,
+            positions="sinusoidal",
+            **vars(size),
+        )
         with torch.device("meta"):
             model = Transformer(config)
         matrices = [parameter for parameter in model.parameters() if parameter.ndim == 2]
@@ -119,7 +131,8 @@ def test_overlap_hides_at_most_the_backward_pass_and_never_the_last_bucket(all_r
 def test_machines_of_one_gpu_sum_over_the_network_alone_and_one_machine_needs_none():
     speed, network = Speed(0, 1e12, 0, 1e9), Network(1e8, 0.0, devices=1)
     assert all_reduce_seconds(BIG, speed, Plan(4, (1.0,), 4, network)) == pytest.approx(
-        ring_traffic(4 * BIG.parameters, 4) / 1e8)  # fmt: skip
+        ring_traffic(4 * BIG.parameters, 4) / 1e8
+    )
     full = Network(1e8, 1.0)
     assert all_reduce_seconds(BIG, speed, Plan(8, (1.0,), 4, full)) == all_reduce_seconds(
         BIG, speed, Plan(8, (1.0,), 4)
@@ -172,8 +185,14 @@ def test_a_row_that_is_left_out_is_predicted_from_the_others_alone():
 
 def all_rows() -> list[published.Row]:
     """All published rows, also those that are left out."""
-    return [*published.FAIRSEQ_V100, *published.FAIRSEQ_A100, *published.NVIDIA_MIXED, *published.NVIDIA_FLOAT32,
-            *published.HELD_OUT, *(row for row, _ in published.LEFT_OUT)]  # fmt: skip
+    return [
+        *published.FAIRSEQ_V100,
+        *published.FAIRSEQ_A100,
+        *published.NVIDIA_MIXED,
+        *published.NVIDIA_FLOAT32,
+        *published.HELD_OUT,
+        *(row for row, _ in published.LEFT_OUT),
+    ]
 
 
 def test_every_published_figure_has_an_address():
@@ -246,8 +265,11 @@ def test_this_projects_own_gpu_is_fitted_only_where_both_sizes_have_both_batches
     assert found.name == "ours, bfloat16, H"
     assert (found.speed.rate, found.speed.per_parameter) == pytest.approx((3e14, 1e-10), rel=0.01)
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(scaling_page, "of_cpu", lambda stored: dict.fromkeys(("cores", "torch", "load", "rounds"), 0)
-                        | dict.fromkeys(("cpu_fits", "cpu"), ""))  # fmt: skip
+    monkeypatch.setattr(
+        scaling_page,
+        "of_cpu",
+        lambda stored: dict.fromkeys(("cores", "torch", "load", "rounds"), 0) | dict.fromkeys(("cpu_fits", "cpu"), ""),
+    )
     made = page(stored(), results)
     assert "| ours, bfloat16, H | 4 |" in made
     assert "### big, this trainer\n\n| GPUs |" in made
@@ -261,8 +283,12 @@ def test_updates_of_a_process_are_timed_and_its_trainer_has_one_micro_batch_with
     work = step_measure.Work(Size(16, 32, 2, 1), 50, 60)
     made = step_measure.trainer(work, tmp_path / "one", World())
     assert made.update(1).tokens == 60
-    setting = {"processes": 1, "rank": 0, "folder": str(tmp_path), "works": [{"size": vars(work.size),
-        "vocabulary": work.vocabulary, "tokens": work.tokens}]}  # fmt: skip
+    setting = {
+        "processes": 1,
+        "rank": 0,
+        "folder": str(tmp_path),
+        "works": [{"size": vars(work.size), "vocabulary": work.vocabulary, "tokens": work.tokens}],
+    }
     assert step_measure.prepare(setting)({"work": 0, "first": 1, "updates": 2})["seconds"] > 0
 
 

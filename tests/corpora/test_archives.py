@@ -138,7 +138,7 @@ AGAIN = r"Get it again, or from another place\."
         (zipfile.ZIP_LZMA, lambda data: data[:60] + b"\xff" * 40 + data[100:], rf"Corrupt input data\)\. {AGAIN}"),
     ],
     ids=["password", "unknown method", "checksum", "header", "deflate", "bzip2", "lzma"],
-)  # fmt: skip
+)
 def test_a_member_that_cannot_be_read_is_named_with_its_archive_and_a_remedy(tmp_path, method, change, wanted):
     path = tmp_path / "a.zip"
     with zipfile.ZipFile(path, "w", method) as archive:
@@ -265,8 +265,10 @@ b </seg><seg id="3"></seg></doc></srcset></mteval>"""
     assert found(sgml) == [b"A & B < C\n", b"I <3 you\n"]
 
 
-@given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20), max_size=8),
-       st.integers(1, 7))  # fmt: skip
+@given(
+    st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20), max_size=8),
+    st.integers(1, 7),
+)
 def test_each_segment_comes_back_whatever_its_characters_and_the_blocks_read(lines, size):
     import html
 
@@ -352,8 +354,15 @@ def test_an_error_in_a_marked_up_file_of_a_corpus_names_the_file(tmp_path):
 
 
 def test_lines_of_tags_are_left_out_of_ted_text():
-    lines = [b"<url>http://x</url>\n", b" <title>T</title>\n", b"Text <b>und</b> mehr\n", b"<3\n", b"</doc>\n", b"\n",
-             b"<i>Kursiv</i> beginnt\n"]  # fmt: skip
+    lines = [
+        b"<url>http://x</url>\n",
+        b" <title>T</title>\n",
+        b"Text <b>und</b> mehr\n",
+        b"<3\n",
+        b"</doc>\n",
+        b"\n",
+        b"<i>Kursiv</i> beginnt\n",
+    ]
     lines += [b"<![x ]\n", b"<b>&#" + b"1" * 5000 + b";\n"]
     assert list(untagged(io.BytesIO(b"".join(lines)), "a.de")) == [lines[2], lines[3], *lines[5:]]
 

@@ -170,8 +170,15 @@ def test_training_text_comes_from_all_its_files_in_the_order_of_their_names(tmp_
     (tmp_path / "train-b.en.gz").write_bytes(gzip.compress(b"B\n"))
     (tmp_path / "train-a.en-de.tsv").write_text("A\ta\nA2\ta2\n")
     (tmp_path / "train-c.jsonl").write_text('{"de": "c", "en": "C"}\n{"translation": {"en": "C2", "de": "c2"}}\n')
-    assert read(tmp_path)["train"] == [("a", "A"), ("a2", "A2"), ("b", "B"), ("c", "C"), ("c2", "C2"), ("eins", "eins"),
-                                       ("zwei", "zwei")]  # fmt: skip
+    assert read(tmp_path)["train"] == [
+        ("a", "A"),
+        ("a2", "A2"),
+        ("b", "B"),
+        ("c", "C"),
+        ("c2", "C2"),
+        ("eins", "eins"),
+        ("zwei", "zwei"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -187,7 +194,7 @@ def test_training_text_comes_from_all_its_files_in_the_order_of_their_names(tmp_
         ("train.jsonl", "a\n", r"train\.jsonl:1: not JSON"),
         ("train.jsonl", '{"de": "a", "en": "b\x00"}\n', r"train\.jsonl:1:21: a NUL character"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_line_of_pairs_is_named(tmp_path, name, text, wanted):
     (tmp_path / name).write_text(text)
     with pytest.raises(ValueError, match=wanted):

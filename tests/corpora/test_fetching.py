@@ -145,16 +145,35 @@ def server(monkeypatch) -> Iterator[ThreadingHTTPServer]:
         made.shutdown()
 
 
-def get(server: ThreadingHTTPServer, folder: Path, *paths: str, login: str = "", size: int | None = len(DATA),
-        sha256: str | None = SHA256, md5: str | None = None) -> Path:  # fmt: skip
+def get(
+    server: ThreadingHTTPServer,
+    folder: Path,
+    *paths: str,
+    login: str = "",
+    size: int | None = len(DATA),
+    sha256: str | None = SHA256,
+    md5: str | None = None,
+) -> Path:
     """Fetch the file of these paths of the server, the second where the first fails."""
     base = f"http://{login}127.0.0.1:{server.server_address[1]}"
     download = Download("file", tuple(f"{base}/{path}/file" for path in paths), size, sha256, md5)
     return fetch_all({"file": download}, folder, lambda count: None)["file"]
 
 
-SURVIVED = ["well/0", "truncate/1", "truncate/3", "short/1", "stall/1", "chunk/1", "chunk/3", "ignores/2",
-            "wrong_range/2", "busy/2", "error/4", "moved/1"]  # fmt: skip
+SURVIVED = [
+    "well/0",
+    "truncate/1",
+    "truncate/3",
+    "short/1",
+    "stall/1",
+    "chunk/1",
+    "chunk/3",
+    "ignores/2",
+    "wrong_range/2",
+    "busy/2",
+    "error/4",
+    "moved/1",
+]
 
 
 @pytest.mark.parametrize("path", SURVIVED)
@@ -221,8 +240,10 @@ def test_a_complete_file_is_not_fetched_again_and_a_wrong_one_is(server, tmp_pat
 def test_good_files_stay_when_another_one_fails(server, tmp_path, monkeypatch):
     monkeypatch.setattr(fetching, "AT_ONCE", 1)
     base = f"http://127.0.0.1:{server.server_address[1]}"
-    downloads = {name: Download(name, (f"{base}/{path}/{name}",), len(DATA), SHA256)
-                 for name, path in (("a", "well/0"), ("b", "missing/99"), ("c", "well/0"))}  # fmt: skip
+    downloads = {
+        name: Download(name, (f"{base}/{path}/{name}",), len(DATA), SHA256)
+        for name, path in (("a", "well/0"), ("b", "missing/99"), ("c", "well/0"))
+    }
     with pytest.raises(ValueError, match="Cannot get b"):
         fetch_all(downloads, tmp_path, lambda count: None)
     assert (tmp_path / f"{SHA256[:12]}-a").read_bytes() == DATA
@@ -235,8 +256,11 @@ def test_downloads_run_side_by_side(server, tmp_path, monkeypatch):
     base = f"http://127.0.0.1:{server.server_address[1]}"
     monkeypatch.setattr(receiving, "TIMEOUT", 30)
     names = ["a", "b", "c", "d"]
-    fetch_all({name: Download(name, (f"{base}/well/0/{name}",), len(DATA), SHA256) for name in names}, tmp_path,
-              lambda count: None)  # fmt: skip
+    fetch_all(
+        {name: Download(name, (f"{base}/well/0/{name}",), len(DATA), SHA256) for name in names},
+        tmp_path,
+        lambda count: None,
+    )
 
 
 def test_a_full_disk_is_named_and_the_part_stays(server, tmp_path, monkeypatch):
@@ -296,8 +320,10 @@ def test_ctrl_c_does_not_wait_for_a_silent_server(server, tmp_path):
 def test_a_missing_file_is_reported_while_another_server_is_silent(server, tmp_path, monkeypatch):
     monkeypatch.setattr(receiving, "TIMEOUT", 30.0)
     base = f"http://127.0.0.1:{server.server_address[1]}"
-    downloads = {name: Download(name, (f"{base}/{path}/file",), len(DATA), SHA256)
-                 for name, path in (("a", "stall/99"), ("b", "missing/99"))}  # fmt: skip
+    downloads = {
+        name: Download(name, (f"{base}/{path}/file",), len(DATA), SHA256)
+        for name, path in (("a", "stall/99"), ("b", "missing/99"))
+    }
     start = time.monotonic()
     with pytest.raises(ValueError, match="Cannot get b"):
         fetch_all(downloads, tmp_path, lambda count: None)
@@ -337,9 +363,14 @@ def test_a_folder_that_cannot_be_written_is_named(server, tmp_path):
 
 @pytest.mark.parametrize(
     "text",
-    ["postgresql://me:ge/h@eim@host/runs", "http://host/?password=ge/h@eim&x=1", "http://host/a?sslpassword=ge/h@eim",
-     "nonnumeric port: 'ge/h@eim'", "bad: ge%2Fh@eim"],
-)  # fmt: skip
+    [
+        "postgresql://me:ge/h@eim@host/runs",
+        "http://host/?password=ge/h@eim&x=1",
+        "http://host/a?sslpassword=ge/h@eim",
+        "nonnumeric port: 'ge/h@eim'",
+        "bad: ge%2Fh@eim",
+    ],
+)
 def test_a_message_hides_passwords_in_users_fields_and_on_their_own(monkeypatch, text):
     monkeypatch.setenv("CORPUS_MIRROR", "http://me:ge%2Fh@eim@host")
     assert not any(part in mask_credentials(text) for part in ("ge/h", "ge%2F", "eim"))

@@ -15,9 +15,18 @@ from transformer.corpora.overlap import Overlap, TestText, trigrams
 from transformer.corpora.rules import FilterConfig, alphabetic, figures, rules
 from transformer.text.blocks import blocks, in_order
 
-OFF = {"filter_empty": False, "filter_max_characters": 0, "filter_max_ratio": 0.0, "filter_identical": False,
-       "filter_duplicates": "none", "filter_min_alphabetic": 0.0, "filter_max_word": 0, "filter_numbers": False,
-       "filter_script": False, "filter_language": False}  # fmt: skip
+OFF = {
+    "filter_empty": False,
+    "filter_max_characters": 0,
+    "filter_max_ratio": 0.0,
+    "filter_identical": False,
+    "filter_duplicates": "none",
+    "filter_min_alphabetic": 0.0,
+    "filter_max_word": 0,
+    "filter_numbers": False,
+    "filter_script": False,
+    "filter_language": False,
+}
 GERMAN = "Der alte Mann sitzt mit seinem Hund auf einer Bank im Park."
 ENGLISH = "The old man is sitting on a bench in the park with his dog."
 
@@ -43,7 +52,7 @@ CASES = [
     ({"filter_script": True}, ("Привет, мир", "hello"), ("Grüße – 123", "Привет Hello World hello")),
     ({"filter_language": True}, (GERMAN, GERMAN), (GERMAN, ENGLISH)),
     ({"filter_language": True}, (ENGLISH, ENGLISH), ("Ja.", "Nein.")),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("knobs", "dropped", "kept"), CASES)
@@ -54,8 +63,11 @@ def test_a_rule_drops_what_it_says_and_nothing_else(knobs, dropped, kept):
 
 
 def test_a_script_rule_knows_the_scripts_of_its_languages():
-    for languages, pair in ((("zh", "en"), ("一只狗在跑。", "A dog runs.")), (("ja", "th"), ("犬が走る", "สุนัขวิ่ง")),
-                            (("sr", "ru"), ("Zdravo svete", "Привет"))):  # fmt: skip
+    for languages, pair in (
+        (("zh", "en"), ("一只狗在跑。", "A dog runs.")),
+        (("ja", "th"), ("犬が走る", "สุนัขวิ่ง")),
+        (("sr", "ru"), ("Zdravo svete", "Привет")),
+    ):
         assert drops(*pair, languages, filter_script=True) == []
         assert drops(*reversed(pair), languages, filter_script=True) == ["script"]
 
@@ -68,10 +80,15 @@ def test_numbers_of_any_length_and_long_words_are_compared_and_languages_of_unkn
 
 @pytest.mark.parametrize(
     ("line", "wanted"),
-    [("In 2014 300 people", ["2014", "300"]), ("14 300 people", ["14300"]), ("1.000.000,5", ["10000005"]),
-     ("see www.a.de/b.", ["www.a.de/b"]), ("(a@b.de), http://c.de!", ["a@b.de", "http://c.de"]),
-     ("3,5 1990-1995", ["1990", "1995", "35"])],
-)  # fmt: skip
+    [
+        ("In 2014 300 people", ["2014", "300"]),
+        ("14 300 people", ["14300"]),
+        ("1.000.000,5", ["10000005"]),
+        ("see www.a.de/b.", ["www.a.de/b"]),
+        ("(a@b.de), http://c.de!", ["a@b.de", "http://c.de"]),
+        ("3,5 1990-1995", ["1990", "1995", "35"]),
+    ],
+)
 def test_numbers_side_by_side_stay_apart_and_a_full_stop_is_no_part_of_an_address(line, wanted):
     assert figures(line) == wanted
 
@@ -119,8 +136,11 @@ def test_a_pair_that_another_rule_drops_hides_no_later_one(tmp_path):
     assert filtered(tmp_path, pairs, filter_duplicates="side", filter_max_characters=3)[0] == [2]
 
 
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abc")), min_size=1, max_size=30), st.integers(1, 7),
-       st.sampled_from(["pair", "side"]))  # fmt: skip
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abc")), min_size=1, max_size=30),
+    st.integers(1, 7),
+    st.sampled_from(["pair", "side"]),
+)
 @settings(deadline=None, max_examples=60)
 def test_duplicates_do_not_depend_on_the_size_of_blocks(tmp_path_factory, pairs, size, kind):
     wanted, seen = [], set()
@@ -166,15 +186,29 @@ def test_any_number_of_workers_gives_the_same_report(tmp_path, monkeypatch, numb
 def test_test_lines_in_train_are_found_exactly_and_nearly():
     long = "the quick brown fox jumps over the lazy dog near the old river bank today"
     tests = TestText({"a": (["Guten Tag!", "Ein Hund.", "x"], [long, "A dog.", "y"])})
-    train = [("guten tag", long.replace("today", "now")), ("Ein Hund.", "A dog."), ("x y z", "the quick brown fox"),
-             ("Ein Hund.", "b")]  # fmt: skip
+    train = [
+        ("guten tag", long.replace("today", "now")),
+        ("Ein Hund.", "A dog."),
+        ("x y z", "the quick brown fox"),
+        ("Ein Hund.", "b"),
+    ]
     overlap = Overlap()
     for pair in train:
         overlap.add(*(tests.look_up(line, side) for side, line in enumerate(pair)))
     assert {(one.row, one.side, one.exact) for one in overlap.lines} == {
-        (0, 0, False), (0, 1, False), (1, 0, True), (1, 1, True)}  # fmt: skip
-    assert overlap.summary({"a": 3})["a"] == {"lines": 3, "source_exact": 1, "source_near": 1, "target_exact": 1,
-                                             "target_near": 1, "pairs": 2}  # fmt: skip
+        (0, 0, False),
+        (0, 1, False),
+        (1, 0, True),
+        (1, 1, True),
+    }
+    assert overlap.summary({"a": 3})["a"] == {
+        "lines": 3,
+        "source_exact": 1,
+        "source_near": 1,
+        "target_exact": 1,
+        "target_near": 1,
+        "pairs": 2,
+    }
 
 
 def test_an_example_names_its_file_and_its_line_there_and_is_cut(tmp_path):
@@ -205,7 +239,7 @@ def test_all_near_lines_are_found_although_few_trigrams_are_looked_up(lines, tra
         for row, line in enumerate(lines)
         if line and (line == train or (trigrams(line) and len(trigrams(line) & ours) >= 0.8 * len(trigrams(line))))
     }
-    assert {one.row for one in found} == near  # fmt: skip
+    assert {one.row for one in found} == near
 
 
 def test_lines_without_spaces_are_near_by_their_characters():

@@ -1,4 +1,4 @@
-"""Manifest files: where texts are, what a mirror replaces, what is refused without a checksum; and the real archives."""
+"""Manifests: where texts are, what a mirror replaces, what is refused without a checksum; and the real archives."""
 
 from __future__ import annotations
 
@@ -32,8 +32,11 @@ def made(tmp_path, monkeypatch) -> Callable[..., Manifest]:
                 data = gzip.compress(f"{split} {language}\nzwei\n".encode(), mtime=0)
                 name = f"{split}.{language}.gz"
                 (tmp_path / "mirror/data" / name).write_bytes(data)
-                files[name] = {"addresses": [f"https://nowhere.invalid/base/data/{name}"], "size": len(data),
-                               "sha256": hashlib.sha256(data).hexdigest()}  # fmt: skip
+                files[name] = {
+                    "addresses": [f"https://nowhere.invalid/base/data/{name}"],
+                    "size": len(data),
+                    "sha256": hashlib.sha256(data).hexdigest(),
+                }
                 splits.setdefault(split, {})[language] = [{"file": name, "lines": 2}]
         record = {"corpus": "some", "bases": ["https://nowhere.invalid/base"], "files": files, "splits": splits}
         (tmp_path / "some.json").write_text(json.dumps(record | changes))

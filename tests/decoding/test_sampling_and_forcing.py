@@ -104,9 +104,19 @@ def test_subwords_are_drawn_in_proportion_to_their_probability():
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("temperature", 0.0), ("temperature", math.inf), ("temperature", math.nan), ("top_k", -1), ("top_p", 0.0),
-     ("top_p", 1.1), ("top_p", math.nan), ("samples", 0), ("samples", 10**6), ("seed", -1)],
-)  # fmt: skip
+    [
+        ("temperature", 0.0),
+        ("temperature", math.inf),
+        ("temperature", math.nan),
+        ("top_k", -1),
+        ("top_p", 0.0),
+        ("top_p", 1.1),
+        ("top_p", math.nan),
+        ("samples", 0),
+        ("samples", 10**6),
+        ("seed", -1),
+    ],
+)
 def test_a_sampling_setting_out_of_range_is_an_error_with_its_name(name, value):
     with pytest.raises(ValueError, match=name):
         SamplingConfig(**{name: value})

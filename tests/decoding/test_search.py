@@ -43,8 +43,13 @@ def model64(seed: int = 7, **changes):
     return model
 
 
-@given(st.integers(0, 10**6), st.sampled_from(["pre", "post"]), st.sampled_from(["sinusoidal", "learned"]),
-       st.sampled_from([0, 3, 11]), st.integers(0, 3))  # fmt: skip
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from(["pre", "post"]),
+    st.sampled_from(["sinusoidal", "learned"]),
+    st.sampled_from([0, 3, 11]),
+    st.integers(0, 3),
+)
 @settings(deadline=None, max_examples=20)
 def test_every_score_equals_that_of_forced_decoding(seed, norm, positions, key_size, decoder_layers):
     model = model64(seed, norm=norm, positions=positions, key_size=key_size, decoder_layers=decoder_layers)
@@ -59,9 +64,12 @@ def test_every_score_equals_that_of_forced_decoding(seed, norm, positions, key_s
 
 def test_random_models_end_some_translations_and_not_others():
     """The other tests need both kinds: translations that end before their limit, and translations that reach it."""
-    ended = [len(found.ids) < len(source) + 6 for seed in range(8)
-             for source, hypotheses in zip(SENTENCES, search(model64(seed), SENTENCES), strict=True)
-             for found in hypotheses]  # fmt: skip
+    ended = [
+        len(found.ids) < len(source) + 6
+        for seed in range(8)
+        for source, hypotheses in zip(SENTENCES, search(model64(seed), SENTENCES), strict=True)
+        for found in hypotheses
+    ]
     assert 0.2 < sum(ended) / len(ended) < 0.8
 
 
@@ -167,9 +175,10 @@ def test_an_ensemble_averages_the_probabilities_of_its_models(seed):
             for place, subword in enumerate([*target, EOS][: len(target) + ended]):
                 shares = [
                     model.logits(model(torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *target]])))[0, place]
-                    .softmax(-1)[subword].item()
+                    .softmax(-1)[subword]
+                    .item()
                     for model in models
-                ]  # fmt: skip
+                ]
                 total += math.log(sum(shares) / 2)
             assert hypothesis.log_probability == pytest.approx(total, abs=1e-9)
 

@@ -243,8 +243,9 @@ def test_the_page_comes_at_once_while_many_sentences_wait(model, monkeypatch):
         app = ASGITransport(server.application([model], Event()))
         async with AsyncClient(transport=app, base_url="http://127.0.0.1") as client:
             # More than the 40 threads that FastAPI has for functions that are not asynchronous.
-            waiting = [asyncio.ensure_future(client.post("/translations", json={"model": 0, "text": LINE}))
-                       for _ in range(50)]  # fmt: skip
+            waiting = [
+                asyncio.ensure_future(client.post("/translations", json={"model": 0, "text": LINE})) for _ in range(50)
+            ]
             await asyncio.to_thread(begun.wait)
             page = await asyncio.wait_for(client.get("/"), 60)
             assert not any(one.done() for one in waiting)
@@ -270,13 +271,23 @@ def test_a_model_is_found_in_a_folder_and_in_the_work_tree(folders, tmp_path, mo
 def test_a_registered_model_is_found_with_its_run_and_search_options(folders, tmp_path, monkeypatch, fresh_process):
     monkeypatch.chdir(tmp_path)
     search = {"beam_size": 3, "length_penalty": 1.5, "extra_length": 20}
-    data = [{"name": f"toy {name}", "sha256": digest * 64, "lines": 1, "context": "test"}
-            for name, digest in (("test.src", "a"), ("test.tgt", "b"))]  # fmt: skip
+    data = [
+        {"name": f"toy {name}", "sha256": digest * 64, "lines": 1, "context": "test"}
+        for name, digest in (("test.src", "a"), ("test.tgt", "b"))
+    ]
     assert record(tmp_path, {**configuration("a", "abcdefghi"), "datasets": data})
     fields = {"config_key": "abcdefghi", "valid_bleu": 1.0, "valid_sha256": "x", "card": "#", "engines_agree": True}
     shutil.copytree(folders[0], tmp_path / "model")
-    register(tmp_path, Candidate(name="toy-de-en", folder=tmp_path / "model", options=search,
-                                 gain_over=lambda lines: Gain(0.0, 1.0), **fields))  # fmt: skip
+    register(
+        tmp_path,
+        Candidate(
+            name="toy-de-en",
+            folder=tmp_path / "model",
+            options=search,
+            gain_over=lambda lines: Gain(0.0, 1.0),
+            **fields,
+        ),
+    )
     for place, name in enumerate(("models:/toy-de-en@champion", "models:/toy-de-en/1", "models:/toy-de-en")):
         one = found(name, tmp_path / "fetched" / str(place))
         assert (one.folder / "weights.safetensors").read_bytes() == (folders[0] / "weights.safetensors").read_bytes()
@@ -383,8 +394,14 @@ def started(folder: Path, *words: object) -> tuple[subprocess.Popen[str], str]:
     """Start the command in a folder; returns it and the address that it prints."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("DVC_", "MLFLOW_"))}
     command = [sys.executable, "-m", "pipeline", "demo", *map(str, words), "--port", str(free_port())]
-    process = subprocess.Popen(command, cwd=folder, env=env | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True)  # fmt: skip
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        env=env | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     assert process.stdout
     address = process.stdout.readline().strip()
     assert address, process.communicate()[1]

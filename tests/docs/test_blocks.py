@@ -140,7 +140,7 @@ NOT_RUN = {
     "python -m benchmarks.predict --page docs/scaling.md": "tests/benchmarks/test_scaling.py computes the page",
     "python -m benchmarks.predict --measure --page docs/scaling.md": MINUTES,
     "python -m benchmarks.profile --size base --device cuda --batch-tokens 25000": "needs a GPU",
-}  # fmt: skip
+}
 FOUND = [block for name in NAMES for block in blocks(name, read(name))]
 LINES = [place_and_line for block in FOUND if block.kind in SHELL for place_and_line in shell_lines(block)]
 PROGRAMS = {
@@ -242,10 +242,22 @@ def test_a_shell_line_names_commands_options_knobs_and_files_that_exist(place, l
     assert list(mistakes(line)) == []
 
 
-@pytest.mark.parametrize("line", [
-    "make rum", "dvc repo", "dvc exp run -S warm_up=3", "dvc exp run --naem x", "python -m pipeline compar a b",
-    "python -m pipeline clean --day 3", "python -m transformer data/model --beam 3", "python -m transformers x",
-    "cp recipes/none.yaml params.yaml && dvc repro", "dvc repro && mak test", "python -m pipeline"])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        "make rum",
+        "dvc repo",
+        "dvc exp run -S warm_up=3",
+        "dvc exp run --naem x",
+        "python -m pipeline compar a b",
+        "python -m pipeline clean --day 3",
+        "python -m transformer data/model --beam 3",
+        "python -m transformers x",
+        "cp recipes/none.yaml params.yaml && dvc repro",
+        "dvc repro && mak test",
+        "python -m pipeline",
+    ],
+)
 def test_a_wrong_line_is_found(line):
     assert list(mistakes(line))
 
@@ -287,14 +299,23 @@ def project(tmp_path_factory, shared_folder) -> Path:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("place", "line"), [one for one in LINES if one[1] not in NOT_RUN],
-                         ids=[place for place, line in LINES if line not in NOT_RUN])  # fmt: skip
+@pytest.mark.parametrize(
+    ("place", "line"),
+    [one for one in LINES if one[1] not in NOT_RUN],
+    ids=[place for place, line in LINES if line not in NOT_RUN],
+)
 def test_a_shell_line_runs(place, line, project):
     if "pictures" in line and not shutil.which("chromium"):
         pytest.skip("Chromium is not installed (Debian: apt-get install chromium)")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("DVC_", "MLFLOW_"))}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(["bash", "-euo", "pipefail", "-c", line], cwd=project, stdin=subprocess.DEVNULL,
-                          env={**kept, "PATH": path, "DVC_NO_ANALYTICS": "1", "MLFLOW_DISABLE_TELEMETRY": "true"},
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # fmt: skip
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", line],
+        cwd=project,
+        stdin=subprocess.DEVNULL,
+        env={**kept, "PATH": path, "DVC_NO_ANALYTICS": "1", "MLFLOW_DISABLE_TELEMETRY": "true"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     assert done.returncode == 0, f"{place}: {line}\n{done.stdout}"

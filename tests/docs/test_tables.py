@@ -47,8 +47,16 @@ def test_the_meaning_of_a_knob_shows_tags_as_code():
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
     """What `python -m pipeline docs` reads, in another folder."""
-    for name in ("README.md", "Makefile", "params.yaml", "docs/params.md", "docs/results.md", "recipes/results.json",
-                 "reports/scores.json", "reports/engines.json"):  # fmt: skip
+    for name in (
+        "README.md",
+        "Makefile",
+        "params.yaml",
+        "docs/params.md",
+        "docs/results.md",
+        "recipes/results.json",
+        "reports/scores.json",
+        "reports/engines.json",
+    ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path

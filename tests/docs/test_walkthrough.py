@@ -27,8 +27,11 @@ from docs.make import walkthrough as command
 SCRIPT = ROOT / "docs/walkthrough.py"
 # Numbers of the paper: its sections, equations, tables and figures, and the years of what is cited.
 _NUMBER = r"\d+(?:\.\d+)*"
-CITED = re.compile(rf"(?i)\b(?:sections?|equations?|tables?|figures?|parts?)\s+{_NUMBER}(?:\s+(?:to|and)\s+{_NUMBER})?|"
-                   r"et al\. \d{4}|since 2017|\(\d\)|float64|1 to 10|\b[01]\b|^#+ \d+\.", re.MULTILINE)  # fmt: skip
+CITED = re.compile(
+    rf"(?i)\b(?:sections?|equations?|tables?|figures?|parts?)\s+{_NUMBER}(?:\s+(?:to|and)\s+{_NUMBER})?|"
+    r"et al\. \d{4}|since 2017|\(\d\)|float64|1 to 10|\b[01]\b|^#+ \d+\.",
+    re.MULTILINE,
+)
 
 
 @dataclass
@@ -128,8 +131,12 @@ def test_source_is_that_of_the_package_and_no_function_is_copied(fast):
     paths = re.findall(r"\]\(\.\./([^)]+\.py)\), line \d+:", "".join(fast.shown))
     assert len(paths) > 25
     assert {path.split("/")[0] for path in paths} == {"transformer"}
-    defined = {node.name for cell in cells() for node in ast.walk(ast.parse("" if cell.is_prose else cell.text))
-               if isinstance(node, ast.FunctionDef)}  # fmt: skip
+    defined = {
+        node.name
+        for cell in cells()
+        for node in ast.walk(ast.parse("" if cell.is_prose else cell.text))
+        if isinstance(node, ast.FunctionDef)
+    }
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "transformer").rglob("*.py")]
     package = {node.name for tree in trees for node in tree.body if isinstance(node, ast.FunctionDef)}
     assert not defined & package
@@ -213,8 +220,9 @@ def test_charts_have_their_labels_as_text_and_follow_dark_and_light(fast):
     charts = [text for text in fast.shown if "<svg" in text]
     assert len(charts) >= 12
     mask = next(text for text in charts if "The causal mask" in text)
-    assert all(f">{subword}</text>" in mask.replace("&lt;", "<").replace("&gt;", ">")
-               for subword in fast.names["shown_target"])  # fmt: skip
+    assert all(
+        f">{subword}</text>" in mask.replace("&lt;", "<").replace("&gt;", ">") for subword in fast.names["shown_target"]
+    )
     for chart in charts:
         assert re.search('<svg role="img" style="[^"]+" aria-label="[^"]+"', chart)
         assert "var(--" in chart
@@ -228,8 +236,10 @@ def test_what_is_missing_is_named_with_the_command_that_installs_it(monkeypatch)
         command.check_packages()
 
 
-needs_packages = pytest.mark.skipif(any(command.find_spec(name) is None for name in command.PACKAGES),
-                                    reason="the packages of the notebook: make walkthrough-setup")  # fmt: skip
+needs_packages = pytest.mark.skipif(
+    any(command.find_spec(name) is None for name in command.PACKAGES),
+    reason="the packages of the notebook: make walkthrough-setup",
+)
 
 
 @needs_packages
@@ -267,8 +277,13 @@ def test_a_cell_that_fails_is_named_and_no_page_is_written(tmp_path, monkeypatch
 def html(tmp_path_factory) -> Path:
     """The page of the whole walkthrough, as `make walkthrough` makes it."""
     path = tmp_path_factory.mktemp("page") / "walkthrough.html"
-    done = subprocess.run([sys.executable, "-m", "pipeline", "walkthrough", "--output", str(path)], cwd=ROOT,
-                          env={**os.environ, "MLFLOW_TRACKING_URI": ""}, capture_output=True, text=True)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "pipeline", "walkthrough", "--output", str(path)],
+        cwd=ROOT,
+        env={**os.environ, "MLFLOW_TRACKING_URI": ""},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     return path
 

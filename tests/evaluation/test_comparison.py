@@ -73,16 +73,25 @@ def test_runs_that_differ_only_in_the_seed_are_one_row():
     systems.append(system("other", [], seed=0, warmup=800, scores=scores[3]))
     systems.append(system("again", [], seed=0, scores=scores[0]))  # one run has two names: it counts once
     three, one = over_seeds(systems)
-    assert three == {"names": "s0, s1, s2", "seeds": "0, 1, 2", "runs": 3, "bleu_mean": 32.0, "bleu_deviation": 2.0,
-                     "valid_bleu_mean": 33.0, "valid_bleu_deviation": 2.0}  # fmt: skip
+    assert three == {
+        "names": "s0, s1, s2",
+        "seeds": "0, 1, 2",
+        "runs": 3,
+        "bleu_mean": 32.0,
+        "bleu_deviation": 2.0,
+        "valid_bleu_mean": 33.0,
+        "valid_bleu_deviation": 2.0,
+    }
     assert (one["runs"], one["bleu_mean"], one["bleu_deviation"]) == (1, 20.0, None)
     assert differing(systems) == ["seed", "warmup"]
 
 
 def seeds(warmup: int, *values: float, **changes) -> list[System]:
     """Systems that differ only in the seed, with these BLEU scores."""
-    return [system(f"{warmup}-{seed}", [], seed=seed, warmup=warmup, scores={"bleu": value, "valid_bleu": value},
-                   **changes) for seed, value in enumerate(values)]  # fmt: skip
+    return [
+        system(f"{warmup}-{seed}", [], seed=seed, warmup=warmup, scores={"bleu": value, "valid_bleu": value}, **changes)
+        for seed, value in enumerate(values)
+    ]
 
 
 def test_configurations_with_several_seeds_are_tested_over_their_seeds():
@@ -152,8 +161,9 @@ def test_several_comparisons_have_corrected_p_values_and_one_has_none():
 def test_what_differs_besides_the_knobs_is_named():
     def made(**parts) -> System:
         files = {f"{name}.py": name for name in "abcde"}
-        return System("x", {}, {}, origins={"data": {"data/raw": "1"}, "code": files, "versions": {"torch": "2.13.0"}}
-                      | parts)  # fmt: skip
+        return System(
+            "x", {}, {}, origins={"data": {"data/raw": "1"}, "code": files, "versions": {"torch": "2.13.0"}} | parts
+        )
 
     assert what_else(made(), made()) == ""
     assert what_else(made(), made(data={"data/raw": "2"})) == "data: data/raw"
@@ -166,6 +176,12 @@ def test_the_sentences_that_changed_most_come_first():
     after = ["a dog runs in the park!", "trees.", "two dogs."]
     rows = changed_most(system("x", before), system("y", after), ["s1", "s2", "s3"], before, count=5)
     assert [row["line"] for row in rows] == [2, 1]
-    assert rows[0] | {"change": 0} == {"line": 2, "change": 0, "source": "s2", "reference": "a man sleeps.",
-                                       "before": "a man sleeps.", "after": "trees."}  # fmt: skip
+    assert rows[0] | {"change": 0} == {
+        "line": 2,
+        "change": 0,
+        "source": "s2",
+        "reference": "a man sleeps.",
+        "before": "a man sleeps.",
+        "after": "trees.",
+    }
     assert rows[0]["change"] < 0

@@ -56,8 +56,14 @@ def test_empty_translations_have_intervals_of_no_width():
 
 
 def test_several_test_sets_have_an_interval_each():
-    found = margins_of_sets({"news": (REFERENCES, HYPOTHESES), "talks": (REFERENCES[:9], HYPOTHESES[:9]),
-                             "valid": (REFERENCES, REFERENCES)}, "en")  # fmt: skip
+    found = margins_of_sets(
+        {
+            "news": (REFERENCES, HYPOTHESES),
+            "talks": (REFERENCES[:9], HYPOTHESES[:9]),
+            "valid": (REFERENCES, REFERENCES),
+        },
+        "en",
+    )
     assert found["bleu"] == found["bleu_news"] != found["bleu_talks"]
     assert found["valid_bleu"] == 0
     assert "chrf" in found

@@ -71,8 +71,9 @@ def test_flores200_is_used_where_its_file_is(tmp_path):
     text.write_text("\n".join(line for lines in LINES.values() for line in lines), encoding="utf-8")
     model = tmp_path / "sacrebleu/models"
     model.mkdir(parents=True)
-    sentencepiece.SentencePieceTrainer.train(input=str(text), model_prefix=str(model / "m"), vocab_size=250,
-                                             hard_vocab_limit=False)  # fmt: skip
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(text), model_prefix=str(model / "m"), vocab_size=250, hard_vocab_limit=False
+    )
     (model / "m.model").rename(model / "flores200sacrebleuspm")
     reference, near, _ = LINES["th"]
     assert bleu_tokenizer("th") == ("flores200", "")
@@ -100,4 +101,6 @@ def test_the_chrf_of_a_sentence_is_the_mean_of_its_character_n_grams_alone():
     # Of "thecat" and "thedog", 3 of 6 characters, 2 of 5 pairs and 1 of 4 triples are the same, and none of the longer
     # ones. Precision equals recall. chrF++ would count words too.
     assert sentence_scores(["the cat", "the dog"], ["the dog", "the dog"]) == [
-        pytest.approx(100 * (3 / 6 + 2 / 5 + 1 / 4) / 6), pytest.approx(100)]  # fmt: skip
+        pytest.approx(100 * (3 / 6 + 2 / 5 + 1 / 4) / 6),
+        pytest.approx(100),
+    ]

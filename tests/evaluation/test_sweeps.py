@@ -17,14 +17,27 @@ def run(name: str, bleu: float, **params) -> System:
     return System(name, {"corpus": "toy", "warmup": 400, "seed": 1, **params}, {"bleu": bleu, "valid_bleu": bleu + 1})
 
 
-SWEEP = [run("a", 30.0, seed=1), run("b", 31.0, seed=2), run("c", 33.0, seed=1, warmup=800),
-         run("d", 36.0, seed=2, warmup=800), run("e", 5.0, corpus="copy")]  # fmt: skip
+SWEEP = [
+    run("a", 30.0, seed=1),
+    run("b", 31.0, seed=2),
+    run("c", 33.0, seed=1, warmup=800),
+    run("d", 36.0, seed=2, warmup=800),
+    run("e", 5.0, corpus="copy"),
+]
 
 
 def test_the_effect_of_a_knob_is_measured_between_runs_equal_in_all_other_knobs():
     warmup, seed = effects(SWEEP)
-    assert warmup == {"knob": "warmup", "from": 400, "to": 800, "pairs": 2, "bleu": 4.0, "bleu_deviation": 1.41,
-                      "valid_bleu": 4.0, "valid_bleu_deviation": 1.41}  # fmt: skip
+    assert warmup == {
+        "knob": "warmup",
+        "from": 400,
+        "to": 800,
+        "pairs": 2,
+        "bleu": 4.0,
+        "bleu_deviation": 1.41,
+        "valid_bleu": 4.0,
+        "valid_bleu_deviation": 1.41,
+    }
     assert (seed["knob"], seed["pairs"], seed["bleu"]) == ("seed", 2, 2.0)
 
 
@@ -55,8 +68,14 @@ def test_runs_with_equal_data_code_and_versions_have_no_columns_for_them():
 def test_a_constant_gain_is_found_in_any_set_of_runs(grid):
     """Adding 7 to each run with warmup 2 changes the effect of warmup by 7, for all sets of seeds."""
     runs = [run(str(place), bleu, warmup=warmup, seed=seed) for place, (warmup, seed, bleu) in enumerate(grid)]
-    raised = [run(one.name, one.scores["bleu"] + 7 * (one.params["warmup"] == 2), **{k: one.params[k] for k in
-              ("warmup", "seed")}) for one in runs]  # fmt: skip
+    raised = [
+        run(
+            one.name,
+            one.scores["bleu"] + 7 * (one.params["warmup"] == 2),
+            **{k: one.params[k] for k in ("warmup", "seed")},
+        )
+        for one in runs
+    ]
     before = {(row["from"], row["to"]): row for row in effects(runs) if row["knob"] == "warmup"}
     after = {(row["from"], row["to"]): row for row in effects(raised) if row["knob"] == "warmup"}
     assert before.keys() == after.keys()

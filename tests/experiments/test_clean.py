@@ -42,7 +42,11 @@ def test_clean_removes_by_age_prints_what_it_freed_and_keeps_what_is_in_use(root
         done = stage("clean", root, "--days", "30", "--yes")
         assert done.returncode == 0, done.stderr
         assert done.stdout.split("\n") == [
-            "train-busy is in use and is kept", "      2.0 MB  work/train-old", "2.0 MB freed", ""]  # fmt: skip
+            "train-busy is in use and is kept",
+            "      2.0 MB  work/train-old",
+            "2.0 MB freed",
+            "",
+        ]
     assert left(root) == ["runs", "train-busy", "train-new"]
     assert stage("clean", root, "--yes").stdout.endswith("4.0 MB freed\n")
     assert left(root) == ["runs"]
@@ -80,8 +84,12 @@ def three_commits(tmp_path: Path) -> Path:
     """A DVC project of one stage, whose out is the knob; committed with the knob at 1, 2 and 3, and once run with 4."""
     root = tmp_path / "a project"
     root.mkdir()
-    for words in (("git", "init", "-q"), ("dvc", "init", "-q"), ("git", "config", "user.email", "a@b"),
-                  ("git", "config", "user.name", "a")):  # fmt: skip
+    for words in (
+        ("git", "init", "-q"),
+        ("dvc", "init", "-q"),
+        ("git", "config", "user.email", "a@b"),
+        ("git", "config", "user.name", "a"),
+    ):
         command(root, *words)
     (root / "dvc.yaml").write_text("stages:\n  copy: {cmd: cp knob out, deps: [knob], outs: [out]}\n")
     for knob in "1243":  # 4 is run, but not committed

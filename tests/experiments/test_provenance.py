@@ -28,8 +28,12 @@ def template(tmp_path_factory) -> Path:
     (root / "code/some.py").write_text("x = 1\n")
     (root / "params.yaml").write_text("knob: 1\nother: 1\n")
     (root / "dvc.yaml").write_text(STAGES.replace("DEP", "corpus"))
-    for words in (("git", "init", "-q"), ("dvc", "init", "-q"), ("git", "config", "user.email", "a@b"),
-                  ("git", "config", "user.name", "a")):  # fmt: skip
+    for words in (
+        ("git", "init", "-q"),
+        ("dvc", "init", "-q"),
+        ("git", "config", "user.email", "a@b"),
+        ("git", "config", "user.name", "a"),
+    ):
         command(root, *words)
     return root
 
@@ -136,9 +140,12 @@ def test_a_file_that_is_no_python_and_a_lock_with_conflicts_end_in_no_traceback(
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("torch: 2.13\n", r"the version of torch must be in quotes"), ("", "has no versions"),
-     ("<<<<<<< HEAD\na: 1\n", "not valid YAML")],
-)  # fmt: skip
+    [
+        ("torch: 2.13\n", r"the version of torch must be in quotes"),
+        ("", "has no versions"),
+        ("<<<<<<< HEAD\na: 1\n", "not valid YAML"),
+    ],
+)
 def test_a_wrong_versions_file_is_named_with_the_remedy(tmp_path, text, message):
     (tmp_path / "versions.yaml").write_text(text)
     with pytest.raises(ValueError, match=f"{message}.*git checkout versions.yaml"):

@@ -131,8 +131,10 @@ def test_a_search_that_is_stopped_at_several_moments_ends_as_one_that_was_not_an
     assert trials(killed) == trials(whole)
     assert finals(killed) == finals(whole)
     assert experiments(killed) == experiments(whole)
-    ends = [sorted((run.data.params["warmup"], run.data.params["dropout"], run.info.status) for run in runs(project))
-            for project in (killed, whole)]  # fmt: skip
+    ends = [
+        sorted((run.data.params["warmup"], run.data.params["dropout"], run.info.status) for run in runs(project))
+        for project in (killed, whole)
+    ]
     assert ends[0] == ends[1]
 
 

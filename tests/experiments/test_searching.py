@@ -71,8 +71,9 @@ def trials_in(folder: Path | None = None, seed: int = 1, name: str = "tpe") -> T
 
 def ended(trials: Trials) -> list[tuple]:
     """What a search has done: of each trial its knobs, scores and end."""
-    return [(trial.number, trial.params, trial.intermediate_values, trial.state.name, trial.value)
-            for trial in trials.all()]  # fmt: skip
+    return [
+        (trial.number, trial.params, trial.intermediate_values, trial.state.name, trial.value) for trial in trials.all()
+    ]
 
 
 def test_the_search_finds_a_planted_optimum_better_than_random_proposals_do():
@@ -118,8 +119,14 @@ def test_knobs_are_tried_once_while_there_are_others_and_the_best_trials_differ(
     trained, study = Trained(), optuna.create_study(direction="maximize")
     trials = Trials(study, space(["norm=pre,post", "heads=2,4,8"], DVC), 1, "tpe", 9)
     quality = {("pre", 8): 30.0, ("pre", 4): 20.0}
-    search(trials, 12, RUNGS, lambda number, knobs, updates: (
-        trained.calls.append((number, updates)) or quality.get((knobs["norm"], knobs["heads"]), 1.0)))  # fmt: skip
+    search(
+        trials,
+        12,
+        RUNGS,
+        lambda number, knobs, updates: (
+            trained.calls.append((number, updates)) or quality.get((knobs["norm"], knobs["heads"]), 1.0)
+        ),
+    )
     tried = [tuple(trial.params.items()) for trial in trials.all()]
     assert len(tried) == 12
     assert len(set(tried[:6])) == 6
@@ -181,10 +188,13 @@ search(trials, 18, RUNGS, trained.score)
 """
 
 
-@pytest.mark.parametrize(("calls", "method"), [
-    (11, ""),
-    *(pytest.param(*given, marks=pytest.mark.full) for given in ((1, ""), (16, ""), (0, "propose"), (0, "end")))
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("calls", "method"),
+    [
+        (11, ""),
+        *(pytest.param(*given, marks=pytest.mark.full) for given in ((1, ""), (16, ""), (0, "propose"), (0, "end"))),
+    ],
+)
 def test_a_killed_search_that_is_started_again_ends_as_one_that_was_not_killed(tmp_path, calls, method):
     """It is killed in a training, among the proposals of a generation, or while the ends of trials are written."""
     (tmp_path / "whole").mkdir()
@@ -200,36 +210,50 @@ def test_a_killed_search_that_is_started_again_ends_as_one_that_was_not_killed(t
     assert trained.calls == unkilled.calls[done:]  # what was done is not done again
 
 
-@pytest.mark.parametrize(("word", "shown"), [
-    ("warmup=500..8000", "warmup: 500 to 8000, log scale"), ("warmup=500..800", "warmup: 500 to 800, linear scale"),
-    ("warmup=500..800:log", "warmup: 500 to 800, log scale"), ("dropout=0..0.4", "dropout: 0 to 0.4, linear scale"),
-    ("lr_factor=1e-2..10:linear", "lr_factor: 0.01 to 10, linear scale"), ("norm=pre,post", "norm: pre, post"),
-    ("tie_embeddings=true,false", "tie_embeddings: true, false"), ("heads=2,4,8", "heads: 2, 4, 8"),
-    ("bpe_merges=500..4000", "bpe_merges: 500 to 4000, linear scale")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("word", "shown"),
+    [
+        ("warmup=500..8000", "warmup: 500 to 8000, log scale"),
+        ("warmup=500..800", "warmup: 500 to 800, linear scale"),
+        ("warmup=500..800:log", "warmup: 500 to 800, log scale"),
+        ("dropout=0..0.4", "dropout: 0 to 0.4, linear scale"),
+        ("lr_factor=1e-2..10:linear", "lr_factor: 0.01 to 10, linear scale"),
+        ("norm=pre,post", "norm: pre, post"),
+        ("tie_embeddings=true,false", "tie_embeddings: true, false"),
+        ("heads=2,4,8", "heads: 2, 4, 8"),
+        ("bpe_merges=500..4000", "bpe_merges: 500 to 4000, linear scale"),
+    ],
+)
 def test_a_word_is_a_range_or_choices(word, shown):
     (found,) = space([word], DVC)
     assert str(found) == shown.replace(" 0 ", " 0.0 ").replace("10,", "10.0,")
 
 
-@pytest.mark.parametrize(("words", "message"), [
-    ("warmup", "'warmup' must be a knob and its values, as warmup=500..8000 or norm=pre,post."),
-    ("warm_up=1..2", "warm_up=1..2: unknown knob 'warm_up'. docs/params.md lists the knobs."),
-    ("warmup=8000..500", "warmup=8000..500: a range is two numbers, the smaller first, as in 500..8000."),
-    ("warmup=1..2..3", "warmup=1..2..3: a range is two numbers, the smaller first, as in 500..8000."),
-    ("warmup=0..8000", "warmup=0..8000: '0' must be a whole number >= 1, in a range such as 500..8000"),
-    ("warmup=0.5..8000", "warmup=0.5..8000: '0.5' must be a whole number >= 1, in a range"),
-    ("warmup=20-80", "warmup=20-80: '20-80' must be a whole number >= 1, in a range such as 500..8000 or a list"),
-    ("dropout=0.1..1", "dropout=0.1..1: '1' must be a number >= 0 and < 1, in a range"),
-    ("dropout=0..0.4:log", "dropout=0..0.4:log: a logarithmic scale begins above 0."),
-    ("dropout=0..0.4:ln", "dropout=0..0.4:ln: the scale 'ln' must be one of log, linear, as in 500..8000:log."),
-    ("dropout=0.1", "dropout=0.1: give at least two different values, or a range such as 500..8000."),
-    ("norm=pre,pre", "norm=pre,pre: give at least two different values, or a range such as 500..8000."),
-    ("norm=pre,past", "norm=pre,past: 'past' must be one of pre, post, in"),
-    ("norm=pre..post", "norm=pre..post: a range is two numbers, the smaller first, as in 500..8000."),
-    ("seed=1..9", "seed=1..9: seed is not searched: the finalists are trained with several seeds (--seeds)."),
-    ("beam_size=1..8", "beam_size=1..8: beam_size is not searched: it is read after training, and a search stops most"),
-    ("dropout=0..0.4 dropout=0..0.3", "dropout=0..0.3: dropout has two ranges. Give one."),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("warmup", "'warmup' must be a knob and its values, as warmup=500..8000 or norm=pre,post."),
+        ("warm_up=1..2", "warm_up=1..2: unknown knob 'warm_up'. docs/params.md lists the knobs."),
+        ("warmup=8000..500", "warmup=8000..500: a range is two numbers, the smaller first, as in 500..8000."),
+        ("warmup=1..2..3", "warmup=1..2..3: a range is two numbers, the smaller first, as in 500..8000."),
+        ("warmup=0..8000", "warmup=0..8000: '0' must be a whole number >= 1, in a range such as 500..8000"),
+        ("warmup=0.5..8000", "warmup=0.5..8000: '0.5' must be a whole number >= 1, in a range"),
+        ("warmup=20-80", "warmup=20-80: '20-80' must be a whole number >= 1, in a range such as 500..8000 or a list"),
+        ("dropout=0.1..1", "dropout=0.1..1: '1' must be a number >= 0 and < 1, in a range"),
+        ("dropout=0..0.4:log", "dropout=0..0.4:log: a logarithmic scale begins above 0."),
+        ("dropout=0..0.4:ln", "dropout=0..0.4:ln: the scale 'ln' must be one of log, linear, as in 500..8000:log."),
+        ("dropout=0.1", "dropout=0.1: give at least two different values, or a range such as 500..8000."),
+        ("norm=pre,pre", "norm=pre,pre: give at least two different values, or a range such as 500..8000."),
+        ("norm=pre,past", "norm=pre,past: 'past' must be one of pre, post, in"),
+        ("norm=pre..post", "norm=pre..post: a range is two numbers, the smaller first, as in 500..8000."),
+        ("seed=1..9", "seed=1..9: seed is not searched: the finalists are trained with several seeds (--seeds)."),
+        (
+            "beam_size=1..8",
+            "beam_size=1..8: beam_size is not searched: it is read after training, and a search stops most",
+        ),
+        ("dropout=0..0.4 dropout=0..0.3", "dropout=0..0.3: dropout has two ranges. Give one."),
+    ],
+)
 def test_a_wrong_word_is_refused_in_one_line(words, message):
     with pytest.raises(ValueError, match=re.escape(message)) as error:
         space(words.split(), DVC)
@@ -275,8 +299,13 @@ def test_the_same_search_has_the_same_name_and_another_one_another(tmp_path, mon
     monkeypatch.setattr(plan_module, "WorkTree", lambda: SimpleNamespace(code=lambda folder: code))
     name = named()
     assert name == named()
-    names = [named(words=WORDS[:2]), named(rungs=RUNGS[1:]), named(sampler="gp"), named(seed=2),
-             named(replace(PARAMS, dropout=0.2))]  # fmt: skip
+    names = [
+        named(words=WORDS[:2]),
+        named(rungs=RUNGS[1:]),
+        named(sampler="gp"),
+        named(seed=2),
+        named(replace(PARAMS, dropout=0.2)),
+    ]
     own = replace(PARAMS, corpus="files", corpus_path="own")
     (tmp_path / "own").mkdir()
     (tmp_path / "own/train.de").write_text("a\n")
@@ -368,8 +397,10 @@ def test_a_database_that_is_not_there_is_named_without_its_password(tmp_path):
 
 @given(st.floats(0.0, 100.0), st.floats(0.0, 20.0), st.floats(0.0, 100.0), st.floats(0.0, 20.0))
 def test_a_higher_bleu_scores_higher_and_without_one_a_lower_loss_does(bleu, loss, other_bleu, other_loss):
-    one, other = (score_of([{"valid_bleu": None, "valid_loss": None}, {"valid_bleu": given, "valid_loss": cost}])
-                  for given, cost in ((bleu, loss), (other_bleu, other_loss)))  # fmt: skip
+    one, other = (
+        score_of([{"valid_bleu": None, "valid_loss": None}, {"valid_bleu": given, "valid_loss": cost}])
+        for given, cost in ((bleu, loss), (other_bleu, other_loss))
+    )
     if max(bleu, other_bleu) >= SOME_BLEU:
         assert (one > other) == (bleu > other_bleu) or min(bleu, other_bleu) < SOME_BLEU
     elif loss + 1e-9 < other_loss:
@@ -379,8 +410,10 @@ def test_a_higher_bleu_scores_higher_and_without_one_a_lower_loss_does(bleu, los
 
 def curve(last: int, every: int = 30) -> list[dict]:
     """The rows of a training that validates every 30 updates."""
-    return [{"step": step, "train_loss": 5.0, "valid_loss": 4.0 if step % 30 == 0 else None, "valid_bleu": None}
-            for step in range(every, last + 1, every)]  # fmt: skip
+    return [
+        {"step": step, "train_loss": 5.0, "valid_loss": 4.0 if step % 30 == 0 else None, "valid_bleu": None}
+        for step in range(every, last + 1, every)
+    ]
 
 
 @pytest.fixture
@@ -459,16 +492,25 @@ def experiment(seed: int, right: int, dropout: float) -> Any:
     params = {"seed": seed, "dropout": dropout, "target": "en"}
     scores = {"valid_bleu": float(right), "bleu": 50.0 - seed}  # on test nothing differs
     files = {"valid.hyp": lines, "valid.tgt": REFERENCES, "test.hyp": REFERENCES, "test.tgt": REFERENCES}
-    return SimpleNamespace(scored=lambda: System("", params, scores), scores=lambda: scores,
-                           hypotheses=lambda split: f"{split}.hyp", raw=lambda side, split: f"{split}.{side}",
-                           lines=files.__getitem__)  # fmt: skip
+    return SimpleNamespace(
+        scored=lambda: System("", params, scores),
+        scores=lambda: scores,
+        hypotheses=lambda split: f"{split}.hyp",
+        raw=lambda side, split: f"{split}.{side}",
+        lines=files.__getitem__,
+    )
 
 
 def test_the_finals_compare_means_over_seeds_on_valid_and_show_test_for_the_winner_alone():
-    everyone = [Entrant("start", {"dropout": 0.3}, {}, is_start=True), Entrant("one", {"dropout": 0.1}, {}),
-                Entrant("other", {"dropout": 0.2}, {})]  # fmt: skip
-    found = {entrant.name: [experiment(seed, mean + seed, entrant.knobs["dropout"]) for seed in (1, 2, 3)]
-             for entrant, mean in zip(everyone, (10, 25, 11), strict=True)}  # fmt: skip
+    everyone = [
+        Entrant("start", {"dropout": 0.3}, {}, is_start=True),
+        Entrant("one", {"dropout": 0.1}, {}),
+        Entrant("other", {"dropout": 0.2}, {}),
+    ]
+    found = {
+        entrant.name: [experiment(seed, mean + seed, entrant.knobs["dropout"]) for seed in (1, 2, 3)]
+        for entrant, mean in zip(everyone, (10, 25, 11), strict=True)
+    }
     start, one, other = table(everyone, found)
     assert [row["valid_bleu_mean"] for row in (start, one, other)] == [12, 27, 13]
     assert (one["delta"], one["valid_bleu_deviation"], one["dropout"]) == (15, 1, 0.1)
@@ -477,19 +519,33 @@ def test_the_finals_compare_means_over_seeds_on_valid_and_show_test_for_the_winn
     assert [row["test_bleu_mean"] for row in (start, one, other)] == [None, 48, None]
 
 
-@pytest.mark.parametrize(("row", "said"), [
-    ({"p_seeds": 0.01}, "The seeds show that it is better than params.yaml (p = 0.01)."),
-    ({"p_seeds": 0.04, "p_seeds_holm": 0.08}, "do not show that it is better than params.yaml (p = 0.08): give more"),
-    ({"p_seeds": None}, "Nothing shows yet that it is better than params.yaml")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"p_seeds": 0.01}, "The seeds show that it is better than params.yaml (p = 0.01)."),
+        (
+            {"p_seeds": 0.04, "p_seeds_holm": 0.08},
+            "do not show that it is better than params.yaml (p = 0.08): give more",
+        ),
+        ({"p_seeds": None}, "Nothing shows yet that it is better than params.yaml"),
+    ],
+)
 def test_the_last_lines_say_what_the_seeds_show(row, said):
     assert said in certainty(row)
 
 
-@pytest.mark.parametrize(("printed", "kind"), [
-    (b"error: No pair is left.\nERROR: failed to reproduce 'filter': failed to run: x, exited with 1\n", Untrainable),
-    (b"error: The disk of work is full.\nERROR: failed to run: x, exited with 1\n", ValueError),
-    (b"ERROR: failed to run: x, exited with -9\n", ValueError),
-    (b"ERROR: Unable to acquire lock.\n", ValueError)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("printed", "kind"),
+    [
+        (
+            b"error: No pair is left.\nERROR: failed to reproduce 'filter': failed to run: x, exited with 1\n",
+            Untrainable,
+        ),
+        (b"error: The disk of work is full.\nERROR: failed to run: x, exited with 1\n", ValueError),
+        (b"ERROR: failed to run: x, exited with -9\n", ValueError),
+        (b"ERROR: Unable to acquire lock.\n", ValueError),
+    ],
+)
 def test_a_stage_that_its_knobs_make_fail_has_no_score_and_other_failures_stop_the_search(tmp_path, printed, kind):
     error = failure("search-1-02", tmp_path / "log", printed)
     assert type(error) is kind
@@ -498,8 +554,10 @@ def test_a_stage_that_its_knobs_make_fail_has_no_score_and_other_failures_stop_t
 
 def test_nothing_is_compared_with_a_params_yaml_that_diverged(capsys):
     everyone = [Entrant("search-1-02", {"dropout": 0.1}, {}), Entrant("search-1-05", {"dropout": 0.2}, {})]
-    found = {entrant.name: [experiment(seed, mean + seed, entrant.knobs["dropout"]) for seed in (1, 2, 3)]
-             for entrant, mean in zip(everyone, (11, 25), strict=True)}  # fmt: skip
+    found = {
+        entrant.name: [experiment(seed, mean + seed, entrant.knobs["dropout"]) for seed in (1, 2, 3)]
+        for entrant, mean in zip(everyone, (11, 25), strict=True)
+    }
     rows = table(everyone, found)
     assert [row["valid_bleu_mean"] for row in rows] == [13, 27]
     assert all(value is None for row in rows for name, value in row.items() if name == "delta" or name.startswith("p_"))

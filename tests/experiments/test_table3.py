@@ -17,9 +17,15 @@ from pipeline.params import Params
 
 ROOT = Path(__file__).parents[2]
 PAPER = {  # values of table 3 of the paper, rows A to E, without those of its base
-    "heads": [1, 4, 16, 32], "key_size": [16, 32], "layers": [2, 4, 8], "d_model": [256, 1024], "d_ff": [1024, 4096],
-    "dropout": [0.0, 0.2], "label_smoothing": [0.0, 0.2], "positions": ["learned"],
-}  # fmt: skip
+    "heads": [1, 4, 16, 32],
+    "key_size": [16, 32],
+    "layers": [2, 4, 8],
+    "d_model": [256, 1024],
+    "d_ff": [1024, 4096],
+    "dropout": [0.0, 0.2],
+    "label_smoothing": [0.0, 0.2],
+    "positions": ["learned"],
+}
 
 
 def test_the_rows_around_the_papers_base_are_the_papers():
@@ -31,8 +37,9 @@ def test_the_rows_around_the_papers_base_are_the_papers():
             found.setdefault(knob, []).append(value)
     assert found == PAPER
     assert [row.changes for row in grid(base) if row.part == "F"] == [
-        {"encoder_layers": 12, "decoder_layers": 1}, {"decoder_layers": 1}
-    ]  # fmt: skip
+        {"encoder_layers": 12, "decoder_layers": 1},
+        {"decoder_layers": 1},
+    ]
 
 
 @pytest.mark.parametrize("recipe", ["table3", "wmt14_base"])

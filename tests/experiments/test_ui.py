@@ -34,12 +34,31 @@ SAMPLES = """step,translation,reference,source,sentence
 30,the the the,A man.,Ein Mann.,2
 60,A man.,A man.,Ein Mann.,2
 """
-MODEL = {"corpus": "toy", "source": "de", "target": "en", "test_sets": "test", "layers": 2, "encoder_layers": 0,
-         "decoder_layers": 0, "d_model": 8, "heads": 3, "key_size": 0, "max_steps": 60}  # fmt: skip
+MODEL = {
+    "corpus": "toy",
+    "source": "de",
+    "target": "en",
+    "test_sets": "test",
+    "layers": 2,
+    "encoder_layers": 0,
+    "decoder_layers": 0,
+    "d_model": 8,
+    "heads": 3,
+    "key_size": 0,
+    "max_steps": 60,
+}
 RUN = report.RunReport(
-    params=MODEL, training={}, curves=pd.DataFrame(curve(60)), scores={"bleu": 30.0}, margins={}, signatures={},
-    sentences=Sentences(["Ein Mann."], ["A man."], ["A man."], [3]), buckets={}, costs={}, attention=attention_of_two(),
-)  # fmt: skip
+    params=MODEL,
+    training={},
+    curves=pd.DataFrame(curve(60)),
+    scores={"bleu": 30.0},
+    margins={},
+    signatures={},
+    sentences=Sentences(["Ein Mann."], ["A man."], ["A man."], [3]),
+    buckets={},
+    costs={},
+    attention=attention_of_two(),
+)
 PAGE = report.page(RUN, report.charts_of(RUN))
 PICTURE = picture(sentence(7, "", SOURCE, TRANSLATION, REFERENCE), "translation")
 FILES = {"translations.csv": TABLE, "samples.csv": SAMPLES, "report.html": PAGE, "attention.svg": PICTURE}

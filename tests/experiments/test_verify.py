@@ -24,17 +24,31 @@ from pipeline.tracking.results import Experiment, WorkTree
 from pipeline.training.environment import instructions
 
 CURVE = "step,train_loss,valid_loss,learning_rate\n10,{},,0.1\n20,{},3.0,0.2\n"
-SCORES = {"valid_bleu": 97.2, "bleu": 98.8, "chrf": 99.0, "ter": 1.0, "exact_match": 90.0, "sentences": 500,
-          "exact_match_case": 90.0}  # fmt: skip
+SCORES = {
+    "valid_bleu": 97.2,
+    "bleu": 98.8,
+    "chrf": 99.0,
+    "ter": 1.0,
+    "exact_match": 90.0,
+    "sentences": 500,
+    "exact_match_case": 90.0,
+}
 TRAINING = {"steps": 20, "target_tokens": 1000, "train_loss": 2.0, "best_step": 20, "best_valid_loss": 1.0}
 ENGINES = {"int8_bleu_beam_4": 97.0, "int8_identical_beam_4": 98.0, "engines_agree": True}
-OUTS = {"download": ["data/raw"], "encode": ["data/ids"], "back_translate": ["data/back"],
-        "train": ["data/checkpoints", "reports/environment.json", "reports/training.json", "reports/training.csv"],
-        "average": ["data/model"], "export": ["data/ct2"],
-        "translate": ["data/hypotheses", "data/valid.hyp", "data/test.hyp"],  # the last two: version 0.1
-        "score": ["reports/scores.json", "reports/signatures.json"], "report": ["reports/report.html"],
-        "attention": ["data/attention.json", "reports/attention.png", "reports/attention.svg"],
-        "compare_engines": ["reports/engines.json"], "record": ["data/run.json"]}  # fmt: skip
+OUTS = {
+    "download": ["data/raw"],
+    "encode": ["data/ids"],
+    "back_translate": ["data/back"],
+    "train": ["data/checkpoints", "reports/environment.json", "reports/training.json", "reports/training.csv"],
+    "average": ["data/model"],
+    "export": ["data/ct2"],
+    "translate": ["data/hypotheses", "data/valid.hyp", "data/test.hyp"],  # the last two: version 0.1
+    "score": ["reports/scores.json", "reports/signatures.json"],
+    "report": ["reports/report.html"],
+    "attention": ["data/attention.json", "reports/attention.png", "reports/attention.svg"],
+    "compare_engines": ["reports/engines.json"],
+    "record": ["data/run.json"],
+}
 LABELS = ["case"] * 20 + [""] * 480
 
 
@@ -49,13 +63,20 @@ def tree(folder: Path, other: list[str], **reports: Any) -> WorkTree:
     shutil.copy(ROOT / "recipes/toy.yaml", folder / "params.yaml")
     (folder / "reports/training.csv").write_text(reports.get("curve", CURVE.format(5, 4)))
     (folder / "data/raw/test.labels").write_text("\n".join(LABELS) + "\n")
-    for path in ("data/valid.hyp", "data/test.hyp", "data/hypotheses/valid.hyp", "data/hypotheses/test.hyp",
-                 "data/back/train.src"):  # fmt: skip
+    for path in (
+        "data/valid.hyp",
+        "data/test.hyp",
+        "data/hypotheses/valid.hyp",
+        "data/hypotheses/test.hyp",
+        "data/back/train.src",
+    ):
         (folder / path).write_text(
             "eins\nzwei\n" + ("drei\n" if {path, path.rpartition("/")[0]} & set(other) else "vier\n")
         )
-    lock = {stage: {"outs": [{"path": path, "md5": 31 * "0" + str(int(path in other))} for path in paths]}
-            for stage, paths in OUTS.items()}  # fmt: skip
+    lock = {
+        stage: {"outs": [{"path": path, "md5": 31 * "0" + str(int(path in other))} for path in paths]}
+        for stage, paths in OUTS.items()
+    }
     YAML().dump({"stages": lock}, folder / "dvc.lock")
     YAML().dump({"stages": {stage: {"cmd": stage} for stage in OUTS}}, folder / "dvc.yaml")
     return WorkTree(root=folder)
@@ -69,8 +90,12 @@ def rows(tmp_path: Path, other: list[str], **reports: Any) -> dict[str, dict]:
 
 def test_the_outs_that_have_a_tolerance_are_outs_of_the_pipeline():
     stages = YAML(typ="safe").load(Path("dvc.yaml"))["stages"].values()
-    outs = {one if isinstance(one, str) else next(iter(one)) for stage in stages
-            for kind in ("outs", "metrics", "plots") for one in stage.get(kind, [])}  # fmt: skip
+    outs = {
+        one if isinstance(one, str) else next(iter(one))
+        for stage in stages
+        for kind in ("outs", "metrics", "plots")
+        for one in stage.get(kind, [])
+    }
     exact = {
         "data/raw",
         "reports/data.html",
@@ -138,8 +163,15 @@ def test_counts_and_text_are_compared_exactly_and_each_score_and_loss_by_its_own
     ],
 )
 def test_weights_are_judged_by_the_losses_and_translations_by_their_scores(tmp_path, reports, different):
-    outs = ["data/back", "data/checkpoints", "data/model", "data/ct2", "data/hypotheses", "data/valid.hyp",
-            "data/test.hyp"]  # fmt: skip
+    outs = [
+        "data/back",
+        "data/checkpoints",
+        "data/model",
+        "data/ct2",
+        "data/hypotheses",
+        "data/valid.hyp",
+        "data/test.hyp",
+    ]
     found = rows(tmp_path, outs, **reports)
     assert {path for path in outs if found[path]["verdict"] == "different"} == different
     assert {found[path]["verdict"] for path in outs} <= {"different", "within tolerance"}
@@ -178,8 +210,12 @@ def test_on_another_processor_losses_exact_match_and_engines_have_a_wider_tolera
 def test_the_verdict_names_the_measured_spread_where_the_processor_or_its_use_differs(tmp_path, capsys, fact, like):
     facts = {"threads": 2, "instructions": "AVX2", "python": "3.11"}
     recorded = tree(tmp_path / "recorded", [], environment=facts)
-    new = tree(tmp_path / "new", ["reports/training.json"], environment=facts | {fact: "other"},
-               training=TRAINING | {"train_loss": 2.09})  # fmt: skip
+    new = tree(
+        tmp_path / "new",
+        ["reports/training.json"],
+        environment=facts | {fact: "other"},
+        training=TRAINING | {"train_loss": 2.09},
+    )
     assert verify.show(recorded, new) == ("different" if like else "within tolerance")
     assert (f"difference were this far apart: {SPREAD}" in capsys.readouterr().out) != like
 
@@ -353,8 +389,12 @@ def test_sigterm_or_a_closed_terminal_stops_the_stages_and_removes_the_clone(com
     command("git", "add", "-A")
     command("git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "a stage that does not end")
     child, root = tmp_path / "child", Path(verify.__file__).parents[2]
-    process = subprocess.Popen([sys.executable, "-c", VERIFY], stdout=subprocess.PIPE, text=True,
-                               env=os.environ | {"PYTHONPATH": str(root), "CHILD": str(child)})  # fmt: skip
+    process = subprocess.Popen(
+        [sys.executable, "-c", VERIFY],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(root), "CHILD": str(child)},
+    )
     assert process.stdout
     assert process.stdout.readline() == "Running stage 'train':\n"
     process.send_signal(number)

@@ -132,8 +132,14 @@ def test_a_method_that_ctranslate2_lacks_is_an_error_with_its_name(folders):
         Translator.load(folders / "float32", folders / "float32")
 
 
-GOOD = {"float32_identical_beam_1": 99.6, "float32_identical_beam_4": 99.1, "torch_bleu_beam_1": 40.0,
-        "torch_bleu_beam_4": 41.0, "int8_bleu_beam_1": 39.6, "int8_bleu_beam_4": 40.6}  # fmt: skip
+GOOD = {
+    "float32_identical_beam_1": 99.6,
+    "float32_identical_beam_4": 99.1,
+    "torch_bleu_beam_1": 40.0,
+    "torch_bleu_beam_4": 41.0,
+    "int8_bleu_beam_1": 39.6,
+    "int8_bleu_beam_4": 40.6,
+}
 
 
 @pytest.mark.parametrize(

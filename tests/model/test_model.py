@@ -187,7 +187,10 @@ def test_a_bfloat16_model_computes_in_bfloat16_and_keeps_its_weights_in_float32(
 def test_biases_exclude_padding_and_later_positions():
     assert padding_bias(SOURCE, torch.float32)[1, 0, 0].isinf().tolist() == [False, False, False, True, True]
     assert causal_bias(3, torch.float32, torch.device("cpu")).isinf().tolist() == [
-        [False, True, True], [False, False, True], [False, False, False]]  # fmt: skip
+        [False, True, True],
+        [False, False, True],
+        [False, False, False],
+    ]
 
 
 def test_a_number_of_heads_that_does_not_divide_d_model_is_an_error():

@@ -74,7 +74,9 @@ def test_by_default_the_longest_right_sentence_and_the_worst_one_are_shown(folde
     found = attend(monkeypatch)
     assert [one["number"] for one in found["sentences"]] == [1, 4]
     assert [one["why"] for one in found["sentences"]] == [
-        "the longest that is translated exactly right", "the worst by chrF"]  # fmt: skip
+        "the longest that is translated exactly right",
+        "the worst by chrF",
+    ]
     assert found["sentences"][0]["chrf"] == 100.0
 
 
@@ -194,8 +196,10 @@ def cells(drawn: str) -> dict[tuple[float, float], list[list[str]]]:
 def shades(weights: np.ndarray) -> list[list[list[str]]]:
     """The colours that the cells of some maps must have."""
     maps = attention.as_bytes(weights).reshape(-1, *weights.shape[-2:])
-    return [[[attention.colour((byte // 8 + 0.5) / 32) if byte >= 8 else "#440154" for byte in row] for row in one]
-            for one in maps.tolist()]  # fmt: skip
+    return [
+        [[attention.colour((byte // 8 + 0.5) / 32) if byte >= 8 else "#440154" for byte in row] for row in one]
+        for one in maps.tolist()
+    ]
 
 
 @pytest.mark.parametrize("name", ["translation", "reference"])

@@ -101,8 +101,11 @@ def test_track_writes_a_run_with_params_scores_and_curve_for_each_configuration(
     found = {(run.data.params["warmup"], run.data.params["beam_size"]): run for run in runs(project)}
     main, narrow, slow = (found[knobs] for knobs in (("4", "4"), ("4", "1"), ("8", "4")))
     assert [run.info.run_name for run in (narrow, slow)] == ["narrow", "slow"]
-    added = {one.name: of_before(one.metadata["before"], {"corpus": "files"}) for one in fields(Params)
-             if one.metadata["before"] is not None}  # fmt: skip
+    added = {
+        one.name: of_before(one.metadata["before"], {"corpus": "files"})
+        for one in fields(Params)
+        if one.metadata["before"] is not None
+    }
     knobs = added | YAML(typ="safe").load(project / "params.yaml")
     for run, change in ((main, {}), (narrow, {"beam_size": 1}), (slow, {"warmup": 8})):
         assert run.data.params == {knob: str(value) for knob, value in {**knobs, **change}.items()}

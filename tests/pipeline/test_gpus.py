@@ -84,10 +84,19 @@ def test_more_gpus_than_there_are_is_refused_before_anything_is_held(machine, tm
     assert not (tmp_path / "work").exists()
 
 
-@pytest.mark.parametrize(("variable", "names"), [
-    (None, {"GPU-aa01": "0", "GPU-ab02": "1", "GPU-bc03": "2", "GPU-cd04": "3"}), ("", {}), ("-1", {}),
-    ("2, 0", {"GPU-bc03": "2", "GPU-aa01": "0"}), ("1,9,0", {"GPU-ab02": "1"}), ("GPU-a", {}),
-    ("GPU-ab,3", {"GPU-ab02": "GPU-ab", "GPU-cd04": "3"}), ("MIG-x", {"MIG-x": "MIG-x"})])  # fmt: skip
+@pytest.mark.parametrize(
+    ("variable", "names"),
+    [
+        (None, {"GPU-aa01": "0", "GPU-ab02": "1", "GPU-bc03": "2", "GPU-cd04": "3"}),
+        ("", {}),
+        ("-1", {}),
+        ("2, 0", {"GPU-bc03": "2", "GPU-aa01": "0"}),
+        ("1,9,0", {"GPU-ab02": "1"}),
+        ("GPU-a", {}),
+        ("GPU-ab,3", {"GPU-ab02": "GPU-ab", "GPU-cd04": "3"}),
+        ("MIG-x", {"MIG-x": "MIG-x"}),
+    ],
+)
 def test_the_visible_gpus_are_those_that_cuda_would_use(variable, names):
     assert gpus.visible(FOUR, variable) == names
 

@@ -58,8 +58,11 @@ def test_the_most_similar_training_with_the_same_knobs_tells_what_changed(tmp_pa
         "code": {"loss": "a", "model": "b"},
         "versions": {"torch": "2"},
     }
-    others = {"train-1": {**identity, "knobs": {"seed": 2}}, "train-2": {**identity, "code": {"loss": "A"}},
-              "train-3": {**identity, "versions": {"torch": "1"}}}  # fmt: skip
+    others = {
+        "train-1": {**identity, "knobs": {"seed": 2}},
+        "train-2": {**identity, "code": {"loss": "A"}},
+        "train-3": {**identity, "versions": {"torch": "1"}},
+    }
     for name, other in others.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "identity.json").write_text(json.dumps(other))

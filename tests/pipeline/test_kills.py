@@ -261,8 +261,17 @@ def test_two_processes_train_the_same_model(place):
 def test_processes_that_torchrun_starts_take_the_lock_of_the_training_too(place, size):
     """A cluster's scheduler may set WORLD_SIZE=1 as well."""
     params_file(place, max_steps=4000)
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", size, "--master-port",
-                str(free_port()), "-m", "pipeline.train"]  # fmt: skip
+    torchrun = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        size,
+        "--master-port",
+        str(free_port()),
+        "-m",
+        "pipeline.train",
+    ]
     env = os.environ | {"PYTHONPATH": str(ROOT), "DVC_ROOT": "", "OMP_NUM_THREADS": "1"}
     first = subprocess.Popen(torchrun, cwd=place, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     wait_until(lambda: newest_state(place) > 0)

@@ -26,8 +26,10 @@ WHEN = {"today": "今天", "at night": "晚上", "in summer": "夏天", "early":
 def chinese_corpus(folder: Path) -> None:
     """500 training pairs of a small grammar, English to Chinese, and other sentences of it to validate and test."""
     folder.mkdir()
-    pairs = [(f"{who} {does} {where} {when}.", f"{WHEN[when]}{WHO[who]}{WHERE[where]}{DOES[does]}。")
-             for who, does, where, when in itertools.product(WHO, DOES, WHERE, WHEN)]  # fmt: skip
+    pairs = [
+        (f"{who} {does} {where} {when}.", f"{WHEN[when]}{WHO[who]}{WHERE[where]}{DOES[does]}。")
+        for who, does, where, when in itertools.product(WHO, DOES, WHERE, WHEN)
+    ]
     random.Random(3).shuffle(pairs)
     splits = {"train": pairs[:500], "valid": pairs[500:550], "test": pairs[550:]}
     for split, rows in splits.items():
@@ -56,10 +58,30 @@ def test_english_to_chinese_has_the_right_scores_and_ends_early_at_the_right_upd
     project = tmp_path / "project"
     copied_project(project)
     chinese_corpus(project / "own")
-    params_file(project, source="en", target="zh", best_by="bleu", patience=4, d_model=64, d_ff=128, layers=2, heads=4,
-                bpe_merges=200, max_steps=600, save_every=20, log_every=10, warmup=60, batch_tokens=1024,
-                device_tokens=1024, dropout=0.0, attention_dropout=0.0, activation_dropout=0.0, optimiser="muon",
-                lr_factor=0.5, extra_length=20)  # fmt: skip
+    params_file(
+        project,
+        source="en",
+        target="zh",
+        best_by="bleu",
+        patience=4,
+        d_model=64,
+        d_ff=128,
+        layers=2,
+        heads=4,
+        bpe_merges=200,
+        max_steps=600,
+        save_every=20,
+        log_every=10,
+        warmup=60,
+        batch_tokens=1024,
+        device_tokens=1024,
+        dropout=0.0,
+        attention_dropout=0.0,
+        activation_dropout=0.0,
+        optimiser="muon",
+        lr_factor=0.5,
+        extra_length=20,
+    )
     commit_all(project)
     command(project, "dvc", "repro")
     chinese = BLEU(tokenize="zh")

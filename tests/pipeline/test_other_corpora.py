@@ -45,8 +45,10 @@ def iwslt_mirror(folder: Path, monkeypatch) -> Path:
             made.writestr(f"de-en/train.tags.de-en.{code}", talk)
             for name in ("dev2010", *(f"tst{year}" for year in range(2010, 2016))):
                 rows = "".join(f'<seg id="{n}"> {html.escape(line)} </seg>\n' for n, line in enumerate(lines[:20], 1))
-                made.writestr(f"de-en/IWSLT17.TED.{name}.de-en.{code}.xml",
-                              f'<?xml version="1.0"?><mteval><srcset><doc>{rows}</doc></srcset></mteval>')  # fmt: skip
+                made.writestr(
+                    f"de-en/IWSLT17.TED.{name}.de-en.{code}.xml",
+                    f'<?xml version="1.0"?><mteval><srcset><doc>{rows}</doc></srcset></mteval>',
+                )
     return folder / "mirror"
 
 
@@ -120,8 +122,13 @@ def test_a_killed_stage_leaves_no_out_and_no_process_and_ends_in_the_same_bytes(
     shutil.rmtree(tmp_path / out) if (tmp_path / out).is_dir() else (tmp_path / out).unlink()
     env = os.environ | {"PYTHONPATH": str(ROOT), "WORKERS": "3"}
     for number in (signal.SIGKILL, signal.SIGTERM):
-        process = subprocess.Popen([sys.executable, "-m", f"pipeline.{name}"], cwd=tmp_path, env=env,
-                                   stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)  # fmt: skip
+        process = subprocess.Popen(
+            [sys.executable, "-m", f"pipeline.{name}"],
+            cwd=tmp_path,
+            env=env,
+            stderr=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
         wait_for_work(process, alone=name == "learn_bpe")
         process.send_signal(number)
         assert process.wait() == -number
@@ -208,12 +215,16 @@ def test_another_test_set_reruns_nothing_from_learn_bpe_to_average(tmp_path):
 def test_a_lock_that_cannot_be_completed_stays_as_it_is(tmp_path, monkeypatch):
     monkeypatch.setenv("CORPUS_MIRROR", str(tmp_path / "nowhere"))
     (tmp_path / "corpora").mkdir()
-    record = {"bases": ["https://x.invalid"], "splits": {},
-              "files": {"a.gz": {"addresses": ["https://x.invalid/a.gz"], "size": None, "sha256": None}}}  # fmt: skip
+    record = {
+        "bases": ["https://x.invalid"],
+        "splits": {},
+        "files": {"a.gz": {"addresses": ["https://x.invalid/a.gz"], "size": None, "sha256": None}},
+    }
     write_json(tmp_path / "corpora/mine.json", record)
     env = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-m", "pipeline", "manifest", "mine"], cwd=tmp_path, env=env, text=True,
-                          capture_output=True)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "pipeline", "manifest", "mine"], cwd=tmp_path, env=env, text=True, capture_output=True
+    )
     assert done.returncode == 1
     assert "corpora/mine.json stays as it is: none of a.gz can be fetched." in done.stderr
     assert json.loads((tmp_path / "corpora/mine.json").read_text()) == record

@@ -75,8 +75,9 @@ def test_each_process_translates_its_share_of_the_missing_parts_and_the_leader_w
     write_lines(translations.folder / "00000001.txt", ["made before"] * 3)
     translators, folders = [Upper(), Upper()], [translations, elsewhere]
     with ThreadPoolExecutor(2) as pool:
-        made = [pool.submit(folders[rank].make, LINES, len(LINES), translators[rank], World(rank, 2))
-                for rank in range(2)]  # fmt: skip
+        made = [
+            pool.submit(folders[rank].make, LINES, len(LINES), translators[rank], World(rank, 2)) for rank in range(2)
+        ]
         for one in made:
             one.result(timeout=30)
     upper = [line.upper() for line in LINES]

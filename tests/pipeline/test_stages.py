@@ -128,9 +128,11 @@ def test_the_model_is_the_mean_of_the_last_or_best_checkpoints_or_the_moving_ave
     best = sorted(sorted(map(int, record["scores"])), key=lambda step: record["scores"][str(step)])[:2]
     weights = {}
     updates = ", ".join(map(str, sorted(best)))
-    messages = {"last": "The model is the mean of the last checkpoints: updates 8, 12.",
-                "best": f"The model is the mean of the best checkpoints: updates {updates}.",
-                "ema": "The model is the moving average of the weights."}  # fmt: skip
+    messages = {
+        "last": "The model is the mean of the last checkpoints: updates 8, 12.",
+        "best": f"The model is the mean of the best checkpoints: updates {updates}.",
+        "ema": "The model is the moving average of the weights.",
+    }
     for average, message in messages.items():
         params_file(place, ema_decay=0.9, best_by="bleu", average=average)
         assert message in stage("average", place).stdout
@@ -193,9 +195,16 @@ def test_a_mistake_ends_in_one_line_and_leaves_nothing(tmp_path, monkeypatch, na
 
 def test_a_training_set_that_max_length_empties_is_refused(project, tmp_path):
     params_file(tmp_path, max_length=1)
-    names = {name: str(project / f"data/{path}") for name, path in
-             {"tokens": "tokens", "codes": "bpe.codes", "vocab": "vocab.txt", "raw": "raw",
-              "filtered": "filtered"}.items()}  # fmt: skip
+    names = {
+        name: str(project / f"data/{path}")
+        for name, path in {
+            "tokens": "tokens",
+            "codes": "bpe.codes",
+            "vocab": "vocab.txt",
+            "raw": "raw",
+            "filtered": "filtered",
+        }.items()
+    }
     done = stage("encode", tmp_path, *(part for name, path in names.items() for part in (f"--{name}", path)))
     assert done.returncode == 1
     assert "no train pair is left. All have an empty side, or more than max_length=1 subwords." in done.stderr

@@ -36,13 +36,26 @@ def other(project):
 @pytest.mark.parametrize(
     ("package", "wanted"),
     [
-        ("spacy", {"tokenise", "back_translate", "translate", "attention", "compare_engines", "score", "report",
-                   "record"}),
-        ("subword-nmt", {"learn_bpe", "build_vocab", "encode", "back_translate", "translate", "attention",
-                         "compare_engines", "record"}),
+        (
+            "spacy",
+            {"tokenise", "back_translate", "translate", "attention", "compare_engines", "score", "report", "record"},
+        ),
+        (
+            "subword-nmt",
+            {
+                "learn_bpe",
+                "build_vocab",
+                "encode",
+                "back_translate",
+                "translate",
+                "attention",
+                "compare_engines",
+                "record",
+            },
+        ),
         ("sacrebleu", {"back_translate", "train", "score", "attention", "report", "compare_engines", "record"}),
     ],
-)  # fmt: skip
+)
 def test_another_version_makes_stale_the_stages_that_compute_with_it(project, other, package, wanted):
     other(package, "0.0.1")
     assert set(json.loads(command(project, "dvc", "status", "--json"))) == wanted

@@ -140,13 +140,18 @@ def test_each_cell_of_thumbnails_and_map_has_the_colour_of_its_weight(view, kind
         for figure, length in enumerate(rows):
             wanted = weights(length, length if causal else 5, causal)[layer - 1, number - 1]
             found = drawn(view, figure)
-            assert found == [[[(shade(level / 50), "1") if level else ("", "") for level in row]
-                              for row in levels(wanted)]]  # fmt: skip
+            assert found == [
+                [[(shade(level / 50), "1") if level else ("", "") for level in row] for row in levels(wanted)]
+            ]
         thumbnail = pixels(head(view, layer, number).locator("canvas"))
         bytes_ = as_bytes(weights(5, 5, causal)[layer - 1, number - 1]).tolist()
         hexes = [[colour(byte / 255) for byte in row] for row in bytes_]
-        assert np.abs(thumbnail - [[[int(one[at : at + 2], 16) for at in (1, 3, 5)] for one in row]
-                                   for row in hexes]).max() <= 1  # fmt: skip
+        assert (
+            np.abs(
+                thumbnail - [[[int(one[at : at + 2], 16) for at in (1, 3, 5)] for one in row] for row in hexes]
+            ).max()
+            <= 1
+        )
 
 
 def test_a_sentence_is_chosen_by_mouse_and_its_text_is_text_whatever_it_holds(view):
@@ -249,12 +254,15 @@ def test_several_heads_are_drawn_in_several_colours_and_each_has_its_table(view)
     wanted = [levels(weights(5, 5)[at]) for at in ((0, 0), (0, 1), (1, 2))]
     assert drawn(view, heads=3) == [
         [[(HEADS["light"][place], f"{level / 50:g}") if level else ("", "") for level in row] for row in one]
-        for place, one in enumerate(wanted)]  # fmt: skip
+        for place, one in enumerate(wanted)
+    ]
     view.get_by_label("lines").check()
     colours = {line.get_attribute("stroke") for line in view.locator("figure").first.locator("path").all()}
     assert colours == set(HEADS["light"][:3])
-    assert [np.abs(table(view, place) - weights(5, 5)[at]).max() < 0.0101
-            for place, at in enumerate(((0, 0), (0, 1), (1, 2)))] == [True] * 3  # fmt: skip
+    assert [
+        np.abs(table(view, place) - weights(5, 5)[at]).max() < 0.0101
+        for place, at in enumerate(((0, 0), (0, 1), (1, 2)))
+    ] == [True] * 3
     view.locator(ROWS).first.hover()
     assert view.locator(".reading").inner_text().count("head") == 3
     head(view, 1, 2).click()  # again: it is taken away
@@ -345,8 +353,9 @@ def test_sentences_of_a_large_model_are_cut_and_the_page_stays_small(browser, tm
     window, _ = opened(browser, path)
     assert window.locator("#attention [data-head]").count() == 96
     view, said = window.locator("#attention"), window.locator("#attention .meaning")
-    assert said.inner_text().endswith("Only the first 35 of 90 rows and the first 35 of 90 columns are shown. "
-                                      "Rows may sum to less than 1.")  # fmt: skip
+    assert said.inner_text().endswith(
+        "Only the first 35 of 90 rows and the first 35 of 90 columns are shown. Rows may sum to less than 1."
+    )
     view.get_by_label("decoder self").check()
     assert said.inner_text().endswith("are shown. Each row sums to 1.")
     view.get_by_label("several heads").check()
@@ -385,7 +394,8 @@ def test_what_is_cut_is_said_of_the_side_that_is_cut(browser, tmp_path, monkeypa
     short = Text(["▁Ein", "▁Hund", "</s>"], [0, 1, 2])
     made = sentence(1, "", short, TRANSLATION, REFERENCE)
     assert said_of(browser, tmp_path, made, "decoder over source") == (
-        "Only the first 3 of 5 rows and the first 3 of 6 rows are shown. Each row sums to 1.")  # fmt: skip
+        "Only the first 3 of 5 rows and the first 3 of 6 rows are shown. Each row sums to 1."
+    )
     assert said_of(browser, tmp_path, made, "encoder self") == "Each row sums to 1."
 
 

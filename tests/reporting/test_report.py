@@ -55,13 +55,20 @@ SOURCES = [f"Satz {i} steht hier." for i in range(60)]
 REFERENCES = [f"Sentence {i} was here." for i in range(60)]
 LENGTHS = [[3, 90, 7, *[0] * 23], [5, 95, *[0] * 24]]
 FILTERED = {
-    "pairs": 100, "kept": 96, "fired": {"empty": 3, "identical": 2}, "alone": {"empty": 2, "identical": 1},
-    "together": {"empty + identical": 1}, "length_step": 20, "lengths": LENGTHS,
+    "pairs": 100,
+    "kept": 96,
+    "fired": {"empty": 3, "identical": 2},
+    "alone": {"empty": 2, "identical": 1},
+    "together": {"empty + identical": 1},
+    "length_step": 20,
+    "lengths": LENGTHS,
     "examples": {"empty": [{"line": 7, "source": "<script>alert(1)</script>", "target": ""}], "identical": []},
-    "others": {"valid": {"pairs": 20, "kept": 19}}, "found": [],
-    "overlap": {"test": {"lines": 60, "source_exact": 6, "source_near": 3, "target_exact": 0, "target_near": 0,
-                         "pairs": 1}},
-}  # fmt: skip
+    "others": {"valid": {"pairs": 20, "kept": 19}},
+    "found": [],
+    "overlap": {
+        "test": {"lines": 60, "source_exact": 6, "source_near": 3, "target_exact": 0, "target_near": 0, "pairs": 1}
+    },
+}
 SIDE = {
     "sentences": 100,
     "words": 1000,
@@ -200,8 +207,14 @@ def test_the_page_holds_all_sentences_or_the_most_telling_ones_and_names_the_fil
 def test_the_file_of_translations_has_all_sentences():
     rows = list(csv.DictReader(io.StringIO(run_report().sentences.csv())))
     assert len(rows) == 60
-    assert rows[1] == {"line": "2", "chrf": rows[1]["chrf"], "words": "4", "reference": REFERENCES[1],
-                       "translation": HYPOTHESES[1], "source": SOURCES[1]}  # fmt: skip
+    assert rows[1] == {
+        "line": "2",
+        "chrf": rows[1]["chrf"],
+        "words": "4",
+        "reference": REFERENCES[1],
+        "translation": HYPOTHESES[1],
+        "source": SOURCES[1],
+    }
 
 
 def test_parts_of_the_test_set_are_drawn_and_in_a_table_with_their_intervals():
@@ -274,8 +287,11 @@ def test_the_plots_template_has_the_placeholders_of_dvc():
 def finished(tmp_path: Path) -> Path:
     """A folder with the files of a finished run."""
     recipe = (ROOT / "params.yaml").read_text(encoding="utf-8")
-    texts = {f"raw/{split}.{suffix}": lines for split in ("valid", "test")
-             for suffix, lines in (("src", SOURCES), ("tgt", REFERENCES))}  # fmt: skip
+    texts = {
+        f"raw/{split}.{suffix}": lines
+        for split in ("valid", "test")
+        for suffix, lines in (("src", SOURCES), ("tgt", REFERENCES))
+    }
     texts |= {"hypotheses/test.hyp": HYPOTHESES, "hypotheses/valid.hyp": REFERENCES, "vocab.txt": ["<pad>"] * 20}
     texts["tokens/source_counts.txt"] = ["▁Satz 60", "▁steht 12", ". 70"]
     (tmp_path / "params.yaml").write_text(recipe, encoding="utf-8")
@@ -336,8 +352,12 @@ def test_the_page_of_the_stage_has_the_parts_costs_and_attention_of_its_files(fi
     hypotheses = [line if row < 40 else "zzz" for row, line in enumerate(REFERENCES)]
     counts = ["▁Satz 60", "▁steht 12", "▁jetzt 2000", "▁noch 500", "▁da 900", "da 99", "▁. 70"]
     labels = ["odd" if row % 2 else "even odd" for row in range(60)]
-    for name, lines in {"raw/test.src": sources, "hypotheses/test.hyp": hypotheses, "raw/test.labels": labels,
-                        "tokens/source_counts.txt": counts}.items():  # fmt: skip
+    for name, lines in {
+        "raw/test.src": sources,
+        "hypotheses/test.hyp": hypotheses,
+        "raw/test.labels": labels,
+        "tokens/source_counts.txt": counts,
+    }.items():
         (finished / "data" / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
     training = {"steps": 40, "target_tokens": 1000}
     (finished / "reports/training.json").write_text(json.dumps(training), encoding="utf-8")

@@ -66,8 +66,11 @@ def written(folder: Path, **changed) -> Path:
 def many(count: int) -> dict[str, list[str]]:
     """Sentences of 1 to 20 words; each tenth translation lacks a word."""
     lines = [" ".join(["w", *[f"x{place}" for place in range(n % 20)]]) + f" n{n}" for n in range(count)]
-    return {"sources": lines, "references": lines,
-            "hypotheses": [line if n % 10 else line.replace("w", "v") for n, line in enumerate(lines)]}  # fmt: skip
+    return {
+        "sources": lines,
+        "references": lines,
+        "hypotheses": [line if n % 10 else line.replace("w", "v") for n, line in enumerate(lines)],
+    }
 
 
 def test_the_table_starts_with_the_worst_and_is_sorted_by_each_column_and_back(tab, tmp_path):
@@ -131,8 +134,12 @@ def test_words_that_differ_are_marked_and_text_of_the_corpus_stays_text(tab, tmp
 def test_the_marked_words_are_those_that_differ_whatever_space_is_between_them(tab, tmp_path):
     # U+FEFF is a space in JavaScript alone, U+0085 and U+001F in Python alone
     spaces = "".join(chr(code) for code in range(0x10000) if chr(code).isspace())
-    pairs = [("one\ufefftwo three four five", "one\ufefftwo three four FIVE"), ("alpha\x85beta gamma delta",) * 2,
-             ("a\x1fb c d", "a\x1fb c D"), (spaces.join("abcd"), spaces.join("abcD"))]  # fmt: skip
+    pairs = [
+        ("one\ufefftwo three four five", "one\ufefftwo three four FIVE"),
+        ("alpha\x85beta gamma delta",) * 2,
+        ("a\x1fb c d", "a\x1fb c D"),
+        (spaces.join("abcd"), spaces.join("abcD")),
+    ]
     pairs[1] = (pairs[1][0], pairs[1][1].replace("delta", "DELTA"))
     references, hypotheses = map(list, zip(*pairs, strict=True))
     tab.open(written(tmp_path, sources=references, references=references, hypotheses=hypotheses))

@@ -337,8 +337,12 @@ def test_own_files_have_a_registered_model_for_each_validation_set():
 def test_a_champion_is_challenged_by_the_bleu_of_its_target_language():
     """By tokens with spaces between them, each Chinese line is one token, and a better model is never better."""
     lines = ["一只狗在公园里跑。", "那个女人今天在家读书。"] * 10
-    found = SimpleNamespace(params=SimpleNamespace(target="zh"), hypotheses=lambda split: "hyp",
-                            raw=lambda side, split: "ref", lines=lambda path: lines)  # fmt: skip
+    found = SimpleNamespace(
+        params=SimpleNamespace(target="zh"),
+        hypotheses=lambda split: "hyp",
+        raw=lambda side, split: "ref",
+        lines=lambda path: lines,
+    )
     better = gain(cast(Results, found), [line[:4] + "猫" + line[5:] for line in lines])
     assert better.delta > 10
     assert better.p_value < 0.05
@@ -349,9 +353,20 @@ def test_a_configuration_without_a_run_is_not_registered(folder, tmp_path, fresh
 
 
 def test_the_card_lists_scores_with_signatures_data_params_and_origin():
-    card = model_card("toy-de-en", ("de", "en"), {"warmup": 400}, {"bleu": 31.5, "valid_bleu": 32.04},
-                      {"bleu": "nrefs:1|case:mixed"}, {"train.src": "3 lines, sha256 abc"},
-                      {"git_commit": "0123"})  # fmt: skip
-    for row in ("| bleu | 31.5 nrefs:1\\|case:mixed |", "| train.src | 3 lines, sha256 abc |", "| warmup | 400 |",
-                "| git_commit | 0123 |", "# toy-de-en, 32.0 BLEU on valid"):  # fmt: skip
+    card = model_card(
+        "toy-de-en",
+        ("de", "en"),
+        {"warmup": 400},
+        {"bleu": 31.5, "valid_bleu": 32.04},
+        {"bleu": "nrefs:1|case:mixed"},
+        {"train.src": "3 lines, sha256 abc"},
+        {"git_commit": "0123"},
+    )
+    for row in (
+        "| bleu | 31.5 nrefs:1\\|case:mixed |",
+        "| train.src | 3 lines, sha256 abc |",
+        "| warmup | 400 |",
+        "| git_commit | 0123 |",
+        "# toy-de-en, 32.0 BLEU on valid",
+    ):
         assert row in card

@@ -36,14 +36,16 @@ def sentence(number: int, why: str, source: Text, *targets: Text, encoder_layers
     """A sentence with the weights of `weights`. targets: translation and reference."""
     length = len(source.subwords)
     made = {
-        name: Target(text, weights(len(text.subwords), len(text.subwords), causal=True),
-                     weights(len(text.subwords), length))
+        name: Target(
+            text, weights(len(text.subwords), len(text.subwords), causal=True), weights(len(text.subwords), length)
+        )
         for name, text in zip(("translation", "reference"), targets, strict=True)
-    }  # fmt: skip
+    }
     return Sentence(number, why, 50.0, source, weights(length, length, layers=encoder_layers), made)
 
 
 def attention_of_two() -> dict[str, Any]:
     """What the page shows of two sentences: numbers 7 and 9, the second with text that must be escaped."""
-    return contents([sentence(7, "the longest", SOURCE, TRANSLATION, REFERENCE),
-                     sentence(9, "the worst", ATTACK, ATTACK, SOURCE)])  # fmt: skip
+    return contents(
+        [sentence(7, "the longest", SOURCE, TRANSLATION, REFERENCE), sentence(9, "the worst", ATTACK, ATTACK, SOURCE)]
+    )

@@ -52,8 +52,13 @@ class Host:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("GLOO", "TORCH", "MLFLOW"))}
         env = {**kept, "PYTHONPATH": os.pathsep.join(map(str, paths)), "DVC_ROOT": "", "OMP_NUM_THREADS": "1", **env}
         log = open(self.logs / f"{len(list(self.logs.iterdir())):03d}", "w")  # noqa: SIM115 (its process has it)
-        return subprocess.Popen(["ip", "netns", "exec", self.name, sys.executable, "-u", "-m", *command],
-                                cwd=self.folder, env=env, stdout=log, stderr=log)  # fmt: skip
+        return subprocess.Popen(
+            ["ip", "netns", "exec", self.name, sys.executable, "-u", "-m", *command],
+            cwd=self.folder,
+            env=env,
+            stdout=log,
+            stderr=log,
+        )
 
     def printed(self) -> str:
         """All that the commands of this machine have printed."""

@@ -109,8 +109,10 @@ def pretended_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
     by_device = torch._C._group_tensors_by_device_and_dtype
 
     def grouped(*given):
-        return {(tensors[0][0].device, kind): (tensors, places)
-                for (_, kind), (tensors, places) in by_device(*given).items()}  # fmt: skip
+        return {
+            (tensors[0][0].device, kind): (tensors, places)
+            for (_, kind), (tensors, places) in by_device(*given).items()
+        }
 
     monkeypatch.setattr(torch._C, "_group_tensors_by_device_and_dtype", grouped)  # it reads devices in C++
     monkeypatch.setattr(torch.cuda, "_lazy_init", lambda: None)

@@ -15,10 +15,30 @@ from mlflow import MlflowClient
 from ruamel.yaml import YAML
 from support.tiny import ROOT
 
-SMALL = {"corpus": "files", "corpus_path": "own", "bpe_merges": 40, "d_model": 16, "d_ff": 32, "heads": 2, "layers": 1,
-         "batch_tokens": 256, "device_tokens": 128, "max_steps": 12, "warmup": 4, "log_every": 2, "save_every": 4,
-         "optimiser": "adam", "lr_factor": 1.0, "dropout": 0.1, "attention_dropout": 0.1, "activation_dropout": 0.1,
-         "keep": 3, "average_last": 2, "extra_length": 5, "max_length": 60}  # fmt: skip
+SMALL = {
+    "corpus": "files",
+    "corpus_path": "own",
+    "bpe_merges": 40,
+    "d_model": 16,
+    "d_ff": 32,
+    "heads": 2,
+    "layers": 1,
+    "batch_tokens": 256,
+    "device_tokens": 128,
+    "max_steps": 12,
+    "warmup": 4,
+    "log_every": 2,
+    "save_every": 4,
+    "optimiser": "adam",
+    "lr_factor": 1.0,
+    "dropout": 0.1,
+    "attention_dropout": 0.1,
+    "activation_dropout": 0.1,
+    "keep": 3,
+    "average_last": 2,
+    "extra_length": 5,
+    "max_length": 60,
+}
 SPLITS = {"train": 150, "valid": 12, "test": 12}
 PATHS = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 

@@ -46,8 +46,15 @@ def train(root: Path, key: str, last: int = 60, **changed: str | int) -> str:
 
 def configuration(key: str, config: str, last: int = 60, **changed: str | int) -> dict:
     """The fields of a recorder.Configuration."""
-    return {"params": PARAMS | changed, "train_key": key, "config_key": config, "curve": curve(last),
-            "scores": SCORES, "target_tokens": 1000, "tags": {"git_commit": "abc"}}  # fmt: skip
+    return {
+        "params": PARAMS | changed,
+        "train_key": key,
+        "config_key": config,
+        "curve": curve(last),
+        "scores": SCORES,
+        "target_tokens": 1000,
+        "tags": {"git_commit": "abc"},
+    }
 
 
 def score(root: Path, key: str, config: str, last: int = 60, scores: dict | None = None, **changed: str | int) -> None:

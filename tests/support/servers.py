@@ -81,8 +81,20 @@ def wait_for_port(port: int, process: subprocess.Popen) -> None:
 def mlflow_server(folder: Path, backend: str) -> Iterator[str]:
     """Start `mlflow server` with proxied artifacts and without passwords; yields its address."""
     port, log = free_port(), folder / "server.log"
-    command = [sys.executable, "-m", "mlflow", "server", "--artifacts-destination", str(folder / "files"),
-               "--workers", "1", "--host", "127.0.0.1", "--port", str(port)]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "mlflow",
+        "server",
+        "--artifacts-destination",
+        str(folder / "files"),
+        "--workers",
+        "1",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
     env = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
     env |= {"MLFLOW_BACKEND_STORE_URI": backend, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     with open(log, "w") as output:
@@ -111,8 +123,9 @@ class Restartable:
 
     def start(self) -> None:
         with open(self.log, "a") as output:
-            self.process = subprocess.Popen(self.words, cwd=self.log.parent, env=self.env, stdout=output, stderr=output,
-                                            start_new_session=True)  # fmt: skip
+            self.process = subprocess.Popen(
+                self.words, cwd=self.log.parent, env=self.env, stdout=output, stderr=output, start_new_session=True
+            )
         time.sleep(1)
         assert self.process.poll() is None, self.log.read_text()
 
@@ -157,8 +170,9 @@ class TeamServer(NamedTuple):
     def lose_database(self) -> None:
         """Drop the database, with all runs and members, and start again with an empty one."""
         self.mlflow.kill()
-        with psycopg.connect(self.database.replace("+psycopg", "").replace("/postgres", "/template1"),
-                             autocommit=True) as connection:  # fmt: skip
+        with psycopg.connect(
+            self.database.replace("+psycopg", "").replace("/postgres", "/template1"), autocommit=True
+        ) as connection:
             connection.execute("DROP DATABASE postgres WITH (FORCE)")
             connection.execute("CREATE DATABASE postgres")
         self.mlflow.start()
@@ -172,10 +186,14 @@ class TeamServer(NamedTuple):
     def member(self, name: str) -> dict[str, str]:
         """The environment of a member."""
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("MLFLOW_", "DVC_"))}
-        return kept | {"MLFLOW_TRACKING_URI": self.address, "MLFLOW_TRACKING_USERNAME": name,
-                       "MLFLOW_TRACKING_PASSWORD": f"{name}'s long password", "MLFLOW_DISABLE_TELEMETRY": "true",
-                       "MLFLOW_TRACKING_SERVER_CERT_PATH": str(self.authority),
-                       "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}  # fmt: skip
+        return kept | {
+            "MLFLOW_TRACKING_URI": self.address,
+            "MLFLOW_TRACKING_USERNAME": name,
+            "MLFLOW_TRACKING_PASSWORD": f"{name}'s long password",
+            "MLFLOW_DISABLE_TELEMETRY": "true",
+            "MLFLOW_TRACKING_SERVER_CERT_PATH": str(self.authority),
+            "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}",
+        }
 
 
 @contextmanager
@@ -191,15 +209,28 @@ def closed_server(folder: Path) -> Iterator[TeamServer]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
     with postgres(DATABASE) as database, ExitStack() as stack:
         place = f"mlflow@{database.rpartition('@')[2]}"
-        words = [sys.executable, ROOT / "deploy/mlflow_server.py", "--secrets", secrets, "--files", folder / "files",
-                 "--site", site, "--database", place, "--port", str(inner)]  # fmt: skip
+        words = [
+            sys.executable,
+            ROOT / "deploy/mlflow_server.py",
+            "--secrets",
+            secrets,
+            "--files",
+            folder / "files",
+            "--site",
+            site,
+            "--database",
+            place,
+            "--port",
+            str(inner),
+        ]
         mlflow = Restartable(words, folder / "mlflow.log", env)
         mlflow.start()
         stack.callback(mlflow.kill)
         config = ROOT / "deploy/Caddyfile"
         own = {"SITE": site, "MLFLOW": f"127.0.0.1:{inner}", "XDG_DATA_HOME": f"{folder}/caddy", "HOME": str(folder)}
-        caddy = Restartable(["caddy", "run", "--adapter", "caddyfile", "--config", config],
-                            folder / "caddy.log", env | own)  # fmt: skip
+        caddy = Restartable(
+            ["caddy", "run", "--adapter", "caddyfile", "--config", config], folder / "caddy.log", env | own
+        )
         caddy.start()
         stack.callback(caddy.kill)
         server = TeamServer(f"https://{site}", authority, mlflow, database)

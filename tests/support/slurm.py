@@ -58,8 +58,12 @@ class Cluster:
         self.daemons: dict[str, subprocess.Popen] = {}
         others = ("DVC_", "MLFLOW_", "SLURM")
         self.env = {name: value for name, value in os.environ.items() if not name.startswith(others)}
-        self.env |= {"PATH": PATHS, "SLURM_CONF": str(folder / "slurm.conf"), "OMP_NUM_THREADS": "1",
-                     "MLFLOW_DISABLE_TELEMETRY": "true"}  # fmt: skip
+        self.env |= {
+            "PATH": PATHS,
+            "SLURM_CONF": str(folder / "slurm.conf"),
+            "OMP_NUM_THREADS": "1",
+            "MLFLOW_DISABLE_TELEMETRY": "true",
+        }
 
     def start(self) -> None:
         """Write the configuration, start the daemons, and wait until both nodes are idle."""

@@ -32,15 +32,22 @@ def trained(folder: Path) -> str:
     return sha256(folder / "data/checkpoints") + sha256(folder / "reports/training.csv")
 
 
-def start(name: str, folder: Path, *options: str, devices: int = 1, stdout: int | None = None,
-          path: Path = ROOT) -> subprocess.Popen:  # fmt: skip
+def start(
+    name: str, folder: Path, *options: str, devices: int = 1, stdout: int | None = None, path: Path = ROOT
+) -> subprocess.Popen:
     """Start a stage in a folder, without waiting for its end. devices: how many processes it has.
 
     path: a folder that Python imports from first.
     """
     env = {**os.environ, "PYTHONPATH": f"{path}{os.pathsep}{ROOT}", "DVC_ROOT": "", "DEVICES": str(devices)}
-    return subprocess.Popen([sys.executable, "-m", f"pipeline.{name}", *options], cwd=folder, env=env,
-                            stdout=stdout, stderr=subprocess.PIPE, text=True)  # fmt: skip
+    return subprocess.Popen(
+        [sys.executable, "-m", f"pipeline.{name}", *options],
+        cwd=folder,
+        env=env,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def wait_for_state(folder: Path, process: subprocess.Popen) -> None:

@@ -27,20 +27,53 @@ from transformer.training.train_step import Trainer, seed_everything
 ROOT = Path(__file__).parents[2]
 
 
-SIZES = {"vocabulary": 23, "d_model": 16, "d_ff": 32, "heads": 2, "key_size": 0, "layers": 2, "encoder_layers": 0,
-         "decoder_layers": 0, "dropout": 0.1,
-         "attention_dropout": 0.1, "activation_dropout": 0.1, "norm": "pre", "positions": "sinusoidal",
-         "tie_embeddings": True, "max_positions": 40}  # fmt: skip
+SIZES = {
+    "vocabulary": 23,
+    "d_model": 16,
+    "d_ff": 32,
+    "heads": 2,
+    "key_size": 0,
+    "layers": 2,
+    "encoder_layers": 0,
+    "decoder_layers": 0,
+    "dropout": 0.1,
+    "attention_dropout": 0.1,
+    "activation_dropout": 0.1,
+    "norm": "pre",
+    "positions": "sinusoidal",
+    "tie_embeddings": True,
+    "max_positions": 40,
+}
 
 
 NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
 
 
-UPDATE = {"seed": 3, "batch_tokens": 120, "device_tokens": 48, "warmup": 20, "lr_factor": 1.0,
-          "optimiser": "adam", "muon_factor": 2.0, "adam_beta1": 0.9, "adam_beta2": 0.98, "adam_epsilon": 1e-9,
-          "clip_norm": 1.0, "gradient_compression": "none", "label_smoothing": 0.1, "ema_decay": 0.9,
-          "precision": "float32", "compile": False, "deterministic": False, "max_steps": 12, "log_every": 2,
-          "save_every": 4, "keep": 2, "patience": 0, "best_by": "loss"}  # fmt: skip
+UPDATE = {
+    "seed": 3,
+    "batch_tokens": 120,
+    "device_tokens": 48,
+    "warmup": 20,
+    "lr_factor": 1.0,
+    "optimiser": "adam",
+    "muon_factor": 2.0,
+    "adam_beta1": 0.9,
+    "adam_beta2": 0.98,
+    "adam_epsilon": 1e-9,
+    "clip_norm": 1.0,
+    "gradient_compression": "none",
+    "label_smoothing": 0.1,
+    "ema_decay": 0.9,
+    "precision": "float32",
+    "compile": False,
+    "deterministic": False,
+    "max_steps": 12,
+    "log_every": 2,
+    "save_every": 4,
+    "keep": 2,
+    "patience": 0,
+    "best_by": "loss",
+}
 
 
 def tiny_model(**changes) -> Transformer:
@@ -131,5 +164,12 @@ def model_folder(
 
 
 # unusual lines of text that must still be translated
-ODD = {"nothing": "", "long": "wort " * 150, "emoji": "😀👩\u200d👩\u200d👧", "control characters": "a\x00b\x07",
-       "other scripts": "漢字 عربي हिन्दी", "odd spaces": "\u2028\x85", "our own marks": "▁▂<s>"}  # fmt: skip
+ODD = {
+    "nothing": "",
+    "long": "wort " * 150,
+    "emoji": "😀👩\u200d👩\u200d👧",
+    "control characters": "a\x00b\x07",
+    "other scripts": "漢字 عربي हिन्दी",
+    "odd spaces": "\u2028\x85",
+    "our own marks": "▁▂<s>",
+}

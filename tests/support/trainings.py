@@ -10,8 +10,16 @@ from transformer.training.loop import Observers, train
 from transformer.training.validation import ValidText
 
 
-def train_tiny(folder, work, keep=2, on_rows=lambda rows: None, on_update=lambda step, update: None,
-               stop_requested=lambda: False, on_samples=lambda table: None, **update):  # fmt: skip
+def train_tiny(
+    folder,
+    work,
+    keep=2,
+    on_rows=lambda rows: None,
+    on_update=lambda step, update: None,
+    stop_requested=lambda: False,
+    on_samples=lambda table: None,
+    **update,
+):
     """Train the tiny model. Returns the final state and the sha256 of its weights."""
     store, observers = CheckpointStore(work), Observers(on_rows, on_update, stop_requested, on_samples)
     trainer = tiny_trainer(folder, keep=keep, **update)

@@ -78,8 +78,11 @@ def test_a_token_after_a_space_starts_with_the_space_mark():
 
 def test_each_side_has_its_own_lowercase_setting_and_older_model_folders_share_one():
     description = {"source": "de", "target": "en", "lowercase": False}
-    for changed, cases in (({}, (False, False)), ({"lowercase": True}, (True, True)),
-                           ({"lowercase_source": True}, (True, False))):  # fmt: skip
+    for changed, cases in (
+        ({}, (False, False)),
+        ({"lowercase": True}, (True, True)),
+        ({"lowercase_source": True}, (True, False)),
+    ):
         sides = Side.of(description | changed)
         assert tuple(side.lowercase for side in sides) == cases
         assert [side.language for side in sides] == ["de", "en"]
@@ -135,8 +138,10 @@ def test_a_tokenizer_does_not_import_torch_and_torch_can_be_imported_after_it():
     assert done.stdout == "False\n1.0\n", done.stderr
 
 
-@given(st.lists(st.tuples(st.lists(st.integers(0, 2**16 - 1)), st.lists(st.integers(0, 9)), st.integers(1, 2**40))),
-       st.sampled_from([2**16, 2**16 + 1]))  # fmt: skip
+@given(
+    st.lists(st.tuples(st.lists(st.integers(0, 2**16 - 1)), st.lists(st.integers(0, 9)), st.integers(1, 2**40))),
+    st.sampled_from([2**16, 2**16 + 1]),
+)
 @settings(deadline=None, max_examples=30)
 def test_pairs_written_in_blocks_are_the_bytes_of_whole_arrays(tmp_path_factory, rows, vocabulary):
     folder = tmp_path_factory.mktemp("pairs")
@@ -146,8 +151,10 @@ def test_pairs_written_in_blocks_are_the_bytes_of_whole_arrays(tmp_path_factory,
     kind = np.uint16 if vocabulary == 2**16 else np.int32
     for place, side in enumerate(("source", "target")):
         ended = [[*row[place], EOS] for row in rows]
-        wanted = {"ids": np.array([number for ids in ended for number in ids], kind),
-                  "starts": np.cumsum([0, *map(len, ended)], dtype=np.int64)}  # fmt: skip
+        wanted = {
+            "ids": np.array([number for ids in ended for number in ids], kind),
+            "starts": np.cumsum([0, *map(len, ended)], dtype=np.int64),
+        }
         for part, array in wanted.items():
             np.save(folder / "wanted.npy", array)
             assert (folder / f"some.{side}.{part}.npy").read_bytes() == (folder / "wanted.npy").read_bytes()

@@ -42,8 +42,15 @@ def test_the_champion_is_served_with_the_weights_of_dvc_and_the_code_of_git(proj
     port = free_port()
     env = {name: value for name, value in os.environ.items() if not name.startswith(("DVC_", "MLFLOW_", "PYTHONPATH"))}
     words = [*COMMAND, "serve", registered_name(project), "--port", str(port)]
-    server = subprocess.Popen(words, cwd=project, env=env | {"PATH": PATHS}, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, start_new_session=True)  # fmt: skip
+    server = subprocess.Popen(
+        words,
+        cwd=project,
+        env=env | {"PATH": PATHS},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
     body = json.dumps({"inputs": ["eins zwei."]}).encode()
     request = urllib.request.Request(f"http://127.0.0.1:{port}/invocations", body, {"Content-Type": "application/json"})
     try:

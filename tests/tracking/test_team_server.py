@@ -41,14 +41,22 @@ def ask(server: TeamServer, path: str, member: str = "", body: dict | None = Non
 
 
 CLOSED = [
-    ("/", None), ("/version", None), ("/graphql", {}), ("/get-artifact?path=a&run_uuid=b", None),
-    ("/model-versions/get-artifact?path=a&name=b&version=1", None), ("/api/2.0/mlflow/experiments/search", {}),
-    ("/api/2.0/mlflow/runs/search", {"experiment_ids": ["0"]}), ("/api/2.0/mlflow/runs/create", {"experiment_id": "0"}),
-    ("/api/2.0/mlflow/registered-models/search", None), ("/api/2.0/mlflow/users/get?username=admin", None),
+    ("/", None),
+    ("/version", None),
+    ("/graphql", {}),
+    ("/get-artifact?path=a&run_uuid=b", None),
+    ("/model-versions/get-artifact?path=a&name=b&version=1", None),
+    ("/api/2.0/mlflow/experiments/search", {}),
+    ("/api/2.0/mlflow/runs/search", {"experiment_ids": ["0"]}),
+    ("/api/2.0/mlflow/runs/create", {"experiment_id": "0"}),
+    ("/api/2.0/mlflow/registered-models/search", None),
+    ("/api/2.0/mlflow/users/get?username=admin", None),
     ("/api/2.0/mlflow/users/create", {"username": "eve", "password": "a long password"}),
-    ("/api/2.0/mlflow-artifacts/artifacts", None), ("/ajax-api/2.0/mlflow/experiments/search", {}),
-    ("/ajax-api/3.0/mlflow/logged-models/search", {}), ("/ajax-api/2.0/mlflow-artifacts/artifacts/x", None),
-]  # fmt: skip
+    ("/api/2.0/mlflow-artifacts/artifacts", None),
+    ("/ajax-api/2.0/mlflow/experiments/search", {}),
+    ("/ajax-api/3.0/mlflow/logged-models/search", {}),
+    ("/ajax-api/2.0/mlflow-artifacts/artifacts/x", None),
+]
 
 
 @pytest.mark.parametrize(("path", "body"), CLOSED, ids=[path for path, _ in CLOSED])
@@ -66,10 +74,22 @@ def test_what_is_public_by_design_is_what_the_docs_list(server, path):
 
 @pytest.mark.parametrize(
     "path",
-    ["/ajax-api/3.0/mlflow/assistant/config", "/ajax-api/3.0/mlflow/ASSISTANT/config", "/gateway/x", "/v1/traces",
-     "//ajax-api/3.0/mlflow/assistant/config", "/ajax-api/3.0/mlflow/%61ssistant/config", "/ajax-api/3.0/jobs/1",
-     "/ajax-api/3.0/mlflow/x/../assistant/config", "/metrics", "/docs", "/openapi.json", "/mcp", "/signup"],
-)  # fmt: skip
+    [
+        "/ajax-api/3.0/mlflow/assistant/config",
+        "/ajax-api/3.0/mlflow/ASSISTANT/config",
+        "/gateway/x",
+        "/v1/traces",
+        "//ajax-api/3.0/mlflow/assistant/config",
+        "/ajax-api/3.0/mlflow/%61ssistant/config",
+        "/ajax-api/3.0/jobs/1",
+        "/ajax-api/3.0/mlflow/x/../assistant/config",
+        "/metrics",
+        "/docs",
+        "/openapi.json",
+        "/mcp",
+        "/signup",
+    ],
+)
 def test_what_a_team_does_not_need_is_not_offered_even_to_an_admin(server, path):
     assert ask(server, path, "admin") == 404
     assert ask(server, path, "admin", {}) == 404
@@ -93,16 +113,28 @@ score(Path(sys.argv[1]), sys.argv[2], sys.argv[2])
 def test_the_runs_of_two_members_are_in_one_table_and_no_password_is_on_their_disks(server, tmp_path):
     for member in ("anna", "ben"):
         folder = tmp_path / member
-        done = subprocess.run([sys.executable, "-c", RECORD, str(folder), f"key {member}"], env=server.member(member),
-                              capture_output=True, text=True)  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-c", RECORD, str(folder), f"key {member}"],
+            env=server.member(member),
+            capture_output=True,
+            text=True,
+        )
         assert done.returncode == 0, done.stderr
         assert "Tracking" not in done.stderr
         written = "".join(path.read_text(errors="replace") for path in folder.rglob("*") if path.is_file())
         assert "long password" not in written + done.stdout + done.stderr
-    found = subprocess.run([sys.executable, "-c", "from mlflow import MlflowClient; client = MlflowClient(); "
-                            "experiment = client.get_experiment_by_name('translation').experiment_id; "
-                            "print(sorted(run.data.tags['config_key'] for run in client.search_runs([experiment])))"],
-                           env=server.member("anna"), capture_output=True, text=True)  # fmt: skip
+    found = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from mlflow import MlflowClient; client = MlflowClient(); "
+            "experiment = client.get_experiment_by_name('translation').experiment_id; "
+            "print(sorted(run.data.tags['config_key'] for run in client.search_runs([experiment])))",
+        ],
+        env=server.member("anna"),
+        capture_output=True,
+        text=True,
+    )
     assert found.stdout == "['key anna', 'key ben']\n", found.stderr
 
 

@@ -375,15 +375,27 @@ def test_a_run_claims_the_tokens_and_seconds_that_were_spent_in_it_and_counts_th
         live.log_curve(rows(60, 100))
     fields = configuration(f"{key} long", f"{key} long", last=100)
     assert record(root, {**fields, "target_tokens": 1000})
-    half = {"train_tokens": 500, "train_tokens_saved": 500, "train_seconds": 10, "train_seconds_saved": 0,
-            "train_updates": 50, "train_updates_saved": 50}  # fmt: skip
+    half = {
+        "train_tokens": 500,
+        "train_tokens_saved": 500,
+        "train_seconds": 10,
+        "train_seconds_saved": 0,
+        "train_updates": 50,
+        "train_updates_saved": 50,
+    }
     assert costs_of(root, f"{key} long") == half
     with training(root, f"{key} long", beam_size=1) as live:  # finds the finished state
         live.log_curve(curve(100))
     fields = configuration(f"{key} long", f"{key} beam", last=100, beam_size=1)
     assert record(root, {**fields, "target_tokens": 1000})
-    none = {"train_tokens": 0, "train_tokens_saved": 1000, "train_seconds": 0, "train_seconds_saved": 10,
-            "train_updates": 0, "train_updates_saved": 100}  # fmt: skip
+    none = {
+        "train_tokens": 0,
+        "train_tokens_saved": 1000,
+        "train_seconds": 0,
+        "train_seconds_saved": 10,
+        "train_updates": 0,
+        "train_updates_saved": 100,
+    }
     assert costs_of(root, f"{key} beam") == none
 
 
@@ -423,7 +435,7 @@ def test_a_run_that_was_deleted_for_good_does_not_come_back_and_a_lost_one_does(
     rebuild(tmp_path)
     assert list(store.all_runs()) == []
     (tmp_path / "mlflow.db").unlink()
-    code = "import sys; from pathlib import Path; from pipeline.experiments.track import rebuild; rebuild(Path(sys.argv[1]))"
+    code = "import sys, pathlib; from pipeline.experiments.track import rebuild; rebuild(pathlib.Path(sys.argv[1]))"
     start(code, str(tmp_path), cwd=tmp_path).communicate()  # a new process: MLflow keeps a removed database open
     found = sqlite3.connect(tmp_path / "mlflow.db").execute("select status from runs order by status").fetchall()
     assert found == [("FINISHED",), ("RUNNING",)]
@@ -446,8 +458,10 @@ for config in configs:
 
 def in_two_clones(tmp_path: Path, uri: str, key: str, configs: tuple[str, str]) -> None:
     """Train and record configurations in two clones of a project at the same time, in one store."""
-    clones = [start(CLONES, str(tmp_path / f"clone{number}"), key, configs[number], MLFLOW_TRACKING_URI=uri)
-              for number in range(2)]  # fmt: skip
+    clones = [
+        start(CLONES, str(tmp_path / f"clone{number}"), key, configs[number], MLFLOW_TRACKING_URI=uri)
+        for number in range(2)
+    ]
     for clone in clones:
         assert clone.stdout is not None
         assert clone.stdout.readline() == "ready\n"
@@ -566,8 +580,13 @@ def test_a_run_whose_dvc_has_ended_is_killed_or_incomplete_and_one_that_runs_or_
     score(root, f"{key} other", f"{key} other")  # the next stage
     found = {run.tags["train_key"].split()[-1]: run for run in store.search(f"tags.train_key LIKE '{key}%'")}
     statuses = {name: (run.info.status, run.tags.get("incomplete")) for name, run in found.items()}
-    assert statuses == {"trained": ("FINISHED", "translate"), "killed": ("KILLED", None), "other": ("FINISHED", None),
-                        "running": ("RUNNING", None), "elsewhere": ("RUNNING", None)}  # fmt: skip
+    assert statuses == {
+        "trained": ("FINISHED", "translate"),
+        "killed": ("KILLED", None),
+        "other": ("FINISHED", None),
+        "running": ("RUNNING", None),
+        "elsewhere": ("RUNNING", None),
+    }
     score(root, f"{key} trained", f"{key} trained")
     (run,) = store.runs(f"{key} trained")
     assert (run.id, run.info.status, "incomplete" in run.tags) == (found["trained"].id, "FINISHED", False)
@@ -581,10 +600,17 @@ def test_the_curve_and_cost_of_back_translation_are_in_the_run_that_paid_for_it(
             live.log_curve(rows(10, 60) if beam == 4 else curve(60))
         score(root, key, f"{key} {beam}", beam_size=beam)
     paid, saved = (costs_of(root, f"{key} {beam}", "back_train_") for beam in (4, 8))
-    assert paid == {"back_train_updates": 60, "back_train_updates_saved": 0, "back_train_tokens": 600,
-                    "back_train_tokens_saved": 0, "back_train_seconds": 12, "back_train_seconds_saved": 0}  # fmt: skip
-    assert saved == {name.removesuffix("_saved") if "_saved" in name else f"{name}_saved": cost
-                     for name, cost in paid.items()}  # fmt: skip
+    assert paid == {
+        "back_train_updates": 60,
+        "back_train_updates_saved": 0,
+        "back_train_tokens": 600,
+        "back_train_tokens_saved": 0,
+        "back_train_seconds": 12,
+        "back_train_seconds_saved": 0,
+    }
+    assert saved == {
+        name.removesuffix("_saved") if "_saved" in name else f"{name}_saved": cost for name, cost in paid.items()
+    }
     store = opened(root)
     for run in store.runs(key):
         assert steps(store, run.id, "back_train_loss") == steps(store, run.id, "train_loss") == list(range(10, 70, 10))
@@ -606,21 +632,32 @@ def test_a_longer_training_names_the_run_whose_updates_it_resumed(root, key):
 
 def test_a_stopped_training_claims_the_updates_between_its_last_row_and_its_state(root, key):
     """Rows at 10, 20, ...; stopped after update 25; the row at 30 then measures 5 updates."""
-    for part in (rows(10, 20), [{"step": 25, "seconds": 1.0, "tokens_per_second": 50.0}],
-                 rows(30, 30, tokens=50, seconds=1.0), rows(40, 40)):  # fmt: skip
+    for part in (
+        rows(10, 20),
+        [{"step": 25, "seconds": 1.0, "tokens_per_second": 50.0}],
+        rows(30, 30, tokens=50, seconds=1.0),
+        rows(40, 40),
+    ):
         with training(root, key) as live:
             live.log_curve(part)
     fields = configuration(key, key, last=40)
     assert record(root, {**fields, "target_tokens": 400})
-    assert costs_of(root, key) == {"train_updates": 40, "train_updates_saved": 0, "train_tokens": 400,
-                                   "train_tokens_saved": 0, "train_seconds": 8, "train_seconds_saved": 0}  # fmt: skip
+    assert costs_of(root, key) == {
+        "train_updates": 40,
+        "train_updates_saved": 0,
+        "train_tokens": 400,
+        "train_tokens_saved": 0,
+        "train_seconds": 8,
+        "train_seconds_saved": 0,
+    }
 
 
 def test_a_run_without_params_yet_is_not_taken_for_another_configuration(root, key):
     store = opened(root)
     for beam in (4, 8):  # as another process of this clone leaves them for a moment
-        store.create_run("young", {"train_key": key, "clone": store.clone,
-                                   "params_key": short_hash(PARAMS | {"beam_size": beam})})  # fmt: skip
+        store.create_run(
+            "young", {"train_key": key, "clone": store.clone, "params_key": short_hash(PARAMS | {"beam_size": beam})}
+        )
     for beam in (8, 4):
         score(root, key, f"{key} {beam}", beam_size=beam)
     found = {run.tags["config_key"]: run.data.params["beam_size"] for run in store.runs(key)}

@@ -67,8 +67,10 @@ def contents(client: MlflowClient) -> dict[str, tuple]:
     """config_key of each run -> its status, params, curve and scores."""
     table = {}
     for run in found(client):
-        curve = {name: {point.step: point.value for point in client.get_metric_history(run.info.run_id, name)}
-                 for name in CURVE}  # fmt: skip
+        curve = {
+            name: {point.step: point.value for point in client.get_metric_history(run.info.run_id, name)}
+            for name in CURVE
+        }
         scores = {name: value for name, value in run.data.metrics.items() if "bleu" in name or name in ("chrf", "ter")}
         table[run.data.tags["config_key"]] = (run.info.status, run.data.params, curve, scores)
     return table
@@ -118,8 +120,14 @@ def test_a_server_that_is_killed_during_a_training_and_comes_back_has_everything
     known = {run.info.run_id for run in found(client)}
     # a training of half a minute: the server is away for some seconds of it
     words = ["dvc", "exp", "run", "-S", "max_steps=6000", "-S", "save_every=100", "-S", "log_every=50"]
-    work = subprocess.Popen(words, cwd=clones["ben"], env={**server.member("ben"), "PATH": PATHS, "PYTHONPATH": ""},
-                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # fmt: skip
+    work = subprocess.Popen(
+        words,
+        cwd=clones["ben"],
+        env={**server.member("ben"), "PATH": PATHS, "PYTHONPATH": ""},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     while not (new := [run for run in found(client) if run.info.run_id not in known and run.data.metrics]):
         assert work.poll() is None
         time.sleep(0.5)

@@ -20,12 +20,18 @@ from transformer.training.distributed import World, decoded, encoded, join_proce
 NUMBERS = st.floats(allow_nan=False) | st.integers()
 STEPS = st.integers(0, 10**6).map(str)
 STATES = st.builds(
-    TrainingState, step=st.integers(0), losses=st.lists(NUMBERS), tokens=st.lists(st.integers(0)),
+    TrainingState,
+    step=st.integers(0),
+    losses=st.lists(NUMBERS),
+    tokens=st.lists(st.integers(0)),
     validations=st.dictionaries(STEPS, st.dictionaries(st.sampled_from(["loss", "bleu"]), NUMBERS)),
-    samples=st.dictionaries(STEPS, st.lists(st.text())), files=st.dictionaries(st.text(), st.text()),
-    end=st.booleans(), curve=st.lists(st.dictionaries(st.text(), st.none() | NUMBERS)),
-    checkpoints=st.dictionaries(STEPS, st.lists(NUMBERS)), stopped_early=st.booleans(),
-)  # fmt: skip
+    samples=st.dictionaries(STEPS, st.lists(st.text())),
+    files=st.dictionaries(st.text(), st.text()),
+    end=st.booleans(),
+    curve=st.lists(st.dictionaries(st.text(), st.none() | NUMBERS)),
+    checkpoints=st.dictionaries(STEPS, st.lists(NUMBERS)),
+    stopped_early=st.booleans(),
+)
 TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool)
 SHAPES = st.lists(st.integers(0, 4), max_size=3)
 TENSORS = st.dictionaries(
@@ -53,9 +59,16 @@ def test_a_state_of_a_training_goes_through_json_unchanged(state):
 
 def test_all_fields_of_a_state_are_plain_values():
     assert {field.type for field in fields(TrainingState)} <= {
-        "int", "bool", "list[float]", "list[int]", "list[Row]", "dict[str, dict[str, float]]", "dict[str, list[str]]",
-        "dict[str, str]", "dict[str, list[float]]",
-    }  # fmt: skip
+        "int",
+        "bool",
+        "list[float]",
+        "list[int]",
+        "list[Row]",
+        "dict[str, dict[str, float]]",
+        "dict[str, list[str]]",
+        "dict[str, str]",
+        "dict[str, list[float]]",
+    }
 
 
 def exchange(rank: int, size: int, port: int, queue) -> None:

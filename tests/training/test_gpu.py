@@ -76,8 +76,15 @@ def test_a_gpu_trains_and_resumes_like_a_cpu(tmp_path, waits, optimiser):
 def test_a_training_waits_for_a_gpu_only_at_rows_of_the_curve(tmp_path, waits, monkeypatch, precision):
     monkeypatch.setattr(trainer, "multiplies_bfloat16", lambda device: True)
     seen = [0]
-    trained(tmp_path, tmp_path / "w", GPU, lambda step, update: seen.append(waits.total()), precision=precision,
-            log_every=4, save_every=12)  # fmt: skip
+    trained(
+        tmp_path,
+        tmp_path / "w",
+        GPU,
+        lambda step, update: seen.append(waits.total()),
+        precision=precision,
+        log_every=4,
+        save_every=12,
+    )
     grown = [step for step, (before, after) in enumerate(itertools.pairwise(seen), 1) if after > before]
     assert grown == [4, 8, 12]
 

@@ -32,10 +32,15 @@ from transformer.files import sha256
 VALUES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 NAMED = st.dictionaries(st.text(), VALUES)
 STAGES = st.builds(
-    OpenStage, module=st.sampled_from(["pipeline.train", "pipeline.back_translate"]), options=st.lists(st.text()),
-    params=NAMED, run_id=st.text(), least=st.integers(1), most=st.integers(1),
+    OpenStage,
+    module=st.sampled_from(["pipeline.train", "pipeline.back_translate"]),
+    options=st.lists(st.text()),
+    params=NAMED,
+    run_id=st.text(),
+    least=st.integers(1),
+    most=st.integers(1),
     facts=st.dictionaries(st.text(), NAMED),
-)  # fmt: skip
+)
 STAGE = OpenStage("pipeline.train", [], {}, "x", 1, 2, {})
 
 
@@ -66,9 +71,17 @@ def test_an_invitation_goes_through_its_file_unchanged(tmp_path_factory, stage):
 
 @pytest.mark.parametrize(
     "change",
-    [{"module": "os"}, {"module": "pipeline.record"}, {"options": [1]}, {"environment": {"LD_PRELOAD": "x"}},
-     {"least": "1"}, {"facts": {"data": 1}}, {"params": []}, {"more": 1}],
-)  # fmt: skip
+    [
+        {"module": "os"},
+        {"module": "pipeline.record"},
+        {"options": [1]},
+        {"environment": {"LD_PRELOAD": "x"}},
+        {"least": "1"},
+        {"facts": {"data": 1}},
+        {"params": []},
+        {"more": 1},
+    ],
+)
 def test_other_modules_keys_and_types_are_refused(change):
     with pytest.raises(ValueError, match="no description of a stage"):
         OpenStage.from_json(json.dumps({**vars(STAGE), **change}).encode())

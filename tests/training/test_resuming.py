@@ -121,9 +121,17 @@ def check_resumes(folder, operation, number, digest) -> None:
 
 @pytest.mark.parametrize(
     ("operation", "number"),
-    [("update", 1), ("update", 12), ("validate", 2), ("write", 2), ("write", 5), ("replace", 3), ("fsync", 8),
-     ("unlink", 7)],
-)  # fmt: skip
+    [
+        ("update", 1),
+        ("update", 12),
+        ("validate", 2),
+        ("write", 2),
+        ("write", 5),
+        ("replace", 3),
+        ("fsync", 8),
+        ("unlink", 7),
+    ],
+)
 def test_a_training_killed_in_some_operations_and_resumed_ends_in_the_same_bytes(tmp_path, unkilled, operation, number):
     check_resumes(tmp_path, operation, number, unkilled)
 
@@ -217,15 +225,23 @@ def outs_of(folder, work, **settings):
         ({}, {"save_every": 12}, None, ""),
         ({}, {"save_every": 6}, 1, "save_every=6 needs a validation after update 6, which was not made. "),
         ({"keep": 3}, {"keep": 1}, None, ""),
-        ({**WORSE, "keep": 1}, {**WORSE, "keep": 2}, 9,
-         "keep=2 needs the checkpoint of update 8, which was not kept. "),
+        (
+            {**WORSE, "keep": 1},
+            {**WORSE, "keep": 2},
+            9,
+            "keep=2 needs the checkpoint of update 8, which was not kept. ",
+        ),
         ({**WORSE, "patience": 1}, {**WORSE, "patience": 0}, 9, ""),
-        ({**WORSE, "patience": 0, "max_steps": 40}, {**WORSE, "patience": 5, "max_steps": 40}, 1,
-         "patience=5 ends this training after update 24, whose state was not kept. "),
+        (
+            {**WORSE, "patience": 0, "max_steps": 40},
+            {**WORSE, "patience": 5, "max_steps": 40},
+            1,
+            "patience=5 ends this training after update 24, whose state was not kept. ",
+        ),
         ({"best_by": "bleu"}, {"best_by": "loss"}, None, ""),
         ({"best_by": "loss"}, {"best_by": "bleu"}, 1, "best_by=bleu needs the BLEU of the checkpoint of update 4"),
     ],
-)  # fmt: skip
+)
 def test_a_training_with_other_bookkeeping_resumes_from_the_newest_state_that_a_fresh_one_would_have(
     tmp_path, capsys, before, after, first, message
 ):

@@ -66,8 +66,12 @@ def test_a_training_that_was_stopped_and_resumed_shows_each_step_once(tmp_path, 
     assert [steps(text) for text in whole] == [[], [4] * 3, [4, 8] * 3, [4, 8, 12] * 3]
     made: list[int] = []
     with pytest.raises(Interrupted):
-        train_tiny(tmp_path, tmp_path / "w", on_update=lambda step, update: made.append(step),
-                   stop_requested=lambda: stop_after in made)  # fmt: skip
+        train_tiny(
+            tmp_path,
+            tmp_path / "w",
+            on_update=lambda step, update: made.append(step),
+            stop_requested=lambda: stop_after in made,
+        )
     resumed: list[str] = []
     train_tiny(tmp_path, tmp_path / "w", on_samples=resumed.append)
     assert resumed[0] in whole
@@ -104,8 +108,9 @@ def test_text_with_commas_quotes_and_lines_of_other_systems_comes_back_from_the_
     trainer = tiny_trainer(tmp_path)
     odd = ['a "b", c\u2028d\r'] * len(trainer.valid_pairs)
     valid = valid_text(trainer)
-    text = table({"4": ["", "x,y", "<unk>"]}, trainer.valid_pairs.source_lengths,
-                 type(valid)(valid.to_text, odd, odd, "en"), 4)  # fmt: skip
+    text = table(
+        {"4": ["", "x,y", "<unk>"]}, trainer.valid_pairs.source_lengths, type(valid)(valid.to_text, odd, odd, "en"), 4
+    )
     found = list(csv.DictReader(io.StringIO(text, newline="")))
     assert [row["translation"] for row in found] == ["", "x,y", "<unk>"]
     assert {row["source"] for row in found} == {odd[0]}

@@ -161,8 +161,10 @@ def changing_ways(world: World, folder: Path) -> dict[str, list[str | None]]:
         "sharded, then whole": [(True, update), (False, None)],
         "whole, then sharded": [(False, update), (True, None)],
     }
-    return {name: [train_in(world, folder, folder / name, sharded, stop, best_by="bleu") for sharded, stop in parts]
-            for name, parts in ways.items()}  # fmt: skip
+    return {
+        name: [train_in(world, folder, folder / name, sharded, stop, best_by="bleu") for sharded, stop in parts]
+        for name, parts in ways.items()
+    }
 
 
 @pytest.mark.full

@@ -17,8 +17,14 @@ from support.tiny import ROOT
 
 pytestmark = pytest.mark.full
 # The first trains long enough to be killed in between; the second trains anew; the others only translate anew.
-EXPERIMENTS = ["-S seed=2 -S max_steps=200 -S save_every=20", "-S warmup=8", "-S beam_size=2", "-S beam_size=3",
-               "-S beam_size=5", "-S beam_size=6"]  # fmt: skip
+EXPERIMENTS = [
+    "-S seed=2 -S max_steps=200 -S save_every=20",
+    "-S warmup=8",
+    "-S beam_size=2",
+    "-S beam_size=3",
+    "-S beam_size=5",
+    "-S beam_size=6",
+]
 
 
 @pytest.fixture(scope="module")
@@ -103,10 +109,13 @@ def test_an_experiment_on_two_nodes_trains_on_both(cluster, project):
     assert "both" in experiments(project)
 
 
-@pytest.mark.parametrize(("rendezvous", "words", "printed"), [
-    ("127.0.0.1:0", ["sleep", "3600"], "error: A node has ended early, so the experiment was stopped."),
-    ("127.0.0.1:9", ["bash", "-c", "echo it fails; exit 3"], "it fails"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rendezvous", "words", "printed"),
+    [
+        ("127.0.0.1:0", ["sleep", "3600"], "error: A node has ended early, so the experiment was stopped."),
+        ("127.0.0.1:9", ["bash", "-c", "echo it fails; exit 3"], "it fails"),
+    ],
+)
 def test_a_job_on_two_nodes_ends_when_either_node_does(cluster, project, rendezvous, words, printed):
     place = f"--export=ALL,RENDEZVOUS={rendezvous}"
     job = cluster.submit(project, "--nodes=2", place, "deploy/slurm/nodes.sbatch", *words)

@@ -77,8 +77,12 @@ def test_attention_does_not_use_cudnn_which_plans_each_new_shape(tmp_path):
 
 def test_building_a_trainer_changes_no_setting_of_the_process(tmp_path, monkeypatch):
     def settings() -> tuple:
-        return (torch.backends.cuda.cudnn_sdp_enabled(), torch.are_deterministic_algorithms_enabled(),
-                torch.get_num_threads(), torch.get_default_dtype())  # fmt: skip
+        return (
+            torch.backends.cuda.cudnn_sdp_enabled(),
+            torch.are_deterministic_algorithms_enabled(),
+            torch.get_num_threads(),
+            torch.get_default_dtype(),
+        )
 
     torch.backends.cuda.enable_cudnn_sdp(True)
     monkeypatch.setattr(process, "keep_freed_memory", lambda: pytest.fail("freed memory is kept"))
@@ -92,8 +96,9 @@ def test_building_a_trainer_changes_no_setting_of_the_process(tmp_path, monkeypa
     [("muon", 100, 1.0), pytest.param("adam", 400, 2.0, marks=pytest.mark.full)],
 )
 def test_training_reduces_the_loss(tmp_path, optimiser, updates, lr_factor):
-    state, _ = train_tiny(tmp_path, tmp_path / "w", max_steps=updates, save_every=100, lr_factor=lr_factor,
-                          optimiser=optimiser)  # fmt: skip
+    state, _ = train_tiny(
+        tmp_path, tmp_path / "w", max_steps=updates, save_every=100, lr_factor=lr_factor, optimiser=optimiser
+    )
     losses = [row["train_loss"] for row in state.curve]
     assert mean(losses[-10:]) < 0.8 * losses[0]  # a single row is noisy: the mean of two updates
 

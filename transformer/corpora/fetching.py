@@ -85,15 +85,19 @@ def fetch(download: Download, folder: Path, position: Position, stop: threading.
                 os.replace(part, target)
                 return target
         one = one.otherwise
-    raise ValueError(f"Cannot get {download.name}. {mask_credentials('; '.join(problems))}. Try again later, or set "
-                     "CORPUS_MIRROR to a folder or address that has this file.")  # fmt: skip
+    raise ValueError(
+        f"Cannot get {download.name}. {mask_credentials('; '.join(problems))}. Try again later, or set "
+        "CORPUS_MIRROR to a folder or address that has this file."
+    )
 
 
 def cannot_write(error: OSError, part: Path) -> str:
     """What to tell a user about a file that cannot be written, or a mirror's file that cannot be read."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return (f"The disk is full: {part} cannot be written. Free some space, and run the same command again, which "
-                "goes on where it stopped.")  # fmt: skip
+        return (
+            f"The disk is full: {part} cannot be written. Free some space, and run the same command again, which "
+            "goes on where it stopped."
+        )
     place, problem = error.filename or part, error.strerror or error
     return f"{place}: {problem}. Change its permissions, and run the same command again."
 

@@ -44,8 +44,12 @@ class Screen:
             reasons |= np.fromiter(map(rule, *sides), bool, block.count).astype(np.uint16) << bit
         keys = {"none": (), "pair": ((f"{s}\n{t}" for s, t in zip(*sides, strict=True)),), "side": sides}
         digests = np.array([[digest(key) for key in column] for column in keys[self.duplicates]], np.uint64)
-        lengths = np.array([np.bincount([min(len(line) // LENGTH_STEP, LENGTH_BINS - 1) for line in lines],
-                                        minlength=LENGTH_BINS) for lines in sides])  # fmt: skip
+        lengths = np.array(
+            [
+                np.bincount([min(len(line) // LENGTH_STEP, LENGTH_BINS - 1) for line in lines], minlength=LENGTH_BINS)
+                for lines in sides
+            ]
+        )
         overlap = Overlap()
         for pair in zip(*sides, strict=True):
             overlap.add(*(self.tests.look_up(line, side) for side, line in enumerate(pair)))
@@ -117,11 +121,18 @@ class Report:
 
     def counts(self) -> dict[str, Any]:
         """Pairs, kept pairs; of each rule: pairs for which it fires, and for which it alone does; the combinations."""
-        together = {" + ".join(self._named(bits)): count for bits, count in sorted(self.combinations.items())
-                    if len(self._named(bits)) > 1}  # fmt: skip
-        return {"pairs": self.pairs, "kept": self.kept, "fired": {name: self.fired(name) for name in self.names},
-                "alone": {name: self.combinations[1 << bit] for bit, name in enumerate(self.names)},
-                "together": together}  # fmt: skip
+        together = {
+            " + ".join(self._named(bits)): count
+            for bits, count in sorted(self.combinations.items())
+            if len(self._named(bits)) > 1
+        }
+        return {
+            "pairs": self.pairs,
+            "kept": self.kept,
+            "fired": {name: self.fired(name) for name in self.names},
+            "alone": {name: self.combinations[1 << bit] for bit, name in enumerate(self.names)},
+            "together": together,
+        }
 
 
 def rule_names(config: FilterConfig, source: str, target: str) -> list[str]:
@@ -132,10 +143,13 @@ def rule_names(config: FilterConfig, source: str, target: str) -> list[str]:
 def summary(report: Report, others: Mapping[str, Report], test_sets: Iterable[str]) -> dict[str, Any]:
     """What filter.json holds. report: of train. others: of valid and the test sets, by name."""
     return {
-        **report.counts(), "examples": report.examples, "length_step": LENGTH_STEP, "lengths": report.lengths.tolist(),
+        **report.counts(),
+        "examples": report.examples,
+        "length_step": LENGTH_STEP,
+        "lengths": report.lengths.tolist(),
         "others": {name: {"pairs": other.pairs, "kept": other.kept} for name, other in others.items()},
         "overlap": report.overlap.summary({name: others[name].pairs for name in test_sets}),
-    }  # fmt: skip
+    }
 
 
 def with_duplicates(screened: Iterable[Screened], names: Sequence[str]) -> Iterator[tuple[Screened, np.ndarray]]:

@@ -55,8 +55,12 @@ class Manifest:
 
     def test_sets(self, source: str, target: str) -> list[str]:
         """The test sets that have both languages."""
-        return [name for name in self.record["splits"] if name not in ("train", "valid")
-                and all(self._parts(name, *side) for side in ((source, "source"), (target, "target")))]  # fmt: skip
+        return [
+            name
+            for name in self.record["splits"]
+            if name not in ("train", "valid")
+            and all(self._parts(name, *side) for side in ((source, "source"), (target, "target")))
+        ]
 
     def parts(self, split: str, source: str, target: str) -> list[tuple[Entry, Entry]]:
         """The parts of a split, for source and target. Raises ValueError if it has not both languages."""
@@ -65,8 +69,10 @@ class Manifest:
             sets = ", ".join(self.test_sets(source, target))
             languages = sorted({key.partition(".")[0] for key in self.record["splits"]["train"]})
             if not {source, target} <= set(languages):
-                raise ValueError(f"{self.path}: {source}-{target} is not in this corpus; set source and target to two "
-                                 f"of {', '.join(languages)}.")  # fmt: skip
+                raise ValueError(
+                    f"{self.path}: {source}-{target} is not in this corpus; set source and target to two "
+                    f"of {', '.join(languages)}."
+                )
             raise ValueError(f"{self.path}: no test set {split} in {source} and {target}; test_sets may name {sets}.")
         return list(zip(*found, strict=True))
 
@@ -116,8 +122,10 @@ class Manifest:
 
     def texts(self, split: str, source: str, target: str, places: Mapping[str, Path]) -> list[ParallelText]:
         """The texts of a split. places: file name -> where it was fetched to."""
-        return [TwoFiles(*(lines(part, places[part["file"]]) for part in pair))
-                for pair in self.parts(split, source, target)]  # fmt: skip
+        return [
+            TwoFiles(*(lines(part, places[part["file"]]) for part in pair))
+            for pair in self.parts(split, source, target)
+        ]
 
     def check(self, places: Mapping[str, Path]) -> None:
         """Raise ValueError if an archive lacks a file that the splits name, or cannot be trusted."""

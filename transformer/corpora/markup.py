@@ -10,8 +10,19 @@ from typing import Any, BinaryIO
 from transformer.corpora.text_files import decoded
 
 # The tags of the lines in train.tags.* that are no text.
-TED_TAGS = ("url", "keywords", "speaker", "talkid", "title", "description", "reviewer", "translator", "doc", "refset",
-            "srcset")  # fmt: skip
+TED_TAGS = (
+    "url",
+    "keywords",
+    "speaker",
+    "talkid",
+    "title",
+    "description",
+    "reviewer",
+    "translator",
+    "doc",
+    "refset",
+    "srcset",
+)
 _BLOCK = 1 << 16  # characters, at least, that are parsed at once
 _LONGEST = 1 << 18  # characters of a tag or comment, which HTMLParser reads anew with each block until it ends
 

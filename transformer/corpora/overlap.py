@@ -98,8 +98,7 @@ class TestText:
         found = words(line)
         parts = trigrams(found)
         maybe = {test for one in parts for test in self._with.get((side, one), ())}
-        near = {test for test in maybe
-                if len(parts & self._trigrams[side, test]) >= needed(self._trigrams[side, test])}  # fmt: skip
+        near = {test for test in maybe if len(parts & self._trigrams[side, test]) >= needed(self._trigrams[side, test])}
         if (side, found) in self._places:
             near.add(found)
         return [Found(name, side, row, text == line) for test in near for name, row, text in self._places[side, test]]

@@ -18,8 +18,13 @@ TIMEOUT = 30.0  # seconds without any byte, or with few
 SLOWEST = 1_000  # bytes a second
 LONGEST_WAIT = 120  # seconds that a server may ask us to wait (Retry-After)
 _AGAIN = (408, 425, 429, 500, 502, 503, 504)
-_HOPELESS = (requests.TooManyRedirects, requests.exceptions.InvalidSchema, requests.exceptions.InvalidURL,
-             requests.exceptions.MissingSchema, requests.exceptions.InvalidProxyURL)  # fmt: skip
+_HOPELESS = (
+    requests.TooManyRedirects,
+    requests.exceptions.InvalidSchema,
+    requests.exceptions.InvalidURL,
+    requests.exceptions.MissingSchema,
+    requests.exceptions.InvalidProxyURL,
+)
 
 
 class Broken(Exception):

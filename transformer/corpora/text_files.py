@@ -57,8 +57,10 @@ class Lines:
         except (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError) as error:
             raise ValueError(f"{self.name} is damaged after line {self.count} ({error}). Copy it again.") from None
         if self.expected not in (None, self.count):
-            raise ValueError(f"{self.name} has {self.count} lines, but its manifest in corpora/ says "
-                             f"{self.expected}. Correct that number.")  # fmt: skip
+            raise ValueError(
+                f"{self.name} has {self.count} lines, but its manifest in corpora/ says "
+                f"{self.expected}. Correct that number."
+            )
 
     def _checked(self, line: bytes) -> str:
         """A line of bytes as text."""
@@ -121,8 +123,10 @@ def zstandard_lines(path: Path) -> Iterator[Iterator[bytes]]:
         except zstandard.ZstdError as error:
             if "too much memory" not in str(error):
                 raise
-            raise ValueError(f"{path} was packed by zstd --long and needs more than {MOST_WINDOW:,} bytes of memory. "
-                             f"Unpack it: zstd -d --rm --long=31 {path}") from None  # fmt: skip
+            raise ValueError(
+                f"{path} was packed by zstd --long and needs more than {MOST_WINDOW:,} bytes of memory. "
+                f"Unpack it: zstd -d --rm --long=31 {path}"
+            ) from None
 
     with open(path, "rb") as file:
         yield lines()

@@ -34,8 +34,11 @@ def attention_maps(model: Transformer, source: Sequence[int], target: Sequence[i
     """The attention weights of a model on source and target ids, both without <s> and </s>."""
     encoder = cast("list[EncoderLayer]", list(model.encoder))
     decoder = cast("list[DecoderLayer]", list(model.decoder))
-    kinds = [[layer.attention for layer in encoder], [layer.attention for layer in decoder],
-             [layer.cross for layer in decoder]]  # fmt: skip
+    kinds = [
+        [layer.attention for layer in encoder],
+        [layer.attention for layer in decoder],
+        [layer.cross for layer in decoder],
+    ]
     device = next(model.parameters()).device
     with record_weights([attention for kind in kinds for attention in kind]) as weights:
         model(torch.tensor([[*source, EOS]], device=device), torch.tensor([[BOS, *target]], device=device))

@@ -54,8 +54,10 @@ class CachedDecoder:
         self.precision = reduce(torch.promote_types, (memory.dtype for memory in memories), torch.float32)
         self.vocabulary = len(models[0].output_weight)
         missing = -self.vocabulary % BLOCK
-        self.projections = [F.pad(model.output_weight, (0, 0, 0, missing)).to(memory.dtype)
-                            for model, memory in zip(models, memories, strict=True)]  # fmt: skip
+        self.projections = [
+            F.pad(model.output_weight, (0, 0, 0, missing)).to(memory.dtype)
+            for model, memory in zip(models, memories, strict=True)
+        ]
         self.position = 0  # of the next subword
 
     def step(self, ids: Tensor) -> Tensor:

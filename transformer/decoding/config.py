@@ -60,5 +60,12 @@ class SamplingConfig:
     extra_length: int = 50
 
     def __post_init__(self) -> None:
-        check_range(self, samples=(1, MOST_BEAMS), seed=(0, math.inf), temperature=(1e-6, 1e6), top_k=(0, math.inf),
-                 top_p=(1e-9, 1), extra_length=(0, MOST_EXTRA_LENGTH))  # fmt: skip
+        check_range(
+            self,
+            samples=(1, MOST_BEAMS),
+            seed=(0, math.inf),
+            temperature=(1e-6, 1e6),
+            top_k=(0, math.inf),
+            top_p=(1e-9, 1),
+            extra_length=(0, MOST_EXTRA_LENGTH),
+        )

@@ -35,7 +35,9 @@ def ranked(finished: Found, unfinished: Found, length_penalty: float, beam_size:
     """
     hypotheses = []
     for found, ended in ((finished, 1), (unfinished, 0)):
-        scored = [Hypothesis(tuple(ids), total / length_divisor(len(ids) + ended, length_penalty), total)
-                  for ids, total in found]  # fmt: skip
+        scored = [
+            Hypothesis(tuple(ids), total / length_divisor(len(ids) + ended, length_penalty), total)
+            for ids, total in found
+        ]
         hypotheses += sorted(scored, key=lambda hypothesis: -hypothesis.score)
     return hypotheses[:beam_size]

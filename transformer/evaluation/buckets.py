@@ -27,9 +27,12 @@ class Bucket(NamedTuple):
 
 
 def buckets(
-    values: Sequence[int | None], least: Sequence[int], hypotheses: Sequence[str], references: Sequence[str],
+    values: Sequence[int | None],
+    least: Sequence[int],
+    hypotheses: Sequence[str],
+    references: Sequence[str],
     language: str,
-) -> list[Bucket]:  # fmt: skip
+) -> list[Bucket]:
     """The buckets that have sentences, in order, each with corpus BLEU and its interval.
 
     values: of each sentence, what puts it into a bucket; a sentence with None is in none. least: the least value of
@@ -49,14 +52,18 @@ def buckets(
 
 
 def by_length_and_rarity(
-    words: Sequence[Sequence[str]], counts: Mapping[str, int], hypotheses: Sequence[str], references: Sequence[str],
+    words: Sequence[Sequence[str]],
+    counts: Mapping[str, int],
+    hypotheses: Sequence[str],
+    references: Sequence[str],
     language: str,
-) -> dict[str, list[Bucket]]:  # fmt: skip
+) -> dict[str, list[Bucket]]:
     """What the buckets differ in -> the buckets. words: of each source. counts: see `rarest`."""
-    parts = {"words of the source": ([len(line) for line in words], LENGTHS),
-             "occurrences in train of the rarest word": (rarest(words, counts), FREQUENCIES)}  # fmt: skip
-    return {title: buckets(values, least, hypotheses, references, language)
-            for title, (values, least) in parts.items()}  # fmt: skip
+    parts = {
+        "words of the source": ([len(line) for line in words], LENGTHS),
+        "occurrences in train of the rarest word": (rarest(words, counts), FREQUENCIES),
+    }
+    return {title: buckets(values, least, hypotheses, references, language) for title, (values, least) in parts.items()}
 
 
 def name(least: Sequence[int], place: int) -> str:

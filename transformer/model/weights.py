@@ -29,8 +29,10 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (OSError, SafetensorError) as error:
-        raise ValueError(f"{path}: cannot read the weights ({' '.join(str(error).split())}). The file is missing or "
-                         "damaged: make it again by `dvc repro`, or copy it again.") from None  # fmt: skip
+        raise ValueError(
+            f"{path}: cannot read the weights ({' '.join(str(error).split())}). The file is missing or "
+            "damaged: make it again by `dvc repro`, or copy it again."
+        ) from None
 
 
 def stored_config(folder: Path) -> TransformerConfig:

@@ -19,8 +19,10 @@ SCALE = ("#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec
 # Colours of heads that are drawn together (Okabe and Ito 2008), without yellow, which cannot be seen on a light page,
 # and black, which cannot be seen on a dark one. Those of the light page are shades of the same hues with a contrast of
 # 3 to 1 (WCAG 1.4.11), chosen so that people who are blind to red or green tell them apart.
-HEADS = {"light": ("#004886", "#853d0e", "#009c62", "#c97a09", "#1e8aea", "#c177a6"),
-         "dark": ("#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7")}  # fmt: skip
+HEADS = {
+    "light": ("#004886", "#853d0e", "#009c62", "#c97a09", "#1e8aea", "#c177a6"),
+    "dark": ("#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7"),
+}
 MOST_BYTES = 1_200_000  # of the weights of all sentences, before compression: the page stays under 3 MB
 DRAWN, LONGEST_LABEL = 48, 18  # subwords of a side in the picture, and characters of each
 WIDEST_IMAGE = 3000  # pixels
@@ -117,15 +119,29 @@ def contents(sentences: Sequence[Sentence]) -> dict[str, Any]:
 
     return {
         "layers": {"encoder": encoder, "decoder": decoder, "cross": decoder},
-        "heads": heads, "scale": SCALE, "colours": HEADS,
+        "heads": heads,
+        "scale": SCALE,
+        "colours": HEADS,
         "sentences": [
-            {"number": one.number, "why": one.why, "chrf": round(one.chrf, 1), "source": side(one.source),
-             "encoder": packed(one.encoder),
-             "targets": [{"name": name, **side(target.text), "decoder": packed(target.decoder),
-                          "cross": packed(target.cross)} for name, target in one.targets.items()]}
+            {
+                "number": one.number,
+                "why": one.why,
+                "chrf": round(one.chrf, 1),
+                "source": side(one.source),
+                "encoder": packed(one.encoder),
+                "targets": [
+                    {
+                        "name": name,
+                        **side(target.text),
+                        "decoder": packed(target.decoder),
+                        "cross": packed(target.cross),
+                    }
+                    for name, target in one.targets.items()
+                ],
+            }
             for one in sentences
         ],
-    }  # fmt: skip
+    }
 
 
 def colour(share: float) -> str:
@@ -157,28 +173,35 @@ def picture(sentence: Sentence, name: str) -> str:
         f'<text x="{MARGIN}" y="47" font-size="11" fill="#6b665f">Row: the state that predicts this target subword. '
         f"Column: the source subword that it attends to. {extent(sentence, name)}</text>",
         *scale_bar(width - MARGIN - 130, 18),
-    ]  # fmt: skip
+    ]
     for layer in range(layers):
         y = top + layer * down
-        parts.append(f'<text transform="translate({MARGIN + 8} {y + rows * CELL / 2:.1f}) rotate(-90)" '
-                     f'text-anchor="middle" font-size="12">layer {layer + 1}</text>')  # fmt: skip
-        parts += [f'<text x="{left - 4}" y="{y + row * CELL + 9}" text-anchor="end">{shown(text)}</text>'
-                  for row, text in enumerate(target)]  # fmt: skip
+        parts.append(
+            f'<text transform="translate({MARGIN + 8} {y + rows * CELL / 2:.1f}) rotate(-90)" '
+            f'text-anchor="middle" font-size="12">layer {layer + 1}</text>'
+        )
+        parts += [
+            f'<text x="{left - 4}" y="{y + row * CELL + 9}" text-anchor="end">{shown(text)}</text>'
+            for row, text in enumerate(target)
+        ]
         for head in range(heads):
             parts.append(cells(maps[layer, head], left + head * right, y))
     for head in range(heads):
         x = left + head * right
         parts.append(f'<text x="{x}" y="{TITLE + 12}" font-size="12">head {head + 1}</text>')
-        parts += [f'<text transform="translate({x + column * CELL + 9} {top - 4}) rotate(-90)">{shown(text)}</text>'
-                  for column, text in enumerate(source)]  # fmt: skip
+        parts += [
+            f'<text transform="translate({x + column * CELL + 9} {top - 4}) rotate(-90)">{shown(text)}</text>'
+            for column, text in enumerate(source)
+        ]
     return "\n".join([*parts, "</svg>\n"])
 
 
 def extent(sentence: Sentence, name: str) -> str:
     """What the subtitle of a picture says of its rows and columns: that they are whole, or how many are left out."""
     sides = {"rows": sentence.targets[name].text, "columns": sentence.source}
-    cut = [f"first {DRAWN} of {len(text.subwords):,} {axis}" for axis, text in sides.items()
-           if len(text.subwords) > DRAWN]  # fmt: skip
+    cut = [
+        f"first {DRAWN} of {len(text.subwords):,} {axis}" for axis, text in sides.items() if len(text.subwords) > DRAWN
+    ]
     return f"Cut: {', '.join(cut)}." if cut else "Each row sums to 1."
 
 

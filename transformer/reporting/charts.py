@@ -98,8 +98,11 @@ def valid_chart(curves: pd.DataFrame, name: str, title: str, logarithmic: bool =
     scale = alt.Scale(type="log") if logarithmic else alt.Scale(zero=False)
     value = alt.Y(f"{name}:Q", title=title, axis=axis, scale=scale)
     tooltip = [alt.Tooltip("step:Q", title="update", format=",d"), alt.Tooltip(f"{name}:Q", title=title, format=".4g")]
-    lines = alt.Chart(rows).mark_line(strokeWidth=2, point=alt.OverlayMarkDef(size=28)).encode(
-        update_axis(), value, tooltip=tooltip)  # fmt: skip
+    lines = (
+        alt.Chart(rows)
+        .mark_line(strokeWidth=2, point=alt.OverlayMarkDef(size=28))
+        .encode(update_axis(), value, tooltip=tooltip)
+    )
     return lines.properties(width="container", height=130)
 
 
@@ -116,14 +119,18 @@ def bleu_chart(curves: pd.DataFrame) -> Chart | None:
 
 def bucket_chart(buckets: Sequence[Bucket], title: str) -> Chart:
     """BLEU of each bucket as a bar, with its 95% interval as a line. title: what the buckets differ in."""
-    rows = [{"bucket": one.name, "bleu": one.bleu, "sentences": one.sentences,
-             **interval(one.bleu, one.margin)}
-            for one in buckets]  # fmt: skip
+    rows = [
+        {"bucket": one.name, "bleu": one.bleu, "sentences": one.sentences, **interval(one.bleu, one.margin)}
+        for one in buckets
+    ]
     names = alt.X("bucket:N", title=title, sort=[one.name for one in buckets], axis=alt.Axis(labelAngle=0, grid=False))
     scale = alt.Scale(domain=[0, 100], nice=False) if max(row["high"] for row in rows) > 80 else alt.Scale()
     score = alt.Y("bleu:Q", title="BLEU", scale=scale, axis=alt.Axis(minExtent=46, tickCount=5))
-    tooltip = [alt.Tooltip("bucket:N", title=title), alt.Tooltip("sentences:Q", format=",d"),
-               *(alt.Tooltip(f"{name}:Q", format=".1f") for name in ("bleu", "low", "high"))]  # fmt: skip
+    tooltip = [
+        alt.Tooltip("bucket:N", title=title),
+        alt.Tooltip("sentences:Q", format=",d"),
+        *(alt.Tooltip(f"{name}:Q", format=".1f") for name in ("bleu", "low", "high")),
+    ]
     base = alt.Chart(rounded(pd.DataFrame(rows))).encode(names, tooltip=tooltip)
     bars = base.mark_bar(size=34, opacity=BAR_OPACITY).encode(score)
     lines = base.mark_rule(strokeWidth=2).encode(alt.Y("low:Q"), alt.Y2("high:Q"))
@@ -139,9 +146,16 @@ def rate_chart(curves: pd.DataFrame) -> Chart:
 
 def phenomena_chart(scores: Mapping[str, float], margins: Mapping[str, float]) -> Chart | None:
     """Exact match by phenomenon, the highest first, with 95% intervals. None if the corpus has no phenomena."""
-    rows = [{"phenomenon": name.removeprefix(PHENOMENON).replace("_", " "), "percent": float(value),
-             **interval(value, margins.get(name)), "text": f"{value:.1f}"}
-            for name, value in scores.items() if name.startswith(PHENOMENON)]  # fmt: skip
+    rows = [
+        {
+            "phenomenon": name.removeprefix(PHENOMENON).replace("_", " "),
+            "percent": float(value),
+            **interval(value, margins.get(name)),
+            "text": f"{value:.1f}",
+        }
+        for name, value in scores.items()
+        if name.startswith(PHENOMENON)
+    ]
     if not rows:
         return None
     table = rounded(pd.DataFrame(rows)).sort_values("percent", ascending=False, kind="stable")

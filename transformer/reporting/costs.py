@@ -44,5 +44,9 @@ def costs(
     target_tokens = training["target_tokens"]
     source_tokens = target_tokens * source / target
     flop = training_flop(params, vocabulary, source_tokens, target_tokens)
-    return {"updates": training["steps"], "target tokens": target_tokens, "source tokens, about": round(source_tokens),
-            "FLOP, about": flop}  # fmt: skip
+    return {
+        "updates": training["steps"],
+        "target tokens": target_tokens,
+        "source tokens, about": round(source_tokens),
+        "FLOP, about": flop,
+    }

@@ -23,8 +23,13 @@ RULES = {  # name in filter.json -> what the rule drops
     "script": "a script that the language does not use",
     "language": "another language, by py3langid",
 }
-OVERLAP = {"source_exact": "source, exactly", "source_near": "source, nearly", "target_exact": "target, exactly",
-           "target_near": "target, nearly", "pairs": "both sides in one pair"}  # fmt: skip
+OVERLAP = {
+    "source_exact": "source, exactly",
+    "source_near": "source, nearly",
+    "target_exact": "target, exactly",
+    "target_near": "target, nearly",
+    "pairs": "both sides in one pair",
+}
 
 
 def data_page(filtered: Mapping[str, Any], subwords: Mapping[str, Any], languages: tuple[str, str], name: str) -> str:
@@ -40,11 +45,13 @@ def data_page(filtered: Mapping[str, Any], subwords: Mapping[str, Any], language
         examples={RULES[name]: rows for name, rows in filtered["examples"].items() if rows},
         splits=split_rows(filtered),
         subwords=subword_rows(subwords),
-        overlap=[{"test set": name, "lines": f"{row['lines']:,}"}
-                 | {title: share(row[key], row["lines"]) for key, title in OVERLAP.items()}
-                 for name, row in filtered["overlap"].items()],
+        overlap=[
+            {"test set": name, "lines": f"{row['lines']:,}"}
+            | {title: share(row[key], row["lines"]) for key, title in OVERLAP.items()}
+            for name, row in filtered["overlap"].items()
+        ],
         charts={"lengths": specification(chart)},
-    )  # fmt: skip
+    )
 
 
 def share(count: int, of: int) -> str:
@@ -54,36 +61,64 @@ def share(count: int, of: int) -> str:
 
 def rule_rows(filtered: Mapping[str, Any]) -> list[dict[str, str]]:
     """A row for each rule that is on: pairs that it would drop, and those that no other rule would drop."""
-    return [{"a training pair is dropped for": RULES[name], "pairs": share(count, filtered["pairs"]),
-             "by this rule alone": share(filtered["alone"][name], filtered["pairs"])}
-            for name, count in filtered["fired"].items()]  # fmt: skip
+    return [
+        {
+            "a training pair is dropped for": RULES[name],
+            "pairs": share(count, filtered["pairs"]),
+            "by this rule alone": share(filtered["alone"][name], filtered["pairs"]),
+        }
+        for name, count in filtered["fired"].items()
+    ]
 
 
 def split_rows(filtered: Mapping[str, Any]) -> list[dict[str, str]]:
     """A row for valid and each test set: its pairs, and how many of them the rules would drop from train."""
-    return [{"split": name, "pairs": f"{row['pairs']:,}",
-             "a rule fires for": share(row["pairs"] - row["kept"], row["pairs"])}
-            for name, row in filtered["others"].items()]  # fmt: skip
+    return [
+        {
+            "split": name,
+            "pairs": f"{row['pairs']:,}",
+            "a rule fires for": share(row["pairs"] - row["kept"], row["pairs"]),
+        }
+        for name, row in filtered["others"].items()
+    ]
 
 
 def subword_rows(subwords: Mapping[str, Any]) -> list[dict[str, str]]:
     """A row for each split and side."""
-    return [{"split": split, "side": side, "words": f"{row['words']:,}", "subwords": f"{row['subwords']:,}",
-             "subwords per word": f"{row['subwords_per_word']:.3f}", "<unk>": f"{row['unknown_rate']:.3%}",
-             "of the vocabulary": f"{row['vocabulary_coverage']:.1%}"}
-            for split, sides in subwords.items() for side, row in sides.items()]  # fmt: skip
+    return [
+        {
+            "split": split,
+            "side": side,
+            "words": f"{row['words']:,}",
+            "subwords": f"{row['subwords']:,}",
+            "subwords per word": f"{row['subwords_per_word']:.3f}",
+            "<unk>": f"{row['unknown_rate']:.3%}",
+            "of the vocabulary": f"{row['vocabulary_coverage']:.1%}",
+        }
+        for split, sides in subwords.items()
+        for side, row in sides.items()
+    ]
 
 
 def length_chart(lengths: list[list[int]], step: int, languages: tuple[str, str]) -> alt.Chart:
     """The training lines of each side by their number of characters."""
     names = [f"source, {languages[0]}", f"target, {languages[1]}"]
     used = max((place for counts in lengths for place, count in enumerate(counts) if count), default=0) + 1
-    rows = [{"side": name, "from": step * place, "to": step * (place + 1), "lines": count}
-            for name, counts in zip(names, lengths, strict=True)
-            for place, count in enumerate(counts[:used])]  # fmt: skip
+    rows = [
+        {"side": name, "from": step * place, "to": step * (place + 1), "lines": count}
+        for name, counts in zip(names, lengths, strict=True)
+        for place, count in enumerate(counts[:used])
+    ]
     colour = alt.Color("side:N", title=None, sort=names, legend=alt.Legend(orient="top", labelLimit=0))
     last = f" (the last point: all from {step * (len(lengths[0]) - 1)} on)" if used == len(lengths[0]) else ""
-    return alt.Chart(pd.DataFrame(rows)).mark_line(strokeWidth=2, point=True).encode(
-        alt.X("from:Q", title=f"characters of a line{last}"), alt.Y("lines:Q", title="training lines"), colour,
-        tooltip=["side:N", "from:Q", "to:Q", alt.Tooltip("lines:Q", format=",d")]
-    ).properties(width="container", height=260)  # fmt: skip
+    return (
+        alt.Chart(pd.DataFrame(rows))
+        .mark_line(strokeWidth=2, point=True)
+        .encode(
+            alt.X("from:Q", title=f"characters of a line{last}"),
+            alt.Y("lines:Q", title="training lines"),
+            colour,
+            tooltip=["side:N", "from:Q", "to:Q", alt.Tooltip("lines:Q", format=",d")],
+        )
+        .properties(width="container", height=260)
+    )

@@ -74,15 +74,21 @@ def tiles(
     if more:  # all scores but those of `more` are of the first test set; bleu and bleu_<first test set> are the same
         on_first = first.removeprefix("bleu_")
         labels |= {name: (label, on.replace("test", on_first)) for name, (label, on) in LABELS.items()}
-    others = [name for name in scores
-              if name not in (*labels, first, "sentences") and not name.startswith(PHENOMENON)]  # fmt: skip
+    others = [name for name in scores if name not in (*labels, first, "sentences") and not name.startswith(PHENOMENON)]
     shown = []
     for name in [name for name in labels if name in scores] + others:
         label, measured_on = labels.get(name, (name.replace("_", " "), ""))
         signature = signatures.get(name, signatures.get(name.removeprefix("valid_"), ""))
         margin = f"± {number(margins[name], 1)}" if name in margins else ""
-        shown.append({"label": label, "on": measured_on, "value": number(scores[name], 1), "margin": margin,
-                      "signature": signature})  # fmt: skip
+        shown.append(
+            {
+                "label": label,
+                "on": measured_on,
+                "value": number(scores[name], 1),
+                "margin": margin,
+                "signature": signature,
+            }
+        )
     return shown
 
 
@@ -159,8 +165,15 @@ def page(run: RunReport, charts: Mapping[str, Mapping]) -> str:
 
 def bucket_rows(buckets: Sequence[Bucket]) -> list[dict[str, str]]:
     """The rows of the table of some buckets."""
-    return [{"name": one.name, "sentences": number(one.sentences), "bleu": number(one.bleu, 1),
-             "margin": "–" if one.margin is None else f"± {number(one.margin, 1)}"} for one in buckets]  # fmt: skip
+    return [
+        {
+            "name": one.name,
+            "sentences": number(one.sentences),
+            "bleu": number(one.bleu, 1),
+            "margin": "–" if one.margin is None else f"± {number(one.margin, 1)}",
+        }
+        for one in buckets
+    ]
 
 
 def plots_template() -> str:

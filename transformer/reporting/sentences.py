@@ -42,8 +42,14 @@ class Sentences:
 
     def csv(self) -> str:
         """All sentences as CSV."""
-        table = {"line": range(1, len(self) + 1), "chrf": self.chrf, "words": self.words,
-                 "reference": self.references, "translation": self.hypotheses, "source": self.sources}  # fmt: skip
+        table = {
+            "line": range(1, len(self) + 1),
+            "chrf": self.chrf,
+            "words": self.words,
+            "reference": self.references,
+            "translation": self.hypotheses,
+            "source": self.sources,
+        }
         return pd.DataFrame(table).to_csv(index=False, lineterminator="\n")
 
 

@@ -16,8 +16,11 @@ from transformer.reporting.page import number, render
 
 def chart(runs: Sequence[System], knob: str) -> Chart | None:
     """BLEU on valid by the value of a knob, with a line through runs that are equal in all other knobs."""
-    rows = [{"value": run.params[knob], "valid_bleu": run.scores["valid_bleu"], "line": place, "run": run.name}
-            for place, family in enumerate(families(runs, knob)) for run in family]  # fmt: skip
+    rows = [
+        {"value": run.params[knob], "valid_bleu": run.scores["valid_bleu"], "line": place, "run": run.name}
+        for place, family in enumerate(families(runs, knob))
+        for run in family
+    ]
     if not rows:
         return None
     values: list[Any] = sorted({run.params[knob] for run in runs}, key=order)
@@ -42,5 +45,12 @@ def page(runs: Sequence[System], left_out: Sequence[str] = ()) -> str:
         return [{name: number(value, 2) if name in scores else value for name, value in row.items()} for row in rows]
 
     lead = f"{len(runs)} runs from DVC's experiments, commits and this folder, the best on valid first."
-    return render("experiments", lead=lead, scores=shown(score_table(runs)), remarks=remarks(runs), left_out=left_out,
-                  effects=shown(effects(runs)), charts=drawn)  # fmt: skip
+    return render(
+        "experiments",
+        lead=lead,
+        scores=shown(score_table(runs)),
+        remarks=remarks(runs),
+        left_out=left_out,
+        effects=shown(effects(runs)),
+        charts=drawn,
+    )

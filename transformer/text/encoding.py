@@ -48,8 +48,11 @@ class Encoder:
         lines = block.lines()
         encoded = [[self.ids(line) for line in side] for side in lines]
         most = self.max_length
-        kept = [row for row, pair in enumerate(zip(*encoded, strict=True))
-                if most is None or all(1 <= len(ids) <= most for ids in pair)]  # fmt: skip
+        kept = [
+            row
+            for row, pair in enumerate(zip(*encoded, strict=True))
+            if most is None or all(1 <= len(ids) <= most for ids in pair)
+        ]
         sides = tuple(IdBlock.of([side[row] for row in kept], self.dtype) for side in encoded)
         words = tuple(sum(side[row].count(" ") + 1 for row in kept if side[row]) for side in lines)
         return EncodedBlock(block.first, block.count, np.array(kept, np.int64), sides, words)  # type: ignore[arg-type]
@@ -93,9 +96,11 @@ class SubwordCounts:
             subwords = int(counts.sum() - counts[EOS])
             occurs = counts[len(SPECIALS) :] > 0
             sides[name] = {
-                "sentences": self.kept, "words": words, "subwords": subwords,
+                "sentences": self.kept,
+                "words": words,
+                "subwords": subwords,
                 "subwords_per_word": round(subwords / max(1, words), 4),
                 "unknown_rate": round(int(counts[UNK]) / max(1, subwords), 6),
                 "vocabulary_coverage": round(float(occurs.sum()) / max(1, len(occurs)), 4),
-            }  # fmt: skip
+            }
         return sides

@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 # Codes of three letters of languages that are written without spaces, which some steps treat in a way of their own.
-SHORT = {"zho": "zh", "chi": "zh", "cmn": "zh", "yue": "zh", "jpn": "ja", "kor": "ko", "tha": "th", "lao": "lo",
-         "khm": "km", "mya": "my", "bur": "my", "bod": "bo", "tib": "bo"}  # fmt: skip
+SHORT = {
+    "zho": "zh",
+    "chi": "zh",
+    "cmn": "zh",
+    "yue": "zh",
+    "jpn": "ja",
+    "kor": "ko",
+    "tha": "th",
+    "lao": "lo",
+    "khm": "km",
+    "mya": "my",
+    "bur": "my",
+    "bod": "bo",
+    "tib": "bo",
+}
 
 
 def without_region(language: str) -> str:

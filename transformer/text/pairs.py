@@ -156,8 +156,9 @@ class Pairs:
         """
         count = 0
         with ExitStack() as stack:
-            source, target = (SequencesFile(stack, folder / f"{split}.{side}", id_type(vocabulary))
-                              for side in ("source", "target"))  # fmt: skip
+            source, target = (
+                SequencesFile(stack, folder / f"{split}.{side}", id_type(vocabulary)) for side in ("source", "target")
+            )
             lines = stack.enter_context(ArrayFile(folder / f"{split}.lines.npy", np.int64))
             for block in blocks:
                 source.add(block.source)
@@ -199,8 +200,9 @@ class Pairs:
         for line in lines:
             name, number = place_of(line, self.files) if self.files else (split, line)
             found.setdefault(name, []).append(number)
-        return "; ".join(f"{name} line{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
-                         for name, numbers in found.items())  # fmt: skip
+        return "; ".join(
+            f"{name} line{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}" for name, numbers in found.items()
+        )
 
     def batch(self, rows: np.ndarray) -> Batch:
         """The pairs with the numbers `rows`, padded to the longest of them on each side."""

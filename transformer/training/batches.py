@@ -108,8 +108,10 @@ def idle_remark(batches: Batches, processes: int, device_tokens: int, max_length
     better = next((tokens for tokens in fitting if batches.share_with_work(processes, tokens) > SHARE_WITH_WORK), None)
     remedy = (
         f"With device_tokens={better} they would have work; dropout is then drawn in other parts, so it is another "
-        "experiment." if better else "Use fewer processes, or raise batch_tokens, which is another experiment."
-    )  # fmt: skip
+        "experiment."
+        if better
+        else "Use fewer processes, or raise batch_tokens, which is another experiment."
+    )
     return (
         f"On average {processes * (1 - share):.1f} of {processes} processes have nothing to compute in an update: "
         f"device_tokens={device_tokens} cuts an update of batch_tokens={batches.batch_tokens} into too few parts. "

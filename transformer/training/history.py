@@ -56,8 +56,7 @@ def score(found: dict[str, float], best_by: str) -> list[float]:
 def kept(checkpoints: dict[str, list[float]], keep: int) -> dict[str, list[float]]:
     """The last `keep` and the best `keep` checkpoints (step -> score), in the order of steps."""
     steps = sorted(map(int, checkpoints))
-    return {str(step): checkpoints[str(step)]
-            for step in sorted({*steps[-keep:], *best_steps(checkpoints)[:keep]})}  # fmt: skip
+    return {str(step): checkpoints[str(step)] for step in sorted({*steps[-keep:], *best_steps(checkpoints)[:keep]})}
 
 
 def replay(state: TrainingState, config: TrainConfig, rate: Callable[[int], float]) -> None:
@@ -73,15 +72,18 @@ def replay(state: TrainingState, config: TrainConfig, rate: Callable[[int], floa
             if not found and step == state.step:
                 break
             if not found:
-                raise OtherSettings(f"save_every={config.save_every} needs a validation after update {step}, which was "
-                                    "not made.")  # fmt: skip
+                raise OtherSettings(
+                    f"save_every={config.save_every} needs a validation after update {step}, which was not made."
+                )
             if config.best_by == "bleu" and "bleu" not in found:
-                raise OtherSettings(f"best_by=bleu needs the BLEU of the checkpoint of update {step}, which was not "
-                                    "computed.")  # fmt: skip
+                raise OtherSettings(
+                    f"best_by=bleu needs the BLEU of the checkpoint of update {step}, which was not computed."
+                )
         add_row(state, step, config, rate)
         if state.stopped_early and step < state.step:
-            raise OtherSettings(f"patience={config.patience} ends this training after update {step}, whose state was "
-                                "not kept.")  # fmt: skip
+            raise OtherSettings(
+                f"patience={config.patience} ends this training after update {step}, whose state was not kept."
+            )
     for step in state.checkpoints:
         if CheckpointStore.weights_name(int(step)) not in state.files:
             raise OtherSettings(f"keep={config.keep} needs the checkpoint of update {step}, which was not kept.")

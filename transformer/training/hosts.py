@@ -65,9 +65,17 @@ def run_agent(hosts: Hosts, config: LaunchConfig, command: tuple[str, ...]) -> i
     LEADER_LOST, or 1 after an error, which is printed. Raises SignalException for a signal.
     """
     rendezvous = Rendezvous.of(hosts)
-    spec = WorkerSpec(role="training", local_world_size=config.nproc_per_node, rdzv_handler=rendezvous,
-                      entrypoint=sys.executable, args=command, max_restarts=KILLS, monitor_interval=0.1,
-                      master_addr=hosts.address, numa_options=config.numa_options)  # fmt: skip
+    spec = WorkerSpec(
+        role="training",
+        local_world_size=config.nproc_per_node,
+        rdzv_handler=rendezvous,
+        entrypoint=sys.executable,
+        args=command,
+        max_restarts=KILLS,
+        monitor_interval=0.1,
+        master_addr=hosts.address,
+        numa_options=config.numa_options,
+    )
     agent = Agent(spec, config, hosts.leads)
     try:
         result: Any = agent.run()
@@ -97,9 +105,16 @@ class Rendezvous(DynamicRendezvousHandler):
         """The rendezvous of these machines."""
         name = hosts.address if hosts.leads else f"{AFTER_THE_LEADER}{socket.gethostname()}"
         handler = cls.from_backend(
-            hosts.run_id, hosts.store, C10dRendezvousBackend(hosts.store, hosts.run_id), hosts.least, hosts.most, name,
-            RendezvousTimeout(join=NO_LIMIT, last_call=LAST_CALL), HEARTBEAT_SECONDS, MISSED_HEARTBEATS,
-        )  # fmt: skip
+            hosts.run_id,
+            hosts.store,
+            C10dRendezvousBackend(hosts.store, hosts.run_id),
+            hosts.least,
+            hosts.most,
+            name,
+            RendezvousTimeout(join=NO_LIMIT, last_call=LAST_CALL),
+            HEARTBEAT_SECONDS,
+            MISSED_HEARTBEATS,
+        )
         handler.leads, handler.store = hosts.leads, hosts.store
         return handler
 

@@ -48,9 +48,17 @@ def launch(module: str, count: int, threads: int, options: Sequence[str], hosts:
         if name.startswith("torch.distributed.elastic"):
             logging.getLogger(name).setLevel(logging.CRITICAL)  # the message below is enough
     with TemporaryDirectory() as folder:  # of the files in which processes write their errors
-        here = LaunchConfig(min_nodes=1, max_nodes=1, nproc_per_node=count, rdzv_backend="c10d", max_restarts=0,
-                            rdzv_endpoint="localhost:0", run_id=str(os.getpid()), shutdown_timeout=SECONDS_TO_SAVE,
-                            logs_specs=DefaultLogsSpecs(log_dir=folder))  # fmt: skip
+        here = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=count,
+            rdzv_backend="c10d",
+            max_restarts=0,
+            rdzv_endpoint="localhost:0",
+            run_id=str(os.getpid()),
+            shutdown_timeout=SECONDS_TO_SAVE,
+            logs_specs=DefaultLogsSpecs(log_dir=folder),
+        )
         try:
             if hosts:
                 for number in (signal.SIGTERM, signal.SIGINT):  # torch's agent does so only when processes run

@@ -167,8 +167,11 @@ def newest_usable(trainer: Trainer, store: CheckpointStore) -> TrainingState:
     if damaged:
         for path in damaged:
             path.rename(path.with_suffix(".damaged"))
-        print(f"{', '.join(map(str, damaged))}: damaged, or a file that it lists is. It was set aside as .damaged. "
-              f"{start} Check the disk if this happens again.", file=sys.stderr)  # fmt: skip
+        print(
+            f"{', '.join(map(str, damaged))}: damaged, or a file that it lists is. It was set aside as .damaged. "
+            f"{start} Check the disk if this happens again.",
+            file=sys.stderr,
+        )
     if why_not:
         print(f"{why_not} {start}", file=sys.stderr)
     return state

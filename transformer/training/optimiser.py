@@ -132,8 +132,10 @@ class Optimiser:
             kinds = ("exp_avg", "exp_avg_sq") if adam else ("momentum_buffer",)
             for parameter in (parameter for group in optimiser.param_groups for parameter in group["params"]):
                 name = self.names[parameter]
-                state = {kind: torch.empty_like(parameter).copy_(own_shard(tensors[f"{kind}.{name}"], like=parameter))
-                         for kind in kinds}  # fmt: skip
+                state = {
+                    kind: torch.empty_like(parameter).copy_(own_shard(tensors[f"{kind}.{name}"], like=parameter))
+                    for kind in kinds
+                }
                 if adam:
                     state["step"] = torch.tensor(float(step), device=parameter.device)
                 optimiser.state[parameter] = state

@@ -122,8 +122,15 @@ class Trainer:
             raise Stopped
         return loss_sum
 
-    def _compute(self, step: int, tokens: int, parts: Sequence[np.ndarray], dealt: Sequence[Sequence[int]],
-                 at_once: bool, stop_requested: Callable[[], bool]) -> None:  # fmt: skip
+    def _compute(
+        self,
+        step: int,
+        tokens: int,
+        parts: Sequence[np.ndarray],
+        dealt: Sequence[Sequence[int]],
+        at_once: bool,
+        stop_requested: Callable[[], bool],
+    ) -> None:
         """Compute the micro-batches of this process. parts: the pairs of each micro-batch. dealt: see `deal`."""
         own = dealt[self.world.rank]
         loss_sum = torch.zeros((), dtype=torch.float64, device=self.world.device)
@@ -142,8 +149,14 @@ class Trainer:
         if (stop and at_once) or not own:
             self.gradients.begin(loss_sum, stop or stop_requested())
 
-    def _compute_in_step(self, step: int, tokens: int, parts: Sequence[np.ndarray], dealt: Sequence[Sequence[int]],
-                         stop_requested: Callable[[], bool]) -> None:  # fmt: skip
+    def _compute_in_step(
+        self,
+        step: int,
+        tokens: int,
+        parts: Sequence[np.ndarray],
+        dealt: Sequence[Sequence[int]],
+        stop_requested: Callable[[], bool],
+    ) -> None:
         """Compute the micro-batches of this process, when weights are in shards. Arguments: see `_compute`.
 
         All processes compute equally many, since they exchange weights and gradients in each. One that has fewer

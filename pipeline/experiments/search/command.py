@@ -127,8 +127,10 @@ def show(rows: list[dict]) -> None:
     table = pd.DataFrame(rows).drop(columns="test_bleu_mean").dropna(axis="columns", how="all").astype(object)
     print(table.where(table.notna(), "").to_string(index=False))
     if started:
-        print("\np_seeds: Welch's t-test between the seeds. The other p-values compare the translations by the first "
-              "seed.")  # fmt: skip
+        print(
+            "\np_seeds: Welch's t-test between the seeds. The other p-values compare the translations by the first "
+            "seed."
+        )
     winner = max(rows, key=lambda row: row["valid_bleu_mean"])
     print(f"\nbest on valid: {winner['name']}; its BLEU on test is {winner['test_bleu_mean']}")
     if winner["name"].endswith(f"-{START}"):

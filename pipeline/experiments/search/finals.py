@@ -36,8 +36,9 @@ def entrants(trainings: Trainings, best: Sequence[FrozenTrial], searched: Sequen
     """What the finals compare: params.yaml as it is, then the best trials. searched: names of the searched knobs."""
     start = {name: getattr(trainings.params, name) for name in searched}
     found = [Entrant(f"{trainings.name}-{START}", start, {}, is_start=True)]
-    return found + [Entrant(trainings.experiment(trial.number), trial.params, {**trial.params, "best_by": "bleu"})
-                    for trial in best]  # fmt: skip
+    return found + [
+        Entrant(trainings.experiment(trial.number), trial.params, {**trial.params, "best_by": "bleu"}) for trial in best
+    ]
 
 
 def finals(trainings: Trainings, everyone: Sequence[Entrant], seeds: int, jobs: int) -> list[dict]:
@@ -49,8 +50,10 @@ def finals(trainings: Trainings, everyone: Sequence[Entrant], seeds: int, jobs: 
     first = trainings.params.seed + 1
     pairs = [(entrant, seed) for entrant in everyone for seed in range(first, first + seeds)]
     found = at_once(lambda pair: trained(trainings, *pair), pairs, jobs)
-    groups = {entrant.name: [one for one, (other, _) in zip(found, pairs, strict=True) if other is entrant]
-              for entrant in everyone}  # fmt: skip
+    groups = {
+        entrant.name: [one for one, (other, _) in zip(found, pairs, strict=True) if other is entrant]
+        for entrant in everyone
+    }
     whole = {name: [one for one in group if one is not None] for name, group in groups.items() if None not in group}
     return table([entrant for entrant in everyone if entrant.name in whole], whole) if whole else []
 
@@ -76,8 +79,15 @@ def table(everyone: Sequence[Entrant], found: Mapping[str, Sequence[Experiment]]
     rows: list[dict[str, Any]] = []
     for entrant in everyone:
         (own,) = over_seeds(systems[entrant.name], "valid_bleu")
-        rows.append({"name": entrant.name, **entrant.knobs, "valid_bleu_mean": own["valid_bleu_mean"],
-                     "valid_bleu_deviation": own["valid_bleu_deviation"], "delta": None})  # fmt: skip
+        rows.append(
+            {
+                "name": entrant.name,
+                **entrant.knobs,
+                "valid_bleu_mean": own["valid_bleu_mean"],
+                "valid_bleu_deviation": own["valid_bleu_deviation"],
+                "delta": None,
+            }
+        )
     if everyone[0].is_start:
         for row, compared in zip(rows, comparisons(everyone, systems, found), strict=True):
             row |= compared

@@ -62,8 +62,11 @@ def train(trials: Trials, number: int, updates: int, score: Score) -> None:
     every = trials.all()
     trial = every[number]
     if updates not in trial.intermediate_values:
-        known = [one.intermediate_values[updates] for one in every
-                 if one.params == trial.params and updates in one.intermediate_values]  # fmt: skip
+        known = [
+            one.intermediate_values[updates]
+            for one in every
+            if one.params == trial.params and updates in one.intermediate_values
+        ]
         trials.report(number, updates, known[0] if known else score(number, trial.params, updates))
 
 

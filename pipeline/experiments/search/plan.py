@@ -38,12 +38,23 @@ class Plan:
     @cached_property
     def name(self) -> str:
         """The name of the search, from all that its results depend on."""
-        code = {path: key for folder in ("transformer", "pipeline") for path, key in WorkTree().code(folder).items()
-                if not path.startswith(CANNOT_CHANGE_A_RESULT)}  # fmt: skip
+        code = {
+            path: key
+            for folder in ("transformer", "pipeline")
+            for path, key in WorkTree().code(folder).items()
+            if not path.startswith(CANNOT_CHANGE_A_RESULT)
+        }
         data = state(Path(self.params.corpus_path)) if self.params.corpus == "files" else ""
-        key = content_key(params=Params.for_keys(vars(self.params)), space=[str(one) for one in self.space],
-                          rungs=list(self.rungs), sampler=self.sampler, seed=self.seed, code=code, data=data,
-                          versions=Path("versions.yaml").read_text(encoding="utf-8"))  # fmt: skip
+        key = content_key(
+            params=Params.for_keys(vars(self.params)),
+            space=[str(one) for one in self.space],
+            rungs=list(self.rungs),
+            sampler=self.sampler,
+            seed=self.seed,
+            code=code,
+            data=data,
+            versions=Path("versions.yaml").read_text(encoding="utf-8"),
+        )
         return f"search-{key[:7]}"
 
     @property

@@ -75,8 +75,9 @@ class Trials:
                 break
         attributes = {GENERATION: first}
         # In one transaction: a killed search leaves a whole trial or none.
-        self.study.add_trial(create_trial(state=TrialState.RUNNING, params=knobs, distributions=distributions,
-                                          user_attrs=attributes))  # fmt: skip
+        self.study.add_trial(
+            create_trial(state=TrialState.RUNNING, params=knobs, distributions=distributions, user_attrs=attributes)
+        )
 
     def generation(self, first: int) -> list[FrozenTrial]:
         """The trials that were proposed together with trial `first`."""

@@ -21,6 +21,7 @@ def toy_texts(source: str, target: str) -> tuple[dict[str, list[ParallelText]], 
         both = [(pair.source, pair.target) for pair in pairs[split]]
         texts[split] = [Listed("toy", both if source == "de" else [(t, s) for s, t in both])]
     seen = {pair.frame for pair in pairs["train"]}
-    labels = [" ".join(pair.phenomena + (("unseen_frame",) if pair.frame not in seen else ()))
-              for pair in pairs["test"]]  # fmt: skip
+    labels = [
+        " ".join(pair.phenomena + (("unseen_frame",) if pair.frame not in seen else ())) for pair in pairs["test"]
+    ]
     return texts, labels

@@ -166,8 +166,9 @@ class Draft:
         fitting = [adverb for adverb in ADVERBS if tense in adverb.tenses and (adverb.negatable or not negated)]
         return self.pick([adverb for adverb in fitting if not fronted or adverb.german != "oft"])
 
-    def clause(self, kind: str, tense: str, negated: bool, style: str, definite: bool = False,
-               adverb: Adverb | None = None) -> Clause:  # fmt: skip
+    def clause(
+        self, kind: str, tense: str, negated: bool, style: str, definite: bool = False, adverb: Adverb | None = None
+    ) -> Clause:
         """A clause with a verb of the kind. style: of the subject. definite: whether the object must have "the"."""
         verb = self.fresh([verb for verb in VERBS_OF[kind] if (kind, tense) != ("report", "perfect") or verb.objects])
         subject = self.subject(verb, style, negated)
