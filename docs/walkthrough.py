@@ -76,7 +76,7 @@ from transformer.training.distributed import World
 from transformer.training.loss import smoothed_cross_entropy
 from transformer.training.optimiser import Muon, orthogonal
 from transformer.training.schedule import learning_rate
-from transformer.training.train_step import Trainer, seed_everything
+from transformer.training.train_step import Trainer, predict, seed_everything
 from transformer.training.validation import valid_loss
 
 torch.set_num_threads(1)  # sums then have the same order on a machine with any number of cores
@@ -1091,7 +1091,8 @@ than it was asked to be.
 def confidence(trainer: Trainer) -> tuple[float, float]:
     """Mean probability of the likeliest subword, and how often it is right, on the validation pairs."""
     with torch.no_grad():
-        states, weight, targets = trainer.states_to_predict(trainer.valid_pairs, np.arange(len(trainer.valid_pairs)))
+        batch = trainer.batch(trainer.valid_pairs, np.arange(len(trainer.valid_pairs)))
+        states, weight, targets = predict(trainer.model, batch)
         best = (states @ weight.T).softmax(-1).max(-1)
     return best.values.mean().item(), (best.indices == targets).double().mean().item()
 
