@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pipeline.gpus import hold_gpus, visible_gpus
-from pipeline.locks import hold_cores, hold_lock
+from pipeline.locks import hold_cores, hold_gpus, hold_lock, visible_gpus
 from pipeline.training.machines import INVITATION, follow, lead, machine_counts
 from pipeline.training.open_stage import facts
 from transformer.cores import cores

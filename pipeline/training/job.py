@@ -102,7 +102,7 @@ class Training:
             "init_from": self.initial_model and self.initial_model / "weights.safetensors",
         }
         return {
-            "knobs": Params.for_keys({**asdict(self.model_config), **settings, "backwards": self.backwards}),
+            "knobs": {**asdict(self.model_config), **settings, "backwards": self.backwards},
             # A file of sacreBLEU may appear or vanish: a validation by other tokens is of another training.
             "data": {name: path and sha256(path) for name, path in files.items()}
             | ({} if tokens == "13a" else {"bleu_tokens": tokens}),
@@ -119,7 +119,7 @@ class Training:
     def train_key(self) -> str:
         """One hash of everything that the finished training depends on."""
         settings = asdict(self.config)
-        return content_key(training=self.key, **Params.for_keys({name: settings[name] for name in CHANGES_NO_UPDATE}))
+        return content_key(training=self.key, **{name: settings[name] for name in CHANGES_NO_UPDATE})
 
     def pairs(self, split: str) -> Pairs:
         """The pairs of a split (train or valid), in the direction of the training."""

@@ -15,7 +15,8 @@ import torch
 from ruamel.yaml import YAML
 
 from pipeline.identity import code_key
-from pipeline.versions import ROOT, installed, of_stage, running_stage
+from pipeline.stage import running_stage
+from pipeline.versions import ROOT, installed, of_stage
 from transformer.files import sha256
 from transformer.model.linear import multiplies_bfloat16
 
