@@ -27,7 +27,6 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from unittest import mock
@@ -232,7 +231,7 @@ def new_trainer(
     pairs: dict[str, Pairs], size: int, recipe: str = "toy", kind: type[Transformer] = Transformer, **changes
 ) -> Trainer:
     """A trainer of a new model on some pairs. size: of the vocabulary. changes: to the knobs of the recipe."""
-    knobs = replace(Params.load(ROOT / f"recipes/{recipe}.yaml"), **changes)
+    knobs = Params.load(ROOT / f"recipes/{recipe}.yaml").changed(**changes)
     seed_everything(knobs.seed)
     model = kind(knobs.take(TransformerConfig, vocabulary=size, max_positions=128))
     return Trainer(model, pairs["train"], pairs["valid"], World(), knobs.take(TrainConfig))
@@ -292,7 +291,7 @@ source(Transformer.embed, Transformer.logits)
 # gives each job its size. Two measurements show both halves:
 
 # %%
-knobs = replace(Params.load(ROOT / "recipes/toy.yaml"), **SMALL)
+knobs = Params.load(ROOT / "recipes/toy.yaml").changed(**SMALL)
 seed_everything(1)
 fresh = Transformer(knobs.take(TransformerConfig, vocabulary=len(vocabulary), max_positions=128)).eval()
 
@@ -754,7 +753,7 @@ source(EncoderLayer, DecoderLayer.forward)
 def deep_model(norm: str, layers: int, final_norm: bool = True) -> Transformer:
     """An untrained model; with or without the norm after the last layer."""
     seed_everything(9)
-    chosen = replace(knobs, norm=norm, layers=layers)
+    chosen = knobs.changed(norm=norm, layers=layers)
     model = Transformer(chosen.take(TransformerConfig, vocabulary=len(vocabulary), max_positions=128)).eval()
     return model if final_norm else without_final_norm(model)
 
@@ -859,7 +858,7 @@ for name, published in PAPER.items():
     paper_sizes = {knob: published[knob] for knob in ("d_model", "d_ff", "heads")}
     with torch.device("meta"):
         models[name] = Transformer(
-            replace(knobs, **paper_sizes, layers=6, norm="post").take(
+            knobs.changed(**paper_sizes, layers=6, norm="post").take(
                 TransformerConfig, vocabulary=PAPER_VOCABULARY, max_positions=128
             )
         )

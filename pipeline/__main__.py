@@ -33,13 +33,12 @@ COMMANDS = {  # name -> (module, purpose)
     "demo": ("pipeline.demo.command", "translate what you type, on a local page, with one model or two side by side"),
     "promote": ("pipeline.tracking.promote", "make a version of a registered model the champion"),
     "rollback": ("pipeline.tracking.rollback", "make the former champion of a registered model champion again"),
-    "worker": ("pipeline.training.worker", "let this machine take part in the training stages of another one"),
     "clean": (
         "pipeline.experiments.clean",
         "remove caches, states of trainings and outs that nothing needs (make clean)",
     ),
     "manifest": ("pipeline.manifest", "write the manifest of a corpus: sizes, checksums and line counts of its files"),
-    "versions": ("pipeline.versions_command", "record the installed versions of the packages that stages compute with"),
+    "versions": ("pipeline.versions", "record the installed versions of the packages that stages compute with"),
     "docs": ("docs.make.tables", "write the tables of README.md and docs/ from metrics and params.yaml"),
     "pictures": ("docs.make.pictures", "make the pictures in docs/images/, in Chromium"),
     "walkthrough": (

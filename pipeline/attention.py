@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.gpus import prefer_free_gpu
+from pipeline.locks import prefer_free_gpu
 from pipeline.params import Params
-from pipeline.stage import arguments, require, run
-from pipeline.texts import Texts
+from pipeline.stage import Texts, arguments, require, run
 from transformer.evaluation.scores import sentence_scores
 from transformer.files import whole_file, write_json, write_text
 from transformer.inference.translator import UNKNOWN, Translator

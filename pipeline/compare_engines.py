@@ -9,7 +9,7 @@ Params  target, length_penalty, extra_length; engine: with ctranslate2 the stage
 import json
 from dataclasses import asdict
 
-from pipeline.gpus import prefer_free_gpu
+from pipeline.locks import prefer_free_gpu
 from pipeline.params import Params
 from pipeline.stage import arguments, require, run
 from transformer.decoding.config import SearchConfig

@@ -11,13 +11,11 @@ Params  all: the page shows them
 """
 
 from argparse import Namespace
-from dataclasses import asdict
 
 import pandas as pd
 
 from pipeline.params import Params
-from pipeline.stage import arguments, read, read_table, run
-from pipeline.texts import Texts
+from pipeline.stage import Texts, arguments, read, read_table, run
 from transformer.evaluation.buckets import by_length_and_rarity, counted
 from transformer.evaluation.intervals import margins_of_sets
 from transformer.files import read_lines, whole_folder, write_text
@@ -82,7 +80,7 @@ def run_report(paths: Namespace, params: Params, curve: pd.DataFrame, subwords: 
     counts = read(paths.counts, lambda path: counted(read_lines(path), {word for line in words for word in line}))
     vocabulary = read(paths.vocab, lambda path: sum(1 for _ in read_lines(path)))
     return report.RunReport(
-        params=asdict(params),
+        params=vars(params),
         training=summary,
         curves=curve,
         scores=scores,
@@ -90,7 +88,7 @@ def run_report(paths: Namespace, params: Params, curve: pd.DataFrame, subwords: 
         margins=margins_of_sets(sets, params.target, list(read_lines(labels)) if labels.exists() else ()),
         sentences=Sentences(sources, references, hypotheses, [len(line) for line in words]),
         buckets=by_length_and_rarity(words, counts, hypotheses, references, params.target),
-        costs=costs(asdict(params), summary, subwords, vocabulary),
+        costs=costs(vars(params), summary, subwords, vocabulary),
         attention=read(paths.attention, read_table),
     )
 

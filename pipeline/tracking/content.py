@@ -15,7 +15,6 @@ import pandas as pd
 from pipeline.experiments.provenance import LAST
 from pipeline.git import difference, git
 from pipeline.identity import content_key
-from pipeline.params import Params
 from pipeline.tracking.champion import VALID
 from pipeline.tracking.recorder import PATCH, SAMPLES, Configuration
 from pipeline.tracking.results import Experiment, Results
@@ -34,7 +33,7 @@ def run_keys(results: Results) -> tuple[str, str]:
     paths = {"raw": "data/raw/", "valid": results.hypotheses("valid"), "test": results.hypotheses()}
     paths |= {f"test {name}": results.hypotheses(name) for name in results.params.test_sets.split()[1:]}
     hashes = {name: results.sha256(path) for name, path in paths.items()}
-    return train_key, content_key(params=Params.for_keys(vars(results.params)), train_key=train_key, **hashes)
+    return train_key, content_key(params=vars(results.params), train_key=train_key, **hashes)
 
 
 def configuration_of(results: Results, origin: Mapping[str, str]) -> Configuration:
@@ -44,7 +43,7 @@ def configuration_of(results: Results, origin: Mapping[str, str]) -> Configurati
     contain the difference to it.
     """
     train_key, config_key = run_keys(results)
-    others = {name: value for name, value in Params.for_keys(vars(results.params)).items() if name != "seed"}
+    others = {name: value for name, value in vars(results.params).items() if name != "seed"}
     curve = pd.read_csv(io.StringIO(results.text("reports/training.csv"))).astype(object)
     signatures = {f"signature_{name}": signature for name, signature in results.signatures().items()}
     environment = {f"env_{name}": str(value) for name, value in results.environment().items()}

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pipeline.gpus import hold_gpus, visible_gpus
-from pipeline.locks import hold_cores, hold_lock
+from pipeline.locks import hold_cores, hold_gpus, hold_lock, visible_gpus
 from pipeline.stage import pass_on
 from pipeline.training.launch import IS_FIRST, LAUNCHER, LOST, Machines, launch
 from transformer.cores import cores, end_with_parent

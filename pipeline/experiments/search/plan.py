@@ -11,10 +11,9 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from pipeline.experiments.search.space import Dimension
-from pipeline.identity import CANNOT_CHANGE_A_RESULT, content_key
-from pipeline.inputs import state
+from pipeline.identity import content_key
 from pipeline.params import Params
-from pipeline.stage import project_root
+from pipeline.stage import content_of, project_root
 from pipeline.tracking.results import WorkTree
 
 FACTOR = 3  # one of 3 trials goes on to the next rung, which has about 3 times as many updates
@@ -38,15 +37,10 @@ class Plan:
     @cached_property
     def name(self) -> str:
         """The name of the search, from all that its results depend on."""
-        code = {
-            path: key
-            for folder in ("transformer", "pipeline")
-            for path, key in WorkTree().code(folder).items()
-            if not path.startswith(CANNOT_CHANGE_A_RESULT)
-        }
-        data = state(Path(self.params.corpus_path)) if self.params.corpus == "files" else ""
+        code = {path: key for folder in ("transformer", "pipeline") for path, key in WorkTree().code(folder).items()}
+        data = content_of(Path(self.params.corpus_path)) if self.params.corpus == "files" else ""
         key = content_key(
-            params=Params.for_keys(vars(self.params)),
+            params=vars(self.params),
             space=[str(one) for one in self.space],
             rungs=list(self.rungs),
             sampler=self.sampler,

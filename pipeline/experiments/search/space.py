@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import Field, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.experiments.provenance import params_of, stages_of
-from pipeline.knobs import checked, wanted
-from pipeline.params import Params
+from pipeline.params import Params, check_value
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -65,7 +64,7 @@ def space(words: Sequence[str], path: Path = Path("dvc.yaml")) -> list[Dimension
 
     path: dvc.yaml, which lists the knobs that each stage reads.
     """
-    known, searched = {knob.name: knob for knob in fields(Params)}, knobs_of_training(path)
+    known, searched = Params.model_fields, knobs_of_training(path)
     found: dict[str, Dimension] = {}
     for word in words:
         name, equals, values = word.partition("=")
@@ -82,7 +81,7 @@ def space(words: Sequence[str], path: Path = Path("dvc.yaml")) -> list[Dimension
             )
         if name in found:
             raise ValueError(f"{word}: {name} has two ranges. Give one.")
-        found[name] = dimension(word, known[name], values)
+        found[name] = dimension(word, name, values)
     return list(found.values())
 
 
@@ -96,25 +95,25 @@ def knobs_of_training(path: Path) -> set[str]:
     return found
 
 
-def dimension(word: str, knob: Field, text: str) -> Dimension:
+def dimension(word: str, knob: str, text: str) -> Dimension:
     """The dimension of a knob. word: what the user wrote. text: its part after the equals sign."""
     values, _, scale = text.partition(":") if ".." in text else (text, "", "")
     ends = [value(word, knob, one) for one in (values.split("..") if ".." in text else text.split(","))]
     if ".." not in text:
         if len(ends) < 2 or len(set(ends)) < len(ends):
             raise ValueError(f"{word}: give at least two different values, or a range such as 500..8000.")
-        return Dimension(knob.name, choices=tuple(ends))
-    if len(ends) != 2 or knob.type not in ("int", "float") or not ends[0] < ends[1]:
+        return Dimension(knob, choices=tuple(ends))
+    if len(ends) != 2 or type(ends[0]) not in (int, float) or not ends[0] < ends[1]:
         raise ValueError(f"{word}: a range is two numbers, the smaller first, as in 500..8000.")
     if scale not in ("", *SCALES):
         raise ValueError(f"{word}: the scale {scale!r} must be one of {', '.join(SCALES)}, as in 500..8000:log.")
     if scale == "log" and ends[0] <= 0:
         raise ValueError(f"{word}: a logarithmic scale begins above 0.")
     log = scale == "log" or (not scale and ends[0] > 0 and ends[1] / ends[0] >= LOG_FROM)
-    return Dimension(knob.name, ends[0], ends[1], log)
+    return Dimension(knob, ends[0], ends[1], log)
 
 
-def value(word: str, knob: Field, text: str) -> Any:
+def value(word: str, knob: str, text: str) -> Any:
     """A value of a knob, as params.yaml would have it. Raises ValueError for a wrong type or range."""
     found: Any = {"true": True, "false": False}.get(text, text)
     for kind in (float, int):
@@ -123,10 +122,9 @@ def value(word: str, knob: Field, text: str) -> Any:
         except ValueError:
             continue
     try:
-        return checked(Path("params.yaml"), "", knob, found)
-    except ValueError:
-        must = f"{text!r} must be {wanted(str(knob.type), knob.metadata)}"
-        raise ValueError(f"{word}: {must}, in a range such as 500..8000 or a list such as 500,1000.") from None
+        return check_value(knob, found)
+    except ValueError as error:
+        raise ValueError(f"{word}: {error}, in a range such as 500..8000 or a list such as 500,1000.") from None
 
 
 def written(found: Value) -> str:

@@ -17,8 +17,7 @@ from pipeline.experiments.clones import clone, end, publish, reference, reproduc
 from pipeline.experiments.search.rung import FILE, environment
 from pipeline.experiments.search.space import Value, written
 from pipeline.git import command, experiments
-from pipeline.knobs import restore
-from pipeline.params import Params
+from pipeline.params import Params, restore
 from pipeline.tracking.results import Experiment
 from transformer.training.config import SOME_BLEU
 
