@@ -18,8 +18,7 @@ import pandas as pd
 from pipeline.params import Params
 from pipeline.stage import arguments, project_root, require, run
 from pipeline.tracking.live import LiveRun
-from pipeline.training.devices import all_processes, take_part
-from pipeline.training.environment import environment
+from pipeline.training.devices import all_processes, environment, take_part
 from pipeline.training.job import Training
 from pipeline.training.launch import Machines
 from pipeline.training.observers import observing

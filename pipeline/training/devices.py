@@ -1,25 +1,27 @@
-"""The processes in which a training runs: how many, on which devices, and which locks they hold."""
+"""The processes in which a training runs: how many, on which devices, which locks they hold, what must be equal."""
 
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING
+from importlib.metadata import version
+from pathlib import Path
 
 import torch
 
 from pipeline.locks import hold_cores, hold_gpus, hold_lock, visible_gpus
 from pipeline.stage import pass_on
+from pipeline.training.job import Training, sharding_requested
 from pipeline.training.launch import IS_FIRST, LAUNCHER, LOST, Machines, launch
 from transformer.cores import cores, end_with_parent
 from transformer.model.linear import multiplies_bfloat16
 from transformer.training.distributed import World, join_processes
 
-if TYPE_CHECKING:
-    from pipeline.training.job import Training
+PACKAGES = ("ctranslate2", "numpy", "sacrebleu", "safetensors", "spacy", "subword-nmt", "torch", "torchtext")
 
 
 def process_count() -> int:
@@ -122,4 +124,41 @@ def facts(training: Training, world: World) -> dict[str, str]:
     own = {f"{part} {name}": str(value) for part, values in parts for name, value in values.items()}
     if training.config.precision == "bfloat16":  # a device without it computes in float32
         own["bfloat16"] = str(multiplies_bfloat16(world.device))
-    return own | {"device": world.device.type, "SHARDING": os.environ.get("SHARDING", "")}
+    return own | {"device": world.device.type, "SHARDING": str(sharding_requested())}
+
+
+def environment(device: torch.device, devices: int, sharded: bool) -> dict[str, str | int]:
+    """The contents of reports/environment.json, name -> value. devices: how many devices like `device` are used.
+
+    sharded: whether each device holds a share of the weights; there is a fact `sharding` only then.
+    """
+    kind = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+    system = {"system": platform.system(), "machine": platform.machine(), "python": platform.python_version()}
+    return {
+        **system,
+        "cpu": processor(),
+        "cores": os.cpu_count() or 0,
+        "threads": torch.get_num_threads(),
+        "device": kind,
+        "devices": devices,
+        "instructions": instructions(),
+        "bfloat16": "yes" if multiplies_bfloat16(device) else "no",
+        **({"sharding": "full"} if sharded else {}),
+        **{name: version(name) for name in PACKAGES},
+    }
+
+
+def instructions() -> str:
+    """The processor's instructions that torch computes with; where oneDNN may use fewer than it has, also which."""
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA")
+    return torch.backends.cpu.get_cpu_capability() + (f", oneDNN {limit}" if limit else "")
+
+
+def processor() -> str:
+    """The processor's model, from /proc/cpuinfo on Linux; elsewhere Python's, which may be the architecture only."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text(encoding="utf-8").split("\n") if cpuinfo.is_file() else []
+    facts = dict(line.split(":", 1) for line in reversed(lines) if ":" in line)
+    names = {key.strip(): value.strip() for key, value in facts.items()}
+    family = "/".join(names[key] for key in ("cpu family", "model", "stepping") if key in names)
+    return f"{names['model name']} {family}".strip() if "model name" in names else platform.processor()

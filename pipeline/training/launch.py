@@ -23,7 +23,7 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalEx
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousError
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
-from torch.distributed.launcher import LaunchConfig, elastic_launch
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 LAUNCHER = "TRANSFORMER_LAUNCHER"  # environment variable: the number of the process that started this one
 IS_FIRST = "TRANSFORMER_FIRST_MACHINE"  # environment variable: 1 for processes of the first machine, else 0
