@@ -129,7 +129,6 @@ def launch(module: str, count: int, threads: int, machines: Machines | None = No
     if machines:
         os.environ[IS_FIRST] = str(int(machines.is_first))
         os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # a restart needs a store without old addresses
-        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch prints 20 lines when a connection ends
         use_network_to(machines.host)
     for name in logging.root.manager.loggerDict:
         if name.startswith("torch.distributed.elastic"):
