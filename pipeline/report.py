@@ -54,13 +54,13 @@ def main() -> None:
     filtered, subwords = (read(path, read_table) for path in (paths.filtered, paths.subwords))
     shown = run_report(paths, params, curve, subwords)
     drawn = report.charts_of(shown)
-    made = {
+    pages = {
         paths.page: report.page(shown, drawn),
         paths.picture: curves_picture(curve),
         paths.translations: shown.sentences.csv(),
         paths.data: data_page(filtered, subwords, (params.source, params.target), params.corpus),
     }
-    for path, text in made.items():
+    for path, text in pages.items():
         write_text(path, text)
     with whole_folder(paths.charts) as folder:
         for name, content in chart_files(drawn).items():
@@ -71,9 +71,9 @@ def main() -> None:
 def run_report(paths: Namespace, params: Params, curve: pd.DataFrame, subwords: dict) -> report.RunReport:
     """What the page of the run shows. curve: training.csv. subwords: subwords.json."""
     summary, scores, signatures = (read(path, read_table) for path in (paths.summary, paths.scores, paths.signatures))
-    first, *others = params.test_sets.split()
+    first, *rest = params.test_sets.split()
     sources, references, hypotheses = Texts.of(paths.raw, paths.hypotheses, first)
-    sets = {name: Texts.of(paths.raw, paths.hypotheses, name)[1:] for name in (first, *others, "valid")}
+    sets = {name: Texts.of(paths.raw, paths.hypotheses, name)[1:] for name in (first, *rest, "valid")}
     labels = paths.raw / f"{first}.labels"
     side, _ = Side.of(read(paths.text, read_table))
     words = [side.tokens(line) for line in sources]

@@ -10,7 +10,6 @@ from support.projects import command
 
 from pipeline.experiments.provenance import blob_code_key, checked_out_md5, parsed
 from pipeline.tracking.results import Experiment
-from pipeline.versions import recorded
 
 STAGES = "stages:\n  copy: {cmd: cat corpus/a > out, deps: [DEP, code], params: [knob], outs: [out]}\n"
 
@@ -133,17 +132,3 @@ def test_a_file_that_is_no_python_and_a_lock_with_conflicts_end_in_no_traceback(
     assert {blob_code_key(blob) for blob in [command(root, "git", "rev-parse", "HEAD:code/half.py").strip()]}
     with pytest.raises(ValueError, match="not valid YAML"):
         parsed("<<<<<<< HEAD\na: 1\n=======\n")
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("torch: 2.13\n", r"the version of torch must be in quotes"),
-        ("", "has no versions"),
-        ("<<<<<<< HEAD\na: 1\n", "not valid YAML"),
-    ],
-)
-def test_a_wrong_versions_file_is_named_with_the_remedy(tmp_path, text, message):
-    (tmp_path / "versions.yaml").write_text(text)
-    with pytest.raises(ValueError, match=f"{message}.*git checkout versions.yaml"):
-        recorded(tmp_path)
