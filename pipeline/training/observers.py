@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from pipeline.identity import changed_since
 from pipeline.training.job import Training, sharding_requested
-from pipeline.training.progress import Progress
+from pipeline.training.progress import LiveCurve, Progress
 from transformer.evaluation.scores import bleu_tokenizer
 from transformer.files import write_json
 from transformer.training.batches import idle_remark
 from transformer.training.loop import Interrupted, Observers
 from transformer.training.train_step import Trainer
 
-if TYPE_CHECKING:
-    from pipeline.tracking.live import LiveRun
-
 
 @contextmanager
-def observing(training: Training, trainer: Trainer, live_run: LiveRun | None = None) -> Iterator[Observers]:
+def observing(
+    training: Training, trainer: Trainer, live_run: AbstractContextManager[LiveCurve] | None = None
+) -> Iterator[Observers]:
     """Yield the observers of a training in this process, for the block that trains.
 
     live_run: the MLflow run that gets the curve; the leader sends it. On SIGTERM or SIGINT the block raises
@@ -43,7 +41,6 @@ def observing(training: Training, trainer: Trainer, live_run: LiveRun | None = N
                 on_samples=progress.show_samples,
             )
         except Interrupted as reason:
-            progress.stopped()
             progress.say(str(reason))
             raise SystemExit(128 + (signals or [signal.SIGTERM])[0]) from None
         finally:
