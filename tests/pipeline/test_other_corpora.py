@@ -89,12 +89,12 @@ def test_a_manifest_that_cannot_be_completed_stays_as_it_is(tmp_path):
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory) -> Path:
-    """A folder with data/raw of many short pairs, some twice or empty, and the outs of the stages by one worker."""
+    """A folder with data/raw of two blocks of short pairs, some empty, and the outs of the stages by one worker."""
     folder, chance = tmp_path_factory.mktemp("corpus"), random.Random(3)
     words = ["".join(chance.choices("abcdefgh", k=chance.randint(1, 7))) for _ in range(30_000)]
     (folder / "data/raw").mkdir(parents=True)
     (folder / "data/raw/train.files.json").write_text("[]")
-    for split, count in (("train", 20_000), ("valid", 50), ("test", 50)):
+    for split, count in (("train", 25_000), ("valid", 50), ("test", 50)):
         for side in ("src", "tgt"):
             lines = (" ".join(chance.choices(words, k=chance.randint(0, 9))) for _ in range(count))
             (folder / f"data/raw/{split}.{side}").write_text("".join(f"{line}\n" for line in lines))
