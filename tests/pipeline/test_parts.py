@@ -56,7 +56,7 @@ def test_parts_made_with_other_code_or_text_are_removed(translations, tmp_path):
     assert translations.folder.exists()
 
 
-def test_processes_share_the_missing_parts_and_the_leader_writes(translations, monkeypatch):
+def test_each_process_translates_its_share_of_the_missing_parts_and_the_leader_writes_all(translations, monkeypatch):
     """Two threads are the processes. The second has no folder of its own, as on another machine."""
     sent: dict[int, Any] = {}
     meeting = Barrier(2)
@@ -72,15 +72,15 @@ def test_processes_share_the_missing_parts_and_the_leader_writes(translations, m
     monkeypatch.setattr(World, "from_leader", lambda self, value: [0, 2, 3])
     elsewhere = Translations(translations.folder.with_name("elsewhere"))
     translations.folder.mkdir()
-    write_lines(translations.folder / "00000001.txt", ["of before"] * 3)
+    write_lines(translations.folder / "00000001.txt", ["made before"] * 3)
     translators, folders = [Upper(), Upper()], [translations, elsewhere]
     with ThreadPoolExecutor(2) as pool:
-        turns = [
+        made = [
             pool.submit(folders[rank].make, LINES, len(LINES), translators[rank], World(rank, 2)) for rank in range(2)
         ]
-        for turn in turns:
-            turn.result(timeout=30)
+        for one in made:
+            one.result(timeout=30)
     upper = [line.upper() for line in LINES]
-    assert list(translations.lines()) == upper[:3] + ["of before"] * 3 + upper[6:]
+    assert list(translations.lines()) == upper[:3] + ["made before"] * 3 + upper[6:]
     assert [translator.lines for translator in translators] == [LINES[:3] + LINES[9:], LINES[6:9]]
     assert not elsewhere.folder.exists()
