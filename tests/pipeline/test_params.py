@@ -126,7 +126,7 @@ def test_one_value_is_checked_without_a_file():
         check_value("beams", 4)
 
 
-def test_params_are_equal_by_value_cannot_change_and_give_checked_copies():
+def test_params_are_equal_by_value_and_give_checked_copies():
     params = Params()
     assert len({params, Params(), params.changed(seed=2)}) == 2
     with pytest.raises(ValueError, match="frozen"):
