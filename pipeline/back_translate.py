@@ -8,7 +8,7 @@ Reads   data/ids, data/raw/train.tgt, data/bpe.codes, data/vocab.txt; work/train
         the lines that were translated before a kill)
 Writes  data/back: back.json (the number of translated pairs, and the train_key of the model); train.src (the
         translations); the training pairs: first those of data/ids, then those with translated sources. With
-        back_translation_steps 0: only back.json. work/runs/back-<key>/ (the curve of the model, for the run of train)
+        back_translation_steps 0: only back.json
 Params  back_translation_steps (the number of updates of the model; its checkpoints of the last third are averaged) and
         the knobs of pipeline/training/job.py
 """
@@ -20,7 +20,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from pipeline.params import Params
-from pipeline.stage import arguments, project_root, require, run
+from pipeline.stage import arguments, require, run
 from transformer.files import whole_folder, write_json, write_lines
 from transformer.text.pairs import Pairs
 
@@ -51,11 +51,10 @@ def main() -> None:
 
 def translate_back(paths: Namespace, params: Params, training: Training, world: World) -> None:
     """Train from target to source and translate the training targets, on all processes. The leader writes data/back."""
-    from pipeline.tracking.recorder import BackTranslationCurve
     from pipeline.training.translate_text import Translations, added_rows, back_translator, kept_lines, late_mean
     from transformer.training.launch import restore_stop_signals
 
-    store, state = training.run(world, BackTranslationCurve(project_root(), vars(params), training.train_key))
+    store, state = training.run(world)
     restore_stop_signals()  # from here on a stop loses at most the part that each process is translating
     weights = world.tensors_from_leader(late_mean(store, state) if world.is_leader else {})
     translator = back_translator(training, weights, paths.codes, world)

@@ -17,8 +17,7 @@ from tqdm import tqdm
 
 from pipeline import show_error
 from pipeline.inputs import check_unchanged, snapshot
-from pipeline.tracking.record import note_stage
-from pipeline.versions import check_versions, running_stage
+from pipeline.versions import check_versions
 
 MAKES_IT = "Run `dvc repro`, which makes it."
 MAIN_CHECKOUT = "MAIN_CHECKOUT"  # environment variable: the folder of the project whose clone a stage runs in
@@ -47,8 +46,6 @@ def run(main: Callable[[], None]) -> None:
     try:
         check_versions()
         before = snapshot()
-        if before:  # DVC runs this stage
-            note_stage(project_root(), running_stage())
         main()
         check_unchanged(before)
     except (ValueError, OSError) as error:

@@ -4,21 +4,20 @@ Reads   data/ids, data/back, data/vocab.txt; init_from (a model folder to start 
         resume from; it is not in any DVC out)
 Writes  data/checkpoints, reports/training.csv (the curve), reports/training.json, reports/environment.json (the
         software and hardware used), reports/samples.csv (the greedy translations of three validation sentences at each
-        validation); work/runs (the record of the MLflow run, which is sent while it trains)
+        validation); the curve of the MLflow run, which is sent while it trains
 Params  init_from, max_steps and the knobs of pipeline/training/job.py. The number of devices is not a param, because it
         is not part of the experiment: the environment variable DEVICES (1, 2, ..., gpu). Nor is whether each device
         holds a share of the weights: the environment variable SHARDING (none, full)
 """
 
-import json
 from argparse import Namespace
 from dataclasses import asdict
 
 import pandas as pd
 
-from pipeline.experiments.search.rung import run_type
 from pipeline.params import Params
 from pipeline.stage import arguments, project_root, require, run
+from pipeline.tracking.live import LiveRun
 from pipeline.training.devices import all_processes
 from pipeline.training.environment import environment
 from pipeline.training.job import Training, sharded
@@ -53,9 +52,7 @@ def train(paths: Namespace, params: Params, training: Training, world: World) ->
     """Train in this process, which is one of `world`. The leader writes the outs."""
     facts = environment(world.device, world.size, sharded(world))
     tags = {f"env_{name}": str(fact) for name, fact in facts.items()}
-    back = paths.back / "back.json"
-    back_key = json.loads(back.read_text(encoding="utf-8")).get("train_key", "") if back.is_file() else ""
-    tracked_run = run_type()(project_root(), vars(params), training.train_key, tags, training.key, back_key)
+    tracked_run = LiveRun(project_root(), vars(params), training.train_key, tags)
     store, state = training.run(world, tracked_run)
     if world.is_leader:
         description = training.corpus | {

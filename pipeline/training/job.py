@@ -15,7 +15,7 @@ from typing import Any
 from pipeline.identity import changed_since, code_keys, content_key
 from pipeline.params import Params
 from pipeline.stage import project_root
-from pipeline.tracking.recorder import BackTranslationCurve, TrainingRun
+from pipeline.tracking.live import LiveRun
 from pipeline.training.progress import Progress
 from pipeline.versions import installed
 from transformer.evaluation.scores import bleu_tokenizer
@@ -186,9 +186,7 @@ class Training:
                 "raise max_steps."
             )
 
-    def run(
-        self, world: World, tracked_run: TrainingRun | BackTranslationCurve | None = None
-    ) -> tuple[CheckpointStore, TrainingState]:
+    def run(self, world: World, tracked_run: LiveRun | None = None) -> tuple[CheckpointStore, TrainingState]:
         """Train to the end in this process, which is one of `world`. Returns the folder of states and the last state.
 
         tracked_run: what gets the curve; the leader sends it. On SIGTERM or SIGINT the state of the last whole update
@@ -213,7 +211,6 @@ class Training:
             try:
                 return store, train(trainer, store, self.valid_text(), observers)
             except Interrupted as reason:
-                progress.stopped()
                 progress.say(str(reason))
                 raise SystemExit(128 + (signals or [signal.SIGTERM])[0]) from None
             finally:
