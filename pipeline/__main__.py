@@ -29,7 +29,7 @@ COMMANDS = {  # name -> (module, purpose)
     ),
     "ui": ("pipeline.experiments.ui", "start MLflow's server and print the address of the table of runs (make ui)"),
     "track": ("pipeline.experiments.track", "write the MLflow runs that are missing"),
-    "serve": ("pipeline.tracking.serve", "serve a registered model after checking its weights and code"),
+    "serve": ("pipeline.experiments.serve", "serve a registered model after checking its weights and code"),
     "demo": ("pipeline.demo.command", "translate what you type, on a local page, with one model or two side by side"),
     "promote": ("pipeline.tracking.promote", "make a version of a registered model the champion"),
     "rollback": ("pipeline.tracking.rollback", "make the former champion of a registered model champion again"),
