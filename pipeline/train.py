@@ -16,9 +16,9 @@ from dataclasses import asdict
 
 import pandas as pd
 
-from pipeline.experiments.search.rung import run_type
 from pipeline.params import Params
 from pipeline.stage import arguments, project_root, require, run
+from pipeline.tracking.recorder import TrainingRun
 from pipeline.training.devices import all_processes
 from pipeline.training.environment import environment
 from pipeline.training.job import Training, sharded
@@ -55,7 +55,7 @@ def train(paths: Namespace, params: Params, training: Training, world: World) ->
     tags = {f"env_{name}": str(fact) for name, fact in facts.items()}
     back = paths.back / "back.json"
     back_key = json.loads(back.read_text(encoding="utf-8")).get("train_key", "") if back.is_file() else ""
-    tracked_run = run_type()(project_root(), vars(params), training.train_key, tags, training.key, back_key)
+    tracked_run = TrainingRun(project_root(), vars(params), training.train_key, tags, training.key, back_key)
     store, state = training.run(world, tracked_run)
     if world.is_leader:
         description = training.corpus | {
