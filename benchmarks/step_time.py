@@ -12,11 +12,11 @@ from math import ceil
 import numpy as np
 
 from benchmarks.flops import Size, matrix_shapes, useful_flop
-from transformer.training.gradients import BUCKET_BYTES
 
 SENTENCE = (
     27  # tokens of a side, </s> included: 26 words as in benchmarks/gpu_parts.py; attention is below 1% of the FLOP
 )
+BUCKET_BYTES = 25 * 2**20  # of the gradients in a bucket of torch's DistributedDataParallel
 BACKWARD = 2 / 3  # of the FLOP of a forward and backward pass; see useful_flop
 
 
@@ -131,7 +131,7 @@ def all_reduce_seconds(shape: Shape, speed: Speed, plan: Plan) -> float:
     seconds = ring_traffic(nbytes, inside) / speed.bandwidth
     if plan.network and plan.devices > inside:
         machines = ceil(plan.devices / inside)
-        sums = ceil(nbytes / BUCKET_BYTES)  # this trainer's buckets; see transformer/training/gradients.py
+        sums = ceil(nbytes / BUCKET_BYTES)
         seconds += ring_traffic(nbytes, machines) / plan.network.bandwidth
         seconds += ring_steps(machines) * sums * plan.network.latency
     return seconds

@@ -28,15 +28,13 @@ TURN = 1.0  # seconds
 WITHOUT = """
 from contextlib import nullcontext
 import pipeline.train as stage
-stage.TrainingRun = lambda *_, **__: nullcontext()
+stage.LiveRun = lambda *_, **__: nullcontext()
 stage.run(stage.main)
 """
 WITH = """
 import pipeline.train as stage
-from pipeline.tracking import recorder
-from pipeline.tracking import sender
-sender.MESSAGE_INTERVAL *= 2
-recorder.MONITOR_INTERVAL *= 2
+from pipeline.tracking import live
+live.PAUSE *= 2
 stage.run(stage.main)
 """
 PROGRAMS = {"with": ["-c", WITH], "without": ["-c", WITHOUT]}

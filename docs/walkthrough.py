@@ -27,7 +27,6 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from unittest import mock
@@ -76,7 +75,7 @@ from transformer.training.distributed import World
 from transformer.training.loss import smoothed_cross_entropy
 from transformer.training.optimiser import Muon, orthogonal
 from transformer.training.schedule import learning_rate
-from transformer.training.train_step import Trainer, seed_everything
+from transformer.training.train_step import Trainer, predict, seed_everything
 from transformer.training.validation import valid_loss
 
 torch.set_num_threads(1)  # sums then have the same order on a machine with any number of cores
@@ -232,7 +231,7 @@ def new_trainer(
     pairs: dict[str, Pairs], size: int, recipe: str = "toy", kind: type[Transformer] = Transformer, **changes
 ) -> Trainer:
     """A trainer of a new model on some pairs. size: of the vocabulary. changes: to the knobs of the recipe."""
-    knobs = replace(Params.load(ROOT / f"recipes/{recipe}.yaml"), **changes)
+    knobs = Params.load(ROOT / f"recipes/{recipe}.yaml").changed(**changes)
     seed_everything(knobs.seed)
     model = kind(knobs.take(TransformerConfig, vocabulary=size, max_positions=128))
     return Trainer(model, pairs["train"], pairs["valid"], World(), knobs.take(TrainConfig))
@@ -292,7 +291,7 @@ source(Transformer.embed, Transformer.logits)
 # gives each job its size. Two measurements show both halves:
 
 # %%
-knobs = replace(Params.load(ROOT / "recipes/toy.yaml"), **SMALL)
+knobs = Params.load(ROOT / "recipes/toy.yaml").changed(**SMALL)
 seed_everything(1)
 fresh = Transformer(knobs.take(TransformerConfig, vocabulary=len(vocabulary), max_positions=128)).eval()
 
@@ -754,7 +753,7 @@ source(EncoderLayer, DecoderLayer.forward)
 def deep_model(norm: str, layers: int, final_norm: bool = True) -> Transformer:
     """An untrained model; with or without the norm after the last layer."""
     seed_everything(9)
-    chosen = replace(knobs, norm=norm, layers=layers)
+    chosen = knobs.changed(norm=norm, layers=layers)
     model = Transformer(chosen.take(TransformerConfig, vocabulary=len(vocabulary), max_positions=128)).eval()
     return model if final_norm else without_final_norm(model)
 
@@ -859,7 +858,7 @@ for name, published in PAPER.items():
     paper_sizes = {knob: published[knob] for knob in ("d_model", "d_ff", "heads")}
     with torch.device("meta"):
         models[name] = Transformer(
-            replace(knobs, **paper_sizes, layers=6, norm="post").take(
+            knobs.changed(**paper_sizes, layers=6, norm="post").take(
                 TransformerConfig, vocabulary=PAPER_VOCABULARY, max_positions=128
             )
         )
@@ -1091,7 +1090,8 @@ than it was asked to be.
 def confidence(trainer: Trainer) -> tuple[float, float]:
     """Mean probability of the likeliest subword, and how often it is right, on the validation pairs."""
     with torch.no_grad():
-        states, weight, targets = trainer.states_to_predict(trainer.valid_pairs, np.arange(len(trainer.valid_pairs)))
+        batch = trainer.batch(trainer.valid_pairs, np.arange(len(trainer.valid_pairs)))
+        states, weight, targets = predict(trainer.model, batch)
         best = (states @ weight.T).softmax(-1).max(-1)
     return best.values.mean().item(), (best.indices == targets).double().mean().item()
 

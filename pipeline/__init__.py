@@ -4,6 +4,9 @@ import os
 import sys
 from types import TracebackType
 
+# Else torch prints 20 lines when a connection between processes ends. It reads the variable when it is loaded.
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+
 
 def show_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Print an error that ends the process: Ctrl-C in one line, also while modules are imported."""

@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.gpus import prefer_free_gpu
+from pipeline.locks import prefer_free_gpu
 from pipeline.params import Params
-from pipeline.stage import arguments, require, run
-from pipeline.texts import Texts
+from pipeline.stage import Texts, arguments, require, run
 from transformer.evaluation.scores import sentence_scores
 from transformer.files import whole_file, write_json, write_text
 from transformer.inference.translator import UNKNOWN, Translator
@@ -60,20 +59,21 @@ def main() -> None:
     write_text(paths.picture, drawn)
     with whole_file(paths.image) as temporary:
         temporary.write_bytes(pixels)
-    print(f"attention on {', '.join(f'{one.number} ({one.why})' for one in sentences)} written to {paths.weights}")
+    chosen_lines = ", ".join(f"{sentence.number} ({sentence.why})" for sentence in sentences)
+    print(f"attention on {chosen_lines} written to {paths.weights}")
 
 
 def line_numbers(option: str, path: Path, lines: int) -> list[int]:
     """The option --sentences to indices of lines, from 0. Raises ValueError if `path` has no such line."""
-    found = []
+    indices = []
     for part in option.split(","):
         if not (part.strip().isdecimal() and 1 <= int(part) <= lines):
             raise ValueError(
                 f"--sentences {option}: {part.strip()!r} is not a line of {path}, which has {lines:,}. "
                 f"Give numbers from 1 to {lines:,}, separated by commas."
             )
-        found.append(int(part) - 1)
-    return found
+        indices.append(int(part) - 1)
+    return indices
 
 
 def attended(
@@ -82,8 +82,8 @@ def attended(
     """The weights of the model on a source, with each of the targets. number, why, chrf: see Sentence."""
     maps = [translator.attention(source, target).maps for target in targets]
     labelled = {
-        name: Target(text(translator, translator.target, target), array(one.decoder), array(one.cross))
-        for name, target, one in zip(TARGETS, targets, maps, strict=True)
+        name: Target(text(translator, translator.target, target), array(weights.decoder), array(weights.cross))
+        for name, target, weights in zip(TARGETS, targets, maps, strict=True)
     }
     return Sentence(number, why, chrf, text(translator, translator.source, source), array(maps[0].encoder), labelled)
 
@@ -97,7 +97,7 @@ def text(translator: Translator, side: Side, line: str) -> Text:
     """The subwords of a line and </s>, each with the number of its word; unknown ones are marked by `<unk>: `."""
     words = [*translator.by_word(line, side), ["</s>"]]
     pairs = [(subword, number) for number, word in enumerate(words) for subword in word]
-    unknown = [one == UNK for one in translator.vocabulary.ids(subword for subword, _ in pairs)]
+    unknown = [number == UNK for number in translator.vocabulary.ids(subword for subword, _ in pairs)]
     labels = [
         f"<unk>: {subword}" if mark and subword != UNKNOWN else subword
         for (subword, _), mark in zip(pairs, unknown, strict=True)

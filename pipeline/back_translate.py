@@ -6,11 +6,11 @@ Models with Monolingual Data"; on the training text itself, as here: Nguyen et a
 
 Reads   data/ids, data/raw/train.tgt, data/bpe.codes, data/vocab.txt; work/train-<key>/ (the state to resume from, and
         the lines that were translated before a kill)
-Writes  data/back: back.json (the number of translated pairs, and the train_key of the model); train.src (the
-        translations); the training pairs: first those of data/ids, then those with translated sources. With
-        back_translation_steps 0: only back.json. work/runs/back-<key>/ (the curve of the model, for the run of train)
+Writes  data/back: back.json (the number of translated pairs, and the train_key of the model); training.csv (the curve
+        of the model); train.src (the translations); the training pairs: first those of data/ids, then those with
+        translated sources. With back_translation_steps 0: only back.json
 Params  back_translation_steps (the number of updates of the model; its checkpoints of the last third are averaged) and
-        the knobs of pipeline/training/job.py
+        the knobs of pipeline/training/job.py. DEVICES and SHARDING: see train. One machine computes this stage
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from pipeline.params import Params
-from pipeline.stage import arguments, project_root, require, run
+from pipeline.stage import arguments, require, run
 from transformer.files import whole_folder, write_json, write_lines
 from transformer.text.pairs import Pairs
 
@@ -45,26 +45,31 @@ def main() -> None:
     from pipeline.training.job import Training
 
     training = Training(params, params.back_translation_steps, paths.ids, paths.vocab, backwards=True)
-    with all_processes("pipeline.back_translate", training, (paths.raw / "train.tgt", paths.codes)) as world:
-        translate_back(paths, params, training, world)
+    with all_processes("pipeline.back_translate", training) as world:
+        translate_back(paths, training, world)
 
 
-def translate_back(paths: Namespace, params: Params, training: Training, world: World) -> None:
+def translate_back(paths: Namespace, training: Training, world: World) -> None:
     """Train from target to source and translate the training targets, on all processes. The leader writes data/back."""
-    from pipeline.tracking.recorder import BackTranslationCurve
-    from pipeline.training.translate_text import Translations, added_rows, back_translator, kept_lines, late_mean
-    from transformer.training.launch import restore_stop_signals
+    import pandas as pd
 
-    store, state = training.run(world, BackTranslationCurve(project_root(), vars(params), training.train_key))
-    restore_stop_signals()  # from here on a stop loses at most the part that each process is translating
-    weights = world.tensors_from_leader(late_mean(store, state) if world.is_leader else {})
-    translator = back_translator(training, weights, paths.codes, world)
+    from pipeline.training.observers import observing
+    from pipeline.training.translate_text import Translations, added_rows, back_translator, kept_lines
+    from transformer.training.checkpoints import CheckpointStore
+    from transformer.training.loop import train
+
+    trainer, store = training.trainer(world), CheckpointStore(training.folder)
+    with observing(training, trainer) as observers:
+        state = train(trainer, store, training.valid_text(), observers)
+    # from here on a stop loses at most the part that each process is translating
+    translator = back_translator(training, store, state, paths.codes, world)
     real = Pairs.load(paths.ids, "train")
     translated = Translations.of(training, paths.raw / "train.tgt", paths.codes)
     translated.make(kept_lines(paths.raw / "train.tgt", real), len(real), translator, world)
     if not world.is_leader:
         return
     with whole_folder(paths.back) as folder:
+        pd.DataFrame(state.curve).to_csv(folder / "training.csv", index=False, lineterminator="\n")
         write_lines(folder / "train.src", translated.lines())
         write_json(folder / "train.files.json", real.files)
         added = added_rows(real, translated.lines(), translator, training.corpus["max_length"])

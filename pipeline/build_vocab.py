@@ -46,8 +46,9 @@ def main() -> None:
         print(f"vocabulary taken over from {folder}")
         return
     counts: Counter[str] = Counter()
-    for found in in_order(partial(SubwordCounter, paths.codes), chunks(read_counts(words).items(), WORDS_AT_ONCE)):
-        counts.update(found)
+    parts = chunks(read_counts(words).items(), WORDS_AT_ONCE)
+    for part_counts in in_order(partial(SubwordCounter, paths.codes), parts):
+        counts.update(part_counts)
     vocabulary = Vocabulary.of_counts(counts, params.min_count)
     vocabulary.save(paths.vocab)
     print(f"{len(vocabulary):,} subwords")

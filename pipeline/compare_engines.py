@@ -9,7 +9,7 @@ Params  target, length_penalty, extra_length; engine: with ctranslate2 the stage
 import json
 from dataclasses import asdict
 
-from pipeline.gpus import prefer_free_gpu
+from pipeline.locks import prefer_free_gpu
 from pipeline.params import Params
 from pipeline.stage import arguments, require, run
 from transformer.decoding.config import SearchConfig
@@ -32,11 +32,11 @@ def main() -> None:
     record: dict[str, float | bool] = {}
     for beam_size in IDENTICAL:
         settings = asdict(params.take(SearchConfig, beam_size=beam_size, replace_unk=False))
-        found = {name: translated(one, sources, settings) for name, one in translators.items()}
-        for name, lines in found.items():
+        translations = {name: translated(engine, sources, settings) for name, engine in translators.items()}
+        for name, lines in translations.items():
             record[f"{name}_bleu_beam_{beam_size}"] = round(bleu(lines, references, params.target), 4)
         for name in ("float32", "int8"):
-            record[f"{name}_identical_beam_{beam_size}"] = exact_match(found[name], found["torch"])
+            record[f"{name}_identical_beam_{beam_size}"] = exact_match(translations[name], translations["torch"])
     differs = difference(record, len(sources))
     record["engines_agree"] = not differs
     write_json(paths.engines, record)

@@ -19,7 +19,7 @@ from pipeline.params import Params
 from pipeline.stage import arguments, bar, project_root, run
 from transformer.corpora.copy_task import copy_corpus
 from transformer.corpora.fetching import fetch_all
-from transformer.corpora.manifest import Manifest
+from transformer.corpora.manifest import Manifest, NoChecksum
 from transformer.corpora.parallel_text import ParallelText, user_splits
 from transformer.corpora.toy.texts import toy_texts
 from transformer.files import whole_folder, write_json, write_lines
@@ -58,8 +58,14 @@ def texts_of(params: Params, manifests: Path) -> tuple[dict[str, list[ParallelTe
         remark_if_uncommitted(folder, sorted(Path(name).name for name in names))
         return texts, []
     manifest = Manifest.load(manifests / f"{params.corpus}.json")
-    downloads = manifest.downloads(splits, *languages)
-    with bar(sum(one.size or 0 for one in downloads.values()), "B", f"download {params.corpus}") as progress:
+    try:
+        downloads = manifest.downloads(splits, *languages)
+    except NoChecksum as error:
+        raise ValueError(
+            f"{error} `python -m pipeline manifest {params.corpus}` fetches what has none and writes its checksum, for "
+            "you to look at and commit."
+        ) from None
+    with bar(sum(download.size or 0 for download in downloads.values()), "B", f"download {params.corpus}") as progress:
         places = fetch_all(downloads, project_root() / "work/downloads", progress.update)
     manifest.check(places)
     return {split: manifest.texts(split, *languages, places) for split in splits}, []

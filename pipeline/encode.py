@@ -48,9 +48,9 @@ def main() -> None:
         paths.raw / "valid.tgt",
     )
     with whole_folder(paths.ids) as folder:
-        found = {split: encoded(paths, split, params.max_length, folder) for split in ("train", "valid")}
-        kept = {split: counts.kept for split, counts in found.items()}
-        dropped = found["train"].pairs - kept["train"]
+        counts = {split: encoded(paths, split, params.max_length, folder) for split in ("train", "valid")}
+        kept = {split: count.kept for split, count in counts.items()}
+        dropped = counts["train"].pairs - kept["train"]
         check(kept, paths.tokens, params.max_length, paths.params)
         copy_file(paths.raw / "train.files.json", folder / "train.files.json")
         for side, name in (("src", "source"), ("tgt", "target")):
@@ -58,7 +58,7 @@ def main() -> None:
         corpus = json.loads((paths.tokens / "text.json").read_text(encoding="utf-8"))
         corpus |= {"max_length": params.max_length, "train_pairs": kept["train"], "dropped_pairs": dropped}
         write_json(folder / "corpus.json", corpus)
-    write_json(paths.subwords, {split: counts.summary() for split, counts in found.items()})
+    write_json(paths.subwords, {split: count.summary() for split, count in counts.items()})
     print(f"{kept['train']:,} training pairs; {dropped:,} dropped (empty, or longer than {params.max_length} subwords)")
 
 

@@ -44,19 +44,19 @@ def main() -> None:
         write_kept(texts["train"], partial(Screen, *settings, TestText(tests)), report, folder)
         if not report.kept:
             raise ValueError(f"{paths.raw}: no training pair is left by the rules {', '.join(report.names)}.")
-        others = {split: Report(report.names) for split in ("valid", *test_sets)}
-        for split, other in others.items():
+        unfiltered = {split: Report(report.names) for split in ("valid", *test_sets)}
+        for split, counts in unfiltered.items():
             for block in map(Screen(*settings, TestText({})), blocks(*texts[split])):
-                other.add(block, block.reasons)
-        contents = summary(report, others, test_sets)
+                counts.add(block, block.reasons)
+        contents = summary(report, unfiltered, test_sets)
         write_json(folder / "filter.json", contents)
     print(report.in_words())
-    for split, other in others.items():
-        if empty := other.fired("empty"):
+    for split, counts in unfiltered.items():
+        if empty := counts.fired("empty"):
             print(f"{split}: {empty:,} pairs have an empty side. They are kept and scored as they are.")
-    for name, found in contents["overlap"].items():
-        if 100 * found["pairs"] >= found["lines"]:
-            share = f"{found['pairs']:,} of {found['lines']:,}"
+    for name, overlap in contents["overlap"].items():
+        if 100 * overlap["pairs"] >= overlap["lines"]:
+            share = f"{overlap['pairs']:,} of {overlap['lines']:,}"
             print(f"{name}: {share} test pairs are also in train, exactly or nearly. Scores on them flatter the model.")
 
 

@@ -10,42 +10,15 @@ from typing import Any
 
 from transformer.files import sha256_text
 
-CODE = ("transformer.", "pipeline.training.")
-# Files and folders that cannot change a result, so that no stage but record depends on them.
-CANNOT_CHANGE_A_RESULT = (
-    "transformer/cores.py",
-    "transformer/credentials.py",
-    "transformer/serving/",
-    "pipeline/stage.py",
-    "pipeline/inputs.py",
-    "pipeline/params.py",
-    "pipeline/knobs.py",
-    "pipeline/identity.py",
-    "pipeline/versions.py",
-    "pipeline/git.py",
-    "pipeline/locks.py",
-    "pipeline/gpus.py",
-    "pipeline/texts.py",
-    "pipeline/tracking/",
-    "pipeline/experiments/",
-    "pipeline/demo/",
-    "pipeline/training/progress.py",
-    "pipeline/training/machines.py",
-    "pipeline/training/open_stage.py",
-    "pipeline/training/taking_part.py",
-    "pipeline/training/worker.py",
-)
+# The modules that a training or its translations depend on: their names begin so (transformer.model_folder by "model").
+ROOMS = ("text", "model", "decoding", "evaluation", "training", "inference", "files")
+CODE = (*(f"transformer.{room}" for room in ROOMS), "pipeline.training.job", "pipeline.training.translate_text")
 
 
 def code_keys() -> dict[str, str]:
-    """The modules that this process has loaded and that can change a result: name -> hash of the code (`code_key`)."""
+    """The modules of CODE that this process has loaded: name -> hash of the code (`code_key`)."""
     files = {name: module.__file__ for name, module in sys.modules.items() if name.startswith(CODE)}
-    harmless = tuple(path.removesuffix(".py").replace("/", ".") for path in CANNOT_CHANGE_A_RESULT)
-    return {
-        name: code_key(Path(str(files[name])).read_text(encoding="utf-8"))
-        for name in sorted(files)
-        if not name.startswith(harmless)
-    }
+    return {name: code_key(Path(str(files[name])).read_text(encoding="utf-8")) for name in sorted(files)}
 
 
 def code_key(source: str) -> str:
@@ -66,7 +39,7 @@ def changed_since(folder: Path, identity: dict[str, dict[str, Any]]) -> str:
 
     folder: of the new training; those of other trainings, each with its identity.json, are beside it.
     """
-    found = []
+    similar = []
     for path in sorted(folder.parent.glob("train-*/identity.json")):
         try:
             other = json.loads(path.read_text(encoding="utf-8"))
@@ -79,8 +52,8 @@ def changed_since(folder: Path, identity: dict[str, dict[str, Any]]) -> str:
                 for name in {**other[part], **identity[part]}
                 if other[part].get(name) != identity[part].get(name)
             ]
-            found.append((len(names), f"{', '.join(names)} changed since {path.parent.name}"))
-    return min(found)[1] if found else ""
+            similar.append((len(names), f"{', '.join(names)} changed since {path.parent.name}"))
+    return min(similar)[1] if similar else ""
 
 
 def content_key(**parts: object) -> str:

@@ -31,8 +31,8 @@ def main() -> None:
     parser.add_argument(
         "--manifests", type=Path, default=Path("corpora"), metavar="PATH", help="folder of the manifests"
     )
-    given = parser.parse_args()
-    manifest = Manifest.load(given.manifests / f"{given.corpus}.json")
+    options = parser.parse_args()
+    manifest = Manifest.load(options.manifests / f"{options.corpus}.json")
     missing = [name for name in manifest.record["files"] if incomplete(manifest, name)]
     left = []
     for name in missing:
@@ -57,7 +57,7 @@ def main() -> None:
 
 def parts_of(manifest: Manifest, name: str) -> list[dict[str, Any]]:
     """The parts of splits that are in a file, or in the file that it stands in for."""
-    names = {name} | {one for one, entry in manifest.record["files"].items() if entry.get("otherwise") == name}
+    names = {name} | {other for other, entry in manifest.record["files"].items() if entry.get("otherwise") == name}
     return [
         part
         for texts in manifest.record["splits"].values()
@@ -76,10 +76,10 @@ def incomplete(manifest: Manifest, name: str) -> bool:
 
 def fetched(manifest: Manifest, name: str) -> Path | None:
     """A file of the corpus; None, with a message, if it cannot be fetched."""
-    one = replace(manifest.download(name), otherwise=None)  # this file, not the one that may stand in for it
+    download = replace(manifest.download(name), otherwise=None)  # this file, not the one that may stand in for it
     try:
-        with bar(one.size or 0, "B", f"download {name}") as progress:
-            return fetch_all({name: one}, project_root() / "work/downloads", progress.update)[name]
+        with bar(download.size or 0, "B", f"download {name}") as progress:
+            return fetch_all({name: download}, project_root() / "work/downloads", progress.update)[name]
     except ValueError as error:
         print(error, file=sys.stderr)
         return None

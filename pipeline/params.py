@@ -5,110 +5,118 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.error import YAMLError
 
-from pipeline.knobs import checked, knob, place_of, restore
 from transformer.decoding.config import MOST_BEAMS, MOST_EXTRA_LENGTH, MOST_LENGTH_PENALTY
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Config = TypeVar("Config", bound="DataclassInstance")
-_TEST_SET = re.compile(r"[A-Za-z0-9][\w.-]*")
+Word = Annotated[str, Field(min_length=1)]
+Count = Annotated[int, Field(ge=1)]
+CountOrNone = Annotated[int, Field(ge=0)]  # 0: none, never, or as another knob says
+NotNegative = Annotated[float, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+TEST_SET = re.compile(r"(?!train|valid$)[A-Za-z0-9][\w.-]*")
 
 
-def first_test_set(values: Mapping[str, Any]) -> str:
-    """The test set of results from before there was test_sets."""
-    return "test_2016_flickr" if values.get("corpus") == "multi30k" else "test"
+class Params(BaseModel):
+    """One complete params.yaml, in which each knob must have a line.
 
+    A default is the value of the toy recipe. It is used only for results that were recorded before there was the knob.
+    """
 
-@dataclass(frozen=True)
-class Params:
-    """One complete params.yaml. There are no defaults: a missing key is an error, so the file alone defines a run."""
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    corpus: str = knob(choices=("toy", "copy", "multi30k", "iwslt2017", "wmt14", "files"))
-    corpus_path: str = knob()
-    source: str = knob()
-    target: str = knob()
-    test_sets: str = knob(before=first_test_set)
-    filter_empty: bool = knob(before=True)
-    filter_max_characters: int = knob(least=0, before=0)
-    filter_max_ratio: float = knob(least=0, before=0.0)
-    filter_identical: bool = knob(before=False)
-    filter_duplicates: str = knob(choices=("none", "pair", "side"), before="none")
-    filter_min_alphabetic: float = knob(least=0, most=1, before=0.0)
-    filter_max_word: int = knob(least=0, before=0)
-    filter_numbers: bool = knob(before=False)
-    filter_script: bool = knob(before=False)
-    filter_language: bool = knob(before=False)
-    lowercase: bool = knob()
-    lowercase_source: bool = knob()
-    bpe_merges: int = knob(least=0)
-    min_count: int = knob(least=1)
-    max_length: int = knob(least=1)
-    init_from: str = knob()
-    back_translation_steps: int = knob(least=0)
-    seed: int = knob(least=0)
-    d_model: int = knob(least=2)
-    d_ff: int = knob(least=1)
-    heads: int = knob(least=1)
-    key_size: int = knob(least=0, before=0)
-    layers: int = knob(least=1)
-    encoder_layers: int = knob(least=0, before=0)
-    decoder_layers: int = knob(least=0, before=0)
-    dropout: float = knob(least=0, below=1)
-    attention_dropout: float = knob(least=0, below=1)
-    activation_dropout: float = knob(least=0, below=1)
-    norm: str = knob(choices=("pre", "post"))
-    positions: str = knob(choices=("sinusoidal", "learned"))
-    tie_embeddings: bool = knob()
-    batch_tokens: int = knob(least=1)
-    device_tokens: int = knob(least=1)
-    max_steps: int = knob(least=1)
-    warmup: int = knob(least=1)
-    lr_factor: float = knob(above=0)
-    optimiser: str = knob(choices=("adam", "muon"))
-    muon_factor: float = knob(above=0, before=2.0)
-    adam_beta1: float = knob(least=0, below=1)
-    adam_beta2: float = knob(least=0, below=1)
-    adam_epsilon: float = knob(above=0)
-    clip_norm: float = knob(least=0)
-    gradient_compression: str = knob(choices=("none", "bfloat16"), before="none")
-    label_smoothing: float = knob(least=0, below=1)
-    ema_decay: float = knob(least=0, below=1)
-    precision: str = knob(choices=("float32", "float64", "bfloat16"))
-    deterministic: bool = knob()
-    compile: bool = knob()
-    log_every: int = knob(least=1)
-    save_every: int = knob(least=1)
-    keep: int = knob(least=1)
-    patience: int = knob(least=0)
-    best_by: str = knob(choices=("loss", "bleu"))
-    average: str = knob(choices=("last", "best", "ema"))
-    average_last: int = knob(least=1)
-    beam_size: int = knob(least=1, most=MOST_BEAMS)
-    length_penalty: float = knob(least=0, most=MOST_LENGTH_PENALTY)
-    extra_length: int = knob(least=0, most=MOST_EXTRA_LENGTH)
-    engine: str = knob(choices=("torch", "ctranslate2"))
-    replace_unk: bool = knob()
+    corpus: Literal["toy", "copy", "multi30k", "iwslt2017", "wmt14", "files"] = "toy"
+    corpus_path: Word = "corpora"
+    source: Word = "de"
+    target: Word = "en"
+    test_sets: Word = "test"
+    filter_empty: bool = True
+    filter_max_characters: CountOrNone = 0
+    filter_max_ratio: NotNegative = 0.0
+    filter_identical: bool = False
+    filter_duplicates: Literal["none", "pair", "side"] = "none"
+    filter_min_alphabetic: float = Field(0.0, ge=0, le=1)
+    filter_max_word: CountOrNone = 0
+    filter_numbers: bool = False
+    filter_script: bool = False
+    filter_language: bool = False
+    lowercase: bool = False
+    lowercase_source: bool = False
+    bpe_merges: CountOrNone = 2000
+    min_count: Count = 1
+    max_length: Count = 100
+    init_from: Word = "recipes/random"
+    d_model: int = Field(128, ge=2, multiple_of=2)  # even: each frequency has a sine and a cosine
+    d_ff: Count = 512
+    heads: Count = 4
+    key_size: CountOrNone = 0
+    layers: Count = 2
+    encoder_layers: CountOrNone = 0
+    decoder_layers: CountOrNone = 0
+    dropout: Share = 0.0
+    attention_dropout: Share = 0.0
+    activation_dropout: Share = 0.0
+    norm: Literal["pre", "post"] = "pre"
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    tie_embeddings: bool = True
+    seed: CountOrNone = 1
+    batch_tokens: Count = 2048
+    device_tokens: Count = 2048
+    max_steps: Count = 600
+    back_translation_steps: CountOrNone = 0
+    label_smoothing: Share = 0.1
+    precision: Literal["float32", "float64", "bfloat16"] = "float32"
+    gradient_compression: Literal["none", "bfloat16"] = "none"
+    deterministic: bool = False
+    compile: bool = False
+    optimiser: Literal["adam", "muon"] = "muon"
+    warmup: Count = 150
+    lr_factor: Positive = 0.4
+    muon_factor: Positive = 2.0
+    adam_beta1: Share = 0.9
+    adam_beta2: Share = 0.98
+    adam_epsilon: Positive = 1e-9
+    clip_norm: NotNegative = 1.0
+    log_every: Count = 10
+    save_every: Count = 30
+    patience: CountOrNone = 0
+    best_by: Literal["loss", "bleu"] = "loss"
+    keep: Count = 5
+    average: Literal["last", "best", "ema"] = "last"
+    average_last: Count = 5
+    ema_decay: Share = 0.0
+    beam_size: int = Field(4, ge=1, le=MOST_BEAMS)
+    length_penalty: float = Field(0.6, ge=0, le=MOST_LENGTH_PENALTY)
+    extra_length: int = Field(50, ge=0, le=MOST_EXTRA_LENGTH)
+    engine: Literal["torch", "ctranslate2"] = "torch"
+    replace_unk: bool = False
 
     @classmethod
     def load(cls, path: Path | str) -> Params:
         """Read and check a params.yaml.
 
         Raises ValueError, one line with file, line number, value and remedy, for a file that is missing or not YAML, a
-        key that is missing or unknown, a value of the wrong type or out of range, and values that exclude each other.
+        knob that is missing or unknown, a value of the wrong type or out of range, and values that exclude each other.
         """
         path = Path(path)
         try:
-            return cls._read(path)
+            return cls.parse(path.read_text(encoding="utf-8"), path)
+        except OSError as error:
+            raise ValueError(f"{path}: cannot read the params ({error.strerror}). {restore(path)}") from None
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path}: not valid YAML ({' '.join(str(error).split())}). {restore(path)}") from None
         except ValueError:
             # After a failed `dvc exp run -S`, git takes a params.yaml of the same size for unchanged, and the remedy
             # `git checkout` would do nothing. With a new modification time git compares the contents.
@@ -117,124 +125,110 @@ class Params:
             raise
 
     @classmethod
-    def _read(cls, path: Path) -> Params:
-        """As `load`, but leaves the modification time of the file."""
-        try:
-            text = path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise ValueError(f"{path}: cannot read the params ({error.strerror}). {restore(path)}") from None
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{path}: not valid YAML ({' '.join(str(error).split())}). {restore(path)}") from None
-        return cls.parse(text, path)
-
-    @classmethod
     def parse(cls, text: str, path: Path | str, recorded: bool = False) -> Params:
-        """Params from the text of a params.yaml, checked as in `load`; path: its name in error messages.
+        """Params from the text of a params.yaml, checked as in `load`.
 
-        recorded: of results, which may be older than some knobs or have their older names.
+        path: its name in error messages. recorded: the text belongs to results, which may lack newer knobs.
         """
         path = Path(path)
+        values = read_yaml(text, path)
+        missing = [] if recorded else [name for name in cls.model_fields if name not in values]
         try:
-            values = YAML(typ="safe").load(text)
-        except MarkedYAMLError as error:
-            problem = str(error.problem).split(" with value")[0]  # of a duplicate key
-            place = f"{path}:{error.problem_mark.line + 1}"
-            raise ValueError(f"{place}: not valid YAML ({problem}). {restore(path)}") from None
-        except YAMLError as error:
-            raise ValueError(f"{path}: not valid YAML ({' '.join(str(error).split())}). {restore(path)}") from None
-        if not isinstance(values, dict):
-            raise ValueError(f"{path}: must hold one `name: value` a line. {restore(path)}")
-        known = {knob.name: knob for knob in fields(cls)}
-        if recorded:
-            values = cls._of_today(values)
-        renamed = {knob.metadata["formerly"]: f"It is called {name} now." for name, knob in known.items()}
-        for name in values:
-            if name not in known:
-                remedy = renamed.get(name, "Remove it or correct its name.")
-                raise ValueError(f"{place_of(path, text, name)}: unknown knob {name!r}. {remedy}")
-        for name in known:
-            if name not in values:
-                raise ValueError(f"{path}: {name} is missing. Add `{name}: …` (see recipes/toy.yaml).")
-        params = cls(**{name: checked(path, text, known[name], values[name]) for name in known})
-        params._check_together(path)
+            params = cls.model_validate(values)
+        except ValidationError as error:
+            mistake = error.errors()[0]
+            if not mistake["loc"]:
+                raise ValueError(f"{path}: {reason(mistake)}. {restore(path)}") from None
+            name = str(mistake["loc"][0])
+            place = place_of(path, text, name)
+            if mistake["type"] == "extra_forbidden":
+                raise ValueError(f"{place}: unknown knob {name!r}. Remove it or correct its name.") from None
+            raise ValueError(f"{place}: {name}={mistake['input']!r} {reason(mistake)}. {restore(path)}") from None
+        if missing:
+            raise ValueError(f"{path}: {missing[0]} is missing. Add `{missing[0]}: …` (see recipes/toy.yaml).")
         return params
 
     def changed(self, **values: Any) -> Params:
-        """A copy with other values. Raises ValueError as `load` does if a params.yaml may not hold them."""
+        """A copy with other values. Raises ValueError as `load` does if a params.yaml may not have them."""
         return Params.parse(json.dumps(vars(self) | values), "params.yaml")  # JSON is YAML
 
-    def take(self, config: type[Config], **others: Any) -> Config:
-        """A config dataclass filled with the knobs that its fields are named after; others: values of other fields."""
-        names = {one.name for one in fields(config)} - others.keys()
-        return config(**{name: getattr(self, name) for name in names}, **others)
+    def take(self, config: type[Config], **values: Any) -> Config:
+        """A config dataclass filled with the knobs that its fields are named after; values: of other fields."""
+        names = {field.name for field in fields(config)} - values.keys()
+        return config(**{name: getattr(self, name) for name in names}, **values)
 
-    @classmethod
-    def _of_today(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Recorded values under the names of today, with those of knobs that were added later."""
-        older = {knob.metadata["formerly"]: knob.name for knob in fields(cls)}
-        added = {
-            knob.name: of_before(knob.metadata["before"], values)
-            for knob in fields(cls)
-            if knob.metadata["before"] is not None
-        }
-        return added | {older.get(name, name): value for name, value in values.items()}
-
-    @classmethod
-    def for_keys(cls, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Values by name as the hashes that identify runs and trainings take them: as recorded before a knob was added.
-
-        A knob at its value `before` is left out, and a renamed one has its older name, so that neither changes a hash.
-        """
-        known = {knob.name: knob.metadata for knob in fields(cls)}
-        return {
-            (name in known and known[name]["formerly"]) or name: value
-            for name, value in values.items()
-            if name not in known or known[name]["before"] is None or value != of_before(known[name]["before"], values)
-        }
-
-    def _check_together(self, path: Path) -> None:
+    @model_validator(mode="after")
+    def check_together(self) -> Self:
         """Raise ValueError for values that are valid alone and exclude each other."""
-        rules = [
-            (
-                len(set(self.test_sets.split())) == len(self.test_sets.split())
-                and not any(name.startswith("train") or name == "valid" for name in self.test_sets.split())
-                and all(map(_TEST_SET.fullmatch, self.test_sets.split())),
+        names = self.test_sets.split()
+        if len(set(names)) < len(names) or not all(map(TEST_SET.fullmatch, names)):
+            raise ValueError(
                 f"test_sets={self.test_sets!r} must be different names of test sets, separated by spaces; none may be "
-                "valid or begin with train",
-            ),
-            (self.d_model % self.heads == 0, f"d_model={self.d_model} does not divide into heads={self.heads}"),
-            (self.d_model % 2 == 0, f"d_model={self.d_model} must be even: each frequency has a sine and a cosine"),
-            (self.average_last <= self.keep, f"average_last={self.average_last} exceeds keep={self.keep}"),
-            (
-                self.average != "ema" or self.ema_decay > 0,
-                f"average=ema needs the moving average that ema_decay={self.ema_decay:g} switches off (0.999 is usual)",
-            ),
-            (
-                not self.replace_unk or self.bpe_merges == 0,
-                f"replace_unk=true needs bpe_merges=0, got bpe_merges={self.bpe_merges}",
-            ),
-            (
-                not self.replace_unk or self.engine == "torch",
-                f"replace_unk=true needs engine=torch, got engine={self.engine}",
-            ),
-        ]
-        for part, whole in (
-            ("save_every", "max_steps"),
-            ("log_every", "save_every"),
-            ("save_every", "back_translation_steps"),
-        ):
-            size, total = getattr(self, part), getattr(self, whole)
-            rules.append((total % size == 0, f"{part}={size} does not divide {whole}={total}"))
-        for name in ("device_tokens", "batch_tokens"):
-            tokens, limit = getattr(self, name), self.max_length
-            rules.append(
-                (limit < tokens, f"{name}={tokens} cannot hold a sentence of max_length={limit} subwords and its </s>")
+                "valid or begin with train"
             )
-        for holds, mistake in rules:
-            if not holds:
-                raise ValueError(f"{path}: {mistake}. {restore(path)}")
+        if self.d_model % self.heads:
+            raise ValueError(f"d_model={self.d_model} does not divide into heads={self.heads}")
+        for part, total in DIVIDES:
+            size, steps = getattr(self, part), getattr(self, total)
+            if steps % size:
+                raise ValueError(f"{part}={size} does not divide {total}={steps}")
+        for name in ("device_tokens", "batch_tokens"):
+            if (tokens := getattr(self, name)) <= self.max_length:
+                raise ValueError(
+                    f"{name}={tokens} cannot hold a sentence of max_length={self.max_length} subwords and its </s>"
+                )
+        if self.average_last > self.keep:
+            raise ValueError(f"average_last={self.average_last} exceeds keep={self.keep}")
+        if self.average == "ema" and not self.ema_decay:
+            raise ValueError("average=ema needs the moving average that ema_decay=0 switches off (0.999 is usual)")
+        if self.replace_unk and self.bpe_merges:
+            raise ValueError(f"replace_unk=true needs bpe_merges=0, got bpe_merges={self.bpe_merges}")
+        if self.replace_unk and self.engine != "torch":
+            raise ValueError(f"replace_unk=true needs engine=torch, got engine={self.engine}")
+        return self
 
 
-def of_before(before: Any, values: Mapping[str, Any]) -> Any:
-    """The value by which results from before a knob were computed. before: that value, or a function of the others."""
-    return before(values) if callable(before) else before
+DIVIDES = (("save_every", "max_steps"), ("save_every", "back_translation_steps"), ("log_every", "save_every"))
+
+
+def check_value(name: str, value: Any) -> Any:
+    """The value of a knob in its type: an int becomes a float. Raises ValueError if the knob may not have it."""
+    if (field := Params.model_fields.get(name)) is None:
+        raise ValueError(f"unknown knob {name!r}")
+    try:
+        return TypeAdapter(Annotated[field.annotation, field], config=Params.model_config).validate_python(value)
+    except ValidationError as error:
+        raise ValueError(f"{name}={value!r} {reason(error.errors()[0])}") from None
+
+
+def read_yaml(text: str, path: Path) -> dict[str, Any]:
+    """The names and values of a YAML text. Raises ValueError for another text; path: its name in the message."""
+    try:
+        values = YAML(typ="safe").load(text)
+    except YAMLError as error:
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", error)
+        problem = " ".join(str(problem).split()).split(" with value")[0]  # of a duplicate key
+        line = f":{mark.line + 1}" if mark else ""
+        raise ValueError(f"{path}{line}: not valid YAML ({problem}). {restore(path)}") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"{path}: must contain one `name: value` a line. {restore(path)}")
+    return {str(name): value for name, value in values.items()}
+
+
+def reason(mistake: Any) -> str:
+    """What is wrong, from an entry of pydantic's ValidationError.errors(): "must be greater than 0"."""
+    error = mistake.get("ctx", {}).get("error")
+    return str(error) if error else re.sub(r"^\w+ should", "must", mistake["msg"])
+
+
+def place_of(path: Path, text: str, name: str) -> str:
+    """Where a knob is, for error messages: `file:line`."""
+    for number, line in enumerate(text.split("\n"), start=1):
+        if re.match(rf"{re.escape(name)}\s*:", line):
+            return f"{path}:{number}"
+    return str(path)
+
+
+def restore(path: Path) -> str:
+    """The remedy for a wrong params.yaml."""
+    return f"Correct it, or run `git checkout {path}`, which discards all edits of the file."

@@ -11,13 +11,11 @@ Params  all: the page shows them
 """
 
 from argparse import Namespace
-from dataclasses import asdict
 
 import pandas as pd
 
 from pipeline.params import Params
-from pipeline.stage import arguments, read, read_table, run
-from pipeline.texts import Texts
+from pipeline.stage import Texts, arguments, read, read_table, run
 from transformer.evaluation.buckets import by_length_and_rarity, counted
 from transformer.evaluation.intervals import margins_of_sets
 from transformer.files import read_lines, whole_folder, write_text
@@ -56,13 +54,13 @@ def main() -> None:
     filtered, subwords = (read(path, read_table) for path in (paths.filtered, paths.subwords))
     shown = run_report(paths, params, curve, subwords)
     drawn = report.charts_of(shown)
-    made = {
+    pages = {
         paths.page: report.page(shown, drawn),
         paths.picture: curves_picture(curve),
         paths.translations: shown.sentences.csv(),
         paths.data: data_page(filtered, subwords, (params.source, params.target), params.corpus),
     }
-    for path, text in made.items():
+    for path, text in pages.items():
         write_text(path, text)
     with whole_folder(paths.charts) as folder:
         for name, content in chart_files(drawn).items():
@@ -73,16 +71,16 @@ def main() -> None:
 def run_report(paths: Namespace, params: Params, curve: pd.DataFrame, subwords: dict) -> report.RunReport:
     """What the page of the run shows. curve: training.csv. subwords: subwords.json."""
     summary, scores, signatures = (read(path, read_table) for path in (paths.summary, paths.scores, paths.signatures))
-    first, *others = params.test_sets.split()
+    first, *rest = params.test_sets.split()
     sources, references, hypotheses = Texts.of(paths.raw, paths.hypotheses, first)
-    sets = {name: Texts.of(paths.raw, paths.hypotheses, name)[1:] for name in (first, *others, "valid")}
+    sets = {name: Texts.of(paths.raw, paths.hypotheses, name)[1:] for name in (first, *rest, "valid")}
     labels = paths.raw / f"{first}.labels"
     side, _ = Side.of(read(paths.text, read_table))
     words = [side.tokens(line) for line in sources]
     counts = read(paths.counts, lambda path: counted(read_lines(path), {word for line in words for word in line}))
     vocabulary = read(paths.vocab, lambda path: sum(1 for _ in read_lines(path)))
     return report.RunReport(
-        params=asdict(params),
+        params=vars(params),
         training=summary,
         curves=curve,
         scores=scores,
@@ -90,7 +88,7 @@ def run_report(paths: Namespace, params: Params, curve: pd.DataFrame, subwords: 
         margins=margins_of_sets(sets, params.target, list(read_lines(labels)) if labels.exists() else ()),
         sentences=Sentences(sources, references, hypotheses, [len(line) for line in words]),
         buckets=by_length_and_rarity(words, counts, hypotheses, references, params.target),
-        costs=costs(asdict(params), summary, subwords, vocabulary),
+        costs=costs(vars(params), summary, subwords, vocabulary),
         attention=read(paths.attention, read_table),
     )
 

@@ -9,8 +9,7 @@ Params  test_sets; target: the language of the references; it chooses how sacreB
 import pandas as pd
 
 from pipeline.params import Params
-from pipeline.stage import arguments, run
-from pipeline.texts import Texts
+from pipeline.stage import Texts, arguments, run
 from transformer.evaluation.scores import bleu, bleu_tokenizer, corpus_scores, exact_match_by_label
 from transformer.files import read_lines, write_json
 
@@ -24,16 +23,16 @@ def main() -> None:
         signatures="reports/signatures.json",
     )
     params = Params.load(paths.params)
-    first, *others = params.test_sets.split()
-    texts = {name: Texts.of(paths.raw, paths.hypotheses, name) for name in ("valid", first, *others)}
-    bleus = {name: round(bleu(one.hypotheses, one.references, params.target), 4) for name, one in texts.items()}
+    first, *rest = params.test_sets.split()
+    texts = {name: Texts.of(paths.raw, paths.hypotheses, name) for name in ("valid", first, *rest)}
+    bleus = {name: round(bleu(text.hypotheses, text.references, params.target), 4) for name, text in texts.items()}
     test = texts[first]
     values, signatures = corpus_scores(test.hypotheses, test.references, params.target)
     scores = {
         "valid_bleu": bleus["valid"],
         **values,
         "sentences": len(test.references),
-        **{f"bleu_{name}": bleus[name] for name in (first, *others)},
+        **{f"bleu_{name}": bleus[name] for name in (first, *rest)},
     }
     labels = paths.raw / f"{first}.labels"
     if labels.exists():

@@ -1,4 +1,4 @@
-"""What the stage scripts share: command line, error messages, progress bars, the project's folder."""
+"""How a stage starts and ends: command line, inputs, error messages, progress bars, the project's folder."""
 
 from __future__ import annotations
 
@@ -7,21 +7,27 @@ import errno
 import gc
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tqdm import tqdm
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
 from pipeline import show_error
-from pipeline.inputs import check_unchanged, snapshot
-from pipeline.tracking.record import note_stage
-from pipeline.versions import check_versions, running_stage
+from pipeline.versions import ROOT, check_versions
+from transformer.files import read_lines, sha256
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 MAKES_IT = "Run `dvc repro`, which makes it."
 MAIN_CHECKOUT = "MAIN_CHECKOUT"  # environment variable: the folder of the project whose clone a stage runs in
+OUTS = ("outs", "metrics", "plots")  # what a stage writes, by the names of dvc.yaml
+BIG = 10_000_000  # bytes: a larger file is compared by size and time of change
 
 
 def arguments(doc: str | None, texts: Mapping[str, str] | None = None, **paths: str) -> argparse.Namespace:
@@ -45,12 +51,14 @@ def run(main: Callable[[], None]) -> None:
     and fails if what it depends on was edited while it ran.
     """
     try:
-        check_versions()
-        before = snapshot()
-        if before:  # DVC runs this stage
-            note_stage(project_root(), running_stage())
+        name = running_stage()
+        stages = read_values(ROOT / "dvc.yaml")["stages"]
+        check_versions(stages.get(name, {}))
+        watched = "DVC_STAGE" in os.environ and os.environ.get("RANK", "0") == "0"
+        inputs = Inputs.of(name, stages) if watched else Inputs([], {})
+        before = inputs.contents()
         main()
-        check_unchanged(before)
+        check_unchanged(name, before, inputs.contents())
     except (ValueError, OSError) as error:
         if os.environ.get("TRACEBACK"):
             raise
@@ -61,6 +69,76 @@ def run(main: Callable[[], None]) -> None:
         sys.exit(130)
     finally:
         gc.freeze()  # without it Python searches torch and MLflow for garbage at exit: up to 1.4 s
+
+
+def running_stage() -> str:
+    """The stage that this process runs as `python -m pipeline.STAGE`, or another name if it runs none."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return spec.name.removeprefix("pipeline.") if spec else ""
+
+
+class Inputs(NamedTuple):
+    """What a stage depends on and no stage writes: the paths of deps, and file -> names of params (none: all of it).
+
+    DVC writes deps and params to dvc.lock when a stage has ended. An edit while it ran would then be recorded as what
+    made the result.
+    """
+
+    paths: list[str]
+    params: dict[str, list[str]]
+
+    @classmethod
+    def of(cls, name: str, stages: Mapping[str, Any]) -> Inputs:
+        """The inputs of a stage. stages: those of dvc.yaml."""
+        values = read_values("params.yaml")
+        outs = {path_of(out) for stage in stages.values() for kind in OUTS for out in stage.get(kind, [])}
+        deps = [re.sub(r"\$\{(\w+)\}", lambda knob: str(values[knob[1]]), dep) for dep in stages[name]["deps"]]
+        params: dict[str, list[str]] = {}
+        for entry in stages[name].get("params", []):
+            for file, names in (entry if isinstance(entry, dict) else {"params.yaml": [entry]}).items():
+                params[file] = params.get(file, []) + (names or list(read_values(file)))
+        return cls([dep for dep in deps if dep not in outs], params)
+
+    def contents(self) -> dict[str, str]:
+        """The content of each input, in a form to compare: name -> content."""
+        files = {file: read_values(file) for file in self.params}
+        return {path: content_of(Path(path)) for path in self.paths} | {
+            name: repr(files[file].get(name)) for file, names in self.params.items() for name in names
+        }
+
+
+def path_of(out: str | Mapping[str, Any]) -> str:
+    """The path of an out in dvc.yaml."""
+    return out if isinstance(out, str) else next(iter(out))
+
+
+def read_values(path: Path | str) -> dict[str, Any]:
+    """The names and values of a YAML file, unchecked. Raises ValueError if it is not valid YAML."""
+    try:
+        return YAML(typ="safe").load(Path(path).read_text(encoding="utf-8")) or {}
+    except YAMLError as error:
+        raise ValueError(f"{path} is not valid YAML ({' '.join(str(error).split())[:150]}).") from None
+
+
+def content_of(path: Path) -> str:
+    """The content of a file or folder, in a form to compare; of a large file its size and time of change."""
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
+        return "".join(f"{file} {content_of(file)}\n" for file in files)
+    if not path.exists():
+        return "missing"
+    facts = path.stat()
+    return sha256(path) if facts.st_size < BIG else f"{facts.st_size} {facts.st_mtime_ns}"
+
+
+def check_unchanged(name: str, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """Raise ValueError if an input of a stage was edited while it ran. before, after: see Inputs.contents."""
+    if changed := sorted(path for path in before if before[path] != after[path]):
+        raise ValueError(
+            f"{', '.join(changed)} changed while stage {name} ran. Its results are of what was there before, so DVC "
+            "does not record them. Run `dvc repro` for the new content. If you restore the former content, a training "
+            "is not repeated."
+        )
 
 
 def in_a_line(error: Exception) -> str:
@@ -82,6 +160,8 @@ def pass_on(reason: str) -> bool:
 
 def bar(total: int, unit: str, name: str, shown: bool = True) -> tqdm:
     """A progress bar, shown on a terminal only. shown: False for all processes of a stage but the first."""
+    from tqdm import tqdm
+
     return tqdm(total=total, unit=unit, desc=name, unit_scale=True, disable=None if shown else True, leave=False)
 
 
@@ -91,6 +171,28 @@ def project_root() -> Path:
     An experiment on a cluster runs in a temporary clone, so there the command `experiment` sets MAIN_CHECKOUT.
     """
     return Path(os.environ.get(MAIN_CHECKOUT) or os.environ.get("DVC_ROOT") or ".").absolute()
+
+
+class Texts(NamedTuple):
+    """The lines of a split, one per sentence. Each list has the same length."""
+
+    sources: list[str]
+    references: list[str]
+    hypotheses: list[str]
+
+    @classmethod
+    def of(cls, raw: Path, hypotheses: Path, split: str) -> Texts:
+        """Read a split (valid or a test set) from the folders of the corpus and of the translations.
+
+        Raises ValueError if a file is missing or not UTF-8, or if their numbers of lines differ.
+        """
+        files = raw / f"{split}.src", raw / f"{split}.tgt", hypotheses / f"{split}.hyp"
+        texts = cls(*(read(path, lambda path: list(read_lines(path))) for path in files))
+        for path, lines in zip(files, texts, strict=True):
+            if len(lines) != len(texts.references):
+                counts = f"{len(lines):,} lines, but {files[1]} has {len(texts.references):,}"
+                raise ValueError(f"{path} has {counts}. Nothing was written. Run `dvc repro`.")
+        return texts
 
 
 def read(path: Path, reader: Callable[[Path], Any]) -> Any:

@@ -53,10 +53,10 @@ def main() -> None:
         text = description(params)
         counts: dict[str, Counter[str]] = {"src": Counter(), "tgt": Counter()}
         with bar(0, "block", "tokenise") as progress:
-            for split, suffix, lines, found in in_order(partial(Tokeniser, text), work):
+            for split, suffix, lines, words in in_order(partial(Tokeniser, text), work):
                 with open(folder / f"{split}.{suffix}", "a", encoding="utf-8", newline="\n") as file:
                     file.write(lines)
-                counts[suffix].update(found)
+                counts[suffix].update(words)
                 progress.update()
         write_counts(folder / "source_counts.txt", counts["src"])
         write_counts(folder / "counts.txt", counts["src"] + counts["tgt"])

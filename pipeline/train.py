@@ -4,28 +4,31 @@ Reads   data/ids, data/back, data/vocab.txt; init_from (a model folder to start 
         resume from; it is not in any DVC out)
 Writes  data/checkpoints, reports/training.csv (the curve), reports/training.json, reports/environment.json (the
         software and hardware used), reports/samples.csv (the greedy translations of three validation sentences at each
-        validation); work/runs (the record of the MLflow run, which is sent while it trains)
-Params  init_from, max_steps and the knobs of pipeline/training/job.py. The number of devices is not a param, because it
-        is not part of the experiment: the environment variable DEVICES (1, 2, ..., gpu). Nor is whether each device
-        holds a share of the weights: the environment variable SHARDING (none, full)
+        validation); the live curve of the MLflow run
+Params  init_from, max_steps and the knobs of pipeline/training/job.py. The devices are not params, because they are not
+        part of the experiment: the environment variables DEVICES (1, 2, ..., gpu), SHARDING (none, full: whether each
+        device holds a share of the weights), and for several machines NODES and RENDEZVOUS (docs/cluster.md)
 """
 
-import json
 from argparse import Namespace
 from dataclasses import asdict
 
 import pandas as pd
 
-from pipeline.experiments.search.rung import run_type
 from pipeline.params import Params
 from pipeline.stage import arguments, project_root, require, run
-from pipeline.training.devices import all_processes
-from pipeline.training.environment import environment
-from pipeline.training.job import Training, sharded
+from pipeline.tracking.live import LiveRun
+from pipeline.training.devices import all_processes, environment, take_part
+from pipeline.training.job import Training
+from pipeline.training.launch import Machines
+from pipeline.training.observers import observing
 from transformer.files import whole_file, whole_folder, write_json, write_text
 from transformer.model_folder import starting_model
 from transformer.training.checkpoints import FORMAT, CheckpointStore, TrainingState, copy_checkpoints
 from transformer.training.distributed import World
+from transformer.training.loop import train
+
+MODULE = "pipeline.train"
 
 
 def main() -> None:
@@ -40,23 +43,24 @@ def main() -> None:
         environment="reports/environment.json",
         samples="reports/samples.csv",
     )
+    take_part(MODULE)
     params = Params.load(paths.params)
     require(paths.ids, paths.back, paths.vocab)
     train_ids = paths.back if (paths.back / "train.lines.npy").is_file() else None
     initial_model = starting_model(params.init_from)
     training = Training(params, params.max_steps, paths.ids, paths.vocab, train_ids, initial_model)
-    with all_processes("pipeline.train", training) as world:
-        train(paths, params, training, world)
+    with all_processes(MODULE, training, Machines.of_environment()) as world:
+        train_and_write(paths, training, world)
 
 
-def train(paths: Namespace, params: Params, training: Training, world: World) -> None:
+def train_and_write(paths: Namespace, training: Training, world: World) -> None:
     """Train in this process, which is one of `world`. The leader writes the outs."""
-    facts = environment(world.device, world.size, sharded(world))
+    trainer, store = training.trainer(world), CheckpointStore(training.folder)
+    facts = environment(world.device, world.size, trainer.sharded)
     tags = {f"env_{name}": str(fact) for name, fact in facts.items()}
-    back = paths.back / "back.json"
-    back_key = json.loads(back.read_text(encoding="utf-8")).get("train_key", "") if back.is_file() else ""
-    tracked_run = run_type()(project_root(), vars(params), training.train_key, tags, training.key, back_key)
-    store, state = training.run(world, tracked_run)
+    live_run = LiveRun(project_root(), vars(training.params), training.train_key, tags)
+    with observing(training, trainer, live_run) as observers:
+        state = train(trainer, store, training.valid_text(), observers)
     if world.is_leader:
         description = training.corpus | {
             "format": FORMAT,

@@ -7,7 +7,7 @@ Params  test_sets, engine, beam_size, length_penalty, extra_length, replace_unk
 
 from dataclasses import asdict
 
-from pipeline.gpus import prefer_free_gpu
+from pipeline.locks import prefer_free_gpu
 from pipeline.params import Params
 from pipeline.stage import arguments, bar, require, run
 from transformer.decoding.config import SearchConfig

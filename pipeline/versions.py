@@ -1,13 +1,22 @@
-"""Packages that stages compute with: versions.yaml records their versions, and dvc.yaml lists them as params."""
+"""The versions of the packages that stages compute with, which dvc.yaml lists as params.
+
+    python -m pipeline versions
+
+Reads   versions.yaml: the names of the packages
+Writes  versions.yaml: the installed versions. `dvc repro` then runs again the stages that compute with a package whose
+        version changed
+"""
 
 from __future__ import annotations
 
-import sys
+import argparse
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
+
+from transformer.files import write_text
 
 ROOT = Path(__file__).parent.parent  # of this checkout, which may be a temporary copy of the project
 RECORD = "versions.yaml"
@@ -34,37 +43,31 @@ def recorded(root: Path = ROOT) -> dict[str, str]:
     """versions.yaml: package -> version. Raises ValueError if it is not written as `text` writes it."""
     remedy = "`git checkout versions.yaml` restores it."
     try:
-        found = YAML(typ="safe").load((root / RECORD).read_text(encoding="utf-8"))
+        versions = YAML(typ="safe").load((root / RECORD).read_text(encoding="utf-8"))
     except YAMLError as error:
         raise ValueError(f"{RECORD} is not valid YAML ({' '.join(str(error).split())[:100]}). {remedy}") from None
-    if not isinstance(found, dict) or not found:
+    if not isinstance(versions, dict) or not versions:
         raise ValueError(f"{RECORD} has no versions. {remedy}")
-    for name, number in found.items():
+    for name, number in versions.items():
         if not isinstance(number, str):
             raise ValueError(f'{RECORD}: the version of {name} must be in quotes, as in {name}: "{number}". {remedy}')
-    return found
+    return versions
 
 
 def of_stage(stage: dict) -> list[str]:
     """The packages that a stage's entry in dvc.yaml lists; [] for all of versions.yaml."""
-    listed = [one[RECORD] for one in stage.get("params", []) if isinstance(one, dict) and RECORD in one]
+    listed = [entry[RECORD] for entry in stage.get("params", []) if isinstance(entry, dict) and RECORD in entry]
     return [name for names in listed for name in names or []]
 
 
-def running_stage() -> str:
-    """The stage that this process runs as `python -m pipeline.STAGE`, or another name if it runs none."""
-    spec = getattr(sys.modules["__main__"], "__spec__", None)
-    return spec.name.removeprefix("pipeline.") if spec else ""
-
-
-def check_versions(root: Path = ROOT) -> None:
-    """Raise ValueError if this process is a stage, and a package it computes with is not of the recorded version."""
-    stages = YAML(typ="safe").load((root / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
-    for package in of_stage(stages.get(running_stage(), {})):
-        wanted = recorded(root).get(package, "")
-        if installed(package) != release(wanted):
+def check_versions(stage: dict, root: Path = ROOT) -> None:
+    """Raise ValueError if a package that a stage's entry in dvc.yaml lists is not of the recorded version."""
+    versions = recorded(root) if (packages := of_stage(stage)) else {}
+    for package in packages:
+        number = versions.get(package, "")
+        if installed(package) != release(number):
             raise ValueError(
-                f"{package} {installed(package) or '(none)'} is installed, {RECORD} records {wanted or 'none'}. "
+                f"{package} {installed(package) or '(none)'} is installed, {RECORD} records {number or 'none'}. "
                 "Install the recorded versions: pip install -r requirements.lock. Or record the installed ones: "
                 "python -m pipeline versions; `dvc repro` then runs again what computes with them."
             )
@@ -73,3 +76,16 @@ def check_versions(root: Path = ROOT) -> None:
 def text(versions: dict[str, str]) -> str:
     """The text of versions.yaml."""
     return HEADER + "".join(f'{name}: "{versions[name]}"\n' for name in sorted(versions, key=str.lower))
+
+
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    before = recorded()
+    now = {name: installed(name) for name in before}
+    for name, number in now.items():
+        if not number:
+            raise ValueError(f"{name} is not installed. Run: pip install -r requirements.lock. Nothing was written.")
+    changed = [f"{name} {before[name]} -> {now[name]}" for name in before if now[name] != before[name]]
+    if changed:
+        write_text(ROOT / RECORD, text(now))
+    print(f"written to {RECORD}: {', '.join(changed)}" if changed else f"{RECORD} names the installed versions.")

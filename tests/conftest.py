@@ -10,7 +10,7 @@ import pytest
 import torch
 from support.servers import mlflow_server, postgres
 
-from pipeline.tracking import sender
+from pipeline.tracking import live
 from pipeline.tracking import store as tracking
 
 # One thread a process: test processes and the stages that they start share the cores, and sums have a fixed order.
@@ -42,7 +42,7 @@ def shared_folder(tmp_path_factory) -> Path:
 def fresh_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Start a test like a new process: no store open or switched off, and no variables of MLflow or DVC set."""
     monkeypatch.setattr(tracking, "_stores", {})
-    monkeypatch.setattr(sender, "MESSAGE_INTERVAL", 0)
+    monkeypatch.setattr(live, "PAUSE", 0)
     for name in [name for name in os.environ if name.startswith(("MLFLOW_", "DVC_"))]:
         monkeypatch.delenv(name)
     for name, value in tracking.ENVIRONMENT.items():

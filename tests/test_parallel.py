@@ -15,11 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.stages import wait_until
+from support.tiny import ROOT
 
 from transformer.files import read_lines
 from transformer.text.blocks import blocks, in_order
-
-ROOT = Path(__file__).parents[1]
 
 
 class Slow:
@@ -42,37 +41,6 @@ class Killed:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.parametrize("count", ["1", "2", "5"])
-def test_results_come_in_order_from_as_many_processes_as_asked_for(monkeypatch, count):
-    monkeypatch.setenv("WORKERS", count)
-    found = list(in_order(Slow, range(40)))
-    assert [number for number, _ in found] == [2 * number for number in range(40)]
-    used = {pid for _, pid in found}
-    assert used == {os.getpid()} if count == "1" else os.getpid() not in used and 1 < len(used) <= int(count)
-
-
-def test_one_item_needs_no_other_process(monkeypatch):
-    monkeypatch.setenv("WORKERS", "5")
-    assert list(in_order(Slow, [7])) == [(14, os.getpid())]
-    assert list(in_order(Slow, [])) == []
-
-
-@pytest.mark.parametrize("count", ["1", "3"])
-def test_the_first_error_in_the_order_of_items_is_raised(monkeypatch, count):
-    monkeypatch.setenv("WORKERS", count)
-    found = []
-    with pytest.raises(ValueError, match="5 is wrong"):
-        found += [number for number, _ in in_order(partial(Slow, 5), range(40))]
-    wait_for_no_children()
-
-
-def test_a_killed_worker_is_one_line_with_the_remedy(monkeypatch):
-    monkeypatch.setenv("WORKERS", "4")
-    with pytest.raises(ValueError, match=r"One of 4 worker processes was killed.*Set WORKERS=2"):
-        list(in_order(Killed, range(9)))
-    wait_for_no_children()
-
-
 class Unable:
     """Cannot be made."""
 
@@ -80,18 +48,48 @@ class Unable:
         raise ValueError("data/vocab.txt is damaged")
 
 
-def test_an_error_that_keeps_workers_from_starting_is_raised_as_it_is(monkeypatch):
-    monkeypatch.setenv("WORKERS", "2")
-    with pytest.raises(ValueError, match=r"data/vocab\.txt is damaged"):
-        list(in_order(Unable, range(9)))
-
-
 class Stuck:
-    """Works for a long time."""
+    """Writes the number of its process and works for a long time."""
 
     def __call__(self, number: int) -> None:
         Path(str(os.getpid())).touch()
         time.sleep(60)
+
+
+def wait_for_no_children() -> None:
+    """Wait until this process has no other process."""
+    wait_until(lambda: all(child.status() == psutil.STATUS_ZOMBIE for child in psutil.Process().children()))
+
+
+@pytest.mark.parametrize("count", ["1", "2", "5"])
+def test_results_come_in_order_from_any_number_of_processes(monkeypatch, count):
+    monkeypatch.setenv("WORKERS", count)
+    results = list(in_order(Slow, range(40)))
+    assert [number for number, _ in results] == [2 * number for number in range(40)]
+    pids = {pid for _, pid in results}
+    assert pids == {os.getpid()} if count == "1" else os.getpid() not in pids and 1 < len(pids) <= int(count)
+
+
+def test_a_single_item_needs_no_other_process(monkeypatch):
+    monkeypatch.setenv("WORKERS", "5")
+    assert list(in_order(Slow, [7])) == [(14, os.getpid())]
+    assert list(in_order(Slow, [])) == []
+
+
+@pytest.mark.parametrize(
+    ("count", "work", "message"),
+    [
+        ("1", partial(Slow, 5), "5 is wrong"),  # the first error in the order of items
+        ("3", partial(Slow, 5), "5 is wrong"),
+        ("4", Killed, r"One of 4 worker processes was killed.*Set WORKERS=2"),
+        ("2", Unable, r"data/vocab\.txt is damaged"),
+    ],
+)
+def test_an_error_of_a_worker_is_raised_and_all_workers_end(monkeypatch, count, work, message):
+    monkeypatch.setenv("WORKERS", count)
+    with pytest.raises(ValueError, match=message):
+        list(in_order(work, range(40)))
+    wait_for_no_children()
 
 
 def test_workers_that_nobody_waits_for_are_ended_at_once(monkeypatch, tmp_path):
@@ -104,10 +102,8 @@ def test_workers_that_nobody_waits_for_are_ended_at_once(monkeypatch, tmp_path):
         wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
         raise KeyboardInterrupt
 
-    start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         list(in_order(Stuck, items()))
-    assert time.monotonic() - start < 30
     wait_for_no_children()
 
 
@@ -121,7 +117,7 @@ def test_items_are_read_as_they_are_needed(monkeypatch):
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "two", "1.5", "²", "٣"])
-def test_a_wrong_number_of_workers_is_refused_also_by_the_smallest_work(monkeypatch, value):
+def test_a_wrong_number_of_workers_is_refused(monkeypatch, value):
     monkeypatch.setenv("WORKERS", value)
     with pytest.raises(ValueError, match="is not a number of processes"):
         list(in_order(Slow, [1]))
@@ -130,8 +126,8 @@ def test_a_wrong_number_of_workers_is_refused_also_by_the_smallest_work(monkeypa
 def test_workers_end_with_a_parent_that_is_killed(tmp_path):
     code = (
         "import os, time\nfrom pathlib import Path\nfrom transformer.text.blocks import in_order\n"
-        "class Wait:\n    def __call__(self, n):\n        Path(f'{os.getpid()}').touch()\n        time.sleep(60)\n"
-        "list(in_order(Wait, range(9)))\n"
+        "class Stuck:\n    def __call__(self, n):\n        Path(f'{os.getpid()}').touch()\n        time.sleep(60)\n"
+        "list(in_order(Stuck, range(9)))\n"
     )
     env = os.environ | {"PYTHONPATH": str(ROOT), "WORKERS": "3"}
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=env)
@@ -139,10 +135,6 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path):
     parent.kill()
     parent.wait()
     wait_until(lambda: not any(psutil.pid_exists(int(file.name)) for file in tmp_path.iterdir()))
-
-
-def wait_for_no_children() -> None:
-    wait_until(lambda: not [one for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE])
 
 
 @given(
@@ -153,10 +145,10 @@ def wait_for_no_children() -> None:
 def test_blocks_have_all_lines_of_parallel_files_in_order(tmp_path_factory, lines, size):
     folder = tmp_path_factory.mktemp("blocks")
     paths = [folder / "a", folder / "b"]
-    for path, some in zip(paths, (lines, lines[::-1]), strict=True):
-        path.write_text("".join(f"{line}\n" for line in some), encoding="utf-8", newline="\n")
-    found = list(blocks(*paths, size=size))
-    assert [line for block in found for line in block.lines()[0]] == lines == list(read_lines(paths[0]))
-    assert [line for block in found for line in block.lines()[1]] == lines[::-1]
-    assert [block.first for block in found] == list(range(1, len(lines) + 1, size))
-    assert sum(block.count for block in found) == len(lines)
+    for path, text in zip(paths, (lines, lines[::-1]), strict=True):
+        path.write_text("".join(f"{line}\n" for line in text), encoding="utf-8", newline="\n")
+    parts = list(blocks(*paths, size=size))
+    assert [line for block in parts for line in block.lines()[0]] == lines == list(read_lines(paths[0]))
+    assert [line for block in parts for line in block.lines()[1]] == lines[::-1]
+    assert [block.first for block in parts] == list(range(1, len(lines) + 1, size))
+    assert sum(block.count for block in parts) == len(lines)

@@ -24,18 +24,8 @@ SCORES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "exact_match": "exact ma
 SHOWN = ("bleu", "chrf", "exact_match", "ter", "valid_bleu")  # in the README, of what `make run` prints
 PHENOMENON = "exact_match_"
 ENGINES = {"torch": "torch", "float32": "CTranslate2, float32", "int8": "CTranslate2, int8"}
-# The first knob of each group in params.yaml.
-GROUPS = {
-    "corpus": "Corpus",
-    "filter_empty": "Filter",
-    "lowercase": "Words and subwords",
-    "init_from": "Start of a training",
-    "d_model": "Model",
-    "batch_tokens": "Updates",
-    "log_every": "Curve, checkpoints and averaging",
-    "beam_size": "Search",
-}
 KNOB = re.compile(r"(\w+): (\S+) +# (.*)")
+HEADING = re.compile(r"# --- (.*) ---")
 SECTION = re.compile(r" *\((\d\.\d(?:\.\d)?)(?:, (equation \d))?\)")
 
 
@@ -52,21 +42,21 @@ def pages(root: Path) -> dict[Path, str]:
         "docs/results.md": {"toy": toy, "engines": engines},
         "docs/params.md": {"params": params},
     }
-    made = {}
+    texts = {}
     for name, makers in tables.items():
         text = (root / name).read_text(encoding="utf-8")
         for marker, maker in makers.items():
             text = filled(text, marker, maker(root), name)
-        made[root / name] = text
-    return made
+        texts[root / name] = text
+    return texts
 
 
 def filled(text: str, marker: str, table: str, name: str) -> str:
     """The text of page `name` with this table between its two marker lines. Raises ValueError if a line is missing."""
     begin, end = f"<!-- {marker} -->\n", f"<!-- end of {marker} -->\n"
-    head, found, rest = text.partition(begin)
-    _, found_end, tail = rest.partition(end)
-    if not (found and found_end):
+    head, has_begin, rest = text.partition(begin)
+    _, has_end, tail = rest.partition(end)
+    if not (has_begin and has_end):
         raise ValueError(f"{name}: the lines {begin.strip()} and {end.strip()} are missing; git checkout {name}")
     return f"{head}{begin}\n{table}\n{end}{tail}"
 
@@ -132,13 +122,13 @@ def engines(root: Path) -> str:
 
 
 def params(root: Path) -> str:
-    """One row per knob of params.yaml, in groups."""
+    """One row per knob of params.yaml, under its headings."""
     rows = []
     for line in (root / "params.yaml").read_text(encoding="utf-8").split("\n"):
-        if found := KNOB.fullmatch(line):
-            name, value, comment = found.groups()
-            if name in GROUPS:
-                rows.append([f"**{GROUPS[name]}**", "", "", ""])
+        if heading := HEADING.fullmatch(line):
+            rows.append([f"**{heading[1]}**", "", "", ""])
+        if knob := KNOB.fullmatch(line):
+            name, value, comment = knob.groups()
             section = SECTION.search(comment)
             places = ", ".join(part for part in section.groups() if part) if section else ""
             rows.append([f"`{name}`", f"`{value}`", meaning(SECTION.sub("", comment)), places])

@@ -1,8 +1,7 @@
 """Experiments in clones of this project, so that several run at once, on one machine or on several.
 
-Several `dvc exp run --temp` at once fail in one clone. One that waits three seconds for DVC's lock ends. All put their
-experiments on one stack and then run the top one, which may be that of another process. One that is stopped while it
-prepares its copy leaves the files of the work tree changed. In a clone of its own, none of this happens.
+In one clone, experiments of DVC disturb each other: one that waits three seconds for DVC's lock ends, all put their
+work on one stack and then run the top one, and one that is stopped while it starts leaves params.yaml changed.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -24,6 +23,7 @@ from pipeline.stage import MAIN_CHECKOUT, project_root
 
 DVC = (sys.executable, "-m", "dvc")
 SECONDS_TO_SAVE = 300  # for a training that is asked to stop
+OF_ANOTHER_FOLDER = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR")  # set by hooks
 
 
 def clone(folder: Path, commit: str, edits: bytes = b"") -> None:
@@ -37,15 +37,14 @@ def clone(folder: Path, commit: str, edits: bytes = b"") -> None:
     command("git", "checkout", "--quiet", "--detach", commit, folder=folder)
     if edits:
         words = ["git", "apply", "--index", "--whitespace=nowarn"]
-        done = subprocess.run(words, cwd=folder, input=edits, capture_output=True)
-        if done.returncode:
-            reason = done.stderr.decode(errors="replace").strip().split("\n")[-1]
+        result = subprocess.run(words, cwd=folder, input=edits, capture_output=True)
+        if result.returncode:
+            reason = result.stderr.decode(errors="replace").strip().split("\n")[-1]
             raise ValueError(f"git cannot repeat the edits of this work tree in a clone ({reason}). Commit them first.")
     for setting in ("user.name", "user.email"):
         with suppress(ValueError):  # not set
             command("git", "config", setting, git("config", setting).strip(), folder=folder)
-    settings = root / ".dvc" / "config.local"
-    if settings.exists():
+    if (settings := root / ".dvc/config.local").exists():
         shutil.copy(settings, folder / ".dvc")
     command(*DVC, "config", "--local", "cache.dir", command(*DVC, "cache", "dir").strip(), folder=folder)
 
@@ -61,8 +60,8 @@ def check_clones_have(folder: Path) -> None:
     Files may be in git, or in DVC by a .dvc file of the folder, of a folder above it, or of single files in it. Ignored
     files that neither has are not seen if the folder itself is not ignored.
     """
-    above = (one.with_name(f"{one.name}.dvc") for one in (folder, *folder.parents) if one.name)
-    tracked = [one for one in (*above, *sorted(folder.glob("*.dvc"))) if one.exists()]
+    above = (path.with_name(f"{path.name}.dvc") for path in (folder, *folder.parents) if path.name)
+    tracked = [path for path in (*above, *sorted(folder.glob("*.dvc"))) if path.exists()]
     names = " ".join(map(str, tracked))
     try:
         lacking = unknown(folder) or (not tracked and ignores(folder))
@@ -70,53 +69,48 @@ def check_clones_have(folder: Path) -> None:
         return
     if lacking:
         raise ValueError(
-            f"git does not have all of {folder}, so the clones that trainings run in lack it. Nothing was "
-            f"run. Give it to git: git add {folder}; or to DVC: dvc add {folder} && git add {folder}.dvc"
+            f"git does not have all of {folder}, so the clones that trainings run in lack it. Nothing was run. "
+            f"Give it to git: git add {folder}; or to DVC: dvc add {folder} && git add {folder}.dvc"
         )
     if tracked and unknown(*tracked):
         raise ValueError(
-            f"git does not have {names}, so the clones that trainings run in lack {folder}. Nothing was "
-            f"run. Give it to git: git add {names}"
+            f"git does not have {names}, so the clones that trainings run in lack {folder}. Nothing was run. "
+            f"Give it to git: git add {names}"
         )
     if tracked and json.loads(command(*DVC, "status", "--json", *map(str, tracked))):
         raise ValueError(
-            f"{folder} has edits that {names} does not have, so the clones that trainings run in lack "
-            f"them. Nothing was run. Give them to DVC: dvc commit {names}"
+            f"{folder} has edits that {names} does not have, so the clones that trainings run in lack them. "
+            f"Nothing was run. Give them to DVC: dvc commit {names}"
         )
 
 
-def reproduce(
-    folder: Path,
-    name: str,
-    options: Sequence[str],
-    variables: Mapping[str, str] | None = None,
-    output: IO[bytes] | None = None,
-) -> int:
-    """Run an experiment in a clone and return DVC's exit status. output: gets what is printed.
+def run_in(folder: Path, words: Sequence[str], output: IO[bytes] | None = None, **variables: str) -> int:
+    """Run a command line in a clone and return its exit status. output: gets what is printed.
 
-    The state of the training and the MLflow run are in the main checkout. variables: additions to the environment.
+    The state of a training and MLflow's database are in the main checkout. variables: additions to the environment.
     SIGTERM and Ctrl-C, as SystemExit and KeyboardInterrupt, are passed on; its processes have ended when they are
     raised here.
     """
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    env = os.environ | {MAIN_CHECKOUT: str(project_root()), "PATH": path} | dict(variables or {})
-    words = [*DVC, "exp", "run", "--temp", "--name", name, *options]
-    process = subprocess.Popen(words, cwd=folder, env=env, stdout=output, stderr=subprocess.STDOUT if output else None)
+    env = {name: value for name, value in os.environ.items() if name not in OF_ANOTHER_FOLDER}
+    env |= {MAIN_CHECKOUT: str(project_root()), "PATH": path} | variables
+    errors = subprocess.STDOUT if output else None
+    process = subprocess.Popen(words, cwd=folder, env=env, stdout=output, stderr=errors, process_group=0)
     try:
         return process.wait()
     except (KeyboardInterrupt, SystemExit):
-        above = psutil.Process(process.pid)
-        end([above, *above.children(recursive=True)])
+        parent = psutil.Process(process.pid)
+        end([parent, *parent.children(recursive=True)])
         raise
 
 
 def end(processes: Iterable[psutil.Process]) -> None:
     """End processes by SIGTERM, on which a training saves its state. Those that take too long are killed."""
-    found = list(processes)
-    for process in found:
+    running = list(processes)
+    for process in running:
         with suppress(psutil.NoSuchProcess):
             process.terminate()
-    for process in psutil.wait_procs(found, SECONDS_TO_SAVE)[1]:
+    for process in psutil.wait_procs(running, SECONDS_TO_SAVE)[1]:
         process.kill()
 
 
@@ -125,6 +119,7 @@ def reference(commit: str, name: str) -> str:
     return f"{EXPERIMENTS}{commit[:2]}/{commit[2:]}/{name}"
 
 
-def publish(folder: Path, experiment: str) -> None:
-    """Send an experiment, by its reference, from a clone to the main checkout; it replaces one that is there."""
+def publish(folder: Path, commit: str, name: str) -> None:
+    """Send an experiment that started from a commit from a clone to the main checkout; it replaces one there."""
+    experiment = reference(commit, name)
     command("git", "push", "--quiet", "--force", "origin", f"{experiment}:{experiment}", folder=folder)

@@ -21,7 +21,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from pipeline.experiments.clones import DVC, clone, publish, reference, reproduce
+from pipeline.experiments.clones import DVC, clone, publish, run_in
 from pipeline.git import command, experiments, git, resolved
 from pipeline.locks import hold_lock
 from pipeline.stage import project_root
@@ -33,53 +33,48 @@ def main() -> None:
     parser.add_argument("list", type=Path, help="file with the options of an experiment on each line")
     parser.add_argument("line", type=int, help="number of the line to run, from 1")
     parser.add_argument("--commit", default="HEAD", help="what the experiment starts from (default: HEAD)")
-    given = parser.parse_args()
+    options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    options = options_of(given.list, given.line)
-    commit = resolved(given.commit)
-    name = name_of(options, given.list.stem)
+    words = words_of(options.list, options.line)
+    commit, name = resolved(options.commit), name_of(words, options.list.stem)
     folder = project_root() / "work" / f"experiment-{name}"
     folder.mkdir(parents=True, exist_ok=True)
     # The scheduler may start this line on another node while the node that it has lost still runs it.
     with hold_lock(folder / "lock", "experiment"):
-        made = folder / "options"  # those with which this experiment was made
-        if any((found.name, found.baseline) == (name, commit) for found in experiments()):
-            if made.exists() and made.read_text(encoding="utf-8") != shlex.join(options):
+        former = folder / "options"  # of the experiment that has this name
+        if any((experiment.name, experiment.baseline) == (name, commit) for experiment in experiments()):
+            if former.exists() and former.read_text(encoding="utf-8") != shlex.join(words):
                 raise ValueError(
-                    f"{given.list}:{given.line}: There is an experiment {name} with other options. "
+                    f"{options.list}:{options.line}: There is an experiment {name} with other options. "
                     "Nothing was run. Use another --name."
                 )
-            print(f"Line {given.line} of {given.list} is the experiment {name}, which was run before.")
+            print(f"Line {options.line} of {options.list} is the experiment {name}, which was run before.")
             return
-        remark_if_edited(commit, given.list)
+        remark_if_edited(commit, options.list)
         try:
-            clone(folder / "clone", commit)
-            if status := reproduce(folder / "clone", name, options):
-                raise ValueError(f"The experiment {name} has failed with status {status}. Its output is above.")
-            write_text(made, shlex.join(options))
-            keep(folder / "clone", name, commit)
+            run_line(folder / "clone", commit, name, words)
+            write_text(former, shlex.join(words))
+            publish(folder / "clone", commit, name)
         finally:
             shutil.rmtree(folder / "clone", ignore_errors=True)
 
 
-def options_of(path: Path, line: int) -> list[str]:
-    """The options on a line of a list of experiments. Raises ValueError if there is no such line, or if it is empty."""
+def words_of(path: Path, line: int) -> list[str]:
+    """The options on a line of a list of experiments. Raises ValueError if there are none, or if they are not valid."""
     lines = path.read_text(encoding="utf-8").split("\n")
     text = lines[line - 1] if 0 < line <= len(lines) else ""
-    if not text.strip():
-        raise ValueError(f"{path} has no experiment on line {line}. Write the options of `dvc exp run` there.")
     try:
-        options = shlex.split(text, comments=True)
+        words = shlex.split(text, comments=True)
     except ValueError as error:
         raise ValueError(f"{path}:{line}: {text!r} is not a list of options ({error}). Correct the line.") from None
-    if not options:
-        raise ValueError(f"{path} has only a comment on line {line}. Write the options of `dvc exp run` there.")
-    if "--queue" in options:
+    if not words:
+        raise ValueError(f"{path} has no experiment on line {line}. Write the options of `dvc exp run` there.")
+    if "--queue" in words:
         raise ValueError(f"{path}:{line}: --queue runs nothing. Remove it: this command runs the experiment.")
-    return options
+    return words
 
 
-def name_of(options: list[str], stem: str) -> str:
+def name_of(words: list[str], stem: str) -> str:
     """The name of an experiment: that of --name in its options, else `stem` and a short hash of the options.
 
     Raises ValueError if it cannot be the name of a folder.
@@ -87,11 +82,11 @@ def name_of(options: list[str], stem: str) -> str:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("-n", "--name")
     try:
-        given = parser.parse_known_args(options)[0].name
+        name = parser.parse_known_args(words)[0].name
     except argparse.ArgumentError:
-        raise ValueError(f"{shlex.join(options)}: --name needs a name. Correct the line.") from None
-    name = given or f"{re.sub(r'[^A-Za-z0-9_-]', '-', stem)}-{sha256_text(shlex.join(options))[:7]}"
-    if "/" in name or name.startswith("."):  # it is also the name of a folder
+        raise ValueError(f"{shlex.join(words)}: --name needs a name. Correct the line.") from None
+    name = name or f"{re.sub(r'[^A-Za-z0-9_-]', '-', stem)}-{sha256_text(shlex.join(words))[:7]}"
+    if "/" in name or name.startswith("."):
         raise ValueError(f"--name {name} has a slash or begins with a dot. Choose another name.")
     return name
 
@@ -103,14 +98,16 @@ def remark_if_edited(commit: str, path: Path) -> None:
         print(f"remark: The experiment is run from commit {commit[:7]}, without the edits of {', '.join(edited)}.")
 
 
-def keep(folder: Path, name: str, commit: str) -> None:
-    """Send an experiment's data to DVC's default remote, if there is one, and then the experiment to the main checkout.
+def run_line(folder: Path, commit: str, name: str, words: list[str]) -> None:
+    """Run an experiment in a clone and send its data to DVC's default remote, if there is one.
 
-    In this order, so that an experiment in the main checkout is complete.
+    It is published after this, so that an experiment in the main checkout is complete.
     """
+    clone(folder, commit)
+    if status := run_in(folder, [*DVC, "exp", "run", "--name", name, *words]):
+        raise ValueError(f"The experiment {name} has failed with status {status}. Its output is above.")
     remote = ""
     with suppress(ValueError):  # not set
         remote = command(*DVC, "config", "core.remote", folder=folder)
     if remote:
         command(*DVC, "exp", "push", ".", name, folder=folder)
-    publish(folder, reference(commit, name))

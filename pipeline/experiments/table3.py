@@ -19,7 +19,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Any
 
@@ -176,7 +176,7 @@ def show(prefix: str, parts: str, with_speed: bool) -> None:
             "`dvc queue start` make them."
         )
     every = grid(bases[0].params)
-    rows = {row: by_seed(found, replace(bases[0].params, **row.changes)) for row in every}
+    rows = {row: by_seed(found, bases[0].params.model_copy(update=row.changes)) for row in every}
     rows = {row: runs for row, runs in rows.items() if runs}
     shown = [row for row in chosen(every, parts, False) if row in rows]
     print(table(rows, shown, speeds_of([rows[row][0] for row in shown]) if with_speed else None), end="")
@@ -209,7 +209,7 @@ def finished(beginning: str) -> Iterator[Experiment]:
 
 def by_seed(found: Iterable[Experiment], params: Params) -> list[Experiment]:
     """The experiments with these params and any seed, one of each seed, in the order of the seeds."""
-    same = {one.params.seed: one for one in found if replace(one.params, seed=params.seed) == params}
+    same = {one.params.seed: one for one in found if one.params.model_copy(update={"seed": params.seed}) == params}
     return [same[seed] for seed in sorted(same)]
 
 

@@ -21,8 +21,8 @@ from typing import IO
 
 from pipeline.experiments.track import rebuild
 from pipeline.stage import project_root
-from pipeline.tracking import store as tracking
-from pipeline.tracking.runs_table import SEEDS_VIEW, VIEW, show_differing_params
+from pipeline.tracking.runs_table import VIEW, show_differing_params
+from pipeline.tracking.store import Store, connect, reason, store_errors
 from transformer.credentials import mask_credentials
 
 HOST = "127.0.0.1"
@@ -40,12 +40,11 @@ def main() -> None:
         if probe.connect_ex((HOST, port)) == 0:
             raise SystemExit(f"port {port} is in use; choose another one: `python -m pipeline ui --port {port + 1}`")
     print("Writing the runs that are missing, then starting MLflow ...", file=sys.stderr, flush=True)
-    store, has_means = prepared(root)
-    table = f"/#/experiments/{store.experiment_id}/runs?workflowType=machine_learning&viewStateShareKey="
-    views = [("", VIEW), *([("Means over seeds: ", SEEDS_VIEW)] if has_means else [])]
+    store = prepared(root)
+    table = f"/#/experiments/{store.experiment_id}/runs?workflowType=machine_learning&viewStateShareKey={VIEW}"
     if store.uri.startswith("http"):
         print("The runs are on the server of MLFLOW_TRACKING_URI:")
-        print_addresses(mask_credentials(store.uri).rstrip("/") + table, views)
+        print(mask_credentials(store.uri).rstrip("/") + table)
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that `finally` ends the server
     log = root / "work" / "mlflow-ui.log"
@@ -53,7 +52,7 @@ def main() -> None:
         server = start(root, store.uri, port, output)
         try:
             wait_for(f"http://{HOST}:{port}/health", server, log)
-            print_addresses(f"http://{HOST}:{port}{table}", views)
+            print(f"http://{HOST}:{port}{table}", flush=True)
             server.wait()
         except KeyboardInterrupt:
             print()
@@ -62,24 +61,19 @@ def main() -> None:
             server.wait()
 
 
-def print_addresses(table: str, views: list[tuple[str, str]]) -> None:
-    """Print the address of each table. views: title and name of each."""
-    print("\n".join(f"{title}{table}{name}" for title, name in views), flush=True)
-
-
-def prepared(root: Path) -> tuple[tracking.Store, bool]:
-    """The store, with a run for each result and tables that show the knobs that differ; whether seeds have means."""
+def prepared(root: Path) -> Store:
+    """The store, with a run for each result and a table that shows the knobs that differ."""
     os.chdir(root)
     try:
-        store = tracking.connect(root)
+        store = connect(root)
         try:
             rebuild(root)
         except ValueError as error:
             print(f"No missing runs were written: {error}", file=sys.stderr)
-        has_means = show_differing_params(store.client, store.experiment_id)
-    except tracking.store_errors() as error:
-        raise SystemExit(f"MLflow's runs cannot be read: {tracking.reason(error)}") from None
-    return store, has_means
+        show_differing_params(store.client, store.experiment_id)
+    except store_errors() as error:
+        raise SystemExit(f"MLflow's runs cannot be read: {reason(error)}") from None
+    return store
 
 
 def start(root: Path, uri: str, port: int, output: IO[str]) -> subprocess.Popen:

@@ -1,7 +1,7 @@
 """The champion of a registered model, which is the version to serve: promotion and rollback.
 
-A new version is the challenger. It becomes champion if there is none, or if it is better than the champion on the same
-validation data by a difference that is significant. A person may promote any version.
+The first version is the champion. A later one is the challenger; it becomes champion if it is better than the champion
+on the same validation data by a difference that is significant. A person may promote any version.
 """
 
 from __future__ import annotations
@@ -36,44 +36,42 @@ def challenge(store: Store, version: Any, gain_over: Callable[[Sequence[str]], G
     champion = champion_of(store, name)
     if champion is not None and str(champion.version) == number:
         return "It is the champion."
-    if champion is None:
+    if champion is None and len(versions_of(store, name)) == 1:
         promote(store, name, number)
-        return "It is the champion, since there was none."
-    store.client.set_registered_model_alias(name, CHALLENGER, number)
-    reason = objection(store, champion, version, gain_over)
-    if reason:
+        return "It is the champion, since it is the first version."
+    objection = object_to(store, champion, version, gain_over)
+    if champion is not None and not objection:
+        promote(store, name, number)
         return (
-            f"It is the challenger of version {champion.version}: {reason} "
-            f"`python -m pipeline promote {name} {number}` makes it champion all the same."
+            f"It is the champion: it is significantly better on valid than the former one, version {champion.version}."
         )
-    promote(store, name, number)
-    return (
-        f"It is the champion: it is significantly better on valid than version {champion.version}, the champion before."
-    )
+    store.client.set_registered_model_alias(name, CHALLENGER, number)
+    return f"It is the challenger: {objection} `python -m pipeline promote {name} {number}` makes it champion."
 
 
-def objection(store: Store, champion: Any, version: Any, gain_over: Callable[[Sequence[str]], Gain]) -> str:
-    """Why a version does not replace the champion; empty if it does."""
+def object_to(store: Store, champion: Any, version: Any, gain_over: Callable[[Sequence[str]], Gain]) -> str:
+    """Why a version does not become champion; empty if it does. champion: None if no version is."""
+    if champion is None:
+        return "there are older versions, and a person decides which of them is the champion."
     if BACK in version.tags:
         return "it was rolled back."
     if champion.tags.get("valid_sha256") != version.tags.get("valid_sha256"):
-        return "the champion was measured on other validation data."
+        return f"the champion, version {champion.version}, was measured on other validation data."
     try:
-        lines = valid_translations(store, champion)
+        with TemporaryDirectory() as folder:
+            lines = list(read_lines(Path(store.client.download_artifacts(champion.run_id, VALID, folder))))
     except store_errors():
-        return f"the run of the champion has no file {VALID} to compare with."
+        return f"the run of the champion, version {champion.version}, has no file {VALID} to compare with."
     gain = gain_over(lines)
-    is_significant, p_value = gain.p_value < SIGNIFICANT, f"p = {gain.p_value:.3f}"
-    if gain.delta > 0:
-        return "" if is_significant else f"its gain of {gain.delta:.2f} BLEU on valid is not significant ({p_value})."
-    worse = "significantly worse" if is_significant else "not better"
-    return f"it is {worse} on valid ({gain.delta:+.2f} BLEU, {p_value})."
+    numbers = f"{gain.delta:+.2f} BLEU on valid against version {champion.version}, p = {gain.p_value:.3f}"
+    if gain.p_value >= SIGNIFICANT:
+        return f"its difference is not significant ({numbers})."
+    return "" if gain.delta > 0 else f"it is significantly worse ({numbers})."
 
 
-def valid_translations(store: Store, version: Any) -> list[str]:
-    """The translations of the validation set that the run of a version has. Raises store errors."""
-    with TemporaryDirectory() as folder:
-        return list(read_lines(Path(store.client.download_artifacts(version.run_id, VALID, folder))))
+def versions_of(store: Store, name: str) -> list[Any]:
+    """The versions of a registered model."""
+    return list(store.client.search_model_versions(f"name = '{name}'"))
 
 
 def champion_of(store: Store, name: str) -> Any | None:
@@ -90,11 +88,10 @@ def champion_of(store: Store, name: str) -> Any | None:
 
 def promote(store: Store, name: str, number: str) -> None:
     """Make a version the champion, and remember which was. Raises store errors, as for an unknown version."""
-    store.client.get_model_version(name, number)
-    before = champion_of(store, name)
+    version, before = store.client.get_model_version(name, number), champion_of(store, name)
     if before is not None and str(before.version) != number:
         store.client.set_model_version_tag(name, number, BEFORE, str(before.version))
-    if BACK in store.client.get_model_version(name, number).tags:
+    if BACK in version.tags:
         store.client.delete_model_version_tag(name, number, BACK)
     store.client.set_registered_model_alias(name, CHAMPION, number)
 

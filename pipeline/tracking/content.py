@@ -1,74 +1,136 @@
-"""What the MLflow run of a configuration contains, from its results."""
+"""What the finished run of a configuration contains: a function of files that git and DVC hold."""
 
 from __future__ import annotations
 
 import io
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from pipeline.experiments.provenance import LAST
 from pipeline.git import difference, git
 from pipeline.identity import content_key
-from pipeline.params import Params
 from pipeline.tracking.champion import VALID
-from pipeline.tracking.recorder import PATCH, SAMPLES, Configuration
-from pipeline.tracking.results import Experiment, Results
-from pipeline.tracking.run import who
+from pipeline.tracking.results import Results
+from pipeline.tracking.runs import SAMPLES, Row, who
 from transformer.evaluation.comparison import TESTS, against_the_first
 from transformer.evaluation.scores import sentence_scores
 from transformer.files import sha256_text
 
 CODE = ("transformer", "pipeline", "dvc.yaml", "versions.yaml", "requirements.lock")  # params and data are in the run
-SPLITS = {"train": "training", "valid": "validation"}  # file name -> context, as MLflow shows it; others: test
+SPLITS = {"train": "training", "valid": "validation"}  # file name -> context, as MLflow shows it; else: test
+PATCH = "uncommitted.patch"  # the file of a run with the edits that were in no commit
+COMPARED = ("delta_bleu", *TESTS.values())  # the scores that compare a run with a baseline
+MADE = ("data/model", "data/hypotheses", "reports/scores.json", "reports/report.html", "reports/attention.svg")
+BACK = "data/back/training.csv"  # the curve of the model that translates back, if there is one
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """What a run contains.
+
+    curve: the rows of reports/training.csv. tags: with those of `origin`. datasets: name, sha256, lines and context
+    (training, validation, test) of each file. texts: name of a file of the run -> its content.
+    """
+
+    params: Mapping[str, str | int | float | bool]
+    train_key: str
+    config_key: str
+    curve: Iterable[Row]
+    scores: Mapping[str, float]
+    tags: Mapping[str, str]
+    datasets: Iterable[Mapping[str, str | int]] = ()
+    texts: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The name of the run."""
+        return self.tags.get("DVC_EXP_NAME") or f"{self.params.get('corpus')} {self.config_key[:7]}"
 
 
 def run_keys(results: Results) -> tuple[str, str]:
     """train_key, which identifies the training, and config_key, a hash of params, corpus, train_key, translations."""
     train_key = json.loads(results.file("data/model/model.json").read_text(encoding="utf-8"))["train_key"]
-    paths = {"raw": "data/raw/", "valid": results.hypotheses("valid"), "test": results.hypotheses()}
-    paths |= {f"test {name}": results.hypotheses(name) for name in results.params.test_sets.split()[1:]}
-    hashes = {name: results.sha256(path) for name, path in paths.items()}
-    return train_key, content_key(params=Params.for_keys(vars(results.params)), train_key=train_key, **hashes)
+    names = ["valid", *results.params.test_sets.split()]
+    hashes = {name: results.sha256(results.hypotheses(name)) for name in names}
+    raw = results.sha256("data/raw/")
+    return train_key, content_key(params=recorded_params(results), train_key=train_key, raw=raw, hypotheses=hashes)
 
 
-def configuration_of(results: Results, origin: Mapping[str, str]) -> Configuration:
+def makers(lock: Mapping[str, Any]) -> dict[str, Any]:
+    """The stages in dvc.lock that made what a run contains, directly or not: name -> entry.
+
+    The entries of other stages may be of an earlier run.
+    """
+    stage_of = {out["path"]: stage for stage, entry in lock.items() for out in entry.get("outs", [])}
+    paths, stages = list(MADE), dict[str, Any]()
+    while paths:
+        path = paths.pop()
+        for folder in (path, *map(str, Path(path).parents)):
+            stage = stage_of.get(folder)
+            if stage and stage not in stages:
+                stages[stage] = lock[stage]
+                paths += [dep["path"] for dep in lock[stage].get("deps", [])]
+    return {stage: entry for stage, entry in lock.items() if stage in stages}
+
+
+def recorded_params(results: Results) -> dict[str, Any]:
+    """The params of these results: as dvc.lock has them for the stages that made them, else as in params.yaml."""
+    params = vars(results.params)
+    locked: dict[str, Any] = {}
+    for entry in makers(results.lock()).values():
+        locked |= entry.get("params", {}).get("params.yaml", {})
+    edited = {name: value for name, value in locked.items() if name in params and value != params[name]}
+    return dict(vars(results.params.changed(**edited)) if edited else params)
+
+
+def finished_run(results: Results, origin: Mapping[str, str], baseline: Results | None = None) -> FinishedRun:
     """What the run of these results contains.
 
-    origin: tags that say where the results come from (`origin`, `kept`). If they name a baseline commit, the scores
-    contain the difference to it.
+    origin: tags that say where the results come from. baseline: the results of the commit that the experiment started
+    from; the scores contain the difference to it.
     """
     train_key, config_key = run_keys(results)
-    others = {name: value for name, value in Params.for_keys(vars(results.params)).items() if name != "seed"}
-    curve = pd.read_csv(io.StringIO(results.text("reports/training.csv"))).astype(object)
     signatures = {f"signature_{name}": signature for name, signature in results.signatures().items()}
     environment = {f"env_{name}": str(value) for name, value in results.environment().items()}
-    baseline = origin.get("DVC_EXP_BASELINE_REV")
-    page = results.file("reports/report.html").read_text(encoding="utf-8")
-    return Configuration(
-        params=vars(results.params),
+    pages = {"report.html": "reports/report.html", "attention.svg": "reports/attention.svg"}
+    pages[SAMPLES] = "reports/samples.csv"
+    texts = {name: results.file(path).read_text(encoding="utf-8") for name, path in pages.items()}
+    texts["translations.csv"] = translations(results)
+    texts[VALID] = "".join(f"{line}\n" for line in results.lines(results.hypotheses("valid")))
+    return FinishedRun(
+        params=recorded_params(results),
         train_key=train_key,
         config_key=config_key,
-        seeds_key=content_key(params=others, **results.scored().origins),
-        curve=curve.where(curve.notna(), None).to_dict("records"),
+        curve=curve(results),
         scores={**results.scores(), **(against(results, baseline) if baseline else {})},
-        target_tokens=int(results.training()["target_tokens"]),
         tags={**signatures, **environment, **origin, **stage_hashes(results)},
         datasets=datasets(results),
-        texts={
-            "translations.csv": translations(results),
-            "report.html": page,
-            **attention(results),
-            **patch(origin),
-            **samples(results),
-            VALID: "".join(f"{line}\n" for line in results.lines(results.hypotheses("valid"))),
-        },
+        texts=texts | ({PATCH: uncommitted()} if "git_dirty" in origin else {}),
     )
+
+
+def curve(results: Results) -> list[Row]:
+    """The rows of reports/training.csv, and those of BACK with the prefix back_ before the names of metrics."""
+    rows = rows_of(results.text("reports/training.csv"))
+    with suppress(ValueError, KeyError, OSError):  # no model translates back
+        text = results.file(BACK).read_text(encoding="utf-8")
+        rows += [
+            {name if name == "step" else f"back_{name}": value for name, value in row.items()} for row in rows_of(text)
+        ]
+    return rows
+
+
+def rows_of(text: str) -> list[Row]:
+    """The rows of a curve in CSV; an empty field is None."""
+    table = pd.read_csv(io.StringIO(text)).astype(object)
+    return table.where(table.notna(), None).to_dict("records")
 
 
 def origin() -> dict[str, str]:
@@ -80,18 +142,6 @@ def origin() -> dict[str, str]:
             tags["git_dirty"] = "true"
     names = ("DVC_EXP_NAME", "DVC_EXP_BASELINE_REV")
     return tags | {name: os.environ[name] for name in names if os.environ.get(name)}
-
-
-def attention(results: Results) -> dict[str, str]:
-    """The file of the run that shows attention weights; empty for results from before the stage attention."""
-    if "attention" not in results.lock():
-        return {}
-    return {"attention.svg": results.file("reports/attention.svg").read_text(encoding="utf-8")}
-
-
-def patch(origin: Mapping[str, str]) -> dict[str, str]:
-    """The file of the run that has the edits in no commit; empty if there are none."""
-    return {PATCH: uncommitted()} if "git_dirty" in origin else {}
 
 
 @cache
@@ -116,45 +166,36 @@ def datasets(results: Results) -> list[dict[str, str | int]]:
     ]
 
 
-def count_lines(place: Any) -> int:
+def count_lines(place: Path) -> int:
     """The number of line feeds in a file."""
-    with open(place, "rb") as file:
+    with place.open("rb") as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
 
 
 def stage_hashes(results: Results) -> dict[str, str]:
-    """For each stage in dvc.lock: dvc_<stage> -> hash of its command, deps, params and outs."""
+    """For each stage that made these results: dvc_<stage> -> hash of its command, deps, params and outs in dvc.lock."""
     return {
         f"dvc_{stage}": sha256_text(json.dumps(entry, sort_keys=True, default=str))
-        for stage, entry in results.lock().items()
-        if stage not in LAST
+        for stage, entry in makers(results.lock()).items()
     }
 
 
-def against(results: Results, baseline: str) -> dict[str, float]:
-    """Test BLEU minus that of the baseline commit, with p-values; empty if the two cannot be compared.
+def against(results: Results, baseline: Results) -> dict[str, float]:
+    """Test BLEU minus that of the baseline, with p-values; empty if the two cannot be compared.
 
     They cannot if test references or signatures differ, or if the baseline was never run or is not in DVC's cache. A
     baseline with the same params is the same configuration, and gives nothing either.
     """
     try:
-        first = Experiment("baseline", baseline)
-        if first.params == results.params:
+        if baseline.params == results.params:
             return {}
         references = results.lines(results.raw("tgt"))
-        if first.lines(first.raw("tgt")) != references or first.signatures() != results.signatures():
+        if baseline.lines(baseline.raw("tgt")) != references or baseline.signatures() != results.signatures():
             return {}
-        found = against_the_first([first.system(), results.system()], references)[1]
+        row = against_the_first([baseline.system(), results.system()], references)[1]
     except (ValueError, KeyError):
         return {}
-    return {"delta_bleu": found["delta"], **{name: found[name] for name in TESTS.values()}}
-
-
-def samples(results: Results) -> dict[str, str]:
-    """The file of the run with the samples of the training; empty for results from before there were samples."""
-    with suppress(ValueError, OSError):
-        return {SAMPLES: results.file("reports/samples.csv").read_text(encoding="utf-8")}
-    return {}
+    return {"delta_bleu": row["delta"], **{name: row[name] for name in TESTS.values()}}
 
 
 def translations(results: Results) -> str:

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import transformer
 from transformer.files import sha256, sha256_text
@@ -20,8 +19,7 @@ FOLDER = "artifacts/model"  # where MLflow puts the model folder inside the mode
 
 def code_files(package: Path) -> dict[str, Path]:
     """The Python files of the package: path below the package -> file."""
-    found = sorted(package.rglob("*.py"))
-    return {path.relative_to(package).as_posix(): path for path in found}
+    return {path.relative_to(package).as_posix(): path for path in sorted(package.rglob("*.py"))}
 
 
 def code_sha256() -> str:
@@ -29,38 +27,32 @@ def code_sha256() -> str:
     return sha256_text("".join(f"{sha256(path)}  {name}\n" for name, path in code_files(PACKAGE).items()))
 
 
-def contents(folder: Path, options: Options, package: Path = PACKAGE) -> dict[str, Any]:
-    """The arguments from which MLflow saves a model: code, signature, example request and required packages.
+def save(target: Path, folder: Path, options: Options, package: Path = PACKAGE) -> None:
+    """Save a model folder as an MLflow model in the folder `target`, with code, signature and an example request.
 
     folder: the model folder, named "model". options: the search options of a request that names none. package: the code
     to serve it with.
     """
+    from mlflow import pyfunc
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
 
-    for noisy in ("mlflow.pyfunc", "mlflow.models", "mlflow.store.model_registry"):
+    for noisy in ("mlflow.pyfunc", "mlflow.models"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     params = [
         ParamSpec(name, DataType.double if isinstance(value, float) else DataType.long, value)
         for name, value in options.items()
     ]
-    return {
-        "python_model": str(package / "serving/served_translator.py"),
-        "artifacts": {"model": str(folder)},
-        "code_paths": [str(package)],
-        "signature": ModelSignature(
-            Schema([ColSpec(DataType.string)]), Schema([ColSpec(DataType.string)]), ParamSchema(params)
-        ),
-        "input_example": ([example(folder)], dict(options)),
-        "pip_requirements": [f"{name}=={version(name)}" for name in PACKAGES],
-    }
-
-
-def save(target: Path, folder: Path, options: Options, package: Path = PACKAGE) -> None:
-    """Save a model folder as an MLflow model in the folder `target`; the other arguments: see `contents`."""
-    from mlflow import pyfunc
-
-    pyfunc.save_model(target, **contents(folder, options, package))
+    lines = Schema([ColSpec(DataType.string)])
+    pyfunc.save_model(
+        target,
+        python_model=str(package / "serving/served_translator.py"),
+        artifacts={"model": str(folder)},
+        code_paths=[str(package)],
+        signature=ModelSignature(lines, lines, ParamSchema(params)),
+        input_example=([example(folder)], dict(options)),
+        pip_requirements=[f"{name}=={version(name)}" for name in PACKAGES],
+    )
 
 
 def example(folder: Path) -> str:

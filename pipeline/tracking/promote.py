@@ -16,11 +16,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", help="the registered model, as in toy-de-en")
     parser.add_argument("version", type=int, help="the number of the version")
-    given = parser.parse_args()
+    chosen = parser.parse_args()
     try:
         store = connect(project_root())
-        check_name(store, given.name)
-        promote(store, given.name, str(given.version))
+        check_name(store, chosen.name)
+        promote(store, chosen.name, str(chosen.version))
     except store_errors() as error:
-        raise ValueError(f"{given.name} {given.version} was not promoted: {reason(error)}") from None
-    print(f"Version {given.version} is the champion of {given.name}.")
+        raise ValueError(f"{chosen.name} {chosen.version} was not promoted: {reason(error)}") from None
+    print(f"Version {chosen.version} is the champion of {chosen.name}.")

@@ -6,29 +6,36 @@ compared with it, never becomes champion by itself (tag `engines`).
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stderr
-from dataclasses import dataclass, field
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 
-from pipeline.tracking.champion import CHAMPION, Gain, challenge, champion_of, withdraw
-from pipeline.tracking.model_files import Options, code_sha256, contents
-from pipeline.tracking.run import TrackedRun
-from pipeline.tracking.store import Store, connect
-from transformer.files import sha256
+from pipeline.tracking.champion import CHAMPION, Gain, challenge, champion_of, versions_of, withdraw
+from pipeline.tracking.content import FinishedRun
+from pipeline.tracking.model_card import model_card
+from pipeline.tracking.model_files import Options, code_sha256, save
+from pipeline.tracking.results import Results
+from pipeline.tracking.store import Store
+from transformer.decoding.config import SearchConfig
+from transformer.evaluation.comparison import TESTS, System, against_the_first
+from transformer.files import sha256, sha256_text
 
-ENGINES = {True: "agree", False: "differ", None: "not compared"}
+NOT_COMPARED = "not compared"
+ENGINES = {True: "agree", False: "differ", None: NOT_COMPARED}  # values of the tag `engines`
 NO_CHAMPION = {
     False: "It is not champion: data/ct2 does not translate as data/model does (see reports/engines.json).",
     None: "It is not champion: compare_engines has not measured it. Run `dvc repro compare_engines`, then "
-    "`dvc repro --force --single-item record`.",
+    "`python -m pipeline track`.",
 }
 
 
@@ -55,13 +62,59 @@ class Candidate:
     tags: Mapping[str, str] = field(default_factory=dict)
 
 
-def register(root: Path, candidate: Candidate) -> str:
+def register_model(store: Store, results: Results, finished: FinishedRun, origin: Mapping[str, str]) -> str:
+    """Register the model of results whose run exists. Returns the message to print. Raises store errors."""
+    params, name = results.params, model_name(results)
+    keys = {"train_key": finished.train_key, "config_key": finished.config_key}
+    card = model_card(name, results.scores(), results.signatures(), finished, {**keys, **origin})
+    search = asdict(params.take(SearchConfig))
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "model"
+        folder.mkdir()
+        for file, place in results.folder("data/model").items():
+            shutil.copyfile(place, folder / file)  # MLflow follows no links out of the folder
+        candidate = Candidate(
+            name=name,
+            folder=folder,
+            options={option: search[option] for option in ("beam_size", "length_penalty", "extra_length")},
+            config_key=finished.config_key,
+            card=card,
+            valid_bleu=results.scores()["valid_bleu"],
+            valid_sha256=valid_sha256(results),
+            engines_agree=results.engines_agree(),
+            gain_over=partial(gain, results),
+            tags=origin,
+        )
+        return register(store, candidate)
+
+
+def model_name(results: Results) -> str:
+    """The name of the registered model, as in toy-de-en; for your own files with a hash of the valid set at its end."""
+    params = results.params
+    name = f"{params.corpus}-{params.source}-{params.target}"
+    return f"{name}-{valid_sha256(results)[:8]}" if params.corpus == "files" else name
+
+
+def valid_sha256(results: Results) -> str:
+    """A hash of both sides of the validation set."""
+    return sha256_text("".join(results.sha256(results.raw(side, "valid")) for side in ("src", "tgt")))
+
+
+def gain(results: Results, champion: Sequence[str]) -> Gain:
+    """How much better these results are on valid than a champion's translations of it."""
+    lines, references = results.lines(results.hypotheses("valid")), results.lines(results.raw("tgt", "valid"))
+    params = vars(results.params)  # the target language chooses how BLEU splits lines into tokens
+    systems = [System("champion", params, {}, hypotheses=champion), System("challenger", params, {}, hypotheses=lines)]
+    row = against_the_first(systems, references)[1]
+    return Gain(row["delta"], row[TESTS["ar"]])
+
+
+def register(store: Store, candidate: Candidate) -> str:
     """Register the model of a configuration whose run exists; returns a message. Raises store errors."""
-    store, config_key = connect(root), candidate.config_key
-    found = store.client.search_runs([store.experiment_id], f"tags.config_key = '{config_key}'", max_results=1)
-    if not found:
+    runs = store.search(f"tags.config_key = '{candidate.config_key}'")
+    if not runs:
         return (
-            f"No MLflow run has config_key {config_key[:7]}. Nothing was registered. "
+            f"No MLflow run has config_key {candidate.config_key[:7]}. Nothing was registered. "
             "`python -m pipeline track` writes the run and registers the model."
         )
     if not store.takes_artifacts:
@@ -69,11 +122,12 @@ def register(root: Path, candidate: Candidate) -> str:
             "MLflow keeps the files of this experiment in another place (the project was moved, or made on another "
             "machine). Nothing was registered."
         )
-    run = TrackedRun(store.client, found[0])
-    with FileLock(root / "work" / "register.lock"):  # two workers may register the same model at once
-        version = put_version(store, run, candidate)
+    run_id = runs[0].info.run_id
+    with FileLock(store.root / "work/register.lock"):  # two workers may register the same model at once
+        version = put_version(store, run_id, candidate)
         uri = f"models:/{candidate.name}/{version.version}"
-        store.client.set_tag(run.id, "model", uri)
+        for tag, value in {"model": uri, "engines": ENGINES[candidate.engines_agree]}.items():
+            store.client.set_tag(run_id, tag, value)
         if candidate.engines_agree:
             return f"Registered {uri}. {challenge(store, version, candidate.gain_over)}"
         champion = champion_of(store, candidate.name)
@@ -82,7 +136,7 @@ def register(root: Path, candidate: Candidate) -> str:
         return f"Registered {uri}. {NO_CHAMPION[candidate.engines_agree]}"
 
 
-def put_version(store: Store, run: TrackedRun, candidate: Candidate) -> Any:
+def put_version(store: Store, run_id: str, candidate: Candidate) -> Any:
     """The version that has a candidate's model, options, code and validation data; it is made if there is none."""
     identity = {
         "model_sha256": sha256(candidate.folder),
@@ -90,7 +144,9 @@ def put_version(store: Store, run: TrackedRun, candidate: Candidate) -> Any:
         "options": json.dumps(dict(candidate.options), sort_keys=True),
         "code_sha256": code_sha256(),
     }
-    version = find_version(store, candidate.name, identity) or log_version(store, run, candidate)
+    versions = versions_of(store, candidate.name)
+    same = [version for version in versions if all(version.tags.get(key) == identity[key] for key in identity)]
+    version = max(same, key=lambda version: int(version.version)) if same else log_version(store, run_id, candidate)
     number = str(version.version)
     first = {} if "config_key" in version.tags else {"config_key": candidate.config_key, **candidate.tags}
     scored = {"valid_bleu": str(candidate.valid_bleu), "engines": ENGINES[candidate.engines_agree]}
@@ -99,63 +155,58 @@ def put_version(store: Store, run: TrackedRun, candidate: Candidate) -> Any:
     return store.client.get_model_version(candidate.name, number)
 
 
-def find_version(store: Store, name: str, tags: Mapping[str, str]) -> Any | None:
-    """The newest version of a registered model that has these tags; None if there is none."""
-    found = store.client.search_model_versions(f"name = '{name}'")
-    same = [one for one in found if all(one.tags.get(key) == value for key, value in tags.items())]
-    return max(same, key=lambda one: int(one.version), default=None)
+def log_version(store: Store, run_id: str, candidate: Candidate) -> Any:
+    """Log a candidate's model to its run, and register it; returns the new version.
 
+    mlflow.pyfunc.log_model does it all, but in the run and at the address that are active in the whole process.
+    """
+    from mlflow.entities import LoggedModelOutput
+    from mlflow.exceptions import MlflowException
 
-def log_version(store: Store, run: TrackedRun, candidate: Candidate) -> Any:
-    """Log a candidate's model to its run by MLflow's log_model, and return the version that this registers."""
-    import mlflow
-    from mlflow.models import Model
-
-    arguments = contents(candidate.folder, candidate.options)
-    variable = "MLFLOW_TRACKING_URI"
-    before = os.environ.get(variable)
-    mlflow.set_tracking_uri(store.uri)  # which sets the variable too
+    client, name = store.client, candidate.name
+    model = client.create_logged_model(store.experiment_id, "model", source_run_id=run_id)
+    with tempfile.TemporaryDirectory() as scratch, large_files():
+        save(Path(scratch) / "model", candidate.folder, candidate.options)
+        client.log_model_artifacts(model.model_id, f"{scratch}/model")
+    client.finalize_logged_model(model.model_id, "READY")
+    client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step=0)])
     try:
-        # mlflow.pyfunc.log_model calls Model.log, which also takes a run_id (the run's end time then stays) and the id
-        # of a model in this experiment.
-        model = store.client.create_logged_model(store.experiment_id, "model", source_run_id=run.id)
-        with redirect_stderr(io.StringIO()):  # it reports each step
-            logged = Model.log(
-                None,
-                mlflow.pyfunc,
-                run_id=run.id,
-                registered_model_name=candidate.name,
-                model_id=model.model_id,
-                **arguments,
-            )
+        client.create_registered_model(name)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+    return client.create_model_version(
+        name, model.artifact_location, run_id, description=candidate.card, model_id=model.model_id
+    )
+
+
+@contextmanager
+def large_files() -> Iterator[None]:
+    """Give a server ten minutes to store a file."""
+    name = "MLFLOW_HTTP_REQUEST_TIMEOUT"  # which `connect` has set
+    before, os.environ[name] = os.environ[name], "600"
+    try:
+        yield
     finally:
-        os.environ.pop(variable, None)
-        if before is not None:
-            os.environ[variable] = before
-    number = str(logged.registered_model_version)
-    store.client.update_model_version(candidate.name, number, candidate.card)
-    return store.client.get_model_version(candidate.name, number)
+        os.environ[name] = before
 
 
 def version_named(store: Store, name: str) -> Any:
     """The version of a registered model that NAME, NAME@ALIAS or NAME/VERSION names. Raises store errors."""
-    found = re.fullmatch(r"([^/@]+)(?:@([^/@]+)|/(\d+))?", name)
-    if not found:
+    parts = re.fullmatch(r"([^/@]+)(?:@([^/@]+)|/(\d+))?", name)
+    if not parts:
         raise ValueError(f"{name!r} is not NAME, NAME@ALIAS or NAME/VERSION, as in toy-de-en@challenger")
-    if found[3]:
-        return store.client.get_model_version(found[1], found[3])
-    return store.client.get_model_version_by_alias(found[1], found[2] or CHAMPION)
+    if parts[3]:
+        return store.client.get_model_version(parts[1], parts[3])
+    return store.client.get_model_version_by_alias(parts[1], parts[2] or CHAMPION)
 
 
 def options(version: Any) -> dict[str, int | float]:
     """The search options of a version. Raises ValueError if one is not a number."""
-    found = json.loads(version.tags.get("options", "{}"))
-    if not found or not all(isinstance(value, (int, float)) for value in found.values()):
-        raise ValueError(
-            f"Version {version.version} of {version.name} has no tag `options`; it was registered by an older version "
-            "of this project. `dvc repro --force --single-item record` registers the model again."
-        )
-    return found
+    values = json.loads(version.tags.get("options", "{}"))
+    if not values or not all(isinstance(value, (int, float)) for value in values.values()):
+        raise ValueError(f"The tag `options` of version {version.version} of {version.name} has no numbers.")
+    return values
 
 
 def download(store: Store, version: Any, folder: Path) -> Path:
@@ -163,5 +214,5 @@ def download(store: Store, version: Any, folder: Path) -> Path:
     from mlflow.artifacts import download_artifacts
 
     folder.mkdir(parents=True)
-    uri = f"models:/{version.name}/{version.version}"
+    uri = store.client.get_model_version_download_uri(version.name, str(version.version))
     return Path(download_artifacts(uri, dst_path=str(folder), tracking_uri=store.uri))

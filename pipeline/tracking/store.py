@@ -1,4 +1,4 @@
-"""The MLflow store: how it is opened, its runs, and its errors. What is written to a run: sync.py."""
+"""The MLflow store: how it is opened, how its runs are found, and its errors."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import gc
 import logging
 import os
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +14,6 @@ from urllib.parse import urlsplit
 
 from filelock import FileLock
 
-from pipeline.tracking.run import TrackedRun
 from pipeline.tracking.runs_table import KNOBS, TAG, view
 from transformer.credentials import mask_credentials
 from transformer.files import whole_file, write_text
@@ -24,53 +22,52 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Experiment, Run
 
-
-# By default mlflow waits four minutes for a server that is down, prints a link per run and sends usage data.
-ENVIRONMENT = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
-ENVIRONMENT |= {"MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
-ENVIRONMENT |= {"MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"}
-CLONE = "clone"  # the file in work/ with the id of the clone
+# By default MLflow waits four minutes for a server that is down, prints a link per run and sends usage data. Two tries
+# of four seconds, with up to a second between them, take less than ten seconds.
+ENVIRONMENT = {
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "4",
+    "PGCONNECT_TIMEOUT": "4",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+}
+WAIT = 10  # seconds that a process waits for another one, or for the store
 RELATIVE = "sqlite:///"  # sqlite:///name is a relative file, sqlite:////name an absolute one
 OWN = f"{RELATIVE}mlflow.db"  # the default: what a plain `mlflow ui` opens
+NOISY = ("mlflow.store", "mlflow.system_metrics", "urllib3.connectionpool")  # a stage prints one line instead
 
 
 @dataclass(frozen=True)
 class Store:
-    """An open tracking store. Hold `lock` to find a run and write to it with no process of this clone in between.
+    """An open tracking store.
 
-    For a file of sqlite outside the project, the lock is beside it: no process of any clone on this machine.
+    root: the project's folder. clone: the id of this clone of the project. takes_artifacts: False if the files of runs
+    are kept in a former folder of the project.
     """
 
     client: MlflowClient
     uri: str
     experiment_id: str
-    identity: str  # of the experiment; the one of a database that was made anew has another
-    lock: FileLock
-    clone: str  # the id of this clone of the project
-    takes_artifacts: bool  # False: artifacts are kept in a former folder of the project or on another machine
+    root: Path
+    clone: str
+    takes_artifacts: bool
 
-    def search(self, filter_string: str) -> list[TrackedRun]:
-        """The runs that match an MLflow filter, newest first, without those in the trash."""
+    def search(self, filter_string: str, deleted: bool = False) -> list[Run]:
+        """The runs that match an MLflow filter, newest first. deleted: those in MLflow's trash instead."""
         from mlflow.entities import ViewType
 
-        return [TrackedRun(self.client, run) for run in self.all_runs(filter_string, ViewType.ACTIVE_ONLY)]
+        kind = ViewType.DELETED_ONLY if deleted else ViewType.ACTIVE_ONLY
+        runs, token = [], None
+        while token != "":
+            page = self.client.search_runs([self.experiment_id], filter_string, kind, page_token=token)
+            runs += page
+            token = page.token or ""
+        return runs
 
-    def runs(self, train_key: str) -> list[TrackedRun]:
-        """The runs of one training, newest first, without those in the trash."""
-        return self.search(f"tags.train_key = '{train_key}'")
-
-    def all_runs(self, filter_string: str = "", view: int = 3) -> Iterator[Run]:
-        """The runs that match an MLflow filter. view: MLflow's ViewType; ALL, the default, includes the trash."""
-        token: str | None = ""
-        while token is not None:
-            page = self.client.search_runs([self.experiment_id], filter_string, view, page_token=token or None)
-            yield from page
-            token = page.token or None
-
-    def create_run(self, name: str, tags: dict[str, str], start_time: int | None = None) -> TrackedRun:
-        """A new run. start_time: ms, default now."""
-        run = self.client.create_run(self.experiment_id, start_time, tags, name)
-        return TrackedRun(self.client, run)
+    def runs(self, train_key: str) -> list[Run]:
+        """The runs of one training, without duplicates that this user may not delete."""
+        return self.search(f"tags.train_key = '{train_key}' and tags.duplicate_of IS NULL")
 
 
 _stores: dict[tuple[Path, str], Store] = {}
@@ -87,26 +84,10 @@ def store_errors() -> tuple[type[Exception], ...]:
     return MlflowException, SQLAlchemyError, CommandError, ParseError, OSError, ImportError
 
 
-def is_permanent(error: Exception) -> bool:
-    """Whether the store refuses a request for good, as for a deleted run: sending it again does not help."""
-    codes = ("INVALID_PARAMETER_VALUE", "INVALID_STATE", "RESOURCE_DOES_NOT_EXIST")
-    return getattr(error, "error_code", None) in codes
-
-
 def reason(error: Exception) -> str:
     """The message of an error on one line of about 200 characters, without credentials. A long one lacks its middle."""
     text = mask_credentials(" ".join(str(error).split())) or type(error).__name__
     return text if len(text) <= 200 else f"{text[:80]} ... {text[-120:]}"
-
-
-def address() -> str:
-    """Where runs are stored, without credentials: MLFLOW_TRACKING_URI if set, else the project's own database.
-
-    And the experiment, if MLFLOW_EXPERIMENT_NAME names one.
-    """
-    name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "")
-    uri = mask_credentials(os.environ.get("MLFLOW_TRACKING_URI") or OWN).removeprefix(RELATIVE)
-    return f"{uri} {name}".strip()
 
 
 def store_uri(root: Path) -> str:
@@ -126,11 +107,6 @@ def store_uri(root: Path) -> str:
     return f"{RELATIVE}{root / uri.removeprefix(RELATIVE)}"
 
 
-def database(uri: str) -> Path | None:
-    """The file of a store in sqlite; None for another store."""
-    return Path(uri.removeprefix(RELATIVE).partition("?")[0]) if uri.startswith(RELATIVE) else None
-
-
 def connect(root: Path) -> Store:
     """Open the store of `store_uri`. Raises one of store_errors()."""
     for name, value in ENVIRONMENT.items():
@@ -139,46 +115,57 @@ def connect(root: Path) -> Store:
     uri = store_uri(root)
     if (root, uri) in _stores:
         return _stores[root, uri]
-    file = database(uri)
-    # Held for milliseconds, two seconds the first time. Beside the database, since several clones may write to it.
-    own = file is None or file == root / "mlflow.db"
-    lock = FileLock(root / "work" / "mlflow.lock" if own else f"{file}.lock", timeout=60)
-    artifacts = str(file.parent / "mlartifacts") if file else None
-    with without_garbage_collection():
-        from mlflow import MlflowClient  # here: it takes a second, and only rank 0 needs it
-        from mlflow.store.db import utils
+    import_mlflow()
+    from mlflow import MlflowClient
 
-        utils.MAX_RETRY_COUNT = 3  # not 10: then a file that cannot be opened costs 101 seconds
-        for noisy in ("mlflow.store", "urllib3.connectionpool"):
-            logging.getLogger(noisy).setLevel(logging.CRITICAL)  # Sender prints one line instead
-        with lock:  # two processes that create one sqlite file at once can break it for good
-            if file and not file.exists():
-                create_database(file)
-            client = MlflowClient(tracking_uri=uri)
-            experiment = open_experiment(client, artifacts)
+    file = Path(uri.removeprefix(RELATIVE).partition("?")[0]) if uri.startswith(RELATIVE) else None
+    artifacts = str(file.parent / "mlartifacts") if file else None
+    (root / "work").mkdir(parents=True, exist_ok=True)
+    # Two processes that create one database at once can break it for good. Several clones may share a file.
+    with FileLock(f"{file}.lock" if file and file.parent != root else root / "work/mlflow.lock", timeout=WAIT):
+        if file and not file.exists():
+            create_database(file)
+        clone = clone_id(root)
+        client = MlflowClient(tracking_uri=uri)
+        experiment = open_experiment(client, artifacts)
     place = experiment.artifact_location
     takes_artifacts = place == artifacts  # not if the project was moved, with its files in the former folder
     if file != root / "mlflow.db":
         takes_artifacts = ":/" in place or Path(place).parent.is_dir()
-    identity = f"{experiment.experiment_id} of {experiment.creation_time}"
-    store = Store(client, uri, experiment.experiment_id, identity, lock, clone_id(root), takes_artifacts)
+    store = Store(client, uri, experiment.experiment_id, root, clone, takes_artifacts)
     return _stores.setdefault((root, uri), store)
 
 
-def clone_id(root: Path) -> str:
-    """The random id of this clone of the project, in work/clone. Several clones may share a store.
+def import_mlflow() -> None:
+    """Import MLflow, without garbage collection: beside torch that is twice as fast.
 
-    A copied project gets another id than the original, a moved one keeps its id: the file also has the inode of work/.
+    Afterwards the new objects are left out of later collections, one of which would stop a training for a third of a
+    second.
     """
-    path = root / "work" / CLONE
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{path}.lock"):
-        inode = str(path.parent.stat().st_ino)
-        name, *place = path.read_text(encoding="utf-8").split() if path.is_file() else ("",)
-        if not name or place not in ([], [inode]):
-            name = secrets.token_hex(8)
-        write_text(path, f"{name} {inode}")
-        return name
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        import mlflow  # noqa: F401
+        from mlflow.store.db import utils
+
+        gc.freeze()
+    finally:
+        if was_on:
+            gc.enable()
+    utils.MAX_RETRY_COUNT = 2  # not 10: then a file that cannot be opened costs 101 seconds
+    for name in NOISY:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def clone_id(root: Path) -> str:
+    """The random id of this clone of the project, in work/clone, and the inode of work/, which a copy does not share.
+
+    Several clones may share a store. A moved project keeps its id.
+    """
+    path = root / "work" / "clone"
+    if not path.is_file():
+        write_text(path, secrets.token_hex(8))
+    return f"{path.read_text(encoding='utf-8')}-{path.parent.stat().st_ino}"
 
 
 def create_database(path: Path) -> None:
@@ -195,23 +182,6 @@ def create_database(path: Path) -> None:
             utils._initialize_tables(engine)
         finally:
             engine.dispose()
-
-
-@contextmanager
-def without_garbage_collection() -> Iterator[None]:
-    """Switch garbage collection off in the block: MLflow is then imported twice as fast beside torch.
-
-    Afterwards all objects of then are left out of later collections, one of which would stop the training for a third
-    of a second. After an exception they are not left out: each failed try to connect leaves garbage.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-        gc.freeze()
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def open_experiment(client: MlflowClient, artifacts: str | None) -> Experiment:

@@ -1,75 +1,164 @@
-"""The processes in which a training runs: how many, how they start and end together, and whether all have work."""
+"""The processes in which a training runs: how many, on which devices, which locks they hold, what must be equal."""
 
 from __future__ import annotations
 
 import os
+import platform
+import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from functools import partial
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
-from pipeline.gpus import hold_gpus, visible_gpus
-from pipeline.locks import hold_cores, hold_lock
-from pipeline.training.machines import INVITATION, follow, lead, machine_counts
-from pipeline.training.open_stage import facts
-from transformer.cores import cores
+from pipeline.locks import hold_cores, hold_gpus, hold_lock, visible_gpus
+from pipeline.stage import pass_on
+from pipeline.training.job import Training, sharding_requested
+from pipeline.training.launch import IS_FIRST, LAUNCHER, LOST, Machines, launch
+from transformer.cores import cores, end_with_parent
+from transformer.model.linear import multiplies_bfloat16
 from transformer.training.distributed import World, join_processes
-from transformer.training.launch import LAUNCHER, end_with_launcher, launch, process_count
 
-if TYPE_CHECKING:
-    from pipeline.training.job import Training
+PACKAGES = ("ctranslate2", "numpy", "sacrebleu", "safetensors", "spacy", "subword-nmt", "torch", "torchtext")
 
 
-def processes() -> int:
-    """How many processes the stage runs in, as DEVICES in the environment says: 1, 2, ..., gpu (one for each GPU)."""
-    return process_count(os.environ.get("DEVICES") or "1")
+def process_count() -> int:
+    """How many processes DEVICES in the environment names: 1, 2, ..., or gpu for one on each GPU.
+
+    Raises ValueError for anything else, and for gpu on a machine without one.
+    """
+    devices = os.environ.get("DEVICES") or "1"
+    if devices == "gpu":
+        if not torch.cuda.is_available():
+            raise ValueError("DEVICES=gpu, but torch finds no GPU. Unset DEVICES, or set it to a number of processes.")
+        return torch.cuda.device_count()
+    if not (devices.isascii() and devices.isdecimal() and int(devices)):
+        raise ValueError(
+            f"DEVICES={devices!r} is not a number of processes. Set DEVICES to 1 or more, or to gpu for one process "
+            "on each GPU."
+        )
+    return int(devices)
 
 
 def threads_per_process() -> int:
     """The threads of each process on CPUs: those of torch for one process; OMP_NUM_THREADS, or a share of the cores."""
-    if processes() == 1:
+    if process_count() == 1:
         return torch.get_num_threads()
-    return int(os.environ.get("OMP_NUM_THREADS") or max(1, cores() // processes()))
+    return int(os.environ.get("OMP_NUM_THREADS") or max(1, cores() // process_count()))
+
+
+def on_gpus() -> bool:
+    """Whether a training here computes on GPUs. CUDA is not started on NVIDIA's GPUs: it will see those held only."""
+    return bool(torch.version.cuda and visible_gpus()) or torch.cuda.is_available()
+
+
+def take_part(module: str) -> None:
+    """On another machine than the first of several: run its processes of a stage, and exit with their status.
+
+    Nothing happens on the first machine, in a process that `launch` started, or without NODES. Params and data are read
+    by the processes, which start when the first machine does: machines may share a folder.
+    """
+    machines = None if LAUNCHER in os.environ else Machines.of_environment()
+    if machines and not machines.is_first:
+        machines.wait_for_first()
+        count = process_count()
+        with hold_gpus(count) if on_gpus() else nullcontext():
+            sys.exit(launch(module, count, threads_per_process(), machines))
 
 
 @contextmanager
-def all_processes(module: str, training: Training, files: Sequence[Path] = ()) -> Iterator[World]:
-    """Run the block in one process, or in as many as DEVICES and NODES say. Yields the World of this process.
+def all_processes(module: str, training: Training, machines: Machines | None = None) -> Iterator[World]:
+    """Run the block in one process, or in as many as DEVICES says. Yields the World of this process.
 
-    One process: it holds the training's locks and runs the block. Several: the first process holds the locks, starts
-    the others, which run the block, and exits here with their status; if it ends earlier, so do they. Started by
-    torchrun: the process of rank 0 holds the locks, and all run the block. Several machines (docs/cluster.md): this
-    happens on each, but other machines than the leader's hold no locks except those of GPUs.
-    files: what the block reads besides the files of the training. They must be equal on all machines.
+    One process holds the locks of the training and runs the block. Several: this process holds the locks, starts the
+    others, which run the block, and exits here with their status; if it ends earlier, so do they.
+    machines: those that take part; None: this one alone.
     """
     folder = training.folder  # asked for before the block imports more modules, which would change the training's key
-    by_torchrun = int(os.environ.get("WORLD_SIZE", 1)) > 1 and LAUNCHER not in os.environ
-    if LAUNCHER in os.environ or (by_torchrun and os.environ.get("RANK") != "0"):
-        end_with_launcher()
-        with join_processes() as world:
+    if LAUNCHER in os.environ:
+        with joined(training) as world:
             yield world
         return
-    count, threads = 1 if by_torchrun else processes(), threads_per_process()
-    counts = machine_counts("1" if by_torchrun else os.environ.get("NODES") or "1")
-    start = partial(launch, module, count, threads, sys.argv[1:])
-    # On NVIDIA's GPUs, torch is asked after hold_gpus: CUDA starts then, and sees only the GPUs that are held.
-    on_gpu = bool(torch.version.cuda and visible_gpus()) or torch.cuda.is_available()
-    if INVITATION in os.environ:
-        with hold_gpus(count) if on_gpu else nullcontext():
-            sys.exit(follow(facts(training.identity, files, on_gpu), start))
+    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        raise ValueError(
+            f"{module} starts torchrun itself. Set DEVICES, and NODES for several machines (docs/cluster.md)."
+        )
     training.check()
-    folder.mkdir(parents=True, exist_ok=True)
+    count, threads, on_gpu = process_count(), threads_per_process(), on_gpus()
     if not on_gpu and count > cores():
         print(f"DEVICES={count} starts {count} processes on {cores()} cores. More than {cores()} are not faster.")
-    own = nullcontext() if by_torchrun and on_gpu else hold_gpus(count) if on_gpu else hold_cores(count * threads)
-    with hold_lock(folder / "lock"), own:
-        if counts[1] > 1:
-            sys.exit(lead(module, training.params, facts(training.identity, files, on_gpu), counts, start))
-        if count > 1:
-            sys.exit(start())
+    folder.mkdir(parents=True, exist_ok=True)
+    with hold_lock(folder / "lock"), hold_gpus(count) if on_gpu else hold_cores(count * threads):
+        if machines:
+            words = " ".join(f"{name}={os.environ[name]}" for name in ("NODES", "RENDEZVOUS"))
+            print(f"On each other machine run: {words} python -m {module}", flush=True)
+        if machines or count > 1:
+            sys.exit(launch(module, count, threads, machines))
         with join_processes() as world:
             yield world
+
+
+@contextmanager
+def joined(training: Training) -> Iterator[World]:
+    """Join the other processes in one that `launch` started, and compare what the training depends on.
+
+    The process ends with status LOST if it loses the connection to another one.
+    """
+    end_with_parent(int(os.environ[LAUNCHER]))
+    if os.environ["RANK"] == "0" and os.environ[IS_FIRST] == "0":
+        signal.pause()  # the first machine is not there: torch starts all processes again when it comes
+    try:
+        with join_processes() as world:
+            world.agree(facts(training, world))
+            yield world
+    except ConnectionError as error:
+        pass_on(str(error))
+        sys.exit(LOST)
+
+
+def facts(training: Training, world: World) -> dict[str, str]:
+    """What must be equal in all processes, name -> value or hash: code, data, knobs, versions and kind of device."""
+    parts = training.identity.items()
+    own = {f"{part} {name}": str(value) for part, values in parts for name, value in values.items()}
+    if training.config.precision == "bfloat16":  # a device without it computes in float32
+        own["bfloat16"] = str(multiplies_bfloat16(world.device))
+    return own | {"device": world.device.type, "SHARDING": str(sharding_requested())}
+
+
+def environment(device: torch.device, devices: int, sharded: bool) -> dict[str, str | int]:
+    """The contents of reports/environment.json, name -> value. devices: how many devices like `device` are used.
+
+    sharded: whether each device holds a share of the weights; there is a fact `sharding` only then.
+    """
+    kind = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+    system = {"system": platform.system(), "machine": platform.machine(), "python": platform.python_version()}
+    return {
+        **system,
+        "cpu": processor(),
+        "cores": os.cpu_count() or 0,
+        "threads": torch.get_num_threads(),
+        "device": kind,
+        "devices": devices,
+        "instructions": instructions(),
+        "bfloat16": "yes" if multiplies_bfloat16(device) else "no",
+        **({"sharding": "full"} if sharded else {}),
+        **{name: version(name) for name in PACKAGES},
+    }
+
+
+def instructions() -> str:
+    """The processor's instructions that torch computes with; where oneDNN may use fewer than it has, also which."""
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA")
+    return torch.backends.cpu.get_cpu_capability() + (f", oneDNN {limit}" if limit else "")
+
+
+def processor() -> str:
+    """The processor's model, from /proc/cpuinfo on Linux; elsewhere Python's, which may be the architecture only."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text(encoding="utf-8").split("\n") if cpuinfo.is_file() else []
+    facts = dict(line.split(":", 1) for line in reversed(lines) if ":" in line)
+    names = {key.strip(): value.strip() for key, value in facts.items()}
+    family = "/".join(names[key] for key in ("cpu family", "model", "stepping") if key in names)
+    return f"{names['model name']} {family}".strip() if "model name" in names else platform.processor()

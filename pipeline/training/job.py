@@ -1,36 +1,28 @@
-"""A training with given knobs and data. A training that was stopped or killed is resumed from its last state."""
+"""A training with its knobs and data: what it depends on, as one hash, and the objects that train."""
 
 from __future__ import annotations
 
 import json
 import os
-import signal
-from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipeline.identity import changed_since, code_keys, content_key
+from pipeline.identity import code_keys, content_key
 from pipeline.params import Params
 from pipeline.stage import project_root
-from pipeline.tracking.recorder import BackTranslationCurve, TrainingRun
-from pipeline.training.progress import Progress
 from pipeline.versions import installed
 from transformer.evaluation.scores import bleu_tokenizer
-from transformer.files import read_lines, sha256, write_json
+from transformer.files import read_lines, sha256
 from transformer.model.config import TransformerConfig
 from transformer.model.transformer import Transformer
 from transformer.model.weights import check_start, warm_start
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import Vocabulary
-from transformer.training.batches import idle_remark
-from transformer.training.checkpoints import CheckpointStore, TrainingState
+from transformer.training.checkpoints import TrainingState
 from transformer.training.config import TrainConfig
 from transformer.training.distributed import World
-from transformer.training.launch import catch_stop_signals
-from transformer.training.loop import Interrupted, Observers, train
 from transformer.training.process import prepare_process
 from transformer.training.samples import table
 from transformer.training.sharding import wants_shards
@@ -44,11 +36,6 @@ CHANGES_NO_UPDATE = ("max_steps", "log_every", "save_every", "keep", "patience",
 def sharding_requested() -> bool:
     """Whether SHARDING in the environment requests weights in shards. Raises ValueError; see `wants_shards`."""
     return wants_shards(os.environ.get("SHARDING", ""))
-
-
-def sharded(world: World) -> bool:
-    """Whether each process holds a share of the weights: if the leader's SHARDING says so. All processes call this."""
-    return world.from_leader(world.is_leader and sharding_requested()) and world.size > 1
 
 
 @dataclass(frozen=True)
@@ -92,9 +79,9 @@ class Training:
 
     @cached_property
     def identity(self) -> dict[str, dict[str, Any]]:
-        """Everything that an update depends on. max_steps and the settings of training/history.py change none."""
+        """Everything that an update depends on: part -> name -> value or hash. See also CHANGES_NO_UPDATE."""
         settings = {name: value for name, value in asdict(self.config).items() if name not in CHANGES_NO_UPDATE}
-        tokens = bleu_tokenizer(self.corpus[self.target_side])[0] if self.config.best_by == "bleu" else "13a"
+        tokens = bleu_tokenizer(self.target_language)[0] if self.config.best_by == "bleu" else "13a"
         files = {
             "ids": self.ids,
             "train_ids": self.train_ids,
@@ -102,10 +89,9 @@ class Training:
             "init_from": self.initial_model and self.initial_model / "weights.safetensors",
         }
         return {
-            "knobs": Params.for_keys({**asdict(self.model_config), **settings, "backwards": self.backwards}),
+            "knobs": {**asdict(self.model_config), **settings, "backwards": self.backwards},
             # A file of sacreBLEU may appear or vanish: a validation by other tokens is of another training.
-            "data": {name: path and sha256(path) for name, path in files.items()}
-            | ({} if tokens == "13a" else {"bleu_tokens": tokens}),
+            "data": {name: path and sha256(path) for name, path in files.items()} | {"bleu_tokens": tokens},
             "code": code_keys(),
             "versions": {name: installed(name) for name in ("numpy", "torch")},
         }
@@ -119,12 +105,7 @@ class Training:
     def train_key(self) -> str:
         """One hash of everything that the finished training depends on."""
         settings = asdict(self.config)
-        return content_key(training=self.key, **Params.for_keys({name: settings[name] for name in CHANGES_NO_UPDATE}))
-
-    def pairs(self, split: str) -> Pairs:
-        """The pairs of a split (train or valid), in the direction of the training."""
-        pairs = Pairs.load(self.train_ids if self.train_ids and split == "train" else self.ids, split)
-        return pairs.backwards() if self.backwards else pairs
+        return content_key(training=self.key, **{name: settings[name] for name in CHANGES_NO_UPDATE})
 
     @property
     def folder(self) -> Path:
@@ -139,82 +120,32 @@ class Training:
         if self.initial_model is not None:
             check_start(self.model_config, self.initial_model, self.vocab)
 
+    def pairs(self, split: str) -> Pairs:
+        """The pairs of a split (train or valid), in the direction of the training."""
+        pairs = Pairs.load(self.train_ids if self.train_ids and split == "train" else self.ids, split)
+        return pairs.backwards() if self.backwards else pairs
+
     def trainer(self, world: World) -> Trainer:
-        """The trainer of this process, with initial weights."""
+        """The trainer of this process, with initial weights. The process is set up for training."""
+        prepare_process(self.config.deterministic)
         seed_everything(self.config.seed)
         model = Transformer(self.model_config)
         if self.initial_model is not None:
             warm_start(model, self.initial_model, self.vocab)
-        return Trainer(model, self.pairs("train"), self.pairs("valid"), world, self.config, sharded(world))
+        sharded = sharding_requested() and world.size > 1
+        return Trainer(model, self.pairs("train"), self.pairs("valid"), world, self.config, sharded)
 
     @property
-    def target_side(self) -> str:
-        """The side of the corpus that the model writes: target, or source if it is trained backwards."""
-        return "source" if self.backwards else "target"
+    def target_language(self) -> str:
+        """The language that the model writes: that of the targets, or of the sources if it is trained backwards."""
+        return self.corpus["source" if self.backwards else "target"]
 
     def valid_text(self) -> ValidText:
         """The text of the validation pairs, in the direction of the training."""
         sides = ("target", "source") if self.backwards else ("source", "target")
         sources, references = (list(read_lines(self.ids / f"valid.{side}.txt")) for side in sides)
-        return ValidText(self.vocabulary.text, sources, references, self.corpus[self.target_side])
+        return ValidText(self.vocabulary.text, sources, references, self.target_language)
 
     def samples(self, state: TrainingState) -> str:
         """The samples of a state as CSV."""
         return table(state.samples, self.pairs("valid").source_lengths, self.valid_text(), self.config.save_every)
-
-    def remarks(self, trainer: Trainer) -> Iterator[str]:
-        """The messages to print before the first update, one line each."""
-        if not list(self.folder.glob("state-*.json")) and (changed := changed_since(self.folder, self.identity)):
-            yield f"Training starts anew: {changed}."
-        if self.config.precision == "bfloat16" and trainer.model.compute is None:
-            yield "This machine has no instructions for bfloat16. Training computes in float32, which is faster here."
-        if self.config.best_by == "bleu" and (remark := bleu_tokenizer(self.corpus[self.target_side])[1]):
-            yield remark
-        if sharding_requested() and trainer.world.size == 1:
-            yield "SHARDING=full changes nothing in one process. Set DEVICES, and the devices share the weights."
-        if trainer.sharded and self.config.compile:
-            yield "compile=true has no effect with SHARDING=full. The training runs uncompiled."
-        if idle := idle_remark(
-            trainer.batches, trainer.world.size, self.config.device_tokens, self.corpus["max_length"]
-        ):
-            yield idle
-        warmup, max_steps = self.config.warmup, self.max_steps
-        if warmup > max_steps:
-            yield (
-                f"warmup={warmup} is longer than max_steps={max_steps}. The learning rate still rises when training "
-                f"ends, at {100 * max_steps / warmup:.0f}% of its peak, so the model learns little. Lower warmup or "
-                "raise max_steps."
-            )
-
-    def run(
-        self, world: World, tracked_run: TrainingRun | BackTranslationCurve | None = None
-    ) -> tuple[CheckpointStore, TrainingState]:
-        """Train to the end in this process, which is one of `world`. Returns the folder of states and the last state.
-
-        tracked_run: what gets the curve; the leader sends it. On SIGTERM or SIGINT the state of the last whole update
-        is saved and SystemExit is raised.
-        """
-        signals = catch_stop_signals()
-        prepare_process(self.config.deterministic)
-        trainer, store = self.trainer(world), CheckpointStore(self.folder)
-        remarks = list(self.remarks(trainer)) if world.is_leader else []
-        if world.is_leader:
-            write_json(self.folder / "identity.json", self.identity)
-        with tracked_run if tracked_run and world.is_leader else nullcontext() as tracked:
-            progress = Progress(self.max_steps, world.is_leader, tracked)
-            for line in remarks:
-                progress.say(line)
-            observers = Observers(
-                on_rows=progress.show,
-                on_update=lambda step, update: progress.updated(step, update.tokens, update.gradient_norm),
-                stop_requested=lambda: bool(signals),
-                on_samples=progress.show_samples,
-            )
-            try:
-                return store, train(trainer, store, self.valid_text(), observers)
-            except Interrupted as reason:
-                progress.stopped()
-                progress.say(str(reason))
-                raise SystemExit(128 + (signals or [signal.SIGTERM])[0]) from None
-            finally:
-                progress.close()

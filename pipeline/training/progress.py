@@ -5,12 +5,17 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, SupportsFloat
+from typing import Protocol, SupportsFloat
 
 from tqdm import tqdm
 
-if TYPE_CHECKING:
-    from pipeline.tracking.recorder import BackTranslationCurve, TrainingRun
+
+class LiveCurve(Protocol):
+    """What gets the curve and the samples of a training while it runs: its MLflow run."""
+
+    def log_curve(self, rows: Sequence[Mapping[str, float | None]]) -> None: ...
+
+    def log_samples(self, text: str) -> None: ...
 
 
 class Progress:
@@ -19,20 +24,19 @@ class Progress:
     visible: whether to print; only the leading process does. tracked: the run; None: not tracked.
     """
 
-    def __init__(self, max_steps: int, visible: bool, tracked: TrainingRun | BackTranslationCurve | None):
+    def __init__(self, max_steps: int, visible: bool, tracked: LiveCurve | None):
         self._bar = tqdm(total=max_steps, unit="step", desc="train", disable=None if visible else True, leave=False)
         self._visible, self._max_steps, self._tracked = visible, max_steps, tracked
         self._tokens, self._since = 0, time.perf_counter()
         self._start: tuple[float, int] | None = None  # time and step of the first row
         self._norm: SupportsFloat | None = None  # of the newest gradient; reading it waits for a GPU
-        self._step = 0  # of the newest update
         self._resumed_at: float | None = None  # the step of the last row that a resumed training starts with
 
     def updated(self, step: int, tokens: int, gradient_norm: SupportsFloat) -> None:
         """Count an update over `tokens` target tokens."""
         self._say_resumed(step - 1)
         self._tokens += tokens
-        self._norm, self._step = gradient_norm, step
+        self._norm = gradient_norm
         self._bar.update(step - self._bar.n)
 
     def show(self, rows: Sequence[Mapping[str, float | None]]) -> None:
@@ -47,8 +51,7 @@ class Progress:
         speed = self._tokens / seconds  # target tokens/s since the last row
         self._tokens, self._since = 0, now
         if self._tracked:
-            costs = {"tokens_per_second": speed, "seconds": seconds, "gradient_norm": float(self._norm)}
-            self._tracked.log_curve([{**row, **costs}])
+            self._tracked.log_curve([{**row, "tokens_per_second": speed, "gradient_norm": float(self._norm)}])
         self._start = self._start or (now, step)
         line = f"loss {row['train_loss']:.3f} · rate {row['learning_rate']:.2e} · {speed:,.0f} tokens/s"
         if row["valid_loss"] is not None:
@@ -69,13 +72,6 @@ class Progress:
         if self._resumed_at is not None and self._visible:
             print(f"Resuming after update {step}.", flush=True)
         self._resumed_at = None
-
-    def stopped(self) -> None:
-        """Log the cost of the updates since the last row, when a training is stopped between two rows."""
-        seconds = time.perf_counter() - self._since
-        if self._tokens and self._tracked:
-            cost = {"tokens_per_second": self._tokens / seconds, "seconds": seconds}
-            self._tracked.log_curve([{"step": self._step, **cost}])
 
     def _left(self, now: float, step: int) -> str:
         """The time left, at the speed since the first row, as h:mm:ss after a separator; "" at the first row."""

@@ -5,10 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-
-from torch import Tensor
 
 from pipeline.identity import code_keys, content_key
 from pipeline.stage import bar
@@ -52,30 +49,23 @@ class Translations:
     def make(self, lines: Iterable[str], count: int, translator: Translator, world: World) -> None:
         """Translate the parts that are missing, each in one of the processes. All processes call this.
 
-        count: the number of lines. The processes translate one part each at a time and send it to the leader, which
-        alone writes files: other machines do not have its folder. Parts that were made with other code, text or merges
-        are removed first; these parts stay until `make clean`, so they are not lost if the stage is killed before DVC
-        has stored its out.
+        count: the number of lines. Parts that were made with other code, text or merges are removed first; these parts
+        stay until `make clean`, so they are not lost if the stage is killed before DVC has stored its out.
         """
         missing: list[int] = []
         if world.is_leader:
-            for other in self.folder.parent.glob("translations-*"):
-                if other != self.folder:
-                    shutil.rmtree(other)
+            for older in self.folder.parent.glob("translations-*"):
+                if older != self.folder:
+                    shutil.rmtree(older)
             self.folder.mkdir(parents=True, exist_ok=True)
             missing = [part for part in range(-(-count // PART_LINES)) if not self._path(part).is_file()]
-        missing = world.from_leader(missing)
-        wanted = set(missing)
-        texts = (some for part, some in enumerate(chunks(lines, PART_LINES)) if part in wanted)
-        total = min(count, len(missing[world.rank :: world.size]) * PART_LINES)
+        own = set(world.from_leader(missing)[world.rank :: world.size])
+        total = min(count, len(own) * PART_LINES)
         with bar(total, "sentence", "translate train back", world.is_leader) as progress:
-            for parts in chunks(missing, world.size):
-                turn = list(islice(texts, len(parts)))
-                own = turn[world.rank] if world.rank < len(parts) else []
-                made = world.gather(translator.translate(own, progress=progress.update))
-                for part, translations in zip(parts, made, strict=False):
-                    if world.is_leader:
-                        write_lines(self._path(part), translations, durable=True)
+            for part, text in enumerate(chunks(lines, PART_LINES)):
+                if part in own:
+                    write_lines(self._path(part), translator.translate(text, progress=progress.update), durable=True)
+        world.wait()
 
     def lines(self) -> Iterator[str]:
         """All translations, in the order of the lines."""
@@ -86,16 +76,16 @@ class Translations:
         return self.folder / f"{part:08d}.txt"
 
 
-def late_mean(store: CheckpointStore, state: TrainingState) -> dict[str, Tensor]:
-    """The mean of the kept checkpoints in the last third of a finished training; the best checkpoints may be older."""
+def back_translator(
+    training: Training, store: CheckpointStore, state: TrainingState, codes: Path, world: World
+) -> Translator:
+    """The translator from target to source of a finished training, on the device of this process.
+
+    Its weights are the mean of the kept checkpoints in the last third; the best checkpoints may be older.
+    """
     steps = sorted(map(int, state.checkpoints))
-    return mean_weights([store.weights(step) for step in steps if 3 * step > 2 * steps[-1]])
-
-
-def back_translator(training: Training, weights: dict[str, Tensor], codes: Path, world: World) -> Translator:
-    """The translator from target to source, with these weights, on the device of this process."""
     model = Transformer(training.model_config).to(world.device)
-    model.load_state_dict(weights)
+    model.load_state_dict(mean_weights([store.weights(step) for step in steps if 3 * step > 2 * steps[-1]]))
     source, target = Side.of(training.corpus)
     return Translator(TorchEngine([model.eval()]), Merges.load(codes), training.vocabulary, target, source)
 
@@ -103,11 +93,11 @@ def back_translator(training: Training, weights: dict[str, Tensor], codes: Path,
 def kept_lines(text: Path, pairs: Pairs) -> Iterator[str]:
     """The lines of a text file from which `pairs` were made, in order."""
     kept = iter(pairs.lines)
-    wanted = next(kept, None)
+    next_kept = next(kept, None)
     for number, line in enumerate(read_lines(text), start=1):
-        if number == wanted:
+        if number == next_kept:
             yield line
-            wanted = next(kept, None)
+            next_kept = next(kept, None)
 
 
 def added_rows(real: Pairs, translations: Iterator[str], translator: Translator, max_length: int) -> Iterator[IdPair]:

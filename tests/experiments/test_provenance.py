@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from support.projects import command
 
-from pipeline import inputs
 from pipeline.experiments.provenance import blob_code_key, checked_out_md5, parsed
-from pipeline.inputs import check_unchanged, snapshot
 from pipeline.tracking.results import Experiment
-from pipeline.versions import recorded
 
 STAGES = "stages:\n  copy: {cmd: cat corpus/a > out, deps: [DEP, code], params: [knob], outs: [out]}\n"
 
@@ -136,39 +132,3 @@ def test_a_file_that_is_no_python_and_a_lock_with_conflicts_end_in_no_traceback(
     assert {blob_code_key(blob) for blob in [command(root, "git", "rev-parse", "HEAD:code/half.py").strip()]}
     with pytest.raises(ValueError, match="not valid YAML"):
         parsed("<<<<<<< HEAD\na: 1\n=======\n")
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("torch: 2.13\n", r"the version of torch must be in quotes"),
-        ("", "has no versions"),
-        ("<<<<<<< HEAD\na: 1\n", "not valid YAML"),
-    ],
-)
-def test_a_wrong_versions_file_is_named_with_the_remedy(tmp_path, text, message):
-    (tmp_path / "versions.yaml").write_text(text)
-    with pytest.raises(ValueError, match=f"{message}.*git checkout versions.yaml"):
-        recorded(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("file", "text", "changed"),
-    [
-        ("params.yaml", "knob: 2\nother: 1\n", "knob"),
-        ("params.yaml", "knob: 1\nother: 2\n", ""),
-        ("code/some.py", "x = 2\n", "code"),
-        ("code/new.py", "x = 2\n", "code"),
-        ("code/__pycache__/some.pyc", "x", ""),
-        ("corpus/a", "zwei\n", "corpus"),
-        ("elsewhere", "x", ""),
-    ],
-)
-def test_an_edit_while_a_stage_runs_fails_it_if_the_stage_depends_on_it(root, monkeypatch, file, text, changed):
-    monkeypatch.setenv("DVC_STAGE", "copy")
-    monkeypatch.setattr(inputs, "running_stage", lambda: "copy")
-    before = snapshot()
-    (root / file).parent.mkdir(exist_ok=True)
-    (root / file).write_text(text)
-    with pytest.raises(ValueError, match=f"^{changed} changed while stage copy ran") if changed else nullcontext():
-        check_unchanged(before)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,16 +50,16 @@ def test_the_short_grid_has_twelve_configurations_of_every_part(recipe):
 
 
 def test_rows_that_are_the_base_again_or_impossible_are_left_out():
-    base = replace(Params.load(ROOT / "params.yaml"), heads=1, layers=1, d_model=6, dropout=0.0)
+    base = Params.load(ROOT / "params.yaml").changed(heads=1, layers=1, d_model=6, dropout=0.0)
     rows = grid(base)
-    configurations = [replace(base, **row.changes) for row in rows]
+    configurations = [base.model_copy(update=row.changes) for row in rows]
     assert len(set(configurations)) == len(configurations)
     assert all(params.changed() == params for params in configurations)  # a params.yaml may hold them
     assert [row.changes["heads"] for row in rows if row.part == "A"] == [2]  # 4 does not divide 6
 
 
 def test_a_base_that_sets_a_knob_of_the_grid_is_refused():
-    base = replace(Params.load(ROOT / "params.yaml"), decoder_layers=1)
+    base = Params.load(ROOT / "params.yaml").changed(decoder_layers=1)
     with pytest.raises(ValueError, match=r"has decoder_layers=1\. Set key_size, encoder_layers, decoder_layers to 0"):
         grid(base)
 

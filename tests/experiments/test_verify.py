@@ -21,7 +21,6 @@ from pipeline.experiments.tolerances import RULES, SPREAD, Agreement, curves
 from pipeline.experiments.verify import as_recorded, changed_inputs, differences, own_clone
 from pipeline.git import command
 from pipeline.tracking.results import Experiment, WorkTree
-from pipeline.training.environment import instructions
 
 CURVE = "step,train_loss,valid_loss,learning_rate\n10,{},,0.1\n20,{},3.0,0.2\n"
 SCORES = {
@@ -218,13 +217,6 @@ def test_the_verdict_names_the_measured_spread_where_the_processor_or_its_use_di
     )
     assert verify.show(recorded, new) == ("different" if like else "within tolerance")
     assert (f"difference were this far apart: {SPREAD}" in capsys.readouterr().out) != like
-
-
-def test_a_forced_level_of_instructions_is_recorded(monkeypatch):
-    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
-    usual = instructions()
-    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
-    assert instructions() == f"{usual}, oneDNN SSE41"
 
 
 def test_a_row_names_its_tolerance_the_largest_difference_and_the_share_of_equal_lines(tmp_path):

@@ -32,7 +32,7 @@ def back_place(project: Path, folder: Path, steps: int = 160, **changes) -> Path
     return folder
 
 
-def test_back_translation_adds_pairs_with_translated_sources_and_training_uses_them(project, tmp_path):
+def test_back_translation_adds_pairs_that_training_uses(project, tmp_path):
     place = back_place(project, tmp_path / "place")
     assert stage("back_translate", place).returncode == 0
     real, both = (Pairs.load(place / "data" / name, "train") for name in ("ids", "back"))
@@ -48,6 +48,9 @@ def test_back_translation_adds_pairs_with_translated_sources_and_training_uses_t
     german = set(" ".join(read_lines(place / "data/raw/train.src")).replace(".", " ").split())
     translated = " ".join(read_lines(place / "data/back/train.src")).replace(".", " ").split()
     assert sum(word in german for word in translated) > 0.9 * len(translated)
+    curve = list(read_lines(place / "data/back/training.csv"))
+    assert curve[0] == "step,train_loss,valid_loss,learning_rate"
+    assert curve[-1].startswith("160,")
     assert stage("train", place).returncode == 0
     with_both = trained(place)
     shutil.rmtree(place / "data/back")
@@ -56,7 +59,7 @@ def test_back_translation_adds_pairs_with_translated_sources_and_training_uses_t
     assert trained(place) != with_both
 
 
-def test_a_killed_back_translation_writes_no_out_and_ends_in_the_same_bytes_as_an_unkilled_one(project, tmp_path):
+def test_a_killed_back_translation_ends_in_the_same_bytes(project, tmp_path):
     unkilled, killed = (back_place(project, tmp_path / name) for name in ("unkilled", "killed"))
     assert stage("back_translate", unkilled).returncode == 0
     process = start("back_translate", killed)
@@ -70,11 +73,13 @@ def test_a_killed_back_translation_writes_no_out_and_ends_in_the_same_bytes_as_a
 
 @pytest.mark.parametrize("sharding", ["none", "full"])
 def test_two_processes_give_the_same_back_translations(project, tmp_path, sharding):
-    one, two = (back_place(project, tmp_path / name, steps=40, precision="float64") for name in ("one", "two"))
-    assert stage("back_translate", one).returncode == 0
-    done = stage("back_translate", two, env={"DEVICES": "2", "SHARDING": sharding})
-    assert done.returncode == 0, done.stderr
-    assert sha256(two / "data/back") == sha256(one / "data/back")
-    folders = [[path.name for path in place.glob("work/train-*")] for place in (one, two)]
-    assert folders[0] == folders[1]  # the lock and the states of any number of processes are the same
-    assert len(folders[0]) == 1
+    places = [back_place(project, tmp_path / name, steps=40, precision="float64") for name in ("alone", "pair")]
+    for place, environment in zip(places, ({}, {"DEVICES": "2", "SHARDING": sharding}), strict=True):
+        done = stage("back_translate", place, env=environment)
+        assert done.returncode == 0, done.stderr
+    for name in ("train.src", "back.json"):
+        alone, pair = (sha256(place / "data/back" / name) for place in places)
+        assert alone == pair
+    alone, pair = ([path.name for path in place.glob("work/train-*")] for place in places)
+    assert alone == pair  # the lock and the states of any number of processes are the same
+    assert len(alone) == 1

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from support.projects import params_file, prepared_project, runs
-from support.servers import free_port
 from support.stages import start, trained, training_place, wait_for_state, wait_until
-from support.tiny import ROOT, stage
+from support.tiny import stage
 
-from transformer.files import read_lines
-from transformer.training.launch import LAUNCHER
+from pipeline.training.launch import LAUNCHER
 
 pytestmark = pytest.mark.full
+PAIR = {"max_steps": 160, "save_every": 2, "best_by": "bleu", "device_tokens": 64}
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +39,16 @@ def unkilled(project, tmp_path_factory) -> str:
     return trained(folder)
 
 
+@pytest.fixture(scope="module")
+def unkilled_pair(project, tmp_path_factory) -> str:
+    """The hash of the outs of a training in two processes that was not killed."""
+    folder = training_place(project, tmp_path_factory.mktemp("unkilled_pair") / "place", **PAIR)
+    assert stage("train", folder, env={"DEVICES": "2"}).returncode == 0
+    return trained(folder)
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -9)])
-def test_a_killed_training_writes_no_out_and_ends_in_the_same_bytes_as_an_unkilled_one(place, unkilled, number, status):
+def test_a_killed_training_ends_in_the_bytes_of_an_unkilled_one(place, unkilled, number, status):
     params_file(place, max_steps=160)
     process = start("train", place)
     wait_for_state(place, process)
@@ -56,54 +61,11 @@ def test_a_killed_training_writes_no_out_and_ends_in_the_same_bytes_as_an_unkill
     assert len(runs(place)) == 1  # one MLflow run, continued
 
 
-@pytest.mark.parametrize("sharding", ["none", "full"])
-def test_sigterm_stops_all_processes_and_their_state_is_saved(place, monkeypatch, sharding):
-    monkeypatch.setenv("SHARDING", sharding)
-    params_file(place, max_steps=4000)
-    process = start("train", place, devices=2)
-    wait_for_state(place, process)
-    process.send_signal(signal.SIGTERM)
-    errors = process.communicate()[1]
-    assert process.returncode == 143
-    assert ". Its state is saved. Run the same command again to resume." in errors
-    assert not (place / "data/checkpoints").exists()
-
-
-@pytest.mark.parametrize("sharding", ["none", "full"])
-def test_when_one_process_dies_the_others_stop_and_the_training_can_be_resumed(place, monkeypatch, sharding):
-    monkeypatch.setenv("SHARDING", sharding)
-    params_file(place, max_steps=8000, save_every=2)
-    process = start("train", place, devices=3)
-    wait_for_state(place, process)
-    (victim,) = (pid for pid in processes() if environment(pid).get("LOCAL_RANK") == "1" and folder_of(pid) == place)
-    os.kill(victim, signal.SIGKILL)
-    errors = process.communicate(timeout=30)[1]
-    assert process.returncode == 1
-    assert "error: Process 1 of 3 ended with SIGKILL. The other processes were stopped." in errors
-    assert "Traceback" not in errors
-    (state,) = sorted(place.glob("work/train-*/state-*.json"))[-1:]
-    params_file(place, max_steps=int(state.stem.removeprefix("state-")) + 2, save_every=2)
-    done = stage("train", place)
-    assert done.returncode == 0, done.stderr
-    assert "Resuming after update" in done.stdout
-
-
-@pytest.fixture(scope="module")
-def unkilled_pair(project, tmp_path_factory) -> str:
-    """The hash of the outs of a training of 160 updates in two processes that was not killed."""
-    folder = training_place(project, tmp_path_factory.mktemp("unkilled_pair") / "place", **PAIR)
-    assert stage("train", folder, env={"DEVICES": "2"}).returncode == 0
-    return trained(folder)
-
-
-PAIR = {"max_steps": 160, "save_every": 2, "best_by": "bleu", "device_tokens": 64}
-
-
-def test_twenty_kills_of_launcher_and_processes_leave_nothing_behind_and_change_no_byte(place, unkilled_pair):
+def test_kills_of_launcher_and_ranks_leave_nothing_behind(place, unkilled_pair):
     """Each kill hits the launcher, or one of its two processes, at a random update of the training or before it."""
     params_file(place, **PAIR)
     chance = random.Random(7)
-    for number in range(20):
+    for number in range(12):
         process = start("train", place, devices=2, stdout=subprocess.PIPE)
         wait_for_step(place, process, chance.randrange(1, 5) * (number % 5 > 0))
         ranks = launched_by(process.pid)
@@ -122,6 +84,75 @@ def test_twenty_kills_of_launcher_and_processes_leave_nothing_behind_and_change_
     assert len(runs(place)) == 1
 
 
+@pytest.mark.parametrize(("victim", "sharding"), [("launcher", "none"), ("launcher", "full"), ("rank", "none")])
+def test_sigterm_to_any_process_saves_the_state_and_is_no_error(place, monkeypatch, victim, sharding):
+    monkeypatch.setenv("SHARDING", sharding)
+    params_file(place, max_steps=4000, save_every=2)
+    process = start("train", place, devices=2)
+    wait_for_state(place, process)
+    os.kill(process.pid if victim == "launcher" else launched_by(process.pid)[1], signal.SIGTERM)
+    errors = process.communicate(timeout=60)[1]
+    assert process.returncode == 143
+    assert ". Its state is saved. Run the same command again to resume." in errors
+    assert "error:" not in errors
+    assert not (place / "data/checkpoints").exists()
+
+
+@pytest.mark.parametrize("sharding", ["none", "full"])
+def test_when_one_process_dies_the_others_stop_and_it_is_named(place, monkeypatch, sharding):
+    monkeypatch.setenv("SHARDING", sharding)
+    params_file(place, max_steps=8000, save_every=2)
+    process = start("train", place, devices=3)
+    wait_for_state(place, process)
+    os.kill(launched_by(process.pid)[1], signal.SIGKILL)
+    errors = process.communicate(timeout=60)[1]
+    assert process.returncode == 1
+    assert "error: Process 1 ended with SIGKILL. The other processes were stopped." in errors
+    assert "Traceback" not in errors
+
+
+def test_a_training_that_waits_for_a_lock_obeys_signals(place):
+    params_file(place, max_steps=4000)
+    first = start("train", place)
+    wait_for_state(place, first)
+    for devices, number in ((1, signal.SIGTERM), (2, signal.SIGINT)):
+        waiting = start("train", place, devices=devices, stdout=subprocess.PIPE)
+        assert "Another process runs the same training" in str(waiting.stdout and waiting.stdout.readline())
+        assert not launched_by(waiting.pid)
+        waiting.send_signal(number)
+        errors = waiting.communicate(timeout=20)[1]
+        assert waiting.returncode in (-number, 130)
+        assert "Traceback" not in errors
+    first.send_signal(signal.SIGTERM)
+    first.communicate()
+    assert first.returncode == 143
+
+
+@pytest.mark.parametrize("devices", ["1", "2"])
+def test_a_mistake_is_printed_once_by_any_number_of_processes(place, devices):
+    params_file(place, device_tokens=21, max_length=20, lr_factor=1e30)
+    done = stage("train", place, env={"DEVICES": devices})
+    assert done.returncode == 1
+    assert done.stderr.count("error: ") == 1
+    assert "is not finite" in done.stderr
+    assert "resumes from" not in done.stderr
+
+
+def test_two_equal_trainings_at_once_give_the_outs_of_one(place, unkilled):
+    params_file(place, max_steps=160)
+    first, second = start("train", place), start("train", place)
+    for process in (first, second):
+        assert process.wait() == 0, process.stderr and process.stderr.read()
+    assert trained(place) == unkilled
+    assert len(runs(place)) == 1
+
+
+def test_a_stage_that_torchrun_starts_names_devices_instead(place):
+    done = stage("train", place, env={"WORLD_SIZE": "2", "RANK": "0"})
+    assert done.returncode == 1
+    assert "pipeline.train starts torchrun itself. Set DEVICES" in done.stderr
+
+
 def wait_for_step(folder: Path, process: subprocess.Popen, further: int) -> None:
     """Wait until the training has saved `further` states more than it has now, or has ended."""
     before = newest_state(folder)
@@ -136,82 +167,8 @@ def newest_state(folder: Path) -> int:
 
 def launched_by(launcher: int) -> list[int]:
     """The processes of a training that were launched by another process, by rank."""
-    found = [pid for pid in processes() if environment(pid).get(LAUNCHER) == str(launcher)]
-    return sorted(found, key=lambda pid: environment(pid).get("RANK", ""))
-
-
-def test_a_training_that_waits_for_a_lock_has_started_nothing_and_obeys_signals(place):
-    params_file(place, max_steps=4000)
-    first = start("train", place)
-    wait_for_state(place, first)
-    for devices, number in ((1, signal.SIGTERM), (2, signal.SIGTERM), (2, signal.SIGINT)):
-        waiting = start("train", place, devices=devices, stdout=subprocess.PIPE)
-        assert "Another process runs the same training" in str(waiting.stdout and waiting.stdout.readline())
-        assert not launched_by(waiting.pid)
-        waiting.send_signal(number)
-        errors = waiting.communicate(timeout=20)[1]
-        assert waiting.returncode in (-number, 130)
-        assert "Traceback" not in errors
-    first.send_signal(signal.SIGTERM)
-    first.communicate()
-    assert first.returncode == 143
-
-
-@pytest.mark.parametrize("devices", [1, 2])
-def test_sigterm_in_a_validation_by_bleu_saves_the_last_update_at_once(place, devices):
-    """A validation may take longer than the time that torchrun gives to a process after a signal: here it never ends.
-
-    Each process writes a file when it begins to translate the validation text.
-    """
-    params_file(place, max_steps=160, best_by="bleu", save_every=2)
-    (place / "slow").mkdir()
-    (place / "slow/sitecustomize.py").write_text(SLOW_VALIDATION)
-    process = start("train", place, devices=devices, path=place / "slow")
-    wait_until(lambda: len(list(place.glob("validating-*"))) == devices)
-    process.send_signal(signal.SIGTERM)
-    errors = process.communicate(timeout=60)[1]
-    assert process.returncode == 143
-    assert "Training stopped after update 2. Its state is saved." in errors
-
-
-SLOW_VALIDATION = """
-import os
-import time
-from pathlib import Path
-
-import transformer.training.validation as validation
-
-
-def slow(models, sources, config, before_step):
-    Path(f"validating-{os.getpid()}").touch()
-    while True:
-        before_step()
-        time.sleep(0.1)
-
-
-validation.translate_ids = slow
-"""
-
-
-def test_a_signal_to_one_process_stops_all_and_is_no_error(place):
-    params_file(place, max_steps=4000, save_every=2)
-    process = start("train", place, devices=2)
-    wait_for_state(place, process)
-    os.kill(launched_by(process.pid)[1], signal.SIGTERM)
-    errors = process.communicate(timeout=30)[1]
-    assert process.returncode == 143
-    assert ". Its state is saved. Run the same command again to resume." in errors
-    assert "error:" not in errors
-
-
-@pytest.mark.parametrize("devices", ["1", "2"])
-def test_a_mistake_is_printed_once_whatever_the_number_of_processes(place, devices):
-    params_file(place, device_tokens=21, max_length=20, lr_factor=1e30)
-    done = stage("train", place, env={"DEVICES": devices})
-    assert done.returncode == 1
-    assert done.stderr.count("error: ") == 1
-    assert "is not finite" in done.stderr
-    assert "resumes from" not in done.stderr
+    ranks = [pid for pid in processes() if environment(pid).get(LAUNCHER) == str(launcher)]
+    return sorted(ranks, key=lambda pid: environment(pid).get("RANK", ""))
 
 
 def processes() -> list[int]:
@@ -234,51 +191,3 @@ def folder_of(pid: int) -> Path | None:
         return Path(f"/proc/{pid}/cwd").resolve()
     except OSError:
         return None
-
-
-def test_two_equal_trainings_started_together_give_the_outs_of_one(place, unkilled):
-    params_file(place, max_steps=160)
-    first, second = start("train", place), start("train", place)
-    for process in (first, second):
-        assert process.wait() == 0, process.stderr and process.stderr.read()
-    assert trained(place) == unkilled
-    assert len(runs(place)) == 1
-
-
-def test_two_processes_train_the_same_model(place):
-    params_file(place, precision="float64")
-    assert stage("train", place).returncode == 0
-    (place / "reports/training.csv").rename(place / "one.csv")
-    shutil.rmtree(place / "work")
-    done = stage("train", place, env={"DEVICES": "2"})
-    assert done.returncode == 0, done.stderr
-    for one, two in zip(read_lines(place / "one.csv"), read_lines(place / "reports/training.csv"), strict=True):
-        for a, b in zip(one.split(","), two.split(","), strict=True):
-            assert a == b or float(a) == pytest.approx(float(b), rel=1e-9)
-
-
-@pytest.mark.parametrize("size", ["1", "2"])
-def test_processes_that_torchrun_starts_take_the_lock_of_the_training_too(place, size):
-    """A cluster's scheduler may set WORLD_SIZE=1 as well."""
-    params_file(place, max_steps=4000)
-    torchrun = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--nproc-per-node",
-        size,
-        "--master-port",
-        str(free_port()),
-        "-m",
-        "pipeline.train",
-    ]
-    env = os.environ | {"PYTHONPATH": str(ROOT), "DVC_ROOT": "", "OMP_NUM_THREADS": "1"}
-    first = subprocess.Popen(torchrun, cwd=place, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    wait_until(lambda: newest_state(place) > 0)
-    second = start("train", place, stdout=subprocess.PIPE)
-    assert "Another process runs the same training" in str(second.stdout and second.stdout.readline())
-    second.terminate()
-    second.communicate()
-    first.terminate()
-    first.communicate()
-    wait_until(lambda: not [pid for pid in processes() if folder_of(pid) == place])

@@ -38,7 +38,7 @@ def chinese_corpus(folder: Path) -> None:
             (folder / f"{split}.{code}").write_text(text, encoding="utf-8")
 
 
-def test_the_toy_recipe_from_english_to_german_is_scored_as_german(tmp_path):
+def test_the_toy_recipe_turned_around_is_scored_as_german(tmp_path):
     project = tmp_path / "project"
     copied_project(project)
     recipe = (ROOT / "recipes/toy.yaml").read_text(encoding="utf-8")
@@ -48,13 +48,13 @@ def test_the_toy_recipe_from_english_to_german_is_scored_as_german(tmp_path):
     commit_all(project)
     command(project, "dvc", "repro")
     scores = json.loads((project / "reports/scores.json").read_text())
-    lines, references = (list(read_lines(project / path)) for path in ("data/test.hyp", "data/raw/test.tgt"))
+    lines, references = (list(read_lines(project / path)) for path in ("data/hypotheses/test.hyp", "data/raw/test.tgt"))
     assert scores["bleu"] == pytest.approx(BLEU().corpus_score(lines, [references]).score, abs=1e-3)
     assert scores["bleu"] > 97
     assert "|tok:13a|" in json.loads((project / "reports/signatures.json").read_text())["bleu"]
 
 
-def test_english_to_chinese_has_the_right_scores_and_ends_early_at_the_right_update(tmp_path):
+def test_chinese_has_the_right_scores_and_ends_early(tmp_path):
     project = tmp_path / "project"
     copied_project(project)
     chinese_corpus(project / "own")
@@ -88,7 +88,7 @@ def test_english_to_chinese_has_the_right_scores_and_ends_early_at_the_right_upd
     scores = json.loads((project / "reports/scores.json").read_text())
     for split, name in (("valid", "valid_bleu"), ("test", "bleu")):
         lines, references = (
-            list(read_lines(project / path)) for path in (f"data/{split}.hyp", f"data/raw/{split}.tgt")
+            list(read_lines(project / path)) for path in (f"data/hypotheses/{split}.hyp", f"data/raw/{split}.tgt")
         )
         assert scores[name] == pytest.approx(chinese.corpus_score(lines, [references]).score, abs=1e-3)
         assert scores[name] > 60

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Barrier
 from typing import Any
 
 import pytest
@@ -56,31 +54,14 @@ def test_parts_made_with_other_code_or_text_are_removed(translations, tmp_path):
     assert translations.folder.exists()
 
 
-def test_each_process_translates_its_share_of_the_missing_parts_and_the_leader_writes_all(translations, monkeypatch):
-    """Two threads are the processes. The second has no folder of its own, as on another machine."""
-    sent: dict[int, Any] = {}
-    meeting = Barrier(2)
-
-    def gather(self: World, value: Any) -> list[Any]:
-        sent[self.rank] = value
-        meeting.wait()
-        values = [sent[0], sent[1]]
-        meeting.wait()
-        return values
-
-    monkeypatch.setattr(World, "gather", gather)
+def test_each_process_translates_its_share_of_the_missing_parts(translations, monkeypatch):
     monkeypatch.setattr(World, "from_leader", lambda self, value: [0, 2, 3])
-    elsewhere = Translations(translations.folder.with_name("elsewhere"))
+    monkeypatch.setattr(World, "wait", lambda self: None)
     translations.folder.mkdir()
     write_lines(translations.folder / "00000001.txt", ["made before"] * 3)
-    translators, folders = [Upper(), Upper()], [translations, elsewhere]
-    with ThreadPoolExecutor(2) as pool:
-        made = [
-            pool.submit(folders[rank].make, LINES, len(LINES), translators[rank], World(rank, 2)) for rank in range(2)
-        ]
-        for one in made:
-            one.result(timeout=30)
+    translators = [Upper(), Upper()]
+    for rank, translator in enumerate(translators):
+        translations.make(LINES, len(LINES), translator, World(rank, 2))
     upper = [line.upper() for line in LINES]
     assert list(translations.lines()) == upper[:3] + ["made before"] * 3 + upper[6:]
     assert [translator.lines for translator in translators] == [LINES[:3] + LINES[9:], LINES[6:9]]
-    assert not elsewhere.folder.exists()

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from support.stages import wait_until
 from support.tiny import ROOT
 
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
@@ -41,56 +40,47 @@ class Host:
 
     def __init__(self, name: str, address: str, folder: Path):
         self.name, self.address, self.folder = name, address, folder
-        self.logs = folder.parent / f"{folder.name}.logs"
-        self.logs.mkdir()
+        self.log = folder.parent / f"{folder.name}.log"
 
-    def start(self, *command: str, paths: tuple[Path, ...] = (ROOT,), **env: str) -> subprocess.Popen:
-        """Start `python -m COMMAND` in the folder of this machine. What it prints goes to a file; see `printed`.
-
-        paths: folders that Python imports from first. env: additions to the environment.
-        """
+    def train(self, **env: str) -> subprocess.Popen:
+        """Start the stage train with both machines. Its output is appended to the log. env: to the environment."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("GLOO", "TORCH", "MLFLOW"))}
-        env = {**kept, "PYTHONPATH": os.pathsep.join(map(str, paths)), "DVC_ROOT": "", "OMP_NUM_THREADS": "1", **env}
-        log = open(self.logs / f"{len(list(self.logs.iterdir())):03d}", "w")  # noqa: SIM115 (its process has it)
-        return subprocess.Popen(
-            ["ip", "netns", "exec", self.name, sys.executable, "-u", "-m", *command],
-            cwd=self.folder,
-            env=env,
-            stdout=log,
-            stderr=log,
-        )
+        joint = {"NODES": "2", "RENDEZVOUS": ADDRESSES[0], "OMP_NUM_THREADS": "1", "DVC_ROOT": ""}
+        with open(self.log, "a") as log:
+            return subprocess.Popen(
+                ["ip", "netns", "exec", self.name, sys.executable, "-u", "-m", "pipeline.train"],
+                cwd=self.folder,
+                env={**kept, **joint, "PYTHONPATH": str(ROOT), **env},
+                stdout=log,
+                stderr=log,
+            )
 
-    def printed(self) -> str:
-        """All that the commands of this machine have printed."""
-        return "".join(path.read_text() for path in sorted(self.logs.iterdir()))
-
-    def cut(self, off: bool = True) -> None:
-        """Pull the cable of this machine, or plug it in again."""
-        assert not ip("-n", self.name, "link", "set", "cable", "down" if off else "up").returncode
+    def processes(self) -> list[int]:
+        """The numbers of all processes of this machine."""
+        return list(map(int, ip("netns", "pids", self.name).stdout.split()))
 
     def kill(self) -> None:
         """End all processes of this machine at once, as a power cut does."""
-        for pid in map(int, ip("netns", "pids", self.name).stdout.split()):
-            os.kill(pid, signal.SIGKILL)
+        for number in self.processes():
+            os.kill(number, signal.SIGKILL)
 
 
 @contextmanager
 def two_hosts(folders: tuple[Path, Path]) -> Iterator[tuple[Host, Host]]:
     """Two machines with these folders. All their processes end with the block."""
-    hosts = tuple(
+    first, second = hosts = tuple(
         Host(f"host{number}-{os.getpid()}", address, folder)
         for number, (address, folder) in enumerate(zip(ADDRESSES, folders, strict=True))
     )
-    one, two = hosts
     try:
         for host in hosts:
             assert not ip("netns", "add", host.name).returncode
-        ip("link", "add", "cable", "netns", one.name, "type", "veth", "peer", "name", "cable", "netns", two.name)
+        ip("link", "add", "cable", "netns", first.name, "type", "veth", "peer", "name", "cable", "netns", second.name)
         for host in hosts:
             ip("-n", host.name, "addr", "add", f"{host.address}/24", "dev", "cable")
-            ip("-n", host.name, "link", "set", "lo", "up")
-            host.cut(off=False)
-        yield one, two
+            for device in ("lo", "cable"):
+                assert not ip("-n", host.name, "link", "set", device, "up").returncode
+        yield first, second
     finally:
         for host in hosts:
             host.kill()
@@ -98,16 +88,6 @@ def two_hosts(folders: tuple[Path, Path]) -> Iterator[tuple[Host, Host]]:
 
 
 def losses(folder: Path) -> list[float]:
-    """The losses of all updates, in the newest state of the only training in a folder."""
-    newest = max(folder.glob("work/train-*/state-*.json"))
-    return json.loads(newest.read_text())["state"]["losses"]
-
-
-def wait_for(path: Path, *processes: subprocess.Popen) -> None:
-    """Wait until a file is there; fail if a process ends before."""
-
-    def there() -> bool:
-        assert path.exists() or all(process.poll() is None for process in processes)
-        return path.exists()
-
-    wait_until(there, PATIENCE)
+    """The losses of all updates, in the newest state of the only training in a folder; [] without a state."""
+    newest = max(folder.glob("work/train-*/state-*.json"), default=None)
+    return json.loads(newest.read_text())["state"]["losses"] if newest else []

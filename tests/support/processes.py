@@ -45,8 +45,8 @@ def together(size: int, task: Callable[..., Any], *arguments: Any, gpus: bool = 
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     queue = spawn.Queue()
-    given = (size, port, gpus, queue, task, arguments)
-    ranks = [spawn.Process(target=run_rank, args=(rank, *given)) for rank in range(size)]
+    shared = (size, port, gpus, queue, task, arguments)
+    ranks = [spawn.Process(target=run_rank, args=(rank, *shared)) for rank in range(size)]
     for process in ranks:
         process.start()
     results = {}

@@ -3,12 +3,17 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.tracking import recorder
+from mlflow.entities import Run
+
 from pipeline.tracking import store as tracking
+from pipeline.tracking.content import FinishedRun
+from pipeline.tracking.live import LiveRun
+from pipeline.tracking.write import write_run
 
 HERE = Path(__file__).resolve().parents[2]
 PARAMS = {"corpus": "toy", "corpus_path": "", "warmup": 100, "dropout": 0.1, "lowercase": False, "beam_size": 4}
@@ -32,42 +37,48 @@ def curve(last: int) -> list[dict]:
 opened = tracking.connect
 
 
-def training(root: Path, key: str, **changed: str | int) -> recorder.TrainingRun:
+def training(root: Path, key: str, **changed: str | int) -> LiveRun:
     """A training to enter by `with`; changed: params."""
-    return recorder.TrainingRun(root, PARAMS | changed, key, {"env_torch": "2"})
+    return LiveRun(root, PARAMS | changed, key, {"env_torch": "2"})
 
 
 def train(root: Path, key: str, last: int = 60, **changed: str | int) -> str:
-    """Train to the end; returns the id of the run of this training with these params."""
+    """Train to the end; returns the id of the newest run of this training."""
     with training(root, key, **changed) as live:
         live.log_curve(curve(last))
-    return next(run.id for run in opened(root).runs(key) if run.fits(PARAMS | changed))
+    return opened(root).runs(key)[0].info.run_id
+
+
+def wait_for_steps(root: Path, key: str, last: int) -> str:
+    """Return the id of the run of a training when the store has its curve up to a step."""
+    while True:
+        for run in opened(root).runs(key):
+            if last in steps(opened(root), run.info.run_id, "train_loss"):
+                return run.info.run_id
+        time.sleep(0.01)
 
 
 def configuration(key: str, config: str, last: int = 60, **changed: str | int) -> dict:
-    """The fields of a recorder.Configuration."""
+    """The fields of a FinishedRun, with the name of a DVC experiment if the environment has one."""
+    name = {"DVC_EXP_NAME": os.environ["DVC_EXP_NAME"]} if "DVC_EXP_NAME" in os.environ else {}
     return {
         "params": PARAMS | changed,
         "train_key": key,
         "config_key": config,
         "curve": curve(last),
         "scores": SCORES,
-        "target_tokens": 1000,
-        "tags": {"git_commit": "abc"},
+        "tags": {"git_commit": "abc", **name},
     }
 
 
-def score(root: Path, key: str, config: str, last: int = 60, scores: dict | None = None, **changed: str | int) -> None:
-    """Write the run of a configuration, as the stage record does, with the name of a DVC experiment if it has one."""
-    fields = configuration(key, config, last, **changed)
-    if "DVC_EXP_NAME" in os.environ:
-        fields["tags"]["DVC_EXP_NAME"] = os.environ["DVC_EXP_NAME"]
-    assert record(root, {**fields, "scores": scores or SCORES})
+def record(root: Path, fields: Mapping[str, Any]) -> Run:
+    """Write the run of a configuration, as the stage record does. fields: of a FinishedRun."""
+    return write_run(opened(root), FinishedRun(**fields))
 
 
-def record(root: Path, fields: Mapping[str, Any]) -> bool:
-    """Record a configuration; returns whether the store has it. fields: see recorder.Configuration."""
-    return recorder.record_configuration(root, recorder.Configuration(**fields))
+def score(root: Path, key: str, config: str, last: int = 60, **changed: str | int) -> str:
+    """Write the run of a configuration, as the stage record does; returns its id. changed: params."""
+    return record(root, configuration(key, config, last, **changed)).info.run_id
 
 
 def steps(store: tracking.Store, run_id: str, metric: str) -> list[int]:

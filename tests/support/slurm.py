@@ -56,8 +56,8 @@ class Cluster:
     def __init__(self, folder: Path):
         self.folder = folder
         self.daemons: dict[str, subprocess.Popen] = {}
-        others = ("DVC_", "MLFLOW_", "SLURM")
-        self.env = {name: value for name, value in os.environ.items() if not name.startswith(others)}
+        foreign = ("DVC_", "MLFLOW_", "SLURM")
+        self.env = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
         self.env |= {
             "PATH": PATHS,
             "SLURM_CONF": str(folder / "slurm.conf"),
@@ -128,8 +128,8 @@ class Cluster:
     def lose(self, node: str) -> None:
         """Kill a node's daemon and the processes of its jobs at once, as when its power fails."""
         self.daemons.pop(node).kill()
-        jobs = [one for one in psutil.process_iter() if self._variable(one, "SLURMD_NODENAME") == node]
-        steps = {above for one in jobs for above in one.parents() if above.name() == "slurmstepd"}
+        jobs = [process for process in psutil.process_iter() if self._variable(process, "SLURMD_NODENAME") == node]
+        steps = {parent for process in jobs for parent in process.parents() if parent.name() == "slurmstepd"}
         for process in [*steps, *jobs]:  # a step that lived longer would report its job as failed
             with suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -137,8 +137,8 @@ class Cluster:
     def _variable(self, process: psutil.Process, name: str) -> str:
         """A variable in the environment of a process of this cluster; empty for another process."""
         with suppress(psutil.Error):
-            found = process.environ()
-            return found.get(name, "") if found.get("SLURM_CONF") == self.env["SLURM_CONF"] else ""
+            variables = process.environ()
+            return variables.get(name, "") if variables.get("SLURM_CONF") == self.env["SLURM_CONF"] else ""
         return ""
 
     def stop(self) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
-import os
-import socket
+import re
 from dataclasses import fields
 from pathlib import Path
 
@@ -13,9 +11,10 @@ import pytest
 import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from support.processes import together
 
 from transformer.training.checkpoints import TrainingState
-from transformer.training.distributed import World, decoded, encoded, join_processes
+from transformer.training.distributed import World
 
 NUMBERS = st.floats(allow_nan=False) | st.integers()
 STEPS = st.integers(0, 10**6).map(str)
@@ -23,99 +22,86 @@ STATES = st.builds(
     TrainingState,
     step=st.integers(0),
     losses=st.lists(NUMBERS),
-    tokens=st.lists(st.integers(0)),
     validations=st.dictionaries(STEPS, st.dictionaries(st.sampled_from(["loss", "bleu"]), NUMBERS)),
     samples=st.dictionaries(STEPS, st.lists(st.text())),
     files=st.dictionaries(st.text(), st.text()),
-    end=st.booleans(),
     curve=st.lists(st.dictionaries(st.text(), st.none() | NUMBERS)),
-    checkpoints=st.dictionaries(STEPS, st.lists(NUMBERS)),
     stopped_early=st.booleans(),
 )
 TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool)
-SHAPES = st.lists(st.integers(0, 4), max_size=3)
-TENSORS = st.dictionaries(
-    st.text(max_size=5), st.tuples(st.sampled_from(TYPES), SHAPES, st.integers(0, 99)), max_size=4
-)
+KINDS = st.tuples(st.sampled_from(TYPES), st.lists(st.integers(0, 4), max_size=3), st.integers(0, 99))
+TENSORS = st.dictionaries(st.text(max_size=5), KINDS, max_size=4)
 
 
-def tensor(dtype, shape, seed):
+def random_tensor(dtype, shape, seed):
     """A tensor of random bytes, among which are NaN and infinity."""
     size = math.prod(shape) * dtype.itemsize
     data = torch.randint(0, 2 if dtype == torch.bool else 256, (size,), generator=torch.Generator().manual_seed(seed))
     return data.to(torch.uint8).view(dtype).view(shape)
 
 
-def same(one, other) -> bool:
-    """Whether two tensors are equal to the bit."""
-    alike = (one.dtype, one.shape) == (other.dtype, other.shape)
-    return alike and torch.equal(one.flatten().view(torch.uint8), other.flatten().view(torch.uint8))
+def in_bytes(tensor):
+    """The type, shape and bytes of a tensor."""
+    return tensor.dtype, tensor.shape, tensor.flatten().view(torch.uint8).tolist()
 
 
-@given(STATES)
-def test_a_state_of_a_training_goes_through_json_unchanged(state):
-    assert TrainingState(**decoded(encoded(vars(state)))) == state
-
-
-def test_all_fields_of_a_state_are_plain_values():
-    assert {field.type for field in fields(TrainingState)} <= {
-        "int",
-        "bool",
-        "list[float]",
-        "list[int]",
-        "list[Row]",
-        "dict[str, dict[str, float]]",
-        "dict[str, list[str]]",
-        "dict[str, str]",
-        "dict[str, list[float]]",
-    }
-
-
-def exchange(rank: int, size: int, port: int, queue) -> None:
-    """Exchange the same examples as all others, in the same order, and put how many, or the error, into the queue."""
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+def exchange(world: World) -> int:
+    """Exchange the same examples as all other processes, in the same order. Returns how many."""
     count = 0
-    # Without shrinking: the others would not follow.
-    alike = settings(derandomize=True, database=None, max_examples=60, deadline=None, phases=[Phase.generate])
 
-    def check(world: World, state: TrainingState, kinds: dict) -> None:
+    # Without shrinking: the other processes would not follow.
+    @settings(derandomize=True, database=None, max_examples=60, deadline=None, phases=[Phase.generate])
+    @given(STATES, TENSORS)
+    def check(state: TrainingState, kinds: dict) -> None:
         nonlocal count
         count += 1
         assert TrainingState(**world.from_leader(vars(state) if world.is_leader else None)) == state
-        assert world.gather([rank, state.samples] * rank) == [[other, state.samples] * other for other in range(size)]
-        tensors = {name: tensor(*kind) for name, kind in kinds.items()}
+        values = [[rank, state.samples] * rank for rank in range(world.size)]
+        assert world.gather(values[world.rank]) == values
+        tensors = {name: random_tensor(*kind) for name, kind in kinds.items()}
         received = world.tensors_from_leader(tensors if world.is_leader else {})
-        assert received.keys() == tensors.keys()
-        assert all(same(received[name], value) for name, value in tensors.items())
+        assert {name: in_bytes(tensor) for name, tensor in received.items()} == {
+            name: in_bytes(tensor) for name, tensor in tensors.items()
+        }
 
-    try:
-        with join_processes() as world:
-            alike(given(STATES, TENSORS)(lambda state, kinds: check(world, state, kinds)))()
-        queue.put(count)
-    except BaseException as error:
-        queue.put(f"{type(error).__name__}: {error}")
+    check()
+    assert [world.any(world.rank == 1), world.any(False)] == [True, False]
+    return count
 
 
 @pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.full)])
-def test_any_state_and_any_tensors_arrive_unchanged_at_all_processes(size):
-    spawn = multiprocessing.get_context("spawn")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    queue = spawn.Queue()
-    ranks = [spawn.Process(target=exchange, args=(rank, size, port, queue)) for rank in range(size)]
-    for process in ranks:
-        process.start()
-    found = [queue.get(timeout=240) for _ in ranks]
-    for process in ranks:
-        process.join()
-    assert found == [60] * size
+def test_any_state_and_any_tensors_arrive_unchanged(size):
+    assert together(size, exchange) == [60] * size
 
 
-def test_one_process_sends_nothing():
+def disagree(world: World) -> tuple[str, bool]:
+    """The error over facts that differ, and whether the leader notices that the other process has ended."""
+    world.agree({"torch": "2", "data/ids": "a"})
+    with pytest.raises(ValueError, match="not equal") as error:
+        world.agree({"torch": "2", "data/ids": f"{world.rank}", f"code of {world.rank}": "b"})
+    if world.is_leader:
+        with pytest.raises(ConnectionError, match=r"Process 0 of 2 lost the connection to another process \("):
+            world.wait()
+    return str(error.value), True
+
+
+def test_facts_that_differ_and_a_process_that_ended_are_noticed():
+    for message, _ in together(2, disagree):
+        assert message.startswith("code of 0, code of 1, data/ids: not equal on ")
+        assert "(process 1)" in message
+
+
+def test_all_fields_of_a_state_are_plain_values():
+    plain = r"^(int|bool|list\[(float|int|Row)\]|dict\[str, (str|list\[(str|float)\]|dict\[str, float\])\])$"
+    assert all(re.match(plain, str(field.type)) for field in fields(TrainingState))
+
+
+def test_one_process_needs_no_network():
     weights = {"a": torch.ones(2)}
     assert World().tensors_from_leader(weights) is weights
-    assert World().gather("x") == ["x"]
+    assert (World().gather("x"), World().from_leader("x"), World().any(True)) == (["x"], "x", True)
+    assert World().sum(torch.tensor(2.0)) == 2
+    World().agree({"torch": "2"})
 
 
 def test_no_module_pickles_what_it_sends():

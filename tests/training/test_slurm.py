@@ -50,20 +50,14 @@ def experiments(folder: Path) -> list[str]:
     return command(folder, "git", "for-each-ref", "--format=%(refname:lstrip=4)", "refs/exps").split()
 
 
-def sent_runs(folder: Path) -> list:
-    """The runs of a project, also those that a slow machine has not sent in the time that a stage waits for them."""
-    command(folder, sys.executable, "-m", "pipeline", "track")
-    return runs(folder)
-
-
 def log_of(folder: Path, task: str) -> str:
     """What a task has printed, in all its attempts."""
     path = folder / f"slurm-{task}.out"
     return path.read_text() if path.exists() else ""
 
 
-def test_six_experiments_on_two_nodes_end_each_once_though_a_node_is_lost(cluster, project):
-    before = len(sent_runs(project))
+def test_six_experiments_end_each_once_though_a_node_is_lost(cluster, project):
+    before = len(runs(project))
     job = cluster.submit(project, "--array=1-6", "deploy/slurm/experiments.sbatch", "experiments.txt")
     first = f"{job}_1"
     cluster.wait_until(lambda: "update 60 of 200" in log_of(project, first))
@@ -76,14 +70,14 @@ def test_six_experiments_on_two_nodes_end_each_once_though_a_node_is_lost(cluste
     assert int(resumed) >= 60
     names = experiments(project)
     assert len(names) == 6
-    found = sent_runs(project)
-    new = [run for run in found if run.data.tags.get("DVC_EXP_NAME") in names]
-    assert (len(new), len(found)) == (6, before + 6)
+    command(project, sys.executable, "-m", "pipeline", "track")  # also what a slow machine has not sent in time
+    new = [run for run in runs(project) if run.data.tags.get("DVC_EXP_NAME") in names]
+    assert (len(new), len(runs(project))) == (6, before + 6)
     assert {(run.info.status, "bleu" in run.data.metrics) for run in new} == {("FINISHED", True)}
     assert {run.data.params["beam_size"] for run in new} == {"4", "2", "3", "5", "6"}
 
 
-def test_the_results_are_in_the_remote_so_that_a_clone_without_the_cache_has_them(cluster, project, tmp_path):
+def test_a_clone_without_the_cache_gets_the_results(cluster, project, tmp_path):
     clone = tmp_path / "clone"
     command(project, "git", "clone", "-q", str(project), str(clone))
     name = experiments(project)[0]
@@ -104,20 +98,18 @@ def test_an_experiment_on_two_nodes_trains_on_both(cluster, project):
     words = ["dvc", "exp", "run", "--name", "both", "-S", "seed=3"]
     job = cluster.submit(project, "--nodes=2", place, "deploy/slurm/nodes.sbatch", *words)
     assert cluster.wait(job) == ["COMPLETED"], log_of(project, job) + cluster.log()
-    assert "This machine joins." in log_of(project, job)
     assert json.loads((project / "reports/environment.json").read_text())["devices"] == 2
     assert "both" in experiments(project)
 
 
 @pytest.mark.parametrize(
-    ("rendezvous", "words", "printed"),
+    ("variable", "words", "printed"),
     [
-        ("127.0.0.1:0", ["sleep", "3600"], "error: A node has ended early, so the experiment was stopped."),
-        ("127.0.0.1:9", ["bash", "-c", "echo it fails; exit 3"], "it fails"),
+        ("NODES=none", ["sleep", "3600"], "error: NODES='none' is not a number of machines."),
+        ("RENDEZVOUS=127.0.0.1:9", ["bash", "-c", "echo it fails; exit 3"], "it fails"),
     ],
 )
-def test_a_job_on_two_nodes_ends_when_either_node_does(cluster, project, rendezvous, words, printed):
-    place = f"--export=ALL,RENDEZVOUS={rendezvous}"
-    job = cluster.submit(project, "--nodes=2", place, "deploy/slurm/nodes.sbatch", *words)
+def test_a_job_on_two_nodes_ends_when_either_node_fails(cluster, project, variable, words, printed):
+    job = cluster.submit(project, "--nodes=2", f"--export=ALL,{variable}", "deploy/slurm/nodes.sbatch", *words)
     assert cluster.wait(job) == ["FAILED"], log_of(project, job) + cluster.log()
     assert printed in log_of(project, job)

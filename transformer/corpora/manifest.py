@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
@@ -20,6 +20,10 @@ from transformer.corpora.text_files import Lines, open_file
 
 SIDES = ("source", "target")
 Entry = Mapping[str, Any]
+
+
+class NoChecksum(ValueError):
+    """A manifest has no checksum of a file, so the file cannot be trusted."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +52,6 @@ class Manifest:
         except ValueError as error:
             raise ValueError(f"{path} is no manifest ({error}). `git checkout {path}` restores it.") from None
 
-    @cached_property
-    def name(self) -> str:
-        """The name of the corpus."""
-        return self.path.stem
-
     def test_sets(self, source: str, target: str) -> list[str]:
         """The test sets that have both languages."""
         return [
@@ -64,8 +63,8 @@ class Manifest:
 
     def parts(self, split: str, source: str, target: str) -> list[tuple[Entry, Entry]]:
         """The parts of a split, for source and target. Raises ValueError if it has not both languages."""
-        found = [self._parts(split, language, side) for language, side in zip((source, target), SIDES, strict=True)]
-        if split not in self.record["splits"] or not all(found):
+        pair = [self._parts(split, language, side) for language, side in zip((source, target), SIDES, strict=True)]
+        if split not in self.record["splits"] or not all(pair):
             sets = ", ".join(self.test_sets(source, target))
             languages = sorted({key.partition(".")[0] for key in self.record["splits"]["train"]})
             if not {source, target} <= set(languages):
@@ -74,7 +73,7 @@ class Manifest:
                     f"of {', '.join(languages)}."
                 )
             raise ValueError(f"{self.path}: no test set {split} in {source} and {target}; test_sets may name {sets}.")
-        return list(zip(*found, strict=True))
+        return list(zip(*pair, strict=True))
 
     def _parts(self, split: str, language: str, side: str) -> list[Entry]:
         texts = self.record["splits"].get(split, {})
@@ -83,7 +82,7 @@ class Manifest:
     def downloads(self, splits: Iterable[str], source: str, target: str) -> dict[str, Download]:
         """The files of some splits, to be fetched: name in the splits -> download.
 
-        Raises ValueError if a split has not both languages, or the manifest has no checksum of a file.
+        Raises ValueError if a split has not both languages, NoChecksum if the manifest has no checksum of a file.
         """
         files = self.record["files"]
         names = {part["file"] for split in splits for pair in self.parts(split, source, target) for part in pair}
@@ -93,10 +92,7 @@ class Manifest:
             chosen[name] = name if files[name]["sha256"] or not files[other]["sha256"] else other
         missing = sorted(name for name in chosen.values() if not files[name]["sha256"])
         if missing:
-            raise ValueError(
-                f"{self.path} has no sha256 of {', '.join(missing)}. `python -m pipeline manifest {self.name}` fetches "
-                "what has none and writes its checksum, for you to look at and commit."
-            )
+            raise NoChecksum(f"{self.path} has no sha256 of {', '.join(missing)}.")
         return {name: self.download(place) for name, place in chosen.items()}
 
     def download(self, name: str) -> Download:
@@ -117,7 +113,7 @@ class Manifest:
         if len(self.record["bases"]) > 1:
             parts = urlsplit(address)
             yield f"{mirror}/{parts.netloc}{parts.path}"
-        base = next((one for one in self.record["bases"] if address.startswith(f"{one}/")), "")
+        base = next((base for base in self.record["bases"] if address.startswith(f"{base}/")), "")
         yield f"{mirror}/{address.removeprefix(f'{base}/')}"
 
     def texts(self, split: str, source: str, target: str, places: Mapping[str, Path]) -> list[ParallelText]:
@@ -129,13 +125,13 @@ class Manifest:
 
     def check(self, places: Mapping[str, Path]) -> None:
         """Raise ValueError if an archive lacks a file that the splits name, or cannot be trusted."""
-        wanted: dict[str, set[str]] = {}
+        members: dict[str, set[str]] = {}
         for texts in self.record["splits"].values():
             for part in (part for parts in texts.values() for part in parts if "member" in part):
-                wanted.setdefault(part["file"], set()).add(part["member"])
+                members.setdefault(part["file"], set()).add(part["member"])
         for name, path in places.items():
             if is_archive(path):
-                check_archive(path, wanted.get(name, ()))
+                check_archive(path, members.get(name, ()))
 
 
 def lines(part: Entry, path: Path) -> Lines:

@@ -1,7 +1,7 @@
-"""Processes that train together: their ranks, and sums, values and tensors exchanged between them.
+"""Processes that train together: their ranks, and the values and tensors that they exchange.
 
-What passes between processes is tensors and JSON, never a pickle. A single process exchanges nothing and needs no
-network.
+Values travel as JSON, weights as safetensors, never as pickles, and over gloo also between GPUs. A single process
+exchanges nothing and needs no network.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import gc
 import json
 import os
-from collections.abc import Callable, Iterator
+import platform
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -22,12 +23,11 @@ import torch.distributed as dist
 # Imported later, as Adam does, they would keep our group and its threads alive after destroy_process_group, and a
 # thread that frees a tensor while Python exits aborts the process.
 import torch.distributed.nn
+from safetensors.torch import load, save
 from torch import Tensor
-from torch.distributed.distributed_c10d import _set_pg_timeout
 
-LONGEST_WAIT = timedelta(days=7)  # on CPUs: translations may take hours, while torch waits half an hour
-NOT_REACHED = "could not connect to the other processes"
-LOST = "lost the connection to another process"
+# A process without sentences to translate waits for the others. A host that vanished is noticed after this time.
+LONGEST_WAIT = timedelta(hours=2)
 
 
 class Stopped(Exception):
@@ -53,108 +53,77 @@ class World:
 
     @contextmanager
     def exchange(self) -> Iterator[None]:
-        """Surround code in which torch exchanges tensors by itself. Raises ConnectionError as the other methods do."""
+        """Surround code that exchanges tensors. Raises ConnectionError in place of torch's error when it fails."""
         try:
             yield
         except RuntimeError as error:
-            if not isinstance(error, dist.DistError) and "gloo" not in str(error):
+            if not isinstance(error, dist.DistError) and "gloo" not in str(error):  # gloo has no exception of its own
                 raise
-            with self._collective():
-                raise
+            raise ConnectionError(
+                f"Process {self.rank} of {self.size} lost the connection to another process ({first_line(error)}). All "
+                "processes stop. Run the same command again: a training resumes from its last saved state."
+            ) from error
 
     def sum(self, tensor: Tensor) -> Tensor:
         """The sum of a tensor over all processes, in place, on every process."""
         if self.size > 1:
-            with self._collective():
+            with self.exchange():
                 dist.all_reduce(tensor)
         return tensor
 
-    def start_sum(self, tensor: Tensor) -> Callable[[], None]:
-        """Start to sum a tensor over all processes, in place. Returns the function that waits for the sum."""
-        with self._collective():
-            work: Any = dist.all_reduce(tensor, async_op=True)
-
-        def wait() -> None:
-            with self._collective():
-                work.wait()
-
-        return wait
-
-    def from_leader(self, value: Any) -> Any:
-        """The leader's value on every process. value: what JSON can hold; a tuple becomes a list."""
-        if self.size == 1:
-            return value
-        data = encoded(value) if self.is_leader else torch.empty(0, dtype=torch.uint8)
-        size = self._broadcast(torch.tensor(data.numel()))
-        return decoded(self._broadcast(data if self.is_leader else torch.empty(int(size), dtype=torch.uint8)))
-
-    def tensors_from_leader(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The leader's tensors, by name, on every process, bit for bit and on the CPU. Other processes give none."""
-        if self.size == 1:
-            return tensors
-        kinds = [[name, str(tensor.dtype), list(tensor.shape)] for name, tensor in tensors.items()]
-        received = {}
-        for name, dtype, shape in self.from_leader(kinds):
-            kind = getattr(torch, dtype.removeprefix("torch."))
-            tensor = tensors[name].contiguous() if self.is_leader else torch.empty(shape, dtype=kind)
-            # As bytes: gloo does not know each type of number.
-            data = self._broadcast(tensor.flatten().view(torch.uint8))
-            received[name] = data.view(kind).view(shape)
-        return received
-
-    def _broadcast(self, tensor: Tensor) -> Tensor:
-        """The leader's tensor on every process, on the CPU. Others give one of the same type and shape."""
-        on_device = tensor.to(self.device)
-        if tensor.numel():
-            with self._collective():
-                dist.broadcast(on_device, src=0)
-        return on_device.cpu()
+    def any(self, flag: bool) -> bool:
+        """Whether the flag of at least one process is set. The host exchanges it, without waiting for a GPU."""
+        return bool(self.sum(torch.tensor(float(flag))))
 
     def wait(self) -> None:
         """Wait until all processes call this."""
-        self.sum(torch.zeros((), device=self.device))
+        self.any(False)
+
+    def from_leader(self, value: Any) -> Any:
+        """The leader's value on every process. value: what JSON can hold; a tuple becomes a list."""
+        return json.loads(self._bytes_of(0, json.dumps(value).encode())) if self.size > 1 else value
 
     def gather(self, value: Any) -> list[Any]:
         """The values of all processes, in order of rank, on every process. value: see `from_leader`."""
         if self.size == 1:
             return [value]
-        data = encoded(value)
-        sizes = self._all_gather(torch.tensor([data.numel()]))
-        longest = max(map(int, sizes))
-        padded = torch.nn.functional.pad(data, (0, longest - data.numel()))
-        return [decoded(part[: int(size)]) for part, size in zip(self._all_gather(padded), sizes, strict=True)]
+        data = json.dumps(value).encode()
+        return [json.loads(self._bytes_of(rank, data)) for rank in range(self.size)]
 
-    def _all_gather(self, tensor: Tensor) -> list[Tensor]:
-        """The tensors of all processes, all of the same shape, in order of rank, on the CPU."""
-        on_device = tensor.to(self.device)
-        parts = [torch.empty_like(on_device) for _ in range(self.size)]
-        with self._collective():
-            dist.all_gather(parts, on_device)
-        return [part.cpu() for part in parts]
+    def tensors_from_leader(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The leader's tensors, by name, on every process, bit for bit and on the CPU. Other processes give none."""
+        if self.size == 1:
+            return tensors
+        received = {}
+        for name in self.from_leader(list(tensors)):  # one at a time, because memory holds each twice meanwhile
+            received |= load(self._bytes_of(0, save({name: tensors[name].contiguous()}) if self.is_leader else b""))
+        return received
 
-    @contextmanager
-    def _collective(self) -> Iterator[None]:
-        """Surround a collective operation. Raises ConnectionError in place of torch's error when it fails."""
-        try:
-            yield
-        except torch.OutOfMemoryError:
-            raise
-        except RuntimeError as error:
-            raise ConnectionError(
-                f"Process {self.rank} of {self.size} {LOST}, or waited for it in vain ({first_line(error)}). All "
-                "processes stop. Run the same command again. A training resumes from its last saved state, if it has "
-                "one."
-            ) from error
+    def agree(self, facts: Mapping[str, str]) -> None:
+        """Raise ValueError on every process if a fact, name -> value, is not equal on all of them."""
+        hosts = self.gather([platform.node(), dict(facts)])
+        leader_host, leader_facts = hosts[0]
+        for rank, (host, own_facts) in enumerate(hosts):
+            names = sorted(name for name in leader_facts | own_facts if leader_facts.get(name) != own_facts.get(name))
+            if names:
+                raise ValueError(
+                    f"{', '.join(names)}: not equal on {host} (process {rank}) and {leader_host} (process 0). No "
+                    f"update was made. Give {host} the code, data, params and packages of {leader_host}."
+                )
 
-
-def encoded(value: Any) -> Tensor:
-    """A value as the bytes of its JSON, in a tensor."""
-    return torch.frombuffer(bytearray(json.dumps(value), "ascii"), dtype=torch.uint8)
-
-
-def decoded(data: Tensor) -> Any:
-    """The value that `encoded` made these bytes of."""
-    return json.loads(data.numpy().tobytes())
+    def _bytes_of(self, rank: int, data: bytes) -> bytes:
+        """The bytes of the process `rank` on every process; those of the others are ignored. They are not empty."""
+        size = torch.tensor(len(data))
+        with self.exchange():
+            dist.broadcast(size, rank)
+            own = self.rank == rank
+            sent = (
+                torch.frombuffer(bytearray(data), dtype=torch.uint8)
+                if own
+                else torch.empty(int(size), dtype=torch.uint8)
+            )
+            dist.broadcast(sent, rank)
+        return sent.numpy().tobytes()
 
 
 def first_line(error: Exception) -> str:
@@ -165,22 +134,22 @@ def first_line(error: Exception) -> str:
 
 @contextmanager
 def join_processes() -> Iterator[World]:
-    """Join the processes that torchrun started (nccl on GPUs, gloo on CPUs); leave them when the block ends."""
-    rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    local_rank = int(os.environ.get("LOCAL_RANK", 0))
+    """Join the processes that torchrun started (nccl between GPUs, gloo between CPUs); leave them after the block."""
+    rank, size, local_rank = (
+        int(os.environ.get(name, default)) for name, default in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0))
+    )
     on_gpu = torch.cuda.is_available()
     device = torch.device("cuda", local_rank) if on_gpu else torch.device("cpu")
     if on_gpu:
         torch.cuda.set_device(device)
     try:
         if size > 1:
-            dist.init_process_group("nccl" if on_gpu else "gloo", rank=rank, world_size=size)
-            if not on_gpu:
-                _set_pg_timeout(LONGEST_WAIT)  # after connecting, for which torch's own limit holds
+            backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
+            dist.init_process_group(backend, rank=rank, world_size=size, timeout=LONGEST_WAIT)
     except RuntimeError as error:
         raise ConnectionError(
-            f"Process {rank} of {size} {NOT_REACHED} ({first_line(error)}). Between machines all ports must be "
-            "open. GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME choose the network."
+            f"Process {rank} of {size} could not connect to the other processes ({first_line(error)}). Between "
+            "machines all ports must be open. GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME choose the network."
         ) from error
     try:
         yield World(rank, size, device)

@@ -1,8 +1,8 @@
-"""Weights, gradients and moments in shards, one for each process: for models that do not fit one device (FSDP2).
+"""A module on several devices: a copy on each (DDP), or a shard of its weights on each (FSDP2).
 
-Zhao et al. 2023, "PyTorch FSDP". Each matrix is cut by rows into as many shards as there are processes (torch's
-DTensor). A layer's weights are gathered before the layer computes and freed after it, forward and backward; its
-gradients are summed and cut again in one operation (reduce-scatter). So all processes compute equally many times.
+FSDP2 is for models that do not fit one device (Zhao et al. 2023, "PyTorch FSDP"). Each matrix is cut by rows into as
+many shards as there are processes (torch's DTensor). A layer's weights are gathered before the layer computes and freed
+after it, forward and backward; its gradients are averaged and cut again in one operation (reduce-scatter).
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
 
 from transformer.model.transformer import Transformer
 from transformer.model.weights import cpu_copy
@@ -33,11 +35,21 @@ def wants_shards(setting: str) -> bool:
     return setting == "full"
 
 
-def shard(model: Transformer, world: World, compression: str) -> None:
-    """Cut the weights of a model into shards, in place, and move each to the device of its process.
+def replicate(module: nn.Module, compression: str) -> DistributedDataParallel:
+    """The module with equal weights on all processes. Each backward pass averages its gradients over them.
 
-    The weights must be equal on all processes. compression: bfloat16 sums gradients in bfloat16, half the bytes of
-    float32; none: in their own precision.
+    compression: bfloat16 sends and sums gradients in bfloat16, half the bytes of float32; none: in their own precision.
+    """
+    copies = DistributedDataParallel(module, forward_sync_buffers=False, gradient_as_bucket_view=True)
+    if compression == "bfloat16":
+        copies.register_comm_hook(None, bf16_compress_hook)
+    return copies
+
+
+def shard(module: nn.Module, model: Transformer, world: World, compression: str) -> None:
+    """Cut the weights of a module that holds `model` into shards, in place. Each process has one on its device.
+
+    The weights must be equal on all processes. Each backward pass averages the gradients. compression: see `replicate`.
     """
     mesh = init_device_mesh(world.device.type, (world.size,))
     # torch's caches keep the mesh until Python exits, and so would keep the process group and its threads, which may
@@ -46,13 +58,11 @@ def shard(model: Transformer, world: World, compression: str) -> None:
     precision = MixedPrecisionPolicy(
         reduce_dtype=torch.bfloat16 if compression == "bfloat16" else None, cast_forward_inputs=False
     )
-    for unit in (*model.encoder, *model.decoder, model):  # the model last: it holds what is in no layer
+    for unit in (*model.encoder, *model.decoder, module):  # the whole last: it holds what is in no layer
         fully_shard(unit, mesh=mesh, mp_policy=precision)
-    for unit in model.modules():
+    for unit in module.modules():
         if isinstance(unit, FSDPModule):
-            # Sums, not means: the loss is already divided by the tokens of all processes. Without the second line torch
-            # asks gloo for a mean, which gives the sum in silence (its issue 162338), or for a product that it lacks.
-            unit.set_gradient_divide_factor(1.0)
+            # gloo gives the sum, in silence, when torch asks it for a mean (pytorch/pytorch#162338)
             unit.set_force_sum_reduction_for_comms(True)
 
 

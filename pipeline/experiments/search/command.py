@@ -21,52 +21,73 @@ import signal
 from pathlib import Path
 
 import pandas as pd
+import psutil
 
-from pipeline.experiments.clones import check_clones_have, edits_of_work_tree
-from pipeline.experiments.search.plan import START, Plan, given_rungs
-from pipeline.experiments.search.space import space
+from pipeline.experiments.clones import check_clones_have, edits_of_work_tree, end
+from pipeline.experiments.search.finals import conclusion, finals
+from pipeline.experiments.search.space import Space, described, space_of
+from pipeline.experiments.search.study import SeededSampler, best, open_study, rungs_of, search
+from pipeline.experiments.search.trainings import CLONES, Trainings
 from pipeline.git import resolved
+from pipeline.identity import code_key, content_key
+from pipeline.locks import hold_lock
 from pipeline.params import Params
-from pipeline.stage import run
-from transformer.files import write_json
+from pipeline.stage import project_root, run
+from transformer.files import sha256, write_json
 
-SIGNIFICANT = 0.05
-SAMPLERS = ("tpe", "random", "gp")
-DIVERGED = "params.yaml as it is diverged with one of the seeds, so nothing is compared with it."
+OTHER_ROOMS = ("pipeline/experiments/", "pipeline/tracking/", "pipeline/demo/")  # they change no training
+NUMBERS = {
+    "--trials": (30, "configurations to try"),
+    "--first-rung": (None, "updates after which trials are first compared; default: about a ninth of max_steps"),
+    "--seed": (1, "seed of the proposals"),
+    "--finalists": (2, "how many of the best trials are in the finals"),
+    "--seeds": (3, "seeds of each finalist"),
+    "--jobs": (1, "how many trainings run at once"),
+}
 
 
 def main() -> None:
-    given = options().parse_args()
+    options = parsed()
     params = Params.load("params.yaml")
-    plan = Plan(params, space(given.space), given_rungs(given.rungs, params), given.sampler, given.seed)
+    space, rungs = space_of(options.space, params), rungs_of(params.max_steps, params.save_every, options.first_rung)
     if params.corpus == "files":
         check_clones_have(Path(params.corpus_path))
-    with plan.alone():
-        rows = run_search(plan, given)
+    folder = project_root() / "work" / name_of(params, space, options)
+    folder.mkdir(parents=True, exist_ok=True)
+    print(f"{folder.name}: {options.trials} trials, compared after {', '.join(map(str, rungs))} updates")
+    print(*(f"  {described(knob, values)}" for knob, values in space.items()), sep="\n")
+    print(f"Its state is in {folder}. If it is stopped, the same command goes on.", flush=True)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, stop)
+    with hold_lock(folder / "lock", "search"):
+        shutil.rmtree(folder / CLONES, ignore_errors=True)  # of a search that was killed
+        trainings = Trainings(folder, params, resolved("HEAD"), edits_of_work_tree())
+        study, sampler = open_study(folder), SeededSampler(options.sampler, options.seed)
+        search(study, space, rungs, trainings.scores, options.trials, sampler, options.jobs)
+        finalists = best(study, options.finalists)
+        rows = finals(trainings, finalists, options.seeds, options.jobs) if finalists else []
     if not rows:
-        raise ValueError("Every trial diverged, or has knobs that exclude each other. Search other ranges.")
-    write_json(given.output, {"search": plan.name, "finals": rows})
-    show(rows)
-    print(f"\nwritten to {given.output}")
+        raise ValueError(f"Every trial or finalist failed. {folder} has their output. Search other ranges.")
+    write_json(options.output, {"search": folder.name, "finals": rows})
+    table = pd.DataFrame(rows).drop(columns="test_bleu_mean").dropna(axis="columns", how="all").astype(object)
+    print("\nFinals: BLEU on valid. The name of params.yaml as it is ends in -start. p_seeds: Welch's t-test between")
+    print("the seeds. The other p-values compare the translations by the first seed.\n")
+    print(table.where(table.notna(), "").to_string(index=False))
+    print("", *conclusion(rows), f"\nwritten to {options.output}", sep="\n")
 
 
-def options() -> argparse.ArgumentParser:
-    """The command line."""
+def parsed() -> argparse.Namespace:
+    """The options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("space", nargs="+", metavar="KNOB=VALUES", help="500..8000, 500..8000:log, or pre,post")
-    parser.add_argument("--rungs", metavar="N,N,...", help="updates after which trials are compared; last: max_steps")
-    parser.add_argument("--sampler", choices=SAMPLERS, default="tpe", help="what proposes the trials; default: tpe")
-    parser.add_argument("--storage", metavar="URL", help="another database for Optuna, such as postgresql://...")
+    parser.add_argument(
+        "--sampler", choices=("tpe", "random"), default="tpe", help="what proposes trials; default: tpe"
+    )
     parser.add_argument("--output", type=Path, default=Path("reports/search.json"), metavar="PATH")
-    for name, default, meaning in (
-        ("--trials", 30, "configurations to try"),
-        ("--seed", 1, "seed of the proposals"),
-        ("--finalists", 2, "how many of the best trials are in the finals"),
-        ("--seeds", 3, "seeds of each finalist"),
-        ("--jobs", 1, "how many trainings run at once; changes no result"),
-    ):
-        parser.add_argument(name, type=positive, default=default, metavar="N", help=f"{meaning}; default: {default}")
-    return parser
+    for name, (default, meaning) in NUMBERS.items():
+        meaning = f"{meaning}; default: {default}" if default else meaning
+        parser.add_argument(name, type=positive, default=default, metavar="N", help=meaning)
+    return parser.parse_args()
 
 
 def positive(text: str) -> int:
@@ -76,68 +97,26 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def show_plan(plan: Plan, trials: int) -> None:
-    """Print what the search will do."""
-    print(f"{plan.name}: {trials} trials, compared after {', '.join(map(str, plan.rungs))} updates")
-    print(*(f"  {one}" for one in plan.space), sep="\n")
-    print(f"Its state is in {plan.folder}. If it is stopped, the same command goes on.", flush=True)
+def name_of(params: Params, space: Space, options: argparse.Namespace) -> str:
+    """The name of a search, from all that the scores of its trials depend on."""
+    paths = (path.as_posix() for room in ("transformer", "pipeline") for path in sorted(Path(room).rglob("*.py")))
+    corpus = Path(params.corpus_path).rglob("*") if params.corpus == "files" else ()
+    key = content_key(
+        params=vars(params),
+        space=[described(knob, values) for knob, values in space.items()],
+        options=[options.first_rung, options.sampler, options.seed],
+        code={path: code_key(Path(path).read_text("utf-8")) for path in paths if not path.startswith(OTHER_ROOMS)},
+        data={str(path): sha256(path) for path in corpus if path.is_file()},
+        versions=Path("versions.yaml").read_text(encoding="utf-8"),
+    )
+    return f"search-{key[:7]}"
 
 
-def run_search(plan: Plan, given: argparse.Namespace) -> list[dict]:
-    """Run the search and its finals; returns the rows of the finals."""
-    from pipeline.experiments.search.finals import entrants, finals  # imports Optuna, which takes a while
-    from pipeline.experiments.search.halving import best, search
-    from pipeline.experiments.search.study import Trials, open_database, sqlite
-    from pipeline.experiments.search.trainings import CLONES, Trainings, end_processes
-
-    def stop(number: int, frame: object) -> None:
-        print("The search stops, and its trainings save their state. The same command goes on.", flush=True)
-        end_processes(plan.folder)
-        os._exit(128 + number)  # sys.exit would wait for the threads, which may have started another training
-
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, stop)
-    study = open_database(given.storage or sqlite(plan.folder), plan.name)
-    show_plan(plan, given.trials)
-    end_processes(plan.folder)
-    shutil.rmtree(plan.folder / CLONES, ignore_errors=True)  # of a search that was killed
-    trainings = Trainings(plan.folder, plan.name, plan.params, resolved("HEAD"), edits_of_work_tree())
-    trials = Trials(study, plan.space, plan.seed, plan.sampler, plan.generation_size)
-    search(trials, given.trials, plan.rungs, trainings.score, given.jobs)
-    found = best(trials, given.finalists)
-    everyone = entrants(trainings, found, [one.knob for one in plan.space]) if found else []
-    return finals(trainings, everyone, given.seeds, given.jobs)
-
-
-def certainty(winner: dict) -> str:
-    """What the seeds show about the winner of the finals, in a sentence."""
-    p = winner.get("p_seeds_holm", winner.get("p_seeds"))
-    if p is None:
-        return "Nothing shows yet that it is better than params.yaml: give more seeds (--seeds)."
-    if p < SIGNIFICANT:
-        return f"The seeds show that it is better than params.yaml (p = {p})."
-    return f"The seeds do not show that it is better than params.yaml (p = {p}): give more (--seeds)."
-
-
-def show(rows: list[dict]) -> None:
-    """Print the finals, the winner and how to take it over."""
-    started = any(row["name"].endswith(f"-{START}") for row in rows)
-    note = f"The name of params.yaml as it is ends in -{START}."
-    print(f"\nFinals: BLEU on valid. {note if started else DIVERGED}\n")
-    table = pd.DataFrame(rows).drop(columns="test_bleu_mean").dropna(axis="columns", how="all").astype(object)
-    print(table.where(table.notna(), "").to_string(index=False))
-    if started:
-        print(
-            "\np_seeds: Welch's t-test between the seeds. The other p-values compare the translations by the first "
-            "seed."
-        )
-    winner = max(rows, key=lambda row: row["valid_bleu_mean"])
-    print(f"\nbest on valid: {winner['name']}; its BLEU on test is {winner['test_bleu_mean']}")
-    if winner["name"].endswith(f"-{START}"):
-        print("No trial is better than params.yaml. Keep params.yaml as it is, or search other ranges.")
-    else:
-        print(certainty(winner))
-        print(f"Take it over:  dvc exp apply {winner['name']}")
+def stop(number: int, frame: object) -> None:
+    """Handle a signal: end the trainings, which save their state, and this process."""
+    print("The search stops, and its trainings save their state. The same command goes on.", flush=True)
+    end(psutil.Process().children(recursive=True))
+    os._exit(128 + number)  # sys.exit would wait for the threads, which may start another training
 
 
 if __name__ == "__main__":

@@ -1,112 +1,147 @@
-"""The trials of a search in Optuna's database, and the proposal of the next ones."""
+"""The search itself: Optuna proposes trials, keeps them and stops those that are behind the others after a rung.
+
+A rung is a number of updates after which trials are compared. Optuna's pruner is asynchronous successive halving (Li
+et al. 2020): of the trials that have come to a rung so far, the best third goes on.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import optuna
-from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
-from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
-from sqlalchemy import create_engine, inspect
-from sqlalchemy.exc import SQLAlchemyError
+from optuna.distributions import BaseDistribution, FloatDistribution
+from optuna.pruners import SuccessiveHalvingPruner
+from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.trial import FrozenTrial, TrialState
 
-from pipeline.experiments.search.space import Dimension
-from transformer.credentials import mask_credentials
+from pipeline.experiments.search.space import Knobs, Space
+from transformer.files import sha256_text
 
-ATTEMPTS = 20  # proposals of knobs that no trial has yet; then a trial may repeat one
-GENERATION = "generation"  # attribute of a trial: the number of the first trial that was proposed with it
+FACTOR = 3  # one of 3 trials goes on to the next rung, which has about 3 times as many updates
+RUNGS = 3
+DIGITS = 4  # significant digits of a proposed number
 
-
-def sampler(name: str, seed: int, startup: int) -> BaseSampler:
-    """One of Optuna's samplers. startup: after how many trials it learns from them; those before are random."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        if name == "tpe":
-            return TPESampler(seed=seed, n_startup_trials=startup)
-        if name == "gp":
-            return GPSampler(seed=seed, n_startup_trials=startup, deterministic_objective=True)
-        return RandomSampler(seed=seed)
+Scores = Callable[
+    [Knobs, Sequence[int]], Generator[float, None, None]
+]  # (knobs, rungs) -> the score at each rung, 0 for a failure
 
 
-def open_database(url: str, name: str) -> optuna.Study:
-    """The study of a search, made if it is new. Raises ValueError for a database of MLflow or one that is not there."""
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    try:
-        tables = inspect(create_engine(url)).get_table_names()
-        if {"experiments", "runs"} <= set(tables):  # both keep the version of their tables in alembic_version
-            raise ValueError(f"{mask_credentials(url)} is a database of MLflow. Give the search one of its own.")
-        return optuna.create_study(storage=url, study_name=name, direction="maximize", load_if_exists=True)
-    except (SQLAlchemyError, ImportError) as error:
-        reason = mask_credentials(str(error).split("\n")[0])
-        raise ValueError(f"--storage {mask_credentials(url)}: {reason}") from None
+def rungs_of(max_steps: int, save_every: int, first: int | None = None) -> list[int]:
+    """Up to RUNGS rungs: `first` (default: about a ninth of max_steps), three times as many updates, and max_steps.
+
+    Raises ValueError if `first` is no multiple of save_every up to max_steps.
+    """
+    first = first or max(1, round(max_steps / FACTOR ** (RUNGS - 1) / save_every)) * save_every
+    if first % save_every or first > max_steps:
+        raise ValueError(
+            f"--first-rung {first} must be a multiple of save_every={save_every}, at most max_steps={max_steps}."
+        )
+    between = [first * FACTOR**place for place in range(1, RUNGS - 1)]
+    return sorted({first, *(rung for rung in between if 2 * rung <= max_steps), max_steps})
 
 
-class Trials:
-    """The trials of a search, in Optuna's database. A trial has its score at each rung that it has reached.
+class SeededSampler(BaseSampler):
+    """Proposes knobs as a function of the seed, the number of the trial and the trials before it.
 
-    seed: of the proposals. name: of the sampler. size: how many trials are proposed at once, a generation.
+    Optuna's samplers continue one random sequence, which begins anew when a search is started again. kind: tpe, random.
     """
 
-    def __init__(self, study: optuna.Study, space: Sequence[Dimension], seed: int, name: str, size: int) -> None:
-        self.study, self.space, self.seed, self.name, self.generation_size = study, list(space), seed, name, size
+    def __init__(self, kind: str, seed: int) -> None:
+        self.kind, self.seed = kind, seed
 
-    def all(self) -> list[FrozenTrial]:
-        """All trials, in the order of their numbers."""
-        return sorted(self.study.get_trials(deepcopy=False), key=lambda trial: trial.number)
+    def sampler(self, trial: FrozenTrial, knob: str = "") -> BaseSampler:
+        """The sampler of Optuna for a trial: of all its knobs, or of one that the others say nothing about."""
+        seed = int(sha256_text(f"{self.seed} {trial.number} {knob}")[:8], 16)
+        with warnings.catch_warnings(action="ignore"):  # some of its options are called experimental
+            if self.kind == "random":
+                return RandomSampler(seed)
+            return TPESampler(seed=seed, multivariate=True, constant_liar=True)
 
-    def propose(self, first: int) -> None:
-        """Add a trial to the generation that begins with trial `first`.
+    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        return self.sampler(trial).infer_relative_search_space(study, trial)
 
-        Its knobs are a function of the seed, of its number and of the trials before it. They are others than those of
-        the trials before, unless ATTEMPTS proposals have given none.
-        """
-        before = self.all()
-        distributions = {one.knob: one.distribution() for one in self.space}
-        knobs: dict[str, Any] = {}
-        for attempt in range(ATTEMPTS):
-            chosen = sampler(self.name, seed_of(self.seed, len(before), attempt), self.generation_size)
-            found = proposal(before, distributions, chosen)
-            knobs = {one.knob: one.rounded(found[one.knob]) for one in self.space}
-            if all(trial.params != knobs for trial in before):
-                break
-        attributes = {GENERATION: first}
-        # In one transaction: a killed search leaves a whole trial or none.
-        self.study.add_trial(
-            create_trial(state=TrialState.RUNNING, params=knobs, distributions=distributions, user_attrs=attributes)
-        )
+    def sample_relative(self, study: optuna.Study, trial: FrozenTrial, search_space: dict) -> dict[str, Any]:
+        values = self.sampler(trial).sample_relative(study, trial, search_space)
+        return {knob: rounded(value, search_space[knob]) for knob, value in values.items()}
 
-    def generation(self, first: int) -> list[FrozenTrial]:
-        """The trials that were proposed together with trial `first`."""
-        return [trial for trial in self.all() if trial.user_attrs.get(GENERATION) == first]
-
-    def report(self, number: int, updates: int, score: float) -> None:
-        """Write the score of a trial at the rung of `updates` updates."""
-        Trial(self.study, self.all()[number]._trial_id).report(score, updates)
-
-    def end(self, number: int, score: float | None) -> None:
-        """End a trial: with the score of the whole training; None if it was pruned."""
-        if not self.all()[number].state.is_finished():
-            state = TrialState.PRUNED if score is None else TrialState.COMPLETE
-            self.study.tell(number, score, state=state)
+    def sample_independent(self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution) -> Any:
+        sampler = self.sampler(trial, param_name)
+        return rounded(sampler.sample_independent(study, trial, param_name, param_distribution), param_distribution)
 
 
-def proposal(before: Iterable[FrozenTrial], distributions: dict[str, Any], chosen: BaseSampler) -> dict[str, Any]:
-    """The knobs that a new sampler proposes after these trials."""
-    memory = optuna.create_study(direction="maximize", sampler=chosen)
-    memory.add_trials(before)
-    return memory.ask(distributions).params
+def rounded(value: Any, values: BaseDistribution) -> Any:
+    """A number with DIGITS significant digits that is still one of `values`; a value of another kind as it is."""
+    if not isinstance(values, FloatDistribution):
+        return value
+    return min(max(float(f"{value:.{DIGITS}g}"), values.low), values.high)
 
 
-def seed_of(seed: int, number: int, attempt: int = 0) -> int:
-    """The seed of the sampler that proposes trial `number` of a search, at an attempt from 0."""
-    text = f"{seed} {number} {attempt}" if attempt else f"{seed} {number}"
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
+def open_study(folder: Path) -> optuna.Study:
+    """The trials of a search that have ended, in Optuna's database in the folder of the search."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    url = f"sqlite:///{folder.absolute() / 'trials.db'}"
+    return optuna.create_study(storage=url, study_name=folder.name, direction="maximize", load_if_exists=True)
 
 
-def sqlite(folder: Path) -> str:
-    """The address of the database in the folder of a search."""
-    return f"sqlite:///{folder.absolute() / 'trials.db'}"
+def search(
+    study: optuna.Study,
+    space: Space,
+    rungs: Sequence[int],
+    measure: Scores,
+    count: int,
+    sampler: BaseSampler,
+    jobs: int = 1,
+) -> None:
+    """Add trials to a study until it has `count`. jobs: how many train at once.
+
+    A trial is written to the study as a whole when it has ended. With one job, the trial in which a search was killed
+    is therefore proposed and compared again as it was. Knobs that were tried are not trained again.
+    """
+    pruner = SuccessiveHalvingPruner(min_resource=rungs[0], reduction_factor=FACTOR)
+    running = optuna.create_study(direction="maximize", sampler=sampler, pruner=pruner)
+    running.add_trials(study.get_trials())
+
+    def run_trial(_: int) -> None:
+        trial = running.ask(dict(space))
+        before = [earlier for earlier in running.get_trials() if earlier.state.is_finished()]
+        known = [earlier.intermediate_values for earlier in before if earlier.params == trial.params]
+        scores = (score for score in known[0].values()) if known else measure(trial.params, rungs)
+        updates, score = 0, 0.0
+        with closing(scores):  # ends the work on a trial that is stopped
+            for updates, score in zip(rungs, scores, strict=False):
+                trial.report(score, updates)
+                if not score or (updates < rungs[-1] and trial.should_prune()):
+                    break
+        complete = score > 0 and updates == rungs[-1]
+        state = TrialState.COMPLETE if complete else TrialState.PRUNED
+        study.add_trial(running.tell(trial, score if complete else None, state))
+
+    at_once(run_trial, range(len(running.trials), count), jobs)
+
+
+def at_once(work: Callable[[Any], Any], items: Iterable[Any], jobs: int) -> list[Any]:
+    """The results of `work` for each item, in order; `jobs` items at a time. After an error no item begins."""
+    failed = Event()
+
+    def begin(item: Any) -> Any:
+        try:
+            return None if failed.is_set() else work(item)
+        except BaseException:
+            failed.set()
+            raise
+
+    with ThreadPoolExecutor(jobs) as pool:
+        return list(pool.map(begin, items))
+
+
+def best(study: optuna.Study, count: int) -> Sequence[Knobs]:
+    """The different knobs of the best trials that were trained to the end, the best first; of equal ones the first."""
+    complete = study.get_trials(states=[TrialState.COMPLETE])
+    ranked = sorted(complete, key=lambda trial: (-trial.values[0], trial.number))
+    return list({str(trial.params): trial.params for trial in ranked}.values())[:count]

@@ -38,7 +38,7 @@ def stored(project: Path) -> Path:
 
 
 @pytest.mark.full
-def test_the_champion_is_served_with_the_weights_of_dvc_and_the_code_of_git(project):
+def test_the_champion_is_served_with_checked_weights_and_code(project):
     port = free_port()
     env = {name: value for name, value in os.environ.items() if not name.startswith(("DVC_", "MLFLOW_", "PYTHONPATH"))}
     words = [*COMMAND, "serve", registered_name(project), "--port", str(port)]
@@ -57,7 +57,7 @@ def test_the_champion_is_served_with_the_weights_of_dvc_and_the_code_of_git(proj
         for _ in range(600):  # tries, every 0.1 s
             try:
                 with urllib.request.urlopen(request) as answer:
-                    found = json.loads(answer.read())
+                    reply = json.loads(answer.read())
                 break
             except OSError:
                 assert server.poll() is None, server.stdout and server.stdout.read()
@@ -65,7 +65,7 @@ def test_the_champion_is_served_with_the_weights_of_dvc_and_the_code_of_git(proj
     finally:
         os.killpg(server.pid, signal.SIGTERM)
         output, _ = server.communicate()
-    assert len(found["predictions"]) == 1
+    assert len(reply["predictions"]) == 1
     head = command(project, "git", "rev-parse", "HEAD")[:10]
     assert f"weights as in dvc.lock, code as in commit {head}" in output
 
@@ -80,7 +80,7 @@ def test_the_champion_is_served_with_the_weights_of_dvc_and_the_code_of_git(proj
         ("code/transformer/new.py", "differs from HEAD in new.py"),
     ],
 )
-def test_a_replaced_file_of_a_registered_model_is_named_and_nothing_is_started(project, path, message):
+def test_a_replaced_file_of_a_model_is_named_and_not_started(project, path, message):
     name, file = registered_name(project), stored(project) / path
     before = file.read_bytes() if file.exists() else None
     file.write_bytes((before or b"") + b"\n# replaced")
@@ -112,8 +112,8 @@ def test_a_replaced_description_of_the_model_is_not_used(project):
     [
         (("serve", "nobody"), "nobody cannot be fetched"),
         (("serve", "a@b@c"), "is not NAME, NAME@ALIAS or NAME/VERSION"),
-        (("promote", "nobody", "1"), "nobody 1 was not promoted"),
-        (("rollback", "nobody"), "nobody has no former champion"),
+        (("promote", "nobody", "1"), "nobody is not a registered model"),
+        (("rollback", "nobody"), "nobody is not a registered model"),
     ],
 )
 def test_an_unknown_model_is_named_in_one_line(project, words, message):

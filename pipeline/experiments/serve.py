@@ -18,17 +18,17 @@ import signal
 import socket
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from pipeline.experiments.kept import kept
-from pipeline.experiments.provenance import files_of, md5_on_disk
-from pipeline.git import content, resolved
+from pipeline.experiments.provenance import md5_on_disk
+from pipeline.git import git, resolved
 from pipeline.stage import project_root
 from pipeline.tracking.model_files import FOLDER, code_files, save
 from pipeline.tracking.registry import download, options, version_named
-from pipeline.tracking.results import WorkTree
+from pipeline.tracking.results import Results, WorkTree
 from pipeline.tracking.store import connect, reason, store_errors
 
 PACKAGE = "transformer"
@@ -39,27 +39,27 @@ def main() -> None:
     parser.add_argument("name", help="NAME (the champion), NAME@ALIAS or NAME/VERSION")
     parser.add_argument("--port", type=int, default=5001, help="default: 5001")
     parser.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1, which other machines cannot reach")
-    given = parser.parse_args()
+    chosen = parser.parse_args()
     with socket.socket() as probe:
-        if probe.connect_ex((given.host, given.port)) == 0:
-            again = f"python -m pipeline serve {given.name} --port {given.port + 1}"
-            raise ValueError(f"port {given.port} is in use; choose another one: `{again}`")
+        if probe.connect_ex((chosen.host, chosen.port)) == 0:
+            again = f"python -m pipeline serve {chosen.name} --port {chosen.port + 1}"
+            raise ValueError(f"port {chosen.port} is in use; choose another one: `{again}`")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with TemporaryDirectory() as scratch:
         place = Path(scratch)
         try:
             store = connect(project_root())
-            version = version_named(store, given.name)
+            version = version_named(store, chosen.name)
             fetched = download(store, version, place / "fetched")
         except store_errors() as error:
-            raise ValueError(f"The model {given.name} cannot be fetched: {reason(error)}") from None
+            raise ValueError(f"The model {chosen.name} cannot be fetched: {reason(error)}") from None
         weights, commit = checked(fetched, place, f"version {version.version} of {version.name}")
         save(place / "served", weights, options(version), place / "git" / PACKAGE)
         print(
             f"Serving {version.name}/{version.version}: weights as in dvc.lock, code as in commit {commit[:10]}",
             flush=True,
         )
-        serve(place / "served", given.host, given.port)
+        serve(place / "served", chosen.host, chosen.port)
 
 
 def checked(fetched: Path, place: Path, name: str) -> tuple[Path, str]:
@@ -67,40 +67,43 @@ def checked(fetched: Path, place: Path, name: str) -> tuple[Path, str]:
 
     The package of that commit is written to <place>/git. Raises ValueError if weights or code are unknown here.
     """
-    weights, code = fetched / FOLDER, fetched / "code" / PACKAGE
-    results = [WorkTree(), *(one for one, _ in kept())]
+    weights, experiments = fetched / FOLDER, [results for results, _ in kept()]
     digest = md5_on_disk(weights)
-    if not any(digest in lock_text(one) for one in results):
+    if not any(digest in lock_text(results) for results in (WorkTree(), *experiments)):
         raise ValueError(
             f"The weights of {name} are not those of any dvc.lock in this repository, so they may have been replaced. "
             "They were not loaded. If another clone made them, fetch its commits (git fetch, dvc exp pull)."
         )
-    wanted = {path: blob_hash(file) for path, file in code_files(code).items()}
+    code = {path: blob_hash(file) for path, file in code_files(fetched / "code" / PACKAGE).items()}
     head = resolved("HEAD")
-    for commit in dict.fromkeys([head, *(one.commit for one in results if not isinstance(one, WorkTree))]):
-        held = files_of(commit, PACKAGE)
-        if {path: blob for path, blob in held.items() if path.endswith(".py")} == wanted:
-            for path, blob in held.items():
-                file = place / "git" / PACKAGE / path
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_bytes(content(blob))
+    for commit in dict.fromkeys([head, *(experiment.commit for experiment in experiments)]):
+        if code_of(commit) == code:
+            archive = place / "code.tar"
+            git("archive", "--output", str(archive), commit, PACKAGE)
+            with tarfile.open(archive) as files:
+                files.extractall(place / "git", filter="data")
             return weights, commit
-    here = files_of(head, PACKAGE)
-    other = sorted(path for path in wanted.keys() | here.keys() if wanted.get(path) != here.get(path))
-    named = ", ".join([path for path in other if path.endswith(".py")][:3])
+    here = code_of(head)
+    changed = sorted(path for path in code.keys() | here.keys() if code.get(path) != here.get(path))
     raise ValueError(
         f"The code of {name} is that of no commit in this repository, so it may have been replaced. It was not "
-        f"started. It differs from HEAD in {named}. If you registered it before you committed, commit and run "
-        "`dvc repro --force --single-item record`."
+        f"started. It differs from HEAD in {', '.join(changed[:3])}. If it is yours, commit it."
     )
 
 
-def lock_text(results: Any) -> str:
+def lock_text(results: Results) -> str:
     """The text of dvc.lock; empty if there is none."""
     try:
         return results.text("dvc.lock")
     except (ValueError, OSError):
         return ""
+
+
+def code_of(commit: str) -> dict[str, str]:
+    """The Python files of the package in a commit: path in the package -> hash of the content in git."""
+    lines = git("ls-tree", "-r", "-z", commit, f"{PACKAGE}/").split("\0")[:-1]
+    hashes = {path: words.split()[2] for words, _, path in (line.partition("\t") for line in lines)}
+    return {path.removeprefix(f"{PACKAGE}/"): blob for path, blob in hashes.items() if path.endswith(".py")}
 
 
 def blob_hash(path: Path) -> str:

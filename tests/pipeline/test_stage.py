@@ -1,0 +1,112 @@
+"""How a stage starts and ends: an edit of its inputs while it runs fails it, and mistakes end in one line."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pipeline import stage
+from pipeline.stage import Inputs, in_a_line, run
+
+DVC_YAML = """\
+stages:
+  copy:
+    cmd: python -m pipeline.copy
+    deps: ["${folder}", code, made]
+    params: [knob, versions.yaml: ]
+    outs: [out]
+  make: {cmd: make, outs: [made]}
+"""
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch) -> Path:
+    """A project whose stage copy runs in this process, as DVC starts it."""
+    for folder in ("corpus", "code", "made"):
+        (tmp_path / folder).mkdir()
+    files = {
+        "dvc.yaml": DVC_YAML,
+        "params.yaml": "knob: 1\nother: 1\nfolder: corpus\n",
+        "versions.yaml": 'numpy: "2"\n',
+        "corpus/a": "eins\n",
+        "code/some.py": "x = 1\n",
+        "made/a": "1",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(stage, "ROOT", tmp_path)
+    monkeypatch.setenv("DVC_STAGE", "copy")
+    monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__spec__=SimpleNamespace(name="pipeline.copy")))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "changed"),
+    [
+        ("params.yaml", "knob: 2\nother: 1\nfolder: corpus\n", "knob"),
+        ("params.yaml", "knob: 1\nother: 2\nfolder: corpus\n", ""),
+        ("params.yaml", "other: [\n", "params.yaml is not valid YAML"),
+        ("versions.yaml", 'numpy: "3"\n', "numpy"),
+        ("code/some.py", "x = 2\n", "code"),
+        ("code/new.py", "x = 2\n", "code"),
+        ("code/__pycache__/some.pyc", "x", ""),
+        ("corpus/a", "zwei\n", "corpus"),
+        ("made/a", "2", ""),  # of another stage, which DVC compares
+        ("elsewhere", "x", ""),
+    ],
+)
+def test_an_edit_of_an_input_while_a_stage_runs_fails_it(project, file, text, changed):
+    def main() -> None:
+        (project / file).parent.mkdir(exist_ok=True)
+        (project / file).write_text(text)
+
+    if not changed:
+        return run(main)
+    with pytest.raises(SystemExit) as ended:
+        run(main)
+    assert str(ended.value.code).startswith(f"error: {changed}")
+    return None
+
+
+def test_a_process_that_dvc_did_not_start_compares_no_inputs(project, monkeypatch):
+    monkeypatch.delenv("DVC_STAGE")
+    run(lambda: (project / "params.yaml").unlink())
+    monkeypatch.setenv("DVC_STAGE", "copy")
+    monkeypatch.setenv("RANK", "1")  # the first process of the stage compares them
+    run(lambda: None)
+
+
+def test_a_large_input_is_compared_by_size_and_time(project, monkeypatch):
+    monkeypatch.setattr(stage, "BIG", 3)
+    inputs = Inputs(["corpus/a"], {})
+    before = inputs.contents()
+    os.utime("corpus/a", ns=(0, 1))
+    assert inputs.contents() != before
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("max_steps=0"), "max_steps=0"),
+        (OSError(errno.ENOSPC, "No space left on device", "data/x"), "The disk of data/x is full. Free some space"),
+        (OSError(errno.EACCES, "Permission denied", "data/x"), "data/x: Permission denied"),
+    ],
+)
+def test_an_error_is_one_line_that_names_the_file(error, line):
+    assert in_a_line(error).startswith(line)
+
+
+def test_an_interrupted_stage_exits_with_130(project, capsys):
+    def main() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit) as ended:
+        run(main)
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "Interrupted. Run the same command again.\n"

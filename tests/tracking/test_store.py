@@ -1,0 +1,112 @@
+"""Opening a store: created whole, in the project, with the table of runs; and what is said of one that cannot be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import mlflow
+import pytest
+from support.runs import opened, score, start, steps
+
+from pipeline.tracking import runs_table
+from pipeline.tracking import store as tracking
+
+WORKER = """
+import sys
+from pathlib import Path
+from support.runs import configuration, curve, record, training
+from pipeline.tracking import live, store
+live.WAIT = store.WAIT = 100  # a busy machine must not fail this test
+root, key = Path(sys.argv[1]), sys.argv[2]
+with training(root, key) as run:
+    run.log_curve(curve(200))
+record(root, {**configuration(key, key, last=200), "texts": {"report.html": "report"}})
+"""
+
+
+def test_processes_create_one_database_at_once_and_write_nowhere_else(tmp_path, fresh_process):
+    fresh, elsewhere, home = (tmp_path / name for name in ("fresh", "elsewhere", "home"))
+    for folder in (fresh, elsewhere, home):
+        folder.mkdir()
+    workers = [start(WORKER, str(fresh), f"key{n}", cwd=elsewhere, HOME=str(home)) for n in range(3)]
+    assert [worker.communicate() for worker in workers] == [("", "")] * 3
+    store = opened(fresh)
+    for n in range(3):
+        (run,) = store.runs(f"key{n}")
+        assert steps(store, run.info.run_id, "train_loss") == list(range(10, 210, 10))
+        assert [file.path for file in store.client.list_artifacts(run.info.run_id)] == ["report.html"]
+    assert {path.name for path in fresh.iterdir()} - {"mlflow.db.lock"} == {"mlflow.db", "mlartifacts", "work"}
+    assert [*elsewhere.iterdir(), *home.iterdir()] == []
+
+
+def test_a_process_killed_while_it_creates_one_leaves_no_half(tmp_path, monkeypatch, fresh_process):
+    from mlflow.store.db import utils
+
+    upgrade = utils._upgrade_db
+    monkeypatch.setattr(utils, "_upgrade_db", lambda engine: exit(130))  # the first tables are there, the rest is not
+    with pytest.raises(SystemExit):
+        tracking.connect(tmp_path)
+    assert not (tmp_path / "mlflow.db").exists()
+    monkeypatch.setattr(utils, "_upgrade_db", upgrade)
+    (tmp_path / "mlflow.db.tmp").write_bytes(b"left by SIGKILL")
+    assert tracking.connect(tmp_path).search("") == []
+
+
+def test_a_relative_store_is_in_the_project(tmp_path, monkeypatch, fresh_process):
+    temporary, project = tmp_path / "temporary copy", tmp_path / "project"
+    for folder in (temporary, project / "runs"):
+        folder.mkdir(parents=True)
+    monkeypatch.chdir(temporary)  # as `dvc exp run --temp` does
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///runs/team.db")
+    score(project, "key", "config")
+    assert list(temporary.iterdir()) == []
+    assert (project / "runs/team.db").is_file()
+
+
+def test_a_plain_mlflow_ui_opens_the_same_database(root, key, monkeypatch):
+    mlflow.set_tracking_uri(None)  # another test may have set it in this process
+    monkeypatch.chdir(root)
+    assert mlflow.get_tracking_uri() == opened(root).uri
+
+
+def test_a_deleted_experiment_is_restored(root, key, monkeypatch):
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", key)
+    for _ in range(2):
+        monkeypatch.setattr(tracking, "_stores", {})
+        store = opened(root)
+        store.client.delete_experiment(store.experiment_id)
+    monkeypatch.setattr(tracking, "_stores", {})
+    score(root, key, key)
+    assert [opened(root).experiment_id, len(opened(root).runs(key))] == [store.experiment_id, 1]
+
+
+def test_the_table_shows_scores_by_a_tag_that_mlflows_pages_know(root, key):
+    store = opened(root)
+    tags = store.client.get_experiment(store.experiment_id).tags
+    shown = json.loads(tags[f"mlflow.sharedViewState.{runs_table.VIEW}"])
+    scores = ["bleu", "valid_bleu", "delta_bleu", "p_bootstrap"]
+    assert shown["selectedColumns"][:5] == [*(f"metrics.`{name}`" for name in scores), "params.`corpus`"]
+    pages = Path(mlflow.__file__).parent / "server" / "js" / "build" / "static" / "js"
+    main = next(pages.glob("main.*.js")).read_text(encoding="utf-8")
+    assert {word for word in ("mlflow.sharedViewState.", "viewStateShareKey", *shown) if word not in main} == set()
+
+
+@pytest.mark.parametrize(
+    ("uri", "message"),
+    [
+        ("http://anna:se[cret@localhost", "MLFLOW_TRACKING_URI is not an address"),
+        ("http://[::1", "MLFLOW_TRACKING_URI is not an address"),
+        ("sqlite:///broken.db", "file is not a database"),
+        ("sqlite:///folder.db", "unable to open database file"),
+    ],
+)
+def test_a_store_that_cannot_be_opened_has_a_reason_in_one_line(tmp_path, monkeypatch, fresh_process, uri, message):
+    (tmp_path / "broken.db").write_text("not a database" * 50)
+    (tmp_path / "folder.db").mkdir()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    with pytest.raises(tracking.store_errors()) as error:
+        tracking.connect(tmp_path)
+    reason = tracking.reason(error.value)
+    assert message in reason
+    assert ("\n" in reason, "cret" in reason) == (False, False)
