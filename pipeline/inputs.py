@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from pipeline.experiments.provenance import params_of, parsed, path_of, stages_of
 from pipeline.versions import running_stage
 from transformer.files import sha256
 
@@ -23,6 +22,9 @@ def snapshot() -> dict[str, str]:
     """
     if "DVC_STAGE" not in os.environ or int(os.environ.get("RANK", 0)):
         return {}
+    from pipeline.experiments.stale import params_of, path_of, stages_of  # imported here: it imports SciPy
+    from pipeline.tracking.results import parsed
+
     values = parsed(Path("params.yaml").read_text(encoding="utf-8"))
     stages = stages_of(Path("dvc.yaml").read_text(encoding="utf-8"), values)
     stage = stages.get(running_stage(), {})

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pipeline.experiments.links import link_folder
-from pipeline.tracking.results import Experiment
+from pipeline.experiments.revisions import link_folder
+from pipeline.experiments.revisions import Experiment
 from transformer.decoding.config import SearchConfig
 from transformer.inference.translator import Translator
 

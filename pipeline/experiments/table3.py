@@ -29,7 +29,7 @@ from docs.make.tables import markdown
 from pipeline.git import command, experiments
 from pipeline.params import Params
 from pipeline.stage import run
-from pipeline.tracking.results import Experiment
+from pipeline.experiments.revisions import Experiment
 from transformer.evaluation.comparison import dunnett
 from transformer.evaluation.sweeps import remarks
 

@@ -18,7 +18,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from pipeline.experiments.kept import kept
+from pipeline.experiments.revisions import kept
 from pipeline.stage import project_root
 from pipeline.tracking.content import configuration_of, origin, run_keys
 from pipeline.tracking.record import records

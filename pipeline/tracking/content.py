@@ -12,13 +12,13 @@ from typing import Any
 
 import pandas as pd
 
-from pipeline.experiments.provenance import LAST
+from pipeline.experiments.revisions import Experiment
 from pipeline.git import difference, git
 from pipeline.identity import content_key
 from pipeline.params import Params
 from pipeline.tracking.champion import VALID
 from pipeline.tracking.recorder import PATCH, SAMPLES, Configuration
-from pipeline.tracking.results import Experiment, Results
+from pipeline.tracking.results import LAST, Results
 from pipeline.tracking.run import who
 from transformer.evaluation.comparison import TESTS, against_the_first
 from transformer.evaluation.scores import sentence_scores
@@ -127,7 +127,7 @@ def stage_hashes(results: Results) -> dict[str, str]:
     return {
         f"dvc_{stage}": sha256_text(json.dumps(entry, sort_keys=True, default=str))
         for stage, entry in results.lock().items()
-        if stage not in LAST
+        if stage != LAST
     }
 
 

@@ -22,9 +22,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from pipeline.experiments.kept import kept
-from pipeline.experiments.provenance import files_of, md5_on_disk
-from pipeline.git import content, resolved
+from pipeline.experiments.revisions import kept
+from pipeline.experiments.stale import md5_on_disk
+from pipeline.git import content, files_of, resolved
 from pipeline.stage import project_root
 from pipeline.tracking.model_files import FOLDER, code_files, save
 from pipeline.tracking.registry import download, options, version_named

@@ -7,7 +7,7 @@ from dataclasses import Field, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.experiments.provenance import params_of, stages_of
+from pipeline.experiments.stale import params_of, stages_of
 from pipeline.knobs import checked, wanted
 from pipeline.params import Params
 

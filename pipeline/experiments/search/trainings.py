@@ -19,7 +19,7 @@ from pipeline.experiments.search.space import Value, written
 from pipeline.git import command, experiments
 from pipeline.knobs import restore
 from pipeline.params import Params
-from pipeline.tracking.results import Experiment
+from pipeline.experiments.revisions import Experiment
 from transformer.training.config import SOME_BLEU
 
 STAGE_FAILED = b", exited with 1\n"  # DVC's words for a stage that ended with an error; see stage.run
