@@ -116,7 +116,8 @@ def reader(folder: Path) -> subprocess.Popen[bytes]:
 def content(blob: str) -> bytes:
     """The content of a file, from its hash in git."""
     process = reader(Path.cwd())
-    assert process.stdin and process.stdout
+    assert process.stdin
+    assert process.stdout
     process.stdin.write(f"{blob}\n".encode())
     process.stdin.flush()
     _, _, size = process.stdout.readline().split()

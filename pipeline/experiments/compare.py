@@ -60,9 +60,7 @@ def compared(experiments: list[Results], sentences: int) -> dict[str, Any]:
         row |= {name: system.params.get(name) for name in knobs}
         if also := what_else(systems[0], system):
             row["differs_also_in"] = also
-    changed = {
-        system.name: changed_most(systems[0], system, sources, references, sentences) for system in systems[1:]
-    }
+    changed = {system.name: changed_most(systems[0], system, sources, references, sentences) for system in systems[1:]}
     return {
         "signature": systems[0].signatures["bleu"],
         "systems": rows,

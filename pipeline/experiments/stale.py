@@ -46,8 +46,10 @@ def changes(commit: str, text: Callable[[str], str]) -> dict[str, list[str]]:
                     yield name
 
     stages.pop(LAST, None)
-    found = {name: list(differing(stage, lock[name])) if name in lock else ["never run"] for name, stage in stages.items()}
-    return {name: names for name, names in found.items() if names}
+    edits = {
+        name: list(differing(stage, lock[name])) if name in lock else ["never run"] for name, stage in stages.items()
+    }
+    return {name: names for name, names in edits.items() if names}
 
 
 def stages_of(dvc_yaml: str, params: Mapping[str, object]) -> dict[str, dict]:

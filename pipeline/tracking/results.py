@@ -44,7 +44,6 @@ OPTIONS = {
 }
 
 
-
 @cache
 def sha256(path: Path) -> str:
     """sha256 of a file that does not change while this process runs."""

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from pipeline.experiments.provenance import blob_md5, md5
 from support.projects import command, params_file, prepared_project
 
 from pipeline import versions
-from pipeline.experiments.provenance import blob_md5, md5
 from pipeline.tracking.results import Experiment, WorkTree
 
 COMMAND = (sys.executable, "-m", "pipeline")

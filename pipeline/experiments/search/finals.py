@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
+from pipeline.experiments.revisions import Experiment
 from pipeline.experiments.search.at_once import at_once
 from pipeline.experiments.search.plan import START
 from pipeline.experiments.search.space import Value
 from pipeline.experiments.search.trainings import Trainings, Untrainable
-from pipeline.experiments.revisions import Experiment
 from transformer.evaluation.comparison import System, against_the_first, correct, over_seeds
 
 if TYPE_CHECKING:

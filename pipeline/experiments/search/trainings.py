@@ -14,12 +14,12 @@ import pandas as pd
 import psutil
 
 from pipeline.experiments.clones import clone, end, publish, reference, reproduce
+from pipeline.experiments.revisions import Experiment
 from pipeline.experiments.search.rung import FILE, environment
 from pipeline.experiments.search.space import Value, written
 from pipeline.git import command, experiments
 from pipeline.knobs import restore
 from pipeline.params import Params
-from pipeline.experiments.revisions import Experiment
 from transformer.training.config import SOME_BLEU
 
 STAGE_FAILED = b", exited with 1\n"  # DVC's words for a stage that ended with an error; see stage.run
