@@ -89,7 +89,7 @@ def members(md5: str, root: Path | None = None) -> dict[str, str]:
     if not md5.endswith(".dir") or not cached(md5, root).is_file():
         return {}
     listing = Tree.load(object_database(root or Path.cwd()), HashInfo("md5", md5))
-    return {"/".join(key): info.value for key, _, info in listing}
+    return {"/".join(key): info.value for key, _, info in listing if info and info.value}
 
 
 def results(name: str) -> Results:
