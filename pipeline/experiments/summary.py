@@ -36,12 +36,12 @@ def main() -> None:
         raise ValueError("\n".join(["There are no results yet. Run `dvc repro` first.", *left_out]))
     write_text(options.output, page(systems, left_out))
     show(score_table(systems))
-    print(*(f"\n{line}" for line in remarks(systems)), sep="")
+    print("".join(f"\n{line}\n" for line in remarks(systems)), end="")
     if means := [row for row in over_seeds(systems) if row["runs"] > 1]:
         show(means, "means over seeds")
     if changes := effects(systems):
         show(changes, "effect of each knob, all else equal: mean change of BLEU")
-    print(*(f"\nleft out: {line}" for line in left_out), sep="")
+    print("".join(f"\nleft out: {line}\n" for line in left_out), end="")
     print(f"\nwritten to {options.output}")
 
 

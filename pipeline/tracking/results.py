@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
@@ -21,7 +21,9 @@ from pipeline.identity import code_key
 from pipeline.params import Params
 from pipeline.versions import RECORD, release
 from transformer import files
-from transformer.evaluation.comparison import System
+
+if TYPE_CHECKING:
+    from transformer.evaluation.comparison import System
 
 WORKSPACE = "workspace"
 LAST = "record"  # the stage that writes the run: no result depends on it
@@ -160,6 +162,8 @@ class Results(ABC):
 
     def scored(self) -> System:
         """The name, knobs, scores and origins of this configuration."""
+        from transformer.evaluation.comparison import System  # imported here, since it imports SciPy
+
         return System(self.name, vars(self.params), self.scores(), origins=self.origins(), machine=self.machine())
 
     def origins(self) -> dict[str, dict[str, str]]:
