@@ -21,18 +21,10 @@ from pipeline.experiments.stale import path_of
 from pipeline.experiments.tolerances import RULES, SPREAD, Agreement, curves
 from pipeline.experiments.verify import as_recorded, changed_inputs, differences, own_clone
 from pipeline.tracking.results import WorkTree, parsed
-from pipeline.training.environment import instructions
 
 CURVE = "step,train_loss,valid_loss,learning_rate\n10,{},,0.1\n20,{},3.0,0.2\n"
-SCORES = {
-    "valid_bleu": 97.2,
-    "bleu": 98.8,
-    "chrf": 99.0,
-    "ter": 1.0,
-    "exact_match": 90.0,
-    "sentences": 500,
-    "exact_match_case": 90.0,
-}
+SCORES = {"valid_bleu": 97.2, "bleu": 98.8, "chrf": 99.0, "ter": 1.0, "sentences": 500}
+SCORES |= {"exact_match": 90.0, "exact_match_case": 90.0}
 TRAINING = {"steps": 20, "target_tokens": 1000, "train_loss": 2.0, "best_step": 20, "best_valid_loss": 1.0}
 ENGINES = {"int8_bleu_beam_4": 97.0, "int8_identical_beam_4": 98.0, "engines_agree": True}
 OUTS = {
@@ -98,8 +90,6 @@ def test_the_outs_that_have_a_tolerance_are_outs_of_the_pipeline():
         ("reports/scores.json", {"scores": SCORES | {"bleu": 98.4}}, "within tolerance"),
         ("reports/scores.json", {"scores": SCORES | {"bleu": 98.2}}, "different"),  # 0.6 of BLEU, within 2%
         ("reports/scores.json", {"scores": SCORES | {"valid_bleu": 97.81}}, "different"),
-        ("reports/scores.json", {"scores": SCORES | {"chrf": 98.5}}, "within tolerance"),
-        ("reports/scores.json", {"scores": SCORES | {"ter": 1.6}}, "different"),
         ("reports/scores.json", {"scores": SCORES | {"bleu": float("nan")}}, "different"),
         ("reports/scores.json", {"scores": SCORES | {"sentences": 499}}, "different"),
         ("reports/scores.json", {"scores": dict.fromkeys(("bleu", "sentences"), 1.0)}, "different"),
@@ -115,12 +105,10 @@ def test_the_outs_that_have_a_tolerance_are_outs_of_the_pipeline():
         ("reports/training.csv", {"curve": CURVE.format(6, 4)}, "different"),
         ("reports/training.csv", {"curve": CURVE.format("nan", 4)}, "different"),
         ("reports/training.csv", {"curve": CURVE.format(5, 4).replace("0.2", "0.20001")}, "different"),
-        ("reports/training.csv", {"curve": CURVE.format(5, 4) + "30,4,,0.3\n"}, "different"),
         ("reports/engines.json", {"engines": ENGINES | {"int8_identical_beam_4": 96.2}}, "within tolerance"),
         ("reports/engines.json", {"engines": ENGINES | {"int8_bleu_beam_4": 96.2}}, "different"),
         ("data/ids", {}, "different"),  # no floating point: not one byte
         ("reports/signatures.json", {}, "different"),
-        ("data/raw", {}, "different"),
     ],
 )
 def test_counts_and_text_are_compared_exactly_and_scores_by_tolerance(tmp_path, out, report, verdict):
@@ -186,13 +174,6 @@ def test_the_verdict_names_the_spread_if_the_processor_differs(tmp_path, capsys,
     assert (f"difference were this far apart: {SPREAD}" in capsys.readouterr().out) != like
 
 
-def test_a_forced_level_of_instructions_is_recorded(monkeypatch):
-    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
-    usual = instructions()
-    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
-    assert instructions() == f"{usual}, oneDNN SSE41"
-
-
 def test_a_row_names_tolerance_largest_difference_and_equal_lines(tmp_path):
     scores = SCORES | {"bleu": 98.6, "ter": 1.4}
     table = rows(tmp_path, ["data/hypotheses", "data/back", "reports/scores.json"], scores=scores)
@@ -254,11 +235,14 @@ def test_a_loss_of_zero_can_be_compared():
     assert max(number.share for number in numbers) > 1
 
 
-@pytest.fixture(params=["", "below/project"])
+@pytest.fixture
 def committed(request, tmp_path, monkeypatch) -> Path:
-    """A project of two commits whose results need nothing from outside, as current folder; also in a subfolder."""
+    """A project of two commits whose results need nothing from outside, as current folder.
+
+    The parameter is its place in the repository.
+    """
     top = tmp_path / "top"
-    folder = top / request.param
+    folder = top / getattr(request, "param", "")
     (folder / ".dvc").mkdir(parents=True)
     tree(folder, [])
     (folder / ".gitignore").write_text("work/\ndata/\n")
@@ -276,6 +260,7 @@ def commit(folder: Path, file: str, text: str) -> None:
     command(folder, "git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "next")
 
 
+@pytest.mark.parametrize("committed", ["", "below/project"], indirect=True)
 def test_a_shallow_clone_can_be_verified_for_what_it_has(committed, tmp_path, monkeypatch):
     top = tmp_path / "top"
     command(tmp_path, "git", "clone", "-q", "--depth", "1", f"file://{top}", str(tmp_path / "shallow"))
@@ -301,14 +286,14 @@ def test_two_at_once_have_clones_of_their_own_that_clean_keeps(committed):
 
 
 def test_a_corpus_beside_the_project_is_copied_beside_the_clone(committed):
-    corpus = committed / "../../../corpus"
+    corpus = committed / "../../corpus"
     corpus.mkdir()
     (corpus / "train.de").write_text("eins\n")
-    lock = json.dumps({"stages": {"download": {"deps": [{"path": "../../../corpus", "md5": "0"}]}}})
+    lock = json.dumps({"stages": {"download": {"deps": [{"path": "../../corpus", "md5": "0"}]}}})
     commit(committed, "dvc.lock", lock)
     with own_clone(Experiment("HEAD"), keep=False) as project:
-        assert (project / "../../../corpus/train.de").read_text() == "eins\n"
-        assert (project / "../../../corpus").resolve().is_relative_to(committed / "work")
+        assert (project / "../../corpus/train.de").read_text() == "eins\n"
+        assert (project / "../../corpus").resolve().is_relative_to(committed / "work")
     assert {path.name for path in (committed / "work").iterdir() if path.is_dir()} == {"cores", "gpus"}
     shutil.rmtree(corpus)
     with pytest.raises(ValueError, match=r"\.\./corpus, a dependency of HEAD, is neither in git, in DVC's cache"):
@@ -338,7 +323,6 @@ time.sleep(600)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("committed", [""], indirect=True)
 def test_a_signal_stops_the_stages_and_removes_the_clone(committed, tmp_path, number):
     commit(committed, "dvc.py", ENDLESS)  # runs in place of DVC
     child = tmp_path / "child"

@@ -62,10 +62,17 @@ def test_pythons_caches_make_no_stage_stale(project):
 
 
 @pytest.mark.full
-def test_with_a_warm_cache_a_clone_runs_only_record(project, tmp_path):
+@pytest.mark.parametrize("pulled", [False, True])
+def test_in_a_clone_with_the_outs_only_record_runs(project, tmp_path, pulled):
     clone = tmp_path / "clone"
     command(tmp_path, "git", "clone", "--quiet", str(project), str(clone))
-    command(clone, "dvc", "cache", "dir", "--local", str(project / ".dvc/cache"))
+    if pulled:
+        for folder in (project, clone):
+            command(folder, "dvc", "remote", "add", "--local", "--default", "--force", "team", str(tmp_path / "remote"))
+        command(project, "dvc", "push")
+        command(clone, "dvc", "pull")
+    else:
+        command(clone, "dvc", "cache", "dir", "--local", str(project / ".dvc/cache"))
     assert ran(command(clone, "dvc", "repro")) == ["record"]
     assert command(clone, "git", "status", "--short") == ""
     (run,) = runs(clone)
@@ -86,18 +93,6 @@ def test_after_clean_an_earlier_commit_is_restored_from_the_cache(shared_folder,
         assert ran(command(folder, "dvc", "repro")) == ["record"]
         assert command(folder, "git", "status", "--short") == ""
     assert {run.data.params["warmup"] for run in runs(folder)} == {"3", "4"}
-
-
-@pytest.mark.full
-def test_after_a_pull_only_record_runs(project, tmp_path):
-    remote, clone = tmp_path / "remote", tmp_path / "clone"
-    command(project, "dvc", "remote", "add", "--local", "--default", "--force", "team", str(remote))
-    command(project, "dvc", "push")
-    command(tmp_path, "git", "clone", "--quiet", str(project), str(clone))
-    command(clone, "dvc", "remote", "add", "--local", "--default", "team", str(remote))
-    command(clone, "dvc", "pull")
-    assert ran(command(clone, "dvc", "repro")) == ["record"]
-    assert len(runs(clone)) == 1
 
 
 @pytest.mark.full
