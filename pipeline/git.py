@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+PATCH = "--binary --unified=3 --no-color --no-ext-diff --no-textconv --src-prefix=a/ --dst-prefix=b/"
 EXPERIMENTS = "refs/exps/"  # refs/exps/<2 digits>/<38 digits of the baseline commit>/<name>
 
 
@@ -51,17 +52,8 @@ def difference(*words: str, folder: Path | None = None) -> bytes:
 
     Raises ValueError if git fails.
     """
-    usual = [
-        "--binary",
-        "--unified=3",
-        "--no-color",
-        "--no-ext-diff",
-        "--no-textconv",
-        "--src-prefix=a/",
-        "--dst-prefix=b/",
-    ]
     environment = environment_elsewhere() if folder else None
-    done = subprocess.run(["git", "diff", *usual, *words], cwd=folder, env=environment, capture_output=True)
+    done = subprocess.run(["git", "diff", *PATCH.split(), *words], cwd=folder, env=environment, capture_output=True)
     if done.returncode > 1:  # 1: --no-index has a difference
         raise ValueError(done.stderr.decode(errors="replace").strip().split("\n")[-1])
     return done.stdout
