@@ -1,23 +1,27 @@
-"""Names, commits and files of commits, as git and DVC print them."""
+"""Names, commits and files of commits, as git has them. Paths are those in this project, which may be a subfolder."""
 
 from __future__ import annotations
 
-import json
+import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+PATCH = "--binary --unified=3 --no-color --no-ext-diff --no-textconv --src-prefix=a/ --dst-prefix=b/"
 EXPERIMENTS = "refs/exps/"  # refs/exps/<2 digits>/<38 digits of the baseline commit>/<name>
 
 
 def command(*words: str, folder: Path | None = None) -> str:
-    """Run a command line; returns its standard output. Raises ValueError with the last printed line if it fails."""
+    """Run a command line; returns its standard output. Raises ValueError with the last printed line if it fails.
+
+    folder: where it runs, if not in the current folder.
+    """
+    environment = environment_elsewhere() if folder else None
     try:
-        done = subprocess.run(words, capture_output=True, text=True, cwd=folder)
+        done = subprocess.run(words, capture_output=True, text=True, cwd=folder, env=environment)
     except FileNotFoundError:
         raise ValueError(
             f"{words[0]} is not installed, or not in PATH. Install it: experiments are kept in git."
@@ -25,6 +29,17 @@ def command(*words: str, folder: Path | None = None) -> str:
     if done.returncode:
         raise ValueError((done.stderr.strip() or done.stdout.strip() or f"{' '.join(words)} failed").split("\n")[-1])
     return done.stdout
+
+
+@cache
+def local_variables() -> frozenset[str]:
+    """The names of the variables by which git redirects its commands, such as GIT_DIR, which it sets for hooks."""
+    return frozenset(command("git", "rev-parse", "--local-env-vars").split())
+
+
+def environment_elsewhere() -> dict[str, str]:
+    """The variables for a command on another repository, on which those of `local_variables` must have no effect."""
+    return {name: value for name, value in os.environ.items() if name not in local_variables()}
 
 
 def git(*words: str) -> str:
@@ -37,17 +52,9 @@ def difference(*words: str, folder: Path | None = None) -> bytes:
 
     Raises ValueError if git fails.
     """
-    usual = [
-        "--binary",
-        "--unified=3",
-        "--no-color",
-        "--no-ext-diff",
-        "--no-textconv",
-        "--src-prefix=a/",
-        "--dst-prefix=b/",
-    ]
-    done = subprocess.run(["git", "diff", *usual, *words], cwd=folder, capture_output=True)
-    if done.returncode > 1:  # 1: --no-index found a difference
+    environment = environment_elsewhere() if folder else None
+    done = subprocess.run(["git", "diff", *PATCH.split(), *words], cwd=folder, env=environment, capture_output=True)
+    if done.returncode > 1:  # 1: --no-index has a difference
         raise ValueError(done.stderr.decode(errors="replace").strip().split("\n")[-1])
     return done.stdout
 
@@ -76,38 +83,37 @@ def remark_if_uncommitted(folder: Path, files: Iterable[str] = ("",)) -> None:
 
 
 @cache
-def cache_folder() -> Path:
-    """The folder in which DVC keeps the contents of outs, each in a file named by its md5."""
-    return Path(command(sys.executable, "-m", "dvc", "cache", "dir").strip()) / "files/md5"
+def tree(commit: str) -> dict[str, str]:
+    """The files that a commit has of the current folder: path -> hash of its content in git."""
+    lines = [line.partition("\t") for line in git("ls-tree", "-r", "-z", commit).split("\0") if line]
+    return {path: words.split()[2] for words, _, path in lines if words.split()[1] == "blob"}  # a submodule is no blob
 
 
-def cached(md5: str) -> Path:
-    """The file in DVC's cache that has a hash of dvc.lock as its name; it need not exist."""
-    return cache_folder() / md5[:2] / md5[2:]
-
-
-def listed(listing: Path) -> dict[str, Path]:
-    """The files of a folder in DVC's cache, from its listing, whose name ends in .dir: path in the folder -> file."""
-    entries = json.loads(listing.read_text(encoding="utf-8"))
-    cache = listing.parent.parent
-    return {one["relpath"]: cache / one["md5"][:2] / one["md5"][2:] for one in entries}
+def files_of(commit: str, path: str) -> dict[str, str]:
+    """The files of a commit at a path, a file or a folder: name in the folder, or "" -> hash of the content in git."""
+    files, path = tree(commit), path.rstrip("/")
+    if path in files:
+        return {"": files[path]}
+    return {name.removeprefix(f"{path}/"): blob for name, blob in files.items() if name.startswith(f"{path}/")}
 
 
 @cache
-def tree(commit: str) -> dict[str, str]:
-    """The files of a commit: path -> hash of its content in git."""
-    listed = git("ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
-    return {
-        path: words.split()[2]
-        for words, _, path in (line.partition("\t") for line in listed if line)
-        if words.split()[1] == "blob"
-    }  # a submodule has none
+def reader(folder: Path) -> subprocess.Popen[bytes]:
+    """A git process in a repository that answers a hash with the content: a process for each file took most time."""
+    words = ["git", "cat-file", "--batch"]
+    return subprocess.Popen(words, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
 @cache
 def content(blob: str) -> bytes:
     """The content of a file, from its hash in git."""
-    return subprocess.run(["git", "cat-file", "blob", blob], check=True, capture_output=True).stdout
+    process = reader(Path.cwd())
+    assert process.stdin
+    assert process.stdout
+    process.stdin.write(f"{blob}\n".encode())
+    process.stdin.flush()
+    _, _, size = process.stdout.readline().split()
+    return process.stdout.read(int(size) + 1)[:-1]
 
 
 class Reference(NamedTuple):
@@ -120,14 +126,14 @@ class Reference(NamedTuple):
 
 def experiments() -> list[Reference]:
     """The DVC experiments of this repository."""
-    listed = git("for-each-ref", "--format=%(objectname) %(refname)", EXPERIMENTS).split("\n")
-    found = [re.fullmatch(f"([0-9a-f]+) {EXPERIMENTS}([0-9a-f]{{2}})/([0-9a-f]{{38}})/(.+)", line) for line in listed]
-    return [Reference(each[4], each[1], each[2] + each[3]) for each in found if each]
+    lines = git("for-each-ref", "--format=%(objectname) %(refname)", EXPERIMENTS).split("\n")
+    matches = [re.fullmatch(f"([0-9a-f]+) {EXPERIMENTS}([0-9a-f]{{2}})/([0-9a-f]{{38}})/(.+)", line) for line in lines]
+    return [Reference(match[4], match[1], match[2] + match[3]) for match in matches if match]
 
 
 def resolved(name: str) -> str:
     """The hash of the commit that an experiment, commit, branch or tag has. Raises ValueError for an unknown name."""
-    commits = {found.commit for found in experiments() if found.name == name}
+    commits = {experiment.commit for experiment in experiments() if experiment.name == name}
     if len(commits) > 1:
         raise ValueError(f"{name} is the name of {len(commits)} experiments. Use a hash from `dvc exp show`.")
     if commits:

@@ -15,7 +15,8 @@ Params  all: each configuration has a run
 from pipeline.stage import arguments, project_root, require, run
 from pipeline.tracking.content import FinishedRun, finished_run, origin
 from pipeline.tracking.registry import register_model
-from pipeline.tracking.results import Experiment, Results, WorkTree
+from pipeline.experiments.revisions import Experiment
+from pipeline.tracking.results import Results, WorkTree
 from pipeline.tracking.store import connect, reason, store_errors
 from pipeline.tracking.write import write_run
 from transformer.files import write_json

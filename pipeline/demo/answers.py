@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from pipeline.demo.models import FoundModel
+from pipeline.demo.models import ModelSource
 from transformer.inference.engine import Check
 from transformer.inference.torch_engine import TorchEngine
 from transformer.inference.translator import Translation, Translator
@@ -29,7 +29,7 @@ class Model:
     disturb each other.
     """
 
-    def __init__(self, source: FoundModel):
+    def __init__(self, source: ModelSource):
         """Load the model. Raises ValueError for a damaged folder, and for one of CTranslate2, without attention."""
         self.source, self.translator = source, Translator.load(source.folder)
         if not isinstance(self.translator.engine, TorchEngine):
@@ -57,14 +57,17 @@ class Model:
             return {"source": [], "unknown": [], "hypotheses": [], "seconds": 0.0}
         with self.translator.source.zone(forget=True):
             begin = time.perf_counter()
-            (found,) = self.translator.alternatives([text], before_step=check, **search)
+            (best,) = self.translator.alternatives([text], before_step=check, **search)
             ids = self.translator.vocabulary.ids
             scored = self.engine.score(
-                [ids(subwords)] * len(found), [ids(one.subwords) for one in found], progress=lambda count: check()
+                [ids(subwords)] * len(best),
+                [ids(translation.subwords) for translation in best],
+                progress=lambda count: check(),
             )
             seconds = time.perf_counter() - begin
         unknown = [number == UNK for number in ids(subwords)]
-        shown = [hypothesis(one, logs, self.translator.target) for one, logs in zip(found, scored, strict=True)]
+        target = self.translator.target
+        shown = [hypothesis(translation, logs, target) for translation, logs in zip(best, scored, strict=True)]
         return {"source": [*subwords, END], "unknown": [*unknown, False], "hypotheses": shown, "seconds": seconds}
 
     def subwords(self, text: str, check: Check) -> list[str]:
@@ -72,9 +75,9 @@ class Model:
         check_line("the text", text)
         with self.translator.source.zone(forget=True):
             check()
-            (found,) = self.translator.subwords([text])
-        check_subwords("the text", len(found))
-        return found
+            (subwords,) = self.translator.subwords([text])
+        check_subwords("the text", len(subwords))
+        return subwords
 
     def attention(self, text: str, target: Sequence[str], check: Check) -> dict[str, Any]:
         """The attention of the decoder over the source, for a sentence and the subwords of one of its translations.
@@ -92,26 +95,25 @@ class Model:
         ids = self.translator.vocabulary.ids
         weights = self.engine.attention(ids(source), ids(target)).cross  # (layers, H, T, S)
         layers, heads = weights.shape[:2]
-        whole = as_bytes(weights.double().numpy()).tobytes()
         return {
             "source": [*source, END],
             "target": [*target, END],
             "layers": layers,
             "heads": heads,
-            "weights": base64.b64encode(whole).decode(),
+            "weights": base64.b64encode(as_bytes(weights.double().numpy()).tobytes()).decode(),
         }
 
 
-def hypothesis(found: Translation, logs: Sequence[float], side: Side) -> dict[str, Any]:
+def hypothesis(translation: Translation, logs: Sequence[float], side: Side) -> dict[str, Any]:
     """A translation as the page shows it. logs: log P of each subword and of </s>, from forced decoding."""
     probabilities = [math.exp(log) for log in logs]
     return {
-        "text": found.text,
-        "score": found.score,
-        "log_probability": found.log_probability,
-        "subwords": [*found.subwords, END],
+        "text": translation.text,
+        "score": translation.score,
+        "log_probability": translation.log_probability,
+        "subwords": [*translation.subwords, END],
         "probabilities": probabilities,
-        "words": words(found.subwords, probabilities, side.splitter == "unicode"),
+        "words": words(translation.subwords, probabilities, side.splitter == "unicode"),
     }
 
 
@@ -124,9 +126,9 @@ def words(subwords: Sequence[str], probabilities: Sequence[float], single: bool)
         place for place, subword in enumerate(subwords) if place == 0 or single or subword.startswith((SPACE, UNKNOWN))
     ]
     ends = [*starts[1:], len(subwords)][: len(starts)]
-    found = []
+    spelled = []
     for first, end in zip(starts, ends, strict=True):
         part = subwords[first:end]
         space = first > 0 and part[0].startswith((SPACE, UNKNOWN))
-        found.append({"text": join(part), "space": space, "probability": min(probabilities[first:end])})
-    return found
+        spelled.append({"text": join(part), "space": space, "probability": min(probabilities[first:end])})
+    return spelled

@@ -34,23 +34,23 @@ def main() -> None:
         "models:/NAME@ALIAS or models:/NAME/VERSION; a model folder (default: data/model)",
     )
     parser.add_argument("--port", type=int, default=5002, help="default: 5002")
-    given = parser.parse_args()
-    if len(given.models) > MOST_MODELS:
-        parser.error(f"{len(given.models)} models were named; the page shows up to {MOST_MODELS} side by side")
-    if not 0 < given.port < 2**16:
-        parser.error(f"--port {given.port} is not a port number; choose one from 1024 to 65535")
+    options = parser.parse_args()
+    if len(options.models) > MOST_MODELS:
+        parser.error(f"{len(options.models)} models were named; the page shows up to {MOST_MODELS} side by side")
+    if not 0 < options.port < 2**16:
+        parser.error(f"--port {options.port} is not a port number; choose one from 1024 to 65535")
     # torch and the server are imported here, so that --help and a wrong option take no seconds
     from pipeline.demo.answers import Model
-    from pipeline.demo.models import found
+    from pipeline.demo.models import find_model
     from pipeline.demo.server import HOST, listening, serve
 
-    next_port = given.port + 1 if given.port < 65535 else 1024
-    other = shlex.join(["python", "-m", "pipeline", "demo", *given.models, "--port", str(next_port)])
+    next_port = options.port + 1 if options.port < 65535 else 1024
+    again = shlex.join(["python", "-m", "pipeline", "demo", *options.models, "--port", str(next_port)])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the folder of fetched models is removed
-    with listening(given.port, other) as listener, TemporaryDirectory() as scratch:
-        names = list(dict.fromkeys(given.models)) or [""]
-        models = [Model(found(name, Path(scratch) / str(place))) for place, name in enumerate(names)]
-        print(f"http://{HOST}:{given.port}", flush=True)
+    with listening(options.port, again) as listener, TemporaryDirectory() as scratch:
+        names = list(dict.fromkeys(options.models)) or [""]
+        models = [Model(find_model(name, Path(scratch) / str(place))) for place, name in enumerate(names)]
+        print(f"http://{HOST}:{options.port}", flush=True)
         try:
             serve(models, listener)
         except KeyboardInterrupt:

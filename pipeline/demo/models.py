@@ -13,13 +13,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.experiments.links import link_folder
-from pipeline.experiments.provenance import md5_on_disk
+from pipeline.experiments.revisions import link_folder, results
+from pipeline.experiments.stale import md5_on_disk
 from pipeline.stage import project_root
 from pipeline.tracking.content import run_keys
 from pipeline.tracking.model_files import FOLDER
 from pipeline.tracking.registry import download, options, version_named
-from pipeline.tracking.results import WORKSPACE, Results, results
+from pipeline.tracking.results import WORKSPACE, Results
 from pipeline.tracking.store import Store, connect, reason, store_errors
 from transformer.decoding.config import SearchConfig
 from transformer.files import sha256_text
@@ -31,8 +31,8 @@ EXAMPLES = 3  # test sentences that the page offers
 
 
 @dataclass(frozen=True)
-class FoundModel:
-    """A model that was found, and what is known of it.
+class ModelSource:
+    """Where a model is, and what is known of it.
 
     name: as on the command line. folder: the model folder. search: the default beam_size, length_penalty and
     extra_length. facts: what it is -> its value: run, data. examples: source sentences that one can try.
@@ -45,7 +45,7 @@ class FoundModel:
     examples: tuple[str, ...] = ()
 
 
-def found(name: str, place: Path) -> FoundModel:
+def find_model(name: str, place: Path) -> ModelSource:
     """The model that a name means. place: a new folder for its files, if they must be fetched.
 
     name: "", `workspace` or data/model (the model of this folder); models:/NAME, models:/NAME@ALIAS or
@@ -57,7 +57,7 @@ def found(name: str, place: Path) -> FoundModel:
     if name in ("", WORKSPACE, MODEL):
         return of_workspace()
     if (Path(name) / "model.json").is_file():
-        return FoundModel(name, Path(name), defaults(), {"run": "unknown, since this is a folder"})
+        return ModelSource(name, Path(name), defaults(), {"run": "unknown, since this is a folder"})
     try:
         experiment = results(name)
     except ValueError as error:
@@ -70,28 +70,21 @@ def defaults() -> dict[str, int | float]:
     return {name: value for name, value in asdict(SearchConfig()).items() if name in SEARCH}
 
 
-def of_workspace() -> FoundModel:
+def of_workspace() -> ModelSource:
     """data/model of this folder; its run and data, if dvc.lock says that this is the model it was made of."""
     folder, here = Path(MODEL), results(WORKSPACE)
     if not (folder / "model.json").is_file():
         raise ValueError(f"{folder} is missing. Run `dvc repro`, which makes it, or name an experiment.")
     with suppress(ValueError, KeyError, OSError):
-        recorded = {out["path"]: out["md5"] for out in here.lock()["average"]["outs"]}
-        if recorded[MODEL] == md5_on_disk(folder):
-            return FoundModel(MODEL, folder, search(here), facts(here), examples(here))
-    return FoundModel(MODEL, folder, defaults(), {"run": "unknown, since this is not the model of dvc.lock"})
+        if here.outs().get(MODEL) == md5_on_disk(folder):
+            return ModelSource(MODEL, folder, search(here), facts(here), examples(here))
+    return ModelSource(MODEL, folder, defaults(), {"run": "unknown, since this is not the model of dvc.lock"})
 
 
-def of_experiment(experiment: Results, place: Path) -> FoundModel:
+def of_experiment(experiment: Results, place: Path) -> ModelSource:
     """The model of an experiment, from DVC's cache. Raises ValueError if it has none, or DVC's cache lacks it."""
-    try:
-        held = experiment.folder(MODEL)
-    except (KeyError, OSError):
-        raise ValueError(
-            f"{experiment.name} has no {MODEL} in dvc.lock. `dvc exp show` lists the experiments."
-        ) from None
-    link_folder(held, place)
-    return FoundModel(experiment.name, place, search(experiment), facts(experiment), examples(experiment))
+    link_folder(experiment.folder(MODEL), place)
+    return ModelSource(experiment.name, place, search(experiment), facts(experiment), examples(experiment))
 
 
 def search(experiment: Results) -> dict[str, int | float]:
@@ -118,7 +111,7 @@ def examples(experiment: Results) -> tuple[str, ...]:
     return ()
 
 
-def of_registry(name: str, place: Path) -> FoundModel:
+def of_registry(name: str, place: Path) -> ModelSource:
     """A version of a registered model, downloaded. Raises ValueError if there is none or MLflow cannot be read."""
     print(f"Fetching {name} from MLflow ...", file=sys.stderr, flush=True)
     try:
@@ -128,7 +121,7 @@ def of_registry(name: str, place: Path) -> FoundModel:
         known = facts_of_version(store, version)
     except store_errors() as error:
         raise ValueError(f"The model {name} cannot be fetched: {reason(error)}") from None
-    return FoundModel(name, folder, options(version), known)
+    return ModelSource(name, folder, options(version), known)
 
 
 def facts_of_version(store: Store, version: Any) -> dict[str, str]:
@@ -138,8 +131,8 @@ def facts_of_version(store: Store, version: Any) -> dict[str, str]:
     known = {"version": str(version.version), "run": f"{corpus} {run.data.tags.get('config_key', '')[:7]}"}
     inputs = run.inputs.dataset_inputs if run.inputs else []
     files = {
-        one.dataset.name.removeprefix(f"{corpus} "): json.loads(one.dataset.profile or "{}").get("sha256")
-        for one in inputs
+        data.dataset.name.removeprefix(f"{corpus} "): json.loads(data.dataset.profile or "{}").get("sha256")
+        for data in inputs
     }
     listing = "".join(f"{digest}  {name}\n" for name, digest in sorted(files.items()))
     return known | ({"data": sha256_text(listing)[:12]} if files else {})

@@ -7,12 +7,16 @@ Reads   git and DVC's cache
 Writes  reports/comparison.json
 """
 
+from __future__ import annotations
+
 import argparse
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from pipeline.tracking.results import results
+from pipeline.experiments.revisions import results
+from pipeline.tracking.results import Results
 from transformer.evaluation.comparison import (
     against_the_first,
     changed_most,
@@ -29,15 +33,26 @@ def main() -> None:
     parser.add_argument("experiments", nargs="+", metavar="EXP", help="experiment, commit, branch, tag or `workspace`")
     parser.add_argument("--sentences", type=int, default=5, metavar="N", help="how many changed sentences to print")
     parser.add_argument("--output", type=Path, default=Path("reports/comparison.json"), metavar="PATH")
-    given = parser.parse_args()
-    experiments = [results(name) for name in dict.fromkeys(given.experiments)]
-    for one in experiments:
-        one.check_fresh()
-    sources, references = (experiments[0].lines(experiments[0].raw(side)) for side in ("src", "tgt"))
-    for one in experiments[1:]:
-        if one.lines(one.raw("tgt")) != references:
-            raise ValueError(f"{one.name} and {experiments[0].name} have different test sets. Nothing was compared.")
-    systems = [one.system() for one in experiments]
+    options = parser.parse_args()
+    record = compared([results(name) for name in dict.fromkeys(options.experiments)], options.sentences)
+    write_json(options.output, record)
+    show(record)
+    print(f"\nwritten to {options.output}")
+
+
+def compared(experiments: list[Results], sentences: int) -> dict[str, Any]:
+    """The comparison of experiments with the first. sentences: how many of those that changed most it contains.
+
+    Raises ValueError if results are stale, or if test sets or signatures differ.
+    """
+    first = experiments[0]
+    for experiment in experiments:
+        experiment.check_fresh()
+    sources, references = (first.lines(first.raw(side)) for side in ("src", "tgt"))
+    for experiment in experiments[1:]:
+        if experiment.lines(experiment.raw("tgt")) != references:
+            raise ValueError(f"{experiment.name} and {first.name} have different test sets. Nothing was compared.")
+    systems = [experiment.system() for experiment in experiments]
     check_signatures(systems)
     knobs = differing(systems)
     rows = against_the_first(systems, references)
@@ -45,27 +60,20 @@ def main() -> None:
         row |= {name: system.params.get(name) for name in knobs}
         if also := what_else(systems[0], system):
             row["differs_also_in"] = also
-    record = {
+    changed = {system.name: changed_most(systems[0], system, sources, references, sentences) for system in systems[1:]}
+    return {
         "signature": systems[0].signatures["bleu"],
         "systems": rows,
         "configurations": over_seeds(systems),
-        "changed_most": {
-            system.name: changed_most(systems[0], system, sources, references, given.sentences)
-            for system in systems[1:]
-        },
+        "changed_most": changed,
     }
-    write_json(given.output, record)
-    show(record)
-    print(f"\nwritten to {given.output}")
 
 
 def show(record: dict) -> None:
     """Print a comparison, in the form of reports/comparison.json."""
     systems, configurations = record["systems"], record["configurations"]
     print(f"BLEU on test, {record['signature']}\n")
-    hidden = {"differs_also_in"}
-    table = [{name: value for name, value in row.items() if name not in hidden} for row in systems]
-    print(pd.DataFrame(table).to_string(index=False, na_rep=""))
+    print(pd.DataFrame(systems).drop(columns="differs_also_in", errors="ignore").to_string(index=False, na_rep=""))
     for row in systems:
         if also := row.get("differs_also_in"):
             print(f"\n{row['name']} and {systems[0]['name']} differ also in {also}")
@@ -75,15 +83,9 @@ def show(record: dict) -> None:
     if len(systems) > 2:
         print("..._holm: the same after Holm's correction for the number of comparisons.")
     if any(row["runs"] > 1 for row in configurations):
-        print(
-            "\nmeans over seeds"
-            + (
-                ", p_seeds by Welch's t-test between the seeds of a row and of the first row"
-                if any("p_seeds" in row for row in configurations)
-                else ""
-            )
-            + "\n"
-        )
+        tested = any("p_seeds" in row for row in configurations)
+        test = ", p_seeds by Welch's t-test between the seeds of a row and of the first row" if tested else ""
+        print(f"\nmeans over seeds{test}\n")
         print(pd.DataFrame(configurations).to_string(index=False, na_rep=""))
     for name, sentences in record["changed_most"].items():
         print(f"\n{name}: sentences that changed most, by chrF")

@@ -8,8 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pipeline.experiments.links import link_folder
-from pipeline.tracking.results import Experiment
+from pipeline.experiments.revisions import Experiment, link_folder
 from transformer.decoding.config import SearchConfig
 from transformer.inference.translator import Translator
 
@@ -24,9 +23,9 @@ def speeds(experiments: Sequence[Experiment]) -> list[list[float]]:
     """
     best = [[0.0] * len(MODELS) for _ in experiments]
     for _ in range(ROUNDS):
-        for found, one in zip(best, experiments, strict=True):
+        for fastest, experiment in zip(best, experiments, strict=True):
             for place, model in enumerate(MODELS):
-                found[place] = max(found[place], speed(one, *model))
+                fastest[place] = max(fastest[place], speed(experiment, *model))
     return best
 
 

@@ -22,8 +22,8 @@ import tarfile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pipeline.experiments.kept import kept
-from pipeline.experiments.provenance import md5_on_disk
+from pipeline.experiments.revisions import kept
+from pipeline.experiments.stale import md5_on_disk
 from pipeline.git import git, resolved
 from pipeline.stage import project_root
 from pipeline.tracking.model_files import FOLDER, code_files, save

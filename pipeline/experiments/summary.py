@@ -1,21 +1,26 @@
-"""Show all experiments on one page: scores, and the effect of each knob.
+"""Show your experiments on one page: scores, means over seeds, and the effect of each knob.
 
-    python -m pipeline summary
+    python -m pipeline summary              # DVC experiments, HEAD and the work tree
+    python -m pipeline summary --history    # also the results of all other commits that changed dvc.lock
 
-Reads   git: DVC experiments and commits that changed dvc.lock; the work tree
+The effect of a knob is measured between results that are equal in all else: knobs, data, code, versions and machine.
+
+Reads   git: DVC experiments and commits; the work tree
 Writes  reports/experiments.html
 """
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
-from pipeline.experiments.kept import kept
-from pipeline.tracking.results import WorkTree
-from transformer.evaluation.comparison import System
+from pipeline.experiments.revisions import kept
+from pipeline.stage import bar
+from pipeline.tracking.results import Results, WorkTree
+from transformer.evaluation.comparison import System, over_seeds
 from transformer.evaluation.sweeps import effects, remarks, score_table
 from transformer.files import write_text
 from transformer.reporting.sweep_page import page
@@ -23,35 +28,46 @@ from transformer.reporting.sweep_page import page
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--history", action="store_true", help="also the results of all other commits")
     parser.add_argument("--output", type=Path, default=Path("reports/experiments.html"), metavar="PATH")
-    output = parser.parse_args().output
-    runs, left_out = scored()
-    if not runs:
+    options = parser.parse_args()
+    systems, left_out = scored(options.history)
+    if not systems:
         raise ValueError("\n".join(["There are no results yet. Run `dvc repro` first.", *left_out]))
-    write_text(output, page(runs, left_out))
-    print(pd.DataFrame(score_table(runs)).to_string(index=False, na_rep=""))
-    print(*(f"\n{line}" for line in remarks(runs)), sep="")
-    if found := effects(runs):
-        print("\neffect of each knob, all else equal: mean change of BLEU\n")
-        print(pd.DataFrame(found).to_string(index=False, na_rep=""))
-    print(*(f"\nleft out: {line}" for line in left_out), sep="")
-    print(f"\nwritten to {output}")
+    write_text(options.output, page(systems, left_out))
+    show(score_table(systems))
+    print("".join(f"\n{line}\n" for line in remarks(systems)), end="")
+    if means := [row for row in over_seeds(systems) if row["runs"] > 1]:
+        show(means, "means over seeds")
+    if changes := effects(systems):
+        show(changes, "effect of each knob, all else equal: mean change of BLEU")
+    print("".join(f"\nleft out: {line}\n" for line in left_out), end="")
+    print(f"\nwritten to {options.output}")
 
 
-def scored() -> tuple[list[System], list[str]]:
+def show(rows: list[dict], title: str = "") -> None:
+    """Print a table."""
+    print(f"\n{title}\n\n" if title else "", pd.DataFrame(rows).to_string(index=False, na_rep=""), sep="")
+
+
+def scored(history: bool) -> tuple[list[System], list[str]]:
     """Each configuration that has scores, and a line for each result that has none or stale ones, with the reason.
 
-    Several results with the same knobs, data, code and versions are one, under the name of the first.
+    Several results with the same knobs, data, code, versions and machine are one, under the name of the first.
     """
-    found: dict[str, System] = {}
+    systems: dict[str, System] = {}
     left_out: list[str] = []
-    for results in [*(one for one, _ in kept()), WorkTree()]:
-        try:
-            if stale := results.stale():
-                left_out.append(f"{results.name} is stale, `dvc repro` would run {stale}")
-                continue
-            system = results.scored()
-            found.setdefault(repr((sorted(system.params.items()), system.origins)), system)
-        except (ValueError, KeyError, OSError) as error:
-            left_out.append(f"{results.name}: {error}")
-    return list(found.values()), left_out
+    candidates: list[Results] = [*(results for results, _ in kept(history)), WorkTree()]
+    with bar(len(candidates), " results", "reading") as progress:
+        for results in candidates:
+            try:
+                if stale := results.stale():
+                    raise ValueError(f"stale, `dvc repro` would run {stale}")
+                system = results.scored()
+                # As an origin, the machine is one of the things in which results must agree to be compared.
+                system = replace(system, origins={**system.origins, "machine": system.machine})
+                systems.setdefault(repr((sorted(system.params.items()), system.origins)), system)
+            except (ValueError, KeyError, OSError) as error:
+                left_out.append(f"{results.name}: {error}")
+            progress.update()
+    return list(systems.values()), left_out

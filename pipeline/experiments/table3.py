@@ -26,10 +26,10 @@ from typing import Any
 from safetensors import safe_open
 
 from docs.make.tables import markdown
+from pipeline.experiments.revisions import Experiment
 from pipeline.git import command, experiments
 from pipeline.params import Params
 from pipeline.stage import run
-from pipeline.tracking.results import Experiment
 from transformer.evaluation.comparison import dunnett
 from transformer.evaluation.sweeps import remarks
 

@@ -21,8 +21,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from pipeline.experiments.provenance import parsed
-from pipeline.tracking.results import Results
+from pipeline.tracking.results import Results, parsed
 from transformer.files import read_lines
 
 LOSS, POINTS, MATCHES = 0.02, 0.5, 0.02
@@ -33,7 +32,7 @@ TRAINING, CURVE, SCORES, ENGINES = (
     f"reports/{name}" for name in ("training.json", "training.csv", "scores.json", "engines.json")
 )
 ALL = ("losses", "valid", "test")
-# By what each out is judged; an out that is not named must be equal. data/row.json is of version 0.1.
+# By what each out is judged; an out that is not named must be equal.
 RULES = {
     "data/back": ALL,
     "data/checkpoints": ("losses",),
@@ -43,8 +42,6 @@ RULES = {
     "data/model": ("losses",),
     "data/ct2": ("losses",),
     "data/hypotheses": ("valid", "test"),
-    "data/valid.hyp": ("valid",),
-    "data/test.hyp": ("test",),
     SCORES: ("valid", "test"),
     "reports/curves.svg": ALL,
     "reports/report.html": ALL,
@@ -55,10 +52,9 @@ RULES = {
     "reports/attention.svg": ALL,
     ENGINES: ("engines",),
     "data/run.json": ALL,
-    "data/row.json": ALL,
 }
 # Outs whose lines are compared.
-TEXTS = ("data/valid.hyp", "data/test.hyp", "data/hypotheses", "data/back", "reports/samples.csv")
+TEXTS = ("data/hypotheses", "data/back", "reports/samples.csv")
 
 
 class Difference(NamedTuple):
@@ -86,91 +82,86 @@ class Agreement:
 
     def __init__(self, recorded: Results, new: Results, like: bool = True):
         self.recorded, self.new = recorded, new
-        self.loss, self.matches, self.engine_points = (one if like else WIDER * one for one in (LOSS, MATCHES, POINTS))
+        wider = 1 if like else WIDER
+        self.loss, self.matches, self.engine_points = wider * LOSS, wider * MATCHES, wider * POINTS
 
     def table(self) -> pd.DataFrame:
         """A row for each recorded out: stage, out, both hashes, tolerance, the largest difference, verdict."""
-        found = {
-            (stage, out["path"]): out["md5"]
-            for stage, entry in self.new.lock().items()
-            for out in entry.get("outs", [])
-        }
+        stages = parsed(self.recorded.text("dvc.yaml"))["stages"]  # DVC keeps the entries of stages that were removed
+        new = self.new.outs()
         rows: list[dict[str, str]] = []
         for stage, entry in self.recorded.lock().items():
-            if stage not in self.stages:  # DVC keeps the entries of stages that were removed from dvc.yaml
-                continue
-            for out in entry.get("outs", []):
+            for out in entry.get("outs", []) if stage in stages else ():
                 if (path := out["path"]) != FACTS:  # printed separately
-                    md5 = found.get((stage, path), "missing")
+                    md5 = new.get(path, "missing")
                     change, verdict = ("", "identical") if md5 == out["md5"] else self.judged(path, md5)
                     hashes = {"recorded": out["md5"][:10], "new": md5[:10]}
                     judged = {"tolerance": self.tolerance(path), "difference": change, "verdict": verdict}
                     rows.append({"stage": stage, "out": path, **hashes, **judged})
         return pd.DataFrame(rows)
 
-    @cached_property
-    def stages(self) -> set[str]:
-        """The names of the stages in dvc.yaml of the recorded results."""
-        return set(parsed(self.recorded.text("dvc.yaml"))["stages"])
-
     def judged(self, path: str, md5: str) -> tuple[str, str]:
         """The largest difference and the verdict of an out that is not identical."""
         if md5 == "missing" or path not in RULES:
             return "", "different"
-        found = [one for rule in RULES[path] for one in getattr(self, rule)]
-        worst = max(found, key=lambda one: one.share)
+        worst = max((number for rule in RULES[path] for number in self.numbers[rule]), key=lambda number: number.share)
         lines = [self.equal_lines(path)] if path in TEXTS else []
         changed = [f"{worst.name} {worst.change}"] if worst.share else []
         return "; ".join(lines + changed), "within tolerance" if worst.share <= 1 else "different"
 
     @cached_property
+    def numbers(self) -> dict[str, list[Difference]]:
+        """The differences by which outs are judged: name of a rule -> differences."""
+        scores = self.scores()
+        return {
+            "losses": self.losses(),
+            "valid": [number for number in scores if number.name == "valid_bleu"],
+            "test": [number for number in scores if number.name != "valid_bleu"],
+            "engines": self.engines(),
+        }
+
     def losses(self) -> list[Difference]:
         """Of reports/training.json and the curve: losses, and the numbers of updates and tokens."""
-        old, new = self._numbers(TRAINING)
+        old, new = self.report(TRAINING)
         rooms = {name: self.loss * abs(old[name]) for name in old if name.endswith("loss")} | {"steps": 0.0}
         # Text that is translated back has its own length. Perplexities and the best step follow from the losses.
-        rooms["target_tokens"] = 0.0 if self._same("data/back") else self.loss * old["target_tokens"]
-        found = [difference(name, old, new, room) for name, room in rooms.items()]
-        return found + list(curves(self.recorded.text(CURVE), self.new.text(CURVE), self.loss))
+        same_text = self.recorded.outs().get("data/back") == self.new.outs().get("data/back")
+        rooms["target_tokens"] = 0.0 if same_text else self.loss * old["target_tokens"]
+        numbers = [difference(name, old, new, room) for name, room in rooms.items()]
+        return numbers + list(curves(self.recorded.text(CURVE), self.new.text(CURVE), self.loss))
 
-    @cached_property
-    def _scores(self) -> list[Difference]:
-        old, new = self._numbers(SCORES)
-        rooms = dict.fromkeys(old | new, POINTS) | {"sentences": 0.0} | self._matches(old)
+    def scores(self) -> list[Difference]:
+        """Of the scores on the validation set (valid_bleu) and the test sets."""
+        old, new = self.report(SCORES)
+        labels = self.raw("test.labels")
+        counts = Counter(f"exact_match_{label}" for line in labels for label in set(line.split()))
+        counts["exact_match"] = int(old["sentences"])
+        rooms = dict.fromkeys(old | new, POINTS) | {"sentences": 0.0}
+        rooms |= {name: self.share(counts[name]) for name in old if name.startswith("exact_match")}
         return [difference(name, old, new, room) for name, room in rooms.items()]
 
-    def _matches(self, scores: Mapping[str, float]) -> dict[str, float]:
-        """The tolerance in percent of each score of exact match, from the number of its sentences."""
-        held = self.new.folder("data/raw")
-        lines = read_lines(held["test.labels"]) if "test.labels" in held else []
-        counts = Counter(f"exact_match_{label}" for line in lines for label in set(line.split()))
-        counts["exact_match"] = int(scores["sentences"])
-        return {
-            name: 100 * max(self.matches, 2 / max(counts[name], 2)) for name in scores if name.startswith("exact_match")
-        }
-
-    @property
-    def valid(self) -> list[Difference]:
-        """Of the score on the validation set."""
-        return [one for one in self._scores if one.name == "valid_bleu"]
-
-    @property
-    def test(self) -> list[Difference]:
-        """Of the scores on the test set."""
-        return [one for one in self._scores if one.name != "valid_bleu"]
-
-    @cached_property
     def engines(self) -> list[Difference]:
         """Of reports/engines.json: BLEU of each engine, and the share of lines that it translates as torch does."""
-        old, new = self._numbers(ENGINES)
-        held = self.new.folder("data/raw")
-        lines = len(list(read_lines(held["valid.src"]))) if "valid.src" in held else 100
-        rooms = {
-            name: 100 * max(self.matches, 2 / max(lines, 2)) if "identical" in name else self.engine_points
-            for name in old | new
-            if name != "engines_agree"  # which follows from the shares
-        }
+        if not all(ENGINES in results.outs() for results in (self.recorded, self.new)):
+            return []
+        old, new = self.report(ENGINES)
+        lines = len(self.raw("valid.src")) or 100
+        rooms = {name: self.share(lines) if "identical" in name else self.engine_points for name in old | new}
+        rooms.pop("engines_agree", None)  # it follows from the shares
         return [difference(name, old, new, room) for name, room in rooms.items()]
+
+    def share(self, lines: int) -> float:
+        """The tolerance in percent of a share of so many lines."""
+        return 100 * max(self.matches, 2 / max(lines, 2))
+
+    def raw(self, name: str) -> list[str]:
+        """The lines of a file of the corpus; none if there is no such file."""
+        files = self.new.folder("data/raw")
+        return list(read_lines(files[name])) if name in files else []
+
+    def report(self, path: str) -> tuple[dict[str, float], dict[str, float]]:
+        """The recorded and the new numbers of a report in JSON."""
+        return json.loads(self.recorded.text(path)), json.loads(self.new.text(path))
 
     def equal_lines(self, path: str) -> str:
         """The share of equal lines in an out with text, in words."""
@@ -179,9 +170,10 @@ class Agreement:
             paths = ["data/back/train.src"]
         elif path == "data/hypotheses":
             paths = [self.new.hypotheses(name) for name in ("valid", *self.new.params.test_sets.split())]
-        new = [line for one in paths for line in self.new.lines(one)]
         try:
-            old = [line for one in paths for line in self.recorded.lines(one)]
+            old, new = (
+                [line for name in paths for line in results.lines(name)] for results in (self.recorded, self.new)
+            )
         except (ValueError, KeyError):
             return "lines not compared (the recorded ones are not in DVC's cache)"
         return f"{100 * sum(map(str.__eq__, old, new)) / max(len(old), len(new), 1):.1f}% of lines equal"
@@ -197,19 +189,6 @@ class Agreement:
             "engines": f"BLEU {self.engine_points}, identical lines {self.matches:.0%}",
         }
         return ", ".join(dict.fromkeys(words[rule] for rule in RULES.get(path, ("",))))
-
-    def _numbers(self, path: str) -> tuple[dict[str, float], dict[str, float]]:
-        """The recorded and the new numbers of a report in JSON."""
-        old, new = (json.loads(one.text(path)) for one in (self.recorded, self.new))
-        return old, new
-
-    def _same(self, path: str) -> bool:
-        """Whether an out has the same content in both."""
-        old, new = (
-            {out["path"]: out["md5"] for entry in one.lock().values() for out in entry.get("outs", [])}
-            for one in (self.recorded, self.new)
-        )
-        return old.get(path) == new.get(path)
 
 
 def relative(old: float, new: float) -> float:

@@ -26,11 +26,11 @@ from pathlib import Path
 import pandas as pd
 from filelock import FileLock
 
-from pipeline.experiments.provenance import LAST, PROCESSOR, pinned
+from pipeline.experiments.revisions import Experiment, cached, members
 from pipeline.experiments.tolerances import FACTS, SPREAD, WIDER, Agreement
-from pipeline.git import cached, command, listed
+from pipeline.git import command, environment_elsewhere
 from pipeline.stage import project_root
-from pipeline.tracking.results import Experiment, Results, WorkTree
+from pipeline.tracking.results import LAST, PROCESSOR, Results, WorkTree
 from transformer.cores import cores
 
 STATUS = {"identical": 0, "within tolerance": 2, "different": 3}
@@ -40,21 +40,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("experiment", nargs="?", default="HEAD", metavar="EXP", help="default: HEAD")
     parser.add_argument("--keep", action="store_true", help="keep the clone, to inspect the differences")
-    given = parser.parse_args()
-    recorded = Experiment(given.experiment)
+    options = parser.parse_args()
+    recorded = Experiment(options.experiment)
     recorded.check_fresh()
     stop_by_signal()
-    with own_clone(recorded, given.keep) as clone:
-        repeat(clone, as_recorded(recorded))
-        verdict = show(recorded, WorkTree(root=clone))
-    print(f"\n{recorded.name}: {verdict}" + (f"; the clone is {clone}" if given.keep else ""))
+    with own_clone(recorded, options.keep) as project:
+        repeat(project, as_recorded(recorded))
+        verdict = show(recorded, WorkTree(root=project))
+    print(f"\n{recorded.name}: {verdict}" + (f"; the clone is {project}" if options.keep else ""))
     sys.exit(STATUS[verdict])
 
 
 def stop_by_signal() -> None:
     """Let SIGTERM and a closed terminal end this process as Ctrl-C does: the stages stop and the clone is removed."""
-    for one in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(one, lambda number, _: sys.exit(128 + number))
+    for name in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(name, lambda number, _: sys.exit(128 + number))
 
 
 def show(recorded: Results, new: Results) -> str:
@@ -79,52 +79,52 @@ def show(recorded: Results, new: Results) -> str:
 
 @contextmanager
 def own_clone(recorded: Experiment, keep: bool) -> Iterator[Path]:
-    """A clone in work/ that no other `verify` uses, and that `clean` leaves alone until this process ends."""
+    """The project in a clone in work/ that no other `verify` uses, and that `clean` keeps until this process ends."""
     work = project_root() / "work"
     work.mkdir(exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix=f"verify-{recorded.commit[:10]}-", dir=work))
     # A corpus_path like ../corpus is beside the clone, so the clone is as many folders below its place.
     above = max((Path(path).parts.count("..") for path in sources(recorded)), default=0)
-    clone = place.joinpath(*["above"] * above, "clone")
     try:
         with FileLock(place / "lock"):
-            prepare(recorded, clone)
-            yield clone
+            yield prepare(recorded, place.joinpath(*["above"] * above, "clone"))
     finally:
         if not keep:
             shutil.rmtree(place, ignore_errors=True)
 
 
-def sources(recorded: Experiment) -> dict[str, str]:
-    """The deps of a commit that no stage makes: path -> md5 in dvc.lock."""
-    deps = {dep["path"]: dep["md5"] for entry in recorded.lock().values() for dep in entry.get("deps", [])}
-    return {
-        path: md5
-        for path, md5 in deps.items()
-        if not any(str(one) in recorded.hashes for one in (Path(path), *Path(path).parents))
-    }
+def sources(results: Results) -> dict[str, str]:
+    """The deps of results that no stage makes: path -> md5 in dvc.lock. Those of the stage `record` are left out."""
+    outs, stages = results.outs(), results.lock().items()
+    deps = {dep["path"]: dep["md5"] for name, entry in stages if name != LAST for dep in entry.get("deps", [])}
+    return {path: md5 for path, md5 in deps.items() if outs.keys().isdisjoint(map(str, (path, *Path(path).parents)))}
 
 
-def prepare(recorded: Experiment, clone: Path) -> None:
-    """Fill a new folder with a commit and its inputs that are not in git, and give it a DVC cache of its own."""
+def prepare(recorded: Experiment, clone: Path) -> Path:
+    """Fill a new folder with a commit and its inputs that are not in git; returns the project in it.
+
+    It has a DVC cache of its own.
+    """
     root = project_root()
+    repository, inner = command("git", "rev-parse", "--show-toplevel", "--show-prefix", folder=root).split("\n")[:2]
+    clone.mkdir(parents=True)
     # One commit is fetched, since a shallow clone has no others and git clones no commit of an experiment.
-    command("git", "init", "--quiet", "--template=", str(clone))
-    command("git", "-C", str(clone), "fetch", "--quiet", "--depth", "1", str(root), recorded.commit)
-    command("git", "-C", str(clone), "checkout", "--quiet", "--detach", "FETCH_HEAD")
+    command("git", "init", "--quiet", "--template=", folder=clone)
+    command("git", "fetch", "--quiet", "--depth", "1", repository, recorded.commit, folder=clone)
+    command("git", "checkout", "--quiet", "--detach", "FETCH_HEAD", folder=clone)
+    project = clone / inner
     for name, md5 in sources(recorded).items():
-        path = Path(name)
-        if not (clone / path).exists():
-            (clone / path).parent.mkdir(parents=True, exist_ok=True)
-            fetch_input(path, md5, clone / path, recorded.name)
-    (clone / "dvc.lock").unlink()  # with it DVC would skip stages whose reports are in git
-    local = clone / ".dvc" / "config.local"
-    local.write_text(f"[cache]\n    dir = {json.dumps(str(clone / '.dvc' / 'cache'))}\n", encoding="utf-8")
+        if not (project / name).exists():
+            fetch_input(Path(name), md5, project / name, recorded.name)
+    (project / "dvc.lock").unlink()  # with it DVC would skip stages whose reports are in git
+    local = project / ".dvc" / "config.local"
+    local.write_text(f"[cache]\n    dir = {json.dumps(str(project / '.dvc' / 'cache'))}\n", encoding="utf-8")
     # The same locks of cores and GPUs as here: trainings that share cores are several times slower each.
-    (clone / "work").mkdir(exist_ok=True)
+    (project / "work").mkdir(exist_ok=True)
     for name in ("cores", "gpus"):
         (root / "work" / name).mkdir(exist_ok=True)
-        (clone / "work" / name).symlink_to(root / "work" / name)
+        (project / "work" / name).symlink_to(root / "work" / name)
+    return project
 
 
 def fetch_input(path: Path, md5: str, target: Path, name: str) -> None:
@@ -132,19 +132,21 @@ def fetch_input(path: Path, md5: str, target: Path, name: str) -> None:
 
     name: of the recorded results. Raises ValueError if it is in neither.
     """
-    held = cached(md5)
-    if held.is_file() and held.suffix == ".dir":
-        for inside, file in listed(held).items():
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if files := members(md5):
+        for inside, digest in files.items():
             (target / inside).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, target / inside)
-    elif held.is_file():
-        shutil.copyfile(held, target)
+            shutil.copyfile(cached(digest), target / inside)
     elif path.is_dir():
         shutil.copytree(path, target)
-    elif path.exists():
-        shutil.copyfile(path, target)
     else:
-        raise ValueError(f"{path}, a dependency of {name}, is neither in git, in DVC's cache, nor in this folder")
+        file = cached(md5) if cached(md5).is_file() else path
+        if not file.exists():
+            raise ValueError(
+                f"{path}, a dependency of {name}, is neither in git, in DVC's cache, nor in this folder. Nothing was "
+                "repeated. Put it back, then repeat this."
+            )
+        shutil.copyfile(file, target)
 
 
 def as_recorded(recorded: Results) -> dict[str, str]:
@@ -159,20 +161,20 @@ def as_recorded(recorded: Results) -> dict[str, str]:
     return {"OMP_NUM_THREADS": str(threads), "DEVICES": str(devices), "SHARDING": str(facts.get("sharding", "none"))}
 
 
-def repeat(clone: Path, same: dict[str, str]) -> None:
+def repeat(project: Path, same: dict[str, str]) -> None:
     """Run the pipeline in the clone and print the name of each stage as it starts. Raises ValueError if one fails.
 
     same: environment variables of the recorded run, which this process's own ones override.
     """
-    kept = same | {name: value for name, value in os.environ.items() if not name.startswith(("DVC_", "MLFLOW_"))}
-    kept["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', '')}"
-    log = clone / "verify.log"
+    own = {name: text for name, text in environment_elsewhere().items() if not name.startswith(("DVC_", "MLFLOW_"))}
+    own["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{own.get('PATH', '')}"
+    log = project / "verify.log"
     # In a session of its own, so that all its processes can be stopped together.
     with open(log, "w", encoding="utf-8") as file:
         process = subprocess.Popen(
             [sys.executable, "-m", "dvc", "repro"],
-            cwd=clone,
-            env=kept,
+            cwd=project,
+            env=same | own,
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -190,37 +192,25 @@ def repeat(clone: Path, same: dict[str, str]) -> None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
     if failed:
-        held = next(one for one in (clone, *clone.parents) if one.parent == project_root() / "work").with_suffix(".log")
-        shutil.move(log, held)
-        raise ValueError(f"A stage of the repetition failed. {held} has its output.")
+        work = project_root() / "work"
+        kept = work / f"{project.relative_to(work).parts[0]}.log"
+        shutil.move(log, kept)
+        raise ValueError(f"A stage of the repetition failed. {kept} has its output.")
     print()
 
 
 def differences(recorded: Results, here: dict) -> pd.DataFrame:
     """A table with a row per fact of this environment that differs from the recorded one, or was not recorded."""
-    known = {name: str(value) for name, value in recorded.environment().items()} or pinned(recorded.text)
-    other = {
-        name: str(value)
+    known = {name: str(value) for name, value in recorded.environment().items()}
+    rows = [
+        {"fact": name, "recorded": known.get(name, "not recorded"), "here": str(value)}
         for name, value in here.items()
         if known.get(name, "").split("+")[0] != str(value).split("+")[0]
-    }
-    rows = [{"fact": name, "recorded": known.get(name, "not recorded"), "here": value} for name, value in other.items()]
+    ]
     return pd.DataFrame(rows)
 
 
 def changed_inputs(recorded: Results, new: Results) -> list[str]:
-    """Deps that no stage makes and whose content is not the recorded one: a corpus outside git that was edited.
-
-    The stage that writes the run is left out: no result depends on it.
-    """
-    old, now = (
-        {
-            dep["path"]: dep["md5"]
-            for name, entry in one.lock().items()
-            if name not in LAST
-            for dep in entry.get("deps", [])
-        }
-        for one in (recorded, new)
-    )
-    made = {out["path"] for entry in recorded.lock().values() for out in entry.get("outs", [])}
-    return sorted(path for path in old.keys() & now.keys() - made if old[path] != now[path])
+    """Deps that no stage makes and whose content is not the recorded one: a corpus outside git that was edited."""
+    before, after = sources(recorded), sources(new)
+    return sorted(path for path in before.keys() & after.keys() if before[path] != after[path])

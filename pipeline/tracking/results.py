@@ -1,4 +1,4 @@
-"""The results of experiments, commits and the work tree, read from git and DVC's cache without a checkout."""
+"""The results of a configuration as files: params, curve, scores, translations, and what they were made from."""
 
 from __future__ import annotations
 
@@ -6,20 +6,29 @@ import json
 import sys
 from abc import ABC, abstractmethod
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from pipeline.experiments.provenance import LAST, PROCESSOR, changes, code_of_commit, names, origins, parsed
-from pipeline.git import cached, command, git, resolved
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from pipeline.git import command
 from pipeline.identity import code_key
 from pipeline.params import Params
+from pipeline.versions import RECORD, release
 from transformer import files
-from transformer.evaluation.comparison import System
+
+if TYPE_CHECKING:
+    from transformer.evaluation.comparison import System
 
 WORKSPACE = "workspace"
+LAST = "record"  # the stage that writes the run: no result depends on it
+# Facts of reports/environment.json that change the order of sums.
+PROCESSOR = ("machine", "cpu", "threads", "device", "devices", "instructions", "bfloat16", "sharding")
 OPTIONS = {
     "params": "params.yaml",
     "raw": "data/raw",
@@ -43,6 +52,15 @@ def sha256(path: Path) -> str:
     return files.sha256(path)
 
 
+@cache
+def parsed(text: str) -> Any:
+    """The values of a YAML text; to be read only, since they are cached. Raises ValueError if it is not valid."""
+    try:
+        return YAML(typ="safe").load(text) or {}
+    except YAMLError as error:
+        raise ValueError(f"not valid YAML: {' '.join(str(error).split())[:150]}") from None
+
+
 class Results(ABC):
     """The results of one configuration: files that git holds and outs that DVC holds.
 
@@ -63,6 +81,17 @@ class Results(ABC):
     def file(self, path: str) -> Path:
         """A file with the content of a file that DVC holds."""
 
+    @abstractmethod
+    def changes(self) -> dict[str, list[str]]:
+        """For each stage whose entry in dvc.lock is not that of these files: the deps, params and outs that differ.
+
+        The stage that writes the run is left out.
+        """
+
+    @abstractmethod
+    def code(self, path: str) -> dict[str, str]:
+        """The Python files at a path, which is a file or a folder: path -> code_key."""
+
     def lines(self, path: str) -> list[str]:
         """The lines of a text file that DVC holds."""
         return list(files.read_lines(self.file(path)))
@@ -71,8 +100,8 @@ class Results(ABC):
         """files.sha256 of a file that DVC holds, or of a folder if the path ends in /."""
         if not path.endswith("/"):
             return sha256(self.file(path))
-        held = sorted(self.folder(path[:-1]).items())
-        return files.sha256_text("".join(f"{sha256(place)}  {name}\n" for name, place in held))
+        listing = sorted(self.folder(path[:-1]).items())
+        return files.sha256_text("".join(f"{sha256(place)}  {name}\n" for name, place in listing))
 
     @cached_property
     def params(self) -> Params:
@@ -81,19 +110,11 @@ class Results(ABC):
 
     def hypotheses(self, split: str = "") -> str:
         """The path of the translations of valid or a test set; default: the first test set."""
-        if not self.older:
-            return f"data/hypotheses/{split or self.params.test_sets.split()[0]}.hyp"
-        return f"data/{'valid' if split == 'valid' else 'test'}.hyp"
+        return f"data/hypotheses/{split or self.params.test_sets.split()[0]}.hyp"
 
     def raw(self, side: str, split: str = "") -> str:
         """The path of the text of valid or a test set; default: the first test set. side: src or tgt."""
-        name = "test" if self.older and split != "valid" else split or self.params.test_sets.split()[0]
-        return f"data/raw/{name}.{side}"
-
-    @cached_property
-    def older(self) -> bool:
-        """Whether these results are from before there were several test sets."""
-        return "test_sets" not in parsed(self.text("params.yaml"))
+        return f"data/raw/{split or self.params.test_sets.split()[0]}.{side}"
 
     def scores(self) -> dict[str, float]:
         """The scores: name -> value."""
@@ -111,16 +132,9 @@ class Results(ABC):
         """dvc.lock: stage -> its command, deps, params and outs."""
         return parsed(self.text("dvc.lock")).get("stages", {})
 
-    @abstractmethod
-    def changes(self) -> dict[str, list[str]]:
-        """For each stage whose entry in dvc.lock is not that of these files: the deps, params and outs that differ.
-
-        The stage that writes the run is left out: no result depends on it.
-        """
-
-    @abstractmethod
-    def code(self, path: str) -> dict[str, str]:
-        """The Python files at a path, which is a file or a folder: path -> code_key."""
+    def outs(self) -> dict[str, str]:
+        """The outs in dvc.lock: path -> md5."""
+        return {out["path"]: out["md5"] for entry in self.lock().values() for out in entry.get("outs", [])}
 
     def stale(self) -> str:
         """What was edited after the last run, or never run, as `stage (names), ...`; empty if nothing was."""
@@ -136,15 +150,11 @@ class Results(ABC):
 
     def engines_agree(self) -> bool | None:
         """Whether compare_engines found that the exports translate as this model; None: not measured on this model."""
-        lock = self.lock()
-        try:
-            (model,) = (out["md5"] for out in lock["average"]["outs"] if out["path"] == "data/model")
-            measured = {dep["path"]: dep["md5"] for dep in lock["compare_engines"]["deps"]}
-        except (KeyError, ValueError):
+        entry = self.lock().get("compare_engines", {})
+        measured = {dep["path"]: dep["md5"] for dep in entry.get("deps", [])}
+        if "data/model" not in measured or measured["data/model"] != self.outs().get("data/model"):
             return None
-        if measured.get("data/model") != model:
-            return None
-        return json.loads(self.text("reports/engines.json")).get("engines_agree", True)  # version 0.1 failed otherwise
+        return json.loads(self.text("reports/engines.json"))["engines_agree"]
 
     def system(self) -> System:
         """As `scored`, with signatures and test translations."""
@@ -152,21 +162,45 @@ class Results(ABC):
 
     def scored(self) -> System:
         """The name, knobs, scores and origins of this configuration."""
-        made_from = origins(self.lock(), self.params.init_from, self.text, self.code)
-        return System(self.name, vars(self.params), self.scores(), origins=made_from, machine=self.machine())
+        from transformer.evaluation.comparison import System  # imported here, since it imports SciPy
+
+        return System(self.name, vars(self.params), self.scores(), origins=self.origins(), machine=self.machine())
+
+    def origins(self) -> dict[str, dict[str, str]]:
+        """What the scores were made from, besides the knobs: data, code and versions, each name -> hash or version."""
+        entries = before_score(self.lock())
+        deps = {dep["path"]: dep["md5"] for entry in entries for dep in entry.get("deps", [])}
+        outs = {out["path"] for entry in entries for out in entry.get("outs", [])}
+        data = {path: deps[path] for path in ("data/raw", self.params.init_from) if path in deps}
+        code = {name: key for path in deps if path not in outs for name, key in self.code(path).items()}
+        versions = {
+            name: release(number)
+            for entry in entries
+            for name, number in entry.get("params", {}).get(RECORD, {}).items()
+        }
+        return {"data": data, "code": dict(sorted(code.items())), "versions": dict(sorted(versions.items()))}
 
     def environment(self) -> dict[str, str | int]:
         """reports/environment.json: what the training ran on; empty if that file is missing."""
-        path = "reports/environment.json"
         with suppress(ValueError, OSError):
-            return json.loads(self.text(path))
-        with suppress(ValueError, OSError, KeyError):  # before version 0.2 DVC held it
-            return json.loads(self.file(path).read_text(encoding="utf-8"))
+            return json.loads(self.text("reports/environment.json"))
         return {}
 
     def machine(self) -> dict[str, str]:
         """The facts of the environment on which the rounding of sums depends."""
         return {name: str(value) for name, value in self.environment().items() if name in PROCESSOR}
+
+
+def before_score(lock: Mapping[str, dict]) -> list[dict]:
+    """The entries of a dvc.lock on which the scores depend, that of `score` included."""
+    makers = {out["path"]: name for name, entry in lock.items() for out in entry.get("outs", [])}
+    names, waiting = set[str](), ["score"]
+    while waiting:
+        name = waiting.pop()
+        if name not in names and name in lock:
+            names.add(name)
+            waiting += [makers[dep["path"]] for dep in lock[name].get("deps", []) if dep["path"] in makers]
+    return [entry for name, entry in lock.items() if name in names]
 
 
 class WorkTree(Results):
@@ -195,65 +229,21 @@ class WorkTree(Results):
 
     def changes(self) -> dict[str, list[str]]:
         status = json.loads(command(sys.executable, "-m", "dvc", "status", "--json", folder=self._root))
-        return {stage: list(names(parts)) for stage, parts in status.items() if stage not in LAST}
+        return {stage: list(changed_names(parts)) for stage, parts in status.items() if stage != LAST}
 
     def code(self, path: str) -> dict[str, str]:
         place = self._root / path
-        found = [place] if place.is_file() else sorted(place.rglob("*.py"))
+        paths = [place] if place.is_file() else sorted(place.rglob("*.py"))
         return {
             file.relative_to(self._root).as_posix(): code_key(file.read_text(encoding="utf-8"))
-            for file in found
+            for file in paths
             if file.suffix == ".py"
         }
 
 
-class Experiment(Results):
-    """The results of one experiment, commit, branch or tag.
-
-    name: what a person calls it. commit: its hash; resolved from the name if it is not given.
-    """
-
-    def __init__(self, name: str, commit: str = ""):
-        self.name, self.commit = name, commit or resolved(name)
-
-    @cached_property
-    def hashes(self) -> dict[str, str]:
-        """The outs in dvc.lock: path -> md5, which names its content in DVC's cache."""
-        outs = [out for stage in self.lock().values() for out in stage.get("outs", [])]
-        return {out["path"]: out["md5"] for out in outs}
-
-    def text(self, path: str) -> str:
-        try:
-            return git("show", f"{self.commit}:{path}")
-        except ValueError:
-            raise ValueError(f"{self.name} has no {path} in git. Run `dvc exp run`, or commit the file.") from None
-
-    def changes(self) -> dict[str, list[str]]:
-        return changes(self.commit, self.text)
-
-    def code(self, path: str) -> dict[str, str]:
-        return code_of_commit(self.commit, path)
-
-    def file(self, path: str) -> Path:
-        if path in self.hashes:
-            return self._cached(self.hashes[path], path)
-        above, _, name = path.rpartition("/")
-        return self.folder(above)[name]
-
-    def folder(self, path: str) -> dict[str, Path]:
-        listing = json.loads(self._cached(self.hashes.get(path, ""), path).read_text(encoding="utf-8"))
-        return {one["relpath"]: self._cached(one["md5"], f"{path}/{one['relpath']}") for one in listing}
-
-    def _cached(self, digest: str, path: str) -> Path:
-        place = cached(digest)
-        if not digest or not place.is_file():
-            raise ValueError(
-                f"{path} of {self.name} is not in DVC's cache. `dvc exp pull` or `dvc fetch --all-commits` fetches it, "
-                "`dvc exp run` computes it again."
-            )
-        return place
-
-
-def results(name: str) -> Results:
-    """The results of `workspace`, or of an experiment, commit, branch or tag. Raises ValueError for an unknown name."""
-    return WorkTree() if name == WORKSPACE else Experiment(name)
+def changed_names(parts: list) -> Iterator[str]:
+    """The names of what changed in a stage, from its part of `dvc status --json`."""
+    for part in parts:
+        for what, changed in part.items() if isinstance(part, dict) else [(part, {})]:
+            for path, how in changed.items() or [(what, "")]:  # an edited command has no paths
+                yield from how if isinstance(how, dict) else [path]

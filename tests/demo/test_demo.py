@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
+from typing import Any
 from urllib.parse import urlencode
 
 import numpy as np
@@ -27,18 +28,14 @@ from hypothesis import given
 from hypothesis import strategies as some
 from support.browsers import chromium
 from support.projects import command, commit_all, params_file, prepared_project
-from support.runs import configuration, record
 from support.servers import free_port
 from support.tiny import ODD, ROOT, TEXT, model_folder
 
-from pipeline import git
 from pipeline.demo import command as demo
 from pipeline.demo import server
 from pipeline.demo.answers import MOST_MAPPED, Model, words
-from pipeline.demo.models import FoundModel, defaults, found
+from pipeline.demo.models import ModelSource, defaults, find_model
 from pipeline.stage import run
-from pipeline.tracking.champion import Gain
-from pipeline.tracking.registry import Candidate, register
 from transformer.inference.engine import Check
 from transformer.inference.translator import Translator
 
@@ -55,7 +52,7 @@ def folders(tmp_path_factory) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def model(folders) -> Model:
-    return Model(FoundModel("first", folders[0], {**defaults(), "extra_length": 10}, {"run": "toy 1234567"}))
+    return Model(ModelSource("first", folders[0], {**defaults(), "extra_length": 10}, {"run": "toy 1234567"}))
 
 
 @pytest.fixture
@@ -73,26 +70,26 @@ def translated(client: TestClient, text: str, **options) -> dict:
 
 def test_the_demo_translates_as_the_translator_does(client, folders):
     translator = Translator.load(folders[0])
-    (wanted,) = translator.alternatives([LINE], beam_size=3, extra_length=10)
-    shown = translated(client, LINE, beam_size=3)
-    assert shown["source"] == [*translator.subwords([LINE])[0], "</s>"]
-    assert [one["text"] for one in shown["hypotheses"]] == [one.text for one in wanted]
-    assert [one["score"] for one in shown["hypotheses"]] == pytest.approx([one.score for one in wanted])
-    for one, same in zip(shown["hypotheses"], wanted, strict=True):
-        assert one["subwords"] == [*same.subwords, "</s>"]
-        assert len(one["probabilities"]) == len(one["subwords"])
+    (best,) = translator.alternatives([LINE], beam_size=3, extra_length=10)
+    answer = translated(client, LINE, beam_size=3)
+    assert answer["source"] == [*translator.subwords([LINE])[0], "</s>"]
+    assert [row["text"] for row in answer["hypotheses"]] == [translation.text for translation in best]
+    assert [row["score"] for row in answer["hypotheses"]] == pytest.approx([translation.score for translation in best])
+    for row, translation in zip(answer["hypotheses"], best, strict=True):
+        assert row["subwords"] == [*translation.subwords, "</s>"]
+        assert len(row["probabilities"]) == len(row["subwords"])
+    answer = translated(client, "Hund 😀")
+    unknown = dict(zip(answer["source"], answer["unknown"], strict=True))
+    assert (unknown["😀"], unknown["</s>"], all(answer["unknown"])) == (True, False, False)
 
 
-def test_the_probabilities_of_the_subwords_make_the_probability_of_a_finished_translation(folders):
-    shown = Model(FoundModel("", folders[1], defaults(), {})).translations(TEXT[1], 4, lambda: None)
-    finished = shown["hypotheses"][:3]  # the fourth meets the limit before </s>
-    assert max(len(one["subwords"]) for one in finished) < 10
-    for one in finished:
-        assert sum(map(math.log, one["probabilities"])) == pytest.approx(one["log_probability"], abs=1e-4)
-
-
-def test_a_translation_without_subwords_is_an_answer_too(tmp_path):
-    model = Model(FoundModel("", model_folder(tmp_path / "model", pull=3.0), defaults(), {}))
+def test_probabilities_of_subwords_make_that_of_the_translation(folders, tmp_path):
+    answer = Model(ModelSource("", folders[1], defaults(), {})).translations(TEXT[1], 4, lambda: None)
+    finished = answer["hypotheses"][:3]  # the fourth meets the limit before </s>
+    assert max(len(row["subwords"]) for row in finished) < 10
+    for row in finished:
+        assert sum(map(math.log, row["probabilities"])) == pytest.approx(row["log_probability"], abs=1e-4)
+    model = Model(ModelSource("", model_folder(tmp_path / "model", pull=3.0), defaults(), {}))
     first = model.translations(LINE, 4, lambda: None)["hypotheses"][0]
     assert (first["text"], first["subwords"], first["words"]) == ("", ["</s>"], [])
     assert model.attention(LINE, [], lambda: None)["target"] == ["</s>"]
@@ -100,7 +97,7 @@ def test_a_translation_without_subwords_is_an_answer_too(tmp_path):
 
 def test_a_word_has_the_probability_of_its_least_likely_subword():
     shown = words(["▁Ein", "▁Hu", "nd", "<unk>", "."], [0.9, 0.8, 0.3, 0.2, 0.7], single=False)
-    assert [(one["text"], one["space"], one["probability"]) for one in shown] == [
+    assert [(word["text"], word["space"], word["probability"]) for word in shown] == [
         ("Ein", False, 0.9),
         ("Hund", True, 0.3),
         ("<unk>.", True, 0.2),
@@ -112,11 +109,11 @@ def test_a_word_has_the_probability_of_its_least_likely_subword():
 def test_the_words_of_the_page_spell_the_text(line, model):
     subwords = model.translator.subwords([line])[0]
     shown = words(subwords, [1.0] * len(subwords), single=False)
-    text = "".join(f"{' ' if one['space'] else ''}{one['text']}" for one in shown)
+    text = "".join(f"{' ' if word['space'] else ''}{word['text']}" for word in shown)
     assert text == " ".join(line.split())
 
 
-def test_the_attention_of_the_page_is_that_of_the_decoder_over_the_source(client, folders):
+def test_the_attention_is_that_of_the_decoder_over_the_source(client, folders):
     first = translated(client, LINE)["hypotheses"][0]
     target = first["subwords"][:-1]
     shown = client.post("/attention", json={"model": 0, "text": LINE, "target": target}).json()
@@ -124,18 +121,10 @@ def test_the_attention_of_the_page_is_that_of_the_decoder_over_the_source(client
     weights = weights.reshape(shown["layers"], shown["heads"], len(shown["target"]), len(shown["source"]))
     translator = Translator.load(folders[0])
     ids = translator.vocabulary.ids
-    wanted = translator.engine.attention(ids(shown["source"][:-1]), ids(target)).cross  # type: ignore[attr-defined]
-    assert np.abs(weights / 255 - wanted.numpy()).max() < 1 / 255 + 1e-6
+    cross = translator.engine.attention(ids(shown["source"][:-1]), ids(target)).cross  # type: ignore[attr-defined]
+    assert np.abs(weights / 255 - cross.numpy()).max() < 1 / 255 + 1e-6
     assert (weights.sum(-1, dtype=int) == 255).all()
     assert (shown["source"][-1], shown["target"]) == ("</s>", [*target, "</s>"])
-
-
-def test_subwords_that_the_model_does_not_know_are_named(client):
-    shown = translated(client, "Hund 😀")
-    known = dict(zip(shown["source"], shown["unknown"], strict=True))
-    assert known["😀"]
-    assert not known["</s>"]
-    assert not all(shown["unknown"])
 
 
 @pytest.mark.parametrize("name", ODD)
@@ -169,11 +158,12 @@ def test_a_request_over_the_limits_is_refused_with_the_reason(client, path, body
     assert "\n" not in done.json()["message"]
 
 
-def test_a_text_that_is_no_unicode_and_a_body_that_is_no_json_are_refused(client):
+def test_no_unicode_no_json_and_no_known_size_are_refused(client):
     for body in (b'{"model": 0, "text": "\\ud800"}', b"no json", b"\xff", b""):
         done = client.post("/translations", content=body, headers=JSON)
         assert done.status_code == 400
         assert done.json()["message"]
+    assert client.post("/translations", content=iter([b"x" * 1000]), headers=JSON).status_code == 413
 
 
 def test_pages_of_other_sites_cannot_use_the_demo(client):
@@ -183,11 +173,6 @@ def test_pages_of_other_sites_cannot_use_the_demo(client):
     body = json.dumps({"model": 0, "text": LINE})  # a form or `fetch` of another site sends text/plain without asking
     assert client.post("/translations", content=body, headers={"Content-Type": "text/plain"}).status_code == 400
     assert "access-control-allow-origin" not in client.get("/models").headers
-
-
-def test_a_body_of_unknown_size_is_refused(client):
-    done = client.post("/translations", content=iter([b"x" * 1000]), headers=JSON)
-    assert done.status_code == 413
 
 
 def test_the_page_may_load_and_ask_nothing_but_its_server(client):
@@ -214,7 +199,7 @@ class Gone:
         return True
 
 
-def test_work_stops_when_nobody_waits_when_the_server_ends_and_when_it_takes_too_long(model, monkeypatch):
+def test_work_stops_when_nobody_waits_or_it_takes_too_long(model, monkeypatch):
     monkeypatch.setattr(server, "SECONDS", 3600)
     with pytest.raises(server.Stopped):
         asyncio.run(server.worked(Gone(), Event(), ThreadPoolExecutor(1), endless))  # type: ignore[arg-type]
@@ -248,51 +233,22 @@ def test_the_page_comes_at_once_while_many_sentences_wait(model, monkeypatch):
             ]
             await asyncio.to_thread(begun.wait)
             page = await asyncio.wait_for(client.get("/"), 60)
-            assert not any(one.done() for one in waiting)
+            assert not any(answer.done() for answer in waiting)
             go_on.set()
-            return [page.status_code, *[one.status_code for one in await asyncio.gather(*waiting)]]
+            return [page.status_code, *[answer.status_code for answer in await asyncio.gather(*waiting)]]
 
     assert asyncio.run(ask_and_look()) == [200] * 51
 
 
 def test_a_model_is_found_in_a_folder_and_in_the_work_tree(folders, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert found(str(folders[0]), tmp_path / "unused").folder == folders[0]
+    assert find_model(str(folders[0]), tmp_path / "unused").folder == folders[0]
     shutil.copytree(folders[1], "data/model")
     for name in ("", "workspace", "data/model"):
-        one = found(name, tmp_path / "unused")
-        assert (one.folder, one.facts) == (
-            Path("data/model"),
-            {"run": "unknown, since this is not the model of dvc.lock"},
-        )
+        source = find_model(name, tmp_path / "unused")
+        assert source.folder == Path("data/model")
+        assert source.facts == {"run": "unknown, since this is not the model of dvc.lock"}
     assert not (tmp_path / "unused").exists()
-
-
-def test_a_registered_model_is_found_with_its_run_and_search_options(folders, tmp_path, monkeypatch, fresh_process):
-    monkeypatch.chdir(tmp_path)
-    search = {"beam_size": 3, "length_penalty": 1.5, "extra_length": 20}
-    data = [
-        {"name": f"toy {name}", "sha256": digest * 64, "lines": 1, "context": "test"}
-        for name, digest in (("test.src", "a"), ("test.tgt", "b"))
-    ]
-    assert record(tmp_path, {**configuration("a", "abcdefghi"), "datasets": data})
-    fields = {"config_key": "abcdefghi", "valid_bleu": 1.0, "valid_sha256": "x", "card": "#", "engines_agree": True}
-    shutil.copytree(folders[0], tmp_path / "model")
-    register(
-        tmp_path,
-        Candidate(
-            name="toy-de-en",
-            folder=tmp_path / "model",
-            options=search,
-            gain_over=lambda lines: Gain(0.0, 1.0),
-            **fields,
-        ),
-    )
-    for place, name in enumerate(("models:/toy-de-en@champion", "models:/toy-de-en/1", "models:/toy-de-en")):
-        one = found(name, tmp_path / "fetched" / str(place))
-        assert (one.folder / "weights.safetensors").read_bytes() == (folders[0] / "weights.safetensors").read_bytes()
-        assert (one.search, one.facts["run"], one.facts["version"]) == (search, "toy abcdefg", "1")
-        assert len(one.facts["data"]) == 12
 
 
 @pytest.fixture(scope="module")
@@ -316,21 +272,19 @@ def project(folders, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def inside(project, monkeypatch) -> Path:
-    """The project as the current folder, with no cache of another one in memory."""
+    """The project as the current folder."""
     monkeypatch.chdir(project)
-    git.cache_folder.cache_clear()
-    yield project
-    git.cache_folder.cache_clear()
+    return project
 
 
 def test_the_model_of_a_commit_comes_from_the_cache_of_dvc(inside, folders, tmp_path):
-    one = found("with_model", tmp_path / "fetched")
-    assert {path.name: path.read_bytes() for path in one.folder.iterdir()} == {
+    source = find_model("with_model", tmp_path / "fetched")
+    assert {path.name: path.read_bytes() for path in source.folder.iterdir()} == {
         path.name: path.read_bytes() for path in folders[1].iterdir()
     }
-    assert one.search["beam_size"] == 2
-    assert one.facts == {"run": "unknown, since DVC's cache lacks its data or translations"}
-    assert Model(one).translations(LINE, None, lambda: None)["hypotheses"]
+    assert source.search["beam_size"] == 2
+    assert source.facts == {"run": "unknown, since DVC's cache lacks its data or translations"}
+    assert Model(source).translations(LINE, None, lambda: None)["hypotheses"]
 
 
 def ended(monkeypatch, *words: object) -> str:
@@ -438,6 +392,8 @@ def test_an_experiment_and_its_registered_model_show_the_same_run_and_data(tmp_p
     assert first["facts"]["run"] == second["facts"]["run"]
     assert first["facts"]["data"] == second["facts"]["data"]
     assert first["examples"]
+    assert first["facts"]["beam size"] == second["facts"]["beam size"]
+    assert second["facts"]["version"] == "1"
 
 
 @pytest.fixture(scope="module")
@@ -452,8 +408,8 @@ def address(folders, tmp_path_factory) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def browser() -> Iterator:
     """Debian's Chromium, driven by Playwright."""
-    with chromium() as found:
-        yield found
+    with chromium() as started_browser:
+        yield started_browser
 
 
 @pytest.fixture
@@ -475,39 +431,42 @@ def page(browser, address) -> Iterator:
 def shown(page, text: str, place: int = 0) -> str:
     """The translation that a model shows once all models have answered to a text."""
     page.wait_for_function("text => document.getElementById('text').value === text", arg=text)
-    page.wait_for_function(
-        "text => [...document.querySelectorAll('article')].every(one => one.dataset.text === text)", arg=text
+    answered = "text => [...document.querySelectorAll('article')].every(article => article.dataset.text === text)"
+    page.wait_for_function(answered, arg=text)
+    without_marks = (
+        "node => { node = node.cloneNode(true); node.querySelectorAll('.unsure-mark').forEach(mark => mark.remove());"
+        " return node.textContent }"
     )
-    return (
-        page.locator(".translation")
-        .nth(place)
-        .evaluate(
-            "one => { one = one.cloneNode(true); one.querySelectorAll('.unsure-mark').forEach(mark => mark.remove());"
-            " return one.textContent }"
-        )
-    )
+    return page.locator(".translation").nth(place).evaluate(without_marks)
 
 
-def test_two_models_translate_what_is_typed_and_the_address_holds_it(page, folders, address):
+def first_article(page) -> Any:
+    """What the first model shows of LINE, with its map."""
+    page.locator("#text").fill(LINE)
+    shown(page, LINE)
+    article = page.locator("article").first
+    article.locator(".map td >> nth=1").wait_for()
+    return article
+
+
+def test_two_models_translate_what_is_typed_and_in_the_address(page, folders, address):
     page.locator("#text").press_sequentially(LINE)
     for place, folder in enumerate(folders):
-        (wanted,) = Translator.load(folder).alternatives([LINE], beam_size=4)
-        assert shown(page, LINE, place) == wanted[0].text
+        (best,) = Translator.load(folder).alternatives([LINE], beam_size=4)
+        assert shown(page, LINE, place) == best[0].text
         article = page.locator("article").nth(place)
         assert article.locator("h2").inner_text() == str(folder)
-        assert article.locator(".alternatives span").all_inner_texts() == [one.text or "(empty)" for one in wanted]
+        texts = article.locator(".alternatives span").all_inner_texts()
+        assert texts == [translation.text or "(empty)" for translation in best]
     assert page.url == f"{address}/#{urlencode({'text': LINE})}"
     page.goto(f"{address}/#{urlencode({'text': TEXT[1], 'beam': 1})}")
     assert shown(page, TEXT[1]) == Translator.load(folders[0]).translate([TEXT[1]], beam_size=1)[0]
     assert page.locator("#beam").input_value() == "1"
 
 
-def test_a_subword_shows_what_it_attends_to_by_pointer_and_by_keyboard(page, folders):
-    page.locator("#text").fill(LINE)
-    shown(page, LINE)
-    article = page.locator("article").first
+def test_a_subword_shows_what_it_attends_to_by_pointer_and_keyboard(page, folders):
+    article = first_article(page)
     target, source = article.locator(".target button"), article.locator(".source button")
-    article.locator(".map td >> nth=1").wait_for()
     target.nth(1).hover()
     by_pointer = article.locator(".aligned").inner_text()
     assert " attends to " in by_pointer
@@ -527,83 +486,58 @@ def test_a_subword_shows_what_it_attends_to_by_pointer_and_by_keyboard(page, fol
     assert "is attended to by" in article.locator(".aligned").inner_text()
 
 
-def test_the_map_is_a_labelled_table_whose_layer_and_head_can_be_switched(page):
-    page.locator("#text").fill(LINE)
-    shown(page, LINE)
-    article = page.locator("article").first
-    article.locator(".map td >> nth=1").wait_for()
+def test_the_map_is_a_labelled_table_of_a_chosen_layer_and_head(page):
+    article = first_article(page)
     labels = [article.locator(f".{side} .subword").all_inner_texts() for side in ("target", "source")]
     assert article.locator(".map tbody th").all_inner_texts() == labels[0]
     assert article.locator(".map thead th").all_text_contents() == labels[1]
-    seen = []
+    maps = []
     for layer, head in (("0", "-1"), ("1", "-1"), ("1", "0"), ("1", "1")):
         article.locator(".layer").select_option(layer)
         article.locator(".head").select_option(head)
         cells = [int(text) for text in article.locator(".map tbody tr >> nth=0 >> td").all_text_contents()]
         assert abs(sum(cells) - 100) <= len(cells)
-        seen.append(article.locator(".map tbody").inner_text())
-    assert len(set(seen)) == 4
+        maps.append(article.locator(".map tbody").inner_text())
+    assert len(set(maps)) == 4
     assert "layer 2, head 2" in article.locator(".where").inner_text()
 
 
-def test_words_that_the_model_is_unsure_of_are_marked_by_a_sign(page, folders):
-    page.locator("#text").fill(LINE)
-    shown(page, LINE)
-    model = Model(FoundModel("first", folders[0], defaults(), {}))
-    first = model.translations(LINE, None, lambda: None)["hypotheses"][0]
-    unsure = [one["text"] for one in first["words"] if one["probability"] < 0.5]
-    article = page.locator("article").first
+def test_unsure_words_are_marked_and_an_alternative_can_be_chosen(page, folders):
+    article = first_article(page)
+    model = Model(ModelSource("first", folders[0], defaults(), {}))
+    first, second = model.translations(LINE, None, lambda: None)["hypotheses"][:2]
+    unsure = [word["text"] for word in first["words"] if word["probability"] < 0.5]
     assert article.locator(".translation mark").all_inner_texts() == unsure
     assert article.locator(".unsure-mark").all_inner_texts() == ["?"] * len(unsure)
     below = article.locator(".target small").all_inner_texts()
-    assert [text.endswith("?") for text in below] == [one < 0.5 for one in first["probabilities"]]
-
-
-def test_another_alternative_is_shown_in_detail_when_it_is_chosen(page, folders):
-    page.locator("#text").fill(LINE)
-    shown(page, LINE)
-    article = page.locator("article").first
-    second = Translator.load(folders[0]).alternatives([LINE], beam_size=4)[0][1]
+    assert [text.endswith("?") for text in below] == [probability < 0.5 for probability in first["probabilities"]]
     article.locator(".alternatives button").nth(1).click()
-    assert article.locator(".target .subword").all_text_contents() == [*second.subwords, "</s>"]
-    article.locator(".map tbody th >> nth=0").wait_for()
-    assert article.locator(".map tbody th").count() == len(second.subwords) + 1
+    assert article.locator(".target .subword").all_text_contents() == second["subwords"]
 
 
-def test_the_page_survives_long_odd_and_empty_texts_and_shows_html_as_text(page, address):
+def test_the_page_survives_odd_texts_and_shows_html_as_text(page):
     box, trouble = page.locator("#text"), page.locator("article .trouble >> nth=0")
     for text, message in (
         ("ab " * 3333 + "c", "3,334 words; the server takes 1,000 subwords"),
-        ("x" * 10_000, "a word of 10,000 characters"),
         ("x" * 10_001, "10,001 characters; the demo takes 10,000"),
         ("😀" * 6_000, "a word of 6,000 characters"),
     ):
         box.fill(text)
-        page.wait_for_function(
-            "text => document.querySelector('article .trouble').textContent.includes(text)", arg=message
-        )
+        contains = "text => document.querySelector('article .trouble').textContent.includes(text)"
+        page.wait_for_function(contains, arg=message)
         assert trouble.is_visible()
-    for text in ("Hund 😀👩\u200d👩\u200d👧 <img src=x onerror=alert(1)>", "كلب hund", "   ", LINE):
+    for text in ("Hund 😀👩\u200d👩\u200d👧 <img src=x onerror=alert(1)>", "   ", "wort " * 150, "كلب hund"):
         box.fill(text)
         shown(page, text)
         assert trouble.is_hidden()
         assert page.locator("img").count() == 0
-    box.fill("كلب hund")
+        if "wort" in text:
+            page.locator(".unmapped >> nth=0").wait_for()
+            assert "Attention is shown for up to" in page.locator(".unmapped >> nth=0").inner_text()
     assert box.evaluate("box => getComputedStyle(box).direction") == "rtl"
     box.fill("")
     assert shown(page, "") == ""
     assert page.locator(".details >> visible=true").count() == 0
-    page.goto(f"{address}/#{urlencode({'text': 'Hund' + chr(0) + ' Gras'})}")
-    shown(page, "Hund\0 Gras")
-
-
-def test_a_text_with_too_many_subwords_for_a_map_is_translated_without_one(page):
-    text = "wort " * 150
-    page.locator("#text").fill(text)
-    shown(page, text)
-    page.locator(".unmapped >> nth=0").wait_for()
-    assert "Attention is shown for up to" in page.locator(".unmapped >> nth=0").inner_text()
-    assert page.locator(".map >> nth=0").is_hidden()
 
 
 def test_an_answer_that_comes_late_is_dropped(page, folders):
@@ -618,16 +552,16 @@ def test_an_answer_that_comes_late_is_dropped(page, folders):
     with page.expect_response("**/translations"):
         page.locator("#text").fill(TEXT[1])
     page.locator("#text").fill(LINE)
-    wanted = shown(page, LINE)
+    translation = shown(page, LINE)
     page.evaluate("window.release()")
     page.evaluate("() => new Promise((done) => setTimeout(done, 100))")
-    assert shown(page, LINE) == wanted == Translator.load(folders[0]).translate([LINE], beam_size=4)[0]
+    assert shown(page, LINE) == translation == Translator.load(folders[0]).translate([LINE], beam_size=4)[0]
 
 
-@pytest.mark.parametrize("width", [375, 800, 1280])
+@pytest.mark.parametrize("width", [375, 1280])
 def test_the_page_fits_the_width_of_its_window(page, width):
     page.set_viewport_size({"width": width, "height": 800})
     page.locator("#text").fill(" ".join(TEXT))
     shown(page, " ".join(TEXT))
-    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    page.evaluate("document.querySelectorAll('details').forEach(details => { details.open = true; })")
     assert page.evaluate("document.documentElement.scrollWidth") == width

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ from support.projects import command, runs, seen, small_project
 
 pytestmark = pytest.mark.full
 SWEEP = ["warmup=4,8", "seed=1,2"]
+TRACK = (sys.executable, "-m", "pipeline", "track")
 
 
 @pytest.fixture(scope="module")
@@ -37,24 +37,19 @@ def names(folder: Path) -> list[str]:
 
 
 def test_two_workers_write_one_run_per_configuration(project):
-    status = command(project, "dvc", "queue", "status")
-    assert status.count("Success") == 4
-    found = [(run.data.params["warmup"], run.data.params["seed"], run.info.status) for run in runs(project)]
-    wanted = [(warmup, seed, "FINISHED") for warmup in "48" for seed in "12"]
-    assert sorted(found) == wanted  # the first has the configuration of the commit, and shares its run
+    assert command(project, "dvc", "queue", "status").count("Success") == 4
     assert all("bleu" in run.data.metrics for run in runs(project))
-    parents = {run.info.run_id: run.data for run in runs(project, of_seeds=True)}
-    for parent in parents.values():
-        assert (parent.metrics["seeds"], "seed" in parent.params) == (2, False)
-    assert {run.data.tags["mlflow.parentRunId"] for run in runs(project)} == parents.keys()
-    assert {parent.params["warmup"] for parent in parents.values()} == {"4", "8"}
+    # the first has the configuration of the commit, and shares its run
+    assert sorted((run.data.params["warmup"], run.data.params["seed"], run.info.status) for run in runs(project)) == [
+        (warmup, seed, "FINISHED") for warmup in "48" for seed in "12"
+    ]
 
 
 def test_a_sweep_over_training_knobs_does_not_repeat_the_preprocessing(project):
     logs = [command(project, "dvc", "queue", "logs", name) for name in names(project)]
-    ran = [set(re.findall(r"Running stage '(\w+)'", log)) for log in logs]
-    assert not {"download", "tokenise", "learn_bpe", "build_vocab", "encode"} & set.union(*ran)
-    assert sum("train" in stages for stages in ran) == 3  # the fourth has the configuration of the commit
+    stages = [set(re.findall(r"Running stage '(\w+)'", log)) for log in logs]
+    assert not {"download", "tokenise", "learn_bpe", "build_vocab", "encode"} & set.union(*stages)
+    assert sum("train" in names for names in stages) == 3  # the fourth has the configuration of the commit
 
 
 def test_experiments_are_shown_with_their_knobs_and_scores(project):
@@ -78,38 +73,26 @@ def test_each_experiment_has_the_difference_to_its_baseline_commit(project):
     assert all(0 <= values["p_bootstrap"] <= 1 for values in metrics)
 
 
-def test_a_run_names_its_data_machine_commit_stages_and_costs(project):
+def test_a_run_names_its_data_machine_commit_and_stages(project):
     (run,) = [run for run in runs(project) if (run.data.params["warmup"], run.data.params["seed"]) == ("8", "2")]
     tags, metrics = run.data.tags, run.data.metrics
     assert {f"dvc_{name}" for name in ("download", "train", "translate", "score", "report")} <= set(tags)
-    assert {"env_torch", "env_cpu", "env_devices", "signature_bleu", "git_commit", "DVC_EXP_NAME", "model"} <= set(tags)
-    assert {"tokens_per_second", "gradient_norm", "learning_rate", "valid_loss", "train_loss"} <= set(metrics)
-    assert "system/cpu_utilization_percentage" in metrics
-    assert metrics["train_tokens"] > 0 == metrics["train_tokens_saved"]
-    assert metrics["train_seconds"] > 0 == metrics["train_seconds_saved"]
-    data = {one.dataset.name: json.loads(one.dataset.profile) for one in run.inputs.dataset_inputs}
+    assert {"env_torch", "env_cpu", "env_devices", "signature_bleu", "git_commit", "DVC_EXP_NAME"} <= set(tags)
+    assert {"learning_rate", "valid_loss", "train_loss"} <= set(metrics)
+    data = {entry.dataset.name: json.loads(entry.dataset.profile) for entry in run.inputs.dataset_inputs}
     assert data["files train.src"]["lines"] == 150
     assert len(data["files test.tgt"]["sha256"]) == 64
 
 
-def test_a_run_counts_what_the_cache_saved(project):
+def test_track_rebuilds_a_lost_database_and_a_second_one_adds_nothing(project):
     command(project, "dvc", "exp", "run", "--temp", "-S", "beam_size=2")
-    (run,) = [run for run in runs(project) if run.data.params["beam_size"] == "2"]
-    assert run.data.metrics["train_tokens"] == 0 < run.data.metrics["train_tokens_saved"]
-    assert run.data.metrics["train_seconds"] == 0 < run.data.metrics["train_seconds_saved"]
-    first = next(one for one in runs(project) if one.data.tags["train_key"] == run.data.tags["train_key"])
-    assert run.data.tags["model"] == first.data.tags["model"]  # the model was uploaded once
-
-
-def test_track_rebuilds_a_lost_database_and_changes_nothing_the_second_time(project):
     before = seen(project)
     assert len(before) == 5
     (project / "mlflow.db").rename(project / "work/lost.db")
-    output = command(project, sys.executable, "-m", "pipeline", "track")
-    assert output.startswith("5 made")
+    assert command(project, *TRACK).startswith("5 written")
     assert seen(project) == before
     everything = [run.to_dictionary() for run in runs(project)]
-    assert command(project, sys.executable, "-m", "pipeline", "track").startswith("5 there")
+    assert command(project, *TRACK).startswith("5 there")
     assert [run.to_dictionary() for run in runs(project)] == everything
 
 
@@ -117,18 +100,16 @@ def test_track_leaves_a_deleted_run_in_the_trash(project):
     (run,) = [run for run in runs(project) if run.data.params["beam_size"] == "2"]
     store = {"MLFLOW_TRACKING_URI": f"sqlite:///{project / 'mlflow.db'}"}
     command(project, "mlflow", "runs", "delete", "--run-id", run.info.run_id, **store)
-    assert command(project, sys.executable, "-m", "pipeline", "track").startswith("4 there, 1 deleted")
+    assert "4 there" in command(project, *TRACK)
     assert len(runs(project)) == 4
     command(project, "mlflow", "runs", "restore", "--run-id", run.info.run_id, **store)
 
 
 def test_a_configuration_from_the_run_cache_gets_its_run(project):
     (project / "mlflow.db").unlink()
-    shutil.rmtree(project / "work/runs")
     output = command(project, "dvc", "exp", "run", "--temp", "--name", "again", "-S", "warmup=8")
     assert re.findall(r"Running stage '(\w+)'", output) == ["record"]
     (run,) = runs(project)
-    assert run.data.params["warmup"] == "8"
-    assert run.info.run_name == "again"
-    command(project, sys.executable, "-m", "pipeline", "track")
+    assert (run.data.params["warmup"], run.info.run_name) == ("8", "again")
+    command(project, *TRACK)
     assert len(runs(project)) == 5

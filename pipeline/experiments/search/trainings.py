@@ -21,7 +21,7 @@ from pipeline.experiments.search.space import Knobs, written
 from pipeline.git import command, experiments
 from pipeline.identity import content_key
 from pipeline.params import Params
-from pipeline.tracking.results import Experiment
+from pipeline.experiments.revisions import Experiment
 from transformer.files import read_lines, write_json
 from transformer.training.config import SOME_BLEU
 
