@@ -17,7 +17,7 @@ import argparse
 import math
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from statistics import mean, stdev
@@ -26,6 +26,7 @@ from typing import Any
 from safetensors import safe_open
 
 from docs.make.tables import markdown
+from pipeline.experiments.clones import DVC
 from pipeline.experiments.revisions import Experiment
 from pipeline.git import command, experiments
 from pipeline.params import Params
@@ -35,7 +36,6 @@ from transformer.evaluation.sweeps import remarks
 
 FREE = ("key_size", "encoder_layers", "decoder_layers")  # knobs that are 0 in the base: the grid sets them
 PARTS = set("ABCDEF")
-WAITING = ("Queued", "Running")  # states of DVC's queue
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,23 +60,19 @@ def main() -> None:
     parser.add_argument("--short", action="store_true", help="12 of the 21 configurations, for queue")
     parser.add_argument("--parts", default="A,B,C,D,E,F", help="parts to queue or show beside the base (default: all)")
     parser.add_argument("--speed", action="store_true", help="translate with each model and show its speed, for show")
-    given = parser.parse_args()
-    if given.action == "queue":
-        base = Params.load("params.yaml")
-        queue(given.name, base, seeds_of(given.seeds), chosen(grid(base), given.parts, given.short))
-    else:
-        show(given.name, given.parts, given.speed)
-
-
-def seeds_of(option: str) -> list[int]:
-    """The option --seeds to numbers. Raises ValueError for anything else."""
-    if not all(part.strip().isdecimal() for part in option.split(",")):
-        raise ValueError(f"--seeds {option}: give whole numbers, separated by commas, such as 1,2,3.")
-    return list(dict.fromkeys(int(part) for part in option.split(",")))
+    options = parser.parse_args()
+    if options.action == "show":
+        show(options.name, options.parts, options.speed)
+        return
+    if not all(part.strip().isdecimal() for part in options.seeds.split(",")):
+        raise ValueError(f"--seeds {options.seeds}: give whole numbers, separated by commas, such as 1,2,3.")
+    base, seeds = Params.load("params.yaml"), dict.fromkeys(map(int, options.seeds.split(",")))
+    rows = chosen(grid(base), options.parts, options.short)
+    queue(base, {row.name(options.name, seed): {**row.changes, "seed": seed} for seed in seeds for row in rows})
 
 
 def grid(base: Params) -> list[Row]:
-    """The configurations, the base first, without those that are the base again or that no params.yaml may hold.
+    """The configurations, the base first, without those that are the base again or that no params.yaml may have.
 
     Raises ValueError if the base sets a knob that the grid sets.
     """
@@ -106,11 +102,11 @@ def grid(base: Params) -> list[Row]:
         Row("F", {"encoder_layers": 2 * layers, "decoder_layers": 1}, short=True),
         *([Row("F", {"decoder_layers": 1}, short=True)] if layers > 1 else []),
     ]
-    found: dict[Params, Row] = {}
+    different: dict[Params, Row] = {}
     for row in rows:
-        with suppress(ValueError):  # params.yaml may not hold these values
-            found.setdefault(base.changed(**row.changes), row)
-    return list(found.values())
+        with suppress(ValueError):  # params.yaml may not have these values
+            different.setdefault(base.changed(**row.changes), row)
+    return list(different.values())
 
 
 def chosen(rows: Sequence[Row], parts: str, short: bool) -> list[Row]:
@@ -121,74 +117,56 @@ def chosen(rows: Sequence[Row], parts: str, short: bool) -> list[Row]:
     return [row for row in rows if row.part in (*names, "base") and (row.short or not short)]
 
 
-def queue(prefix: str, base: Params, seeds: Sequence[int], rows: Sequence[Row]) -> None:
-    """Queue an experiment for each row and seed that is neither done nor waiting. base: params.yaml."""
-    wanted = {row.name(prefix, seed): (row, base.changed(**row.changes, seed=seed)) for seed in seeds for row in rows}
-    done = {found.name: Experiment(found.name, found.commit).params for found in experiments() if found.name in wanted}
-    for name, params in done.items():
-        if params != wanted[name][1]:
+def queue(base: Params, changes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Queue the experiments that are neither done nor waiting. changes: name -> what it changes in params.yaml."""
+    commits = waiting() | {experiment.name: experiment.commit for experiment in experiments()}
+    there = {name: commit for name, commit in commits.items() if name in changes}
+    for name, commit in there.items():
+        if Experiment(name, commit).params != base.changed(**changes[name]):
             raise ValueError(
-                f"{name} is there with other params. Nothing was queued. Use another --name, or remove "
-                f"it: dvc exp remove {name}"
+                f"{name} is done, or waits in the queue, with other params. Nothing was queued. Use another --name, or "
+                f"remove it: dvc exp remove {name}, or dvc queue remove {name}"
             )
-    held = waiting()
-    for name, commit in held.items():
-        if name in wanted and Experiment(name, commit).params != wanted[name][1]:
-            raise ValueError(
-                f"{name} waits in the queue with other params. Nothing was queued. Use another --name, or "
-                f"remove it: dvc queue remove {name}"
-            )
-    skipped = done.keys() | held.keys()
-    if wanted.keys() - skipped:
-        prepare()
-    for name, (row, params) in wanted.items():
-        if name not in skipped:
-            changes = {**row.changes, "seed": params.seed}
-            overrides = [word for knob, value in changes.items() for word in ("-S", f"{knob}={value}")]
-            command(sys.executable, "-m", "dvc", "exp", "run", "--queue", "--name", name, *overrides)
-            print(f"queued {name}", flush=True)
-    left = len(wanted.keys() & skipped)
-    print(f"{len(wanted) - left} experiments were queued, {left} are done or waiting. Run them: dvc queue start")
-
-
-def prepare() -> None:
-    """Run the stages up to `encode` here, which no row changes. Raises ValueError if they fail.
-
-    Otherwise each worker of a queue that starts before the first experiment has run them would run them too.
-    """
-    if subprocess.run([sys.executable, "-m", "dvc", "repro", "encode"]).returncode:
+    missing = [name for name in changes if name not in there]
+    # Otherwise each worker that starts before the first experiment has run the stages up to encode would run them too.
+    if missing and subprocess.run([*DVC, "repro", "encode"]).returncode:
         raise ValueError("`dvc repro encode` failed. Nothing was queued. Correct what it says, and queue again.")
+    for name in missing:
+        overrides = [word for knob, value in changes[name].items() for word in ("-S", f"{knob}={value}")]
+        command(*DVC, "exp", "run", "--queue", "--name", name, *overrides)
+        print(f"queued {name}", flush=True)
+    print(f"{len(missing)} experiments were queued, {len(there)} are done or waiting. Run them: dvc queue start")
 
 
 def waiting() -> dict[str, str]:
-    """The experiments that DVC's queue holds and has not finished: name -> commit."""
-    lines = command(sys.executable, "-m", "dvc", "queue", "status").split("\n")
-    return {words[1]: words[0] for words in map(str.split, lines) if len(words) > 2 and words[-1] in WAITING}
+    """The experiments that DVC's queue has not finished: name -> commit."""
+    from dvc.repo import Repo
+
+    with Repo() as repo:
+        entries = repo.experiments.celery_queue.status()
+    return {entry["name"]: entry["rev"] for entry in entries if entry["status"] in ("Queued", "Running")}
 
 
 def show(prefix: str, parts: str, with_speed: bool) -> None:
     """Print the table of the experiments whose names begin with a prefix; of some parts, with the base."""
-    found = list(finished(f"{prefix}-"))
-    bases = [one for one in found if one.name.startswith(f"{prefix}-base-")]
-    if not bases:
+    results = list(finished(f"{prefix}-"))
+    base = next((result for result in results if result.name.startswith(f"{prefix}-base-")), None)
+    if base is None:
         raise ValueError(
             f"No experiment {prefix}-base-seed-... has results. `python -m pipeline table3 queue` and "
             "`dvc queue start` make them."
         )
-    every = grid(bases[0].params)
-    rows = {row: by_seed(found, bases[0].params.model_copy(update=row.changes)) for row in every}
-    rows = {row: runs for row, runs in rows.items() if runs}
-    shown = [row for row in chosen(every, parts, False) if row in rows]
-    print(table(rows, shown, speeds_of([rows[row][0] for row in shown]) if with_speed else None), end="")
-    for line in remarks([one.scored() for runs in rows.values() for one in runs]):
+    every = grid(base.params)
+    runs = {row: group for row in every if (group := by_seed(results, {**vars(base.params), **row.changes}))}
+    shown = [row for row in chosen(every, parts, False) if row in runs]
+    speeds = None
+    if with_speed:
+        from pipeline.experiments.decoding_speed import speeds as measured  # torch takes seconds to import
+
+        speeds = measured([runs[row][0] for row in shown])
+    print(table(runs, shown, speeds), end="")
+    for line in remarks([result.scored() for group in runs.values() for result in group]):
         print(line, file=sys.stderr)
-
-
-def speeds_of(experiments: Sequence[Experiment]) -> list[list[float]]:
-    """As decoding_speed.speeds, which is imported here because torch takes seconds to import."""
-    from pipeline.experiments.decoding_speed import speeds
-
-    return speeds(experiments)
 
 
 def finished(beginning: str) -> Iterator[Experiment]:
@@ -196,62 +174,52 @@ def finished(beginning: str) -> Iterator[Experiment]:
 
     The others, with the reason, are named on standard error.
     """
-    for reference in experiments():
-        if reference.name.startswith(beginning):
-            one = Experiment(reference.name, reference.commit)
+    for entry in experiments():
+        if entry.name.startswith(beginning):
+            experiment = Experiment(entry.name, entry.commit)
             try:
-                one.check_fresh()
-                one.scores()
-                yield one
+                experiment.check_fresh()
+                experiment.scores()
+                yield experiment
             except (ValueError, KeyError, OSError) as error:
                 print(f"left out: {error}", file=sys.stderr)
 
 
-def by_seed(found: Iterable[Experiment], params: Params) -> list[Experiment]:
+def by_seed(results: Sequence[Experiment], values: Mapping[str, Any]) -> list[Experiment]:
     """The experiments with these params and any seed, one of each seed, in the order of the seeds."""
-    same = {one.params.seed: one for one in found if one.params.model_copy(update={"seed": params.seed}) == params}
+    same = {
+        result.params.seed: result for result in results if vars(result.params) | {"seed": 0} == {**values, "seed": 0}
+    }
     return [same[seed] for seed in sorted(same)]
 
 
 def table(
-    rows: Mapping[Row, Sequence[Experiment]], shown: Sequence[Row], speeds: Sequence[Sequence[float]] | None
+    runs: Mapping[Row, Sequence[Experiment]], shown: Sequence[Row], speeds: Sequence[Sequence[float]] | None
 ) -> str:
     """The table in Markdown, of the rows `shown`; its p-values are those of all rows, of which the first is the base.
 
-    speeds: of each shown row, sentences per second by torch and by CTranslate2.
+    runs: of each row, one for each seed. speeds: of each shown row, sentences per second by torch and by CTranslate2.
     """
-    head = [
-        "part",
-        "changed",
-        "runs",
-        "perplexity",
-        "BLEU on valid",
-        "difference",
-        "p",
-        "BLEU on test",
-        "weights x 10^6",
-        *(["torch, sentences/s", "CTranslate2, sentences/s"] if speeds else []),
+    head = ["part", "changed", "runs", "perplexity", "BLEU on valid", "difference", "p", "BLEU on test"]
+    head += ["weights x 10^6", *(["torch, sentences/s", "CTranslate2, sentences/s"] if speeds else [])]
+    valid = {row: [result.scores()["valid_bleu"] for result in group] for row, group in runs.items()}
+    base, *compared = valid
+    p_values = dict(zip(valid, [None, *dunnett(valid[base], [valid[row] for row in compared])], strict=True))
+    lines = [
+        [
+            row.part,
+            ", ".join(f"{knob} {value}" for knob, value in row.changes.items()),
+            str(len(runs[row])),
+            spread([result.training()["valid_perplexity"] for result in runs[row]], 2),
+            spread(valid[row], 1),
+            "" if row is base else f"{mean(valid[row]) - mean(valid[base]):+.1f}",
+            shown_p(p_values[row]),
+            spread([result.scores()["bleu"] for result in runs[row]], 1),
+            f"{weights(runs[row][0]) / 1e6:.2f}",
+            *(f"{speed:.0f}" for speed in (speeds[place] if speeds else ())),
+        ]
+        for place, row in enumerate(shown)
     ]
-    valid = {row: [one.scores()["valid_bleu"] for one in runs] for row, runs in rows.items()}
-    base, *others = valid
-    p_values = dict(zip(valid, [None, *dunnett(valid[base], [valid[row] for row in others])], strict=True))
-    lines = []
-    for place, row in enumerate(shown):
-        runs = rows[row]
-        lines.append(
-            [
-                row.part,
-                ", ".join(f"{knob} {value}" for knob, value in row.changes.items()),
-                str(len(runs)),
-                spread([one.training()["valid_perplexity"] for one in runs], 2),
-                spread(valid[row], 1),
-                "" if row is base else f"{mean(valid[row]) - mean(valid[base]):+.1f}",
-                shown_p(p_values[row]),
-                spread([one.scores()["bleu"] for one in runs], 1),
-                f"{weights(runs[0]) / 1e6:.2f}",
-                *(f"{each:.0f}" for each in (speeds[place] if speeds else ())),
-            ]
-        )
     return markdown(head, lines)
 
 

@@ -18,7 +18,7 @@ from support.stages import wait_for_state
 from support.tiny import ROOT
 
 from pipeline.experiments import clones
-from pipeline.experiments.experiment import name_of, options_of
+from pipeline.experiments.experiment import name_of, words_of
 from pipeline.stage import MAIN_CHECKOUT
 
 OLDEST = "1.33"  # the version of Kubernetes that docs/cluster.md names
@@ -61,36 +61,30 @@ def test_a_slurm_script_is_well_formed(path):
     assert os.access(path, os.X_OK)
 
 
-def test_the_name_of_an_experiment_follows_from_its_options():
-    first = name_of(["-S", "seed=1"], "grid")
-    assert first == name_of(["-S", "seed=1"], "grid")
-    assert first.startswith("grid-")
-    assert first != name_of(["-S", "seed=2"], "grid")
+def test_an_experiment_is_named_by_its_options():
+    name = name_of(["-S", "seed=1"], "my list.v2")
+    assert name == name_of(["-S", "seed=1"], "my list.v2") != name_of(["-S", "seed=2"], "my list.v2")
+    assert name.startswith("my-list-v2-")
     assert name_of(["-S", "seed=2", "--name", "wide"], "grid") == name_of(["-n", "wide"], "grid") == "wide"
     for name in ("..", "a/b"):
         with pytest.raises(ValueError, match="Choose another name"):
             name_of(["--name", name], "grid")
-
-
-def test_a_line_has_options_as_in_a_shell(tmp_path):
-    path = tmp_path / "grid.txt"
-    path.write_text("-S seed=1\n-S 'test_sets=a b'\n\n-S 'x\n")
-    assert options_of(path, 2) == ["-S", "test_sets=a b"]
-    path.write_text("-S seed=1 # first\n-S 'test_sets=a b'\n\n-S 'x\n")
-    assert options_of(path, 1) == ["-S", "seed=1"]
-    for line in (0, 3, 6):
-        with pytest.raises(ValueError, match=f"grid.txt has no experiment on line {line}. Write"):
-            options_of(path, line)
-    with pytest.raises(ValueError, match=r"grid.txt:4: .* is not a list of options"):
-        options_of(path, 4)
-    path.write_text("# none\n--queue -S seed=1\n-S seed=1 --name\n")
-    with pytest.raises(ValueError, match=r"grid\.txt has only a comment on line 1"):
-        options_of(path, 1)
-    with pytest.raises(ValueError, match=r"grid\.txt:2: --queue runs nothing"):
-        options_of(path, 2)
     with pytest.raises(ValueError, match="--name needs a name"):
-        name_of(options_of(path, 3), "grid")
-    assert name_of(["-S", "seed=1"], "my list.v2").startswith("my-list-v2-")
+        name_of(["-S", "seed=1", "--name"], "grid")
+
+
+def test_a_line_has_options_as_in_a_shell_or_is_refused(tmp_path):
+    path = tmp_path / "grid.txt"
+    path.write_text("-S seed=1 # first\n-S 'test_sets=a b'\n\n# none\n--queue -S seed=1\n")
+    assert [words_of(path, line) for line in (1, 2)] == [["-S", "seed=1"], ["-S", "test_sets=a b"]]
+    for line in (0, 3, 4, 9):
+        with pytest.raises(ValueError, match=f"grid.txt has no experiment on line {line}. Write"):
+            words_of(path, line)
+    with pytest.raises(ValueError, match=r"grid\.txt:5: --queue runs nothing"):
+        words_of(path, 5)
+    path.write_text("-S 'x\n")
+    with pytest.raises(ValueError, match=r"grid.txt:1: .* is not a list of options"):
+        words_of(path, 1)
 
 
 @pytest.fixture(scope="module")
