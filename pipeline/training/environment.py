@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from transformer.model.linear import multiplies_bfloat16
+from transformer.model.cpu import multiplies_bfloat16
 
 PACKAGES = ("ctranslate2", "numpy", "sacrebleu", "safetensors", "spacy", "subword-nmt", "torch", "torchtext")
 

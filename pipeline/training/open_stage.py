@@ -17,7 +17,7 @@ from ruamel.yaml import YAML
 from pipeline.identity import code_key
 from pipeline.versions import ROOT, installed, of_stage, running_stage
 from transformer.files import sha256
-from transformer.model.linear import multiplies_bfloat16
+from transformer.model.cpu import multiplies_bfloat16
 
 MODULES = ("pipeline.train", "pipeline.back_translate")
 MOST_BYTES = 1_000_000

@@ -13,8 +13,8 @@ from support.tiny import SIZES, UPDATE, model_folder, tiny_model
 
 from transformer.decoding.attention_maps import attention_maps
 from transformer.inference.translator import Translator
-from transformer.model import attention as model_attention
-from transformer.model.attention import split_heads
+from transformer.model import cpu
+from transformer.model.cpu import split_heads
 from transformer.model.transformer import Transformer
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import BOS, EOS, UNK
@@ -61,7 +61,7 @@ def recomputed(model: Transformer, source: list[int], target: list[int]) -> dict
 @pytest.mark.parametrize("sizes", [{}, {"norm": "post"}, {"key_size": 3, "encoder_layers": 3, "decoder_layers": 1}])
 @pytest.mark.parametrize("fused_above", [64, 0])
 def test_a_map_equals_the_weights_recomputed_from_what_a_forward_hook_sees(sizes, fused_above, monkeypatch):
-    monkeypatch.setattr(model_attention, "FUSED_ABOVE", fused_above)  # 0: torch's fused attention, which has no map
+    monkeypatch.setattr(cpu, "FUSED_ABOVE", fused_above)  # 0: torch's fused attention, which has no map
     model = tiny_model(**sizes).double()
     maps, wanted = attention_maps(model, SOURCE, TARGET), recomputed(model, SOURCE, TARGET)
     for kind, layers in wanted.items():

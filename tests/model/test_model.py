@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.tiny import SIZES, tiny_model
 
-from transformer.model.attention import FUSED_ABOVE, Attention, causal_bias, padding_bias
+from transformer.model.attention import Attention, causal_bias, padding_bias
 from transformer.model.config import TransformerConfig
-from transformer.model.dropout import add_dropout, dropout, dropped_relu
+from transformer.model.cpu import FUSED_ABOVE, add_dropout, dropout, relu_dropout
 from transformer.model.transformer import Transformer, sinusoids
 
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 10, 3, 0, 0]])
@@ -160,7 +160,7 @@ def test_the_gradient_of_dropout_is_scaled_at_kept_elements_and_zero_at_dropped_
 def test_dropout_fused_with_a_relu_or_a_sum_equals_dropout_alone():
     x, y = (torch.randn(3, 7, dtype=torch.float64, requires_grad=True) for _ in range(2))
     pairs = [
-        (lambda: dropped_relu(x, 0.4), lambda: dropout(torch.relu(x), 0.4)),
+        (lambda: relu_dropout(x, 0.4), lambda: dropout(torch.relu(x), 0.4)),
         (lambda: add_dropout(y, x, 0.4), lambda: y + dropout(x, 0.4)),
     ]
     for functions in pairs:

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from transformer.model.attention import Attention, KeysValues, KeyValueCache, causal_bias, padding_bias
 from transformer.model.config import TransformerConfig
-from transformer.model.dropout import add_dropout, dropout, dropped_relu
-from transformer.model.linear import Linear, product
+from transformer.model.cpu import Linear, add_dropout, dropout, product, relu_dropout
 
 
 def sinusoids(length: int, d_model: int) -> Tensor:
@@ -60,8 +59,9 @@ class FeedForward(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        hidden = dropped_relu(self.inner(x), self.dropout if self.training else 0.0)  # (B, T, F)
-        return self.outer(hidden)
+        return self.outer(
+            relu_dropout(self.inner(x), self.dropout, self.training)
+        )  # (B, T, D) -> (B, T, F) -> (B, T, D)
 
 
 class Residual(nn.Module):
@@ -75,10 +75,9 @@ class Residual(nn.Module):
         self.norm, self.dropout, self.pre = LayerNorm(d_model), dropout, norm == "pre"
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        rate = self.dropout if self.training else 0.0
         if self.pre:
-            return add_dropout(x, sublayer(self.norm(x)), rate)
-        return self.norm(add_dropout(x, sublayer(x), rate))
+            return add_dropout(x, sublayer(self.norm(x)), self.dropout, self.training)
+        return self.norm(add_dropout(x, sublayer(x), self.dropout, self.training))
 
 
 class EncoderLayer(nn.Module):
@@ -219,7 +218,7 @@ class Transformer(nn.Module):
         encodings = self.position_encodings(0, ids.shape[1]) if encodings is None else encodings
         x = embedding(ids) * math.sqrt(self.d_model) + encodings
         x = x if self.compute is None else x.to(self.compute)
-        return dropout(x, self.dropout if self.training else 0.0)
+        return dropout(x, self.dropout, self.training)
 
     def position_encodings(self, start: int, length: int) -> Tensor:
         """Encodings of the positions from `start` to start + length - 1: (length, D)."""

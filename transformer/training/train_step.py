@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from transformer.model.linear import multiplies_bfloat16
+from transformer.model.cpu import multiplies_bfloat16
 from transformer.model.transformer import Transformer
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import PAD
