@@ -241,7 +241,7 @@ def test_a_sample_never_contains_pad_bos_or_eos(translator):
 @pytest.mark.parametrize(
     ("name", "content", "wanted"),
     [
-        ("model.json", '{"format": 1}', r"model\.json: damaged \(no lowercase, sizes, source, target\)"),
+        ("model.json", '{"format": 1}', r"model\.json: damaged \(no lowercase, lowercase_source, sizes, source, target\)"),
         ("bpe.codes", "#version: 0.2\nab", r"bpe\.codes is damaged: it has a line that is no merge"),
     ],
 )

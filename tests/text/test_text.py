@@ -76,11 +76,11 @@ def test_a_token_after_a_space_starts_with_the_space_mark():
     assert SIDES["de"].tokens("Die  Datei (neu).") == ["▁Die", "▁Datei", "▁(", "neu", ")", "."]
 
 
-def test_each_side_has_its_own_lowercase_setting_and_older_model_folders_share_one():
-    description = {"source": "de", "target": "en", "lowercase": False}
+def test_each_side_has_its_own_lowercase_setting():
+    description = {"source": "de", "target": "en", "lowercase": False, "lowercase_source": False}
     for changed, cases in (
         ({}, (False, False)),
-        ({"lowercase": True}, (True, True)),
+        ({"lowercase": True}, (False, True)),
         ({"lowercase_source": True}, (True, False)),
     ):
         sides = Side.of(description | changed)

@@ -1,4 +1,4 @@
-"""Decoder states to the log-probabilities of given subwords, without gradients, a limited number of scores at a time.
+"""Decoder states to the log-probabilities of target subwords, without gradients, a limited number of scores at a time.
 
 The scores over the vocabulary, (tokens, V), are the largest tensor of a model. C: tokens of one chunk.
 """

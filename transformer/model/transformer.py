@@ -59,9 +59,8 @@ class FeedForward(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.outer(
-            relu_dropout(self.inner(x), self.dropout, self.training)
-        )  # (B, T, D) -> (B, T, F) -> (B, T, D)
+        hidden = relu_dropout(self.inner(x), self.dropout, self.training)  # (B, T, F)
+        return self.outer(hidden)
 
 
 class Residual(nn.Module):
@@ -105,7 +104,7 @@ class DecoderLayer(nn.Module):
         self.residuals = nn.ModuleList(Residual(d_model, rates.residual, norm) for _ in range(3))
 
     def forward(self, x: Tensor, bias: Tensor, memory: Tensor, memory_bias: Tensor) -> Tensor:
-        """Target states to target states, given memory (B, S, D): (B, T, D) -> (B, T, D). bias: see causal_bias."""
+        """Target states to target states, with memory (B, S, D): (B, T, D) -> (B, T, D). bias: see causal_bias."""
         x = self.residuals[0](x, lambda x: self.attention(x, bias=bias))
         x = self.residuals[1](x, lambda x: self.cross(x, memory, memory_bias))
         return self.residuals[2](x, self.feed_forward)
@@ -172,7 +171,7 @@ class Transformer(nn.Module):
         return self.encoder_norm(x)
 
     def decode(self, target: Tensor, memory: Tensor, memory_bias: Tensor) -> Tensor:
-        """Target ids to decoder states, given memory (B, S, D) and its source_bias: (B, T) -> (B, T, D)."""
+        """Target ids to decoder states, with memory (B, S, D) and its source_bias: (B, T) -> (B, T, D)."""
         x = self.embed(self.output_embedding, target)
         # position i attends to positions 0 to i, so padding at the end of a target changes no state before it
         bias = causal_bias(target.shape[1], memory_bias.dtype, target.device)
