@@ -117,7 +117,7 @@ class Attention(nn.Module):
         return self.output(merge_heads(heads))
 
     def weights(self, queries: Tensor, keys: Tensor, bias: Tensor | None) -> Tensor:
-        """softmax(Q K^T / sqrt(K) + bias) for queries (B, H, T, K) and keys (B, H, S, K): (B, H, T, S)."""
+        """softmax(Q K^T / sqrt(K) + bias) for queries (B, H, T, K) and keys (B, H, S, K) (equation 1): (B, H, T, S)."""
         scale = queries.shape[-1] ** -0.5
         if self.training:
             return scaled_softmax(queries @ keys.transpose(-2, -1), scale, bias)
