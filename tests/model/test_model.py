@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.tiny import SIZES, tiny_model
 
-from transformer.model.attention import Attention, causal_bias, padding_bias
+from transformer.model.attention import Attention
 
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 10, 3, 0, 0]])
 TARGET = torch.tensor([[2, 11, 12, 13], [2, 14, 0, 0]])
@@ -118,15 +118,6 @@ def test_a_bfloat16_model_keeps_its_weights_in_float32():
     torch.testing.assert_close(rough.float(), exact, rtol=0.05, atol=0.05)
     rough.float().square().sum().backward()
     assert {(p.dtype, p.grad.dtype) for p in model.parameters() if p.grad is not None} == {(torch.float32,) * 2}
-
-
-def test_biases_exclude_padding_and_later_positions():
-    assert padding_bias(SOURCE, torch.float32)[1, 0, 0].isinf().tolist() == [False, False, False, True, True]
-    assert causal_bias(3, torch.float32, torch.device("cpu")).isinf().tolist() == [
-        [False, True, True],
-        [False, False, True],
-        [False, False, False],
-    ]
 
 
 def test_heads_that_do_not_divide_d_model_are_an_error():
