@@ -22,7 +22,7 @@ from benchmarks.programs import Ours, Program, synchronise
 from benchmarks.table import text_table
 from benchmarks.worker import task_of
 from pipeline.stage import require, run
-from transformer.model.linear import multiplies_bfloat16
+from transformer.model.cpu import multiplies_bfloat16
 
 WARM = 3  # updates before the measured ones
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")  # and all operations of oneDNN

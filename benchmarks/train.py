@@ -22,7 +22,7 @@ from benchmarks.processes import alternate, workers
 from benchmarks.scaling import scaling
 from benchmarks.table import draw, marked, rate, row_of, summary, text_table, with_ratios
 from pipeline.stage import require, run
-from transformer.model.linear import multiplies_bfloat16
+from transformer.model.cpu import multiplies_bfloat16
 
 BOTH = ("float32", "bfloat16")
 PROGRAMS = ("ours", "compiled", "torch", "joeynmt", "opennmt", "annotated")

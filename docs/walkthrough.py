@@ -51,10 +51,11 @@ from transformer.decoding.config import SearchConfig
 from transformer.decoding.hypothesis import length_divisor
 from transformer.files import read_lines
 from transformer.inference.torch_engine import TorchEngine
-from transformer.model import attention as attention_module
-from transformer.model.attention import Attention, causal_bias, padding_bias, split_heads
+from transformer.model import cpu
+from transformer.model.attention import Attention, causal_bias, padding_bias
 from transformer.model.averaging import mean_weights
 from transformer.model.config import TransformerConfig
+from transformer.model.cpu import split_heads
 from transformer.model.transformer import (
     DecoderLayer,
     EncoderLayer,
@@ -1501,8 +1502,8 @@ timed, apart_by = [], 0.0
 for length in (128, 256, 512, 1024):
     states = torch.randn(2, length, 256)
     results = {}
-    for name, above in (("fused", attention_module.FUSED_ABOVE), ("as equation 1 is written", length)):
-        with mock.patch.object(attention_module, "FUSED_ABOVE", above), torch.no_grad():
+    for name, above in (("fused", cpu.FUSED_ABOVE), ("as equation 1 is written", length)):
+        with mock.patch.object(cpu, "FUSED_ABOVE", above), torch.no_grad():
             given = wide.queries_keys_values(states)
             results[name] = wide.attend(*given, None)
             taken = []

@@ -34,7 +34,7 @@ def output_file(text: str) -> Path:
     return Path(text)
 
 
-def options() -> argparse.Namespace:
+def parse_options() -> argparse.Namespace:
     """The arguments of the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m transformer", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -60,15 +60,15 @@ def options() -> argparse.Namespace:
     add_number(add, "--temperature", sampling.temperature, "of --sample: below 1 is less random")
     add_number(add, "--top-k", sampling.top_k, "of --sample: draw from the N likeliest subwords; 0: all")
     add_number(add, "--top-p", sampling.top_p, "of --sample: draw from the likeliest subwords that reach probability N")
-    given = parser.parse_args()
+    options = parser.parse_args()
     unused = [
         f"--{name.replace('_', '-')}"
         for name in ("seed", "temperature", "top_k", "top_p")
-        if getattr(given, name) != getattr(sampling, name) and not given.sample
+        if getattr(options, name) != getattr(sampling, name) and not options.sample
     ]
     if unused:
         parser.error(f"{', '.join(unused)} needs --sample")
-    return given
+    return options
 
 
 def add_number(add: Callable, option: str, default: float, help: str) -> None:
@@ -77,24 +77,24 @@ def add_number(add: Callable, option: str, default: float, help: str) -> None:
 
 
 def translations(
-    translator: Translator, given: argparse.Namespace, lines: list[str], progress: Progress
+    translator: Translator, options: argparse.Namespace, lines: list[str], progress: Progress
 ) -> list[list[Translation]]:
     """Lines to the translations of each that the command line asks for: the best, alternatives or samples."""
-    count = given.alternatives or 1
-    if given.sample:
+    count = options.alternatives or 1
+    if options.sample:
         names = {field.name for field in fields(SamplingConfig)} - {"samples"}
-        settings = {name: getattr(given, name) for name in names}
+        settings = {name: getattr(options, name) for name in names}
         return translator.sample(lines, samples=count, progress=progress, **settings)
-    settings = {field.name: getattr(given, field.name) for field in fields(SearchConfig)}
+    settings = {field.name: getattr(options, field.name) for field in fields(SearchConfig)}
     every = translator.alternatives(lines, progress=progress, best_only=count == 1, **settings)
-    return [found[:count] for found in every]
+    return [hypotheses[:count] for hypotheses in every]
 
 
-def output_of(given: argparse.Namespace, number: int, found: list[Translation]) -> str:
+def output_of(options: argparse.Namespace, number: int, best: list[Translation]) -> str:
     """The translations of source line `number` to the text that is written for it."""
-    if not given.alternatives:
-        return found[0].text + "\n"
-    return "".join(f"{number}\t{each.score:.6f}\t{each.log_probability:.6f}\t{each.text}\n" for each in found)
+    if not options.alternatives:
+        return best[0].text + "\n"
+    return "".join(f"{number}\t{each.score:.6f}\t{each.log_probability:.6f}\t{each.text}\n" for each in best)
 
 
 def utf8_lines(file: BinaryIO, name: str) -> Iterator[str]:
@@ -106,28 +106,28 @@ def utf8_lines(file: BinaryIO, name: str) -> Iterator[str]:
             raise ValueError(f"{name}:{number}: not UTF-8. Convert it, for example with iconv -t utf-8.") from None
 
 
-def translate_file(translator: Translator, given: argparse.Namespace) -> None:
+def translate_file(translator: Translator, options: argparse.Namespace) -> None:
     """Translate the input to the output, CHUNK_LINES lines at a time, with a progress bar."""
-    name = str(given.input or "standard input")
+    name = str(options.input or "standard input")
     total = None
-    if given.input:
-        with open(given.input, "rb") as file:
+    if options.input:
+        with open(options.input, "rb") as file:
             total = sum(1 for _ in file)
-    source = open(given.input, "rb") if given.input else nullcontext(sys.stdin.buffer)  # noqa: SIM115 (closed below)
-    target = whole_file(given.output) if given.output else nullcontext(None)
+    source = open(options.input, "rb") if options.input else nullcontext(sys.stdin.buffer)  # noqa: SIM115 (closed below)
+    target = whole_file(options.output) if options.output else nullcontext(None)
     with source as file, target as path, tqdm(total=total, unit="sentence", disable=None, leave=False) as progress:
         out = open(path, "w", encoding="utf-8", newline="\n") if path else sys.stdout  # noqa: SIM115
         lines, number = utf8_lines(file, name), 0
         for chunk in chunks(lines, CHUNK_LINES):
-            for found in translations(translator, given, chunk, progress.update):
+            for best in translations(translator, options, chunk, progress.update):
                 number += 1
-                out.write(output_of(given, number, found))
+                out.write(output_of(options, number, best))
             out.flush()
         if path:
             out.close()
 
 
-def translate_interactively(translator: Translator, given: argparse.Namespace) -> None:
+def translate_interactively(translator: Translator, options: argparse.Namespace) -> None:
     """Translate each line that the user types, until Ctrl-D or Ctrl-C."""
     for number in range(1, sys.maxsize):
         try:
@@ -136,29 +136,29 @@ def translate_interactively(translator: Translator, given: argparse.Namespace) -
             print()
             return
         try:
-            (found,) = translations(translator, given, [line], lambda count: None)
-            print(output_of(given, number, found), end="")
+            (best,) = translations(translator, options, [line], lambda count: None)
+            print(output_of(options, number, best), end="")
         except ValueError as error:
             print(f"error: {error}", file=sys.stderr)
 
 
 def main() -> None:
-    given = options()
+    options = parse_options()
     sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
     try:
-        if given.alternatives < 0:
-            raise ValueError(f"--alternatives {given.alternatives}: must be 1 or more.")
-        if given.alternatives > given.beam_size and not given.sample:
-            raise ValueError(f"--alternatives {given.alternatives} needs --beam-size {given.alternatives} or more.")
-        if given.output and not given.output.parent.is_dir():
-            raise ValueError(f"{given.output.parent} does not exist. Make this folder, or write to another one.")
-        translator = Translator.load(*given.models)
-        if given.input is None and sys.stdin.isatty():
+        if options.alternatives < 0:
+            raise ValueError(f"--alternatives {options.alternatives}: must be 1 or more.")
+        if options.alternatives > options.beam_size and not options.sample:
+            raise ValueError(f"--alternatives {options.alternatives} needs --beam-size {options.alternatives} or more.")
+        if options.output and not options.output.parent.is_dir():
+            raise ValueError(f"{options.output.parent} does not exist. Make this folder, or write to another one.")
+        translator = Translator.load(*options.models)
+        if options.input is None and sys.stdin.isatty():
             import readline  # noqa: F401 (input() uses it for history and editing)
 
-            translate_interactively(translator, given)
+            translate_interactively(translator, options)
         else:
-            translate_file(translator, given)
+            translate_file(translator, options)
     except BrokenPipeError:  # the program that reads the output, for example `head`, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:

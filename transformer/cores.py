@@ -22,14 +22,14 @@ def cores() -> int:
 
 
 def workers() -> int:
-    """How many processes a stage before training works in: WORKERS in the environment, or one for each core.
+    """How many processes prepare text: WORKERS in the environment, or one for each core.
 
     Raises ValueError if WORKERS is not a number from 1.
     """
-    given = os.environ.get("WORKERS") or str(cores())
-    if not (given.isascii() and given.isdecimal() and int(given)):
-        raise ValueError(f"WORKERS={given!r} is not a number of processes. Set WORKERS to 1 or more, or unset it.")
-    return int(given)
+    count = os.environ.get("WORKERS") or str(cores())
+    if not (count.isascii() and count.isdecimal() and int(count)):
+        raise ValueError(f"WORKERS={count!r} is not a number of processes. Set WORKERS to 1 or more, or unset it.")
+    return int(count)
 
 
 def end_with_parent(parent: int) -> None:

@@ -28,10 +28,10 @@ def mask_credentials(text: str) -> str:
 
 def known_secrets() -> Iterator[str]:
     """The passwords and tokens in this process's environment, as they are written there and decoded."""
-    found = [os.environ.get(name, "") for name in SECRETS]
+    secrets = [os.environ.get(name, "") for name in SECRETS]
     for name in ADDRESSES:
         user = _USER.search(os.environ.get(name, ""))
-        found.append(user[1].partition(":")[2] if user else "")
-    for secret in found:
+        secrets.append(user[1].partition(":")[2] if user else "")
+    for secret in secrets:
         if secret:
             yield from (secret, unquote(secret))

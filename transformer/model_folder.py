@@ -20,10 +20,10 @@ def read_model_json(path: Path) -> dict:
         description = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{path}: damaged ({error}). Copy the model folder again.") from None
-    found = description.get("format")
-    if found != FORMAT:
-        raise ValueError(f"{path}: format {found!r} is not {FORMAT}. Use the version that wrote it, or train again.")
-    if missing := {"sizes", "source", "target", "lowercase"} - description.keys():
+    version = description.get("format")
+    if version != FORMAT:
+        raise ValueError(f"{path}: format {version!r} is not {FORMAT}. Use the version that wrote it, or train again.")
+    if missing := {"sizes", "source", "target", "lowercase", "lowercase_source"} - description.keys():
         raise ValueError(f"{path}: damaged (no {', '.join(sorted(missing))}). Copy the model folder again.")
     return description
 

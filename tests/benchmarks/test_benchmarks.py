@@ -25,7 +25,7 @@ from benchmarks.table import marked, row_of, summary, text_table, with_ratios
 from benchmarks.train import MODULES, chosen, options, precisions
 from benchmarks.worker import KINDS
 from transformer.model.config import TransformerConfig
-from transformer.model.linear import multiplies_bfloat16
+from transformer.model.cpu import multiplies_bfloat16
 from transformer.model.transformer import Transformer
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import PAD, SPECIALS

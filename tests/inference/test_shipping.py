@@ -1,4 +1,4 @@
-"""A model folder translates outside this repository: with the package only, and with CTranslate2 only."""
+"""The package and a model folder translate outside this repository: installed, copied, and with CTranslate2 alone."""
 
 from __future__ import annotations
 
@@ -6,16 +6,23 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 from support.tiny import ROOT, TEXT, model_folder
 
+import transformer
 from transformer.inference.ctranslate2_export import export
 from transformer.inference.translator import Translator
 from transformer.text.marks import join
 
+PACKAGE = ROOT / "transformer"
 PIPELINE = ["mlflow", "dvc", "pandas", "torchtext", "ruamel", "altair", "sacrebleu", "pipeline"]
+PROGRAM = """
+from transformer import Translator
+print(*Translator.load("model").translate(open("source.de", encoding="utf-8").read().split("\\n")), sep="\\n")
+"""
 # A program that runs a module or a script as if some packages were not installed.
 WITHOUT = """
 import runpy, sys
@@ -43,41 +50,64 @@ def output_without(absent: list[str], folder: Path, *arguments: str, text: str =
 def folder(tmp_path_factory) -> Path:
     """A folder with the package, a model and its export only."""
     folder = tmp_path_factory.mktemp("elsewhere")
-    shutil.copytree(ROOT / "transformer", folder / "transformer", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PACKAGE, folder / "transformer", ignore=shutil.ignore_patterns("__pycache__"))
     export(model_folder(folder / "model", spread=0.6), folder / "data/ct2/float32", "float32")
     return folder
 
 
-def test_the_package_translates_without_the_packages_of_the_pipeline(folder):
-    found = output_without([*PIPELINE, "ctranslate2"], folder, "transformer", "model", text="\n".join(TEXT))
-    assert found.split("\n")[:-1] == Translator.load(folder / "model").translate(TEXT)
+def test_the_package_needs_no_package_of_the_pipeline(folder):
+    output = output_without([*PIPELINE, "ctranslate2"], folder, "transformer", "model", text="\n".join(TEXT))
+    assert output.split("\n")[:-1] == Translator.load(folder / "model").translate(TEXT)
 
 
 def test_the_package_translates_with_ctranslate2_without_torch(folder):
     absent = [*PIPELINE, "torch", "safetensors"]
-    found = output_without(absent, folder, "transformer", "data/ct2/float32", text="\n".join(TEXT))
-    assert found.split("\n")[:-1] == Translator.load(folder / "data/ct2/float32").translate(TEXT)
+    output = output_without(absent, folder, "transformer", "data/ct2/float32", text="\n".join(TEXT))
+    assert output.split("\n")[:-1] == Translator.load(folder / "data/ct2/float32").translate(TEXT)
 
 
-def test_the_ctranslate2_example_of_the_docs_needs_ctranslate2_spacy_and_subword_nmt_only(folder):
+def test_the_ctranslate2_example_of_the_docs_needs_no_torch(folder):
     page = (ROOT / "docs/translating.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```python\n(import ctranslate2\n.*?)```", page, flags=re.DOTALL)
     line = re.search(r'translate\("(.*)"\)', example)
     assert line
     (folder / "example.py").write_text(example, encoding="utf-8")
-    found = output_without([*PIPELINE, "torch", "safetensors", "transformer"], folder, "example.py")
+    output = output_without([*PIPELINE, "torch", "safetensors", "transformer"], folder, "example.py")
     translator = Translator.load(folder / "data/ct2/float32")
     bare = translator.engine.translator.translate_batch(translator.subwords([line[1]]), beam_size=4)
-    assert found == join(bare[0].hypotheses[0]) + "\n"
+    assert output == join(bare[0].hypotheses[0]) + "\n"
 
 
-def test_the_packages_that_translating_imports_are_declared_dependencies():
-    """pyproject.toml names each third-party package that the modules of a translator import, CTranslate2's excepted."""
-    from test_house import PACKAGE, imports, reached
+def test_the_packages_that_translating_imports_are_declared():
+    """pyproject.toml names each third-party package that the rooms of a translator import, CTranslate2 excepted."""
+    rooms = ("text", "model", "decoding", "inference")
+    files = [*PACKAGE.glob("*.py"), *(path for room in rooms for path in (PACKAGE / room).glob("*.py"))]
+    imports = "\n".join(path.read_text(encoding="utf-8") for path in files)
+    names = set(re.findall(r"^ *(?:from|import) (\w+)", imports, flags=re.MULTILINE)) - set(sys.stdlib_module_names)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declared = {re.split("[><=]", name)[0].replace("-", "_") for name in project["dependencies"]}
+    assert names - {"transformer", "torchtext", "ctranslate2"} <= declared
 
-    files = reached(PACKAGE / "__main__.py") - {PACKAGE / "inference/ctranslate2_engine.py"}
-    names = {name.split(".")[0] for path in files for name in imports(path)} - set(sys.stdlib_module_names)
-    declared = re.search(r"dependencies = \[(.*?)\]", (ROOT / "pyproject.toml").read_text(), flags=re.DOTALL)
-    assert declared
-    wanted = {re.split(r"[><=]", name)[0].replace("-", "_") for name in re.findall(r'"(.*?)"', declared[1])}
-    assert names - {"transformer", "torchtext"} <= wanted
+
+def test_the_public_names_can_be_imported_from_the_package():
+    from transformer import Transformer, Translation, Translator, load_model
+
+    names = {"Transformer": Transformer, "Translation": Translation, "Translator": Translator, "load_model": load_model}
+    assert sorted(names) == sorted(transformer.__all__)
+    assert all(value.__name__ == name for name, value in names.items())
+    with pytest.raises(AttributeError, match="module 'transformer' has no attribute 'Translater'"):
+        _ = transformer.Translater
+
+
+@pytest.mark.full
+def test_the_installed_package_translates_as_the_checkout_does(tmp_path: Path):
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    python = str(tmp_path / "venv/bin/python")
+    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*install, "--constraint", str(ROOT / "requirements.lock"), str(ROOT)], check=True, cwd=tmp_path)
+    model_folder(tmp_path / "model", spread=0.6)
+    (tmp_path / "source.de").write_text("\n".join(TEXT), encoding="utf-8")
+    expected = "\n".join(Translator.load(tmp_path / "model").translate(TEXT)) + "\n"
+    for words in (["-m", "transformer", "model", "--input", "source.de"], ["-c", PROGRAM]):
+        done = subprocess.run([python, *words], cwd=tmp_path, capture_output=True, text=True)
+        assert done.stdout == expected, done.stderr

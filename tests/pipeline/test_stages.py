@@ -19,7 +19,7 @@ from support.tiny import stage
 
 from pipeline.stage import run
 from transformer.files import read_lines, sha256
-from transformer.model.linear import multiplies_bfloat16
+from transformer.model.cpu import multiplies_bfloat16
 
 
 @pytest.fixture(scope="module")

@@ -158,7 +158,8 @@ def model_folder(
         model.output_weight[[PAD, BOS]] = -2.0
     make_ends_likely(model, pull)
     save_weights(cpu_copy(model.state_dict()), folder / "weights.safetensors")
-    description = {"format": 1, "sizes": sizes, "source": "de", "target": "en", "lowercase": False, "train_key": "none"}
+    description = {"format": 1, "sizes": sizes, "source": "de", "target": "en", "lowercase": False}
+    description |= {"lowercase_source": False, "train_key": "none"}
     (folder / "model.json").write_text(json.dumps(description))
     return folder
 

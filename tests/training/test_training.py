@@ -16,7 +16,7 @@ from support.trainings import outcome, train_tiny, valid_text
 from transformer.decoding.beam_search import Hypothesis
 from transformer.evaluation.scores import bleu
 from transformer.model.averaging import mean_weights
-from transformer.model.linear import multiplies_bfloat16
+from transformer.model.cpu import multiplies_bfloat16
 from transformer.text.vocabulary import UNK
 from transformer.training import process
 from transformer.training.checkpoints import CheckpointStore, best_steps, load_file

@@ -1,4 +1,4 @@
-"""Source ids to translations: beam search and sampling. Given translations to scores and attention maps.
+"""Source ids to translations: beam search and sampling. Sentence pairs to scores and attention maps.
 
 May import: model, text
 """

@@ -39,9 +39,9 @@ class Beams:
     ids: Tensor  # (B, N, 1 + t) <s> and the subwords of each beam
     scores: Tensor  # (B, N) sum of log-probabilities of each beam
     finished: Tensor  # (B,) number of finished hypotheses
-    found_ids: Tensor  # (B, 2N, 1 + t) hypotheses in the order in which they finished, then unfinished ones
-    found_lengths: Tensor  # (B, 2N) their subwords, </s> not counted
-    found_scores: Tensor  # (B, 2N) their sums of log-probabilities; -inf in unused rows
+    ended_ids: Tensor  # (B, 2N, 1 + t) hypotheses in the order in which they finished, then unfinished ones
+    ended_lengths: Tensor  # (B, 2N) their subwords, </s> not counted
+    ended_scores: Tensor  # (B, 2N) their sums of log-probabilities; -inf in unused rows
     settled: Tensor  # (B,) whether the search of the sentence has ended
 
     def select(self, rows: Tensor) -> Beams:
@@ -95,9 +95,9 @@ def initial_beams(source: Tensor, limits: Tensor, beam_size: int, precision: tor
         ids=source.new_full((sentences, beam_size, 1), BOS),
         scores=scores,
         finished=source.new_zeros(sentences),
-        found_ids=source.new_full((sentences, 2 * beam_size, 1), BOS),
-        found_lengths=source.new_zeros(sentences, 2 * beam_size),
-        found_scores=no_scores,
+        ended_ids=source.new_full((sentences, 2 * beam_size, 1), BOS),
+        ended_lengths=source.new_zeros(sentences, 2 * beam_size),
+        ended_scores=no_scores,
         settled=source.new_zeros(sentences, dtype=torch.bool),
     )
 
@@ -134,7 +134,7 @@ def largest_per_row(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def collect_finished(beams: Beams, candidates: Candidates) -> None:
-    """Add those of the first N candidates that end in </s> to the hypotheses found."""
+    """Add those of the first N candidates that end in </s> to the ended hypotheses."""
     beam_size, length = beams.ids.shape[1:]  # length counts <s>
     scores, parents, subwords = (part[:, :beam_size] for part in candidates)
     finished = (subwords == EOS) & (scores > -math.inf) & ~beams.settled[:, None]
@@ -142,9 +142,9 @@ def collect_finished(beams: Beams, candidates: Candidates) -> None:
     # before this step, and at most N are added.
     places = torch.where(finished, beams.finished[:, None] + finished.cumsum(1) - 1, 2 * beam_size - 1)
     ids = beams.ids.take_along_dim(parents[:, :, None], 1)
-    beams.found_ids.scatter_(1, places[:, :, None].expand_as(ids), ids)
-    beams.found_lengths.scatter_(1, places, torch.full_like(places, length - 1))
-    beams.found_scores.scatter_(1, places, scores.masked_fill(~finished, -math.inf))
+    beams.ended_ids.scatter_(1, places[:, :, None].expand_as(ids), ids)
+    beams.ended_lengths.scatter_(1, places, torch.full_like(places, length - 1))
+    beams.ended_scores.scatter_(1, places, scores.masked_fill(~finished, -math.inf))
     beams.finished += finished.sum(1)
 
 
@@ -155,7 +155,7 @@ def keep_best(beams: Beams, candidates: Candidates, decoder: CachedDecoder) -> N
     beams.scores, parents, subwords = (part.gather(1, unfinished) for part in candidates)
     decoder.reorder(parents)
     beams.ids = torch.cat((beams.ids.take_along_dim(parents[:, :, None], 1), subwords[:, :, None]), dim=2)
-    beams.found_ids = F.pad(beams.found_ids, (0, 1), value=PAD)
+    beams.ended_ids = F.pad(beams.ended_ids, (0, 1), value=PAD)
 
 
 def settle(beams: Beams) -> None:
@@ -169,9 +169,9 @@ def settle(beams: Beams) -> None:
     # As in collect_finished, no hypothesis needs the last of the 2N rows: fewer than N are finished, and N follow.
     following = beams.finished[:, None] + torch.arange(beam_size, device=beams.finished.device)
     places = torch.where(cut_off, following, 2 * beam_size - 1)  # (B, N)
-    beams.found_ids.scatter_(1, places[:, :, None].expand_as(beams.ids), beams.ids)
-    beams.found_lengths.scatter_(1, places, torch.full_like(places, length - 1))
-    beams.found_scores.scatter_(1, places, beams.scores.masked_fill(~cut_off, -math.inf))
+    beams.ended_ids.scatter_(1, places[:, :, None].expand_as(beams.ids), beams.ids)
+    beams.ended_lengths.scatter_(1, places, torch.full_like(places, length - 1))
+    beams.ended_scores.scatter_(1, places, beams.scores.masked_fill(~cut_off, -math.inf))
     beams.settled |= at_limit | (beams.finished >= beam_size)
 
 
@@ -184,9 +184,9 @@ def drop_settled(beams: Beams, decoder: CachedDecoder, results: list[list[Hypoth
     if len(settled) * 8 < len(beams.rows) or not len(settled):
         return beams
     dropped, beam_size = beams.select(settled), beams.ids.shape[1]
-    parts = (dropped.rows, dropped.finished, dropped.found_ids, dropped.found_lengths, dropped.found_scores)
-    for row, finished, *found in zip(*(part.tolist() for part in parts), strict=True):
-        hypotheses = [(ids[1 : length + 1], score) for ids, length, score in zip(*found, strict=True)]
+    parts = (dropped.rows, dropped.finished, dropped.ended_ids, dropped.ended_lengths, dropped.ended_scores)
+    for row, finished, *ids_lengths_scores in zip(*(part.tolist() for part in parts), strict=True):
+        hypotheses = [(ids[1 : length + 1], score) for ids, length, score in zip(*ids_lengths_scores, strict=True)]
         unfinished = [pair for pair in hypotheses[finished:] if pair[1] > -math.inf]
         results[row] = ranked(hypotheses[:finished], unfinished, length_penalty, beam_size)
     remaining = (~beams.settled).nonzero().flatten()
@@ -213,7 +213,7 @@ def translate_ids(
     for rows in batches(sources, batch_tokens // config.beam_size):
         source = padded([[*sources[row], EOS] for row in rows])
         limits = torch.tensor([len(sources[row]) + config.extra_length for row in rows])
-        found = beam_search(
+        batch_results = beam_search(
             models,
             source.to(device),
             limits.to(device),
@@ -221,7 +221,7 @@ def translate_ids(
             length_penalty=config.length_penalty,
             before_step=before_step,
         )
-        for row, hypotheses in zip(rows, found, strict=True):
+        for row, hypotheses in zip(rows, batch_results, strict=True):
             results[row] = hypotheses
         progress(len(rows))
     return results

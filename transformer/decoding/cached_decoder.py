@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transformer.model.attention import KeysValues, KeyValueCache
-from transformer.model.linear import product
+from transformer.model.cpu import product
 from transformer.model.transformer import Transformer
 from transformer.text.vocabulary import BOS, PAD
 

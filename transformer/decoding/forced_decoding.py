@@ -1,4 +1,4 @@
-"""Forced decoding: given translations to the log-probability of each of their subwords."""
+"""Forced decoding: sources and their translations to the log-probability of each target subword."""
 
 from __future__ import annotations
 

@@ -25,19 +25,19 @@ def length_divisor(length: int, length_penalty: float) -> float:
     return ((5 + length) / 6) ** length_penalty
 
 
-Found = Iterable[tuple[list[int], float]]  # ids without </s>, and their log-probability
+ScoredIds = Iterable[tuple[list[int], float]]  # ids without </s>, and their log-probability
 
 
-def ranked(finished: Found, unfinished: Found, length_penalty: float, beam_size: int) -> list[Hypothesis]:
+def ranked(finished: ScoredIds, unfinished: ScoredIds, length_penalty: float, beam_size: int) -> list[Hypothesis]:
     """At most beam_size hypotheses: the finished ones, best score first, then the unfinished ones, best score first.
 
     finished: they ended in </s>, which counts as one more subword. unfinished: they reached the length limit.
     """
     hypotheses = []
-    for found, ended in ((finished, 1), (unfinished, 0)):
+    for pairs, ended in ((finished, 1), (unfinished, 0)):
         scored = [
             Hypothesis(tuple(ids), total / length_divisor(len(ids) + ended, length_penalty), total)
-            for ids, total in found
+            for ids, total in pairs
         ]
         hypotheses += sorted(scored, key=lambda hypothesis: -hypothesis.score)
     return hypotheses[:beam_size]

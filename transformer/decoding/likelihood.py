@@ -1,4 +1,4 @@
-"""Decoder states to the log-probabilities of given subwords, without gradients, a limited number of scores at a time.
+"""Decoder states to the log-probabilities of target subwords, without gradients, a limited number of scores at a time.
 
 The scores over the vocabulary, (tokens, V), are the largest tensor of a model. C: tokens of one chunk.
 """
@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transformer.model.linear import product
+from transformer.model.cpu import product
 
 SCORES_AT_ONCE = {"cpu": 2**23, "cuda": 2**28}  # numbers in the scores of a chunk
 

@@ -45,8 +45,8 @@ def sample_ids(
             for number in range(samples):
                 generator = np.random.default_rng([config.seed, number, *sources[row]])
                 chances[place, number] = generator.random(chances.shape[2])
-        found = _draw(models, source.to(device), limits.to(device), torch.from_numpy(chances).to(device), config)
-        for row, hypotheses in zip(rows, found, strict=True):
+        drawn = _draw(models, source.to(device), limits.to(device), torch.from_numpy(chances).to(device), config)
+        for row, hypotheses in zip(rows, drawn, strict=True):
             results[row] = hypotheses
         progress(len(rows))
     return results
@@ -69,7 +69,7 @@ def _draw(
     unfinished = torch.ones(sentences, samples, dtype=torch.bool, device=source.device)
     for position in range(longest):
         unfinished &= (limits > position)[:, None]
-        # on a GPU the answer has to be waited for, so it is asked for every 8 positions only
+        # on a GPU any() waits for the device, so it is called every 8 positions only
         if (not source.is_cuda or position % 8 == 0) and not unfinished.any():
             break
         steps = decoder.step(ids[:, :, -1])

@@ -45,8 +45,8 @@ class CTranslate2Engine:
             self.translator = ctranslate2.Translator(str(folder), device, inter_threads=cores(), intra_threads=1)
         except RuntimeError as error:
             raise ValueError(
-                f"{folder}: CTranslate2 cannot read this model ({error}). Run `dvc repro export`, or copy "
-                "the folder again."
+                f"{folder}: CTranslate2 cannot read this model ({error}). Copy the folder again, or "
+                "export the model again."
             ) from None
 
     def search(
@@ -76,13 +76,13 @@ class CTranslate2Engine:
         for rows, answers in jobs:
             before_step()
             for row, answer in zip(rows, answers, strict=True):
-                found = answer.result()
+                result = answer.result()
                 finished = [
-                    tokens for tokens in found.hypotheses if tokens[-1:] == [END] and len(tokens) <= limits[row]
+                    tokens for tokens in result.hypotheses if tokens[-1:] == [END] and len(tokens) <= limits[row]
                 ]
                 if len(finished) < beam_size:
-                    found = self._start([sources[row]], limits[row], beam_size, patience=2)[0].result()
-                results[row] = self._hypotheses(found, config)
+                    result = self._start([sources[row]], limits[row], beam_size, patience=2)[0].result()
+                results[row] = self._hypotheses(result, config)
             progress(len(rows))
         return results
 
@@ -119,11 +119,11 @@ class CTranslate2Engine:
             return_end_token=True,
         )
 
-    def _hypotheses(self, found: ctranslate2.TranslationResult, config: SearchConfig) -> list[Hypothesis]:
+    def _hypotheses(self, result: ctranslate2.TranslationResult, config: SearchConfig) -> list[Hypothesis]:
         """A result of CTranslate2 to hypotheses, ranked by our score, the unfinished ones after the finished ones."""
         pairs = [
             (self.vocabulary.ids(tokens), score / max(1, len(tokens)))
-            for tokens, score in zip(found.hypotheses, found.scores, strict=True)
+            for tokens, score in zip(result.hypotheses, result.scores, strict=True)
         ]
         finished = [(ids[:-1], total) for ids, total in pairs if ids[-1:] == [EOS]]
         finished.sort(key=lambda pair: len(pair[0]))

@@ -22,6 +22,6 @@ class Engine(Protocol):
         """Sources to at most beam_size hypotheses each, best first, as decoding/beam_search.py defines them.
 
         What before_step raises ends the search. best_only: only the best hypothesis of each is needed, so an engine may
-        leave out others.
+        leave out the others.
         """
         ...

@@ -33,7 +33,7 @@ class TorchEngine:
     def search(
         self, sources: Ids, config: SearchConfig, progress: Progress, before_step: Check, best_only: bool = False
     ) -> list[list[Hypothesis]]:
-        """Sources to their hypotheses, whatever best_only is; see beam_search.translate_ids."""
+        """Sources to all their hypotheses, also with best_only; see beam_search.translate_ids."""
         return translate_ids(self.models, sources, config, progress=progress, before_step=before_step)
 
     def sample(self, sources: Ids, config: SamplingConfig, progress: Progress) -> list[list[Hypothesis]]:

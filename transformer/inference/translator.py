@@ -4,7 +4,7 @@
     translator = Translator.load("data/model")
     translator.translate(["Ein Hund rennt."], beam_size=4)    # -> ["A dog is running."]
 
-A folder of the stage average is translated by torch, a folder of the stage export by CTranslate2. Both are
+A model folder is translated by torch, a folder that ctranslate2_export.py wrote by CTranslate2. Both are
 self-contained.
 """
 
@@ -53,9 +53,9 @@ def check_ensemble(first: Path, first_content: dict, other: Path, content: dict)
     """Raise ValueError if two model folders, with the contents of their model.json, cannot be one ensemble."""
     why = next(
         (
-            f"{name} is {content.get(name)}, and {first_content.get(name)} in {first}"
+            f"{name} is {content[name]}, and {first_content[name]} in {first}"
             for name in ("source", "target", "lowercase", "lowercase_source")
-            if content.get(name, content["lowercase"]) != first_content.get(name, first_content["lowercase"])
+            if content[name] != first_content[name]
         ),
         "",
     )
@@ -69,7 +69,7 @@ def check_ensemble(first: Path, first_content: dict, other: Path, content: dict)
     if "ctranslate2" in content or "ctranslate2" in first_content:
         raise ValueError(
             f"{other} or {first} is a folder for CTranslate2, which cannot translate with an ensemble. "
-            "Use the folders of the stage average that they were made from."
+            "Use the model folders that they were exported from."
         )
 
 
@@ -110,7 +110,7 @@ class Translator:
 
     def translate(self, lines: Sequence[str], **settings: Any) -> list[str]:
         """Lines to the best translation of each. settings: see `alternatives`."""
-        return [found[0].text for found in self.alternatives(lines, best_only=True, **settings)]
+        return [hypotheses[0].text for hypotheses in self.alternatives(lines, best_only=True, **settings)]
 
     def alternatives(
         self,
@@ -134,11 +134,11 @@ class Translator:
             raise ValueError("replace_unk is for word-level models (bpe_merges: 0); this one has subwords")
         sources = self.subwords(lines)
         search = partial(self.engine.search, config=config, before_step=before_step, best_only=best_only)
-        found = self._hypotheses(sources, search, progress)
+        results = self._hypotheses(sources, search, progress)
         words = sources if config.replace_unk else [None] * len(lines)
         return [
             [self._translation(hypothesis, source) for hypothesis in hypotheses]
-            for source, hypotheses in zip(words, found, strict=True)
+            for source, hypotheses in zip(words, results, strict=True)
         ]
 
     def sample(
@@ -150,13 +150,13 @@ class Translator:
         `alternatives`. Raises ValueError for a setting out of range.
         """
         method = partial(self._torch_method("sample"), config=SamplingConfig(**settings))
-        found = self._hypotheses(self.subwords(lines), method, progress)
-        return [[self._translation(hypothesis) for hypothesis in hypotheses] for hypotheses in found]
+        results = self._hypotheses(self.subwords(lines), method, progress)
+        return [[self._translation(hypothesis) for hypothesis in hypotheses] for hypotheses in results]
 
     def score(
         self, sources: Sequence[str], targets: Sequence[str], progress: Progress = lambda count: None
     ) -> list[list[float]]:
-        """Sources and given translations to log P of each target subword, </s> last, in nats (forced decoding)."""
+        """Sources and their translations to log P of each target subword, </s> last, in nats (forced decoding)."""
         if len(sources) != len(targets):
             raise ValueError(f"Got {len(sources)} sources and {len(targets)} targets. Give one target per source.")
         source_ids = [self.vocabulary.ids(subwords) for subwords in self.subwords(sources)]
@@ -164,7 +164,7 @@ class Translator:
         return self._torch_method("score")(source_ids, target_ids, progress=progress)
 
     def attention(self, source: str, target: str) -> PairAttention:
-        """A source and a given translation to the attention weights of each layer and head, and to their subwords.
+        """A source and its translation to the attention weights of each layer and head, and to their subwords.
 
         The subwords are those of `by_word`.
         """
@@ -193,12 +193,10 @@ class Translator:
             tokens += [UNKNOWN, *(token.removeprefix(SPACE) for token in rest)] if unknown else rest
         return [[token] if token == UNKNOWN else self.merges.subwords([token]) for token in tokens]
 
-    words = subwords  # its name in version 0.1, which models registered by that version call
-
     def _torch_method(self, name: str) -> Callable:
         """A method of the engine that only the torch engine has. Raises ValueError for the other engine."""
         if not hasattr(self.engine, name):
-            raise ValueError(f"{name} is not offered by CTranslate2. It needs a model folder of the stage average.")
+            raise ValueError(f"{name} is not offered by CTranslate2. It needs a model folder for torch.")
         return getattr(self.engine, name)
 
     def _hypotheses(self, sources: list[list[str]], method: Callable, progress: Progress) -> list[list[Hypothesis]]:
@@ -207,24 +205,24 @@ class Translator:
         rows = [row for row, sequence in enumerate(ids) if sequence]
         results = [[Hypothesis((), 0.0, 0.0)] for _ in ids]
         progress(len(ids) - len(rows))
-        for row, found in zip(rows, method([ids[row] for row in rows], progress=progress), strict=True):
-            results[row] = found
+        for row, hypotheses in zip(rows, method([ids[row] for row in rows], progress=progress), strict=True):
+            results[row] = hypotheses
         return results
 
-    def _translation(self, found: Hypothesis, source: list[str] | None = None) -> Translation:
+    def _translation(self, hypothesis: Hypothesis, source: list[str] | None = None) -> Translation:
         """A hypothesis to a Translation.
 
         source: the source words. If given, each <unk> is replaced by the word with its largest attention weight: the
         mean over the heads of the last decoder layer.
         """
-        subwords = [self.vocabulary.subwords[number] for number in found.ids]
-        text = self.vocabulary.text(found.ids)
-        if source and UNK in found.ids:
-            maps = self._torch_method("attention")(self.vocabulary.ids(source), found.ids)
+        subwords = [self.vocabulary.subwords[number] for number in hypothesis.ids]
+        text = self.vocabulary.text(hypothesis.ids)
+        if source and UNK in hypothesis.ids:
+            maps = self._torch_method("attention")(self.vocabulary.ids(source), hypothesis.ids)
             weights = maps.cross[-1].mean(0)  # (layers, H, T, S) -> (T, S)
             best = weights[:, : len(source)].argmax(-1).tolist()
             copied = [
-                source[best[place]] if number == UNK else subwords[place] for place, number in enumerate(found.ids)
+                source[best[place]] if number == UNK else subwords[place] for place, number in enumerate(hypothesis.ids)
             ]
             text = join(copied)
-        return Translation(text, found.score, found.log_probability, tuple(subwords))
+        return Translation(text, hypothesis.score, hypothesis.log_probability, tuple(subwords))

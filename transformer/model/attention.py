@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
-from transformer.model.dropout import dropout
-from transformer.model.linear import Linear
+from transformer.model.cpu import Linear, dropout, fused_is_faster, scaled_softmax, split_heads
 
 KeysValues = tuple[Tensor, Tensor]  # keys (B, H, S, K) and values (B, H, S, D/H)
-# With more queries per sentence, torch's fused attention computes inference on a CPU: it never stores the weights.
-FUSED_ABOVE = 64
 
 
 def padding_bias(source: Tensor, dtype: torch.dtype) -> Tensor:
@@ -29,50 +24,9 @@ def causal_bias(length: int, dtype: torch.dtype, device: torch.device) -> Tensor
     return torch.full((length, length), -math.inf, dtype=dtype, device=device).triu_(1)
 
 
-def split_heads(x: Tensor, widths: Sequence[int], heads: int) -> tuple[Tensor, ...]:
-    """Cut the last dimension into parts of some widths, and each part into heads.
-
-    (B, T, sum of widths) -> (B, H, T, width / H) for each of the widths.
-    """
-    if len(set(widths)) == 1:  # the gradients of parts of one width are joined by one copy, not by two
-        parts = x.unflatten(-1, (len(widths), heads, -1)).unbind(2)  # (B, T, H, width / H) each
-    else:
-        parts = [part.unflatten(-1, (heads, -1)) for part in x.split(widths, -1)]
-    split = tuple(part.transpose(1, 2) for part in parts)
-    return split if x.is_cuda else tuple(part.contiguous() for part in split)  # GPU kernels read any strides
-
-
 def merge_heads(x: Tensor) -> Tensor:
-    """Join the heads, the inverse of split_heads for one part: (B, H, T, D/H) -> (B, T, D)."""
+    """Join the heads, the inverse of cpu.split_heads for one part: (B, H, T, D/H) -> (B, T, D)."""
     return x.transpose(1, 2).flatten(2)  # (B, T, H, D/H) -> (B, T, D)
-
-
-class _Softmax(torch.autograd.Function):
-    """W = softmax(scale * scores + bias) over the last dimension, in at least float32, in the precision of scores.
-
-    On a CPU torch's softmax takes several times longer for rows as short as a sentence.
-    """
-
-    @staticmethod
-    def forward(ctx, scores: Tensor, scale: float, bias: Tensor | None) -> Tensor:
-        weights = scores.to(torch.promote_types(scores.dtype, torch.float32), copy=True).mul_(scale)
-        if bias is not None:
-            weights += bias
-        weights.sub_(weights.amax(-1, keepdim=True)).exp_()
-        weights.div_(weights.sum(-1, keepdim=True))
-        ctx.scale = scale
-        # not as an attribute of ctx: in float32 the tensor is also the result, and would never be freed
-        ctx.save_for_backward(weights)
-        return weights.to(scores.dtype)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, gradient: Tensor):
-        """dL/dscores = scale * (G W - W sum(G W)), with G = dL/dW, element-wise products and sums over rows."""
-        (weights,) = ctx.saved_tensors
-        slope = gradient * weights
-        slope -= weights * slope.sum(-1, keepdim=True)
-        return slope.mul_(ctx.scale).to(gradient.dtype), None, None
 
 
 class KeyValueCache:
@@ -154,17 +108,18 @@ class Attention(nn.Module):
     def attend(self, queries: Tensor, keys_values: KeysValues, bias: Tensor | None) -> Tensor:
         """The output of attention for queries (B, H, T, K) over keys and values (see keys_values): (B, T, D)."""
         keys, values = keys_values
-        if queries.is_cuda or (queries.shape[-2] > FUSED_ABOVE and not self.training):
+        if fused_is_faster(queries, self.training):
             rate = self.dropout if self.training else 0.0
             heads = F.scaled_dot_product_attention(queries, keys, values, attn_mask=bias, dropout_p=rate)
-        else:  # torch's fused attention on a CPU has no dropout, and is slow for few queries
+        else:
             weights = self.weights(queries, keys, bias)  # (B, H, T, S)
-            heads = (dropout(weights, self.dropout) if self.training else weights) @ values  # (B, H, T, D/H)
+            heads = dropout(weights, self.dropout, self.training) @ values  # (B, H, T, D/H)
         return self.output(merge_heads(heads))
 
     def weights(self, queries: Tensor, keys: Tensor, bias: Tensor | None) -> Tensor:
-        """softmax(Q K^T / sqrt(K) + bias) for queries (B, H, T, K) and keys (B, H, S, K): (B, H, T, S)."""
-        if not self.training:
-            scores = (queries * queries.shape[-1] ** -0.5) @ keys.transpose(-2, -1)
-            return (scores if bias is None else scores.add_(bias)).softmax(-1)
-        return _Softmax.apply(queries @ keys.transpose(-2, -1), queries.shape[-1] ** -0.5, bias)
+        """softmax(Q K^T / sqrt(K) + bias) for queries (B, H, T, K) and keys (B, H, S, K) (equation 1): (B, H, T, S)."""
+        scale = queries.shape[-1] ** -0.5
+        if self.training:
+            return scaled_softmax(queries @ keys.transpose(-2, -1), scale, bias)
+        scores = queries * scale @ keys.transpose(-2, -1)
+        return (scores if bias is None else scores.add_(bias)).softmax(-1)

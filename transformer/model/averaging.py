@@ -17,7 +17,7 @@ def mean_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
     The sum is computed in float64. Each mean has the precision that the tensor has in the checkpoints.
     """
     if not paths:
-        raise ValueError("There is no checkpoint to average. Run the stage train first.")
+        raise ValueError("There is no checkpoint to average. Train first.")
     total: dict[str, Tensor] = {}
     precisions: dict[str, torch.dtype] = {}
     for path in paths:

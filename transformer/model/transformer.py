@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from transformer.model.attention import Attention, KeysValues, KeyValueCache, causal_bias, padding_bias
 from transformer.model.config import TransformerConfig
-from transformer.model.dropout import add_dropout, dropout, dropped_relu
-from transformer.model.linear import Linear, product
+from transformer.model.cpu import Linear, add_dropout, dropout, product, relu_dropout
 
 
 def sinusoids(length: int, d_model: int) -> Tensor:
@@ -60,7 +59,7 @@ class FeedForward(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        hidden = dropped_relu(self.inner(x), self.dropout if self.training else 0.0)  # (B, T, F)
+        hidden = relu_dropout(self.inner(x), self.dropout, self.training)  # (B, T, F)
         return self.outer(hidden)
 
 
@@ -75,10 +74,9 @@ class Residual(nn.Module):
         self.norm, self.dropout, self.pre = LayerNorm(d_model), dropout, norm == "pre"
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        rate = self.dropout if self.training else 0.0
         if self.pre:
-            return add_dropout(x, sublayer(self.norm(x)), rate)
-        return self.norm(add_dropout(x, sublayer(x), rate))
+            return add_dropout(x, sublayer(self.norm(x)), self.dropout, self.training)
+        return self.norm(add_dropout(x, sublayer(x), self.dropout, self.training))
 
 
 class EncoderLayer(nn.Module):
@@ -106,7 +104,7 @@ class DecoderLayer(nn.Module):
         self.residuals = nn.ModuleList(Residual(d_model, rates.residual, norm) for _ in range(3))
 
     def forward(self, x: Tensor, bias: Tensor, memory: Tensor, memory_bias: Tensor) -> Tensor:
-        """Target states to target states, given memory (B, S, D): (B, T, D) -> (B, T, D). bias: see causal_bias."""
+        """Target states to target states, with memory (B, S, D): (B, T, D) -> (B, T, D). bias: see causal_bias."""
         x = self.residuals[0](x, lambda x: self.attention(x, bias=bias))
         x = self.residuals[1](x, lambda x: self.cross(x, memory, memory_bias))
         return self.residuals[2](x, self.feed_forward)
@@ -173,7 +171,7 @@ class Transformer(nn.Module):
         return self.encoder_norm(x)
 
     def decode(self, target: Tensor, memory: Tensor, memory_bias: Tensor) -> Tensor:
-        """Target ids to decoder states, given memory (B, S, D) and its source_bias: (B, T) -> (B, T, D)."""
+        """Target ids to decoder states, with memory (B, S, D) and its source_bias: (B, T) -> (B, T, D)."""
         x = self.embed(self.output_embedding, target)
         # position i attends to positions 0 to i, so padding at the end of a target changes no state before it
         bias = causal_bias(target.shape[1], memory_bias.dtype, target.device)
@@ -219,7 +217,7 @@ class Transformer(nn.Module):
         encodings = self.position_encodings(0, ids.shape[1]) if encodings is None else encodings
         x = embedding(ids) * math.sqrt(self.d_model) + encodings
         x = x if self.compute is None else x.to(self.compute)
-        return dropout(x, self.dropout if self.training else 0.0)
+        return dropout(x, self.dropout, self.training)
 
     def position_encodings(self, start: int, length: int) -> Tensor:
         """Encodings of the positions from `start` to start + length - 1: (length, D)."""

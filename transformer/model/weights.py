@@ -30,13 +30,12 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         return load_file(path)
     except (OSError, SafetensorError) as error:
         raise ValueError(
-            f"{path}: cannot read the weights ({' '.join(str(error).split())}). The file is missing or "
-            "damaged: make it again by `dvc repro`, or copy it again."
+            f"{path}: cannot read the weights ({' '.join(str(error).split())}). Copy the file again, or train again."
         ) from None
 
 
 def stored_config(folder: Path) -> TransformerConfig:
-    """The sizes of the model of a folder. One from before a setting was added has its default."""
+    """The sizes of the model of a folder."""
     return TransformerConfig(**read_model_json(folder / "model.json")["sizes"])
 
 
@@ -64,22 +63,22 @@ def warm_start(model: Transformer, folder: Path, vocabulary: Path) -> None:
 def check_start(config: TransformerConfig, folder: Path, vocabulary: Path) -> None:
     """Raise ValueError if a training of a model with these sizes cannot start from a model folder.
 
-    vocabulary: the vocab.txt of the new model. It must be that of the folder, and so must the fields of
-    TransformerConfig other than the dropouts and, with sinusoids, max_positions.
+    vocabulary: the vocab.txt of the new model. Both models must have the same vocabulary and sizes. Only the dropouts
+    and, with sinusoids, max_positions may differ.
     """
-    given, sizes = (asdict(one.complete) for one in (stored_config(folder), config))
+    stored, sizes = asdict(stored_config(folder).complete), asdict(config.complete)
     may_differ = {"dropout", "attention_dropout", "activation_dropout", "layers"}  # layers: as of encoder and decoder
     may_differ |= {"max_positions"} if sizes["positions"] == "sinusoidal" else set()
     for name in sorted(sizes.keys() - may_differ):
-        if given[name] != sizes[name]:
+        if stored[name] != sizes[name]:
             raise ValueError(
-                f"init_from={folder} has {name}={given[name]}, this training has {name}={sizes[name]}. Training did "
+                f"init_from={folder} has {name}={stored[name]}, this training has {name}={sizes[name]}. Training did "
                 f"not start. Make them equal, or set init_from to another model."
             )
     if (folder / "vocab.txt").read_bytes() != vocabulary.read_bytes():
         raise ValueError(
-            f"init_from={folder} has another vocabulary than {vocabulary}. Training did not start. Run `dvc repro`, "
-            f"which copies the merges and vocabulary of that model."
+            f"init_from={folder} has another vocabulary than {vocabulary}. Training did not start. Copy the "
+            "merges and vocabulary of that model."
         )
 
 

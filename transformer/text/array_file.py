@@ -9,7 +9,7 @@ import numpy as np
 
 
 class ArrayFile(AbstractContextManager["ArrayFile"]):
-    """A one-dimensional .npy file, written piece by piece, in the bytes of numpy.save of the whole array."""
+    """A one-dimensional .npy file, written piece by piece. It has the bytes that numpy.save writes."""
 
     def __init__(self, path: Path, dtype: type[np.integer]):
         self._dtype, self._count = np.dtype(dtype), 0
@@ -28,6 +28,6 @@ class ArrayFile(AbstractContextManager["ArrayFile"]):
         self._file.close()
 
     def _write_header(self) -> None:
-        """NumPy pads the header of an array, so that it has the same size for any number of rows."""
+        """Write the header with the present count. NumPy pads it, so that it has the same size for any count."""
         header = {"descr": np.lib.format.dtype_to_descr(self._dtype), "fortran_order": False, "shape": (self._count,)}
         np.lib.format.write_array_header_1_0(self._file, header)

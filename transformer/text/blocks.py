@@ -21,7 +21,7 @@ BLOCK_LINES = 20_000  # of a block, whatever the number of processes that read b
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 _function: Callable[[Any], Any] | None = None  # of a worker process
-_error: Exception | None = None  # that kept a worker process from making its function
+_error: Exception | None = None  # raised when a worker process made its function
 
 
 class Block(NamedTuple):
@@ -33,12 +33,12 @@ class Block(NamedTuple):
 
     def bytes(self) -> list[bytes]:
         """The lines of each file as they are on the disk."""
-        found = []
+        parts = []
         for path, start, end in self.spans:
             with open(path, "rb") as file:
                 file.seek(start)
-                found.append(file.read(end - start))
-        return found
+                parts.append(file.read(end - start))
+        return parts
 
     def lines(self) -> list[list[str]]:
         """The lines of each file, without their line feed."""
@@ -52,10 +52,10 @@ def blocks(*paths: Path, size: int = BLOCK_LINES) -> Iterator[Block]:
         starts, first = [0] * len(files), 1
         while True:
             sizes = [[len(line) for line in islice(file, size)] for file in files]
-            assert len({len(found) for found in sizes}) == 1, "the files have unequal numbers of lines"
+            assert len({len(lengths) for lengths in sizes}) == 1, "the files have unequal numbers of lines"
             if not (count := len(sizes[0])):
                 return
-            ends = [start + sum(found) for start, found in zip(starts, sizes, strict=True)]
+            ends = [start + sum(lengths) for start, lengths in zip(starts, sizes, strict=True)]
             yield Block(first, count, tuple(zip(paths, starts, ends, strict=True)))
             starts, first = ends, first + count
 
@@ -73,13 +73,13 @@ def in_order(make: Callable[[], Callable[[Item], Result]], items: Iterable[Item]
     if count == 1:
         yield from map(make(), chain(first, waiting))
         return
-    others = set(active_children())
+    earlier = set(active_children())
     context = get_context("fork" if sys.platform == "linux" else None)
     pool = ProcessPoolExecutor(count, context, _start_worker, (make, os.getpid()))
     try:
         yield from _results(pool, chain(first, waiting), ahead=2 * count)
     except BaseException as error:
-        for process in set(active_children()) - others:
+        for process in set(active_children()) - earlier:
             process.kill()  # nobody waits for its result any more
         if isinstance(error, BrokenProcessPool):
             raise ValueError(
@@ -92,7 +92,7 @@ def in_order(make: Callable[[], Callable[[Item], Result]], items: Iterable[Item]
 
 
 def _results(pool: ProcessPoolExecutor, items: Iterable[Any], ahead: int) -> Iterator[Any]:
-    """The results for items, in order. ahead: how many items are given to the pool before the first result is taken."""
+    """The results for items, in order. ahead: how many items the pool gets before the first result is taken."""
     running: deque[Future] = deque()
     for item in items:
         running.append(pool.submit(_work, item))

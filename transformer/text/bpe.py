@@ -54,7 +54,7 @@ class Merges:
 
 
 class _BarAlone:
-    """Standard error without the sentence that subword-nmt writes into its progress bar, shown on a terminal only."""
+    """Standard error for subword-nmt: only its progress bar, and only on a terminal."""
 
     def __init__(self, shown: TextIO):
         self._shown = shown
@@ -68,7 +68,7 @@ class _BarAlone:
 
 
 def read_counts(path: Path) -> Counter[str]:
-    """The words and their numbers in a counts.txt of the stage tokenise: a word, a space and its number a line."""
+    """A counts.txt, with a word, a space and its count on each line, to the words with their counts."""
     rows = (line.rpartition(" ") for line in read_lines(path))
     return Counter({word: int(count) for word, _, count in rows})
 

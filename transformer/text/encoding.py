@@ -59,15 +59,15 @@ class Encoder:
 
     def ids(self, line: str) -> list[int]:
         """The ids of a line of tokens, without </s>."""
-        known, found = self._ids, []
+        known, line_ids = self._ids, []
         for word in line.split(" ") if line else ():
             ids = known.get(word)
             if ids is None:
                 if len(known) >= self._most:
                     known.clear()
                 ids = known[word] = self.vocabulary.ids(self.merges.subwords([word]))
-            found += ids
-        return found
+            line_ids += ids
+        return line_ids
 
 
 class SubwordCounts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# Codes of three letters of languages that are written without spaces, which some steps treat in a way of their own.
+# Codes of three letters of languages that are written without spaces, and those of two letters.
 SHORT = {
     "zho": "zh",
     "chi": "zh",

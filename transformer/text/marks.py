@@ -22,11 +22,11 @@ _UNESCAPES = {escaped: plain for plain, escaped in _ESCAPES.items()}
 
 def marked(words: Sequence[str]) -> list[str]:
     """The tokens of the words between two spaces of a line."""
-    tokens = [_TO_ESCAPE.sub(lambda found: _ESCAPES[found[0]], word) for word in words]
+    tokens = [_TO_ESCAPE.sub(lambda match: _ESCAPES[match[0]], word) for word in words]
     return [SPACE + tokens[0], *tokens[1:]]
 
 
 def join(subwords: Iterable[str]) -> str:
     """The line that a sequence of subwords or tokens spells."""
     line = "".join(subwords).replace(SPACE, " ")
-    return _ESCAPED.sub(lambda found: _UNESCAPES[found[0]], line).strip(" ")
+    return _ESCAPED.sub(lambda match: _UNESCAPES[match[0]], line).strip(" ")

@@ -29,7 +29,7 @@ class IdBlock(NamedTuple):
 
     @classmethod
     def of(cls, sequences: Sequence[Sequence[int]], dtype: type[np.integer]) -> IdBlock:
-        """The block of some sequences, given without </s>."""
+        """Sequences without </s> to their block."""
         flat = [number for ids in sequences for number in (*ids, EOS)]
         return cls(np.array(flat, dtype), np.array([len(ids) + 1 for ids in sequences], np.int64))
 
@@ -142,7 +142,7 @@ class Pairs:
 
     @classmethod
     def load(cls, folder: Path, split: str) -> Pairs:
-        """Memory-map one split of a folder that the stage encode wrote."""
+        """Memory-map one split of a folder that `save` wrote."""
         source, target = (Sequences.load(folder / f"{split}.{side}") for side in ("source", "target"))
         lines = np.load(folder / f"{split}.lines.npy", mmap_mode="r", allow_pickle=False)
         files = folder / f"{split}.files.json"
@@ -169,9 +169,9 @@ class Pairs:
 
     @classmethod
     def save_rows(cls, folder: Path, split: str, rows: Iterable[IdPair], vocabulary: int) -> int:
-        """As `save`, of pairs that come one by one."""
-        made = (pair_block(some, id_type(vocabulary)) for some in chunks(rows, PAIRS_AT_ONCE))
-        return cls.save(folder, split, made, vocabulary)
+        """Write pairs that come one by one; see `save`."""
+        blocks = (pair_block(pairs, id_type(vocabulary)) for pairs in chunks(rows, PAIRS_AT_ONCE))
+        return cls.save(folder, split, blocks, vocabulary)
 
     def rows(self) -> Iterator[IdPair]:
         """The pairs as `save_rows` takes them, one after another."""
@@ -196,12 +196,12 @@ class Pairs:
 
     def places(self, split: str, lines: Iterable[int]) -> str:
         """Line numbers in words: `train lines 3, 9`; by file, if the text comes from several: `a.de lines 3, 9`."""
-        found: dict[str, list[int]] = {}
+        by_file: dict[str, list[int]] = {}
         for line in lines:
             name, number = place_of(line, self.files) if self.files else (split, line)
-            found.setdefault(name, []).append(number)
+            by_file.setdefault(name, []).append(number)
         return "; ".join(
-            f"{name} line{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}" for name, numbers in found.items()
+            f"{name} line{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}" for name, numbers in by_file.items()
         )
 
     def batch(self, rows: np.ndarray) -> Batch:

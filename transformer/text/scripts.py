@@ -38,13 +38,13 @@ def runs(text: str) -> list[str]:
 
     Marks and joiners stay with the character before them. Joined, the runs give the text.
     """
-    found: list[str] = []
+    pieces: list[str] = []
     last = ""
     for character in text:
         kind = script_of(character)
-        if found and (kind == JOINED or (kind == last and kind != SYMBOL)):
-            found[-1] += character
+        if pieces and (kind == JOINED or (kind == last and kind != SYMBOL)):
+            pieces[-1] += character
         else:
-            found.append(character)
+            pieces.append(character)
             last = kind
-    return found
+    return pieces

@@ -50,23 +50,21 @@ class Side:
     @classmethod
     def of(cls, description: Mapping[str, Any]) -> tuple[Side, Side]:
         """The source side and the target side that a model.json, corpus.json or text.json describes."""
-        lowercase = description["lowercase"]
-        lowercase_source = description.get("lowercase_source", lowercase)  # older folders have one setting for both
         splitters = [description.get(f"{side}_splitter", "spacy") for side in ("source", "target")]
-        source = cls(description["source"], lowercase_source, splitters[0])
-        return source, cls(description["target"], lowercase, splitters[1])
+        source = cls(description["source"], description["lowercase_source"], splitters[0])
+        return source, cls(description["target"], description["lowercase"], splitters[1])
 
     def tokens(self, line: str) -> list[str]:
         """The tokens of a line, with `▁` before each token that follows a space. A run of white space is one space."""
-        known, found = self._tokens, []
+        known, line_tokens = self._tokens, []
         for piece in (line.lower() if self.lowercase else line).split():
             tokens = known.get(piece)
             if tokens is None:
                 if len(known) >= self.pieces:
                     known.clear()
                 tokens = known[piece] = self._split(piece)
-            found += tokens
-        return found
+            line_tokens += tokens
+        return line_tokens
 
     def _split(self, piece: str) -> list[str]:
         """The tokens of a text without white space."""

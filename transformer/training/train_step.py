@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from transformer.model.linear import multiplies_bfloat16
+from transformer.model.cpu import multiplies_bfloat16
 from transformer.model.transformer import Transformer
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import PAD

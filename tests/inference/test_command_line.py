@@ -1,0 +1,108 @@
+"""The command line: `python -m transformer` translates files, lines of a pipe, and lines that a user types."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.tiny import ROOT, TEXT, model_folder
+
+from transformer.__main__ import main
+from transformer.inference.translator import Translator
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return model_folder(tmp_path_factory.mktemp("translator") / "model")
+
+
+@pytest.fixture(scope="module")
+def translator(folder) -> Translator:
+    return Translator.load(folder)
+
+
+@pytest.fixture
+def run(monkeypatch, capsys) -> Callable[..., str]:
+    """A function that runs `python -m transformer` with some options and returns what it printed."""
+
+    def run(*options: object, text: bytes = b"") -> str:
+        monkeypatch.setattr(sys, "argv", ["transformer", *map(str, options)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+        main()
+        return capsys.readouterr().out
+
+    return run
+
+
+def error_of(run: Callable[..., str], *options: object, text: bytes = b"a\n") -> str:
+    """The error message of a command that fails: one line."""
+    with pytest.raises(SystemExit) as ended:
+        run(*options, text=text)
+    assert isinstance(ended.value.code, str)
+    assert ended.value.code.startswith("error: ")
+    assert "\n" not in ended.value.code
+    return ended.value.code
+
+
+def test_a_file_is_translated_as_by_the_method_translate(folder, translator, tmp_path, run):
+    source, target = tmp_path / "a.de", tmp_path / "a.en"
+    lines = [*TEXT, "", "Hund\r", "Mann\u2028Hund"]
+    source.write_bytes("\n".join(lines).encode())  # no line feed at the end
+    options = ("--beam-size", 2, "--extra-length", 4)
+    assert run(folder, "--input", source, "--output", target, *options) == ""
+    assert target.read_text().split("\n")[:-1] == translator.translate(lines, beam_size=2, extra_length=4)
+    assert run(folder, *options, text=source.read_bytes()) == target.read_text()
+
+
+def test_alternatives_and_samples_are_printed(folder, translator, run):
+    output = run(folder, "--alternatives", 2, "--extra-length", 4, text=b"Hund\nMann\n")
+    assert [line.split("\t")[0] for line in output.split("\n")[:-1]] == ["1", "1", "2", "2"]
+    output = run(folder, "--sample", "--seed", 2, "--extra-length", 9, text=b"Hund\n")
+    assert output == translator.sample(["Hund"], seed=2, extra_length=9)[0][0].text + "\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "text", "message"),
+    [
+        ("--beam-size 0", b"a\n", "beam_size=0 must be from 1 to 1000"),
+        ("--length-penalty 1e6", b"a\n", "length_penalty=1000000.0 must be from 0 to 20"),
+        ("--length-penalty nan", b"a\n", "length_penalty=nan must be from 0 to 20"),
+        ("--extra-length -1", b"a\n", "extra_length=-1 must be from 0"),
+        ("--sample --temperature inf", b"a\n", "temperature=inf must be from"),
+        ("--alternatives 5", b"a\n", "--beam-size 5 or more"),
+        ("--alternatives -1", b"a\n", "--alternatives -1: must be 1 or more"),
+        ("", b"a\n\xff\n", "standard input:2: not UTF-8"),
+        ("--input missing.de", b"", "missing.de: No such file"),
+    ],
+)
+def test_a_mistake_ends_in_one_line_and_leaves_no_file(folder, tmp_path, run, options, text, message):
+    assert message in error_of(run, folder, "--output", tmp_path / "out", *options.split(), text=text)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_without_a_model_is_an_error_with_its_path(tmp_path, run):
+    assert f"{tmp_path}/model.json is missing" in error_of(run, tmp_path)
+
+
+def test_in_a_terminal_each_typed_line_is_translated(folder, translator):
+    parent, child = pty.openpty()
+    command = [sys.executable, "-m", "transformer", str(folder), "--extra-length", "0", "--beam-size", "1"]
+    process = subprocess.Popen(command, stdin=child, stdout=child, stderr=child, cwd=ROOT)
+    os.close(child)
+    printed = b""
+    while b"de> " not in printed:
+        printed += os.read(parent, 1000)
+    os.write(parent, b"Ein Hund\n")
+    while printed.count(b"de> ") < 2:
+        printed += os.read(parent, 1000)
+    os.write(parent, b"\x04")  # Ctrl-D
+    assert process.wait() == 0
+    os.close(parent)
+    (translation,) = translator.translate(["Ein Hund"], beam_size=1, extra_length=0)
+    assert translation in printed.decode()
