@@ -18,7 +18,7 @@ from pipeline.stage import pass_on
 from pipeline.training.job import Training, sharding_requested
 from pipeline.training.launch import IS_FIRST, LAUNCHER, LOST, Machines, launch
 from transformer.cores import cores, end_with_parent
-from transformer.model.linear import multiplies_bfloat16
+from transformer.model.cpu import multiplies_bfloat16
 from transformer.training.distributed import World, join_processes
 
 PACKAGES = ("ctranslate2", "numpy", "sacrebleu", "safetensors", "spacy", "subword-nmt", "torch", "torchtext")
