@@ -137,8 +137,7 @@ NOT_RUN = {
     "python -m benchmarks.train --size both --json speed.json --plot speed.svg": BENCH,
     "python -m benchmarks.decode --json decode.json": BENCH,
     "python -m benchmarks.profile --size base": MINUTES,
-    "python -m benchmarks.predict --page docs/scaling.md": "tests/benchmarks/test_scaling.py computes the page",
-    "python -m benchmarks.predict --measure --page docs/scaling.md": MINUTES,
+    "python -m benchmarks.scaling": "tests/benchmarks/test_scaling.py compares the page",
     "python -m benchmarks.profile --size base --device cuda --batch-tokens 25000": "needs a GPU",
 }
 FOUND = [block for name in NAMES for block in blocks(name, read(name))]
