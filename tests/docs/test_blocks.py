@@ -134,7 +134,7 @@ NOT_RUN = {
     "dvc remote add --default team s3://bucket/path": ELSEWHERE,
     "dvc push --run-cache && git push && dvc exp push origin EXP1": ELSEWHERE,
     "git pull && dvc exp pull origin EXP1 && dvc pull --run-cache": ELSEWHERE,
-    "python -m benchmarks.train --size both --json speed.json --plot speed.svg": BENCH,
+    "python -m benchmarks.train --size both --json speed.json": BENCH,
     "python -m benchmarks.decode --json decode.json": BENCH,
     "python -m benchmarks.profile --size base": MINUTES,
     "python -m benchmarks.scaling": "tests/benchmarks/test_scaling.py compares the page",
