@@ -4,9 +4,6 @@ All models have one shape and random weights. All translations have the same num
 before. Each program has its own process. The processes take turns, round after round; results are medians of rounds.
 
     python -m benchmarks.decode --beam-size 1,4 --batch 1,128 --json speed.json
-
-With --model FOLDER, a trained model is measured: the engine ctranslate2 of the stage translate, from text to text,
-against direct calls of CTranslate2 on subwords.
 """
 
 from __future__ import annotations
@@ -17,7 +14,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.decoders import KINDS, OFFERED, PLACES
-from benchmarks.engine import engine_rows
 from benchmarks.flops import SIZES
 from benchmarks.processes import alternate, workers
 from benchmarks.table import rate, text_table
@@ -55,15 +51,14 @@ def options() -> argparse.Namespace:
     add("--rounds", type=int, default=3, metavar="N")
     add("--seconds", type=float, default=5.0, metavar="S", help="length of a round; its last call is finished")
     add("--device", choices=("cpu", "cuda"), default="cpu")
-    add("--model", type=Path, metavar="FOLDER", help="a trained model: measure the engine against bare CTranslate2")
     add("--json", type=Path, metavar="FILE", help="write the rows")
     return parser.parse_args()
 
 
-def chosen(given: argparse.Namespace) -> list[str]:
+def chosen(asked: argparse.Namespace) -> list[str]:
     """The programs to measure. Raises ValueError if --programs names one that is unknown or not installed."""
     missing = [name for name, module in PLACES.items() if find_spec(module) is None]
-    names = given.programs.split(",") if given.programs else [name for name in KINDS if name not in missing]
+    names = asked.programs.split(",") if asked.programs else [name for name in KINDS if name not in missing]
     for name in names:
         if name not in KINDS:
             raise ValueError(f"--programs: {name!r} is not one of {', '.join(KINDS)}")
@@ -72,34 +67,25 @@ def chosen(given: argparse.Namespace) -> list[str]:
     return names
 
 
-def measure(given: argparse.Namespace, names: list[str], beam_size: int, batch: int) -> list[dict]:
+def measure(asked: argparse.Namespace, names: list[str], beam_size: int, batch: int) -> list[dict]:
     """The rows of all programs at one beam size and batch size."""
-    common = {
-        "worker": "benchmarks.decode_worker",
-        "text": str(given.text),
-        "codes": str(given.codes),
-        "vocab": str(given.vocab),
-        "language": given.language,
-        "size": given.size,
-        "steps": given.steps,
-        "device": given.device,
-        "beam_size": beam_size,
-        "batch": batch,
-    }
+    paths = {name: str(getattr(asked, name)) for name in ("text", "codes", "vocab")}
+    plain = {name: getattr(asked, name) for name in ("language", "size", "steps", "device")}
+    common = {"worker": "benchmarks.decode_worker", **paths, **plain, "beam_size": beam_size, "batch": batch}
     settings = [
         common | {"program": name, "precision": precision}
         for name in names
         for precision in OFFERED.get(name, ("float32",))
     ]
     with workers(settings) as started:
-        alternate(started, given.rounds, given.seconds)
+        alternate(started, asked.rounds, asked.seconds)
         kept = ("program", "precision", "size", "beam_size", "batch", "device")
         return [
             {key: worker.setting[key] for key in kept}
             | {
                 "sentences_per_second": rate(worker.rounds, "sentences"),
                 "tokens_per_second": rate(worker.rounds, "target_tokens"),
-                "rounds": [one["sentences"] / one["seconds"] for one in worker.rounds],
+                "rounds": [counts["sentences"] / counts["seconds"] for counts in worker.rounds],
             }
             for worker in started
         ]
@@ -116,19 +102,16 @@ def with_ratios(rows: list[dict]) -> list[dict]:
 
 
 def main() -> None:
-    given = options()
-    require(given.text, *([given.model] if given.model else [given.codes, given.vocab]))
-    if given.model:
-        rows = engine_rows(given.model, given.text, given.beam_size, given.rounds)
-    else:
-        names = chosen(given)
-        rows = [row for batch in given.batch for beam in given.beam_size for row in measure(given, names, beam, batch)]
-        rows = with_ratios(rows)
+    asked = options()
+    require(asked.text, asked.codes, asked.vocab)
+    names = chosen(asked)
+    rows = [row for batch in asked.batch for beam in asked.beam_size for row in measure(asked, names, beam, batch)]
     if not rows:
         raise ValueError("no program could be measured; set TRACEBACK=1 to see their errors")
-    print(text_table(rows, {key: form for key, form in COLUMNS.items() if key in rows[0]}))
-    if given.json:
-        given.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    rows = with_ratios(rows)
+    print(text_table(rows, COLUMNS))
+    if asked.json:
+        asked.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

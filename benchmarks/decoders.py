@@ -81,7 +81,7 @@ class Ours(Decoder):
     def translate(self, sentences: Ids) -> int:
         task = self.task
         limits = torch.full((len(sentences),), task.steps, device=task.device)
-        found = beam_search(
+        results = beam_search(
             [self.model],
             self.padded(sentences),
             limits,
@@ -89,7 +89,7 @@ class Ours(Decoder):
             length_penalty=0.6,
             min_length=task.steps,
         )
-        return max(len(hypotheses[0].ids) for hypotheses in found)
+        return max(len(hypotheses[0].ids) for hypotheses in results)
 
 
 class CTranslate2(Decoder):
@@ -112,7 +112,7 @@ class CTranslate2(Decoder):
         )  # several batches at a time are faster here than several threads per batch
 
     def translate(self, sentences: Ids) -> int:
-        return max(len(found.hypotheses[0]) for found in self._translate(sentences))
+        return max(len(result.hypotheses[0]) for result in self._translate(sentences))
 
     def translate_all(self, batches: Sequence[Ids]) -> None:
         self._translate([sentence for batch in batches for sentence in batch])
@@ -150,7 +150,7 @@ class JoeyNMT(Decoder):
         places = torch.arange(len(sentences))
         batch = Batch(source, lengths, None, None, None, places, task.device, self.model.pad_index, EOS, is_train=False)
         batch.sort_by_src_length()
-        found, _, _ = search(
+        ids, _, _ = search(
             self.model,
             batch,
             max_output_length=task.steps,
@@ -158,7 +158,7 @@ class JoeyNMT(Decoder):
             beam_alpha=0.6,
             min_output_length=task.steps,
         )
-        return found.shape[1]
+        return ids.shape[1]
 
 
 class HuggingFace(Decoder):
@@ -195,7 +195,7 @@ class HuggingFace(Decoder):
     def translate(self, sentences: Ids) -> int:
         task = self.task
         source = self.padded(sentences)
-        found = self.model.generate(
+        ids = self.model.generate(
             input_ids=source,
             attention_mask=(source != PAD).long(),
             num_beams=task.beam_size,
@@ -203,7 +203,7 @@ class HuggingFace(Decoder):
             min_new_tokens=task.steps,
             max_new_tokens=task.steps,
         )
-        return found.shape[1] - 1  # without <s>
+        return ids.shape[1] - 1  # without <s>
 
 
 KINDS = {"ours": Ours, "ctranslate2": CTranslate2, "joeynmt": JoeyNMT, "huggingface": HuggingFace}

@@ -36,10 +36,10 @@ def options() -> argparse.Namespace:
     add("--page", type=Path, metavar="FILE", help="write the results as a page, as docs/gpu.md")
     add("--seconds", type=int, default=SECONDS, metavar="N", help="the most that a part may take")
     add("--in-this-process", action="store_true", help=argparse.SUPPRESS)  # of one part, whose rows are printed
-    given = parser.parse_args()
-    if unknown := set(given.parts) - set(PARTS):
+    asked = parser.parse_args()
+    if unknown := set(asked.parts) - set(PARTS):
         parser.error(f"{', '.join(sorted(unknown))}: no such part. The parts are {', '.join(PARTS)}.")
-    return given
+    return asked
 
 
 def machine() -> dict[str, str]:
@@ -85,25 +85,19 @@ def run_apart(part: str, seconds: int) -> dict:
     return outcome | ({"seconds": round(time.perf_counter() - start)} if "rows" in outcome else {})
 
 
-def merged(before: dict, outcome: dict) -> dict:
-    """The record of a part: its new outcome; but a measurement stays, beside the reason why a later one failed."""
-    if "rows" in outcome or "rows" not in before:
-        return outcome
-    return before | ({"failed since": outcome["failed"]} if "failed" in outcome else {})
-
-
 def main() -> None:
-    given = options()
-    if given.in_this_process:
-        print(json.dumps(run_here(given.parts[0])))
+    asked = options()
+    if asked.in_this_process:
+        print(json.dumps(run_here(asked.parts[0])))
         return
-    for part in given.parts or PARTS:
-        outcome = run_apart(part, given.seconds) | {"machine": machine()}
+    for part in asked.parts or PARTS:
+        outcome = run_apart(part, asked.seconds) | {"machine": machine()}
         print(f"{part}: {outcome.get('skipped') or outcome.get('failed') or 'measured'}", flush=True)
-        results = json.loads(given.json.read_text(encoding="utf-8")) if given.json.is_file() else {}
-        write_json(given.json, results | {part: merged(results.get(part, {}), outcome)})
-    if given.page:
-        write_text(given.page, page(json.loads(given.json.read_text(encoding="utf-8")), list(PARTS)))
+        results = json.loads(asked.json.read_text(encoding="utf-8")) if asked.json.is_file() else {}
+        if "rows" in outcome or "rows" not in results.get(part, {}):  # else the earlier measurement stays
+            write_json(asked.json, results | {part: outcome})
+    if asked.page:
+        write_text(asked.page, page(json.loads(asked.json.read_text(encoding="utf-8")), list(PARTS)))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ TITLES = {
     "toy": "`dvc repro` of the toy recipe",
     "multi30k": "`dvc repro` of the recipe multi30k",
 }
-LEFT_OUT = ("forced", "batches", "device", "rounds")  # columns that are the same in all rows, or too long
+LEFT_OUT = ("device", "rounds")  # columns that are the same in all rows, or too long
 
 
 def page(results: Mapping[str, dict], parts: Sequence[str]) -> str:
@@ -35,7 +35,8 @@ def page(results: Mapping[str, dict], parts: Sequence[str]) -> str:
         if "rows" in outcome:
             sections.append(f"## {title(part)}\n\n{body(outcome)}")
         else:
-            missing.setdefault(why_not(outcome), []).append(part)
+            reason = next(f"{how}, because {outcome[how]}" for how in ("failed", "skipped") if how in outcome)
+            missing.setdefault(reason, []).append(part)
     if missing:
         lines = [f"- {reason}: {', '.join(names)}" for reason, names in missing.items()]
         sections.append("## Not measured\n\n" + "\n".join(lines))
@@ -51,18 +52,12 @@ def title(part: str) -> str:
 def body(outcome: Mapping[str, Any]) -> str:
     """The text under a heading: a table, and what it was measured on."""
     machine = ", ".join(f"{name} {value}" if name != "device" else value for name, value in outcome["machine"].items())
-    since = f" A later run of this part failed: {outcome['failed since']}." if "failed since" in outcome else ""
-    return f"{table(outcome['rows'])}\n{machine}. The part took {outcome['seconds']} s.{since}\n"
-
-
-def why_not(outcome: Mapping[str, Any]) -> str:
-    """Why an outcome has no rows."""
-    return f"failed, because {outcome['failed']}" if "failed" in outcome else f"skipped, because {outcome['skipped']}"
+    return f"{table(outcome['rows'])}\n{machine}. The part took {outcome['seconds']} s.\n"
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows as a Markdown table."""
-    names = [name for name in dict.fromkeys(name for row in rows for name in row) if name not in LEFT_OUT]
+    names = [name for name in dict.fromkeys(key for row in rows for key in row) if name not in LEFT_OUT]
     lines = [f"| {' | '.join(name.replace('_', ' ') for name in names)} |", f"| {' | '.join('---' for _ in names)} |"]
     lines += [f"| {' | '.join(shown(name, row.get(name)) for name in names)} |" for row in rows]
     return "\n".join(lines) + "\n"

@@ -21,12 +21,11 @@ import torch
 
 from benchmarks.decoders import KINDS, Task
 from benchmarks.flops import SIZES
-from benchmarks.programs import synchronise
+from benchmarks.programs import synchronise, train_config
 from transformer.model.config import TransformerConfig
 from transformer.model.transformer import Transformer
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import SPECIALS
-from transformer.training.config import TrainConfig
 from transformer.training.distributed import World
 from transformer.training.train_step import Trainer, seed_everything
 
@@ -81,20 +80,13 @@ def tests() -> Rows:
 def losses(updates: int = 20) -> Rows:
     """The losses of updates without dropout on this GPU, against those of a CPU in float64."""
     with made_up_pairs(2_000) as folder:
-        wanted = trained(folder, "float64", torch.device("cpu"), updates)
+        expected = trained(folder, "float64", torch.device("cpu"), updates)
         rows = []
         for precision in ("float64", "float32", "bfloat16"):
-            found = trained(folder, precision, DEVICE, updates)
-            worst = max(abs(a - b) / abs(b) for a, b in zip(found, wanted, strict=True))
-            rows.append(
-                {
-                    "precision": precision,
-                    "updates": updates,
-                    "first loss": found[0],
-                    "last loss": found[-1],
-                    "largest relative difference": worst,
-                }
-            )
+            curve = trained(folder, precision, DEVICE, updates)
+            worst = max(abs(a - b) / abs(b) for a, b in zip(curve, expected, strict=True))
+            row = {"precision": precision, "updates": updates, "first loss": curve[0], "last loss": curve[-1]}
+            rows.append(row | {"largest relative difference": worst})
         return rows
 
 
@@ -103,53 +95,16 @@ def trained(folder: Path, precision: str, device: torch.device, updates: int) ->
     pairs = Pairs.load(folder, "train")
     seed_everything(1)
     model = Transformer(TransformerConfig(VOCABULARY, 101, 128, 512, 4, 2, 0.0, "pre", "sinusoidal", True))
-    config = TrainConfig(
-        seed=1,
-        batch_tokens=4000,
-        device_tokens=4000,
-        max_steps=updates,
-        warmup=20,
-        lr_factor=1.0,
-        optimiser="adam",
-        muon_factor=2.0,
-        adam_beta1=0.9,
-        adam_beta2=0.98,
-        adam_epsilon=1e-9,
-        clip_norm=1.0,
-        ema_decay=0.0,
-        gradient_compression="none",
-        label_smoothing=0.1,
-        precision=precision,
-        deterministic=False,
-        compile=False,
-        log_every=1,
-        save_every=1,
-        keep=1,
-        patience=0,
-        best_by="loss",
-    )
+    config = train_config(4000, 20, precision)
     trainer = Trainer(model, pairs, pairs, World(device=device), config)
-    made = [trainer.update(step) for step in range(1, updates + 1)]
-    return [float(update.loss) / update.tokens for update in made]
+    results = [trainer.update(step) for step in range(1, updates + 1)]
+    return [float(result.loss) / result.tokens for result in results]
 
 
 def speed(size: str, batch_tokens: int) -> Callable[[], Rows]:
     """The part that measures the training speed of a size, with and without compile, beside torch's own layers."""
-    return lambda: benchmark(
-        "train",
-        "--size",
-        size,
-        "--batch-tokens",
-        str(batch_tokens),
-        "--rounds",
-        "3",
-        "--seconds",
-        "10",
-        "--precision",
-        "all",
-        "--programs",
-        "ours,compiled,torch",
-    )
+    line = f"--size {size} --batch-tokens {batch_tokens} --rounds 3 --seconds 10 --programs ours,compiled,torch"
+    return lambda: benchmark("train", *line.split())
 
 
 def profile() -> Rows:
@@ -161,20 +116,8 @@ def benchmark(module: str, *options: str) -> Rows:
     """The rows of another benchmark on this GPU."""
     needs("tqdm", "ruamel.yaml", "safetensors")
     with made_up_pairs() as folder, tempfile.TemporaryDirectory() as out:
-        command = [
-            sys.executable,
-            "-m",
-            f"benchmarks.{module}",
-            "--device",
-            DEVICE.type,
-            "--ids",
-            str(folder),
-            "--vocab",
-            str(folder / "vocab.txt"),
-            "--json",
-            f"{out}/rows.json",
-            *options,
-        ]
+        paths = ["--ids", str(folder), "--vocab", str(folder / "vocab.txt"), "--json", f"{out}/rows.json"]
+        command = [sys.executable, "-m", f"benchmarks.{module}", "--device", DEVICE.type, *paths, *options]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(done.stderr.strip().split("\n")[-1])
@@ -219,14 +162,8 @@ def recipe(name: str) -> Callable[[], Rows]:
             if done.returncode:
                 raise RuntimeError((done.stderr or done.stdout).strip().split("\n")[-1])
             scores = json.loads((place / "reports/scores.json").read_text(encoding="utf-8"))
-            return [
-                {
-                    "recipe": name,
-                    "seconds": time.perf_counter() - start,
-                    "BLEU on valid": scores["valid_bleu"],
-                    "BLEU on test": scores["bleu"],
-                }
-            ]
+            row = {"recipe": name, "seconds": time.perf_counter() - start}
+            return [row | {"BLEU on valid": scores["valid_bleu"], "BLEU on test": scores["bleu"]}]
 
     return run
 

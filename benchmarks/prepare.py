@@ -1,7 +1,7 @@
 """How long the stages before training take, and how much memory, on made-up corpora of 10 thousand pairs and more.
 
     python -m benchmarks.prepare --pairs 10000,100000,1000000 --json prepare.json
-    python -m benchmarks.prepare --pairs 100000 --peers      # also subword-nmt's own commands and JoeyNMT's functions
+    python -m benchmarks.prepare --pairs 100000 --peers      # also subword-nmt's own commands
 
 The corpus has 300,000 word types a side with the frequencies of Zipf's law, and 26 words a line. Each stage runs as
 DVC runs it, in a folder of its own. Memory is the largest sum over the processes of a stage, shared pages counted once.
@@ -34,7 +34,6 @@ PEERS = {
     "-o codes --write-vocabulary vocab.src vocab.tgt --num-workers {cores}",
     "subword-nmt apply-bpe": "subword-nmt apply-bpe -c codes --num-workers {cores} < {src} > bpe.src && "
     "subword-nmt apply-bpe -c codes --num-workers {cores} < {tgt} > bpe.tgt",
-    "JoeyNMT: tokenizers, dataset, vocabulary": "{python} -m benchmarks.joeynmt_prepare data/raw codes",
 }
 
 
@@ -42,7 +41,7 @@ def options() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--pairs", default="10000,100000", metavar="N,N,...", help="sizes of the corpus")
-    parser.add_argument("--peers", action="store_true", help="also other programs on the same text")
+    parser.add_argument("--peers", action="store_true", help="also subword-nmt on the same text")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there")
     return parser.parse_args()
 
@@ -85,18 +84,17 @@ def lines_of(chance: np.random.Generator, count: int) -> Iterator[np.ndarray]:
         yield np.clip(chance.lognormal(3.1, 0.55, min(10_000, count - start)), 1, 80).astype(int)
 
 
-def measured(command: list[str], folder: Path, shell: bool = False) -> tuple[float, float]:
-    """Seconds and peak MB of a command and its processes."""
+def measured(command: list[str] | str, folder: Path) -> tuple[float, float]:
+    """Seconds and peak MB of a command, or a line of the shell, and its processes."""
     env = os.environ | {"PYTHONPATH": str(ROOT), "DVC_ROOT": str(folder)}
     start, most = time.perf_counter(), 0.0
-    given = command[0] if shell else command
     with open(folder / "log", "w") as log:
-        process = subprocess.Popen(given, cwd=folder, env=env, shell=shell, stdout=log, stderr=log)
+        process = subprocess.Popen(command, cwd=folder, env=env, shell=isinstance(command, str), stdout=log, stderr=log)
         while process.poll() is None:
             most = max(most, memory(process.pid))
             time.sleep(0.05)
     if process.returncode:
-        raise SystemExit(f"{given} failed: {(folder / 'log').read_text()[-500:]}")
+        raise SystemExit(f"{command} failed: {(folder / 'log').read_text()[-500:]}")
     return time.perf_counter() - start, most
 
 
@@ -105,7 +103,7 @@ def memory(pid: int) -> float:
     try:
         process = psutil.Process(pid)
         both = [process, *process.children(recursive=True)]
-        return sum(one.memory_full_info().pss for one in both) / 2**20
+        return sum(member.memory_full_info().pss for member in both) / 2**20
     except (psutil.NoSuchProcess, psutil.AccessDenied, AttributeError):
         return 0.0
 
@@ -124,10 +122,8 @@ def rows_of(pairs: int, peers: bool) -> Iterator[dict]:
             seconds, megabytes = measured([sys.executable, "-m", f"pipeline.{stage}"], folder)
             yield {"pairs": pairs, "program": stage, "seconds": seconds, "memory_mb": megabytes, "types": types(folder)}
         for program, command in PEERS.items() if peers else ():
-            given = command.format(
-                src="data/raw/train.src", tgt="data/raw/train.tgt", cores=os.cpu_count(), python=sys.executable
-            )
-            seconds, megabytes = measured([given], folder, shell=True)
+            line = command.format(src="data/raw/train.src", tgt="data/raw/train.tgt", cores=os.cpu_count())
+            seconds, megabytes = measured(line, folder)
             yield {"pairs": pairs, "program": program, "seconds": seconds, "memory_mb": megabytes, "types": 0}
 
 
@@ -138,11 +134,11 @@ def types(folder: Path) -> int:
 
 
 def main() -> None:
-    given, rows = options(), []
-    start_up = {row["program"]: row["seconds"] for row in rows_of(START_UP_PAIRS, given.peers)}
+    asked, rows = options(), []
+    start_up = {row["program"]: row["seconds"] for row in rows_of(START_UP_PAIRS, asked.peers)}
     print(f"{'pairs':>9}  {'program':40} {'seconds':>8} {'MB':>7} {'us/pair':>8} {'us/type':>8}")
-    for pairs in map(int, given.pairs.split(",")):
-        for row in rows_of(pairs, given.peers):
+    for pairs in map(int, asked.pairs.split(",")):
+        for row in rows_of(pairs, asked.peers):
             cost = 1e6 * (row["seconds"] - start_up[row["program"]])
             row |= {"us_per_pair": cost / pairs, "us_per_type": cost / row["types"] if row["types"] else 0.0}
             rows.append(row)
@@ -151,8 +147,8 @@ def main() -> None:
                 f"{row['us_per_pair']:>8.1f} {row['us_per_type']:>8.1f}",
                 flush=True,
             )
-    if given.json:
-        write_json(given.json, {"cores": os.cpu_count(), "rows": rows})
+    if asked.json:
+        write_json(asked.json, {"cores": os.cpu_count(), "rows": rows})
 
 
 if __name__ == "__main__":

@@ -55,8 +55,7 @@ class Worker:
         return self.receive()
 
     def __str__(self) -> str:
-        words = [str(self.setting[key]) for key in ("program", "size", "precision")]
-        return " ".join([*words, *(["(forced)"] if self.setting.get("forced") else [])])
+        return " ".join(str(self.setting[key]) for key in ("program", "size", "precision"))
 
     def report_failure(self, reason: Failed) -> None:
         """End the process and print to stderr why the program has no row."""

@@ -63,27 +63,27 @@ def profiled(program: Program, updates: int) -> list[dict]:
     kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
     with profile(activities=kinds) as seen:
         slowed = seconds_of(program, updates)
-    whole, rows = 1000 * (plain or slowed), []
+    update, rows = 1000 * (plain or slowed), []  # milliseconds
     for event in seen.key_averages():
         spent = event.self_device_time_total if on_gpu else event.self_cpu_time_total  # µs
         if event.device_type.name == "CPU" and spent:  # a kernel's time is counted for the operation that started it
-            share, calls = spent / 1000 / updates / whole, event.count / updates
-            rows.append({"operation": event.key, "share": share, "milliseconds": share * whole, "calls": calls})
+            share, calls = spent / 1000 / updates / update, event.count / updates
+            rows.append({"operation": event.key, "share": share, "milliseconds": share * update, "calls": calls})
     left = 1 - sum(row["share"] for row in rows)
     rows.sort(key=lambda row: -row["share"])
-    return [*rows, {"operation": REST, "share": left, "milliseconds": left * whole, "calls": None}]
+    return [*rows, {"operation": REST, "share": left, "milliseconds": left * update, "calls": None}]
 
 
 def condensed(rows: list[dict], least: float) -> tuple[list[dict], str]:
-    """The rows with a share of at least `least`, the others added up in one row, and a line about all of them."""
+    """The rows with a share of at least `least`, the rest added up in a row, and a line about all of them."""
     *operations, rest = rows
-    shown, few = ([row for row in operations if (row["share"] >= least) == kept] for kept in (True, False))
-    if few:
-        together = {name: sum(row[name] for row in few) for name in ("share", "milliseconds", "calls")}
-        shown.append({"operation": f"({len(few)} others)", **together})
+    shown = [row for row in operations if row["share"] >= least]
+    if few := [row for row in operations if row["share"] < least]:
+        sums = {name: sum(row[name] for row in few) for name in ("share", "milliseconds", "calls")}
+        shown.append({"operation": f"({len(few)} others)", **sums})
     products = sum(row["share"] for row in rows if is_product(row["operation"]))
-    whole = sum(row["milliseconds"] for row in rows)
-    return [*shown, rest], f"an update takes {whole:,.1f} ms, {products:.1%} of it in products of matrices"
+    update = sum(row["milliseconds"] for row in rows)
+    return [*shown, rest], f"an update takes {update:,.1f} ms, {products:.1%} of it in products of matrices"
 
 
 def options() -> argparse.Namespace:
@@ -103,21 +103,21 @@ def options() -> argparse.Namespace:
 
 
 def main() -> None:
-    given = options()
-    require(given.ids, given.vocab)
-    if given.device == "cuda" and not torch.cuda.is_available():
+    asked = options()
+    require(asked.ids, asked.vocab)
+    if asked.device == "cuda" and not torch.cuda.is_available():
         raise ValueError("--device cuda: torch finds no GPU; use --device cpu")
-    if given.updates < 1:
-        raise ValueError(f"--updates {given.updates}: must be 1 or more")
+    if asked.updates < 1:
+        raise ValueError(f"--updates {asked.updates}: must be 1 or more")
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or the profiler prints a line when it starts and when it stops
-    fastest = "bfloat16" if multiplies_bfloat16(torch.device(given.device)) else "float32"
-    precision = given.precision or fastest
-    task = task_of(vars(given) | {"precision": precision, "batches": "own"})
-    rows, line = condensed(profiled(Ours(task), given.updates), given.least)
+    fastest = "bfloat16" if multiplies_bfloat16(torch.device(asked.device)) else "float32"
+    precision = asked.precision or fastest
+    task = task_of(vars(asked) | {"precision": precision})
+    rows, line = condensed(profiled(Ours(task), asked.updates), asked.least)
     print(text_table(rows, COLUMNS))
-    if given.json:
-        given.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    print(f"{given.size}, {precision}, {given.batch_tokens:,} tokens, {given.device}: {line}")
+    if asked.json:
+        asked.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    print(f"{asked.size}, {precision}, {asked.batch_tokens:,} tokens, {asked.device}: {line}")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ import math
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -48,10 +47,8 @@ class Task:
     vocabulary: int
     pairs: Pairs
     batch_tokens: int
-    own_batches: bool  # True: the program's own batches; False: this project's
     precision: str
     device: torch.device
-    script: Path | None = None  # of the Annotated Transformer
 
     @property
     def autocast(self) -> AbstractContextManager:
@@ -101,6 +98,35 @@ class Program(ABC):
         """Make update `step`."""
 
 
+def train_config(batch_tokens: int, warmup: int, precision: str, compile: bool = False) -> TrainConfig:
+    """The settings of a training by this project's trainer, one micro-batch an update."""
+    return TrainConfig(
+        seed=SEED,
+        batch_tokens=batch_tokens,
+        device_tokens=batch_tokens,
+        max_steps=0,
+        warmup=warmup,
+        lr_factor=1.0,
+        optimiser="adam",
+        muon_factor=2.0,
+        adam_beta1=BETAS[0],
+        adam_beta2=BETAS[1],
+        adam_epsilon=EPSILON,
+        clip_norm=CLIP_NORM,
+        gradient_compression="none",
+        label_smoothing=SMOOTHING,
+        ema_decay=0.0,
+        precision=precision,
+        deterministic=False,
+        compile=compile,
+        log_every=1,
+        save_every=1,
+        keep=1,
+        patience=0,
+        best_by="loss",
+    )
+
+
 class Ours(Program):
     """This project's trainer, as the stage train calls it."""
 
@@ -122,31 +148,7 @@ class Ours(Program):
                 max_positions=int(task.pairs.longest.max()) + 1,
             )
         )
-        config = TrainConfig(
-            seed=SEED,
-            batch_tokens=task.batch_tokens,
-            device_tokens=task.batch_tokens,
-            max_steps=0,
-            warmup=WARMUP,
-            lr_factor=1.0,
-            optimiser="adam",
-            muon_factor=2.0,
-            adam_beta1=BETAS[0],
-            adam_beta2=BETAS[1],
-            adam_epsilon=EPSILON,
-            clip_norm=CLIP_NORM,
-            gradient_compression="none",
-            label_smoothing=SMOOTHING,
-            ema_decay=0.0,
-            precision=task.precision,
-            deterministic=False,
-            compile=self.compile,
-            log_every=1,
-            save_every=1,
-            keep=1,
-            patience=0,
-            best_by="loss",
-        )
+        config = train_config(task.batch_tokens, WARMUP, task.precision, self.compile)
         prepare_process()
         self.trainer = Trainer(model, task.pairs, task.pairs, World(device=task.device), config)
         self.batches = self.trainer.batches

@@ -1,7 +1,6 @@
 """The process of one training program. It prints when it is ready, then answers each line of stdin, in JSON.
 
 Command {"command": "round", "first": 1, "seconds": 10}: make whole updates after update 1 for 10 seconds
-        {"command": "epoch", "number": 3}: make the batch list of epoch 3
 Answer  a JSON object; {"error": ...} if the program cannot be run
 """
 
@@ -15,15 +14,13 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.annotated import Annotated
 from benchmarks.flops import SIZES, useful_flop
 from benchmarks.matrices import MatrixRate
 from benchmarks.peers import JoeyNMT, OpenNMT
 from benchmarks.processes import serve
-from benchmarks.programs import SEED, Compiled, Ours, Program, Task, TorchBaseline, synchronise
+from benchmarks.programs import Compiled, Ours, Program, Task, TorchBaseline, synchronise
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import Vocabulary
-from transformer.training.batches import global_batches
 
 KINDS = {
     "ours": Ours,
@@ -31,7 +28,6 @@ KINDS = {
     "torch": TorchBaseline,
     "joeynmt": JoeyNMT,
     "opennmt": OpenNMT,
-    "annotated": Annotated,
 }
 
 
@@ -42,10 +38,8 @@ def task_of(setting: dict) -> Task:
         vocabulary=len(Vocabulary.load(Path(setting["vocab"]))),
         pairs=Pairs.load(Path(setting["ids"]), "train"),
         batch_tokens=setting["batch_tokens"],
-        own_batches=setting["batches"] == "own",
         precision=setting["precision"],
         device=torch.device(setting["device"]),
-        script=Path(setting["annotated"]) if setting.get("annotated") else None,
     )
 
 
@@ -95,22 +89,12 @@ def release() -> None:
         trim(0)
 
 
-def epoch(task: Task, number: int) -> dict[str, float]:
-    """Seconds to make the batch list of an epoch, and the numbers of its updates and target tokens."""
-    start = time.perf_counter()
-    batches = global_batches(task.pairs, SEED, number, task.batch_tokens)
-    seconds = time.perf_counter() - start
-    return {"seconds": seconds, "updates": len(batches), "target_tokens": int(task.pairs.target_lengths.sum())}
-
-
 def prepare(setting: dict) -> Callable[[dict], dict]:
     """Build the program that a setting describes, and return the function that answers its commands."""
     task = task_of(setting)
     program = MatrixRate(task) if setting["program"] == "matrices" else KINDS[setting["program"]](task)
 
     def answer(command: dict) -> dict:
-        if command["command"] == "epoch":
-            return epoch(task, command["number"])
         if isinstance(program, Program):
             counts = updates(program, command["first"], command["seconds"])
             release()

@@ -107,8 +107,8 @@ def diagram(pipeline: str) -> str:
 
 def written(stage: dict[str, Any]) -> list[str]:
     """The paths that a stage writes: its outs, metrics and plots."""
-    listed = [one for kind in ("outs", "metrics", "plots") for one in stage.get(kind, [])]
-    return [next(iter(one)) if isinstance(one, dict) else one for one in listed]
+    listed = [out for kind in ("outs", "metrics", "plots") for out in stage.get(kind, [])]
+    return [next(iter(out)) if isinstance(out, dict) else out for out in listed]
 
 
 def picture_report() -> None:

@@ -40,15 +40,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--notebook", action="store_true", help="make a notebook, and do not run it")
     parser.add_argument("--output", type=Path, metavar="PATH", help="the file to write")
-    given = parser.parse_args()
+    asked = parser.parse_args()
     check_packages()
     notebook = read_script(SCRIPT)
-    if given.notebook:
-        path = given.output or SCRIPT.with_suffix(".ipynb")
+    if asked.notebook:
+        path = asked.output or SCRIPT.with_suffix(".ipynb")
         write_text(path, as_ipynb(notebook))
         print("Open this in an editor of notebooks (VS Code, JupyterLab), with the Python of .venv as kernel:")
     else:
-        path = given.output or Path("reports/walkthrough.html")
+        path = asked.output or Path("reports/walkthrough.html")
         print(f"Running {SCRIPT}: about three minutes on two cores.", file=sys.stderr)
         execute(notebook)
         write_text(path, page(notebook))
@@ -189,13 +189,13 @@ def cell_html(markdown: MarkdownIt, cell: Any) -> dict[str, str]:
 
 def joined(outputs: list[Any]) -> list[Any]:
     """The outputs of a cell, with lines that were printed one after another as one output."""
-    found: list[Any] = []
+    joined: list[Any] = []
     for output in outputs:
-        if found and output.output_type == "stream" == found[-1].output_type and output.name == found[-1].name:
-            found[-1].text += output.text
+        if joined and output.output_type == "stream" == joined[-1].output_type and output.name == joined[-1].name:
+            joined[-1].text += output.text
         else:
-            found.append(output)
-    return found
+            joined.append(output)
+    return joined
 
 
 def output_html(markdown: MarkdownIt, output: Any) -> str:

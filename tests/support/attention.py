@@ -20,28 +20,28 @@ def weights(rows: int, columns: int, causal: bool = False, layers: int = LAYERS)
 
     In row i, head h of layer l gives 0.75 to column i + l * H + h, counted round the row; the rest is even.
     """
-    made = np.ones((layers, HEADS, rows, columns))
+    maps = np.ones((layers, HEADS, rows, columns))
     if causal:
-        made *= np.tri(rows, columns)
-    made *= 0.25 / made.sum(-1, keepdims=True)
+        maps *= np.tri(rows, columns)
+    maps *= 0.25 / maps.sum(-1, keepdims=True)
     for layer in range(layers):
         for head in range(HEADS):
             for row in range(rows):
                 column = (row + layer * HEADS + head) % (row + 1 if causal else columns)
-                made[layer, head, row, column] += 0.75
-    return made
+                maps[layer, head, row, column] += 0.75
+    return maps
 
 
 def sentence(number: int, why: str, source: Text, *targets: Text, encoder_layers: int = LAYERS) -> Sentence:
     """A sentence with the weights of `weights`. targets: translation and reference."""
     length = len(source.subwords)
-    made = {
+    maps = {
         name: Target(
             text, weights(len(text.subwords), len(text.subwords), causal=True), weights(len(text.subwords), length)
         )
         for name, text in zip(("translation", "reference"), targets, strict=True)
     }
-    return Sentence(number, why, 50.0, source, weights(length, length, layers=encoder_layers), made)
+    return Sentence(number, why, 50.0, source, weights(length, length, layers=encoder_layers), maps)
 
 
 def attention_of_two() -> dict[str, Any]:

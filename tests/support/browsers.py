@@ -20,6 +20,6 @@ def chromium() -> Iterator[Any]:
     if program is None:
         pytest.skip("Chromium is not installed (Debian: apt-get install chromium)")
     with playwright.sync_playwright() as started:
-        found = started.chromium.launch(executable_path=program, args=FLAGS)
-        yield found
-        found.close()
+        browser = started.chromium.launch(executable_path=program, args=FLAGS)
+        yield browser
+        browser.close()

@@ -45,8 +45,8 @@ class _Headers:
     def read(self, size: int = -1) -> bytes:
         self.left -= size
         if size > self.at_once or self.left < 0:
-            found = f"{size:,} bytes at once" if size > self.at_once else f"more than {MOST_HEADERS:,} bytes"
-            raise _Refused(f"{self.path.name} was refused: it has too many members or too long headers ({found}).")
+            excess = f"{size:,} bytes at once" if size > self.at_once else f"more than {MOST_HEADERS:,} bytes"
+            raise _Refused(f"{self.path.name} was refused: it has too many members or too long headers ({excess}).")
         return self.file.read(size)
 
     def __getattr__(self, name: str) -> Any:
@@ -62,7 +62,7 @@ class _Tar(tarfile.TarFile):
 
 def members(path: Path) -> Iterator[Member]:
     """The members of an archive. Raises ValueError for a file that is none, and for headers that are too long."""
-    with _one_line(f"{path.name} is damaged or no archive"):
+    with _as_value_error(f"{path.name} is damaged or no archive"):
         if path.suffix == ".zip":
             with open(path, "rb") as file, zipfile.ZipFile(_Headers(file, path, MOST_HEADERS)) as archive:  # type: ignore
                 for info in archive.infolist():
@@ -77,13 +77,13 @@ def members(path: Path) -> Iterator[Member]:
                 yield Member(info.name, info.size, "sparse file" if info.issparse() else kind)
 
 
-def check_archive(path: Path, wanted: Iterable[str]) -> None:
-    """Raise ValueError if an archive lacks one of the files `wanted`, or has members that no corpus needs.
+def check_archive(path: Path, names: Iterable[str]) -> None:
+    """Raise ValueError if an archive lacks one of the files `names`, or has members that no corpus needs.
 
     Those are links, devices, sparse files, names that lead out of a folder, sizes below 0, and more bytes than a text
     would have.
     """
-    limit, total, missing = MOST_RATIO * path.stat().st_size + ALWAYS_ALLOWED, 0, set(wanted)
+    limit, total, missing = MOST_RATIO * path.stat().st_size + ALWAYS_ALLOWED, 0, set(names)
     for member in members(path):
         total += member.size
         parts = PurePosixPath(member.name.replace("\\", "/"))
@@ -112,19 +112,19 @@ def open_member(path: Path, name: str) -> Iterator[BinaryIO]:
     """
     problem = f"{path.name}: {name} cannot be read"
     with ExitStack() as stack:
-        with _one_line(problem):
-            file = stack.enter_context(_found(path, name))
+        with _as_value_error(problem):
+            file = stack.enter_context(_first_of(path, name))
         if file is None:
             raise ValueError(f"{path.name} has no {name}.")
         yield io.BufferedReader(_Named(file, problem))  # type: ignore[misc]
 
 
 @contextmanager
-def _found(path: Path, name: str) -> Iterator[Any]:
-    """The first file of a name in an archive; None if there is none."""
+def _first_of(path: Path, name: str) -> Iterator[Any]:
+    """The first file of a name in an archive; None if the archive has no such file."""
     if path.suffix == ".zip":
         with zipfile.ZipFile(path) as archive:
-            same = [one for one in archive.namelist() if _plain(one) == name]
+            same = [member for member in archive.namelist() if _plain(member) == name]
             yield archive.open(same[0]) if same else None
         return
     with tarfile.open(path, "r|*") as archive:
@@ -147,14 +147,14 @@ class _Named(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        with _one_line(self.problem):
+        with _as_value_error(self.problem):
             data = self.file.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
 
 @contextmanager
-def _one_line(problem: str) -> Iterator[None]:
+def _as_value_error(problem: str) -> Iterator[None]:
     """Raise what goes wrong within as a ValueError: the problem, its reason, and what to do."""
     try:
         yield

@@ -66,16 +66,16 @@ def fetch_all(downloads: Mapping[str, Download], folder: Path, progress: Callabl
 def fetch(download: Download, folder: Path, position: Position, stop: threading.Event) -> Path:
     """Fetch one file from the first of its addresses that has it, as `fetch_all` does."""
     problems = []
-    one: Download | None = download
-    while one is not None and not stop.is_set():
-        target = one.place(folder)
-        if target.is_file() and one.sha256 and sha256(target) == one.sha256:
+    file: Download | None = download
+    while file is not None and not stop.is_set():
+        target = file.place(folder)
+        if target.is_file() and file.sha256 and sha256(target) == file.sha256:
             position.move(target.stat().st_size)
             return target
-        for address in one.addresses:
-            part = one.part(folder, address)
+        for address in file.addresses:
+            part = file.part(folder, address)
             try:
-                receive_checked(address, part, one, position, stop)
+                receive_checked(address, part, file, position, stop)
             except (Broken, ValueError, OSError) as error:
                 position.move(0)
                 if isinstance(error, OSError):
@@ -84,7 +84,7 @@ def fetch(download: Download, folder: Path, position: Position, stop: threading.
             else:
                 os.replace(part, target)
                 return target
-        one = one.otherwise
+        file = file.otherwise
     raise ValueError(
         f"Cannot get {download.name}. {mask_credentials('; '.join(problems))}. Try again later, or set "
         "CORPUS_MIRROR to a folder or address that has this file."
@@ -92,7 +92,7 @@ def fetch(download: Download, folder: Path, position: Position, stop: threading.
 
 
 def cannot_write(error: OSError, part: Path) -> str:
-    """What to tell a user about a file that cannot be written, or a mirror's file that cannot be read."""
+    """The message about a file that cannot be written, or a mirror's file that cannot be read."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return (
             f"The disk is full: {part} cannot be written. Free some space, and run the same command again, which "
@@ -115,10 +115,10 @@ def receive_checked(address: str, part: Path, download: Download, position: Posi
 
 
 def check(part: Path, download: Download) -> None:
-    """Raise ValueError if a complete file is not the wanted one; it is then deleted."""
-    for kind, wanted in (("sha256", download.sha256), ("md5", download.md5)):
+    """Raise ValueError if a complete file has another checksum than `download`; it is then deleted."""
+    for kind, expected in (("sha256", download.sha256), ("md5", download.md5)):
         with open(part, "rb") as file:
-            found = file_digest(file, kind).hexdigest() if wanted else None
-        if found != wanted:
+            digest = file_digest(file, kind).hexdigest() if expected else None
+        if digest != expected:
             part.unlink()
-            raise ValueError(f"{kind} {found} is not the locked {wanted}. The download was deleted")
+            raise ValueError(f"{kind} {digest} is not the locked {expected}. The download was deleted")

@@ -91,11 +91,11 @@ class Report:
                 if reasons[row] >> bit & 1 and len(self.examples[name]) < EXAMPLES:
                     self.examples[name].append(pair)
 
-    def _example(self, line: int, source: str, target: str) -> dict[str, str]:
+    def _example(self, number: int, source: str, target: str) -> dict[str, str]:
         """A pair to show, with its place: the file, if there are several, and the line."""
-        name, number = place_of(line, self.files) if self.files else ("", line)
-        source, target = (f"{one[:SHOWN]} …" if len(one) > SHOWN else one for one in (source, target))
-        return {"line": f"{name} {number}".strip(), "source": source, "target": target}
+        name, place = place_of(number, self.files) if self.files else ("", number)
+        source, target = (f"{line[:SHOWN]} …" if len(line) > SHOWN else line for line in (source, target))
+        return {"line": f"{name} {place}".strip(), "source": source, "target": target}
 
     @property
     def pairs(self) -> int:
@@ -140,15 +140,15 @@ def rule_names(config: FilterConfig, source: str, target: str) -> list[str]:
     return [*rules(config, source, target), *([DUPLICATE] if config.filter_duplicates != "none" else [])]
 
 
-def summary(report: Report, others: Mapping[str, Report], test_sets: Iterable[str]) -> dict[str, Any]:
-    """What filter.json holds. report: of train. others: of valid and the test sets, by name."""
+def summary(report: Report, reports: Mapping[str, Report], test_sets: Iterable[str]) -> dict[str, Any]:
+    """What filter.json holds. report: of train. reports: of valid and the test sets, by name."""
     return {
         **report.counts(),
         "examples": report.examples,
         "length_step": LENGTH_STEP,
         "lengths": report.lengths.tolist(),
-        "others": {name: {"pairs": other.pairs, "kept": other.kept} for name, other in others.items()},
-        "overlap": report.overlap.summary({name: others[name].pairs for name in test_sets}),
+        "others": {name: {"pairs": split.pairs, "kept": split.kept} for name, split in reports.items()},
+        "overlap": report.overlap.summary({name: reports[name].pairs for name in test_sets}),
     }
 
 

@@ -33,7 +33,7 @@ class _Segments(HTMLParser):
     def __init__(self, name: str) -> None:
         super().__init__(convert_charrefs=True)
         self.name = name  # of the file
-        self.found: list[str] = []
+        self.texts: list[str] = []
         self._text: list[str] | None = None  # of the segment that is open
         self._start = 0  # its line
 
@@ -50,7 +50,7 @@ class _Segments(HTMLParser):
         if tag == "seg":
             if self._text is None:
                 raise ValueError("a </seg> without <seg>")
-            self.found.append("".join(self._text))
+            self.texts.append("".join(self._text))
             self._text = None
 
     def handle_data(self, data: str) -> None:
@@ -74,8 +74,8 @@ class _Segments(HTMLParser):
         except (AssertionError, ValueError) as error:  # HTMLParser raises the first for `<![x`
             place = f"{self.name}:{self.getpos()[0]}"
             raise ValueError(f"{place}: wrong markup: {error}. Correct it, or get the file again.") from None
-        found, self.found = self.found, []
-        for segment in found:
+        texts, self.texts = self.texts, []
+        for segment in texts:
             yield " ".join(segment.split()).encode("utf-8") + b"\n"
 
 

@@ -15,7 +15,7 @@ _UNSPACED = "[\\p{Han}\\p{Hiragana}\\p{Katakana}\\p{Thai}\\p{Lao}\\p{Khmer}\\p{M
 _WORD = regex.compile(rf"(?V1){_UNSPACED}\p{{M}}*|[\w--{_UNSPACED}]+")
 
 
-class Found(NamedTuple):
+class Near(NamedTuple):
     """A test line that is near a training line."""
 
     test_set: str
@@ -32,16 +32,16 @@ class Overlap:
     the test sets, whatever the size of the training text.
     """
 
-    lines: set[Found] = field(default_factory=set)
+    lines: set[Near] = field(default_factory=set)
     pairs: set[tuple[str, int]] = field(default_factory=set)
 
-    def add(self, source: Collection[Found], target: Collection[Found]) -> None:
-        """Add what was found in the two sides of a training pair."""
+    def add(self, source: Collection[Near], target: Collection[Near]) -> None:
+        """Add the test lines that are near the two sides of a training pair."""
         self.lines.update(source, target)
-        self.pairs |= {(one.test_set, one.row) for one in source} & {(one.test_set, one.row) for one in target}
+        self.pairs |= {(near.test_set, near.row) for near in source} & {(near.test_set, near.row) for near in target}
 
     def merge(self, other: Overlap) -> None:
-        """Add what was found in other training lines."""
+        """Add the overlap of other training lines."""
         self.lines |= other.lines
         self.pairs |= other.pairs
 
@@ -51,9 +51,10 @@ class Overlap:
         for name, size in sizes.items():
             counts[name] = {"lines": size}
             for side, title in enumerate(("source", "target")):
-                exact = {one.row for one in self.lines if (one.test_set, one.side, one.exact) == (name, side, True)}
-                rows = {one.row for one in self.lines if (one.test_set, one.side) == (name, side)}
-                counts[name] |= {f"{title}_exact": len(exact), f"{title}_near": len(rows - exact)}
+                lines = [line for line in self.lines if (line.test_set, line.side) == (name, side)]
+                exact = {line.row for line in lines if line.exact}
+                near = {line.row for line in lines} - exact
+                counts[name] |= {f"{title}_exact": len(exact), f"{title}_near": len(near)}
             counts[name]["pairs"] = sum(test_set == name for test_set, _ in self.pairs)
         return counts
 
@@ -83,25 +84,25 @@ class TestText:
         for name, sides in sets.items():
             for side, lines in enumerate(sides):
                 for row, line in enumerate(lines):
-                    if found := words(line):
-                        self._places[side, found].append((name, row, line))
+                    if key := words(line):
+                        self._places[side, key].append((name, row, line))
         self._trigrams = {key: trigrams(key[1]) for key in self._places}
-        often = Counter((side, one) for (side, _), parts in self._trigrams.items() for one in parts)
+        often = Counter((side, trigram) for (side, _), parts in self._trigrams.items() for trigram in parts)
         self._with: dict[tuple[int, tuple[str, ...]], list[tuple[str, ...]]] = defaultdict(list)
-        for (side, found), parts in self._trigrams.items():
-            rarest = sorted(parts, key=lambda one, side=side: (often[side, one], one))
-            for one in rarest[: len(parts) - needed(parts) + 1]:
-                self._with[side, one].append(found)
+        for (side, key), parts in self._trigrams.items():
+            rarest = sorted(parts, key=lambda trigram, side=side: (often[side, trigram], trigram))
+            for trigram in rarest[: len(parts) - needed(parts) + 1]:
+                self._with[side, trigram].append(key)
 
-    def look_up(self, line: str, side: int) -> list[Found]:
+    def look_up(self, line: str, side: int) -> list[Near]:
         """The test lines that a training line is near."""
-        found = words(line)
-        parts = trigrams(found)
-        maybe = {test for one in parts for test in self._with.get((side, one), ())}
+        key = words(line)
+        parts = trigrams(key)
+        maybe = {test for trigram in parts for test in self._with.get((side, trigram), ())}
         near = {test for test in maybe if len(parts & self._trigrams[side, test]) >= needed(self._trigrams[side, test])}
-        if (side, found) in self._places:
-            near.add(found)
-        return [Found(name, side, row, text == line) for test in near for name, row, text in self._places[side, test]]
+        if (side, key) in self._places:
+            near.add(key)
+        return [Near(name, side, row, text == line) for test in near for name, row, text in self._places[side, test]]
 
 
 def needed(trigrams: Collection[object]) -> int:

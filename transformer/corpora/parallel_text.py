@@ -100,13 +100,13 @@ class OneFile:
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{place}: not JSON ({error}). Write an object with the keys of both languages.") from None
         value = value.get("translation", value) if isinstance(value, dict) else value
-        found = tuple(value.get(code) for code in self.languages) if isinstance(value, dict) else (None, None)
-        if not all(isinstance(text, str) and "\0" not in text and not _SURROGATE.search(text) for text in found):
+        texts = tuple(value.get(code) for code in self.languages) if isinstance(value, dict) else (None, None)
+        if not all(isinstance(text, str) and "\0" not in text and not _SURROGATE.search(text) for text in texts):
             keys = " and ".join(self.languages)
             raise ValueError(
                 f"{place}: no object with the texts {keys}, or a NUL character or half a character in one."
             )
-        return found  # type: ignore[return-value]
+        return texts  # type: ignore[return-value]
 
 
 class _Raw(Lines):
@@ -144,14 +144,14 @@ def user_texts(folder: Path, split: str, source: str, target: str) -> list[Paral
         if name in seen:
             raise ValueError(f"{seen[name]} and {path} are both {name}. {REMOVE}")
         seen[name] = path
-    for stem, found in sides.items():
-        if missing := {source, target} - found.keys():
+    for stem, files in sides.items():
+        if missing := {source, target} - files.keys():
             raise ValueError(
-                f"{folder / stem}.{missing.pop()} is missing, the other side of {next(iter(found.values()))}."
+                f"{folder / stem}.{missing.pop()} is missing, the other side of {next(iter(files.values()))}."
             )
         if stem in single:
-            raise ValueError(f"{single[stem]} and {found[source]} are both text {stem}. {REMOVE}")
-        texts[f"{stem}.{source}"] = TwoFiles(lines_of(found[source]), lines_of(found[target]))
+            raise ValueError(f"{single[stem]} and {files[source]} are both text {stem}. {REMOVE}")
+        texts[f"{stem}.{source}"] = TwoFiles(lines_of(files[source]), lines_of(files[target]))
     return [texts[name] for name in sorted(texts)]
 
 
@@ -162,8 +162,8 @@ def plain_name(path: Path) -> str:
 
 def user_splits(folder: Path, splits: Iterable[str], source: str, target: str) -> dict[str, list[ParallelText]]:
     """The texts of each split in a folder. Raises ValueError for a split that has none, with those that are there."""
-    found = {split: user_texts(folder, split, source, target) for split in splits}
-    for split, texts in found.items():
+    by_split = {split: user_texts(folder, split, source, target) for split in splits}
+    for split, texts in by_split.items():
         if not texts:
             there = sorted(path.name for path in folder.glob("*.*"))
             has = f"It has {', '.join(there[:12])}{' and more' if there[12:] else ''}" if there else "It has no files"
@@ -172,4 +172,4 @@ def user_splits(folder: Path, splits: Iterable[str], source: str, target: str) -
                 f".tsv, or {split}.jsonl; also with .gz or .zst. {has}. corpus_path names the folder, test_sets its "
                 "test sets. For the built-in corpus set corpus=toy."
             )
-    return found
+    return by_split

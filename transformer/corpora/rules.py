@@ -15,21 +15,36 @@ LEAST_LETTERS = 20  # language identification errs on shorter lines, so it keeps
 SURE = 0.9
 HALF = 0.5
 NORWEGIAN = {"nb": "no", "nn": "no"}
-LATIN = {
-    "af", "az", "ca", "cs", "cy", "da", "de", "en", "es", "et", "eu", "fi", "fr", "ga", "gl", "hr", "hu", "id", "is",
-    "it", "lb", "lt", "lv", "ms", "mt", "nb", "nl", "nn", "no", "pl", "pt", "ro", "sk", "sl", "sq", "sv", "sw", "tl",
-    "tr", "vi",
-}  # fmt: skip
-SCRIPTS_OF = {
-    **dict.fromkeys(("ru", "uk", "bg", "mk", "be", "ky", "tt", "mn", "kk"), ("Cyrillic",)),
-    "sr": ("Cyrillic", "Latin"), "el": ("Greek",), "zh": ("Han", "Bopomofo"), "ja": ("Han", "Hiragana", "Katakana"),
-    "ko": ("Hangul", "Han"), **dict.fromkeys(("ar", "fa", "ur", "ckb"), ("Arabic",)),
-    **dict.fromkeys(("he", "yi"), ("Hebrew",)), **dict.fromkeys(("hi", "mr", "ne", "sa"), ("Devanagari",)),
-    "bn": ("Bengali",), "pa": ("Gurmukhi",), "gu": ("Gujarati",), "ta": ("Tamil",), "te": ("Telugu",),
-    "kn": ("Kannada",), "ml": ("Malayalam",), "si": ("Sinhala",), "th": ("Thai",), "lo": ("Lao",), "bo": ("Tibetan",),
-    "my": ("Myanmar",), "km": ("Khmer",), "ka": ("Georgian",), "hy": ("Armenian",),
-    **dict.fromkeys(("am", "ti"), ("Ethiopic",)),
-}  # fmt: skip
+_SCRIPTS = {  # scripts -> the languages that are written in them
+    "Latin": "af az ca cs cy da de en es et eu fi fr ga gl hr hu id is it lb lt lv ms mt nb nl nn no pl pt ro sk sl sq "
+    "sv sw tl tr vi",
+    "Cyrillic": "ru uk bg mk be ky tt mn kk",
+    "Cyrillic Latin": "sr",
+    "Greek": "el",
+    "Han Bopomofo": "zh",
+    "Han Hiragana Katakana": "ja",
+    "Hangul Han": "ko",
+    "Arabic": "ar fa ur ckb",
+    "Hebrew": "he yi",
+    "Devanagari": "hi mr ne sa",
+    "Bengali": "bn",
+    "Gurmukhi": "pa",
+    "Gujarati": "gu",
+    "Tamil": "ta",
+    "Telugu": "te",
+    "Kannada": "kn",
+    "Malayalam": "ml",
+    "Sinhala": "si",
+    "Thai": "th",
+    "Lao": "lo",
+    "Tibetan": "bo",
+    "Myanmar": "my",
+    "Khmer": "km",
+    "Georgian": "ka",
+    "Armenian": "hy",
+    "Ethiopic": "am ti",
+}
+SCRIPTS_OF = {code: scripts.split() for scripts, codes in _SCRIPTS.items() for code in codes.split()}
 _ADDRESS = re.compile(r"(?:https?://|www\.)[^\s<>\"')\]]+|(?<![\w.+-])[\w.+-]{1,64}@[\w-]+\.[\w.-]+", re.IGNORECASE)
 _NUMBER = re.compile(r"(?:\d{1,3}(?:[.,'\u00a0\u202f ]\d{3}(?!\d))+|\d+)(?:[.,]\d+)?")
 
@@ -55,39 +70,39 @@ def rules(config: FilterConfig, source: str, target: str) -> dict[str, Rule]:
 
     Duplicates are not among them: whether a pair is one depends on the pairs before it.
     """
-    found: dict[str, Rule] = {}
+    by_name: dict[str, Rule] = {}
     if config.filter_empty:
-        found["empty"] = lambda s, t: not s or not t
+        by_name["empty"] = lambda s, t: not s or not t
     if (most := config.filter_max_characters) > 0:
-        found["max_characters"] = lambda s, t: len(s) > most or len(t) > most
+        by_name["max_characters"] = lambda s, t: len(s) > most or len(t) > most
     if (ratio := config.filter_max_ratio) > 0:
-        found["max_ratio"] = lambda s, t: max(len(s), len(t)) > ratio * min(len(s), len(t))
+        by_name["max_ratio"] = lambda s, t: max(len(s), len(t)) > ratio * min(len(s), len(t))
     if config.filter_identical:
-        found["identical"] = lambda s, t: s == t
+        by_name["identical"] = lambda s, t: s == t
     if (least := config.filter_min_alphabetic) > 0:
-        found["min_alphabetic"] = lambda s, t: alphabetic(s) < least or alphabetic(t) < least
+        by_name["min_alphabetic"] = lambda s, t: alphabetic(s) < least or alphabetic(t) < least
     if (longest := config.filter_max_word) > 0:
-        found["max_word"] = lambda s, t: max(map(len, (*s.split(" "), *t.split(" ")))) > longest
+        by_name["max_word"] = lambda s, t: max(map(len, (*s.split(" "), *t.split(" ")))) > longest
     if config.filter_numbers:
-        found["numbers"] = lambda s, t: figures(s) != figures(t)
+        by_name["numbers"] = lambda s, t: figures(s) != figures(t)
     if config.filter_script:
-        found["script"] = lambda s, t: not (in_script(s, source) and in_script(t, target))
+        by_name["script"] = lambda s, t: not (in_script(s, source) and in_script(t, target))
     if config.filter_language:
-        found["language"] = lambda s, t: not (in_language(s, source) and in_language(t, target))
-    return found
+        by_name["language"] = lambda s, t: not (in_language(s, source) and in_language(t, target))
+    return by_name
 
 
 def alphabetic(line: str) -> float:
     """The share of letters and marks among the characters of a line that are no spaces; 1 for an empty line."""
     shown = line.replace(" ", "")
-    return sum(script_of(one) not in (DIGIT, SYMBOL) for one in shown) / len(shown) if shown else 1.0
+    return sum(script_of(character) not in (DIGIT, SYMBOL) for character in shown) / len(shown) if shown else 1.0
 
 
 def figures(line: str) -> list[str]:
     """The numbers and the addresses (web, e-mail) in a line, sorted. Numbers have no separators: 1,000.5 is 10005."""
-    addresses = [found.rstrip(".,;:!?") for found in _ADDRESS.findall(line)]
+    addresses = [address.rstrip(".,;:!?") for address in _ADDRESS.findall(line)]
     numbers = (
-        "".join(str(int(one)) for one in number if one.isdecimal()).lstrip("0")
+        "".join(str(int(character)) for character in number if character.isdecimal()).lstrip("0")
         for number in _NUMBER.findall(_ADDRESS.sub(" ", line))
     )
     return sorted([*addresses, *numbers])
@@ -96,11 +111,10 @@ def figures(line: str) -> list[str]:
 def in_script(line: str, language: str) -> bool:
     """Whether at least half of the letters of a line are of a script of the language. True for a line without letters.
 
-    Languages that neither LATIN nor SCRIPTS_OF names keep all lines.
+    Languages that SCRIPTS_OF does not name keep all lines.
     """
-    letters = [kind for one in line if (kind := script_of(one)) not in (DIGIT, SYMBOL, JOINED)]
-    code = without_region(language)
-    scripts = ("Latin",) if code in LATIN else SCRIPTS_OF.get(code, ())
+    letters = [kind for character in line if (kind := script_of(character)) not in (DIGIT, SYMBOL, JOINED)]
+    scripts = SCRIPTS_OF.get(without_region(language), [])
     return not letters or not scripts or sum(kind in scripts for kind in letters) >= HALF * len(letters)
 
 
@@ -120,5 +134,5 @@ def in_language(line: str, language: str) -> bool:
     code = NORWEGIAN.get(without_region(language), without_region(language))
     if code not in identifier().labels or sum(map(str.isalpha, line)) < LEAST_LETTERS:
         return True
-    found, probability = identifier().classify(line)
-    return NORWEGIAN.get(found, found) == code or probability <= SURE
+    guess, probability = identifier().classify(line)
+    return NORWEGIAN.get(guess, guess) == code or probability <= SURE

@@ -68,9 +68,9 @@ class Lines:
             print(f"{self.name}: removed the byte-order mark at its start", file=sys.stderr)
             line = line[3:]
         text = decoded(line, self.name, self.count)
-        if found := _OTHER_ENDS.findall(text):
-            self.separators += len(found)
-            self.first = self.first or Separator(self.count, found[0])
+        if ends := _OTHER_ENDS.findall(text):
+            self.separators += len(ends)
+            self.first = self.first or Separator(self.count, ends[0])
         return " ".join(text.split())
 
 
@@ -109,8 +109,8 @@ def zstandard_lines(path: Path) -> Iterator[Iterator[bytes]]:
             while block:
                 if frame.eof:
                     frame = unpacker.decompressobj()
-                *whole, rest = (rest + unpacked(frame, block)).split(b"\n")
-                yield from (line + b"\n" for line in whole)
+                *complete, rest = (rest + unpacked(frame, block)).split(b"\n")
+                yield from (line + b"\n" for line in complete)
                 block = frame.unused_data if frame.eof else b""
         if not frame.eof:
             raise EOFError("it ends in the middle")

@@ -42,13 +42,13 @@ def buckets(
     for row, value in enumerate(values):
         if value is not None:
             rows.setdefault(bisect_right(least, value) - 1, []).append(row)
-    found = []
+    parts = []
     for place in sorted(rows):
         ours, theirs = ([side[row] for row in rows[place]] for side in (hypotheses, references))
         score, margin = estimate_bleu(ours, theirs, language)
         known = len(ours) >= FEWEST and margin
-        found.append(Bucket(name(least, place), len(ours), score, margin if known else None))
-    return found
+        parts.append(Bucket(name(least, place), len(ours), score, margin if known else None))
+    return parts
 
 
 def by_length_and_rarity(
@@ -83,15 +83,15 @@ def rarest(sentences: Iterable[Sequence[str]], counts: Mapping[str, int]) -> lis
     return [min((counts.get(word.removeprefix(SPACE), 0) for word in words), default=None) for words in sentences]
 
 
-def counted(lines: Iterable[str], wanted: Iterable[str]) -> dict[str, int]:
+def counted(lines: Iterable[str], words: Iterable[str]) -> dict[str, int]:
     """The numbers of some words, with and without ▁ in front together, for a bracket may stand before any word.
 
-    lines: word, space, number. wanted: the words. Returns word without ▁ -> number.
+    lines: word, space, number. Returns word without ▁ -> number.
     """
-    words, found = {word.removeprefix(SPACE) for word in wanted}, {}
+    plain, numbers = {word.removeprefix(SPACE) for word in words}, {}
     for line in lines:
         marked, _, number = line.rpartition(" ")
         word = marked.removeprefix(SPACE)
-        if word in words:
-            found[word] = found.get(word, 0) + int(number)
-    return found
+        if word in plain:
+            numbers[word] = numbers.get(word, 0) + int(number)
+    return numbers

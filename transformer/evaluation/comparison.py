@@ -45,7 +45,7 @@ def check_signatures(systems: Sequence[System]) -> None:
             if other != signature:
                 raise ValueError(
                     f"{metric} of {first.name} has the signature {signature}, of {system.name} {other}. "
-                    "Score both with the same version: run dvc exp run again."
+                    "Score both with the same version of sacreBLEU."
                 )
 
 
@@ -70,9 +70,9 @@ def against_the_first(systems: Sequence[System], references: Sequence[str]) -> l
     for kind, column in TESTS.items() if len(systems) > 1 else ():
         test = PairedTest(named, {"BLEU": bleu_of(language)}, [list(references)], kind, SAMPLES[kind])
         results: Any = test()[1]["BLEU"][1:]
-        for row, score, found in zip(rows[1:], exact[1:], results, strict=True):
+        for row, score, result in zip(rows[1:], exact[1:], results, strict=True):
             # for a difference of 0, p is 1: sacreBLEU counts only larger differences, and equal systems have none
-            row[column] = 1.0 if score == exact[0] else round(found.p_value, 4)
+            row[column] = 1.0 if score == exact[0] else round(result.p_value, 4)
         correct(rows, column)
     return rows
 
@@ -97,9 +97,9 @@ def equal_but_for(knob: str, systems: Sequence[System]) -> list[list[System]]:
     """The systems in groups that agree in all knobs except `knob`, and in their data, code and versions."""
     groups: dict[str, list[System]] = {}
     for system in systems:
-        others = {name: value for name, value in system.params.items() if name != knob}
+        knobs = {name: value for name, value in system.params.items() if name != knob}
         made_from = {part: sorted(names.items()) for part, names in system.origins.items()}
-        groups.setdefault(repr((sorted(others.items()), sorted(made_from.items()))), []).append(system)
+        groups.setdefault(repr((sorted(knobs.items()), sorted(made_from.items()))), []).append(system)
     return list(groups.values())
 
 
@@ -112,9 +112,9 @@ def over_seeds(systems: Sequence[System], judged_by: str = "bleu") -> list[dict]
     that these two compare, bleu (on test) or valid_bleu.
     """
     rows, values = [], []
-    for found in equal_but_for("seed", systems):
+    for alike in equal_but_for("seed", systems):
         by_seed: dict[object, System] = {}
-        for system in found:
+        for system in alike:
             by_seed.setdefault(system.params.get("seed"), system)  # a run with two names counts once
         group = list(by_seed.values())
         row: dict = {
@@ -139,21 +139,22 @@ def welch(first: Sequence[float], second: Sequence[float]) -> float | None:
     """The p-value of Welch's t-test; None where neither group varies, so that nothing can be said."""
     if len(set(first)) == len(set(second)) == 1:
         return None
-    found: Any = stats.ttest_ind(first, second, equal_var=False)
-    return round(float(found.pvalue), 4)
+    result: Any = stats.ttest_ind(first, second, equal_var=False)
+    return round(float(result.pvalue), 4)
 
 
-def dunnett(first: Sequence[float], others: Sequence[Sequence[float]]) -> list[float | None]:
-    """For each of the others, the p-value of its difference from the first, corrected for their number (Dunnett 1955).
+def dunnett(first: Sequence[float], configurations: Sequence[Sequence[float]]) -> list[float | None]:
+    """For each of the configurations, the p-value of its difference from the first, corrected for their number (Dunnett
+    1955).
 
     The values of a configuration are its seeds. All configurations are taken to vary alike over seeds, so that two
     seeds of each are enough. None for one seed, and where no configuration varies.
     """
-    tested = [values for values in others if len(values) > 1]
+    tested = [values for values in configurations if len(values) > 1]
     if len(first) < 2 or not tested or all(len(set(values)) == 1 for values in (first, *tested)):
-        return [None] * len(others)
-    found = iter(stats.dunnett(*tested, control=first, rng=1).pvalue)  # rng: of the integration
-    return [round(float(next(found)), 4) if len(values) > 1 else None for values in others]
+        return [None] * len(configurations)
+    p_values = iter(stats.dunnett(*tested, control=first, rng=1).pvalue)  # rng: of the integration
+    return [round(float(next(p_values)), 4) if len(values) > 1 else None for values in configurations]
 
 
 def differing(systems: Sequence[System]) -> list[str]:
@@ -167,7 +168,7 @@ def what_else(first: System, other: System, most: int = 3) -> str:
 
     most: how many names are given of each of the four.
     """
-    found = []
+    differences = []
     for part in (*ORIGINS, "machine"):
         before, after = (dict({**system.origins, "machine": system.machine}.get(part, {})) for system in (first, other))
         names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
@@ -176,18 +177,18 @@ def what_else(first: System, other: System, most: int = 3) -> str:
         else:
             shown = names[:most]
         more = [f"{len(names) - most} more"] if len(names) > most else []
-        found += [f"{part}: {', '.join(shown + more)}"] if names else []
-    return "; ".join(found)
+        differences += [f"{part}: {', '.join(shown + more)}"] if names else []
+    return "; ".join(differences)
 
 
 def changed_most(
-    one: System, other: System, sources: Sequence[str], references: Sequence[str], count: int
+    first: System, second: System, sources: Sequence[str], references: Sequence[str], count: int
 ) -> list[dict]:
     """The `count` sentences whose chrF differs most between two systems, the largest difference first."""
     score = CHRF().sentence_score
     rows = []
     for number, (source, reference, before, after) in enumerate(
-        zip(sources, references, one.hypotheses, other.hypotheses, strict=True), start=1
+        zip(sources, references, first.hypotheses, second.hypotheses, strict=True), start=1
     ):
         if before != after:
             change = score(after, [reference]).score - score(before, [reference]).score

@@ -26,8 +26,8 @@ class Estimate(NamedTuple):
 def estimate(metric: Metric, hypotheses: Sequence[str], references: Sequence[str]) -> Estimate:
     """The score of a metric of sacreBLEU with its interval from RESAMPLES resamples of the sentences."""
     os.environ["SACREBLEU_SEED"] = str(SEED)  # equal sentences give equal intervals, whatever the user has set
-    found = metric.corpus_score(hypotheses, [references], n_bootstrap=RESAMPLES)
-    return Estimate(found.score, float(found._ci) if len(hypotheses) > 1 else None)
+    result = metric.corpus_score(hypotheses, [references], n_bootstrap=RESAMPLES)
+    return Estimate(result.score, float(result._ci) if len(hypotheses) > 1 else None)
 
 
 def estimate_bleu(hypotheses: Sequence[str], references: Sequence[str], language: str) -> Estimate:
@@ -50,12 +50,12 @@ def margins(
 
     labels: the labels of each sentence, space-separated; empty if there are none. Scores of one sentence are left out.
     """
-    found = {name: estimate(*given) for name, given in metrics(hypotheses, references, language).items()}
-    found["exact_match"] = estimate_exact_match(hypotheses, references)
+    estimates = {name: estimate(*inputs) for name, inputs in metrics(hypotheses, references, language).items()}
+    estimates["exact_match"] = estimate_exact_match(hypotheses, references)
     for label, rows in rows_by_label(labels).items():
         chosen = ([side[row] for row in rows] for side in (hypotheses, references))
-        found[f"exact_match_{label}"] = estimate_exact_match(*chosen)
-    return {name: one.margin for name, one in found.items() if one.margin is not None}
+        estimates[f"exact_match_{label}"] = estimate_exact_match(*chosen)
+    return {name: value.margin for name, value in estimates.items() if value.margin is not None}
 
 
 def margins_of_sets(
@@ -68,10 +68,10 @@ def margins_of_sets(
     """
     first = next(name for name in sets if name != "valid")
     references, hypotheses = sets[first]
-    found = margins(hypotheses, references, language, labels)
+    by_name = margins(hypotheses, references, language, labels)
     for name, (references, hypotheses) in sets.items():
         # bleu of the first test set is there already, and a bootstrap takes time
-        margin = found.get("bleu") if name == first else estimate_bleu(hypotheses, references, language).margin
+        margin = by_name.get("bleu") if name == first else estimate_bleu(hypotheses, references, language).margin
         if margin is not None:
-            found["valid_bleu" if name == "valid" else f"bleu_{name}"] = margin
-    return found
+            by_name["valid_bleu" if name == "valid" else f"bleu_{name}"] = margin
+    return by_name

@@ -33,15 +33,15 @@ def bleu_tokenizer(language: str) -> tuple[str, str]:
 
     Nothing is downloaded: where a package or the file of flores200 is missing, the tokenizer is char.
     """
-    wanted = TOKENIZERS.get(without_region(language), "13a")
-    missing = [name for name in MODULES.get(wanted, ()) if find_spec(name) is None]
+    name = TOKENIZERS.get(without_region(language), "13a")
+    missing = [module for module in MODULES.get(name, ()) if find_spec(module) is None]
     file = Path(SACREBLEU_DIR) / "models/flores200sacrebleuspm"
-    if not missing and (wanted != "flores200" or file.is_file()):
-        return wanted, ""
+    if not missing and (name != "flores200" or file.is_file()):
+        return name, ""
     what = f"the module {missing[0]}" if missing else str(file)
-    remedy = f"To have it: pip install '{INSTALL[wanted]}'. " if missing else ""
+    remedy = f"To have it: pip install '{INSTALL[name]}'. " if missing else ""
     return "char", (
-        f"{what} is missing, which sacreBLEU needs for {language} (tokenizer {wanted}). BLEU is computed over "
+        f"{what} is missing, which sacreBLEU needs for {language} (tokenizer {name}). BLEU is computed over "
         f"characters, and its signature has tok:char. {remedy}See docs/results.md#languages."
     )
 
@@ -81,20 +81,22 @@ def metrics(
     Raises ValueError if there is not one hypothesis for each reference.
     """
     if len(hypotheses) != len(references):
-        raise ValueError(f"{len(hypotheses)} hypotheses for {len(references)} references. Run stage translate again.")
+        raise ValueError(
+            f"{len(hypotheses)} hypotheses for {len(references)} references. Translate the test set again."
+        )
     asian = without_region(language) in SPLIT_BY_CHARACTER
     spaced = TOKENIZERS.get(without_region(language)) != "flores200"  # words with spaces between them, or split by TER
     real = list(hypotheses), list(references)
-    found: dict[str, tuple[BLEU | CHRF | TER, list[str], list[str]]] = {
+    by_name: dict[str, tuple[BLEU | CHRF | TER, list[str], list[str]]] = {
         "bleu": (bleu_of(language), *real),
         "chrf": (CHRF(), *real),
     }
     if spaced:
-        found["ter"] = (TER(normalized=asian, asian_support=asian), *real)
+        by_name["ter"] = (TER(normalized=asian, asian_support=asian), *real)
     if spaced and (words := lower_case_words(language)) is not None:
         plain = [words(line) for line in hypotheses], [words(line) for line in references]
-        found["bleu_lc_tok"] = (BLEU(tokenize="none", force=True), *plain)
-    return found
+        by_name["bleu_lc_tok"] = (BLEU(tokenize="none", force=True), *plain)
+    return by_name
 
 
 def lower_case_words(language: str) -> Callable[[str], str] | None:
@@ -123,11 +125,11 @@ def exact_match_by_label(
 
 def rows_by_label(labels: Sequence[str]) -> dict[str, list[int]]:
     """Label -> the numbers of the sentences that have it, from 0; in alphabetical order. labels: of each sentence."""
-    found: dict[str, list[int]] = {}
+    rows: dict[str, list[int]] = {}
     for row, line in enumerate(labels):
         for label in dict.fromkeys(line.split()):
-            found.setdefault(label, []).append(row)
-    return dict(sorted(found.items()))
+            rows.setdefault(label, []).append(row)
+    return dict(sorted(rows.items()))
 
 
 def sentence_scores(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:

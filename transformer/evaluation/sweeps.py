@@ -31,13 +31,13 @@ def effects(runs: Sequence[System]) -> list[dict]:
         if knob in TASK:
             continue
         changes: dict[tuple, list[tuple[System, System]]] = {}
-        for first, *others in families(runs, knob):
-            for other in others:
-                changes.setdefault((first.params[knob], other.params[knob]), []).append((first, other))
-        for (low, high), found in sorted(changes.items(), key=lambda item: tuple(map(order, item[0]))):
-            row: dict = {"knob": knob, "from": low, "to": high, "pairs": len(found)}
+        for first, *later in families(runs, knob):
+            for run in later:
+                changes.setdefault((first.params[knob], run.params[knob]), []).append((first, run))
+        for (low, high), pairs in sorted(changes.items(), key=lambda item: tuple(map(order, item[0]))):
+            row: dict = {"knob": knob, "from": low, "to": high, "pairs": len(pairs)}
             for score in SCORES:
-                gains = [other.scores[score] - first.scores[score] for first, other in found]
+                gains = [run.scores[score] - first.scores[score] for first, run in pairs]
                 row[score] = round(mean(gains), 2)
                 row[f"{score}_deviation"] = round(stdev(gains), 2) if len(gains) > 1 else None
             rows.append(row)
@@ -70,10 +70,10 @@ def mark(run: System, part: str) -> str:
 
 
 def remarks(runs: Sequence[System]) -> list[str]:
-    """What differs besides the knobs between the best run on valid and each group of others, one line a group."""
-    best, *others = sorted(runs, key=lambda run: -run.scores["valid_bleu"])
+    """What differs besides the knobs between the best run on valid and each group of other runs, a line a group."""
+    best, *rest = sorted(runs, key=lambda run: -run.scores["valid_bleu"])
     groups: dict[str, list[str]] = {}
-    for run in others:
-        if found := what_else(best, run):
-            groups.setdefault(found, []).append(run.name)
-    return [f"{', '.join(names)} and {best.name} differ also in {found}" for found, names in groups.items()]
+    for run in rest:
+        if difference := what_else(best, run):
+            groups.setdefault(difference, []).append(run.name)
+    return [f"{', '.join(names)} and {best.name} differ also in {difference}" for difference, names in groups.items()]

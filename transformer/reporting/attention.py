@@ -124,11 +124,11 @@ def contents(sentences: Sequence[Sentence]) -> dict[str, Any]:
         "colours": HEADS,
         "sentences": [
             {
-                "number": one.number,
-                "why": one.why,
-                "chrf": round(one.chrf, 1),
-                "source": side(one.source),
-                "encoder": packed(one.encoder),
+                "number": sentence.number,
+                "why": sentence.why,
+                "chrf": round(sentence.chrf, 1),
+                "source": side(sentence.source),
+                "encoder": packed(sentence.encoder),
                 "targets": [
                     {
                         "name": name,
@@ -136,10 +136,10 @@ def contents(sentences: Sequence[Sentence]) -> dict[str, Any]:
                         "decoder": packed(target.decoder),
                         "cross": packed(target.cross),
                     }
-                    for name, target in one.targets.items()
+                    for name, target in sentence.targets.items()
                 ],
             }
-            for one in sentences
+            for sentence in sentences
         ],
     }
 
@@ -217,9 +217,9 @@ def cells(weights: np.ndarray, x: int, y: int) -> str:
     rows, columns = weights.shape
     paths = [f'<path fill="{SCALE[0]}" d="M0 0h{columns}v{rows}h-{columns}z"/>']
     for shade in range(1, 32):
-        found = "".join(f"M{column} {row}h1v1h-1z" for row, column in np.argwhere(weights // 8 == shade))
-        if found:
-            paths.append(f'<path fill="{colour((shade + 0.5) / 32)}" d="{found}"/>')
+        squares = "".join(f"M{column} {row}h1v1h-1z" for row, column in np.argwhere(weights // 8 == shade))
+        if squares:
+            paths.append(f'<path fill="{colour((shade + 0.5) / 32)}" d="{squares}"/>')
     return f'<g transform="translate({x} {y}) scale({CELL})" shape-rendering="crispEdges">{"".join(paths)}</g>'
 
 

@@ -120,10 +120,17 @@ def bleu_chart(curves: pd.DataFrame) -> Chart | None:
 def bucket_chart(buckets: Sequence[Bucket], title: str) -> Chart:
     """BLEU of each bucket as a bar, with its 95% interval as a line. title: what the buckets differ in."""
     rows = [
-        {"bucket": one.name, "bleu": one.bleu, "sentences": one.sentences, **interval(one.bleu, one.margin)}
-        for one in buckets
+        {
+            "bucket": bucket.name,
+            "bleu": bucket.bleu,
+            "sentences": bucket.sentences,
+            **interval(bucket.bleu, bucket.margin),
+        }
+        for bucket in buckets
     ]
-    names = alt.X("bucket:N", title=title, sort=[one.name for one in buckets], axis=alt.Axis(labelAngle=0, grid=False))
+    names = alt.X(
+        "bucket:N", title=title, sort=[bucket.name for bucket in buckets], axis=alt.Axis(labelAngle=0, grid=False)
+    )
     scale = alt.Scale(domain=[0, 100], nice=False) if max(row["high"] for row in rows) > 80 else alt.Scale()
     score = alt.Y("bleu:Q", title="BLEU", scale=scale, axis=alt.Axis(minExtent=46, tickCount=5))
     tooltip = [

@@ -74,9 +74,9 @@ def tiles(
     if more:  # all scores but those of `more` are of the first test set; bleu and bleu_<first test set> are the same
         on_first = first.removeprefix("bleu_")
         labels |= {name: (label, on.replace("test", on_first)) for name, (label, on) in LABELS.items()}
-    others = [name for name in scores if name not in (*labels, first, "sentences") and not name.startswith(PHENOMENON)]
+    rest = [name for name in scores if name not in (*labels, first, "sentences") and not name.startswith(PHENOMENON)]
     shown = []
-    for name in [name for name in labels if name in scores] + others:
+    for name in [name for name in labels if name in scores] + rest:
         label, measured_on = labels.get(name, (name.replace("_", " "), ""))
         signature = signatures.get(name, signatures.get(name.removeprefix("valid_"), ""))
         margin = f"± {number(margins[name], 1)}" if name in margins else ""
@@ -103,8 +103,8 @@ def number(value: object, decimals: int | None = None) -> str:
 
 def test_set(params: Mapping[str, object]) -> str:
     """The test set whose sentences the page shows, as part of a sentence: the only one, or the first."""
-    first, *others = str(params["test_sets"]).split()
-    return f"{first}, the first of {len(others) + 1} test sets" if others else "the test set"
+    first, *rest = str(params["test_sets"]).split()
+    return f"{first}, the first of {len(rest) + 1} test sets" if rest else "the test set"
 
 
 def lead(params: Mapping[str, object], training: Mapping[str, object], sentences: int) -> str:
@@ -127,7 +127,7 @@ def charts_of(run: RunReport) -> dict[str, dict]:
         "rate": rate_chart(run.curves),
         "phenomena": phenomena_chart(run.scores, run.margins),
     }
-    charts |= {file_name(title): bucket_chart(found, title) for title, found in run.buckets.items() if found}
+    charts |= {file_name(title): bucket_chart(parts, title) for title, parts in run.buckets.items() if parts}
     return {name: specification(chart) for name, chart in charts.items() if chart is not None}
 
 
@@ -151,7 +151,7 @@ def page(run: RunReport, charts: Mapping[str, Mapping]) -> str:
             tiles=tiles(run.scores, run.signatures, run.margins),
             lead=lead(run.params, run.training, len(run.sentences)),
             charts=charts,
-            buckets={title: (file_name(title), bucket_rows(found)) for title, found in run.buckets.items() if found},
+            buckets={title: (file_name(title), bucket_rows(parts)) for title, parts in run.buckets.items() if parts},
             test_set=test_set(run.params),
             sentences=sentences,
             shown=count,
@@ -167,12 +167,12 @@ def bucket_rows(buckets: Sequence[Bucket]) -> list[dict[str, str]]:
     """The rows of the table of some buckets."""
     return [
         {
-            "name": one.name,
-            "sentences": number(one.sentences),
-            "bleu": number(one.bleu, 1),
-            "margin": "–" if one.margin is None else f"± {number(one.margin, 1)}",
+            "name": bucket.name,
+            "sentences": number(bucket.sentences),
+            "bleu": number(bucket.bleu, 1),
+            "margin": "–" if bucket.margin is None else f"± {number(bucket.margin, 1)}",
         }
-        for one in buckets
+        for bucket in buckets
     ]
 
 

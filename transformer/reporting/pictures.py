@@ -33,11 +33,11 @@ def curves_picture(curves: pd.DataFrame) -> str:
 
 def chart_files(charts: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
     """The charts of a page, name -> specification, as files: name.svg and name.png."""
-    found = {}
+    files = {}
     for name, chart in charts.items():
         wide = {**chart, "width": WIDTH}
-        found |= {f"{name}.svg": svg(wide).encode("utf-8"), f"{name}.png": png(wide)}
-    return found
+        files |= {f"{name}.svg": svg(wide).encode("utf-8"), f"{name}.png": png(wide)}
+    return files
 
 
 def svg(chart: Mapping[str, Any]) -> str:

@@ -38,7 +38,7 @@ def page(runs: Sequence[System], left_out: Sequence[str] = ()) -> str:
     left_out: a line for each result that is not shown, with the reason.
     """
     charts = {knob: chart(runs, knob) for knob in differing(runs) if knob not in TASK}
-    drawn = {knob: specification(found) for knob, found in charts.items() if found is not None}
+    drawn = {knob: specification(drawing) for knob, drawing in charts.items() if drawing is not None}
 
     def shown(rows: list[dict]) -> list[dict]:
         scores = {name for row in rows for name in row if name.startswith(SCORES)}

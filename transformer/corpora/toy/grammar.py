@@ -198,7 +198,7 @@ def phenomena(frame: Frame, clauses: list[Clause]) -> tuple[str, ...]:
     phrases = [phrase for clause in clauses for phrase in clause.phrases]
     adverbs = [clause.adverb for clause in clauses if clause.adverb]
     kinds = [clause.verb.kind for clause in clauses]
-    found = {
+    shown = {
         "agreement": any(phrase.adjective or phrase.determiner in ("his", "her", "their") for phrase in phrases),
         "case": frame.opening == "object" or any("dative" in kind or kind in RECIPIENTS for kind in kinds),
         "compound": any(phrase.noun.compound for phrase in phrases),
@@ -208,7 +208,7 @@ def phenomena(frame: Frame, clauses: list[Clause]) -> tuple[str, ...]:
         "separable": any(clause.verb.prefix for clause in clauses),
         "verb_final": frame.clause != "none" or any(clause.tense != "present" for clause in clauses),
     }
-    return tuple(label for label in PHENOMENA if found[label])
+    return tuple(label for label in PHENOMENA if shown[label])
 
 
 def pair(rng: Random, frame: Frame) -> Pair:

@@ -39,9 +39,9 @@ def adjectives(classes: tuple[str, ...]) -> list[Adjective]:
     return [adjective for adjective in ADJECTIVES if overlap(adjective.classes, classes)]
 
 
-def overlap(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+def overlap(classes: tuple[str, ...], allowed: tuple[str, ...]) -> bool:
     """Whether two tuples of classes have a class in common."""
-    return any(item in other for item in one)
+    return any(name in allowed for name in classes)
 
 
 def owner(subject: Phrase) -> str:
