@@ -12,10 +12,10 @@ Writes  the MLflow run; data/run.json: config_key and train_key, the hashes that
 Params  all: each configuration has a run
 """
 
+from pipeline.experiments.revisions import Experiment
 from pipeline.stage import arguments, project_root, require, run
 from pipeline.tracking.content import FinishedRun, finished_run, origin
 from pipeline.tracking.registry import register_model
-from pipeline.experiments.revisions import Experiment
 from pipeline.tracking.results import Results, WorkTree
 from pipeline.tracking.store import connect, reason, store_errors
 from pipeline.tracking.write import write_run

@@ -15,12 +15,11 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from pipeline.experiments.revisions import kept
+from pipeline.experiments.revisions import Experiment, kept
 from pipeline.git import resolved
 from pipeline.stage import project_root
 from pipeline.tracking.content import finished_run, origin, run_keys
 from pipeline.tracking.registry import NOT_COMPARED, register_model
-from pipeline.experiments.revisions import Experiment
 from pipeline.tracking.results import Results, WorkTree
 from pipeline.tracking.runs import close_abandoned
 from pipeline.tracking.store import Store, connect, reason, store_errors

@@ -7,10 +7,10 @@ from dataclasses import replace
 from statistics import mean
 from typing import Any
 
+from pipeline.experiments.revisions import Experiment
 from pipeline.experiments.search.space import Knobs
 from pipeline.experiments.search.study import at_once
 from pipeline.experiments.search.trainings import Trainings, Untrainable
-from pipeline.experiments.revisions import Experiment
 from transformer.evaluation.comparison import System, against_the_first, correct, over_seeds
 
 START = "-start"  # the end of the name of params.yaml as it is

@@ -17,11 +17,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pipeline.experiments.clones import DVC, clone, publish, reference, run_in
+from pipeline.experiments.revisions import Experiment
 from pipeline.experiments.search.space import Knobs, written
 from pipeline.git import command, experiments
 from pipeline.identity import content_key
 from pipeline.params import Params
-from pipeline.experiments.revisions import Experiment
 from transformer.files import read_lines, write_json
 from transformer.training.config import SOME_BLEU
 
