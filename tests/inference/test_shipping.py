@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
@@ -82,8 +83,10 @@ def test_the_packages_that_translating_imports_are_declared():
     """pyproject.toml names each third-party package that the rooms of a translator import, CTranslate2 excepted."""
     rooms = ("text", "model", "decoding", "inference")
     files = [*PACKAGE.glob("*.py"), *(path for room in rooms for path in (PACKAGE / room).glob("*.py"))]
-    imports = "\n".join(path.read_text(encoding="utf-8") for path in files)
-    names = set(re.findall(r"^ *(?:from|import) (\w+)", imports, flags=re.MULTILINE)) - set(sys.stdlib_module_names)
+    nodes = [node for path in files for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    modules = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    modules += [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names = {module.split(".")[0] for module in modules} - set(sys.stdlib_module_names)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     declared = {re.split("[><=]", name)[0].replace("-", "_") for name in project["dependencies"]}
     assert names - {"transformer", "torchtext", "ctranslate2"} <= declared
