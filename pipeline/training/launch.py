@@ -15,6 +15,7 @@ import socket
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import psutil
@@ -26,6 +27,7 @@ from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 LAUNCHER = "TRANSFORMER_LAUNCHER"  # environment variable: the number of the process that started this one
+REPORT = "TRANSFORMER_REPORT"  # environment variable: the file for a mistake after which a restart would be in vain
 IS_FIRST = "TRANSFORMER_FIRST_MACHINE"  # environment variable: 1 for processes of the first machine, else 0
 LOST = 75  # exit status of a process that lost the connection to another one
 STOPPED = {status for number in (signal.SIGTERM, signal.SIGINT) for status in (-number, 128 + number)}
@@ -122,7 +124,8 @@ def launch(module: str, count: int, threads: int, machines: Machines | None = No
 
     The processes get the options of this process. machines: those that take part; None: this one alone. SIGTERM and
     SIGINT are passed on to all processes; the status is then 128 + the signal. When a process fails, the others are
-    stopped and the failure is printed in one line; with several machines, all start again up to RESTARTS times before.
+    stopped and the failure is printed in one line; with several machines, all start again up to RESTARTS times before,
+    but not after a mistake of the user.
     Raises ValueError if the first machine cannot listen at its address.
     """
     os.environ |= {"OMP_NUM_THREADS": str(threads), LAUNCHER: str(os.getpid()), IS_FIRST: "1"}
@@ -135,6 +138,9 @@ def launch(module: str, count: int, threads: int, machines: Machines | None = No
             logging.getLogger(name).setLevel(logging.CRITICAL)  # the line that is printed below is enough
     settings = machines.settings() if machines else {"min_nodes": 1, "max_nodes": 1, "max_restarts": 0}
     with TemporaryDirectory() as folder:  # of the files in which processes write their errors
+        report = Path(folder) / "report"
+        if machines:
+            os.environ[REPORT] = str(report)
         config = LaunchConfig(
             nproc_per_node=count,
             rdzv_backend="c10d",
@@ -146,6 +152,9 @@ def launch(module: str, count: int, threads: int, machines: Machines | None = No
         try:
             elastic_launch(config, sys.executable)("-m", module, *sys.argv[1:])
         except SignalException as stopped:
+            if report.exists():
+                print(f"error: {report.read_text(encoding='utf-8')}", file=sys.stderr)
+                return 1
             return 128 + stopped.sigval
         except ChildFailedError as error:
             return print_failure(error.failures)
