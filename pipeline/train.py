@@ -18,7 +18,7 @@ import pandas as pd
 from pipeline.params import Params
 from pipeline.stage import arguments, project_root, require, run
 from pipeline.tracking.live import LiveRun
-from pipeline.training.devices import all_processes, environment, take_part
+from pipeline.training.devices import all_processes, environment, taking_part
 from pipeline.training.job import Training
 from pipeline.training.launch import Machines
 from pipeline.training.observers import observing
@@ -43,7 +43,12 @@ def main() -> None:
         environment="reports/environment.json",
         samples="reports/samples.csv",
     )
-    take_part(MODULE)
+    with taking_part(MODULE):
+        run_stage(paths)
+
+
+def run_stage(paths: Namespace) -> None:
+    """Train with the params and data at these paths."""
     params = Params.load(paths.params)
     require(paths.ids, paths.back, paths.vocab)
     train_ids = paths.back if (paths.back / "train.lines.npy").is_file() else None

@@ -7,16 +7,16 @@ import platform
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from importlib.metadata import version
 from pathlib import Path
 
 import torch
 
 from pipeline.locks import hold_cores, hold_gpus, hold_lock, visible_gpus
-from pipeline.stage import pass_on
+from pipeline.stage import in_a_line, pass_on
 from pipeline.training.job import Training, sharding_requested
-from pipeline.training.launch import IS_FIRST, LAUNCHER, LOST, Machines, launch
+from pipeline.training.launch import IS_FIRST, LAUNCHER, LOST, REPORT, Machines, launch
 from transformer.cores import cores, end_with_parent
 from transformer.model.cpu import multiplies_bfloat16
 from transformer.training.distributed import World, join_processes
@@ -54,18 +54,29 @@ def on_gpus() -> bool:
     return bool(torch.version.cuda and visible_gpus()) or torch.cuda.is_available()
 
 
-def take_part(module: str) -> None:
-    """On another machine than the first of several: run its processes of a stage, and exit with their status.
+@contextmanager
+def taking_part(module: str) -> Iterator[None]:
+    """Surround a stage that several machines may run.
 
-    Nothing happens on the first machine, in a process that `launch` started, or without NODES. Params and data are read
-    by the processes, which start when the first machine does: machines may share a folder.
+    On another machine than the first, this process starts those of the block, and exits with their status. They start
+    when the first machine does, and read params and data then: machines may share a folder. In one of several
+    machines' processes, a ValueError or OSError of the block ends all processes of its machine: torch would start them
+    again, to the same end.
     """
-    machines = None if LAUNCHER in os.environ else Machines.of_environment()
+    machines, path = None if LAUNCHER in os.environ else Machines.of_environment(), os.environ.get(REPORT)
     if machines and not machines.is_first:
         machines.wait_for_first()
         count = process_count()
         with hold_gpus(count) if on_gpus() else nullcontext():
             sys.exit(launch(module, count, threads_per_process(), machines))
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        if path:
+            with suppress(FileExistsError), open(path, "x", encoding="utf-8") as report:
+                report.write(in_a_line(error))
+            os.kill(int(os.environ[LAUNCHER]), signal.SIGTERM)
+        raise
 
 
 @contextmanager

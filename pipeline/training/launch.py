@@ -15,6 +15,7 @@ import socket
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import psutil
@@ -26,6 +27,7 @@ from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 LAUNCHER = "TRANSFORMER_LAUNCHER"  # environment variable: the number of the process that started this one
+REPORT = "TRANSFORMER_REPORT"  # environment variable: the file for a mistake after which a restart would be in vain
 IS_FIRST = "TRANSFORMER_FIRST_MACHINE"  # environment variable: 1 for processes of the first machine, else 0
 LOST = 75  # exit status of a process that lost the connection to another one
 STOPPED = {status for number in (signal.SIGTERM, signal.SIGINT) for status in (-number, 128 + number)}
@@ -122,19 +124,16 @@ def launch(module: str, count: int, threads: int, machines: Machines | None = No
 
     The processes get the options of this process. machines: those that take part; None: this one alone. SIGTERM and
     SIGINT are passed on to all processes; the status is then 128 + the signal. When a process fails, the others are
-    stopped and the failure is printed in one line; with several machines, all start again up to RESTARTS times before.
-    Raises ValueError if the first machine cannot listen at its address.
+    stopped and the failure is printed in one line; with several machines, all start again up to RESTARTS times before,
+    but not after a mistake of the user. Raises ValueError if the first machine cannot listen at its address.
     """
-    os.environ |= {"OMP_NUM_THREADS": str(threads), LAUNCHER: str(os.getpid()), IS_FIRST: "1"}
-    if machines:
-        os.environ[IS_FIRST] = str(int(machines.is_first))
-        os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # a restart needs a store without old addresses
-        use_network_to(machines.host)
     for name in logging.root.manager.loggerDict:
         if name.startswith("torch.distributed.elastic"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)  # the line that is printed below is enough
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # the line that is printed is enough
     settings = machines.settings() if machines else {"min_nodes": 1, "max_nodes": 1, "max_restarts": 0}
     with TemporaryDirectory() as folder:  # of the files in which processes write their errors
+        report = Path(folder) / "report"
+        set_environment(threads, machines, report)
         config = LaunchConfig(
             nproc_per_node=count,
             rdzv_backend="c10d",
@@ -145,22 +144,41 @@ def launch(module: str, count: int, threads: int, machines: Machines | None = No
         )
         try:
             elastic_launch(config, sys.executable)("-m", module, *sys.argv[1:])
+            return 0
         except SignalException as stopped:
-            return 128 + stopped.sigval
+            if report.exists():
+                print(f"error: {report.read_text(encoding='utf-8')}", file=sys.stderr)
+            return 1 if report.exists() else 128 + stopped.sigval
         except ChildFailedError as error:
             return print_failure(error.failures)
         except (RendezvousError, DistError) as error:
-            if machines and machines.is_first and isinstance(error, RendezvousConnectionError):
-                raise ValueError(
-                    f"RENDEZVOUS={os.environ['RENDEZVOUS']} cannot be used ({error.__cause__ or error}). Set it to an "
-                    "address of the first machine and a free port."
-                ) from None
-            print("error: The training ended on another machine, or the connection to it was lost.", file=sys.stderr)
-            return LOST
+            return end_without_others(error, machines)
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, signal.SIG_DFL)  # the handlers of torch's agent would raise exceptions
-    return 0
+
+
+def set_environment(threads: int, machines: Machines | None, report: Path) -> None:
+    """Set the environment of the processes that `launch` starts. report: see REPORT."""
+    os.environ |= {"OMP_NUM_THREADS": str(threads), LAUNCHER: str(os.getpid()), IS_FIRST: "1"}
+    if machines:
+        os.environ |= {IS_FIRST: str(int(machines.is_first)), REPORT: str(report)}
+        os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # a restart needs a store without old addresses
+        use_network_to(machines.host)
+
+
+def end_without_others(error: Exception, machines: Machines | None) -> int:
+    """Print that the other machines cannot be reached, and return the exit status. error: of torch's agent.
+
+    Raises ValueError if the first machine cannot listen.
+    """
+    if machines and machines.is_first and isinstance(error, RendezvousConnectionError):
+        raise ValueError(
+            f"RENDEZVOUS={os.environ['RENDEZVOUS']} cannot be used ({error.__cause__ or error}). Set it to an "
+            "address of the first machine and a free port."
+        ) from None
+    print("error: The training ended on another machine, or the connection to it was lost.", file=sys.stderr)
+    return LOST
 
 
 def print_failure(failures: dict[int, ProcessFailure]) -> int:
