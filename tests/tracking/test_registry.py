@@ -53,8 +53,8 @@ def version(store: Store, name: str, key: str, valid: str = "x"):
 
 def champion(store: Store, name: str) -> str:
     """The number of the champion."""
-    version = champion_of(store, name)
-    return str(version.version) if found else ""
+    alias = champion_of(store, name)
+    return str(alias.version) if alias else ""
 
 
 CHALLENGES = [
