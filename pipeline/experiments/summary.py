@@ -33,7 +33,7 @@ def main() -> None:
     options = parser.parse_args()
     systems, left_out = scored(options.history)
     if not systems:
-        raise ValueError("\n".join(["There are no results yet. Run `dvc repro` first.", *left_out]))
+        raise ValueError("\n".join(["There are no results yet. Run `dvc repro`, or add --history.", *left_out]))
     write_text(options.output, page(systems, left_out))
     show(score_table(systems))
     print("".join(f"\n{line}\n" for line in remarks(systems)), end="")
