@@ -25,23 +25,28 @@ WAITS = ("aten::_local_scalar_dense", "aten::nonzero", "aten::equal")  # operati
 class OnGpu(Tensor):
     """A tensor on the pretended GPU. Its device is cuda:0 for Python code, and the CPU for the C++ code of torch.
 
-    held: the tensor on the CPU with the values. waits: operation -> how often the host would have waited for a GPU.
+    values: the tensor on the CPU with its numbers. waits: operation -> how often the host would have waited for a GPU.
     """
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
     waits: ClassVar[Counter[str]] = Counter()
-    held: Tensor
+    values: Tensor
 
     @staticmethod
-    def __new__(cls, held: Tensor) -> OnGpu:
+    def __new__(cls, values: Tensor) -> OnGpu:
         self = Tensor._make_wrapper_subclass(
-            cls, held.shape, strides=held.stride(), storage_offset=held.storage_offset(), dtype=held.dtype, device=CPU
+            cls,
+            values.shape,
+            strides=values.stride(),
+            storage_offset=values.storage_offset(),
+            dtype=values.dtype,
+            device=CPU,
         )
-        self.held = held
+        self.values = values
         return self
 
     def __repr__(self) -> str:
-        return f"OnGpu({self.held})"
+        return f"OnGpu({self.values})"
 
     @property
     def device(self) -> torch.device:
@@ -56,7 +61,7 @@ class OnGpu(Tensor):
         if device is None or device.type == "cuda":
             return super().to(dtype or self.dtype, copy=copy)
         self.waits["to the host"] += not non_blocking
-        return self.held.detach().to(dtype or self.dtype, copy=True)
+        return self.values.detach().to(dtype or self.dtype, copy=True)
 
     def cpu(self) -> Tensor:
         return self.to(CPU)
@@ -90,10 +95,10 @@ def run_operation(operation, arguments: tuple, named: dict):
         OnGpu.waits[name] += 1
     requested = any(isinstance(leaf, torch.device) and leaf.type == "cuda" for leaf in leaves)
     on_gpu = isinstance(tensors[0], OnGpu) if name == "aten::copy_" else bool(gpu_tensors) or requested
-    known = {id(tensor.held if isinstance(tensor, OnGpu) else tensor): tensor for tensor in tensors}
+    known = {id(tensor.values if isinstance(tensor, OnGpu) else tensor): tensor for tensor in tensors}
 
     def unwrap(leaf):
-        return leaf.held if isinstance(leaf, OnGpu) else CPU if isinstance(leaf, torch.device) else leaf
+        return leaf.values if isinstance(leaf, OnGpu) else CPU if isinstance(leaf, torch.device) else leaf
 
     def wrap(leaf):
         if id(leaf) in known or not (on_gpu and isinstance(leaf, Tensor)):
@@ -108,10 +113,10 @@ def pretended_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
     """Make torch accept the device GPU. Yields OnGpu.waits, the counts of waits by operation."""
     by_device = torch._C._group_tensors_by_device_and_dtype
 
-    def grouped(*given):
+    def grouped(*tensor_lists):
         return {
             (tensors[0][0].device, kind): (tensors, places)
-            for (_, kind), (tensors, places) in by_device(*given).items()
+            for (_, kind), (tensors, places) in by_device(*tensor_lists).items()
         }
 
     monkeypatch.setattr(torch._C, "_group_tensors_by_device_and_dtype", grouped)  # it reads devices in C++

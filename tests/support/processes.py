@@ -28,7 +28,7 @@ def run_rank(rank: int, size: int, port: int, gpus: bool, queue, task: Callable,
         threads = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
         assert not [name for name in threads if "gloo" in name]  # a thread left over may abort Python at its exit
         queue.put((rank, result, None))
-    except Exception:
+    except BaseException:  # pytest's failures too
         queue.put((rank, None, traceback.format_exc()))
 
 

@@ -2,7 +2,6 @@
 
 import copy
 import itertools
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,7 +16,7 @@ from transformer.decoding.forced_decoding import score_ids
 from transformer.decoding.sampling import sample_ids
 from transformer.training import train_step as trainer
 from transformer.training.checkpoints import CheckpointStore
-from transformer.training.distributed import Stopped, World
+from transformer.training.distributed import World
 from transformer.training.loop import Observers, train
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulation is for machines without a GPU")
@@ -43,9 +42,9 @@ def random_model(seed: int, **changes):
 
 def trained(folder, work, device, on_update=lambda step, update: None, **update):
     """Train the tiny model on a device; returns its curve."""
-    made = tiny_trainer(folder, World(device=device), **update)
+    own = tiny_trainer(folder, World(device=device), **update)
     observers = Observers(on_rows=lambda rows: None, on_update=on_update)
-    return train(made, CheckpointStore(work), valid_text(made), observers).curve
+    return train(own, CheckpointStore(work), valid_text(own), observers).curve
 
 
 def test_a_simulated_gpu_raises_the_errors_of_cuda(waits):
@@ -65,15 +64,15 @@ def test_a_simulated_gpu_raises_the_errors_of_cuda(waits):
 @pytest.mark.parametrize("optimiser", [pytest.param("adam", marks=pytest.mark.full), "muon"])
 def test_a_gpu_trains_and_resumes_like_a_cpu(tmp_path, waits, optimiser):
     settings = {"precision": "float64", "optimiser": optimiser, "sizes": NO_DROPOUT, "best_by": "bleu"}
-    wanted = trained(tmp_path, tmp_path / "cpu", CPU, max_steps=8, **settings)
+    on_cpu = trained(tmp_path, tmp_path / "cpu", CPU, max_steps=8, **settings)
     trained(tmp_path, tmp_path / "gpu", GPU, max_steps=4, **settings)
-    found = trained(tmp_path, tmp_path / "gpu", GPU, max_steps=8, **settings)
-    numbers = [[[value for value in row.values() if value is not None] for row in curve] for curve in (wanted, found)]
+    on_gpu = trained(tmp_path, tmp_path / "gpu", GPU, max_steps=8, **settings)
+    numbers = [[[value for value in row.values() if value is not None] for row in curve] for curve in (on_cpu, on_gpu)]
     assert numbers[1] == [pytest.approx(row, rel=1e-9) for row in numbers[0]]
 
 
 @pytest.mark.parametrize("precision", [pytest.param("float32", marks=pytest.mark.full), "bfloat16"])
-def test_a_training_waits_for_a_gpu_only_at_rows_of_the_curve(tmp_path, waits, monkeypatch, precision):
+def test_a_training_waits_for_a_gpu_only_at_rows_of_a_curve(tmp_path, waits, monkeypatch, precision):
     monkeypatch.setattr(trainer, "multiplies_bfloat16", lambda device: True)
     seen = [0]
     trained(
@@ -96,50 +95,20 @@ def test_a_gpu_translates_samples_and_scores_like_a_cpu(waits, positions):
     there = [copy.deepcopy(model).to(GPU) for model in models]
     for some, beam_size in ((slice(1), 1), (slice(2), 3)):
         config = SearchConfig(beam_size, extra_length=6)
-        wanted, found = (translate_ids(these[some], SOURCES, config, batch_tokens=80) for these in (models, there))
-        assert [[h.ids for h in line] for line in found] == [[h.ids for h in line] for line in wanted]
-        drawn, found = (
-            sample_ids(these[some], SOURCES, SamplingConfig(samples=2, top_p=0.9)) for these in (models, there)
-        )
-        assert [[h.ids for h in line] for line in found] == [[h.ids for h in line] for line in drawn]
-        targets = [list(line[0].ids) for line in drawn]
+        searched = [translate_ids(these[some], SOURCES, config, batch_tokens=80) for these in (models, there)]
+        drawn = [sample_ids(these[some], SOURCES, SamplingConfig(samples=2, top_p=0.9)) for these in (models, there)]
+        for on_cpu, on_gpu in (searched, drawn):
+            assert [[h.ids for h in line] for line in on_gpu] == [[h.ids for h in line] for line in on_cpu]
+        targets = [list(line[0].ids) for line in drawn[0]]
         scores = [score_ids(these[some], SOURCES, targets) for these in (models, there)]
         assert scores[1] == [pytest.approx(line) for line in scores[0]]
     maps = [attention_maps(these[0], SOURCES[8], targets[8]) for these in (models, there)]
     assert torch.allclose(maps[0].cross, maps[1].cross)
 
 
-def test_a_search_waits_for_a_gpu_only_at_every_eighth_subword(waits):
+def test_a_search_waits_for_a_gpu_at_every_eighth_subword(waits):
     model = tiny_model().to(GPU)
     waits.clear()
     longest = 40 - len(SOURCES[8])  # no hypothesis ends before the limit
     translate_ids([model], [SOURCES[8]], SearchConfig(beam_size=3, extra_length=longest))
     assert waits["aten::nonzero"] == 40 // 8 + 1  # and once for the hypotheses that continue when others have ended
-
-
-class AlonePair(World):
-    """A process that believes to be the first of two; the other one adds nothing to any sum."""
-
-    def start_sum(self, tensor):
-        return lambda: None
-
-
-def test_a_stop_on_gpus_gives_up_the_update_after_and_keeps_the_one_before(tmp_path, waits, monkeypatch):
-    """With one micro-batch for each process, the flag of an update is read in the next one, which is given up."""
-    event = SimpleNamespace(synchronize=lambda: None)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(record_event=lambda: event))
-    made = tiny_trainer(tmp_path, AlonePair(size=2, device=GPU), device_tokens=120)
-    made.update(1)
-    made.update(2, lambda: True)
-    after_two = made.tensors()[0]
-    with pytest.raises(Stopped):
-        made.update(3)
-    assert all(torch.equal(tensor, after_two[name]) for name, tensor in made.tensors()[0].items())
-
-
-def test_a_stop_on_gpus_is_obeyed_in_an_update_of_several_micro_batches(tmp_path, waits):
-    made = tiny_trainer(tmp_path, AlonePair(size=2, device=GPU), device_tokens=16)
-    before = made.tensors()[0]
-    with pytest.raises(Stopped):
-        made.update(1, lambda: True)
-    assert all(torch.equal(tensor, before[name]) for name, tensor in made.tensors()[0].items())

@@ -23,20 +23,20 @@ SOURCES = [[(7 * row + place) % 19 + 4 for place in range(row % 9)] for row in r
 def validated_losses(folder, device, updates=20, **settings) -> list[float]:
     """The losses of some updates of the tiny model, and the loss and BLEU of a validation after them."""
     trainer = tiny_trainer(folder, World(device=device), **settings)
-    found = [float(trainer.update(step).loss) for step in range(1, updates + 1)]
-    return [*found, valid_loss(trainer), valid_bleu(trainer, valid_text(trainer))]
+    losses = [float(trainer.update(step).loss) for step in range(1, updates + 1)]
+    return [*losses, valid_loss(trainer), valid_bleu(trainer, valid_text(trainer))]
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-9), ("float32", 1e-3), ("bfloat16", 5e-2)])
 @pytest.mark.parametrize("optimiser", ["adam", "muon"])
 def test_a_gpu_computes_the_losses_of_a_cpu(tmp_path, precision, tolerance, optimiser):
     settings = {"optimiser": optimiser, "sizes": NO_DROPOUT}
-    wanted = validated_losses(tmp_path, CPU, precision="float64", **settings)
-    found = validated_losses(tmp_path, GPU, precision=precision, **settings)
-    assert found[:-1] == pytest.approx(wanted[:-1], rel=tolerance)  # BLEU jumps where two subwords are nearly tied
+    on_cpu = validated_losses(tmp_path, CPU, precision="float64", **settings)
+    on_gpu = validated_losses(tmp_path, GPU, precision=precision, **settings)
+    assert on_gpu[:-1] == pytest.approx(on_cpu[:-1], rel=tolerance)  # BLEU jumps where two subwords are nearly tied
 
 
-def test_a_training_resumes_to_the_same_bits_where_it_is_deterministic(tmp_path):
+def test_a_deterministic_training_resumes_to_the_same_bits(tmp_path):
     torch.use_deterministic_algorithms(True)
     try:
         ends = []
@@ -60,11 +60,10 @@ def test_a_gpu_finds_the_translations_and_scores_of_a_cpu(beam_size):
             weight += 0.3 * torch.randn_like(weight)
     make_ends_likely(model, pull=1)
     config = SearchConfig(beam_size, extra_length=6)
-    wanted = translate_ids([model], SOURCES, config)
-    scores = score_ids([model], SOURCES, SOURCES)
-    model.to(GPU)
-    assert [[h.ids for h in line] for line in translate_ids([model], SOURCES, config)] == [
-        [h.ids for h in line] for line in wanted
-    ]
-    for found, line in zip(score_ids([model], SOURCES, SOURCES), scores, strict=True):
-        assert found == pytest.approx(line, rel=1e-9)
+    translations, scores = [], []
+    for device in (CPU, GPU):
+        model.to(device)
+        translations.append([[h.ids for h in line] for line in translate_ids([model], SOURCES, config)])
+        scores.append(score_ids([model], SOURCES, SOURCES))
+    assert translations[0] == translations[1]
+    assert scores[1] == [pytest.approx(line, rel=1e-9) for line in scores[0]]

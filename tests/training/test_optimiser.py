@@ -19,9 +19,7 @@ def first_steps(folder, **update) -> dict:
 
 
 @pytest.mark.parametrize(("muon_factor", "key_size"), [(1.0, 0), (2.0, 0), (2.0, 3), (2.0, 12)])
-def test_muon_makes_orthogonal_steps_for_each_projection_and_adams_steps_for_other_weights(
-    tmp_path, muon_factor, key_size
-):
+def test_muons_steps_are_orthogonal_for_each_projection(tmp_path, muon_factor, key_size):
     muon = first_steps(tmp_path, optimiser="muon", muon_factor=muon_factor, sizes={"key_size": key_size})
     adam = first_steps(tmp_path, optimiser="adam", sizes={"key_size": key_size})
     layers = [name for name in muon if muon[name].ndim == 2 and name.startswith(("encoder.", "decoder."))]
@@ -64,7 +62,7 @@ def test_muons_steps_equal_those_of_torchs_muon(monkeypatch, precision, numbers_
             assert float((step - other).norm() / other.norm()) < 0.03  # bfloat16 has 8 significant bits
 
 
-def test_adams_first_steps_have_the_size_of_the_learning_rate(tmp_path):
+def test_adams_first_steps_have_the_size_of_the_rate(tmp_path):
     for name, step in first_steps(tmp_path, optimiser="adam").items():
         moved = step[step != 0].abs()  # the gradient of a key's bias is rounding errors only
         if len(moved) and not name.endswith("project.bias"):

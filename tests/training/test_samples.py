@@ -2,7 +2,6 @@
 
 import csv
 import io
-import itertools
 
 import numpy as np
 import pytest
@@ -35,7 +34,7 @@ def test_samples_change_no_bit_of_a_training(tmp_path, monkeypatch, best_by):
     assert outcome(with_samples) == outcome(without)
 
 
-def test_samples_are_greedy_translations_of_three_sentences_by_the_model_of_each_validation(tmp_path):
+def test_samples_are_greedy_translations_at_each_validation(tmp_path):
     tables: list[str] = []
     state, _ = train_tiny(tmp_path, tmp_path / "w", on_samples=tables.append)
     trainer = tiny_trainer(tmp_path)
@@ -52,50 +51,32 @@ def test_samples_are_greedy_translations_of_three_sentences_by_the_model_of_each
         assert row["reference"] == words(sources[number][::-1])
 
 
-def test_the_sampled_sentences_are_evenly_spaced_among_the_shorter_half():
+def test_samples_are_evenly_spaced_among_the_shorter_half():
     assert sampled_rows(np.array([50, 10, 30, 20, 40, 60])) == [3, 2, 4]
     assert sampled_rows(np.array([9, 7, 8])) == [1, 2]
     assert sampled_rows(np.array([7, 7])) == [0, 1]
     assert sampled_rows(np.array([7])) == [0]
 
 
-@pytest.mark.parametrize("stop_after", [3, 4, 9, 11])
-def test_a_training_that_was_stopped_and_resumed_shows_each_step_once(tmp_path, stop_after):
-    whole: list[str] = []
-    train_tiny(tmp_path, tmp_path / "whole", on_samples=whole.append)
-    assert [steps(text) for text in whole] == [[], [4] * 3, [4, 8] * 3, [4, 8, 12] * 3]
-    made: list[int] = []
+@pytest.mark.parametrize("stop_after", [3, 4, 11])
+def test_a_resumed_training_shows_each_step_once(tmp_path, stop_after):
+    straight, resumed = [], []
+    train_tiny(tmp_path, tmp_path / "straight", on_samples=straight.append)
+    assert [steps(text) for text in straight] == [[], [4] * 3, [4, 8] * 3, [4, 8, 12] * 3]
+    done: list[int] = []
     with pytest.raises(Interrupted):
         train_tiny(
             tmp_path,
             tmp_path / "w",
-            on_update=lambda step, update: made.append(step),
-            stop_requested=lambda: stop_after in made,
+            on_update=lambda step, update: done.append(step),
+            stop_requested=lambda: stop_after in done,
         )
-    resumed: list[str] = []
     train_tiny(tmp_path, tmp_path / "w", on_samples=resumed.append)
-    assert resumed[0] in whole
-    assert resumed[-1] == whole[-1]
+    assert resumed[0] in straight
+    assert resumed[-1] == straight[-1]
 
 
-def test_a_stop_while_samples_are_translated_is_obeyed_and_loses_none(tmp_path, monkeypatch):
-    whole, digest = train_tiny(tmp_path, tmp_path / "whole", max_steps=4)
-    asked, now = itertools.count(1), []
-    samples = loop.samples
-
-    def stopped_before_the_first_step(trainer, valid, stop_requested):
-        now.append(True)
-        return samples(trainer, valid, stop_requested)
-
-    monkeypatch.setattr(loop, "samples", stopped_before_the_first_step)
-    with pytest.raises(Interrupted, match="after update 4"):
-        train_tiny(tmp_path, tmp_path / "w", max_steps=4, stop_requested=lambda: bool(now) and next(asked) > 1)
-    monkeypatch.setattr(loop, "samples", samples)
-    resumed, again = train_tiny(tmp_path, tmp_path / "w", max_steps=4)
-    assert (again, outcome(resumed)) == (digest, outcome(whole))
-
-
-def test_a_training_resumed_with_fewer_validations_shows_those_of_a_fresh_one(tmp_path):
+def test_with_fewer_validations_the_samples_are_those_of_a_fresh(tmp_path):
     train_tiny(tmp_path, tmp_path / "w")
     resumed, fresh = [], []
     train_tiny(tmp_path, tmp_path / "w", save_every=12, on_samples=resumed.append)
@@ -104,13 +85,13 @@ def test_a_training_resumed_with_fewer_validations_shows_those_of_a_fresh_one(tm
     assert steps(fresh[-1]) == [12] * 3
 
 
-def test_text_with_commas_quotes_and_lines_of_other_systems_comes_back_from_the_table(tmp_path):
+def test_odd_text_comes_back_from_the_table(tmp_path):
     trainer = tiny_trainer(tmp_path)
     odd = ['a "b", c\u2028d\r'] * len(trainer.valid_pairs)
     valid = valid_text(trainer)
     text = table(
         {"4": ["", "x,y", "<unk>"]}, trainer.valid_pairs.source_lengths, type(valid)(valid.to_text, odd, odd, "en"), 4
     )
-    found = list(csv.DictReader(io.StringIO(text, newline="")))
-    assert [row["translation"] for row in found] == ["", "x,y", "<unk>"]
-    assert {row["source"] for row in found} == {odd[0]}
+    rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    assert [row["translation"] for row in rows] == ["", "x,y", "<unk>"]
+    assert {row["source"] for row in rows} == {odd[0]}

@@ -26,7 +26,7 @@ from transformer.training.process import prepare_process
 from transformer.training.validation import ValidText, valid_bleu, valid_loss
 
 
-def test_equal_params_give_equal_bytes_and_another_seed_gives_other_bytes(tmp_path):
+def test_equal_params_give_equal_bytes_and_another_seed_others(tmp_path):
     first, second = (train_tiny(tmp_path, tmp_path / name) for name in ("a", "b"))
     assert outcome(first[0]) == outcome(second[0])
     assert first[1] != train_tiny(tmp_path, tmp_path / "c", seed=4)[1]
@@ -43,7 +43,7 @@ def page_faults_of_a_second_batch(folder: Path) -> int:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is configured to keep freed memory")
-def test_a_batch_reuses_the_memory_that_the_batch_before_it_freed(tmp_path):
+def test_a_batch_reuses_the_memory_of_the_batch_before(tmp_path):
     with multiprocessing.get_context("spawn").Pool(1) as fresh:
         faults = fresh.apply(page_faults_of_a_second_batch, (tmp_path,))
     assert faults < 20_000  # without reuse 39,063; each new block costs 4,883
@@ -69,26 +69,19 @@ def test_an_update_frees_all_its_tensors(tmp_path, compute):
         gc.enable()
 
 
-def test_attention_does_not_use_cudnn_which_plans_each_new_shape(tmp_path):
-    torch.backends.cuda.enable_cudnn_sdp(True)  # torch's first choice on a Hopper GPU
+def test_only_prepare_process_changes_settings_of_the_process(tmp_path, monkeypatch):
+    torch.backends.cuda.enable_cudnn_sdp(True)  # torch's first choice on a Hopper GPU; it plans each new shape
+    monkeypatch.setattr(process, "keep_freed_memory", lambda: None)
+    settings = torch.are_deterministic_algorithms_enabled(), torch.get_num_threads(), torch.get_default_dtype()
+    tiny_trainer(tmp_path, deterministic=True).update(1)
+    assert torch.backends.cuda.cudnn_sdp_enabled()
+    assert settings == (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.get_num_threads(),
+        torch.get_default_dtype(),
+    )
     prepare_process()
     assert not torch.backends.cuda.cudnn_sdp_enabled()
-
-
-def test_building_a_trainer_changes_no_setting_of_the_process(tmp_path, monkeypatch):
-    def settings() -> tuple:
-        return (
-            torch.backends.cuda.cudnn_sdp_enabled(),
-            torch.are_deterministic_algorithms_enabled(),
-            torch.get_num_threads(),
-            torch.get_default_dtype(),
-        )
-
-    torch.backends.cuda.enable_cudnn_sdp(True)
-    monkeypatch.setattr(process, "keep_freed_memory", lambda: pytest.fail("freed memory is kept"))
-    before = settings()
-    tiny_trainer(tmp_path, deterministic=True).update(1)
-    assert settings() == before
 
 
 @pytest.mark.parametrize(
@@ -114,7 +107,7 @@ def test_bleu_can_rank_checkpoints_and_stop_a_training_early(tmp_path, monkeypat
     assert state.summary()["best_valid_bleu"] == 30
 
 
-def test_validations_without_bleu_do_not_end_a_training_whose_loss_falls(tmp_path, monkeypatch):
+def test_without_any_bleu_a_falling_loss_keeps_a_training_going(tmp_path, monkeypatch):
     scores = iter([0.0, 0.03, 0.0, 0.03, 0.0, 12.0, 11.0, 10.0, 99.0])
     monkeypatch.setattr("transformer.training.loop.valid_bleu", lambda *arguments: next(scores))
     losses = iter([5.0, 4.9, 4.8, 4.7, 4.6, 4.5, 4.4, 4.3, 4.2])
@@ -126,12 +119,14 @@ def test_validations_without_bleu_do_not_end_a_training_whose_loss_falls(tmp_pat
 
 def test_a_machine_without_bfloat16_trains_in_float32(tmp_path, monkeypatch):
     plain = tiny_trainer(tmp_path)
-    for has, compute in ((True, torch.bfloat16), (False, None)):
-        monkeypatch.setattr("transformer.training.train_step.multiplies_bfloat16", lambda device, has=has: has)
+    for capable, compute in ((True, torch.bfloat16), (False, None)):
+        monkeypatch.setattr(
+            "transformer.training.train_step.multiplies_bfloat16", lambda device, capable=capable: capable
+        )
         trainer = tiny_trainer(tmp_path, precision="bfloat16")
         assert trainer.model.compute is compute
-    for one in (plain, trainer):
-        one.update(1)
+    for other in (plain, trainer):
+        other.update(1)
     assert all(torch.equal(a, b) for a, b in zip(plain.parameters, trainer.parameters, strict=True))
 
 
@@ -152,7 +147,7 @@ def test_bfloat16_is_used_on_processors_with_instructions_for_it(monkeypatch, ca
     assert not multiplies_bfloat16(torch.device("cpu"))
 
 
-def test_valid_bleu_scores_the_translations_and_restores_the_models_precision(tmp_path, monkeypatch):
+def test_valid_bleu_is_exact_and_restores_the_models_precision(tmp_path, monkeypatch):
     monkeypatch.setattr("transformer.training.train_step.multiplies_bfloat16", lambda device: True)
     trainer = tiny_trainer(tmp_path, precision="bfloat16")
 
@@ -173,8 +168,8 @@ def test_bleu_on_valid_is_that_of_the_real_references(tmp_path, monkeypatch):
     """An unknown subword in a reference is its own text, so a translation cannot score by <unk>."""
     trainer = tiny_trainer(tmp_path)
     references = ["a man in the park runs"] * len(trainer.valid_pairs)
-    found = [[Hypothesis((UNK, UNK, UNK), 0.0, 0.0)]] * len(references)
-    monkeypatch.setattr("transformer.training.validation.translate_ids", lambda *given, **named: found)
+    translations = [[Hypothesis((UNK, UNK, UNK), 0.0, 0.0)]] * len(references)
+    monkeypatch.setattr("transformer.training.validation.translate_ids", lambda *models, **options: translations)
     valid = ValidText(lambda ids: "a man " + "<unk> " * len(list(ids)) + "runs", references, references, "en")
     assert valid_bleu(trainer, valid) == bleu(["a man <unk> <unk> <unk> runs"] * len(references), references, "en") < 20
 
@@ -200,7 +195,7 @@ def test_the_moving_average_follows_its_formula(tmp_path):
     assert not tiny_trainer(tmp_path, ema_decay=0.0).ema
 
 
-def test_a_loss_that_is_not_finite_stops_the_training_with_advice_and_without_a_state(tmp_path):
+def test_a_loss_that_is_not_finite_ends_a_training_with_advice(tmp_path):
     with pytest.raises(Diverged, match=r"Update 2: .* \(train lines (\d+, )+\d+\)\. This update was not saved\. Lower"):
         train_tiny(tmp_path, tmp_path / "w", lr_factor=float("inf"))
     assert not list((tmp_path / "w").glob("state*"))

@@ -25,35 +25,35 @@ def add_row(state: TrainingState, step: int, config: TrainConfig, rate: Callable
     """
     since = slice(step - config.log_every, step)
     validates = step % config.save_every == 0
-    found = state.validations[str(step)] if validates else {}
+    validation = state.validations[str(step)] if validates else {}
     row: Row = {
         "step": step,
         "train_loss": math.fsum(state.losses[since]) / sum(state.tokens[since]),
-        "valid_loss": found.get("loss"),
+        "valid_loss": validation.get("loss"),
         "learning_rate": rate(step),
     }
     if config.best_by == "bleu":
-        row["valid_bleu"] = found["bleu"] if validates else None
+        row["valid_bleu"] = validation["bleu"] if validates else None
     state.curve.append(row)
     if validates:
-        state.checkpoints[str(step)] = score(found, config.best_by)
-        state.checkpoints = kept(state.checkpoints, config.keep)
+        state.checkpoints[str(step)] = score(validation, config.best_by)
+        state.checkpoints = kept_checkpoints(state.checkpoints, config.keep)
         since_best = (step - state.best_step) // config.save_every  # validations
         state.stopped_early = bool(config.patience) and since_best >= config.patience
     return row
 
 
-def score(found: dict[str, float], best_by: str) -> list[float]:
+def score(validation: dict[str, float], best_by: str) -> list[float]:
     """A validation as a score by which checkpoints are compared, lower is better: [loss], or [-bleu].
 
     A BLEU below SOME_BLEU is noise, so among validations with less the loss decides: [0, loss].
     """
     if best_by == "loss":
-        return [found["loss"]]
-    return [-found["bleu"]] if found["bleu"] >= SOME_BLEU else [0.0, found["loss"]]
+        return [validation["loss"]]
+    return [-validation["bleu"]] if validation["bleu"] >= SOME_BLEU else [0.0, validation["loss"]]
 
 
-def kept(checkpoints: dict[str, list[float]], keep: int) -> dict[str, list[float]]:
+def kept_checkpoints(checkpoints: dict[str, list[float]], keep: int) -> dict[str, list[float]]:
     """The last `keep` and the best `keep` checkpoints (step -> score), in the order of steps."""
     steps = sorted(map(int, checkpoints))
     return {str(step): checkpoints[str(step)] for step in sorted({*steps[-keep:], *best_steps(checkpoints)[:keep]})}
@@ -68,14 +68,14 @@ def replay(state: TrainingState, config: TrainConfig, rate: Callable[[int], floa
     """
     for step in range(config.log_every, state.step + 1, config.log_every):
         if step % config.save_every == 0:
-            found = state.validations.get(str(step), {})
-            if not found and step == state.step:
+            validation = state.validations.get(str(step), {})
+            if not validation and step == state.step:
                 break
-            if not found:
+            if not validation:
                 raise OtherSettings(
                     f"save_every={config.save_every} needs a validation after update {step}, which was not made."
                 )
-            if config.best_by == "bleu" and "bleu" not in found:
+            if config.best_by == "bleu" and "bleu" not in validation:
                 raise OtherSettings(
                     f"best_by=bleu needs the BLEU of the checkpoint of update {step}, which was not computed."
                 )

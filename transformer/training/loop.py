@@ -24,7 +24,7 @@ ADVICE = "Lower lr_factor, raise warmup or set clip_norm=1"
 
 
 class Interrupted(Exception):
-    """Raised when a stop was requested. The state of the last whole update is saved, if there was one."""
+    """Raised when a stop was requested. The state of the last complete update is saved, if there was one."""
 
 
 class Diverged(ValueError):
@@ -104,7 +104,7 @@ class TrainingLoop:
             return
         validates = step % self.config.save_every == 0
         if validates:
-            with self.trainer.whole_weights():
+            with self.trainer.full_weights():
                 scores = self.validate()
                 lines = samples(self.trainer, self.valid, self.observers.stop_requested)
             # Both or neither: a state that was saved between them would have a validation without samples.

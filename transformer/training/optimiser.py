@@ -13,7 +13,7 @@ from torch.optim import Adam
 from transformer.model.attention import Attention
 from transformer.model.transformer import Transformer
 from transformer.training.config import TrainConfig
-from transformer.training.sharding import own_shard, whole
+from transformer.training.sharding import full_tensor, own_shard
 
 MOMENTUM = 0.95  # Jordan et al. 2024
 # The most numbers in the matrices that are made orthogonal at a time, because memory holds a few copies of them.
@@ -68,7 +68,7 @@ class Muon(torch.optim.Optimizer):
                     self.state[matrix]["momentum_buffer"] = torch.zeros_like(matrix)
                 momentum = self.state[matrix]["momentum_buffer"].lerp_(matrix.grad, 1 - MOMENTUM)
                 directions.append(matrix.grad.lerp(momentum, MOMENTUM))
-            directions = whole(torch.stack(directions).to(self.precision))  # (N, rows, C)
+            directions = full_tensor(torch.stack(directions).to(self.precision))  # (N, rows, C)
             steps, sides, start = [], [], 0
             for height, parts in Counter(group["parts"]).items():  # parts of one height follow each other
                 rows, start = slice(start, start + parts * height), start + parts * height

@@ -1,4 +1,4 @@
-"""Settings of the whole process that make training faster. A program chooses them; no class here changes them.
+"""Settings of the process that make training faster. A program chooses them; no class here changes them.
 
 One more setting, how long idle threads spin, must be made before torch is loaded: see transformer/__init__.py.
 """

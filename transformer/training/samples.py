@@ -33,18 +33,18 @@ def samples(trainer: Trainer, valid: ValidText, stop_requested: Callable[[], boo
     return greedy_translations(trainer, valid, sampled_rows(trainer.valid_pairs.source_lengths), SHORT, stop_requested)
 
 
-def table(found: Mapping[str, Sequence[str]], lengths: np.ndarray, valid: ValidText, save_every: int) -> str:
+def table(translations: Mapping[str, Sequence[str]], lengths: np.ndarray, valid: ValidText, save_every: int) -> str:
     """The samples of a training as CSV: for each sampled sentence, its translation at each validation.
 
-    found: step -> the result of `samples`. lengths: see `sampled_rows`. save_every: updates between validations.
+    translations: step -> the result of `samples`. lengths: see `sampled_rows`. save_every: updates between validations.
     Other steps, which a training has if it was resumed with another save_every, are left out. The column `sentence` is
     the line in the validation text, from 1.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["step", "translation", "reference", "source", "sentence"])
-    steps = sorted(step for step in map(int, found) if step % save_every == 0)
+    steps = sorted(step for step in map(int, translations) if step % save_every == 0)
     for place, row in enumerate(sampled_rows(lengths)):
-        given = valid.references[row], valid.sources[row], row + 1
-        writer.writerows([step, found[str(step)][place], *given] for step in steps)
+        line = valid.references[row], valid.sources[row], row + 1
+        writer.writerows([step, translations[str(step)][place], *line] for step in steps)
     return text.getvalue()

@@ -42,7 +42,8 @@ def replicate(module: nn.Module, compression: str) -> DistributedDataParallel:
     """
     copies = DistributedDataParallel(module, forward_sync_buffers=False, gradient_as_bucket_view=True)
     if compression == "bfloat16":
-        copies.register_comm_hook(None, bf16_compress_hook)
+        # In a lambda, because DDP refuses this hook, by its name, without NCCL, although gloo sums bfloat16.
+        copies.register_comm_hook(None, lambda group, bucket: bf16_compress_hook(group, bucket))
     return copies
 
 
@@ -58,7 +59,7 @@ def shard(module: nn.Module, model: Transformer, world: World, compression: str)
     precision = MixedPrecisionPolicy(
         reduce_dtype=torch.bfloat16 if compression == "bfloat16" else None, cast_forward_inputs=False
     )
-    for unit in (*model.encoder, *model.decoder, module):  # the whole last: it holds what is in no layer
+    for unit in (*model.encoder, *model.decoder, module):  # the module last: it holds what is in no layer
         fully_shard(unit, mesh=mesh, mp_policy=precision)
     for unit in module.modules():
         if isinstance(unit, FSDPModule):
@@ -66,37 +67,39 @@ def shard(module: nn.Module, model: Transformer, world: World, compression: str)
             unit.set_force_sum_reduction_for_comms(True)
 
 
-def whole(tensor: Tensor) -> Tensor:
+def full_tensor(tensor: Tensor) -> Tensor:
     """A tensor with all its rows. One that is in shards is gathered, so all processes must call this."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def own_shard(tensor: Tensor, like: Tensor) -> Tensor:
-    """A whole tensor cut as `like` is: the shard of this process. The tensor itself if `like` is not in shards."""
+    """A tensor cut as `like` is: the shard of this process. The tensor itself if `like` is not in shards."""
     if not isinstance(like, DTensor):
         return tensor
     return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
 
-def whole_copies(tensors: Mapping[str, Tensor], world: World) -> dict[str, Tensor]:
-    """Whole tensors as copies on the CPU of the leader (see `cpu_copy`); nothing on the other processes.
+def full_copies(tensors: Mapping[str, Tensor], world: World) -> dict[str, Tensor]:
+    """Complete tensors as copies on the CPU of the leader (see `cpu_copy`); nothing on the other processes.
 
     All processes must call this. One tensor at a time is gathered on the devices.
     """
     copies: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
-        gathered = whole(tensor.detach())
+        gathered = full_tensor(tensor.detach())
         copies |= cpu_copy({name: gathered}) if world.is_leader else {}
     return copies
 
 
-def whole_model(model: Transformer) -> Transformer:
-    """A copy of a model in shards with whole weights on each device, for validation. All processes must call this.
+def full_model(model: Transformer) -> Transformer:
+    """A copy of a model in shards with all weights on each device, for validation. All processes must call this.
 
     Processes may call the copy a different number of times, as they do when they decode.
     """
     with torch.device("meta"):  # without memory and random numbers
         copy = Transformer(model.config)
-    copy.load_state_dict({name: whole(tensor.detach()) for name, tensor in model.state_dict().items()}, assign=True)
+    copy.load_state_dict(
+        {name: full_tensor(tensor.detach()) for name, tensor in model.state_dict().items()}, assign=True
+    )
     copy.sinusoids, copy.compute = model.sinusoids, model.compute
     return copy.eval()

@@ -22,7 +22,7 @@ from transformer.training.ema import copy_parameters, update_ema
 from transformer.training.loss import smoothed_cross_entropy
 from transformer.training.optimiser import Optimiser
 from transformer.training.schedule import learning_rate
-from transformer.training.sharding import own_shard, replicate, shard, whole, whole_copies, whole_model
+from transformer.training.sharding import full_copies, full_model, full_tensor, own_shard, replicate, shard
 
 
 class Update(NamedTuple):
@@ -71,7 +71,7 @@ class ModelWithLoss(nn.Module):
 
 
 def seed_everything(*numbers: int) -> None:
-    """Seed torch with whole numbers: (seed) for initial weights, (seed, step, micro-batch) for dropout."""
+    """Seed torch with integers: (seed) for initial weights, (seed, step, micro-batch) for dropout."""
     torch.manual_seed(int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1))
 
 
@@ -127,7 +127,7 @@ class Trainer:
         tokens = int(self.train_pairs.target_lengths[self.batches[step]].sum())
         with self.world.exchange():
             loss = self._compute_gradients(step, tokens, stop_requested)
-            norm = whole(torch.nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None]))
+            norm = full_tensor(torch.nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None]))
             if self.config.clip_norm:
                 torch.nn.utils.clip_grads_with_norm_(self.parameters, self.config.clip_norm, norm)
             self.optimiser.step(self.rate(step))
@@ -182,15 +182,15 @@ class Trainer:
         return Batch(*tensors)
 
     @contextmanager
-    def whole_weights(self) -> Iterator[None]:
-        """Surround a validation: within the block, `model` has whole weights. All processes must call this.
+    def full_weights(self) -> Iterator[None]:
+        """Surround a validation: within the block, `model` has all weights. All processes must call this.
 
         Nothing happens if the weights are not in shards.
         """
         model = self.model
         if self.sharded:
             with self.world.exchange():
-                self.model = whole_model(model)
+                self.model = full_model(model)
         try:
             yield
         finally:
@@ -199,14 +199,14 @@ class Trainer:
     def tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Copies on the CPU: the weights; the optimiser's moments, with the moving average of the weights if any.
 
-        Whole tensors on the leader, nothing on the other processes. All processes must call this.
+        Complete tensors on the leader, nothing on the other processes. All processes must call this.
         """
         optimiser = self.optimiser.tensors() | {f"ema.{name}": value for name, value in self.ema.items()}
         with self.world.exchange():
-            return whole_copies(self.model.state_dict(), self.world), whole_copies(optimiser, self.world)
+            return full_copies(self.model.state_dict(), self.world), full_copies(optimiser, self.world)
 
     def restore(self, weights: dict[str, Tensor], optimiser: dict[str, Tensor], step: int) -> None:
-        """Restore the tensors that `tensors` returned after update `step`. All processes pass the whole tensors."""
+        """Restore the tensors that `tensors` returned after update `step`. All processes pass the complete tensors."""
         own = {name: own_shard(weights[name], like=value) for name, value in self.model.state_dict().items()}
         self.model.load_state_dict(own)
         self.optimiser.restore(optimiser, step)

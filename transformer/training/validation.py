@@ -84,8 +84,8 @@ def greedy_translations(
     try:
         check()  # this process may have no sentence
         sources = [pairs.ids[pairs.starts[row] : pairs.starts[row + 1] - 1].tolist() for row in own]  # without </s>
-        found = translate_ids([model], sources, config, before_step=check)
-        lines = [valid.to_text(hypotheses[0].ids) for hypotheses in found]
+        translations = translate_ids([model], sources, config, before_step=check)
+        lines = [valid.to_text(hypotheses[0].ids) for hypotheses in translations]
     except Stopped:
         lines = None
     finally:
