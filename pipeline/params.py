@@ -10,7 +10,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError, model_validator
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
@@ -29,13 +29,11 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 TEST_SET = re.compile(r"(?!train|valid$)[A-Za-z0-9][\w.-]*")
 
 
-class Params(BaseModel):
+class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=False):
     """One complete params.yaml, in which each knob must have a line.
 
     A default is the value of the toy recipe. It is used only for results that were recorded before there was the knob.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     corpus: Literal["toy", "copy", "multi30k", "iwslt2017", "wmt14", "files"] = "toy"
     corpus_path: Word = "corpora"
@@ -47,7 +45,7 @@ class Params(BaseModel):
     filter_max_ratio: NotNegative = 0.0
     filter_identical: bool = False
     filter_duplicates: Literal["none", "pair", "side"] = "none"
-    filter_min_alphabetic: float = Field(0.0, ge=0, le=1)
+    filter_min_alphabetic: float = Field(default=0.0, ge=0, le=1)
     filter_max_word: CountOrNone = 0
     filter_numbers: bool = False
     filter_script: bool = False
@@ -58,7 +56,7 @@ class Params(BaseModel):
     min_count: Count = 1
     max_length: Count = 100
     init_from: Word = "recipes/random"
-    d_model: int = Field(128, ge=2, multiple_of=2)  # even: each frequency has a sine and a cosine
+    d_model: int = Field(default=128, ge=2, multiple_of=2)  # even: each frequency has a sine and a cosine
     d_ff: Count = 512
     heads: Count = 4
     key_size: CountOrNone = 0
@@ -97,9 +95,9 @@ class Params(BaseModel):
     average: Literal["last", "best", "ema"] = "last"
     average_last: Count = 5
     ema_decay: Share = 0.0
-    beam_size: int = Field(4, ge=1, le=MOST_BEAMS)
-    length_penalty: float = Field(0.6, ge=0, le=MOST_LENGTH_PENALTY)
-    extra_length: int = Field(50, ge=0, le=MOST_EXTRA_LENGTH)
+    beam_size: int = Field(default=4, ge=1, le=MOST_BEAMS)
+    length_penalty: float = Field(default=0.6, ge=0, le=MOST_LENGTH_PENALTY)
+    extra_length: int = Field(default=50, ge=0, le=MOST_EXTRA_LENGTH)
     engine: Literal["torch", "ctranslate2"] = "torch"
     replace_unk: bool = False
 
@@ -196,7 +194,8 @@ def check_value(name: str, value: Any) -> Any:
     if (field := Params.model_fields.get(name)) is None:
         raise ValueError(f"unknown knob {name!r}")
     try:
-        return TypeAdapter(Annotated[field.annotation, field], config=Params.model_config).validate_python(value)
+        kind: Any = Annotated[field.annotation, field]
+        return TypeAdapter(kind, config=Params.model_config).validate_python(value)
     except ValidationError as error:
         raise ValueError(f"{name}={value!r} {reason(error.errors()[0])}") from None
 

@@ -54,7 +54,7 @@ def run(main: Callable[[], None]) -> None:
         name = running_stage()
         stages = read_values(ROOT / "dvc.yaml")["stages"]
         check_versions(stages.get(name, {}))
-        watched = "DVC_STAGE" in os.environ and os.environ.get("RANK", "0") == "0"
+        watched = name in stages and "DVC_STAGE" in os.environ and os.environ.get("RANK", "0") == "0"
         inputs = Inputs.of(name, stages) if watched else Inputs([], {})
         before = inputs.contents()
         main()

@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -201,7 +200,7 @@ def mistakes_of_dvc(words: list[str]) -> Iterator[str]:
         yield f"dvc {shlex.join(words)}"
         return
     for override in getattr(given, "set_param", None) or []:
-        if override.split("=")[0] not in {knob.name for knob in fields(Params)}:
+        if override.split("=")[0] not in Params.model_fields:
             yield override
 
 

@@ -14,6 +14,7 @@ import threading
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -222,7 +223,7 @@ def test_torch_starts_cuda_only_when_the_training_holds_its_gpu(monkeypatch, tmp
     monkeypatch.setattr(devices, "join_processes", joined)
     for name in ("DEVICES", "WORLD_SIZE", "RANK"):
         monkeypatch.delenv(name, raising=False)
-    training = SimpleNamespace(folder=tmp_path / "train", check=lambda: None)
+    training: Any = SimpleNamespace(folder=tmp_path / "train", check=lambda: None)
     with locks.hold_gpus(1), locks.only(["0", "1", "2", "3"]), devices.all_processes("pipeline.train", training):
         pass
     assert seen == ["1"]

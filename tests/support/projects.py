@@ -53,11 +53,8 @@ def params_file(folder: Path, **changes) -> None:
 
 def own_corpus(folder: Path) -> None:
     """Write a corpus of own files: counting in German and English."""
-    chance, german, english = (
-        random.Random(1),
-        ["eins", "zwei", "drei", "vier", "fünf"],
-        ["one", "two", "three", "four", "five"],
-    )
+    chance = random.Random(1)
+    german, english = ["eins", "zwei", "drei", "vier", "fünf"], ["one", "two", "three", "four", "five"]
     folder.mkdir()
     for split, count in SPLITS.items():
         rows = [[chance.randrange(5) for _ in range(chance.randint(1, 6))] for _ in range(count)]
@@ -116,32 +113,25 @@ def small_project(folder: Path) -> Path:
 def prepared_project(shared: Path, folder: Path) -> Path:
     """A small project in `folder` that was run once, with an MLflow run of its own.
 
-    shared: a folder of all test processes. The first process makes the project there; the others copy it and run the
-    stage record, as after a pull.
+    shared: a folder of all test processes. The first process runs a project there; the others copy it and run the stage
+    record, as after a pull.
     """
-    made = shared / "small project"
+    template = shared / "small project"
     with FileLock(shared / "small_project.lock"):
-        if not (shared / "small_project.made").exists():
-            small_project(made)
-            (shared / "small_project.made").touch()
-    shutil.copytree(
-        made,
-        folder,
-        ignore=shutil.ignore_patterns("mlflow.db*", "mlartifacts", "runs", "run.json"),
-    )
+        if not (shared / "small_project.done").exists():
+            small_project(template)
+            (shared / "small_project.done").touch()
+    ignored = shutil.ignore_patterns("mlflow.db*", "mlartifacts", "runs", "run.json")
+    shutil.copytree(template, folder, ignore=ignored)
     command(folder, "dvc", "repro")
     return folder
 
 
-def runs(folder: Path, uri: str = "", of_seeds: bool = False) -> list:
-    """The runs in the MLflow database of a project, or of the server with the address `uri`.
-
-    of_seeds: instead the parents of runs that differ only in the seed.
-    """
+def runs(folder: Path, uri: str = "") -> list:
+    """The runs in the MLflow database of a project, or of the server with the address `uri`."""
     client = reader(folder, uri)
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
-    wanted = f"tags.seeds_parent {'IS NOT NULL' if of_seeds else 'IS NULL'}"
-    return [client.get_run(run.info.run_id) for run in client.search_runs(experiments, wanted)]
+    return [client.get_run(run.info.run_id) for run in client.search_runs(experiments)]
 
 
 def reader(folder: Path, uri: str = "") -> MlflowClient:
@@ -155,16 +145,13 @@ def reader(folder: Path, uri: str = "") -> MlflowClient:
 
 def seen(folder: Path, uri: str = "") -> dict[str, tuple]:
     """What a person sees of each run: config_key -> name, status, params, metrics, files, data, tags."""
-    client, found = reader(folder, uri), {}
+    client, shown = reader(folder, uri), {}
     for run in runs(folder, uri):
         files = {file.path for file in client.list_artifacts(run.info.run_id)} - {"model"}
-        data = {(one.dataset.name, one.dataset.profile) for one in run.inputs.dataset_inputs}
-        tags = {
-            name: value
-            for name, value in run.data.tags.items()
-            if name.startswith(("dvc_", "env_", "signature", "seeds_key", "mlflow.user"))
-        }
+        data = {(entry.dataset.name, entry.dataset.profile) for entry in run.inputs.dataset_inputs}
+        prefixes = ("dvc_", "env_", "signature", "mlflow.user")
+        tags = {name: value for name, value in run.data.tags.items() if name.startswith(prefixes)}
         key = run.data.tags["config_key"]
-        assert key not in found
-        found[key] = (run.info.run_name, run.info.status, run.data.params, run.data.metrics, files, data, tags)
-    return found
+        assert key not in shown
+        shown[key] = (run.info.run_name, run.info.status, run.data.params, run.data.metrics, files, data, tags)
+    return shown
