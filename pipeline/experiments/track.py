@@ -21,7 +21,7 @@ from pipeline.stage import project_root
 from pipeline.tracking.content import finished_run, origin, run_keys
 from pipeline.tracking.registry import NOT_COMPARED, register_model
 from pipeline.tracking.results import Experiment, Results, WorkTree
-from pipeline.tracking.runs import close_abandoned
+from pipeline.tracking.runs import close_abandoned, who
 from pipeline.tracking.store import Store, connect, reason, store_errors
 from pipeline.tracking.write import write_run
 
@@ -78,7 +78,8 @@ def write(store: Store, results: Results, tags: dict[str, str], config_key: str)
     if runs and runs[0].data.tags.get("engines", NOT_COMPARED) != NOT_COMPARED:
         return "there"
     started_from = tags.get("DVC_EXP_BASELINE_REV")
-    finished = finished_run(results, tags, Experiment("baseline", started_from) if started_from else None)
+    baseline = Experiment("baseline", started_from) if started_from else None
+    finished = finished_run(results, {**who(), **tags}, baseline)
     if not runs:
         write_run(store, finished)
     register_model(store, results, finished, tags)

@@ -130,7 +130,7 @@ def curve(results: Results) -> list[Row]:
 def rows_of(text: str) -> list[Row]:
     """The rows of a curve in CSV; an empty field is None."""
     table = pd.read_csv(io.StringIO(text)).astype(object)
-    return table.where(table.notna(), None).to_dict("records")
+    return list(table.where(table.notna(), None).to_dict("records"))
 
 
 def origin() -> dict[str, str]:

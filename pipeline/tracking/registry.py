@@ -25,7 +25,7 @@ from pipeline.tracking.content import FinishedRun
 from pipeline.tracking.model_card import model_card
 from pipeline.tracking.model_files import Options, code_sha256, save
 from pipeline.tracking.results import Results
-from pipeline.tracking.store import Store
+from pipeline.tracking.store import Store, connect
 from transformer.decoding.config import SearchConfig
 from transformer.evaluation.comparison import TESTS, System, against_the_first
 from transformer.files import sha256, sha256_text
@@ -85,7 +85,7 @@ def register_model(store: Store, results: Results, finished: FinishedRun, origin
             gain_over=partial(gain, results),
             tags=origin,
         )
-        return register(store, candidate)
+        return register(store.root, candidate)
 
 
 def model_name(results: Results) -> str:
@@ -109,8 +109,9 @@ def gain(results: Results, champion: Sequence[str]) -> Gain:
     return Gain(row["delta"], row[TESTS["ar"]])
 
 
-def register(store: Store, candidate: Candidate) -> str:
+def register(root: Path, candidate: Candidate) -> str:
     """Register the model of a configuration whose run exists; returns a message. Raises store errors."""
+    store = connect(root)
     runs = store.search(f"tags.config_key = '{candidate.config_key}'")
     if not runs:
         return (
@@ -123,7 +124,7 @@ def register(store: Store, candidate: Candidate) -> str:
             "machine). Nothing was registered."
         )
     run_id = runs[0].info.run_id
-    with FileLock(store.root / "work/register.lock"):  # two workers may register the same model at once
+    with FileLock(root / "work/register.lock"):  # two workers may register the same model at once
         version = put_version(store, run_id, candidate)
         uri = f"models:/{candidate.name}/{version.version}"
         for tag, value in {"model": uri, "engines": ENGINES[candidate.engines_agree]}.items():

@@ -58,14 +58,14 @@ def is_dvc(process: psutil.Process) -> bool:
 
 def has_ended(process: str) -> bool:
     """Whether a process that `owner` named has ended, as far as it can be known: False on another host."""
-    host, pid, start = process.rsplit(" ", 2)
-    if host != platform.node():
-        return False
     try:
+        host, pid, start = process.rsplit(" ", 2)
+        if host != platform.node():
+            return False
         return abs(psutil.Process(int(pid)).create_time() - float(start)) > 2  # a later process with the same pid
     except psutil.NoSuchProcess:
         return True
-    except psutil.AccessDenied:
+    except (psutil.AccessDenied, ValueError):  # a tag that somebody edited
         return False
 
 

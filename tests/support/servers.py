@@ -36,10 +36,10 @@ def free_port() -> int:
 def postgres_program(name: str) -> str:
     """The path of a program of PostgreSQL; skips the test if PostgreSQL is not installed."""
     places = [shutil.which(name), *sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), reverse=True)]
-    found = next((str(place) for place in places if place), None)
-    if found is None:
+    path = next((str(place) for place in places if place), None)
+    if path is None:
         pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
-    return found
+    return path
 
 
 @contextmanager

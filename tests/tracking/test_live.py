@@ -88,9 +88,9 @@ def test_a_run_whose_process_has_ended_is_killed_by_the_next(root, key, command,
     client.set_tag(elsewhere, PROCESS, f"another host {ended.pid} 0")
     monkeypatch.chdir(root)
     NEXT[command](root, f"{key} next")
-    found = [client.get_run(run_id).info for run_id in (abandoned, elsewhere, running)]
-    assert [run.status for run in found] == ["KILLED", "RUNNING", "RUNNING"]
-    assert found[0].end_time == client.get_metric_history(abandoned, "train_loss")[-1].timestamp
+    infos = [client.get_run(run_id).info for run_id in (abandoned, elsewhere, running)]
+    assert [run.status for run in infos] == ["KILLED", "RUNNING", "RUNNING"]
+    assert infos[0].end_time == client.get_metric_history(abandoned, "train_loss")[-1].timestamp
 
 
 def test_a_store_that_is_down_costs_a_training_one_line(root, key, monkeypatch, capfd):

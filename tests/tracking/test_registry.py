@@ -53,8 +53,8 @@ def version(store: Store, name: str, key: str, valid: str = "x"):
 
 def champion(store: Store, name: str) -> str:
     """The number of the champion."""
-    found = champion_of(store, name)
-    return str(found.version) if found else ""
+    alias = champion_of(store, name)
+    return str(alias.version) if alias else ""
 
 
 CHALLENGES = [
@@ -111,7 +111,7 @@ def registered(store: Store, name: str, folder: Path, config_key: str, **changed
     record(store.root, {**configuration(config_key, config_key), "texts": {"valid.hyp": "a\n"}})
     fields = {"options": OPTIONS, "valid_sha256": "x", "card": f"# card of {config_key}\n", "engines_agree": True}
     fields |= {"name": name, "folder": folder, "config_key": config_key, "valid_bleu": 30.0}
-    return register(store, Candidate(**{**fields, "gain_over": lambda lines: Gain(9.0, 0.001), **changed}))
+    return register(store.root, Candidate(**{**fields, "gain_over": lambda lines: Gain(9.0, 0.001), **changed}))
 
 
 def test_a_version_is_never_written_again(store, key, models, monkeypatch):
@@ -166,7 +166,7 @@ def test_a_champion_is_challenged_by_the_bleu_of_its_language():
 
 def test_a_configuration_without_a_run_is_not_registered(store, key, models):
     candidate = Candidate(key, models[0], OPTIONS, "unknown", 30.0, "x", "", True, gain_of(0, 1))
-    assert register(store, candidate).startswith("No MLflow run has config_key unknown. Nothing was")
+    assert register(store.root, candidate).startswith("No MLflow run has config_key unknown. Nothing was")
 
 
 def test_the_card_lists_scores_data_params_and_origin():

@@ -1,0 +1,71 @@
+"""`track` writes the runs that are missing: after a server was away, a database was lost, a run was deleted."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from support.projects import command, prepared_project, reader, runs, seen
+
+pytestmark = pytest.mark.full
+TRACK = (sys.executable, "-m", "pipeline", "track")
+METRICS = ("train_loss", "learning_rate")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory, shared_folder) -> Path:
+    """A project that ran once with a store, and once more, as an experiment, while its server was down."""
+    folder = prepared_project(shared_folder, tmp_path_factory.mktemp("track") / "project")
+    words = ("dvc", "exp", "run", "-n", "away", "-S", "warmup=8")
+    output = command(folder, *words, MLFLOW_TRACKING_URI="http://127.0.0.1:9")
+    assert output.count("Tracking ended for this stage: ") == 1
+    assert output.count("The run or its model was not written: ") == 1
+    assert len(runs(folder)) == 1
+    return folder
+
+
+def test_a_server_that_was_away_gets_the_whole_run(project):
+    output = command(project, *TRACK)
+    assert "1 written" in output
+    assert "1 there" in output
+    table = seen(project)
+    assert sorted(run[2]["warmup"] for run in table.values()) == ["4", "8"]
+    (away,) = [run for run in runs(project) if run.info.run_name == "away"]
+    for metric in METRICS:
+        points = reader(project).get_metric_history(away.info.run_id, metric)
+        assert [point.step for point in points] == [2, 4, 6, 8, 10, 12]
+    assert {"bleu", "delta_bleu", "p_bootstrap"} <= set(away.data.metrics)
+    assert away.data.tags["model"].startswith("models:/")
+
+
+def test_a_second_track_changes_nothing(project):
+    before = [run.to_dictionary() for run in runs(project)]
+    assert "written" not in command(project, *TRACK)
+    assert [run.to_dictionary() for run in runs(project)] == before
+
+
+def test_a_lost_database_is_written_again(project):
+    before = seen(project)
+    for path in project.glob("mlflow.db*"):
+        path.rename(project / "work" / path.name)
+    assert "2 written" in command(project, *TRACK)
+    assert without_live_metrics(seen(project)) == without_live_metrics(before)
+
+
+def without_live_metrics(table: dict[str, tuple]) -> dict[str, tuple]:
+    """What `seen` returns, without what is measured while it trains: no file has that."""
+    live = ("tokens_per_second", "gradient_norm", "system/")
+    return {
+        key: (*run[:3], {name: value for name, value in run[3].items() if not name.startswith(live)}, *run[4:])
+        for key, run in table.items()
+    }
+
+
+def test_a_run_in_the_trash_is_made_again_by_record_alone(project):
+    (away,) = [run for run in runs(project) if run.info.run_name == "away"]
+    store = {"MLFLOW_TRACKING_URI": f"sqlite:///{project / 'mlflow.db'}"}
+    command(project, "mlflow", "runs", "delete", "--run-id", away.info.run_id, **store)
+    assert "1 in MLflow's trash" in command(project, *TRACK)
+    command(project, sys.executable, "-m", "pipeline.record")  # the experiment is in the work tree
+    assert len(runs(project)) == 2
