@@ -96,7 +96,7 @@ def project(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("setting", ["color.ui=always", "diff.noprefix=true", "diff.external=true", "diff.context=0"])
-def test_a_clone_gets_the_edits_of_the_work_tree_whatever_git_is_set_to(project, tmp_path, monkeypatch, setting):
+def test_a_clone_gets_edits_whatever_git_is_set_to(project, tmp_path, monkeypatch, setting):
     monkeypatch.setenv(MAIN_CHECKOUT, str(project))
     command(project, "git", "config", *setting.split("="))
     try:
@@ -126,7 +126,7 @@ def test_an_experiment_that_fails_ends_in_a_line_and_leaves_nothing(project):
 
 
 @pytest.mark.full
-def test_sigterm_saves_the_training_of_an_experiment_and_the_same_command_goes_on(project):
+def test_sigterm_saves_an_experiment_and_the_same_command_goes_on(project):
     (project / "long.txt").write_text("-S max_steps=60 -S save_every=20 -S warmup=20 -S keep=2 -S average_last=2\n")
     words = [sys.executable, "-m", "pipeline", "experiment", "long.txt", "1"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("DVC_", "MLFLOW_"))}

@@ -95,7 +95,7 @@ def test_most_trials_are_stopped_early_and_nothing_is_trained_twice():
     assert len(calls) == sum(trained)
 
 
-@pytest.mark.parametrize("killed_at", [4, 20])
+@pytest.mark.parametrize("killed_at", [4, 18])
 def test_a_killed_search_ends_as_one_that_was_not(tmp_path, killed_at):
     """Also one that is then given more trials."""
     calls, unkilled = [], in_memory()
