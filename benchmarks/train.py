@@ -70,7 +70,7 @@ def chosen(asked: argparse.Namespace) -> list[str]:
 def precisions(asked: argparse.Namespace, program: str) -> list[str]:
     """The precisions at which to measure a program: those that it offers and the device computes fast with."""
     fast = multiplies_bfloat16(torch.device(asked.device))
-    offered = OFFERED.get(program, PEERS_OFFER[asked.device])
+    offered = OFFERED.get(program) or PEERS_OFFER[asked.device]
     return [name for name in offered if asked.precision in (name, "all") and (fast or name != "bfloat16")]
 
 

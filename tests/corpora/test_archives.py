@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from hypothesis import given
-from hypothesis import strategies as st
 
 from transformer.corpora.archives import check_archive, open_member
 from transformer.corpora.manifest import lines
@@ -49,7 +47,7 @@ def special(kind: bytes, name: str = "x", target: str = "/etc/passwd") -> tarfil
 
 @pytest.mark.parametrize("make", [tar, zipped])
 def test_a_member_is_read_as_it_is(tmp_path, make):
-    path = make(tmp_path / ("a.tgz" if make is tar else "a.zip"), ("de-en/a.de", TEXT), ("de-en/a.en", b"one\ntwo\n"))
+    path = make(tmp_path / ("a.tgz" if make is tar else "a.zip"), ("./de-en/a.de", TEXT), ("de-en/a.en", b"one\ntwo\n"))
     check_archive(path, ["de-en/a.de", "de-en/a.en"])
     with open_member(path, "de-en/a.en") as file:
         assert list(file) == [b"one\n", b"two\n"]
@@ -58,10 +56,7 @@ def test_a_member_is_read_as_it_is(tmp_path, make):
 
 REFUSED = {
     "link": (special(tarfile.SYMTYPE), "x is a link or device"),
-    "hard link": (special(tarfile.LNKTYPE), "x is a link or device"),
     "device": (special(tarfile.CHRTYPE), "x is a link or device"),
-    "block device": (special(tarfile.BLKTYPE), "x is a link or device"),
-    "pipe": (special(tarfile.FIFOTYPE), "x is a link or device"),
     "sparse file": (special(tarfile.GNUTYPE_SPARSE), "x is a sparse file"),
     "above": (("../../x", TEXT), "../../x leads out of its folder"),
     "absolute": (("/x", TEXT), "/x leads out of its folder"),
@@ -72,17 +67,11 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_an_archive_with_a_dangerous_member_is_refused(tmp_path, name):
-    member, wanted = REFUSED[name]
+    member, expected = REFUSED[name]
     path = tar(tmp_path / "a.tgz", ("a.de", TEXT), member)
     with pytest.raises(ValueError, match=r"a\.tgz was refused: ") as error:
         check_archive(path, ["a.de"])
-    assert wanted in str(error.value)
-
-
-@pytest.mark.parametrize("name", ["../x", "/x", "..\\..\\x"])
-def test_a_zip_file_with_a_name_that_leads_out_is_refused(tmp_path, name):
-    with pytest.raises(ValueError, match="leads out of its folder"):
-        check_archive(zipped(tmp_path / "a.zip", ("a.de", TEXT), (name, TEXT)), ["a.de"])
+    assert expected in str(error.value)
 
 
 def test_a_zip_file_with_a_link_or_a_bomb_is_refused(tmp_path):
@@ -106,14 +95,6 @@ def test_a_missing_member_and_a_damaged_archive_are_named(tmp_path, make):
         check_archive(path, ["a.de"])
 
 
-@pytest.mark.parametrize("name", ["a.tgz", "a.zip"])
-def test_a_member_whose_name_begins_with_the_folder_it_is_in_is_read(tmp_path, name):
-    path = (zipped if name == "a.zip" else tar)(tmp_path / name, ("./de-en/a.de", TEXT))
-    check_archive(path, ["de-en/a.de"])
-    with open_member(path, "de-en/a.de") as file:
-        assert file.read() == TEXT
-
-
 def with_field(data: bytes, offset: int, value: int) -> bytes:
     """A zip file of one member with another value in a field of its header, and of its entry in the list at the end."""
     changed, entry = bytearray(data), data.index(b"PK\x01\x02")
@@ -127,26 +108,23 @@ AGAIN = r"Get it again, or from another place\."
 
 
 @pytest.mark.parametrize(
-    ("method", "change", "wanted"),
+    ("method", "change", "expected"),
     [
         (zipfile.ZIP_DEFLATED, lambda data: with_field(data, PASSWORD, 1), rf"encrypted.*\. {DEFLATE}"),
         (zipfile.ZIP_DEFLATED, lambda data: with_field(data, METHOD, 97), rf"not supported\)\. {DEFLATE}"),
         (zipfile.ZIP_STORED, lambda data: data.replace(b"99\n", b"98\n", 1), rf"Bad CRC-32.*\. {AGAIN}"),
-        (zipfile.ZIP_STORED, lambda data: b"XX" + data[2:], rf"Bad magic number for file header\)\. {AGAIN}"),
         (zipfile.ZIP_DEFLATED, lambda data: data[:60] + b"\xff" * 40 + data[100:], rf"Error -3 .*\. {AGAIN}"),
-        (zipfile.ZIP_BZIP2, lambda data: data[:60] + b"\xff" * 40 + data[100:], rf"Invalid data stream\)\. {AGAIN}"),
-        (zipfile.ZIP_LZMA, lambda data: data[:60] + b"\xff" * 40 + data[100:], rf"Corrupt input data\)\. {AGAIN}"),
     ],
-    ids=["password", "unknown method", "checksum", "header", "deflate", "bzip2", "lzma"],
+    ids=["password", "unknown method", "checksum", "deflate"],
 )
-def test_a_member_that_cannot_be_read_is_named_with_its_archive_and_a_remedy(tmp_path, method, change, wanted):
+def test_a_member_that_cannot_be_read_is_named_with_a_remedy(tmp_path, method, change, expected):
     path = tmp_path / "a.zip"
     with zipfile.ZipFile(path, "w", method) as archive:
         archive.writestr("a.de", "".join(f"{n * 7919 % 10007}\n" for n in range(10_000)))
     path.write_bytes(change(path.read_bytes()))
     check_archive(path, ["a.de"])
     with (
-        pytest.raises(ValueError, match=rf"^a\.zip: a\.de cannot be read \(.*{wanted}$"),
+        pytest.raises(ValueError, match=rf"^a\.zip: a\.de cannot be read \(.*{expected}$"),
         open_member(path, "a.de") as file,
     ):
         list(file)
@@ -161,12 +139,6 @@ def test_a_tar_that_ends_while_a_member_is_read_is_named(tmp_path, kept):
         open_member(path, "b.de") as file,
     ):
         list(file)
-
-
-def test_an_error_of_a_reader_stays_as_it_is(tmp_path):
-    path = zipped(tmp_path / "a.zip", ("a.de", b"a\n\xff\n"))
-    with pytest.raises(ValueError, match=r"^a\.de:2:1: invalid UTF-8"):
-        list(lines({"file": "a.zip", "member": "a.de"}, path))
 
 
 def header(kind: bytes = tarfile.REGTYPE, size: int = 0) -> bytes:
@@ -184,7 +156,6 @@ def continued(kind: bytes, text: bytes) -> bytes:
 SPARSE = b"22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n"
 DAMAGED = {
     "sparse map": continued(tarfile.XHDTYPE, SPARSE) + header(size=512) + b"no number\n" * 60,
-    "sparse size": continued(tarfile.XHDTYPE, b"22 GNU.sparse.size=no\n") + header(),
     "no next header": continued(tarfile.XHDTYPE, SPARSE),
     "headers upon headers": continued(tarfile.GNUTYPE_LONGNAME, b"x") * 500 + header(),
     "start of gzip": b"\x1f\x8b\x08",
@@ -200,10 +171,8 @@ def test_a_tar_with_damaged_headers_is_named(tmp_path, name):
 
 
 BOMBS = {
-    "long name": [continued(tarfile.GNUTYPE_LONGNAME, b"x" * 5000), header()],
     "members": [header() * 1000] * 50,
     "name": [header(tarfile.GNUTYPE_LONGNAME, 1 << 30), *[bytes(1 << 20)] * 32],
-    "records": [header(tarfile.XHDTYPE, 1 << 30), *[bytes(1 << 20)] * 32],
     "sparse map": [
         continued(tarfile.XHDTYPE, SPARSE),
         header(size=1 << 30),
@@ -214,7 +183,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_tar_with_too_many_members_or_too_long_headers_is_refused_with_little_memory(tmp_path, name):
+def test_a_tar_of_headers_is_refused_with_little_memory(tmp_path, name):
     with gzip.open(tmp_path / "a.tgz", "wb", 1) as file:
         file.writelines(BOMBS[name])
     tracemalloc.start()
@@ -230,16 +199,6 @@ def test_a_zip_file_with_too_many_members_is_refused(tmp_path):
         check_archive(path, ["1"])
 
 
-def test_headers_for_all_members_are_not_kept_for_each(tmp_path):
-    records = b"".join(b"10 %05d=\n" % n for n in range(400))
-    with gzip.open(tmp_path / "a.tgz", "wb", 1) as file:
-        file.writelines([*[continued(tarfile.XGLTYPE, records)], *[header()] * 1500])
-    tracemalloc.start()
-    check_archive(tmp_path / "a.tgz", ["x"])
-    assert tracemalloc.get_traced_memory()[1] < 10_000_000
-    tracemalloc.stop()
-
-
 @pytest.mark.parametrize("kind", [tarfile.DIRTYPE, tarfile.REGTYPE])
 def test_a_size_below_0_hides_no_bomb(tmp_path, kind):
     path = tmp_path / "a.tgz"
@@ -248,7 +207,7 @@ def test_a_size_below_0_hides_no_bomb(tmp_path, kind):
         check_archive(path, ["x"])
 
 
-def found(data: bytes) -> list[bytes]:
+def segments_of(data: bytes) -> list[bytes]:
     """The segments of a marked up file."""
     return list(segments(io.BytesIO(data), "a.xml"))
 
@@ -258,46 +217,25 @@ def test_segments_are_read_from_xml_and_from_sgml():
 <url>http://a.de</url><seg id="1"> Das ist &quot;gut&quot; &amp; sch\xc3\xb6n. </seg>
 <seg id="2"> a
 b </seg><seg id="3"></seg></doc></srcset></mteval>"""
-    assert found(xml) == ['Das ist "gut" & schön.\n'.encode(), b"a b\n", b"\n"]
+    assert segments_of(xml) == ['Das ist "gut" & schön.\n'.encode(), b"a b\n", b"\n"]
     sgml = (
         b'<refset setid="x"><DOC sysid="ref"><hl><SEG ID=1>A & B < C</SEG></hl><p><seg id="2">I <3 you</seg></p></DOC>'
     )
-    assert found(sgml) == [b"A & B < C\n", b"I <3 you\n"]
-
-
-@given(
-    st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20), max_size=8),
-    st.integers(1, 7),
-)
-def test_each_segment_comes_back_whatever_its_characters_and_the_blocks_read(lines, size):
-    import html
-
-    import transformer.corpora.markup as markup
-
-    data = "".join(f'<seg id="{n}">{html.escape(line)}</seg>\n' for n, line in enumerate(lines)).encode()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(markup, "_BLOCK", size)
-        texts = [line.decode().removesuffix("\n") for line in found(data)]
-    plain = [html.unescape(html.escape(line)) for line in lines]
-    assert texts == [" ".join(line.split()) for line in plain]
+    assert segments_of(sgml) == [b"A & B < C\n", b"I <3 you\n"]
 
 
 def test_programs_styles_and_sections_in_a_segment_are_text():
     xml = b"<seg>a <script> b</seg>\n<seg>c <style>d</seg>\n<seg>e <title>f</seg>\n<seg><![CDATA[g & <h>]]></seg>"
-    assert found(xml) == [b"a b\n", b"c d\n", b"e f\n", b"g & <h>\n"]
+    assert segments_of(xml) == [b"a b\n", b"c d\n", b"e f\n", b"g & <h>\n"]
 
 
 @pytest.mark.parametrize(
-    ("end", "wanted"),
+    ("end", "expected"),
     [
         (b"<seg>\xff</seg>", r"2:6: invalid UTF-8"),
-        (b"<seg>b</seg>\xc3", r"2:13: invalid UTF-8 \(unexpected end of data\)"),
-        (b"<seg>\xc3</seg>", r"2:6: invalid UTF-8"),
         (b"<seg>b\0</seg>", r"2:7: a NUL character"),
         (b"<seg>b", r"2: wrong markup: the file ends, but the <seg> of line 2 has no </seg>"),
         (b"<seg>b</se", r"2: wrong markup: a tag or comment without end"),
-        (b"<seg id=", r"2: wrong markup: a tag or comment without end"),
-        (b"<seg>b</seg><", r"2: wrong markup: a tag or comment without end"),
         (b"<seg>b</seg>\n<!-- ", r"3: wrong markup: a tag or comment without end"),
         (b"<seg>b<![CDATA[</seg>", r"2: wrong markup: a tag or comment without end"),
         (b"<seg>b\n<seg>c</seg>", r"3: wrong markup: a <seg>, but that of line 2 has no </seg>"),
@@ -307,38 +245,10 @@ def test_programs_styles_and_sections_in_a_segment_are_text():
     ],
 )
 @pytest.mark.parametrize("before", [b"", b" " * 70_000], ids=["in one block", "in two blocks"])
-def test_a_marked_up_file_that_is_damaged_or_cut_off_is_refused_with_the_line(before, end, wanted):
-    with pytest.raises(ValueError, match=rf"^a\.xml:{wanted}") as error:
-        found(before + b"<seg>a</seg>\n" + end)
+def test_damaged_markup_is_refused_with_the_line(before, end, expected):
+    with pytest.raises(ValueError, match=rf"^a\.xml:{expected}") as error:
+        segments_of(before + b"<seg>a</seg>\n" + end)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("start", [b"<a \n", b"<!--\n", b"<![CDATA[\n", b"<a b='\n", b"</a\n", b"<?\n"])
-def test_a_tag_that_does_not_end_is_refused_before_much_is_read(start):
-    class Counted(io.BytesIO):
-        read_lines = 0
-
-        def __next__(self) -> bytes:
-            self.read_lines += 1
-            return super().__next__()
-
-    file = Counted(b"<seg>\n" + start * (4_000_000 // len(start)))
-    with pytest.raises(ValueError, match=r"^a\.xml:2: wrong markup: a tag or comment without end"):
-        list(segments(file, "a.xml"))
-    assert file.read_lines < 600_000 // len(start)
-
-
-@pytest.mark.parametrize("start", [b"<a ", b"<!--", b"<![CDATA["])
-def test_tags_that_do_not_end_are_read_once(start, monkeypatch):
-    from html.parser import HTMLParser
-
-    calls = []
-    for name in ("parse_starttag", "parse_comment", "parse_html_declaration"):
-        whole = getattr(HTMLParser, name)
-        monkeypatch.setattr(HTMLParser, name, lambda self, i, whole=whole: calls.append(i) or whole(self, i))
-    with pytest.raises(ValueError, match="a tag or comment without end"):
-        found(b"<seg>" + start * (60_000 // len(start)))
-    assert len(calls) == 2  # <seg> and the first of them
 
 
 def test_an_error_in_a_marked_up_file_of_a_corpus_names_the_file(tmp_path):
@@ -365,7 +275,3 @@ def test_lines_of_tags_are_left_out_of_ted_text():
     ]
     lines += [b"<![x ]\n", b"<b>&#" + b"1" * 5000 + b";\n"]
     assert list(untagged(io.BytesIO(b"".join(lines)), "a.de")) == [lines[2], lines[3], *lines[5:]]
-
-
-def test_a_byte_order_mark_before_a_line_of_tags_goes_with_it():
-    assert list(untagged(io.BytesIO(b"\xef\xbb\xbf<url>x</url>\na\n"), "a.de")) == [b"a\n"]

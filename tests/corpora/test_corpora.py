@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -52,7 +51,7 @@ def test_a_users_files_are_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("contents", "wanted"),
+    ("contents", "expected"),
     [
         ({"train_de": b"a\nb\nc\nd\ne\n"}, r"train\.de has 5 lines and .*train\.en 2, 3 fewer"),
         ({"valid_en": b"a\nb\nc\n"}, r"valid\.en has 3 lines and .*valid\.de 2, 1 fewer"),
@@ -62,8 +61,8 @@ def test_a_users_files_are_read(tmp_path):
         ({"test_en": b"a\n\xed\xa0\x80\n"}, r"test\.en:2:1: invalid UTF-8"),
     ],
 )
-def test_an_error_in_the_files_names_file_line_and_character(tmp_path, contents, wanted):
-    with pytest.raises(ValueError, match=wanted) as error:
+def test_an_error_in_the_files_names_file_line_and_character(tmp_path, contents, expected):
+    with pytest.raises(ValueError, match=expected) as error:
         read(files(tmp_path, **contents))
     assert "\n" not in str(error.value)
 
@@ -77,23 +76,12 @@ def test_a_missing_file_is_named_with_what_is_there(tmp_path):
 
 
 @pytest.mark.parametrize("separator", ["\u2028", "\x85", "\x0b", "\r", "\x0c", "\x1c"])
-def test_a_tool_that_took_another_character_for_a_line_end_is_suspected(tmp_path, separator):
+def test_a_tool_that_splits_at_other_characters_is_suspected(tmp_path, separator):
     text = f"a{separator}b\nc\nd{separator}e\n"
     with pytest.raises(ValueError, match="must translate line n") as error:
         read(files(tmp_path, train_de="\n".join(text.splitlines()).encode(), train_en=text.encode()))
-    wanted = f"has 2 characters that some tools take for line ends (the first: U+{ord(separator):04X} in line 1)"
-    assert wanted in str(error.value)
-
-
-def test_no_cause_is_suspected_where_the_numbers_do_not_fit(tmp_path):
-    with pytest.raises(ValueError, match="must translate") as error:
-        read(files(tmp_path, train_de=b"a\nb\nc\nd\n", train_en="a\u2028b\n".encode()))
-    assert "some tools" not in str(error.value)
-
-
-def test_other_line_separators_become_spaces():
-    text = "a\u2028b\x85c\x0bd\re\r\n f \n".encode()
-    assert list(lines(text)) == ["a b c d e", "f"]
+    expected = f"has 2 characters that some tools take for line ends (the first: U+{ord(separator):04X} in line 1)"
+    assert expected in str(error.value)
 
 
 @given(st.lists(st.text().filter(lambda line: "\n" not in line and "\0" not in line), min_size=1))
@@ -108,17 +96,19 @@ def test_only_a_line_feed_ends_a_line(some):
 @settings(deadline=None, max_examples=500)
 def test_any_two_files_are_accepted_whole_or_refused_with_an_address(source, target):
     text = TwoFiles(lines(source, "a.de"), lines(target, "a.en"))
-    whole = [data.removeprefix(b"\xef\xbb\xbf") for data in (source, target)]
+    contents = [data.removeprefix(b"\xef\xbb\xbf") for data in (source, target)]
     counts = [data.count(b"\n") + (not data.endswith(b"\n")) if data else 0 for data in (source, target)]
-    if counts[0] != counts[1] or b"\0" in source + target or not all(map(is_utf8, whole)):
+    if counts[0] != counts[1] or b"\0" in source + target or not all(map(is_utf8, contents)):
         at = r"a\.(de|en):\d+:\d+: (a NUL character|invalid UTF-8)|a\.(de|en) has \d+ lines and a\.(de|en) \d+"
         with pytest.raises(ValueError, match=at):
             list(text.pairs())
         return
-    found = list(text.pairs())
-    for data, side in zip(whole, (0, 1), strict=True):
-        wanted = [" ".join(line.split()) for line in data.decode().removesuffix("\n").split("\n")] if counts[0] else []
-        assert [pair[side] for pair in found] == wanted
+    pairs = list(text.pairs())
+    for data, side in zip(contents, (0, 1), strict=True):
+        expected = (
+            [" ".join(line.split()) for line in data.decode().removesuffix("\n").split("\n")] if counts[0] else []
+        )
+        assert [pair[side] for pair in pairs] == expected
 
 
 def is_utf8(data: bytes) -> bool:
@@ -136,7 +126,7 @@ def test_a_byte_order_mark_is_removed_with_a_warning(capsys):
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
-def test_compressed_files_are_read_and_damaged_ones_named_with_the_line(tmp_path, suffix):
+def test_compressed_files_are_read_and_damaged_ones_named(tmp_path, suffix):
     pack = gzip.compress if suffix == ".gz" else zstandard.compress
     chance = b"".join(b"%d\n" % (n * 7919 % 10007) for n in range(10_000))
     for split in SPLITS:
@@ -152,7 +142,7 @@ def test_compressed_files_are_read_and_damaged_ones_named_with_the_line(tmp_path
         read(tmp_path)
 
 
-def test_a_zst_file_that_needs_much_memory_is_refused_with_the_command_that_unpacks_it(tmp_path):
+def test_a_zst_file_that_needs_much_memory_is_refused(tmp_path):
     text = b"eins\nzwei\n"
     block = (len(text) << 3 | 1).to_bytes(3, "little") + text  # RFC 8878: the last block, not compressed
     for log in (27, 28):  # of the size of the window
@@ -164,7 +154,7 @@ def test_a_zst_file_that_needs_much_memory_is_refused_with_the_command_that_unpa
         read(tmp_path)
 
 
-def test_training_text_comes_from_all_its_files_in_the_order_of_their_names(tmp_path):
+def test_training_text_comes_from_all_its_files_in_order(tmp_path):
     files(tmp_path)
     (tmp_path / "train-b.de").write_text("b\n")
     (tmp_path / "train-b.en.gz").write_bytes(gzip.compress(b"B\n"))
@@ -182,28 +172,19 @@ def test_training_text_comes_from_all_its_files_in_the_order_of_their_names(tmp_
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "wanted"),
+    ("name", "text", "expected"),
     [
         ("train.de-en.tsv", "a\tb\na b\n", r"train\.de-en\.tsv:2: 1 columns, must be 2"),
-        ("train.de-en.tsv", "a\tb\tc\n", r"train\.de-en\.tsv:1: 3 columns"),
         ("train.jsonl", '{"de": "a", "en": "b"}\n{"de": "a"}\n', r"train\.jsonl:2: no object with the texts de and en"),
         ("train.jsonl", '{"de": "a", "en": "\\ud800"}\n', r"train\.jsonl:1: no object with .*half a character"),
         ("train.jsonl", "[" * 200_000 + "\n", r"train\.jsonl:1: not JSON"),
-        ("train.jsonl", '["a"]\n', r"train\.jsonl:1: no object with the texts"),
         ("train.jsonl", '{"de": "a", "en": "b\\u0000"}\n', r"train\.jsonl:1: no object with .*, or a NUL"),
-        ("train.jsonl", "a\n", r"train\.jsonl:1: not JSON"),
-        ("train.jsonl", '{"de": "a", "en": "b\x00"}\n', r"train\.jsonl:1:21: a NUL character"),
     ],
 )
-def test_a_wrong_line_of_pairs_is_named(tmp_path, name, text, wanted):
+def test_a_wrong_line_of_pairs_is_named(tmp_path, name, text, expected):
     (tmp_path / name).write_text(text)
-    with pytest.raises(ValueError, match=wanted):
+    with pytest.raises(ValueError, match=expected):
         read(tmp_path, ("train",))
-
-
-def test_a_line_feed_in_json_becomes_a_space(tmp_path):
-    (tmp_path / "train.jsonl").write_text(json.dumps({"de": "a\nb", "en": "c\u2028d"}) + "\n")
-    assert read(tmp_path, ("train",))["train"] == [("a b", "c d")]
 
 
 def test_the_columns_of_a_tsv_are_those_of_the_end_of_its_name(tmp_path):
@@ -222,22 +203,20 @@ def test_files_of_other_names_do_not_join_valid_and_test(tmp_path):
     assert len(read(tmp_path)["test"]) == len(read(tmp_path)["valid"]) == 2
 
 
-@pytest.mark.parametrize("name", ["train.de", "train.de-en.tsv", "train.jsonl"])
-def test_a_text_that_is_there_twice_is_refused(tmp_path, name):
+@pytest.mark.parametrize(
+    ("extra", "reason"),
+    [
+        (["train.de.gz"], r"train\.de and .*train\.de\.gz are both train\.de"),
+        (["train.jsonl", "train.jsonl.gz"], r"train\.jsonl and .*train\.jsonl\.gz are both train\.jsonl"),
+        (["train.jsonl"], r"train\.jsonl and .*train\.de are both text train\. Its pairs would be there twice"),
+        (["train.en-de.tsv"], r"train\.en-de\.tsv and .*train\.de are both text train"),
+    ],
+)
+def test_a_text_that_is_there_twice_is_refused(tmp_path, extra, reason):
     files(tmp_path)
-    for path in (tmp_path / name, tmp_path / f"{name}.gz"):
-        path.write_bytes(b"")
-    with pytest.raises(ValueError, match=rf"{name} and .*{name}\.gz are both {name}"):
-        read(tmp_path)
-
-
-@pytest.mark.parametrize("other", ["train.jsonl", "train.de-en.tsv.gz", "train.en-de.tsv"])
-def test_a_text_that_is_there_in_two_forms_is_refused(tmp_path, other):
-    files(tmp_path)
-    (tmp_path / other).write_bytes(b"")
-    with pytest.raises(
-        ValueError, match=rf"{other} and .*train\.de are both text train\. Its pairs would be there twice"
-    ):
+    for name in extra:
+        (tmp_path / name).write_bytes(b"")
+    with pytest.raises(ValueError, match=reason):
         read(tmp_path)
 
 

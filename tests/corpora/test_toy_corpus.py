@@ -23,7 +23,6 @@ from transformer.corpora.toy.clauses import (
     german_final,
     german_main,
     german_number,
-    third_person,
 )
 from transformer.corpora.toy.grammar import PHENOMENA, Pair, draw_frame, pair, toy_corpus
 
@@ -105,16 +104,6 @@ def test_every_two_parts_of_an_unseen_frame_are_frequent_in_train(corpus):
     assert not rare
 
 
-def test_almost_all_words_of_valid_and_test_are_in_train(corpus):
-    def vocabulary(split: str, side: str) -> set[str]:
-        return {word.lower() for p in corpus[split] for word in words(getattr(p, side))}
-
-    for split in ("valid", "test"):
-        assert vocabulary(split, "target") <= vocabulary("train", "target")
-        new = vocabulary(split, "source") - vocabulary("train", "source")
-        assert len(new) <= 3, "only a rare German ending or compound may be new"
-
-
 # One translation for each sentence
 
 
@@ -125,10 +114,6 @@ def assert_one_to_one(pairs: list[Pair]) -> None:
         assert german.setdefault(p.target, p.source) == p.source
 
 
-def test_each_sentence_has_one_translation_in_either_direction(corpus):
-    assert_one_to_one([p for pairs in corpus.values() for p in pairs])
-
-
 def test_no_wording_has_two_translations_in_a_small_lexicon(monkeypatch):
     """With few words the grammar repeats sentences, so that one wording with two translations would be found."""
     few = "Mann Junge Frau Kind Bruder Hund Katze Apfel Birne Koffer Tür Garten Schlüssel".split()  # noqa: SIM905
@@ -136,7 +121,7 @@ def test_no_wording_has_two_translations_in_a_small_lexicon(monkeypatch):
     monkeypatch.setattr(draft, "PEOPLE", [NOUNS["Anna"], NOUNS["Paul"]])
     monkeypatch.setattr(draft, "TOWNS", lexicon.TOWNS[:1])
     monkeypatch.setattr(draft, "MODALS", lexicon.MODALS[2:3])
-    monkeypatch.setattr(draft, "COMPOUNDS", {head: found[:1] for head, found in lexicon.COMPOUNDS.items()})
+    monkeypatch.setattr(draft, "COMPOUNDS", {head: nouns[:1] for head, nouns in lexicon.COMPOUNDS.items()})
     monkeypatch.setattr(draft.Draft, "adjective", lambda self, noun: None)
     monkeypatch.setattr(draft.Draft, "number", lambda self, noun: 2)
     monkeypatch.setattr(draft.Draft, "fresh", draft.Draft.pick)
@@ -156,7 +141,7 @@ def phrase(text: str, determiner: str = "the", plural: bool = False, number: int
 
 
 @pytest.mark.parametrize(
-    ("made", "nominative", "accusative", "dative", "english"),
+    ("words", "nominative", "accusative", "dative", "english"),
     [
         (phrase("Hund", adjective="old"), "der alte Hund", "den alten Hund", "dem alten Hund", "the old dog"),
         (phrase("Hund", "a", adjective="old"), "ein alter Hund", "einen alten Hund", "einem alten Hund", "an old dog"),
@@ -178,9 +163,9 @@ def phrase(text: str, determiner: str = "the", plural: bool = False, number: int
         (phrase("Anna", ""), "Anna", "Anna", "Anna", "Anna"),
     ],
 )  # fmt: skip
-def test_phrases_are_declined(made, nominative, accusative, dative, english):
-    assert [made.german(case) for case in range(3)] == [nominative, accusative, dative]
-    assert made.english() == english
+def test_phrases_are_declined(words, nominative, accusative, dative, english):
+    assert [words.german(case) for case in range(3)] == [nominative, accusative, dative]
+    assert words.english() == english
 
 
 ANNA, PAUL = phrase("Anna", ""), phrase("Paul", "")
@@ -221,7 +206,7 @@ OPEN_DOOR = {"verb": VERBS["aufmachen"], "subject": ANNA, "direct": phrase("Tür
          "Paul sucht oft den Schlüssel", "dass Paul oft den Schlüssel sucht", "Paul often looks for the key"),
     ],
 )  # fmt: skip
-def test_the_german_verb_is_second_or_last_and_english_keeps_its_order(clause, main, final, english):
+def test_the_german_verb_is_second_or_last_the_english_in_order(clause, main, final, english):
     assert german_main(clause, clause.subject.german(clause.subject_case), "subject") == main
     assert german_final(clause, "dass") == final
     assert english_clause(clause) == english
@@ -234,37 +219,6 @@ def test_questions_and_sentences_that_start_with_the_object():
     assert german_main(clause, "den Arzt", "direct") == "den Arzt laden drei Männer nicht ein"
 
 
-APPROVED = [
-    ("Der Mann, der ein Bürofenster aufmacht, fehlt einem Bären nicht.",
-     "A bear does not miss the man who opens an office window."),
-    ("Die Frau wird ein Junge besuchen, obwohl Max schläft.",
-     "A boy will visit the woman although Max sleeps."),
-    ("Den neuen Ball kaufen drei Männer nicht.",
-     "Three men do not buy the new ball."),
-    ("Am Montag werden die Bären der Frau nicht zuhören.",
-     "On Monday the bears will not listen to the woman."),
-    ("Wenn ein Mann arbeitet, schmeckt den vier Jungen ihre Birne.",
-     "If a man works, the four boys enjoy their pear."),
-    ("Weil zwei Mädchen geschlafen haben, wird Sophie keine Stühle wegwerfen.",
-     "Because two girls slept, Sophie will not throw away any chairs."),
-    ("Sagt Sophie, dass Max der Lehrerin die achtundsiebzig Museumsschlüssel schickt?",
-     "Does Sophie say that Max sends the seventy-eight museum keys to the teacher?"),
-    ("Wird die Frau ihrem Vater ihr schwarzes Auto zeigen?",
-     "Will the woman show her black car to her father?"),
-    ("Hat dem Mann die Birne geschmeckt, die Jonas weggeworfen hat?",
-     "Did the man enjoy the pear that Jonas threw away?"),
-    ("Das Kind, dem die Männer danken, wird dem Arzt antworten.",
-     "The child that the men thank will answer the doctor."),
-    ("Bevor die freundlichen Frauen einschlafen, findet Jonas oft eine Tasche.",
-     "Before the friendly women fall asleep, Jonas often finds a bag."),
-]  # fmt: skip
-
-
-def test_sentences_checked_by_hand_are_in_train(corpus):
-    known = {p.source: p.target for p in corpus["train"]}
-    assert {source: known.get(source) for source, _ in APPROVED} == dict(APPROVED)
-
-
 @pytest.mark.parametrize(
     ("number", "german", "english"),
     [(7, "sieben", "seven"), (12, "zwölf", "twelve"), (16, "sechzehn", "sixteen"), (17, "siebzehn", "seventeen"),
@@ -275,39 +229,7 @@ def test_numerals_have_the_unit_first_in_german(number, german, english):
     assert (german_number(number), english_number(number)) == (german, english)
 
 
-def test_numerals_are_distinct():
-    assert len({german_number(n) for n in range(2, 100)}) == len({english_number(n) for n in range(2, 100)}) == 98
-
-
 # A dictionary does not translate it
-
-FUNCTION_WORDS = {
-    "nicht": "", "hat": "", "haben": "", "ist": "", "sind": "", "wird": "will", "werden": "will", "dass": "that",
-    "weil": "because", "obwohl": "although", "wenn": "if", "bevor": "before", "in": "in", "im": "in the", "ins":
-    "into the", "nach": "to", "um": "at", "Uhr": "o'clock", "am": "on", "Montag": "Monday", "Freitag": "Friday",
-    "jeden": "every", "Tag": "day", "Sommer": "summer", "gestern": "yesterday", "heute": "today", "Morgen": "morning",
-    "morgen": "tomorrow", "letzte": "last", "Woche": "week", "bald": "soon", "oft": "often", "manchmal": "sometimes",
-    "kann": "can", "können": "can", "soll": "should", "sollen": "should", "muss": "has to", "müssen": "have to",
-    "will": "wants to", "wollen": "want to", "darf": "is allowed to", "dürfen": "are allowed to", "denen": "that",
-    "der": "the", "die": "the", "das": "the", "den": "the", "dem": "the", ",": "", ".": ".", "?": "?",
-}  # fmt: skip
-
-
-def best_dictionary() -> dict[str, str]:
-    """For each German word the English word or phrase that is most often right, made from the lexicon."""
-    known = dict(FUNCTION_WORDS) | {german_number(n): english_number(n) for n in range(2, 100)}
-    for stem, english in (("ein", "a"), ("kein", "a"), ("sein", "his"), ("ihr", "her")):
-        known |= {stem + ending: english for ending in ("", "e", "en", "em", "er")}
-    for adjective in lexicon.ADJECTIVES:
-        known |= {adjective.german + ending: adjective.english for ending in ("e", "en", "er", "es")}
-    for noun in NOUNS.values():
-        known |= {noun.german_plural: noun.english_plural, noun.german_plural + "n": noun.english_plural}
-        known[noun.german] = noun.english
-    for verb in reversed(lexicon.VERBS):
-        known |= {verb.prefix: "", verb.infinitive: verb.english, verb.prefix + verb.infinitive: verb.english}
-        known |= {verb.singular: third_person(verb.english), verb.prefix + verb.participle: verb.english_past}
-        known[verb.prefix + verb.singular] = third_person(verb.english)
-    return known
 
 
 def learned_dictionary(pairs: list[Pair], rounds: int) -> dict[str, str]:
@@ -346,10 +268,6 @@ def substituted(sentence: str, dictionary: dict[str, str]) -> str:
 def bleu_of_substitution(pairs: list[Pair], dictionary: dict[str, str]) -> float:
     hypotheses = [substituted(p.source, dictionary) for p in pairs]
     return sacrebleu.corpus_bleu(hypotheses, [[p.target for p in pairs]]).score
-
-
-def test_the_best_dictionary_does_not_translate_it(corpus):
-    assert bleu_of_substitution(corpus["test"], best_dictionary()) < 35
 
 
 def test_a_learned_dictionary_does_not_translate_it(corpus):

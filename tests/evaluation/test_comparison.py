@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -41,7 +40,7 @@ def system(name: str, lines: list[str], **changes) -> System:
     return System(name, {"target": "en", "seed": 1, "warmup": 400, **changes}, scores, signatures, lines)
 
 
-def test_a_worse_system_differs_significantly_and_an_identical_one_does_not():
+def test_only_a_worse_system_differs_significantly():
     good = spoilt(REFERENCES, 0.1, seed=1)
     systems = [system("base", good), system("same", list(good)), system("worse", spoilt(good, 0.2, seed=2))]
     rows = against_the_first(systems, REFERENCES)
@@ -52,13 +51,6 @@ def test_a_worse_system_differs_significantly_and_an_identical_one_does_not():
         assert rows[1][column] > 0.05
         assert rows[2][column] < 0.05
     assert against_the_first(systems, REFERENCES) == rows
-
-
-def test_systems_with_equal_scores_have_p_values_of_1():
-    one, other = ([f"{word} {line}" for line in REFERENCES] for word in ("wrong", "false"))
-    assert one != other
-    row = against_the_first([system("one", one), system("other", other)], REFERENCES)[1]
-    assert (row["delta"], row["p_bootstrap"], row["p_randomisation"]) == (0, 1, 1)
 
 
 def test_different_signatures_are_refused():
@@ -72,7 +64,7 @@ def test_runs_that_differ_only_in_the_seed_are_one_row():
     systems = [system(f"s{seed}", [], seed=seed, scores=score) for seed, score in enumerate(scores[:3])]
     systems.append(system("other", [], seed=0, warmup=800, scores=scores[3]))
     systems.append(system("again", [], seed=0, scores=scores[0]))  # one run has two names: it counts once
-    three, one = over_seeds(systems)
+    three, single = over_seeds(systems)
     assert three == {
         "names": "s0, s1, s2",
         "seeds": "0, 1, 2",
@@ -82,7 +74,7 @@ def test_runs_that_differ_only_in_the_seed_are_one_row():
         "valid_bleu_mean": 33.0,
         "valid_bleu_deviation": 2.0,
     }
-    assert (one["runs"], one["bleu_mean"], one["bleu_deviation"]) == (1, 20.0, None)
+    assert (single["runs"], single["bleu_mean"], single["bleu_deviation"]) == (1, 20.0, None)
     assert differing(systems) == ["seed", "warmup"]
 
 
@@ -94,7 +86,7 @@ def seeds(warmup: int, *values: float, **changes) -> list[System]:
     ]
 
 
-def test_configurations_with_several_seeds_are_tested_over_their_seeds():
+def test_configurations_are_tested_over_their_seeds():
     base, better, same = over_seeds(
         seeds(400, 30.0, 31.0, 32.0) + seeds(800, 40.0, 41.0, 42.5) + seeds(1600, 30.5, 31.0, 31.5)
     )
@@ -106,19 +98,7 @@ def test_configurations_with_several_seeds_are_tested_over_their_seeds():
     assert (better["p_seeds_holm"], same["p_seeds_holm"]) == (pytest.approx(2 * better["p_seeds"], abs=1e-4), 1)
 
 
-def test_nothing_is_tested_over_one_seed_or_seeds_without_deviation():
-    assert "p_seeds" not in over_seeds([*seeds(400, 30.0, 31.0), *seeds(800, 40.0)])[1]
-    assert over_seeds([*seeds(400, 30.0, 30.0), *seeds(800, 40.0, 40.0)])[1]["p_seeds"] is None
-
-
-def test_seeds_of_other_data_code_or_versions_are_another_configuration():
-    other = {"code": {"transformer/training/loss.py": "b"}}
-    first = seeds(400, 30.0, 31.0)
-    second = [replace(one, name=f"edited-{one.name}", origins=other) for one in seeds(400, 40.0, 41.0)]
-    assert [row["names"] for row in over_seeds(first + second)] == ["400-0, 400-1", "edited-400-0, edited-400-1"]
-
-
-def test_dunnetts_test_finds_the_configuration_that_differs_and_corrects_for_the_number_of_comparisons():
+def test_dunnetts_test_finds_the_configuration_that_differs():
     base, same, worse = [30.0, 30.6], [30.1, 30.5], [27.0, 27.4]
     of_same, of_worse = dunnett(base, [same, worse])
     assert of_same is not None
@@ -129,7 +109,7 @@ def test_dunnetts_test_finds_the_configuration_that_differs_and_corrects_for_the
     assert dunnett(base, [worse])[0] == pytest.approx(ttest_ind(base, worse).pvalue, abs=1e-3)
 
 
-def test_dunnetts_test_says_nothing_of_one_seed_and_of_seeds_without_deviation():
+def test_dunnetts_test_needs_seeds_that_differ():
     assert dunnett([30.0], [[31.0, 32.0]]) == [None]
     assert dunnett([30.0, 31.0], [[31.0], [30.0, 31.0]]) == [None, 1.0]
     assert dunnett([30.0, 30.0], [[31.0, 31.0]]) == [None]
@@ -159,16 +139,16 @@ def test_several_comparisons_have_corrected_p_values_and_one_has_none():
 
 
 def test_what_differs_besides_the_knobs_is_named():
-    def made(**parts) -> System:
+    def variant(**parts) -> System:
         files = {f"{name}.py": name for name in "abcde"}
         return System(
             "x", {}, {}, origins={"data": {"data/raw": "1"}, "code": files, "versions": {"torch": "2.13.0"}} | parts
         )
 
-    assert what_else(made(), made()) == ""
-    assert what_else(made(), made(data={"data/raw": "2"})) == "data: data/raw"
-    assert what_else(made(), made(versions={"torch": "2.12.0"})) == "versions: torch 2.13.0 -> 2.12.0"
-    assert what_else(made(), made(code={})) == "code: a.py, b.py, c.py, 2 more"
+    assert what_else(variant(), variant()) == ""
+    assert what_else(variant(), variant(data={"data/raw": "2"})) == "data: data/raw"
+    assert what_else(variant(), variant(versions={"torch": "2.12.0"})) == "versions: torch 2.13.0 -> 2.12.0"
+    assert what_else(variant(), variant(code={})) == "code: a.py, b.py, c.py, 2 more"
 
 
 def test_the_sentences_that_changed_most_come_first():

@@ -33,7 +33,7 @@ def offline(monkeypatch, tmp_path):
     """No network, and an empty folder of sacreBLEU."""
     monkeypatch.setattr(scoring, "SACREBLEU_DIR", str(tmp_path / "sacrebleu"))
     monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_spm.SACREBLEU_DIR", str(tmp_path / "sacrebleu"))
-    monkeypatch.setattr(socket.socket, "connect", lambda *given: pytest.fail("scoring uses the network"))
+    monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("scoring uses the network"))
 
 
 @pytest.mark.parametrize("language", LINES)
@@ -46,7 +46,7 @@ def test_a_translation_that_shares_words_scores_between_none_and_all(language):
 
 
 @pytest.mark.parametrize("language", LINES)
-def test_the_tokenizer_of_the_language_stands_in_the_signature_and_what_is_missing_in_a_remark(language):
+def test_the_signature_names_the_tokenizer_of_the_language(language):
     reference, near, _ = LINES[language]
     scores, signatures = corpus_scores([near] * 5, [reference] * 5, language)
     assert f"|tok:{SIGNATURES.get(language, 'char')}" in signatures["bleu"]
@@ -97,7 +97,7 @@ def test_a_comparison_tests_the_bleu_of_the_target_language():
     assert rows[1]["p_bootstrap"] < 0.05
 
 
-def test_the_chrf_of_a_sentence_is_the_mean_of_its_character_n_grams_alone():
+def test_sentence_chrf_is_the_mean_over_character_n_grams():
     # Of "thecat" and "thedog", 3 of 6 characters, 2 of 5 pairs and 1 of 4 triples are the same, and none of the longer
     # ones. Precision equals recall. chrF++ would count words too.
     assert sentence_scores(["the cat", "the dog"], ["the dog", "the dog"]) == [
