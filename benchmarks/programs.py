@@ -24,8 +24,7 @@ from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import PAD
 from transformer.training.batches import Batches
 from transformer.training.config import TrainConfig
-from transformer.training.distributed import World
-from transformer.training.process import prepare_process
+from transformer.training.distributed import World, prepare_process
 from transformer.training.train_step import Trainer, seed_everything
 
 SEED, WARMUP, CLIP_NORM, BETAS, EPSILON = 1, 800, 1.0, (0.9, 0.98), 1e-9

@@ -71,11 +71,10 @@ from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import BOS, EOS, Vocabulary
 from transformer.text.words import Side
 from transformer.training.batches import global_batches
-from transformer.training.config import TrainConfig
+from transformer.training.config import TrainConfig, learning_rate
 from transformer.training.distributed import World
 from transformer.training.loss import smoothed_cross_entropy
 from transformer.training.optimiser import Muon, orthogonal
-from transformer.training.schedule import learning_rate
 from transformer.training.train_step import Trainer, predict, seed_everything
 from transformer.training.validation import valid_loss
 

@@ -12,7 +12,6 @@ Writes  the MLflow run; data/run.json: config_key and train_key, the hashes that
 Params  all: each configuration has a run
 """
 
-from pipeline.experiments.revisions import Experiment
 from pipeline.stage import arguments, project_root, require, run
 from pipeline.tracking.content import FinishedRun, finished_run, origin
 from pipeline.tracking.registry import register_model
@@ -52,10 +51,18 @@ def main() -> None:
         paths.attention,
     )
     results, tags = WorkTree.of_stage(paths), origin()
-    started_from = tags.get("DVC_EXP_BASELINE_REV")
-    finished = finished_run(results, tags, Experiment("baseline", started_from) if started_from else None)
+    finished = finished_run(results, tags, baseline(tags.get("DVC_EXP_BASELINE_REV")))
     print(record(results, finished, tags))
     write_json(paths.run, {"config_key": finished.config_key, "train_key": finished.train_key})
+
+
+def baseline(commit: str | None) -> Results | None:
+    """The results of the commit that an experiment started from; None outside of an experiment."""
+    if commit is None:
+        return None
+    from pipeline.experiments.revisions import Experiment  # imported here: it imports DVC
+
+    return Experiment("baseline", commit)
 
 
 def record(results: Results, finished: FinishedRun, origin: dict[str, str]) -> str:

@@ -96,7 +96,7 @@ def test_no_module_and_no_room_imports_itself_by_way_of_others():
 
 
 def test_a_stage_script_imports_its_own_room_at_most():
-    rooms = {"train": {"training", "tracking"}, "back_translate": {"training"}, "record": {"tracking"}}
+    rooms = {"train": {"training", "tracking"}, "back_translate": {"training"}, "record": {"tracking", "experiments"}}
     for name in (name for name in TREES if re.fullmatch(r"pipeline/\w+\.py", name) and name not in ABOVE_ALL):
         places = {place_of(file) for file in OURS[name] if file.startswith("pipeline/")}
         assert places <= HELPERS | rooms.get(Path(name).stem, set()), name
@@ -123,10 +123,11 @@ def test_a_stage_needs_few_modules(stage, most):
     assert len(reached(f"pipeline/{stage}.py")) <= most
 
 
-def test_only_train_and_record_reach_tracking_and_none_experiments():
+def test_only_train_and_record_reach_tracking_and_only_record_others():
+    """record compares an experiment with the commit that it started from."""
     for stage in DVC:
         rooms = {Path(file).parent.name for file in reached(f"pipeline/{stage}.py")}
-        assert not rooms & {"experiments", "demo"}, stage
+        assert not rooms & {"experiments", "demo"} or stage == "record", stage
         assert "tracking" not in rooms or stage in ("train", "record"), stage
 
 

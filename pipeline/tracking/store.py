@@ -6,7 +6,6 @@ import gc
 import logging
 import os
 import secrets
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +13,6 @@ from urllib.parse import urlsplit
 
 from filelock import FileLock
 
-from pipeline.tracking.runs_table import KNOBS, TAG, view
 from transformer.credentials import mask_credentials
 from transformer.files import whole_file, write_text
 
@@ -185,7 +183,7 @@ def create_database(path: Path) -> None:
 
 
 def open_experiment(client: MlflowClient, artifacts: str | None) -> Experiment:
-    """Find, restore or create the experiment and give it the view; where it keeps artifacts is fixed at creation."""
+    """Find, restore or create the experiment; where it keeps artifacts is fixed at creation."""
     from mlflow.exceptions import MlflowException
 
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "translation"
@@ -200,7 +198,4 @@ def open_experiment(client: MlflowClient, artifacts: str | None) -> Experiment:
         assert experiment
     if experiment.lifecycle_stage == "deleted":
         client.restore_experiment(experiment.experiment_id)
-    if TAG not in experiment.tags:
-        with suppress(MlflowException):  # another clone did it at this moment; no runs are lost without it
-            client.set_experiment_tag(experiment.experiment_id, TAG, view(KNOBS))
     return experiment

@@ -22,12 +22,10 @@ from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import Vocabulary
 from transformer.training.checkpoints import TrainingState
 from transformer.training.config import TrainConfig
-from transformer.training.distributed import World
-from transformer.training.process import prepare_process
-from transformer.training.samples import table
+from transformer.training.distributed import World, prepare_process
 from transformer.training.sharding import wants_shards
 from transformer.training.train_step import Trainer, seed_everything
-from transformer.training.validation import ValidText
+from transformer.training.validation import ValidText, table
 
 # Knobs of TrainConfig that change no update, so a state serves all their values; see transformer/training/history.py.
 CHANGES_NO_UPDATE = ("max_steps", "log_every", "save_every", "keep", "patience", "best_by")

@@ -33,7 +33,7 @@ def ran(output: str) -> list[str]:
     ("path", "stages"),
     [
         ("transformer/model/attention.py", {"train", "average", "export", "translate", "compare_engines"}),
-        ("transformer/training/schedule.py", {"train", "back_translate"}),
+        ("transformer/training/config.py", {"train", "back_translate"}),
         ("transformer/serving/served_translator.py", {"record"}),
         ("transformer/cores.py", {"record"}),
         ("pipeline/tracking/results.py", set()),

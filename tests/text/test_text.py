@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from support.tiny import ROOT
 
 from transformer.text.bpe import Merges, learn_merges
+from transformer.text.languages import tokenizer
 from transformer.text.marks import join
 from transformer.text.pairs import Pairs
-from transformer.text.spacy_tokenizer import tokenizer
 from transformer.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
 from transformer.text.words import Side, splitter_of
 
@@ -126,7 +126,7 @@ def test_an_unknown_language_is_named_in_the_error():
 
 
 def test_a_tokenizer_does_not_import_torch():
-    code = "import sys; from transformer.text.spacy_tokenizer import tokenizer; tokenizer('de')"
+    code = "import sys; from transformer.text.languages import tokenizer; tokenizer('de')"
     code += "; print('torch' in sys.modules)"
     code += "; import torch; print(torch.ones(1).sum().item())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)

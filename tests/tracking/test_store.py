@@ -83,6 +83,7 @@ def test_a_deleted_experiment_is_restored(root, key, monkeypatch):
 
 def test_the_table_shows_scores_by_a_tag_that_mlflows_pages_know(root, key):
     store = opened(root)
+    runs_table.show_differing_params(store.client, store.experiment_id)
     tags = store.client.get_experiment(store.experiment_id).tags
     shown = json.loads(tags[f"mlflow.sharedViewState.{runs_table.VIEW}"])
     scores = ["bleu", "valid_bleu", "delta_bleu", "p_bootstrap"]

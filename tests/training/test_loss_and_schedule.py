@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from transformer.training.config import learning_rate
 from transformer.training.loss import cross_entropy, smoothed_cross_entropy, tokens_per_chunk
-from transformer.training.schedule import learning_rate
 
 
 def by_definition(states, weight, targets, smoothing):

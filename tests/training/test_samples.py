@@ -11,7 +11,7 @@ from support.trainings import outcome, train_tiny, valid_text, words
 from transformer.decoding.beam_search import translate_ids
 from transformer.training import loop
 from transformer.training.loop import Interrupted
-from transformer.training.samples import SHORT, sampled_rows, table
+from transformer.training.validation import SHORT, sampled_rows, table
 
 
 def rows_of(text: str) -> list[dict]:

@@ -20,9 +20,9 @@ from transformer.model.cpu import multiplies_bfloat16
 from transformer.text.vocabulary import UNK
 from transformer.training import process
 from transformer.training.checkpoints import CheckpointStore, best_steps, load_file
-from transformer.training.ema import decay_at
+from transformer.training.distributed import prepare_process
 from transformer.training.loop import Diverged
-from transformer.training.process import prepare_process
+from transformer.training.optimiser import decay_at
 from transformer.training.validation import ValidText, valid_bleu, valid_loss
 
 

@@ -1,6 +1,13 @@
-"""Codes of languages: de, en, zh-TW, jpn."""
+"""Codes of languages, and spaCy's tokenizers for them, without the models that spaCy offers for download."""
 
 from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spacy.language import Language
 
 # Codes of three letters of languages that are written without spaces, and those of two letters.
 SHORT = {
@@ -24,3 +31,32 @@ def without_region(language: str) -> str:
     """The language of a code that may also have a region, or three letters: zh-TW -> zh, zho -> zh."""
     code = language.lower().replace("_", "-").partition("-")[0]
     return SHORT.get(code, code)
+
+
+def tokenizer(language: str) -> Language:
+    """spaCy's blank pipeline for a language code. Its tokenizer is that of spaCy's models, without their download.
+
+    Raises ValueError for a language that spaCy cannot split without other packages.
+    """
+    spacy = import_spacy()
+    try:
+        return spacy.blank(without_region(language))
+    except (ImportError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"Language {language!r} has no spaCy tokenizer ({reason}).") from None
+
+
+def import_spacy() -> ModuleType:
+    """spaCy, imported when it is first needed, since most stages only read subwords.
+
+    thinc, below spaCy, would import torch where it is installed, which takes two seconds; a tokenizer needs none.
+    """
+    without_torch = "torch" not in sys.modules
+    if without_torch:
+        sys.modules["torch"] = None  # type: ignore[assignment] (Python then raises ImportError for torch)
+    try:
+        import spacy
+    finally:
+        if without_torch:
+            del sys.modules["torch"]
+    return spacy

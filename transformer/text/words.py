@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
+from transformer.text.languages import tokenizer
 from transformer.text.marks import marked
 from transformer.text.scripts import runs
-from transformer.text.spacy_tokenizer import tokenizer
 
 PIECES_IN_MEMORY = 500_000  # of a side, each with its tokens: about 180 MB
 _CODE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")

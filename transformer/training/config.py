@@ -1,4 +1,4 @@
-"""The settings of a training: one field for each knob of params.yaml that a training reads, but the model's sizes."""
+"""The settings of a training, one field for each knob of params.yaml that it reads, and the paper's learning rate."""
 
 from __future__ import annotations
 
@@ -40,3 +40,17 @@ class TrainConfig:
     keep: int
     patience: int
     best_by: str
+
+
+"""The learning rate of the paper (section 5.3) as a pure function, without torch."""
+
+
+def learning_rate(step: int, d_model: int, warmup: int, factor: float = 1.0) -> float:
+    """The learning rate of update `step`, counted from 1 (equation 3).
+
+    It rises linearly for `warmup` updates to its peak, factor / sqrt(d_model * warmup), then falls with 1 / sqrt(step).
+    Raises ValueError for a step or warmup below 1.
+    """
+    if step < 1 or warmup < 1:
+        raise ValueError(f"step={step} and warmup={warmup} must be at least 1. Updates are counted from 1.")
+    return factor * d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)

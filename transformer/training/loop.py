@@ -16,9 +16,8 @@ from transformer.files import write_json
 from transformer.training.checkpoints import CheckpointStore, Row, TrainingState
 from transformer.training.distributed import Stopped
 from transformer.training.history import OtherSettings, add_row, replay
-from transformer.training.samples import samples, table
 from transformer.training.train_step import Trainer, Update
-from transformer.training.validation import ValidText, valid_bleu, valid_loss
+from transformer.training.validation import ValidText, samples, table, valid_bleu, valid_loss
 
 ADVICE = "Lower lr_factor, raise warmup or set clip_norm=1"
 

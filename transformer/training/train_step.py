@@ -16,12 +16,10 @@ from transformer.model.transformer import Transformer
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import PAD
 from transformer.training.batches import Batches, deal, micro_batches, padded_tokens
-from transformer.training.config import TrainConfig
+from transformer.training.config import TrainConfig, learning_rate
 from transformer.training.distributed import Stopped, World
-from transformer.training.ema import copy_parameters, update_ema
 from transformer.training.loss import smoothed_cross_entropy
-from transformer.training.optimiser import Optimiser
-from transformer.training.schedule import learning_rate
+from transformer.training.optimiser import Optimiser, copy_parameters, update_ema
 from transformer.training.sharding import full_copies, full_model, full_tensor, own_shard, replicate, shard
 
 

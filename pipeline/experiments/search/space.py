@@ -10,7 +10,7 @@ from typing import Any
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from ruamel.yaml import YAML
 
-from pipeline.params import Params
+from pipeline.params import Params, check_value
 
 Value = int | float | str | bool
 Knobs = Mapping[str, Value]
@@ -48,7 +48,7 @@ def space_of(words: Sequence[str], params: Params, path: Path = Path("dvc.yaml")
             )
         if knob in space:
             raise ValueError(f"{word}: {knob} has two ranges. Give one.")
-        space[knob] = distribution(word, knob, values, params)
+        space[knob] = distribution(word, knob, values)
     return space
 
 
@@ -63,15 +63,15 @@ def knobs_of_training(path: Path) -> set[str]:
     return knobs
 
 
-def distribution(word: str, knob: str, text: str, params: Params) -> BaseDistribution:
+def distribution(word: str, knob: str, text: str) -> BaseDistribution:
     """The values of a knob. word: what the user wrote. text: its part after the equals sign."""
     if ".." not in text:
-        choices = [value(word, knob, part, params) for part in text.split(",")]
+        choices = [value(word, knob, part) for part in text.split(",")]
         if len(choices) < 2 or len(set(choices)) < len(choices):
             raise ValueError(f"{word}: give at least two different values, or a range such as 500..8000.")
         return CategoricalDistribution(choices)
     text, _, scale = text.partition(":")
-    ends = [value(word, knob, part, params) for part in text.split("..")]
+    ends = [value(word, knob, part) for part in text.split("..")]
     if len(ends) != 2 or any(isinstance(end, (str, bool)) for end in ends) or not ends[0] < ends[1]:
         raise ValueError(f"{word}: a range is two numbers, the smaller first, as in 500..8000.")
     if scale not in ("", *SCALES):
@@ -82,14 +82,14 @@ def distribution(word: str, knob: str, text: str, params: Params) -> BaseDistrib
     return (IntDistribution if isinstance(ends[0], int) else FloatDistribution)(*ends, log=log)
 
 
-def value(word: str, knob: str, text: str, params: Params) -> Any:
+def value(word: str, knob: str, text: str) -> Any:
     """A value of a knob, as params.yaml would have it. Raises ValueError for a wrong type or range."""
     try:
         setting = json.loads(text)  # a number, true or false
     except ValueError:
         setting = text
     try:
-        return getattr(params.changed(**{knob: setting}), knob)
+        return check_value(knob, setting)
     except ValueError:
         remedy = "Give a range such as 500..8000 or a list such as 500,1000."
         raise ValueError(f"{word}: {knob} cannot be {text} (docs/params.md). {remedy}") from None
