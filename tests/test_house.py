@@ -197,6 +197,7 @@ NEVER = {"filelock", "markupsafe", "psutil", "pynvml", "ruamel", "safetensors", 
 UNUSED = {
     # download asks spaCy whether it knows a language; the others bring bytes whose checksum is known
     "download": {"regex", "requests", "spacy", "urllib3", "zstandard"},
+    "filter": {"spacy"},  # only codes of languages are read
     "encode": {"torchtext"},  # torchtext counts in build_vocab alone
     "back_translate": {"ctranslate2", "torchtext", "pandas"},  # the torch engine translates
     "train": {"pandas", "spacy", "torchtext"},  # pandas writes the curve, whose numbers are computed before
