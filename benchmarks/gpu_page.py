@@ -7,12 +7,14 @@ from typing import Any
 
 HEAD = """# GPU
 
-`make gpu-check` measures a CUDA device and writes this page; `make gpu-check PARTS="losses profile"` measures some
-parts, and the results of the others stay. Each part takes at most 8 minutes. Where only torch, numpy and safetensors
-are installed, `python -m benchmarks.gpu --page docs/gpu.md` does the same and skips the parts that need more. The
-numbers are in [gpu.json](gpu.json).
+```sh
+make gpu-check                               # measures a CUDA device and writes this page
+make gpu-check PARTS="losses profile"        # some parts; the results of the others stay
+python -m benchmarks.gpu --page docs/gpu.md  # the same where only torch, numpy and safetensors are installed
+```
 
-The aims on one H200: 40% of the matrix rate on the base model, and 700,000 target tokens per second.
+Each part takes at most 8 minutes. The numbers are in [gpu.json](gpu.json). The aims on one H200: 40% of the matrix rate
+on the base model, and 700,000 target tokens per second; they have not been measured yet.
 """
 TITLES = {
     "tests": "Tests marked gpu",

@@ -24,7 +24,7 @@ COMMANDS = {  # name -> (module, purpose)
     ),
     "verify": ("pipeline.experiments.verify", "repeat a commit or experiment in a clean clone and compare each out"),
     "experiment": (
-        "pipeline.experiments.experiment",
+        "pipeline.experiments.experiment_list",
         "run one line of a list of experiments, as a task of a cluster does",
     ),
     "ui": ("pipeline.experiments.ui", "start MLflow's server and print the address of the table of runs (make ui)"),
@@ -37,7 +37,10 @@ COMMANDS = {  # name -> (module, purpose)
         "pipeline.experiments.clean",
         "remove caches, states of trainings and outs that nothing needs (make clean)",
     ),
-    "manifest": ("pipeline.manifest", "write the manifest of a corpus: sizes, checksums and line counts of its files"),
+    "manifest": (
+        "pipeline.complete_manifest",
+        "complete the manifest of a corpus: sizes, checksums, line counts of files",
+    ),
     "versions": ("pipeline.versions", "record the installed versions of the packages that stages compute with"),
     "docs": ("docs.make.tables", "write the tables of README.md and docs/ from metrics and params.yaml"),
     "pictures": ("docs.make.pictures", "make the pictures in docs/images/, in Chromium"),

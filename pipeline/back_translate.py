@@ -25,7 +25,7 @@ from transformer.files import whole_folder, write_json, write_lines
 from transformer.text.pairs import Pairs
 
 if TYPE_CHECKING:
-    from pipeline.training.job import Training
+    from pipeline.training.job import TrainingJob
     from transformer.training.distributed import World
 
 
@@ -42,19 +42,19 @@ def main() -> None:
         return
     # Imported here, because torch takes seconds to import and is not needed when back_translation_steps is 0.
     from pipeline.training.devices import all_processes
-    from pipeline.training.job import Training
+    from pipeline.training.job import TrainingJob
 
-    training = Training(params, params.back_translation_steps, paths.ids, paths.vocab, backwards=True)
+    training = TrainingJob(params, params.back_translation_steps, paths.ids, paths.vocab, backwards=True)
     with all_processes("pipeline.back_translate", training) as world:
         translate_back(paths, training, world)
 
 
-def translate_back(paths: Namespace, training: Training, world: World) -> None:
+def translate_back(paths: Namespace, training: TrainingJob, world: World) -> None:
     """Train from target to source and translate the training targets, on all processes. The leader writes data/back."""
     import pandas as pd
 
+    from pipeline.training.back_translations import Translations, added_rows, back_translator, kept_lines
     from pipeline.training.observers import observing
-    from pipeline.training.translate_text import Translations, added_rows, back_translator, kept_lines
     from transformer.training.checkpoints import CheckpointStore
     from transformer.training.loop import train
 

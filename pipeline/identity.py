@@ -10,9 +10,9 @@ from typing import Any
 
 from transformer.files import sha256_text
 
-# The modules that a training or its translations depend on: their names begin so (transformer.model_folder by "model").
+# What a training and its translations depend on: modules whose names begin so; "model" is transformer.model_folder too.
 ROOMS = ("text", "model", "decoding", "evaluation", "training", "inference", "files")
-CODE = (*(f"transformer.{room}" for room in ROOMS), "pipeline.training.job", "pipeline.training.translate_text")
+CODE = (*(f"transformer.{room}" for room in ROOMS), "pipeline.training.job", "pipeline.training.back_translations")
 
 
 def code_keys() -> dict[str, str]:

@@ -32,7 +32,7 @@ TEST_SET = re.compile(r"(?!train|valid$)[A-Za-z0-9][\w.-]*")
 class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=False):
     """One complete params.yaml, in which each knob must have a line.
 
-    A default is the value of the toy recipe. It is used only for results that were recorded before there was the knob.
+    A default is the value by which results were computed before there was the knob, and is used for these only.
     """
 
     corpus: Literal["toy", "copy", "multi30k", "iwslt2017", "wmt14", "files"] = "toy"

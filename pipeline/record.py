@@ -13,7 +13,7 @@ Params  all: each configuration has a run
 """
 
 from pipeline.stage import arguments, project_root, require, run
-from pipeline.tracking.content import FinishedRun, finished_run, origin
+from pipeline.tracking.finished_run import FinishedRun, finished_run, origin
 from pipeline.tracking.registry import register_model
 from pipeline.tracking.results import Results, WorkTree
 from pipeline.tracking.store import connect, reason, store_errors

@@ -33,7 +33,7 @@ BIG = 10_000_000  # bytes: a larger file is compared by size and time of change
 def arguments(doc: str | None, texts: Mapping[str, str] | None = None, **paths: str) -> argparse.Namespace:
     """Parse a stage's command line: --params, and an option --NAME PATH for each of `paths` (name -> default).
 
-    texts: other options (--NAME -> help), whose values are text; None where they are not given.
+    texts: options with a text value, --NAME -> help. An option that is not given is None.
     """
     parser = argparse.ArgumentParser(description=(doc or "").split("\n")[0])
     for name, default in {"params": "params.yaml", **paths}.items():
@@ -78,7 +78,7 @@ def running_stage() -> str:
 
 
 class Inputs(NamedTuple):
-    """What a stage depends on and no stage writes: the paths of deps, and file -> names of params (none: all of it).
+    """The inputs of a stage that no other stage writes. paths: deps. params: file -> names (none: the whole file).
 
     DVC writes deps and params to dvc.lock when a stage has ended. An edit while it ran would then be recorded as what
     made the result.
@@ -135,9 +135,8 @@ def check_unchanged(name: str, before: Mapping[str, str], after: Mapping[str, st
     """Raise ValueError if an input of a stage was edited while it ran. before, after: see Inputs.contents."""
     if changed := sorted(path for path in before if before[path] != after[path]):
         raise ValueError(
-            f"{', '.join(changed)} changed while stage {name} ran. Its results are of what was there before, so DVC "
-            "does not record them. Run `dvc repro` for the new content. If you restore the former content, a training "
-            "is not repeated."
+            f"{', '.join(changed)} changed while stage {name} ran. The results belong to the old content, so they "
+            "were not recorded. Run `dvc repro`. If you undo the edit first, no training is repeated."
         )
 
 

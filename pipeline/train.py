@@ -19,7 +19,7 @@ from pipeline.params import Params
 from pipeline.stage import arguments, project_root, require, run
 from pipeline.tracking.live import LiveRun
 from pipeline.training.devices import all_processes, environment, taking_part
-from pipeline.training.job import Training
+from pipeline.training.job import TrainingJob
 from pipeline.training.launch import Machines
 from pipeline.training.observers import observing
 from transformer.files import whole_file, whole_folder, write_json, write_text
@@ -53,12 +53,12 @@ def run_stage(paths: Namespace) -> None:
     require(paths.ids, paths.back, paths.vocab)
     train_ids = paths.back if (paths.back / "train.lines.npy").is_file() else None
     initial_model = starting_model(params.init_from)
-    training = Training(params, params.max_steps, paths.ids, paths.vocab, train_ids, initial_model)
+    training = TrainingJob(params, params.max_steps, paths.ids, paths.vocab, train_ids, initial_model)
     with all_processes(MODULE, training, Machines.of_environment()) as world:
         train_and_write(paths, training, world)
 
 
-def train_and_write(paths: Namespace, training: Training, world: World) -> None:
+def train_and_write(paths: Namespace, training: TrainingJob, world: World) -> None:
     """Train in this process, which is one of `world`. The leader writes the outs."""
     trainer, store = training.trainer(world), CheckpointStore(training.folder)
     facts = environment(world.device, world.size, trainer.sharded)

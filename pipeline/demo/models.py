@@ -16,7 +16,7 @@ from typing import Any
 from pipeline.experiments.revisions import link_folder, results
 from pipeline.experiments.stale import md5_on_disk
 from pipeline.stage import project_root
-from pipeline.tracking.content import run_keys
+from pipeline.tracking.finished_run import run_keys
 from pipeline.tracking.model_files import FOLDER
 from pipeline.tracking.registry import download, options, version_named
 from pipeline.tracking.results import WORKSPACE, Results

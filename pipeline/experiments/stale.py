@@ -14,8 +14,7 @@ from pipeline.tracking.results import LAST, parsed
 
 
 def changes(commit: str, text: Callable[[str], str]) -> dict[str, list[str]]:
-    """For each stage whose entry in dvc.lock is not that of the commit's files: the deps, params and outs that differ,
-    or `changed command`.
+    """The stale stages of a commit: name -> the deps, params and outs that differ from dvc.lock, or `changed command`.
 
     text: path -> text of a file of the commit. What git does not have, such as a corpus outside of it, is not compared.
     The stage that writes the run is left out.

@@ -21,9 +21,9 @@ from pipeline.experiments.revisions import kept
 from pipeline.stage import bar
 from pipeline.tracking.results import Results, WorkTree
 from transformer.evaluation.comparison import System, over_seeds
-from transformer.evaluation.sweeps import effects, remarks, score_table
+from transformer.evaluation.knob_effects import effects, remarks, score_table
 from transformer.files import write_text
-from transformer.reporting.sweep_page import page
+from transformer.reporting.knob_page import page
 
 
 def main() -> None:

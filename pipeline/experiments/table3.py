@@ -32,7 +32,7 @@ from pipeline.git import command, experiments
 from pipeline.params import Params
 from pipeline.stage import run
 from transformer.evaluation.comparison import dunnett
-from transformer.evaluation.sweeps import remarks
+from transformer.evaluation.knob_effects import remarks
 
 FREE = ("key_size", "encoder_layers", "decoder_layers")  # knobs that are 0 in the base: the grid sets them
 PARTS = set("ABCDEF")

@@ -14,7 +14,18 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from pipeline.tracking.runs import PROCESS, SAMPLES, Row, close_abandoned, has, now, open_runs, owner, run_tags, who
+from pipeline.tracking.open_runs import (
+    PROCESS,
+    SAMPLES,
+    Row,
+    close_abandoned,
+    has,
+    now,
+    open_runs,
+    owner,
+    run_tags,
+    who,
+)
 from pipeline.tracking.store import WAIT, Store, connect, reason, store_errors
 from transformer.files import chunks
 
@@ -30,8 +41,9 @@ END = object()  # the last thing in the queue
 class LiveRun:
     """The MLflow run of a training: RUNNING until `record`, or KILLED (SIGTERM, Ctrl-C) or FAILED at the end of `with`.
 
-    This clone's run of the same train_key and params that was killed or failed is continued. A configuration that has
-    its finished run gets nothing more. Enter in one process only, under the training's own lock. tags: more tags.
+    If this clone has a killed or failed run with the same train_key and params, that run continues. If the
+    configuration already has a finished run, nothing is sent. Enter in one process only, under the training's own lock.
+    tags: more tags.
     """
 
     def __init__(self, root: Path, params: Mapping[str, object], train_key: str, tags: Mapping[str, str]) -> None:

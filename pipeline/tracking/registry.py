@@ -1,7 +1,7 @@
 """MLflow's model registry: a version for each model, search options and code, whose files are never replaced.
 
-champion.py says which version is the champion. A version whose exported models translate differently, or were not
-compared with it, never becomes champion by itself (tag `engines`).
+champion.py says which version is the champion. A version becomes champion by itself only if its exported models were
+compared with it and agree (tag `engines`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from filelock import FileLock
 
 from pipeline.tracking.champion import CHAMPION, Gain, challenge, champion_of, versions_of, withdraw
-from pipeline.tracking.content import FinishedRun
+from pipeline.tracking.finished_run import FinishedRun
 from pipeline.tracking.model_card import model_card
 from pipeline.tracking.model_files import Options, code_sha256, save
 from pipeline.tracking.results import Results

@@ -83,7 +83,7 @@ class Results(ABC):
 
     @abstractmethod
     def changes(self) -> dict[str, list[str]]:
-        """For each stage whose entry in dvc.lock is not that of these files: the deps, params and outs that differ.
+        """The stale stages: name -> the deps, params and outs that differ from dvc.lock.
 
         The stage that writes the run is left out.
         """

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
-from pipeline.tracking.content import COMPARED, PATCH, FinishedRun
-from pipeline.tracking.runs import age, close_abandoned, now, open_runs, run_tags
+from pipeline.tracking.finished_run import COMPARED, PATCH, FinishedRun
+from pipeline.tracking.open_runs import age, close_abandoned, now, open_runs, run_tags
 from pipeline.tracking.store import WAIT, Store
 from transformer.files import chunks
 
@@ -33,8 +33,8 @@ def is_origin(tag: str) -> bool:
 def write_run(store: Store, finished: FinishedRun) -> Run:
     """Write the run of a configuration; returns it as it was found. Raises store errors.
 
-    That is the run that has the config_key; else this clone's run of the training with these params; else a new one. A
-    run in MLflow's trash is not looked at, so one that a user deleted is made again.
+    It writes the run with this config_key; otherwise this clone's unfinished run of the training; otherwise a new run.
+    Runs in MLflow's trash are ignored, so a deleted run is written again.
     """
     from mlflow.exceptions import MlflowException
 
@@ -89,7 +89,7 @@ def delete_duplicate(store: Store, run: Run, first: Run) -> None:
 def log(store: Store, run: Run, finished: FinishedRun, is_new: bool) -> None:
     """Write to a run what it lacks.
 
-    is_new: whether it is of no configuration yet; otherwise what says where the first recording came from stays.
+    is_new: the run has no config_key yet. If False, the tags of its first recording (user, commit, machine) stay.
     """
     from mlflow.entities import Metric, Param, RunTag
 

@@ -15,7 +15,7 @@ import torch
 
 from pipeline.locks import hold_cores, hold_gpus, hold_lock, visible_gpus
 from pipeline.stage import in_a_line, pass_on
-from pipeline.training.job import Training, sharding_requested
+from pipeline.training.job import TrainingJob, sharding_requested
 from pipeline.training.launch import IS_FIRST, LAUNCHER, LOST, REPORT, Machines, launch
 from transformer.cores import cores, end_with_parent
 from transformer.model.cpu import multiplies_bfloat16
@@ -50,7 +50,7 @@ def threads_per_process() -> int:
 
 
 def on_gpus() -> bool:
-    """Whether a training here computes on GPUs. CUDA is not started on NVIDIA's GPUs: it will see those held only."""
+    """Whether a training here computes on GPUs. On NVIDIA, CUDA is not started yet: first the GPUs are locked."""
     return bool(torch.version.cuda and visible_gpus()) or torch.cuda.is_available()
 
 
@@ -58,10 +58,10 @@ def on_gpus() -> bool:
 def taking_part(module: str) -> Iterator[None]:
     """Surround a stage that several machines may run.
 
-    On another machine than the first, this process starts those of the block, and exits with their status. They start
-    when the first machine does, and read params and data then: machines may share a folder. In one of several
-    machines' processes, a ValueError or OSError of the block ends all processes of its machine: torch would start them
-    again, to the same end.
+    On every machine but the first, this process waits for the first machine, starts the training processes and exits
+    with their status. They read params and data only then, because machines may share a folder. With several machines,
+    a ValueError or OSError in the block stops all processes of this machine. Otherwise torch would restart them, and
+    they would fail again.
     """
     machines, path = None if LAUNCHER in os.environ else Machines.of_environment(), os.environ.get(REPORT)
     if machines and not machines.is_first:
@@ -80,14 +80,14 @@ def taking_part(module: str) -> Iterator[None]:
 
 
 @contextmanager
-def all_processes(module: str, training: Training, machines: Machines | None = None) -> Iterator[World]:
+def all_processes(module: str, training: TrainingJob, machines: Machines | None = None) -> Iterator[World]:
     """Run the block in one process, or in as many as DEVICES says. Yields the World of this process.
 
-    One process holds the locks of the training and runs the block. Several: this process holds the locks, starts the
-    others, which run the block, and exits here with their status; if it ends earlier, so do they.
+    With one process, this process takes the locks and runs the block. With several, it takes the locks, starts them,
+    waits, and exits with their status. If it is killed, they end too.
     machines: those that take part; None: this one alone.
     """
-    folder = training.folder  # asked for before the block imports more modules, which would change the training's key
+    folder = training.folder  # computed first: the key hashes the modules loaded so far, and the block loads more
     if LAUNCHER in os.environ:
         with joined(training) as world:
             yield world
@@ -112,7 +112,7 @@ def all_processes(module: str, training: Training, machines: Machines | None = N
 
 
 @contextmanager
-def joined(training: Training) -> Iterator[World]:
+def joined(training: TrainingJob) -> Iterator[World]:
     """Join the other processes in one that `launch` started, and compare what the training depends on.
 
     The process ends with status LOST if it loses the connection to another one.
@@ -129,7 +129,7 @@ def joined(training: Training) -> Iterator[World]:
         sys.exit(LOST)
 
 
-def facts(training: Training, world: World) -> dict[str, str]:
+def facts(training: TrainingJob, world: World) -> dict[str, str]:
     """What must be equal in all processes, name -> value or hash: code, data, knobs, versions and kind of device."""
     parts = training.identity.items()
     own = {f"{part} {name}": str(value) for part, values in parts for name, value in values.items()}

@@ -27,7 +27,7 @@ from transformer.training.sharding import wants_shards
 from transformer.training.train_step import Trainer, seed_everything
 from transformer.training.validation import ValidText, table
 
-# Knobs of TrainConfig that change no update, so a state serves all their values; see transformer/training/history.py.
+# Knobs of TrainConfig that change no update, so a state serves all their values; see transformer/training/replay.py.
 CHANGES_NO_UPDATE = ("max_steps", "log_every", "save_every", "keep", "patience", "best_by")
 
 
@@ -37,7 +37,7 @@ def sharding_requested() -> bool:
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingJob:
     """A training, whose states are in `work/train-<key>/`. The key is the same for any number of processes.
 
     ids: folder with the pairs of train and valid. vocab: file of the vocabulary. train_ids: folder with the training
@@ -88,7 +88,7 @@ class Training:
         }
         return {
             "knobs": {**asdict(self.model_config), **settings, "backwards": self.backwards},
-            # A file of sacreBLEU may appear or vanish: a validation by other tokens is of another training.
+            # BLEU falls back to characters where sacreBLEU lacks a file: other tokens are another training.
             "data": {name: path and sha256(path) for name, path in files.items()} | {"bleu_tokens": tokens},
             "code": code_keys(),
             "versions": {name: installed(name) for name in ("numpy", "torch")},

@@ -12,7 +12,7 @@ from typing import Protocol, SupportsFloat
 from tqdm import tqdm
 
 from pipeline.identity import changed_since
-from pipeline.training.job import Training, sharding_requested
+from pipeline.training.job import TrainingJob, sharding_requested
 from transformer.evaluation.scores import bleu_tokenizer
 from transformer.files import write_json
 from transformer.training.batches import idle_remark
@@ -22,7 +22,7 @@ from transformer.training.train_step import Trainer
 
 @contextmanager
 def observing(
-    training: Training, trainer: Trainer, live_run: AbstractContextManager[LiveCurve] | None = None
+    training: TrainingJob, trainer: Trainer, live_run: AbstractContextManager[LiveCurve] | None = None
 ) -> Iterator[Observers]:
     """Yield the observers of a training in this process, for the block that trains.
 
@@ -65,7 +65,7 @@ def stop_signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def remarks_on(training: Training, trainer: Trainer) -> Iterator[str]:
+def remarks_on(training: TrainingJob, trainer: Trainer) -> Iterator[str]:
     """The messages to print before the first update, one line each."""
     config, folder = training.config, training.folder
     if not list(folder.glob("state-*.json")) and (changed := changed_since(folder, training.identity)):

@@ -115,7 +115,9 @@ def mistakes_of_python(words: list[str]) -> Iterator[str]:
     if module == "pytest":
         return
     if module == "pipeline":
-        if not rest or rest[0] not in COMMANDS:
+        if not rest:
+            return
+        if rest[0] not in COMMANDS:
             yield f"python -m pipeline {' '.join(rest)}"
             return
         module, rest = COMMANDS[rest[0]][0], rest[1:]
@@ -153,7 +155,7 @@ def test_a_shell_line_names_commands_options_knobs_and_files_that_exist(place, l
         "python -m transformers x",
         "cp recipes/none.yaml params.yaml && dvc repro",
         "dvc repro && mak test",
-        "python -m pipeline",
+        "python -m pipeline compares",
     ],
 )
 def test_a_wrong_line_is_found(line):

@@ -105,8 +105,5 @@ def test_the_page_on_architecture_has_every_room_and_what_it_may_import():
         assert table[room.parent.name] == doc.partition("May import: ")[2]
 
 
-def test_the_readme_has_every_room_and_is_short():
-    readme = read("README.md")
-    for room in (ROOT / "transformer").glob("*/__init__.py"):
-        assert f"\n  {room.parent.name}/ " in readme
-    assert readme.count("\n") <= 140
+def test_the_readme_is_read_in_two_minutes():
+    assert read("README.md").count("\n") <= 140

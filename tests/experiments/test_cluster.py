@@ -18,7 +18,7 @@ from support.stages import wait_for_state
 from support.tiny import ROOT
 
 from pipeline.experiments import clones
-from pipeline.experiments.experiment import name_of, words_of
+from pipeline.experiments.experiment_list import name_of, words_of
 from pipeline.stage import MAIN_CHECKOUT
 
 OLDEST = "1.33"  # the version of Kubernetes that docs/cluster.md names

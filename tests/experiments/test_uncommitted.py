@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.projects import command, commit_all
 
-from pipeline.tracking import content as configuration
+from pipeline.tracking import finished_run as configuration
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from support.servers import Relay
 
 from pipeline.experiments.track import rebuild
 from pipeline.tracking import live, store
-from pipeline.tracking.runs import PROCESS, SAMPLES
+from pipeline.tracking.open_runs import PROCESS, SAMPLES
 
 KILLED = """
 import sys

@@ -15,7 +15,7 @@ from support.tiny import TEXT, model_folder
 
 from pipeline.tracking import registry
 from pipeline.tracking.champion import Gain, challenge, champion_of, promote, roll_back
-from pipeline.tracking.content import FinishedRun
+from pipeline.tracking.finished_run import FinishedRun
 from pipeline.tracking.model_card import model_card
 from pipeline.tracking.registry import Candidate, gain, model_name, register
 from pipeline.tracking.results import Results

@@ -39,7 +39,7 @@ class Download:
         return folder / f"{(self.sha256 or self.md5 or sha256_text(self.addresses[0]))[:12]}-{Path(self.name).name}"
 
     def part(self, folder: Path, address: str) -> Path:
-        """Where what arrived from an address lies until it is complete: addresses may have other files."""
+        """The path of the partial download. Each address has its own: two addresses may serve different files."""
         return self.place(folder).with_suffix(f"{self.place(folder).suffix}.{sha256_text(address)[:8]}.part")
 
 
@@ -121,4 +121,4 @@ def check(part: Path, download: Download) -> None:
             digest = file_digest(file, kind).hexdigest() if expected else None
         if digest != expected:
             part.unlink()
-            raise ValueError(f"{kind} {digest} is not the locked {expected}. The download was deleted")
+            raise ValueError(f"{kind} {digest} is not {expected}, that of the manifest. The download was deleted")

@@ -84,7 +84,7 @@ def rarest(sentences: Iterable[Sequence[str]], counts: Mapping[str, int]) -> lis
 
 
 def counted(lines: Iterable[str], words: Iterable[str]) -> dict[str, int]:
-    """The numbers of some words, with and without ▁ in front together, for a bracket may stand before any word.
+    """How often each of `words` occurs. Counts with and without ▁ are added: after a bracket, a word has none.
 
     lines: word, space, number. Returns word without ▁ -> number.
     """

@@ -78,7 +78,10 @@ def against_the_first(systems: Sequence[System], references: Sequence[str]) -> l
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """The p-values after Holm's correction for their number (1979): the k-th smallest of n times n - k + 1, rising."""
+    """The p-values after Holm's correction for their number (1979).
+
+    The k-th smallest of n is multiplied by n - k + 1; none may be below the one before it.
+    """
     order = sorted(range(len(p_values)), key=lambda place: p_values[place])
     scaled = [min(1.0, p_values[place] * (len(order) - rank)) for rank, place in enumerate(order)]
     corrected = dict(zip(order, accumulate(scaled, max), strict=True))

@@ -183,8 +183,8 @@ class Translator:
     def by_word(self, line: str, side: Side) -> list[list[str]]:
         """A line to the subwords of each of its tokens.
 
-        side: self.source, or self.target, where a word that starts with `<unk>` is read as `translate` writes it: the
-        unknown subword, and the text that follows it without a space.
+        side: self.source or self.target. On the target side, `<unk>` at the start of a word is the unknown subword; the
+        rest follows without a space.
         """
         tokens = []
         for piece in line.split():

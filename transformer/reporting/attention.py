@@ -176,14 +176,7 @@ def picture(sentence: Sentence, name: str) -> str:
     ]
     for layer in range(layers):
         y = top + layer * down
-        parts.append(
-            f'<text transform="translate({MARGIN + 8} {y + rows * CELL / 2:.1f}) rotate(-90)" '
-            f'text-anchor="middle" font-size="12">layer {layer + 1}</text>'
-        )
-        parts += [
-            f'<text x="{left - 4}" y="{y + row * CELL + 9}" text-anchor="end">{shown(text)}</text>'
-            for row, text in enumerate(target)
-        ]
+        parts += row_labels(target, f"layer {layer + 1}", left, y)
         for head in range(heads):
             parts.append(cells(maps[layer, head], left + head * right, y))
     for head in range(heads):
@@ -194,6 +187,18 @@ def picture(sentence: Sentence, name: str) -> str:
             for column, text in enumerate(source)
         ]
     return "\n".join([*parts, "</svg>\n"])
+
+
+def row_labels(target: Sequence[str], layer: str, left: float, y: float) -> list[str]:
+    """The labels of a row of maps whose first one is at (left, y): the target subwords, and the name of the layer."""
+    place = f"translate({MARGIN + 8} {y + len(target) * CELL / 2:.1f}) rotate(-90)"
+    return [
+        f'<text transform="{place}" text-anchor="middle" font-size="12">{layer}</text>',
+        *(
+            f'<text x="{left - 4}" y="{y + row * CELL + 9}" text-anchor="end">{shown(text)}</text>'
+            for row, text in enumerate(target)
+        ),
+    ]
 
 
 def extent(sentence: Sentence, name: str) -> str:

@@ -1,4 +1,4 @@
-"""The limits of one request to a server that translates: the MLflow model (serving.py) and the demo.
+"""The limits of one request to a server that translates: the MLflow model (served_translator.py) and the demo.
 
 A request is refused before work is spent on it, and ended when it takes too long.
 """
@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 # Limits of one request.
-MAX_LINES, MAX_SUBWORDS, MAX_BEAM_SIZE, MAX_EXTRA_LENGTH = 1000, 1000, 64, 1000
+MAX_LINES, MAX_SUBWORDS, MAX_BEAM_SIZE, MAX_EXTRA_LENGTH, MAX_LENGTH_PENALTY = 1000, 1000, 64, 1000, 20
 # Subwords are counted only where a look at the characters says that there can be few enough.
 MAX_CHARACTERS, MAX_WORD = 10 * MAX_SUBWORDS, 2 * MAX_SUBWORDS  # spaCy takes 8 s for a word of 10,000 brackets
 
@@ -39,8 +39,8 @@ def check_options(params: dict[str, Any]) -> None:
         raise ValueError(f"beam_size={params['beam_size']} must be 1 to {MAX_BEAM_SIZE}")
     if not 0 <= params["extra_length"] <= MAX_EXTRA_LENGTH:
         raise ValueError(f"extra_length={params['extra_length']} must be 0 to {MAX_EXTRA_LENGTH}")
-    if not 0 <= params["length_penalty"] < 100:
-        raise ValueError(f"length_penalty={params['length_penalty']} must be 0 or more, and below 100")
+    if not 0 <= params["length_penalty"] <= MAX_LENGTH_PENALTY:
+        raise ValueError(f"length_penalty={params['length_penalty']} must be 0 to {MAX_LENGTH_PENALTY}")
 
 
 def check_line(name: str, line: str) -> None:

@@ -98,8 +98,8 @@ class Batches:
 def idle_remark(batches: Batches, processes: int, device_tokens: int, max_length: int) -> str:
     """A remark if a tenth of the processes or more get nothing to compute; else "".
 
-    It names the largest device_tokens up to batch_tokens / processes that gives nine processes in ten a micro-batch.
-    With a larger one, some process would get most of an update. max_length: device_tokens must be larger.
+    It suggests the largest device_tokens that keeps over 90% of the processes busy, at most batch_tokens / processes,
+    so that no process gets most of an update. max_length: device_tokens must be larger.
     """
     if processes == 1 or (share := batches.share_with_work(processes, device_tokens)) > SHARE_WITH_WORK:
         return ""

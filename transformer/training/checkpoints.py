@@ -35,12 +35,12 @@ class TrainingState:
 
     losses, tokens: of each update since the first, the smoothed loss (nats, summed over its target tokens) and how many
     target tokens it had. validations: step -> loss (nats per target token) and, if best_by is bleu, bleu. samples:
-    step -> the translations of a few validation sentences (samples.py). files: name -> sha256 of every file that the
+    step -> the translations of a few validation sentences (validation.py). files: name -> sha256 of every file that the
     state needs. end: whether this is the last state of a finished training, which is kept until `make clean`.
 
-    These follow from the fields above and from log_every, save_every, keep, patience and best_by (training/history.py),
+    These follow from the fields above and from log_every, save_every, keep, patience and best_by (training/replay.py),
     and are not written. curve: the rows of training.csv. checkpoints: step of each kept checkpoint -> its score, lower
-    is better (history.score). stopped_early: whether `patience` ended the training.
+    is better (replay.score). stopped_early: whether `patience` ended the training.
     """
 
     step: int = 0

@@ -42,9 +42,6 @@ class TrainConfig:
     best_by: str
 
 
-"""The learning rate of the paper (section 5.3) as a pure function, without torch."""
-
-
 def learning_rate(step: int, d_model: int, warmup: int, factor: float = 1.0) -> float:
     """The learning rate of update `step`, counted from 1 (equation 3).
 

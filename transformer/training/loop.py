@@ -15,7 +15,7 @@ import torch
 from transformer.files import write_json
 from transformer.training.checkpoints import CheckpointStore, Row, TrainingState
 from transformer.training.distributed import Stopped
-from transformer.training.history import OtherSettings, add_row, replay
+from transformer.training.replay import OtherSettings, add_row, replay
 from transformer.training.train_step import Trainer, Update
 from transformer.training.validation import ValidText, samples, table, valid_bleu, valid_loss
 

@@ -39,7 +39,7 @@ class Predictions(NamedTuple):
     targets: Tensor  # ids (tokens,)
 
 
-class Batch(NamedTuple):
+class DeviceBatch(NamedTuple):
     """Some pairs as tensors; see Pairs.batch."""
 
     source: Tensor  # ids (B, S)
@@ -48,7 +48,7 @@ class Batch(NamedTuple):
     targets: Tensor  # ids (tokens,)
 
 
-def predict(model: Transformer, batch: Batch) -> Predictions:
+def predict(model: Transformer, batch: DeviceBatch) -> Predictions:
     """The decoder states of a batch at all target positions that are not padding."""
     states = model(batch.source, batch.target_input).flatten(0, 1)  # (B, T, D) -> (B * T, D)
     return Predictions(states.index_select(0, batch.places), model.output_weight, batch.targets)
@@ -64,7 +64,7 @@ class ModelWithLoss(nn.Module):
         super().__init__()
         self.model, self.label_smoothing = model, label_smoothing
 
-    def forward(self, batch: Batch) -> Tensor:
+    def forward(self, batch: DeviceBatch) -> Tensor:
         return smoothed_cross_entropy(*predict(self.model, batch), self.label_smoothing, PAD)
 
 
@@ -172,12 +172,12 @@ class Trainer:
         seed_everything(self.config.seed, step, number)
         return self.model_with_loss(self.batch(self.train_pairs, rows))
 
-    def batch(self, pairs: Pairs, rows: np.ndarray) -> Batch:
+    def batch(self, pairs: Pairs, rows: np.ndarray) -> DeviceBatch:
         """Some pairs as tensors on the device. rows: the numbers of the pairs."""
         tensors = map(torch.from_numpy, pairs.batch(rows))
         if self.world.device.type == "cuda":  # copied while the device computes
             tensors = (tensor.pin_memory().to(self.world.device, non_blocking=True) for tensor in tensors)
-        return Batch(*tensors)
+        return DeviceBatch(*tensors)
 
     @contextmanager
     def full_weights(self) -> Iterator[None]:

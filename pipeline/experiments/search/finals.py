@@ -21,8 +21,8 @@ SIGNIFICANT = 0.05
 def finals(trainings: Trainings, best: Sequence[Knobs], seeds: int, jobs: int) -> list[dict]:
     """Train params.yaml as it is and the best knobs with `seeds` seeds, and compare them on valid. Returns `table`.
 
-    The seeds are others than that of params.yaml. By that one the best trials were chosen, so it would favour them.
-    Without a row are those of which a training fails.
+    The seed of params.yaml is not used here, because the best trials were selected with it. Configurations with a
+    failed training have no row.
     """
     changes: dict[str, Knobs] = {f"{trainings.folder.name}{START}": {}}
     changes |= {trainings.experiment(knobs): {**knobs, "best_by": "bleu"} for knobs in best}

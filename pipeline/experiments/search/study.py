@@ -56,7 +56,7 @@ class SeededSampler(BaseSampler):
         self.kind, self.seed = kind, seed
 
     def sampler(self, trial: FrozenTrial, knob: str = "") -> BaseSampler:
-        """The sampler of Optuna for a trial: of all its knobs, or of one that the others say nothing about."""
+        """Optuna's sampler for a trial: for all knobs jointly, or for one knob that is sampled independently."""
         seed = int(sha256_text(f"{self.seed} {trial.number} {knob}")[:8], 16)
         with warnings.catch_warnings(action="ignore"):  # some of its options are called experimental
             if self.kind == "random":
@@ -141,7 +141,7 @@ def at_once(work: Callable[[Any], Any], items: Iterable[Any], jobs: int) -> list
 
 
 def best(study: optuna.Study, count: int) -> Sequence[Knobs]:
-    """The different knobs of the best trials that were trained to the end, the best first; of equal ones the first."""
+    """The distinct knobs of the best completed trials, best first. A tie goes to the earlier trial."""
     complete = study.get_trials(states=[TrialState.COMPLETE])
     ranked = sorted(complete, key=lambda trial: (-trial.values[0], trial.number))
     return list({str(trial.params): trial.params for trial in ranked}.values())[:count]

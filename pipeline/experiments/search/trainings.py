@@ -55,7 +55,7 @@ class Trainings:
     def scores(self, knobs: Knobs, rungs: Sequence[int]) -> Generator[float, None, None]:
         """Train a trial to each rung in turn and yield its score there, higher is better; 0 if it fails.
 
-        The score is the BLEU of valid: of greedy translations below the last rung, there that of all stages.
+        The score is BLEU on valid: of greedy translations at the first rungs, of all stages at the last.
         """
         name, values = self.experiment(knobs), {**knobs, "best_by": "bleu"}
         shown = " ".join(f"{knob}={written(value)}" for knob, value in knobs.items())

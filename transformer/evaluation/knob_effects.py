@@ -47,7 +47,7 @@ def effects(runs: Sequence[System]) -> list[dict]:
 def score_table(runs: Sequence[System]) -> list[dict]:
     """A row per run, the best on valid first: name, scores, and what differs between the runs.
 
-    That is knobs, with their values, and data, code and versions, with a short hash: rows with the same one agree.
+    Differing knobs are shown by value; data, code and versions by a short hash, equal where they agree.
     """
     ranked = sorted(runs, key=lambda run: -run.scores["valid_bleu"])
     knobs = differing(runs)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pipeline.identity import code_keys, content_key
 from pipeline.stage import bar
-from pipeline.training.job import Training
+from pipeline.training.job import TrainingJob
 from pipeline.versions import installed
 from transformer.files import chunks, read_lines, sha256, write_lines
 from transformer.inference.torch_engine import TorchEngine
@@ -35,7 +35,7 @@ class Translations:
     folder: Path
 
     @classmethod
-    def of(cls, training: Training, text: Path, codes: Path) -> Translations:
+    def of(cls, training: TrainingJob, text: Path, codes: Path) -> Translations:
         """The translations of the lines of `text` by the model of a finished training. codes: the merges.
 
         Call this after the modules that translate are imported: their code is part of the folder's name.
@@ -77,7 +77,7 @@ class Translations:
 
 
 def back_translator(
-    training: Training, store: CheckpointStore, state: TrainingState, codes: Path, world: World
+    training: TrainingJob, store: CheckpointStore, state: TrainingState, codes: Path, world: World
 ) -> Translator:
     """The translator from target to source of a finished training, on the device of this process.
 

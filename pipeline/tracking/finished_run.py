@@ -17,8 +17,8 @@ import pandas as pd
 from pipeline.git import difference, git
 from pipeline.identity import content_key
 from pipeline.tracking.champion import VALID
+from pipeline.tracking.open_runs import SAMPLES, Row, who
 from pipeline.tracking.results import Results
-from pipeline.tracking.runs import SAMPLES, Row, who
 from transformer.evaluation.comparison import TESTS, against_the_first
 from transformer.evaluation.scores import sentence_scores
 from transformer.files import sha256_text
@@ -55,7 +55,7 @@ class FinishedRun:
 
 
 def run_keys(results: Results) -> tuple[str, str]:
-    """train_key, which identifies the training, and config_key, a hash of params, corpus, train_key, translations."""
+    """Two hashes: train_key names the training, config_key its params, corpus and translations too."""
     train_key = json.loads(results.file("data/model/model.json").read_text(encoding="utf-8"))["train_key"]
     names = ["valid", *results.params.test_sets.split()]
     hashes = {name: results.sha256(results.hypotheses(name)) for name in names}

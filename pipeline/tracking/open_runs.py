@@ -87,7 +87,7 @@ def run_tags(store: Store, train_key: str, params: Mapping[str, object]) -> dict
 
 
 def open_runs(store: Store, train_key: str, params: Mapping[str, object]) -> list[Run]:
-    """This clone's runs of a training with these params that are of no configuration yet, the first one first."""
+    """This clone's unfinished runs (no config_key yet) with this train_key and these params, the oldest first."""
     tags = run_tags(store, train_key, params)
     runs = [run for run in store.runs(train_key) if "config_key" not in run.data.tags and has(run, tags)]
     return sorted(runs, key=age)

@@ -9,7 +9,7 @@ import altair as alt
 import pandas as pd
 
 from transformer.evaluation.comparison import System, differing
-from transformer.evaluation.sweeps import SCORES, TASK, effects, families, order, remarks, score_table
+from transformer.evaluation.knob_effects import SCORES, TASK, effects, families, order, remarks, score_table
 from transformer.reporting.charts import Chart, specification
 from transformer.reporting.page import number, render
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.training import translate_text
-from pipeline.training.translate_text import Translations
+from pipeline.training import back_translations
+from pipeline.training.back_translations import Translations
 from transformer.files import write_lines
 from transformer.training.distributed import World
 
@@ -30,7 +30,7 @@ class Upper:
 
 @pytest.fixture
 def translations(tmp_path: Path, monkeypatch) -> Translations:
-    monkeypatch.setattr(translate_text, "PART_LINES", 3)
+    monkeypatch.setattr(back_translations, "PART_LINES", 3)
     return Translations(tmp_path / "parts")
 
 

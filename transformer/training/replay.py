@@ -1,7 +1,7 @@
 """What follows from the losses and validations of a training under given settings: curve, checkpoints, early end.
 
-The settings are log_every, save_every, keep, patience and best_by of TrainConfig. They change no update, so a training
-resumes from a state that was made with others if a training with its own settings would be in that state.
+The settings are log_every, save_every, keep, patience and best_by of TrainConfig. They change no update.
+A state saved under other values is used if a fresh training with the current values would have reached it.
 """
 
 from __future__ import annotations

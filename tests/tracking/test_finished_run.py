@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.tiny import ROOT
 
-from pipeline.tracking import content
+from pipeline.tracking import finished_run as content
 from pipeline.tracking.results import WorkTree
 
 LOCK = """

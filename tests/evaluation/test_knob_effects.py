@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from transformer.evaluation.comparison import System
-from transformer.evaluation.sweeps import effects, remarks, score_table
-from transformer.reporting.sweep_page import page
+from transformer.evaluation.knob_effects import effects, remarks, score_table
+from transformer.reporting.knob_page import page
 
 
 def run(name: str, bleu: float, **params) -> System:
