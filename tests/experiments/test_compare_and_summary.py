@@ -137,7 +137,9 @@ EDITS = [
 ]
 
 
-@pytest.mark.parametrize(("file", "old", "new", "stale"), EDITS)
+@pytest.mark.parametrize(
+    ("file", "old", "new", "stale"), [EDITS[0], *(pytest.param(*edit, marks=pytest.mark.full) for edit in EDITS[1:])]
+)
 def test_an_edit_that_no_run_followed_is_refused(project, tmp_path, file, old, new, stale):
     clone = tmp_path / "clone"
     shutil.copytree(project, clone, symlinks=True)

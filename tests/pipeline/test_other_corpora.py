@@ -119,7 +119,8 @@ def test_any_number_of_workers_writes_the_same_bytes(corpus, tmp_path, workers):
     assert outs(tmp_path) == outs(corpus)
 
 
-@pytest.mark.parametrize("name", ["encode", *(pytest.param(name, marks=pytest.mark.full) for name in STAGES[:-1])])
+@pytest.mark.full
+@pytest.mark.parametrize("name", STAGES)
 def test_a_killed_stage_leaves_no_out_and_no_process(corpus, tmp_path, monkeypatch, name):
     monkeypatch.setenv("WORKERS", "3")
     shutil.copytree(corpus / "data", tmp_path / "data")

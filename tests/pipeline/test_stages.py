@@ -92,14 +92,19 @@ def test_a_training_can_start_from_a_model_folder(project, place):
     ("changes", "vocabulary", "message"),
     [
         ({"init_from": "nowhere"}, None, "init_from=nowhere is not a model folder: it has no model.json"),
-        ({"d_ff": 64}, None, "has d_ff=32, this training has d_ff=64. Training did not start. Make them equal"),
-        ({"key_size": 3}, None, "has key_size=8, this training has key_size=3. Training did not start"),
-        (
-            {"decoder_layers": 2},
+        pytest.param(
+            {"d_ff": 64},
             None,
-            "has decoder_layers=1, this training has decoder_layers=2. Training did not start",
+            "has d_ff=32, this training has d_ff=64. Training did not start. Make them equal",
+            marks=pytest.mark.full,
         ),
-        ({}, "<pad>", "has another vocabulary than data/vocab.txt"),
+        pytest.param(
+            {"key_size": 3},
+            None,
+            "has key_size=8, this training has key_size=3. Training did not start",
+            marks=pytest.mark.full,
+        ),
+        pytest.param({}, "<pad>", "has another vocabulary than data/vocab.txt", marks=pytest.mark.full),
     ],
 )
 def test_a_model_that_does_not_fit_is_refused(project, place, changes, vocabulary, message):

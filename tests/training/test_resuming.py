@@ -58,7 +58,8 @@ def count_of_questions(folder, **settings) -> int:
     return next(count)
 
 
-@pytest.mark.parametrize("best_by", ["loss", pytest.param("bleu", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("best_by", ["loss", "bleu"])
 def test_a_training_stopped_anywhere_resumes_to_the_same_bytes(tmp_path, best_by):
     """A stop is obeyed at the next micro-batch or decoding step, and the state of the last complete update is saved."""
     settings = {"best_by": best_by, "max_steps": 8}

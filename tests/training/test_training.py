@@ -18,7 +18,7 @@ from transformer.evaluation.scores import bleu
 from transformer.model.averaging import mean_weights
 from transformer.model.cpu import multiplies_bfloat16
 from transformer.text.vocabulary import UNK
-from transformer.training import process
+from transformer.training import distributed
 from transformer.training.checkpoints import CheckpointStore, best_steps, load_file
 from transformer.training.distributed import prepare_process
 from transformer.training.loop import Diverged
@@ -71,7 +71,7 @@ def test_an_update_frees_all_its_tensors(tmp_path, compute):
 
 def test_only_prepare_process_changes_settings_of_the_process(tmp_path, monkeypatch):
     torch.backends.cuda.enable_cudnn_sdp(True)  # torch's first choice on a Hopper GPU; it plans each new shape
-    monkeypatch.setattr(process, "keep_freed_memory", lambda: None)
+    monkeypatch.setattr(distributed, "keep_freed_memory", lambda: None)
     settings = torch.are_deterministic_algorithms_enabled(), torch.get_num_threads(), torch.get_default_dtype()
     tiny_trainer(tmp_path, deterministic=True).update(1)
     assert torch.backends.cuda.cudnn_sdp_enabled()
