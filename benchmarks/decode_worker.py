@@ -34,8 +34,8 @@ def calls(ids: list[list[int]], batch: int) -> list[list[list[list[int]]]]:
     ordered = sorted((sentence for sentence in ids if sentence), key=len)
     batches = [ordered[start : start + batch] for start in range(0, len(ordered), batch)]
     random.Random(SEED).shuffle(batches)
-    at_once = 4 if batch > 1 else 8
-    return [batches[start : start + at_once] for start in range(0, len(batches), at_once)]
+    run_at_once = 4 if batch > 1 else 8
+    return [batches[start : start + run_at_once] for start in range(0, len(batches), run_at_once)]
 
 
 def prepare(setting: dict) -> Callable[[dict], dict]:

@@ -176,7 +176,7 @@ figure(
 subword_counts = Counter()
 for word, count in word_counts.items():
     subword_counts.update(dict.fromkeys(merges.subwords([word]), count))
-vocabulary = Vocabulary.of_counts(subword_counts, min_count=1)
+vocabulary = Vocabulary.build(subword_counts, min_count=1)
 
 
 def save_pairs(split_tokens: dict, merges: Merges, vocabulary: Vocabulary, place: Path) -> dict[str, Pairs]:
@@ -1127,7 +1127,7 @@ copy_tokens = {
     split: [[english.tokens(line) for line in pair] for pair in numbers[split][0].pairs()]
     for split in ("train", "valid", "test")
 }
-copy_vocabulary = Vocabulary.of_counts(Counter(word for pair in copy_tokens["train"] for word in pair[1]), min_count=1)
+copy_vocabulary = Vocabulary.build(Counter(word for pair in copy_tokens["train"] for word in pair[1]), min_count=1)
 copy_data = save_pairs(copy_tokens, Merges("#version: 0.2\n"), copy_vocabulary, folder / "copy")
 copier = new_trainer(copy_data, len(copy_vocabulary), recipe="copy")
 question = copy_vocabulary.ids(copy_tokens["test"][0][0])

@@ -42,7 +42,7 @@ def main() -> None:
     params = Params.load(paths.params)
     first = params.test_sets.split()[0]
     require(paths.model)
-    sources, references, hypotheses = Texts.of(paths.raw, paths.hypotheses, first)
+    sources, references, hypotheses = Texts.read(paths.raw, paths.hypotheses, first)
     scores = sentence_scores(hypotheses, references)
     chosen = choice(scores, references, hypotheses)
     if paths.sentences is not None:
@@ -95,7 +95,7 @@ def array(weights: Any) -> np.ndarray:
 
 def text(translator: Translator, side: Side, line: str) -> Text:
     """The subwords of a line and </s>, each with the number of its word; unknown ones are marked by `<unk>: `."""
-    words = [*translator.by_word(line, side), ["</s>"]]
+    words = [*translator.split_by_word(line, side), ["</s>"]]
     pairs = [(subword, number) for number, word in enumerate(words) for subword in word]
     unknown = [number == UNK for number in translator.vocabulary.ids(subword for subword, _ in pairs)]
     labels = [

@@ -64,7 +64,7 @@ def translate_back(paths: Namespace, training: TrainingJob, world: World) -> Non
     # from here on a stop loses at most the part that each process is translating
     translator = back_translator(training, store, state, paths.codes, world)
     real = Pairs.load(paths.ids, "train")
-    translated = Translations.of(training, paths.raw / "train.tgt", paths.codes)
+    translated = Translations.locate(training, paths.raw / "train.tgt", paths.codes)
     translated.make(kept_lines(paths.raw / "train.tgt", real), len(real), translator, world)
     if not world.is_leader:
         return

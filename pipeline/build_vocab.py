@@ -15,7 +15,7 @@ from pipeline.params import Params
 from pipeline.stage import arguments, require, run
 from transformer.files import chunks, copy_file
 from transformer.model_folder import starting_model
-from transformer.text.blocks import in_order
+from transformer.text.blocks import map_in_order
 from transformer.text.bpe import Merges, read_counts
 from transformer.text.vocabulary import Vocabulary
 
@@ -47,9 +47,9 @@ def main() -> None:
         return
     counts: Counter[str] = Counter()
     parts = chunks(read_counts(words).items(), WORDS_AT_ONCE)
-    for part_counts in in_order(partial(SubwordCounter, paths.codes), parts):
+    for part_counts in map_in_order(partial(SubwordCounter, paths.codes), parts):
         counts.update(part_counts)
-    vocabulary = Vocabulary.of_counts(counts, params.min_count)
+    vocabulary = Vocabulary.build(counts, params.min_count)
     vocabulary.save(paths.vocab)
     print(f"{len(vocabulary):,} subwords")
 

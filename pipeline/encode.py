@@ -20,7 +20,7 @@ import numpy as np
 from pipeline.params import Params
 from pipeline.stage import arguments, bar, require, run
 from transformer.files import copy_file, whole_folder, write_json
-from transformer.text.blocks import blocks, in_order
+from transformer.text.blocks import blocks, map_in_order
 from transformer.text.encoding import Encoder, SubwordCounts
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import Vocabulary
@@ -71,7 +71,7 @@ def encoded(paths: Namespace, split: str, max_length: int, folder: Path) -> Subw
     with bar(0, "pair", f"encode {split}") as progress:
 
         def written():
-            for block in in_order(make, blocks(*(paths.tokens / f"{split}.{side}" for side in ("src", "tgt")))):
+            for block in map_in_order(make, blocks(*(paths.tokens / f"{split}.{side}" for side in ("src", "tgt")))):
                 counts.add(block)
                 progress.update(block.pairs)
                 yield block.pair_block(lines)

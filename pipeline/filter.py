@@ -20,12 +20,12 @@ import numpy as np
 
 from pipeline.params import Params
 from pipeline.stage import arguments, bar, require, run
-from transformer.corpora.filtering import Report, Screen, rule_names, summary, with_duplicates
+from transformer.corpora.filtering import Report, Screen, mark_duplicates, rule_names, summary
 from transformer.corpora.overlap import TestText
 from transformer.corpora.rules import FilterConfig
 from transformer.files import read_lines, whole_folder, write_json
 from transformer.text.array_file import ArrayFile
-from transformer.text.blocks import blocks, in_order
+from transformer.text.blocks import blocks, map_in_order
 
 SIDES = ("src", "tgt")
 
@@ -50,7 +50,7 @@ def main() -> None:
                 counts.add(block, block.reasons)
         contents = summary(report, unfiltered, test_sets)
         write_json(folder / "filter.json", contents)
-    print(report.in_words())
+    print(report.describe())
     for split, counts in unfiltered.items():
         if empty := counts.fired("empty"):
             print(f"{split}: {empty:,} pairs have an empty side. They are kept and scored as they are.")
@@ -66,7 +66,7 @@ def write_kept(texts: Sequence[Path], make: Callable[[], Screen], report: Report
         files = [stack.enter_context(open(folder / f"train.{side}", "wb")) for side in SIDES]
         lines = stack.enter_context(ArrayFile(folder / "train.lines.npy", np.int64))
         progress = stack.enter_context(bar(0, "pair", "filter"))
-        for screened, reasons in with_duplicates(in_order(make, blocks(*texts)), report.names):
+        for screened, reasons in mark_duplicates(map_in_order(make, blocks(*texts)), report.names):
             report.add(screened, reasons)
             kept = np.flatnonzero(reasons == 0)
             for file, text in zip(files, screened.block.bytes(), strict=True):

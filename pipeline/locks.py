@@ -151,7 +151,7 @@ def hold_gpus(count: int) -> Iterator[None]:
     )
     with (
         hold_free(project_root() / "work" / "gpus", list(gpus), count, message) as uuids,
-        only([gpus[uuid] for uuid in uuids]),
+        show_only([gpus[uuid] for uuid in uuids]),
     ):
         yield
 
@@ -170,7 +170,7 @@ def prefer_free_gpu() -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     locks = lock_free(folder, list(gpus), 1)
     try:
-        with only([gpus[uuid] for uuid in locks]):
+        with show_only([gpus[uuid] for uuid in locks]):
             yield
     finally:
         for lock in locks.values():
@@ -178,7 +178,7 @@ def prefer_free_gpu() -> Iterator[None]:
 
 
 @contextmanager
-def only(names: Sequence[str]) -> Iterator[None]:
+def show_only(names: Sequence[str]) -> Iterator[None]:
     """Let CUDA, if it is started inside the block, see only the GPUs with these names. No names change nothing."""
     before = os.environ.get(VISIBLE)
     if names:

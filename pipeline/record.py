@@ -50,7 +50,7 @@ def main() -> None:
         paths.page,
         paths.attention,
     )
-    results, tags = WorkTree.of_stage(paths), origin()
+    results, tags = WorkTree.locate(paths), origin()
     finished = finished_run(results, tags, baseline(tags.get("DVC_EXP_BASELINE_REV")))
     print(record(results, finished, tags))
     write_json(paths.run, {"config_key": finished.config_key, "train_key": finished.train_key})

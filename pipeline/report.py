@@ -16,7 +16,7 @@ import pandas as pd
 
 from pipeline.params import Params
 from pipeline.stage import Texts, arguments, read, read_table, run
-from transformer.evaluation.buckets import by_length_and_rarity, counted
+from transformer.evaluation.buckets import bucket_scores, counted
 from transformer.evaluation.intervals import margins_of_sets
 from transformer.files import read_lines, whole_folder, write_text
 from transformer.reporting import charts
@@ -72,10 +72,10 @@ def run_report(paths: Namespace, params: Params, curve: pd.DataFrame, subwords: 
     """What the page of the run shows. curve: training.csv. subwords: subwords.json."""
     summary, scores, signatures = (read(path, read_table) for path in (paths.summary, paths.scores, paths.signatures))
     first, *rest = params.test_sets.split()
-    sources, references, hypotheses = Texts.of(paths.raw, paths.hypotheses, first)
-    sets = {name: Texts.of(paths.raw, paths.hypotheses, name)[1:] for name in (first, *rest, "valid")}
+    sources, references, hypotheses = Texts.read(paths.raw, paths.hypotheses, first)
+    sets = {name: Texts.read(paths.raw, paths.hypotheses, name)[1:] for name in (first, *rest, "valid")}
     labels = paths.raw / f"{first}.labels"
-    side, _ = Side.of(read(paths.text, read_table))
+    side, _ = Side.read_both(read(paths.text, read_table))
     words = [side.tokens(line) for line in sources]
     counts = read(paths.counts, lambda path: counted(read_lines(path), {word for line in words for word in line}))
     vocabulary = read(paths.vocab, lambda path: sum(1 for _ in read_lines(path)))
@@ -87,7 +87,7 @@ def run_report(paths: Namespace, params: Params, curve: pd.DataFrame, subwords: 
         signatures=signatures,
         margins=margins_of_sets(sets, params.target, list(read_lines(labels)) if labels.exists() else ()),
         sentences=Sentences(sources, references, hypotheses, [len(line) for line in words]),
-        buckets=by_length_and_rarity(words, counts, hypotheses, references, params.target),
+        buckets=bucket_scores(words, counts, hypotheses, references, params.target),
         costs=costs(vars(params), summary, subwords, vocabulary),
         attention=read(paths.attention, read_table),
     )

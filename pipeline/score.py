@@ -24,7 +24,7 @@ def main() -> None:
     )
     params = Params.load(paths.params)
     first, *rest = params.test_sets.split()
-    texts = {name: Texts.of(paths.raw, paths.hypotheses, name) for name in ("valid", first, *rest)}
+    texts = {name: Texts.read(paths.raw, paths.hypotheses, name) for name in ("valid", first, *rest)}
     bleus = {name: round(bleu(text.hypotheses, text.references, params.target), 4) for name, text in texts.items()}
     test = texts[first]
     values, signatures = corpus_scores(test.hypotheses, test.references, params.target)

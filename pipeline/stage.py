@@ -55,14 +55,14 @@ def run(main: Callable[[], None]) -> None:
         stages = read_values(ROOT / "dvc.yaml")["stages"]
         check_versions(stages.get(name, {}))
         watched = name in stages and "DVC_STAGE" in os.environ and os.environ.get("RANK", "0") == "0"
-        inputs = Inputs.of(name, stages) if watched else Inputs([], {})
+        inputs = Inputs.read(name, stages) if watched else Inputs([], {})
         before = inputs.contents()
         main()
         check_unchanged(name, before, inputs.contents())
     except (ValueError, OSError) as error:
         if os.environ.get("TRACEBACK"):
             raise
-        reason = in_a_line(error)
+        reason = error_line(error)
         sys.exit(1 if pass_on(reason) else f"error: {reason}")
     except KeyboardInterrupt as error:
         show_error(KeyboardInterrupt, error, None)
@@ -88,7 +88,7 @@ class Inputs(NamedTuple):
     params: dict[str, list[str]]
 
     @classmethod
-    def of(cls, name: str, stages: Mapping[str, Any]) -> Inputs:
+    def read(cls, name: str, stages: Mapping[str, Any]) -> Inputs:
         """The inputs of a stage. stages: those of dvc.yaml."""
         values = read_values("params.yaml")
         outs = {path_of(out) for stage in stages.values() for kind in OUTS for out in stage.get(kind, [])}
@@ -140,7 +140,7 @@ def check_unchanged(name: str, before: Mapping[str, str], after: Mapping[str, st
         )
 
 
-def in_a_line(error: Exception) -> str:
+def error_line(error: Exception) -> str:
     """What a user needs to know of an error."""
     if not isinstance(error, OSError):
         return str(error)
@@ -180,7 +180,7 @@ class Texts(NamedTuple):
     hypotheses: list[str]
 
     @classmethod
-    def of(cls, raw: Path, hypotheses: Path, split: str) -> Texts:
+    def read(cls, raw: Path, hypotheses: Path, split: str) -> Texts:
         """Read a split (valid or a test set) from the folders of the corpus and of the translations.
 
         Raises ValueError if a file is missing or not UTF-8, or if their numbers of lines differ.

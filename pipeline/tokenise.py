@@ -18,7 +18,7 @@ from pipeline.params import Params
 from pipeline.stage import arguments, bar, require, run
 from transformer.cores import workers
 from transformer.files import whole_folder, write_json, write_lines
-from transformer.text.blocks import Block, blocks, in_order
+from transformer.text.blocks import Block, blocks, map_in_order
 from transformer.text.words import PIECES_IN_MEMORY, Side, splitter_of
 
 
@@ -26,7 +26,7 @@ class Tokeniser:
     """The function of a worker process: a block of lines of one side to its tokens, and their counts if it is train."""
 
     def __init__(self, text: dict[str, Any]):
-        self.sides: dict[str, Side] = dict(zip(("src", "tgt"), Side.of(text), strict=True))
+        self.sides: dict[str, Side] = dict(zip(("src", "tgt"), Side.read_both(text), strict=True))
         for side in self.sides.values():
             side.pieces = 2 * PIECES_IN_MEMORY // workers()
 
@@ -53,7 +53,7 @@ def main() -> None:
         text = description(params)
         counts: dict[str, Counter[str]] = {"src": Counter(), "tgt": Counter()}
         with bar(0, "block", "tokenise") as progress:
-            for split, suffix, lines, words in in_order(partial(Tokeniser, text), work):
+            for split, suffix, lines, words in map_in_order(partial(Tokeniser, text), work):
                 with open(folder / f"{split}.{suffix}", "a", encoding="utf-8", newline="\n") as file:
                     file.write(lines)
                 counts[suffix].update(words)

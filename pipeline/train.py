@@ -54,7 +54,7 @@ def run_stage(paths: Namespace) -> None:
     train_ids = paths.back if (paths.back / "train.lines.npy").is_file() else None
     initial_model = starting_model(params.init_from)
     training = TrainingJob(params, params.max_steps, paths.ids, paths.vocab, train_ids, initial_model)
-    with all_processes(MODULE, training, Machines.of_environment()) as world:
+    with all_processes(MODULE, training, Machines.read_environment()) as world:
         train_and_write(paths, training, world)
 
 

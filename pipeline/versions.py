@@ -54,7 +54,7 @@ def recorded(root: Path = ROOT) -> dict[str, str]:
     return versions
 
 
-def of_stage(stage: dict) -> list[str]:
+def packages_of(stage: dict) -> list[str]:
     """The packages that a stage's entry in dvc.yaml lists; [] for all of versions.yaml."""
     listed = [entry[RECORD] for entry in stage.get("params", []) if isinstance(entry, dict) and RECORD in entry]
     return [name for names in listed for name in names or []]
@@ -62,7 +62,7 @@ def of_stage(stage: dict) -> list[str]:
 
 def check_versions(stage: dict, root: Path = ROOT) -> None:
     """Raise ValueError if a package that a stage's entry in dvc.yaml lists is not of the recorded version."""
-    versions = recorded(root) if (packages := of_stage(stage)) else {}
+    versions = recorded(root) if (packages := packages_of(stage)) else {}
     for package in packages:
         number = versions.get(package, "")
         if installed(package) != release(number):

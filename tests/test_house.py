@@ -219,7 +219,7 @@ def test_a_stage_depends_on_the_versions_it_computes_with(stage):
 
 def test_versions_yaml_records_what_stages_list_as_the_lock_has_it():
     assert listed("record", versions.RECORD) is None
-    packages = {package for stage in DVC.values() for package in versions.of_stage(stage)}
+    packages = {package for stage in DVC.values() for package in versions.packages_of(stage)}
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8").split("\n")
     locked = dict(line.split("==") for line in lock if "==" in line and not line.startswith("#"))
     assert versions.recorded() == {package: locked[package] for package in packages}

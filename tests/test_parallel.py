@@ -18,7 +18,7 @@ from support.stages import wait_until
 from support.tiny import ROOT
 
 from transformer.files import read_lines
-from transformer.text.blocks import blocks, in_order
+from transformer.text.blocks import blocks, map_in_order
 
 
 class Slow:
@@ -66,7 +66,7 @@ def wait_for_no_children() -> None:
 @pytest.mark.parametrize("count", ["1", "2", "5"])
 def test_results_come_in_order_from_any_number_of_processes(monkeypatch, count):
     monkeypatch.setenv("WORKERS", count)
-    results = list(in_order(Slow, range(40)))
+    results = list(map_in_order(Slow, range(40)))
     assert [number for number, _ in results] == [2 * number for number in range(40)]
     pids = {pid for _, pid in results}
     assert pids == {os.getpid()} if count == "1" else os.getpid() not in pids and 1 < len(pids) <= int(count)
@@ -74,8 +74,8 @@ def test_results_come_in_order_from_any_number_of_processes(monkeypatch, count):
 
 def test_a_single_item_needs_no_other_process(monkeypatch):
     monkeypatch.setenv("WORKERS", "5")
-    assert list(in_order(Slow, [7])) == [(14, os.getpid())]
-    assert list(in_order(Slow, [])) == []
+    assert list(map_in_order(Slow, [7])) == [(14, os.getpid())]
+    assert list(map_in_order(Slow, [])) == []
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_single_item_needs_no_other_process(monkeypatch):
 def test_an_error_of_a_worker_is_raised_and_all_workers_end(monkeypatch, count, work, message):
     monkeypatch.setenv("WORKERS", count)
     with pytest.raises(ValueError, match=message):
-        list(in_order(work, range(40)))
+        list(map_in_order(work, range(40)))
     wait_for_no_children()
 
 
@@ -105,14 +105,14 @@ def test_workers_that_nobody_waits_for_are_ended_at_once(monkeypatch, tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        list(in_order(Stuck, items()))
+        list(map_in_order(Stuck, items()))
     wait_for_no_children()
 
 
 def test_items_are_read_as_they_are_needed(monkeypatch):
     monkeypatch.setenv("WORKERS", "2")
     read = []
-    results = in_order(Slow, (read.append(number) or number for number in range(1000)))
+    results = map_in_order(Slow, (read.append(number) or number for number in range(1000)))
     next(results)
     assert len(read) < 20
     results.close()  # type: ignore[attr-defined]
@@ -122,14 +122,14 @@ def test_items_are_read_as_they_are_needed(monkeypatch):
 def test_a_wrong_number_of_workers_is_refused(monkeypatch, value):
     monkeypatch.setenv("WORKERS", value)
     with pytest.raises(ValueError, match="is not a number of processes"):
-        list(in_order(Slow, [1]))
+        list(map_in_order(Slow, [1]))
 
 
 def test_workers_end_with_a_parent_that_is_killed(tmp_path):
     code = (
-        "import os, time\nfrom pathlib import Path\nfrom transformer.text.blocks import in_order\n"
+        "import os, time\nfrom pathlib import Path\nfrom transformer.text.blocks import map_in_order\n"
         "class Stuck:\n    def __call__(self, n):\n        Path(f'{os.getpid()}').touch()\n        time.sleep(60)\n"
-        "list(in_order(Stuck, range(9)))\n"
+        "list(map_in_order(Stuck, range(9)))\n"
     )
     env = os.environ | {"PYTHONPATH": str(ROOT), "WORKERS": "3"}
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=env)

@@ -53,16 +53,16 @@ def find_model(name: str, place: Path) -> ModelSource:
     these and for a model that is missing.
     """
     if name.startswith(REGISTRY):
-        return of_registry(name, place)
+        return fetch_registered(name, place)
     if name in ("", WORKSPACE, MODEL):
-        return of_workspace()
+        return read_workspace()
     if (Path(name) / "model.json").is_file():
         return ModelSource(name, Path(name), defaults(), {"run": "unknown, since this is a folder"})
     try:
         experiment = results(name)
     except ValueError as error:
         raise ValueError(f"{error} A model can also be a folder with model.json, or models:/NAME@ALIAS.") from None
-    return of_experiment(experiment, place)
+    return read_experiment(experiment, place)
 
 
 def defaults() -> dict[str, int | float]:
@@ -70,7 +70,7 @@ def defaults() -> dict[str, int | float]:
     return {name: value for name, value in asdict(SearchConfig()).items() if name in SEARCH}
 
 
-def of_workspace() -> ModelSource:
+def read_workspace() -> ModelSource:
     """data/model of this folder; its run and data, if dvc.lock says that this is the model it was made of."""
     folder, here = Path(MODEL), results(WORKSPACE)
     if not (folder / "model.json").is_file():
@@ -81,7 +81,7 @@ def of_workspace() -> ModelSource:
     return ModelSource(MODEL, folder, defaults(), {"run": "unknown, since this is not the model of dvc.lock"})
 
 
-def of_experiment(experiment: Results, place: Path) -> ModelSource:
+def read_experiment(experiment: Results, place: Path) -> ModelSource:
     """The model of an experiment, from DVC's cache. Raises ValueError if it has none, or DVC's cache lacks it."""
     link_folder(experiment.folder(MODEL), place)
     return ModelSource(experiment.name, place, search(experiment), facts(experiment), examples(experiment))
@@ -111,7 +111,7 @@ def examples(experiment: Results) -> tuple[str, ...]:
     return ()
 
 
-def of_registry(name: str, place: Path) -> ModelSource:
+def fetch_registered(name: str, place: Path) -> ModelSource:
     """A version of a registered model, downloaded. Raises ValueError if there is none or MLflow cannot be read."""
     print(f"Fetching {name} from MLflow ...", file=sys.stderr, flush=True)
     try:

@@ -48,7 +48,7 @@ def main() -> None:
     if not options.days >= 0:
         parser.error(f"--days {options.days:g} must be 0 or more")
     root, before = project_root(), time.time() - options.days * 24 * 3600
-    folders = [path for path in old(root, before) if not in_use(path)]
+    folders = [path for path in old(root, before) if not is_used(path)]
     outs = unused_outs(root, options.projects)
     sizes = {path: size(path) for path in [*folders, *outs]}
     for path in folders:
@@ -95,7 +95,7 @@ def locked(path: Path) -> Iterator[bool]:
         lock.release()
 
 
-def in_use(path: Path) -> bool:
+def is_used(path: Path) -> bool:
     """Whether a training, `verify` or another process that runs in it uses a folder. Prints a message if so."""
     with locked(path) as free:
         used = not free or any(inside(process.info["cwd"], [path]) for process in psutil.process_iter(["cwd"]))

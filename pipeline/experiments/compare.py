@@ -18,11 +18,11 @@ import pandas as pd
 from pipeline.experiments.revisions import results
 from pipeline.tracking.results import Results
 from transformer.evaluation.comparison import (
-    against_the_first,
     changed_most,
     check_signatures,
+    compare_with_first,
     differing,
-    over_seeds,
+    means_over_seeds,
     what_else,
 )
 from transformer.files import write_json
@@ -55,7 +55,7 @@ def compared(experiments: list[Results], sentences: int) -> dict[str, Any]:
     systems = [experiment.system() for experiment in experiments]
     check_signatures(systems)
     knobs = differing(systems)
-    rows = against_the_first(systems, references)
+    rows = compare_with_first(systems, references)
     for row, system in zip(rows, systems, strict=True):
         row |= {name: system.params.get(name) for name in knobs}
         if also := what_else(systems[0], system):
@@ -64,7 +64,7 @@ def compared(experiments: list[Results], sentences: int) -> dict[str, Any]:
     return {
         "signature": systems[0].signatures["bleu"],
         "systems": rows,
-        "configurations": over_seeds(systems),
+        "configurations": means_over_seeds(systems),
         "changed_most": changed,
     }
 

@@ -20,7 +20,7 @@ import pandas as pd
 from pipeline.experiments.revisions import kept
 from pipeline.stage import bar
 from pipeline.tracking.results import Results, WorkTree
-from transformer.evaluation.comparison import System, over_seeds
+from transformer.evaluation.comparison import System, means_over_seeds
 from transformer.evaluation.knob_effects import effects, remarks, score_table
 from transformer.files import write_text
 from transformer.reporting.knob_page import page
@@ -37,7 +37,7 @@ def main() -> None:
     write_text(options.output, page(systems, left_out))
     show(score_table(systems))
     print("".join(f"\n{line}\n" for line in remarks(systems)), end="")
-    if means := [row for row in over_seeds(systems) if row["runs"] > 1]:
+    if means := [row for row in means_over_seeds(systems) if row["runs"] > 1]:
         show(means, "means over seeds")
     if changes := effects(systems):
         show(changes, "effect of each knob, all else equal: mean change of BLEU")

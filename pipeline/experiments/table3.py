@@ -157,7 +157,7 @@ def show(prefix: str, parts: str, with_speed: bool) -> None:
             "`dvc queue start` make them."
         )
     every = grid(base.params)
-    runs = {row: group for row in every if (group := by_seed(results, {**vars(base.params), **row.changes}))}
+    runs = {row: group for row in every if (group := results_by_seed(results, {**vars(base.params), **row.changes}))}
     shown = [row for row in chosen(every, parts, False) if row in runs]
     speeds = None
     if with_speed:
@@ -185,7 +185,7 @@ def finished(beginning: str) -> Iterator[Experiment]:
                 print(f"left out: {error}", file=sys.stderr)
 
 
-def by_seed(results: Sequence[Experiment], values: Mapping[str, Any]) -> list[Experiment]:
+def results_by_seed(results: Sequence[Experiment], values: Mapping[str, Any]) -> list[Experiment]:
     """The experiments with these params and any seed, one of each seed, in the order of the seeds."""
     same = {
         result.params.seed: result for result in results if vars(result.params) | {"seed": 0} == {**values, "seed": 0}

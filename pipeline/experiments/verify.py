@@ -45,7 +45,7 @@ def main() -> None:
     recorded.check_fresh()
     stop_by_signal()
     with own_clone(recorded, options.keep) as project:
-        repeat(project, as_recorded(recorded))
+        repeat(project, recorded_settings(recorded))
         verdict = show(recorded, WorkTree(root=project))
     print(f"\n{recorded.name}: {verdict}" + (f"; the clone is {project}" if options.keep else ""))
     sys.exit(STATUS[verdict])
@@ -149,7 +149,7 @@ def fetch_input(path: Path, md5: str, target: Path, name: str) -> None:
         shutil.copyfile(file, target)
 
 
-def as_recorded(recorded: Results) -> dict[str, str]:
+def recorded_settings(recorded: Results) -> dict[str, str]:
     """Variables for the threads, processes and shards that were recorded, since the order of sums depends on them.
 
     Empty if a GPU was used or this machine has fewer cores.

@@ -19,7 +19,7 @@ from pipeline.identity import content_key
 from pipeline.tracking.champion import VALID
 from pipeline.tracking.open_runs import SAMPLES, Row, who
 from pipeline.tracking.results import Results
-from transformer.evaluation.comparison import TESTS, against_the_first
+from transformer.evaluation.comparison import TESTS, compare_with_first
 from transformer.evaluation.scores import sentence_scores
 from transformer.files import sha256_text
 
@@ -109,7 +109,7 @@ def finished_run(results: Results, origin: Mapping[str, str], baseline: Results 
         train_key=train_key,
         config_key=config_key,
         curve=curve(results),
-        scores={**results.scores(), **(against(results, baseline) if baseline else {})},
+        scores={**results.scores(), **(compare_with_baseline(results, baseline) if baseline else {})},
         tags={**signatures, **environment, **origin, **stage_hashes(results)},
         datasets=datasets(results),
         texts=texts | ({PATCH: uncommitted()} if "git_dirty" in origin else {}),
@@ -180,7 +180,7 @@ def stage_hashes(results: Results) -> dict[str, str]:
     }
 
 
-def against(results: Results, baseline: Results) -> dict[str, float]:
+def compare_with_baseline(results: Results, baseline: Results) -> dict[str, float]:
     """Test BLEU minus that of the baseline, with p-values; empty if the two cannot be compared.
 
     They cannot if test references or signatures differ, or if the baseline was never run or is not in DVC's cache. A
@@ -192,7 +192,7 @@ def against(results: Results, baseline: Results) -> dict[str, float]:
         references = results.lines(results.raw("tgt"))
         if baseline.lines(baseline.raw("tgt")) != references or baseline.signatures() != results.signatures():
             return {}
-        row = against_the_first([baseline.system(), results.system()], references)[1]
+        row = compare_with_first([baseline.system(), results.system()], references)[1]
     except (ValueError, KeyError):
         return {}
     return {"delta_bleu": row["delta"], **{name: row[name] for name in TESTS.values()}}

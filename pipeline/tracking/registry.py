@@ -27,7 +27,7 @@ from pipeline.tracking.model_files import Options, code_sha256, save
 from pipeline.tracking.results import Results
 from pipeline.tracking.store import Store, connect
 from transformer.decoding.config import SearchConfig
-from transformer.evaluation.comparison import TESTS, System, against_the_first
+from transformer.evaluation.comparison import TESTS, System, compare_with_first
 from transformer.files import sha256, sha256_text
 
 NOT_COMPARED = "not compared"
@@ -105,7 +105,7 @@ def gain(results: Results, champion: Sequence[str]) -> Gain:
     lines, references = results.lines(results.hypotheses("valid")), results.lines(results.raw("tgt", "valid"))
     params = vars(results.params)  # the target language chooses how BLEU splits lines into tokens
     systems = [System("champion", params, {}, hypotheses=champion), System("challenger", params, {}, hypotheses=lines)]
-    row = against_the_first(systems, references)[1]
+    row = compare_with_first(systems, references)[1]
     return Gain(row["delta"], row[TESTS["ar"]])
 
 

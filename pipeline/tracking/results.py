@@ -168,7 +168,7 @@ class Results(ABC):
 
     def origins(self) -> dict[str, dict[str, str]]:
         """What the scores were made from, besides the knobs: data, code and versions, each name -> hash or version."""
-        entries = before_score(self.lock())
+        entries = stages_before_score(self.lock())
         deps = {dep["path"]: dep["md5"] for entry in entries for dep in entry.get("deps", [])}
         outs = {out["path"] for entry in entries for out in entry.get("outs", [])}
         data = {path: deps[path] for path in ("data/raw", self.params.init_from) if path in deps}
@@ -191,7 +191,7 @@ class Results(ABC):
         return {name: str(value) for name, value in self.environment().items() if name in PROCESSOR}
 
 
-def before_score(lock: Mapping[str, dict]) -> list[dict]:
+def stages_before_score(lock: Mapping[str, dict]) -> list[dict]:
     """The entries of a dvc.lock on which the scores depend, that of `score` included."""
     makers = {out["path"]: name for name, entry in lock.items() for out in entry.get("outs", [])}
     names, waiting = set[str](), ["score"]
@@ -213,7 +213,7 @@ class WorkTree(Results):
         self.name, self._places, self._root = WORKSPACE, dict(places or {}), root
 
     @classmethod
-    def of_stage(cls, paths: Namespace) -> WorkTree:
+    def locate(cls, paths: Namespace) -> WorkTree:
         """The results in the places that a stage's command line names."""
         return cls({place: getattr(paths, option) for option, place in OPTIONS.items() if hasattr(paths, option)})
 

@@ -35,7 +35,7 @@ class Translations:
     folder: Path
 
     @classmethod
-    def of(cls, training: TrainingJob, text: Path, codes: Path) -> Translations:
+    def locate(cls, training: TrainingJob, text: Path, codes: Path) -> Translations:
         """The translations of the lines of `text` by the model of a finished training. codes: the merges.
 
         Call this after the modules that translate are imported: their code is part of the folder's name.
@@ -59,7 +59,7 @@ class Translations:
                     shutil.rmtree(older)
             self.folder.mkdir(parents=True, exist_ok=True)
             missing = [part for part in range(-(-count // PART_LINES)) if not self._path(part).is_file()]
-        own = set(world.from_leader(missing)[world.rank :: world.size])
+        own = set(world.broadcast(missing)[world.rank :: world.size])
         total = min(count, len(own) * PART_LINES)
         with bar(total, "sentence", "translate train back", world.is_leader) as progress:
             for part, text in enumerate(chunks(lines, PART_LINES)):
@@ -86,7 +86,7 @@ def back_translator(
     steps = sorted(map(int, state.checkpoints))
     model = Transformer(training.model_config).to(world.device)
     model.load_state_dict(mean_weights([store.weights(step) for step in steps if 3 * step > 2 * steps[-1]]))
-    source, target = Side.of(training.corpus)
+    source, target = Side.read_both(training.corpus)
     return Translator(TorchEngine([model.eval()]), Merges.load(codes), training.vocabulary, target, source)
 
 

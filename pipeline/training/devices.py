@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from pipeline.locks import hold_cores, hold_gpus, hold_lock, visible_gpus
-from pipeline.stage import in_a_line, pass_on
+from pipeline.stage import error_line, pass_on
 from pipeline.training.job import TrainingJob, sharding_requested
 from pipeline.training.launch import IS_FIRST, LAUNCHER, LOST, REPORT, Machines, launch
 from transformer.cores import cores, end_with_parent
@@ -49,7 +49,7 @@ def threads_per_process() -> int:
     return int(os.environ.get("OMP_NUM_THREADS") or max(1, cores() // process_count()))
 
 
-def on_gpus() -> bool:
+def uses_gpus() -> bool:
     """Whether a training here computes on GPUs. On NVIDIA, CUDA is not started yet: first the GPUs are locked."""
     return bool(torch.version.cuda and visible_gpus()) or torch.cuda.is_available()
 
@@ -63,18 +63,18 @@ def taking_part(module: str) -> Iterator[None]:
     a ValueError or OSError in the block stops all processes of this machine. Otherwise torch would restart them, and
     they would fail again.
     """
-    machines, path = None if LAUNCHER in os.environ else Machines.of_environment(), os.environ.get(REPORT)
+    machines, path = None if LAUNCHER in os.environ else Machines.read_environment(), os.environ.get(REPORT)
     if machines and not machines.is_first:
         machines.wait_for_first()
         count = process_count()
-        with hold_gpus(count) if on_gpus() else nullcontext():
+        with hold_gpus(count) if uses_gpus() else nullcontext():
             sys.exit(launch(module, count, threads_per_process(), machines))
     try:
         yield
     except (ValueError, OSError) as error:
         if path:
             with suppress(FileExistsError), open(path, "x", encoding="utf-8") as report:
-                report.write(in_a_line(error))
+                report.write(error_line(error))
             os.kill(int(os.environ[LAUNCHER]), signal.SIGTERM)
         raise
 
@@ -97,7 +97,7 @@ def all_processes(module: str, training: TrainingJob, machines: Machines | None 
             f"{module} starts torchrun itself. Set DEVICES, and NODES for several machines (docs/cluster.md)."
         )
     training.check()
-    count, threads, on_gpu = process_count(), threads_per_process(), on_gpus()
+    count, threads, on_gpu = process_count(), threads_per_process(), uses_gpus()
     if not on_gpu and count > cores():
         print(f"DEVICES={count} starts {count} processes on {cores()} cores. More than {cores()} are not faster.")
     folder.mkdir(parents=True, exist_ok=True)

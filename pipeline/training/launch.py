@@ -52,7 +52,7 @@ class Machines:
     is_first: bool
 
     @classmethod
-    def of_environment(cls) -> Machines | None:
+    def read_environment(cls) -> Machines | None:
         """The machines that NODES, RENDEZVOUS and NODE_RANK name; None for this machine alone."""
         nodes, endpoint = os.environ.get("NODES") or "1", os.environ.get("RENDEZVOUS")
         numbers = re.fullmatch(r"([0-9]+)(?::([0-9]+))?", nodes)

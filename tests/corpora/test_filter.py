@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer.corpora.filtering import SHOWN, Report, Screen, rule_names, with_duplicates
+from transformer.corpora.filtering import SHOWN, Report, Screen, mark_duplicates, rule_names
 from transformer.corpora.overlap import Overlap, TestText, trigrams
 from transformer.corpora.rules import FilterConfig, alphabetic, figures, rules
-from transformer.text.blocks import blocks, in_order
+from transformer.text.blocks import blocks, map_in_order
 
 OFF = {
     "filter_empty": False,
@@ -96,7 +96,7 @@ def filtered(
     report = Report(rule_names(config, "de", "en"), files)
     make = partial(Screen, config, "de", "en", TestText(tests or {}))
     kept: list[int] = []
-    for block, reasons in with_duplicates(in_order(make, blocks(*corpus(folder, pairs), size=size)), report.names):
+    for block, reasons in mark_duplicates(map_in_order(make, blocks(*corpus(folder, pairs), size=size)), report.names):
         report.add(block, reasons)
         kept += (block.block.first + np.flatnonzero(reasons == 0)).tolist()
     return kept, report

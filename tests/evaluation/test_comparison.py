@@ -11,13 +11,13 @@ from scipy.stats import ttest_ind
 
 from transformer.evaluation.comparison import (
     System,
-    against_the_first,
     changed_most,
     check_signatures,
+    compare_with_first,
     differing,
     dunnett,
     holm,
-    over_seeds,
+    means_over_seeds,
     what_else,
 )
 
@@ -43,14 +43,14 @@ def system(name: str, lines: list[str], **changes) -> System:
 def test_only_a_worse_system_differs_significantly():
     good = spoilt(REFERENCES, 0.1, seed=1)
     systems = [system("base", good), system("same", list(good)), system("worse", spoilt(good, 0.2, seed=2))]
-    rows = against_the_first(systems, REFERENCES)
+    rows = compare_with_first(systems, REFERENCES)
     assert rows[0].keys() == {"name", "bleu"}
     assert rows[1]["delta"] == 0
     assert rows[2]["delta"] < 0
     for column in ("p_bootstrap", "p_randomisation"):
         assert rows[1][column] > 0.05
         assert rows[2][column] < 0.05
-    assert against_the_first(systems, REFERENCES) == rows
+    assert compare_with_first(systems, REFERENCES) == rows
 
 
 def test_different_signatures_are_refused():
@@ -64,7 +64,7 @@ def test_runs_that_differ_only_in_the_seed_are_one_row():
     systems = [system(f"s{seed}", [], seed=seed, scores=score) for seed, score in enumerate(scores[:3])]
     systems.append(system("other", [], seed=0, warmup=800, scores=scores[3]))
     systems.append(system("again", [], seed=0, scores=scores[0]))  # one run has two names: it counts once
-    three, single = over_seeds(systems)
+    three, single = means_over_seeds(systems)
     assert three == {
         "names": "s0, s1, s2",
         "seeds": "0, 1, 2",
@@ -87,7 +87,7 @@ def seeds(warmup: int, *values: float, **changes) -> list[System]:
 
 
 def test_configurations_are_tested_over_their_seeds():
-    base, better, same = over_seeds(
+    base, better, same = means_over_seeds(
         seeds(400, 30.0, 31.0, 32.0) + seeds(800, 40.0, 41.0, 42.5) + seeds(1600, 30.5, 31.0, 31.5)
     )
     assert "p_seeds" not in base
@@ -132,10 +132,10 @@ def test_holms_correction_keeps_the_order_and_lowers_no_p_value(p_values):
 def test_several_comparisons_have_corrected_p_values_and_one_has_none():
     good = spoilt(REFERENCES, 0.1, seed=1)
     worse, worst = (system(f"worse {seed}", spoilt(good, 0.03, seed=seed)) for seed in (2, 3))
-    rows = against_the_first([system("base", good), worse, worst], REFERENCES)
+    rows = compare_with_first([system("base", good), worse, worst], REFERENCES)
     smallest = min(row["p_bootstrap"] for row in rows[1:])
     assert min(row["p_bootstrap_holm"] for row in rows[1:]) == pytest.approx(min(1, 2 * smallest), abs=1e-4)
-    assert "p_bootstrap_holm" not in against_the_first([system("base", good), worse], REFERENCES)[1]
+    assert "p_bootstrap_holm" not in compare_with_first([system("base", good), worse], REFERENCES)[1]
 
 
 def test_what_differs_besides_the_knobs_is_named():

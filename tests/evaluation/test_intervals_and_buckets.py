@@ -87,7 +87,7 @@ def test_a_bucket_has_an_interval_from_20_sentences_on():
 def test_buckets_are_by_length_and_by_the_rarest_word():
     words = [["▁a"] * 3] * 4 + [["▁a"] * 6, [*["▁a"] * 5, "b"]]
     hypotheses = [*REFERENCES[:4], "wrong", REFERENCES[5]]
-    result = parts.by_length_and_rarity(words, {"a": 3}, hypotheses, REFERENCES[:6], "en")
+    result = parts.bucket_scores(words, {"a": 3}, hypotheses, REFERENCES[:6], "en")
     lengths, rarity = result["words of the source"], result["occurrences in train of the rarest word"]
     assert [(bucket.name, bucket.sentences) for bucket in lengths] == [("1–5", 4), ("6–10", 2)]
     assert [(bucket.name, bucket.sentences) for bucket in rarity] == [("0", 1), ("2–4", 5)]

@@ -9,7 +9,7 @@ import sentencepiece
 from sacrebleu.metrics.bleu import BLEU
 
 from transformer.evaluation import scores as scoring
-from transformer.evaluation.comparison import System, against_the_first
+from transformer.evaluation.comparison import System, compare_with_first
 from transformer.evaluation.scores import bleu, bleu_tokenizer, corpus_scores, sentence_scores
 
 # language: a reference, a translation that shares a part of its words, and one that shares none
@@ -92,7 +92,7 @@ def test_a_missing_package_of_a_tokenizer_is_named(monkeypatch):
 def test_a_comparison_tests_the_bleu_of_the_target_language():
     reference, near, far = LINES["zh"]
     systems = [System(name, {"target": "zh"}, {}, hypotheses=[line] * 30) for name, line in (("a", far), ("b", near))]
-    rows = against_the_first(systems, [reference] * 30)
+    rows = compare_with_first(systems, [reference] * 30)
     assert rows[1]["bleu"] == round(BLEU(tokenize="zh").corpus_score([near] * 30, [[reference] * 30]).score, 2)
     assert rows[1]["p_bootstrap"] < 0.05
 

@@ -130,13 +130,13 @@ def test_clean_keeps_all_outs_while_a_stage_runs_in_the_project(project):
         assert process.stdout
         process.stdout.readline()
         done = cleaned(project, "--yes")
-        assert clean.in_use(below)
+        assert clean.is_used(below)
     finally:
         process.kill()
         process.wait()
     assert f"DVC's cache is left as it is while this process runs: {process.pid}: " in done.stdout
     assert outs(project) == "1234567"
-    assert not clean.in_use(below)
+    assert not clean.is_used(below)
 
 
 def test_clean_keeps_outs_that_are_committed_while_it_asks(project, monkeypatch):

@@ -12,7 +12,7 @@ from support.projects import command, params_file, small_project
 from support.tiny import ROOT
 
 from pipeline.experiments import table3
-from pipeline.experiments.table3 import Row, by_seed, grid, shown_p, table
+from pipeline.experiments.table3 import Row, grid, results_by_seed, shown_p, table
 from pipeline.params import Params
 
 PAPER = {  # values of table 3 of the paper, rows A to E, without those of its base
@@ -95,7 +95,7 @@ def test_a_row_has_its_experiments_once_for_each_seed():
         SimpleNamespace(name=f"{seed} {dropout}", params=base.changed(seed=seed, dropout=dropout))
         for seed, dropout in ((2, 0.2), (1, 0.2), (1, 0.3), (2, 0.2))
     ]
-    assert [result.name for result in by_seed(results, vars(base) | {"dropout": 0.2})] == ["1 0.2", "2 0.2"]
+    assert [result.name for result in results_by_seed(results, vars(base) | {"dropout": 0.2})] == ["1 0.2", "2 0.2"]
 
 
 def printed(folder, *options: str, **more) -> str:

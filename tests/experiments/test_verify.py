@@ -19,7 +19,7 @@ from pipeline.experiments import clean, verify
 from pipeline.experiments.revisions import Experiment
 from pipeline.experiments.stale import path_of
 from pipeline.experiments.tolerances import RULES, SPREAD, Agreement, curves
-from pipeline.experiments.verify import as_recorded, changed_inputs, differences, own_clone
+from pipeline.experiments.verify import changed_inputs, differences, own_clone, recorded_settings
 from pipeline.tracking.results import WorkTree, parsed
 
 CURVE = "step,train_loss,valid_loss,learning_rate\n10,{},,0.1\n20,{},3.0,0.2\n"
@@ -205,7 +205,7 @@ def test_a_repetition_uses_the_recorded_threads_and_processes(tmp_path, monkeypa
         ("NVIDIA H200", 1, 1, {}, {}),
     ):
         facts.write_text(json.dumps({"device": device, "threads": threads, "devices": devices, **more}))
-        assert as_recorded(recorded) == variables
+        assert recorded_settings(recorded) == variables
 
 
 def test_each_fact_of_the_environment_that_differs_is_listed(tmp_path):
@@ -277,11 +277,11 @@ def test_two_at_once_have_clones_of_their_own_that_clean_keeps(committed):
     with own_clone(Experiment("HEAD"), keep=False) as first, own_clone(Experiment("HEAD"), keep=True) as second:
         assert first != second
         places = [work / project.relative_to(work).parts[0] for project in (first, second)]
-        assert all(clean.in_use(place) and not clean.removed(place) for place in places)
+        assert all(clean.is_used(place) and not clean.removed(place) for place in places)
         assert (first / "work/cores").resolve() == (second / "work/cores").resolve() == work / "cores"
         assert (first / "reports/scores.json").exists()
     assert [place.exists() for place in places] == [False, True]
-    assert not clean.in_use(places[1])
+    assert not clean.is_used(places[1])
     assert clean.removed(places[1])
 
 

@@ -193,10 +193,10 @@ def test_the_variable_of_the_user_is_restored(monkeypatch):
 
 def test_a_stage_that_translates_takes_a_free_gpu_or_waits_for_none():
     every = "0,1,2,3"
-    with locks.hold_gpus(3), locks.only([every]):
+    with locks.hold_gpus(3), locks.show_only([every]):
         with locks.prefer_free_gpu():
             assert os.environ["CUDA_VISIBLE_DEVICES"] == "3"
-        with locks.hold_gpus(1), locks.only([every]), locks.prefer_free_gpu():
+        with locks.hold_gpus(1), locks.show_only([every]), locks.prefer_free_gpu():
             assert os.environ["CUDA_VISIBLE_DEVICES"] == every
 
 
@@ -224,6 +224,6 @@ def test_torch_starts_cuda_only_when_the_training_holds_its_gpu(monkeypatch, tmp
     for name in ("DEVICES", "WORLD_SIZE", "RANK"):
         monkeypatch.delenv(name, raising=False)
     training: Any = SimpleNamespace(folder=tmp_path / "train", check=lambda: None)
-    with locks.hold_gpus(1), locks.only(["0", "1", "2", "3"]), devices.all_processes("pipeline.train", training):
+    with locks.hold_gpus(1), locks.show_only(["0", "1", "2", "3"]), devices.all_processes("pipeline.train", training):
         pass
     assert seen == ["1"]

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from pipeline import stage
-from pipeline.stage import Inputs, in_a_line, run
+from pipeline.stage import Inputs, error_line, run
 
 DVC_YAML = """\
 stages:
@@ -99,7 +99,7 @@ def test_a_large_input_is_compared_by_size_and_time(project, monkeypatch):
     ],
 )
 def test_an_error_is_one_line_that_names_the_file(error, line):
-    assert in_a_line(error).startswith(line)
+    assert error_line(error).startswith(line)
 
 
 def test_an_interrupted_stage_exits_with_130(project, capsys):

@@ -144,7 +144,7 @@ def model_folder(
     folder.mkdir(parents=True)
     write_text(folder / "bpe.codes", codes)
     subwords = Counter(subword for word in counts.elements() for subword in Merges(codes).subwords([word]))
-    vocabulary = Vocabulary.of_counts(subwords, 1)
+    vocabulary = Vocabulary.build(subwords, 1)
     vocabulary.save(folder / "vocab.txt")
     sizes = {**SIZES, **NO_DROPOUT, "vocabulary": len(vocabulary), **changes}
     seed_everything(seed)

@@ -97,7 +97,7 @@ def test_a_word_of_spacy_with_a_space_in_it_is_two_tokens(language):
 
 def test_each_side_has_its_own_lowercase_setting():
     description = {"source": "de", "target": "en", "lowercase": False, "lowercase_source": True}
-    sides = Side.of(description)
+    sides = Side.read_both(description)
     assert [side.language for side in sides] == ["de", "en"]
     assert [join(side.tokens("Über  ALLEM")) for side in sides] == ["über allem", "Über ALLEM"]
 
@@ -139,7 +139,7 @@ def test_specials_are_left_out_of_text_and_unk_is_a_separate_word():
 
 
 def test_the_vocabulary_holds_subwords_of_min_count(tmp_path):
-    vocabulary = Vocabulary.of_counts(Counter({"▁a": 3, "▁c": 1, "▁b": 2}), min_count=2)
+    vocabulary = Vocabulary.build(Counter({"▁a": 3, "▁c": 1, "▁b": 2}), min_count=2)
     assert vocabulary.subwords == [*SPECIALS, "▁a", "▁b"]
     vocabulary.save(tmp_path / "vocab.txt")
     assert Vocabulary.load(tmp_path / "vocab.txt").subwords == vocabulary.subwords

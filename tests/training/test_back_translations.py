@@ -55,7 +55,7 @@ def test_parts_made_with_other_code_or_text_are_removed(translations, tmp_path):
 
 
 def test_each_process_translates_its_share_of_the_missing_parts(translations, monkeypatch):
-    monkeypatch.setattr(World, "from_leader", lambda self, value: [0, 2, 3])
+    monkeypatch.setattr(World, "broadcast", lambda self, value: [0, 2, 3])
     monkeypatch.setattr(World, "wait", lambda self: None)
     translations.folder.mkdir()
     write_lines(translations.folder / "00000001.txt", ["made before"] * 3)

@@ -55,7 +55,7 @@ def exchange(world: World) -> int:
     def check(state: TrainingState, kinds: dict) -> None:
         nonlocal count
         count += 1
-        assert TrainingState(**world.from_leader(vars(state) if world.is_leader else None)) == state
+        assert TrainingState(**world.broadcast(vars(state) if world.is_leader else None)) == state
         values = [[rank, state.samples] * rank for rank in range(world.size)]
         assert world.gather(values[world.rank]) == values
         tensors = {name: random_tensor(*kind) for name, kind in kinds.items()}
@@ -99,7 +99,7 @@ def test_all_fields_of_a_state_are_plain_values():
 def test_one_process_needs_no_network():
     weights = {"a": torch.ones(2)}
     assert World().tensors_from_leader(weights) is weights
-    assert (World().gather("x"), World().from_leader("x"), World().any(True)) == (["x"], "x", True)
+    assert (World().gather("x"), World().broadcast("x"), World().any(True)) == (["x"], "x", True)
     assert World().sum(torch.tensor(2.0)) == 2
     World().agree({"torch": "2"})
 

@@ -20,7 +20,7 @@ from pipeline.training.launch import LOST, Machines, print_failure
 def test_nodes_is_read_as_torchrun_reads_it(monkeypatch, nodes, counts):
     monkeypatch.setenv("NODES", nodes)
     monkeypatch.setenv("RENDEZVOUS", "localhost")
-    machines = Machines.of_environment()
+    machines = Machines.read_environment()
     assert (machines and (machines.least, machines.most)) == counts
 
 
@@ -28,7 +28,7 @@ def test_nodes_is_read_as_torchrun_reads_it(monkeypatch, nodes, counts):
 def test_nodes_that_are_no_numbers_of_machines_are_refused(monkeypatch, nodes):
     monkeypatch.setenv("NODES", nodes)
     with pytest.raises(ValueError, match=r"NODES=.* Set NODES to 2"):
-        Machines.of_environment()
+        Machines.read_environment()
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_nodes_that_are_no_numbers_of_machines_are_refused(monkeypatch, nodes):
 def test_the_first_machine_is_the_one_that_rendezvous_names(monkeypatch, rendezvous, rank, first):
     for name, value in {"NODES": "2", "RENDEZVOUS": rendezvous, "NODE_RANK": rank}.items():
         monkeypatch.setenv(name, value)
-    machines = Machines.of_environment()
+    machines = Machines.read_environment()
     assert machines
     assert machines.is_first == first
     assert machines.port == (5000 if ":" in rendezvous else 29400)  # torchrun's
@@ -55,7 +55,7 @@ def test_several_machines_need_the_address_of_the_first(monkeypatch):
     monkeypatch.setenv("NODES", "2")
     monkeypatch.delenv("RENDEZVOUS", raising=False)
     with pytest.raises(ValueError, match="NODES=2 needs RENDEZVOUS=HOST:PORT"):
-        Machines.of_environment()
+        Machines.read_environment()
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "two", "1.5", "²"])

@@ -39,13 +39,13 @@ class _Headers:
     tarfile and zipfile keep headers in memory, whatever their number and size. They seek over the members.
     """
 
-    def __init__(self, file: Any, path: Path, at_once: int) -> None:
-        self.file, self.path, self.at_once, self.left = file, path, at_once, MOST_HEADERS
+    def __init__(self, file: Any, path: Path, run_at_once: int) -> None:
+        self.file, self.path, self.run_at_once, self.left = file, path, run_at_once, MOST_HEADERS
 
     def read(self, size: int = -1) -> bytes:
         self.left -= size
-        if size > self.at_once or self.left < 0:
-            excess = f"{size:,} bytes at once" if size > self.at_once else f"more than {MOST_HEADERS:,} bytes"
+        if size > self.run_at_once or self.left < 0:
+            excess = f"{size:,} bytes at once" if size > self.run_at_once else f"more than {MOST_HEADERS:,} bytes"
             raise _Refused(f"{self.path.name} was refused: it has too many members or too long headers ({excess}).")
         return self.file.read(size)
 
@@ -62,7 +62,7 @@ class _Tar(tarfile.TarFile):
 
 def members(path: Path) -> Iterator[Member]:
     """The members of an archive. Raises ValueError for a file that is none, and for headers that are too long."""
-    with _as_value_error(f"{path.name} is damaged or no archive"):
+    with _value_errors(f"{path.name} is damaged or no archive"):
         if path.suffix == ".zip":
             with open(path, "rb") as file, zipfile.ZipFile(_Headers(file, path, MOST_HEADERS)) as archive:  # type: ignore
                 for info in archive.infolist():
@@ -112,7 +112,7 @@ def open_member(path: Path, name: str) -> Iterator[BinaryIO]:
     """
     problem = f"{path.name}: {name} cannot be read"
     with ExitStack() as stack:
-        with _as_value_error(problem):
+        with _value_errors(problem):
             file = stack.enter_context(_first_of(path, name))
         if file is None:
             raise ValueError(f"{path.name} has no {name}.")
@@ -147,14 +147,14 @@ class _Named(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        with _as_value_error(self.problem):
+        with _value_errors(self.problem):
             data = self.file.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
 
 @contextmanager
-def _as_value_error(problem: str) -> Iterator[None]:
+def _value_errors(problem: str) -> Iterator[None]:
     """Raise what goes wrong within as a ValueError: the problem, its reason, and what to do."""
     try:
         yield

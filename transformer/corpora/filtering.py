@@ -114,7 +114,7 @@ class Report:
     def _named(self, bits: int) -> list[str]:
         return [name for bit, name in enumerate(self.names) if bits >> bit & 1]
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """How many pairs are kept, and how many each rule drops, in a line."""
         dropped = ", ".join(f"{name} {self.fired(name):,}" for name in self.names if self.fired(name))
         return f"{self.kept:,} of {self.pairs:,} training pairs kept{f'; dropped by {dropped}' if dropped else ''}"
@@ -152,7 +152,7 @@ def summary(report: Report, reports: Mapping[str, Report], test_sets: Iterable[s
     }
 
 
-def with_duplicates(screened: Iterable[Screened], names: Sequence[str]) -> Iterator[tuple[Screened, np.ndarray]]:
+def mark_duplicates(screened: Iterable[Screened], names: Sequence[str]) -> Iterator[tuple[Screened, np.ndarray]]:
     """Blocks with the reasons of each pair, duplicates included. names: of the rules that are on.
 
     Of equal pairs, or of pairs with an equal side, the first that no other rule drops is kept.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from transformer.text.languages import without_region
+from transformer.text.languages import strip_region
 from transformer.text.scripts import DIGIT, JOINED, SYMBOL, script_of
 
 Rule = Callable[[str, str], bool]  # source and target line -> whether the rule would drop the pair
@@ -86,9 +86,9 @@ def rules(config: FilterConfig, source: str, target: str) -> dict[str, Rule]:
     if config.filter_numbers:
         by_name["numbers"] = lambda s, t: figures(s) != figures(t)
     if config.filter_script:
-        by_name["script"] = lambda s, t: not (in_script(s, source) and in_script(t, target))
+        by_name["script"] = lambda s, t: not (is_in_script(s, source) and is_in_script(t, target))
     if config.filter_language:
-        by_name["language"] = lambda s, t: not (in_language(s, source) and in_language(t, target))
+        by_name["language"] = lambda s, t: not (is_in_language(s, source) and is_in_language(t, target))
     return by_name
 
 
@@ -108,13 +108,13 @@ def figures(line: str) -> list[str]:
     return sorted([*addresses, *numbers])
 
 
-def in_script(line: str, language: str) -> bool:
+def is_in_script(line: str, language: str) -> bool:
     """Whether at least half of the letters of a line are of a script of the language. True for a line without letters.
 
     Languages that SCRIPTS_OF does not name keep all lines.
     """
     letters = [kind for character in line if (kind := script_of(character)) not in (DIGIT, SYMBOL, JOINED)]
-    scripts = SCRIPTS_OF.get(without_region(language), [])
+    scripts = SCRIPTS_OF.get(strip_region(language), [])
     return not letters or not scripts or sum(kind in scripts for kind in letters) >= HALF * len(letters)
 
 
@@ -126,12 +126,12 @@ def identifier():
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 
-def in_language(line: str, language: str) -> bool:
+def is_in_language(line: str, language: str) -> bool:
     """Whether a line may be in its language: False if py3langid says with a probability over SURE that it is not.
 
     True for lines with fewer than LEAST_LETTERS letters, and for a language that py3langid does not know.
     """
-    code = NORWEGIAN.get(without_region(language), without_region(language))
+    code = NORWEGIAN.get(strip_region(language), strip_region(language))
     if code not in identifier().labels or sum(map(str.isalpha, line)) < LEAST_LETTERS:
         return True
     guess, probability = identifier().classify(line)

@@ -51,7 +51,7 @@ def buckets(
     return parts
 
 
-def by_length_and_rarity(
+def bucket_scores(
     words: Sequence[Sequence[str]],
     counts: Mapping[str, int],
     hypotheses: Sequence[str],

@@ -49,7 +49,7 @@ def check_signatures(systems: Sequence[System]) -> None:
                 )
 
 
-def against_the_first(systems: Sequence[System], references: Sequence[str]) -> list[dict]:
+def compare_with_first(systems: Sequence[System], references: Sequence[str]) -> list[dict]:
     """A row per system: its BLEU and, for all but the first, the difference from the first and two p-values.
 
     The knob `target` of the first system chooses how BLEU splits lines into tokens. A p-value is the probability of a
@@ -106,23 +106,23 @@ def equal_but_for(knob: str, systems: Sequence[System]) -> list[list[System]]:
     return list(groups.values())
 
 
-def over_seeds(systems: Sequence[System], judged_by: str = "bleu") -> list[dict]:
+def means_over_seeds(systems: Sequence[System], judged_by: str = "bleu") -> list[dict]:
     """A row per configuration without its seed: its seeds, mean and deviation of BLEU on test and on valid.
 
     A row with several seeds also has its difference from the first row, if that has several, and p_seeds: the
     probability of a difference as large between configurations whose trainings are equally good on average, by Welch's
-    t-test (1947), which takes the seeds as independent; p_seeds_holm: see `against_the_first`. judged_by: the score
+    t-test (1947), which takes the seeds as independent; p_seeds_holm: see `compare_with_first`. judged_by: the score
     that these two compare, bleu (on test) or valid_bleu.
     """
     rows, values = [], []
     for alike in equal_but_for("seed", systems):
-        by_seed: dict[object, System] = {}
+        results_by_seed: dict[object, System] = {}
         for system in alike:
-            by_seed.setdefault(system.params.get("seed"), system)  # a run with two names counts once
-        group = list(by_seed.values())
+            results_by_seed.setdefault(system.params.get("seed"), system)  # a run with two names counts once
+        group = list(results_by_seed.values())
         row: dict = {
             "names": ", ".join(system.name for system in group),
-            "seeds": ", ".join(map(str, by_seed)),
+            "seeds": ", ".join(map(str, results_by_seed)),
             "runs": len(group),
         }
         for score in ("bleu", "valid_bleu"):

@@ -11,7 +11,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from sacrebleu.utils import SACREBLEU_DIR
 
-from transformer.text.languages import tokenizer, without_region
+from transformer.text.languages import strip_region, tokenizer
 
 # How sacreBLEU splits the lines of a language into tokens; lines of all others by 13a. Flores200 is for languages that
 # are written without spaces and have no tokenizer of their own in sacreBLEU.
@@ -32,7 +32,7 @@ def bleu_tokenizer(language: str) -> tuple[str, str]:
 
     Nothing is downloaded: where a package or the file of flores200 is missing, the tokenizer is char.
     """
-    name = TOKENIZERS.get(without_region(language), "13a")
+    name = TOKENIZERS.get(strip_region(language), "13a")
     missing = [module for module in MODULES.get(name, ()) if find_spec(module) is None]
     file = Path(SACREBLEU_DIR) / "models/flores200sacrebleuspm"
     if not missing and (name != "flores200" or file.is_file()):
@@ -83,8 +83,8 @@ def metrics(
         raise ValueError(
             f"{len(hypotheses)} hypotheses for {len(references)} references. Translate the test set again."
         )
-    asian = without_region(language) in SPLIT_BY_CHARACTER
-    spaced = TOKENIZERS.get(without_region(language)) != "flores200"  # words with spaces between them, or split by TER
+    asian = strip_region(language) in SPLIT_BY_CHARACTER
+    spaced = TOKENIZERS.get(strip_region(language)) != "flores200"  # words with spaces between them, or split by TER
     real = list(hypotheses), list(references)
     by_name: dict[str, tuple[BLEU | CHRF | TER, list[str], list[str]]] = {
         "bleu": (bleu_of(language), *real),

@@ -106,7 +106,7 @@ class Translator:
             from transformer.inference.torch_engine import TorchEngine
 
             engine = TorchEngine.load(paths)
-        return cls(engine, merges, vocabulary, *Side.of(first))
+        return cls(engine, merges, vocabulary, *Side.read_both(first))
 
     def translate(self, lines: Sequence[str], **settings: Any) -> list[str]:
         """Lines to the best translation of each. settings: see `alternatives`."""
@@ -166,10 +166,10 @@ class Translator:
     def attention(self, source: str, target: str) -> PairAttention:
         """A source and its translation to the attention weights of each layer and head, and to their subwords.
 
-        The subwords are those of `by_word`.
+        The subwords are those of `split_by_word`.
         """
         source_subwords, target_subwords = (
-            [subword for word in self.by_word(line, side) for subword in word]
+            [subword for word in self.split_by_word(line, side) for subword in word]
             for line, side in ((source, self.source), (target, self.target))
         )
         source_ids, target_ids = self.vocabulary.ids(source_subwords), self.vocabulary.ids(target_subwords)
@@ -180,7 +180,7 @@ class Translator:
         """Lines to the subwords of each. side: self.source (the default) or self.target."""
         return [self.merges.subwords((side or self.source).tokens(line)) for line in lines]
 
-    def by_word(self, line: str, side: Side) -> list[list[str]]:
+    def split_by_word(self, line: str, side: Side) -> list[list[str]]:
         """A line to the subwords of each of its tokens.
 
         side: self.source or self.target. On the target side, `<unk>` at the start of a word is the unknown subword; the

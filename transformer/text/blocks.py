@@ -60,7 +60,7 @@ def blocks(*paths: Path, size: int = BLOCK_LINES) -> Iterator[Block]:
             starts, first = ends, first + count
 
 
-def in_order(make: Callable[[], Callable[[Item], Result]], items: Iterable[Item]) -> Iterator[Result]:
+def map_in_order(make: Callable[[], Callable[[Item], Result]], items: Iterable[Item]) -> Iterator[Result]:
     """The results of a function for some items, in their order, computed by `workers()` processes.
 
     make: returns the function; called once in each process. Only a few items are read ahead, so memory stays bounded.

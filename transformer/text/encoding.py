@@ -53,7 +53,7 @@ class Encoder:
             for row, pair in enumerate(zip(*encoded, strict=True))
             if most is None or all(1 <= len(ids) <= most for ids in pair)
         ]
-        sides = tuple(IdBlock.of([side[row] for row in kept], self.dtype) for side in encoded)
+        sides = tuple(IdBlock.pack([side[row] for row in kept], self.dtype) for side in encoded)
         words = tuple(sum(side[row].count(" ") + 1 for row in kept if side[row]) for side in lines)
         return EncodedBlock(block.first, block.count, np.array(kept, np.int64), sides, words)  # type: ignore[arg-type]
 

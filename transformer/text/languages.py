@@ -27,7 +27,7 @@ SHORT = {
 }
 
 
-def without_region(language: str) -> str:
+def strip_region(language: str) -> str:
     """The language of a code that may also have a region, or three letters: zh-TW -> zh, zho -> zh."""
     code = language.lower().replace("_", "-").partition("-")[0]
     return SHORT.get(code, code)
@@ -40,7 +40,7 @@ def tokenizer(language: str) -> Language:
     """
     spacy = import_spacy()
     try:
-        return spacy.blank(without_region(language))
+        return spacy.blank(strip_region(language))
     except (ImportError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"Language {language!r} has no spaCy tokenizer ({reason}).") from None

@@ -28,7 +28,7 @@ class IdBlock(NamedTuple):
     lengths: np.ndarray  # of each sequence, </s> included
 
     @classmethod
-    def of(cls, sequences: Sequence[Sequence[int]], dtype: type[np.integer]) -> IdBlock:
+    def pack(cls, sequences: Sequence[Sequence[int]], dtype: type[np.integer]) -> IdBlock:
         """Sequences without </s> to their block."""
         flat = [number for ids in sequences for number in (*ids, EOS)]
         return cls(np.array(flat, dtype), np.array([len(ids) + 1 for ids in sequences], np.int64))
@@ -112,7 +112,7 @@ def id_type(vocabulary: int) -> type[np.integer]:
 def pair_block(rows: Sequence[IdPair], dtype: type[np.integer]) -> PairBlock:
     """The block of some pairs."""
     sources, targets, lines = zip(*rows, strict=True)
-    return PairBlock(IdBlock.of(sources, dtype), IdBlock.of(targets, dtype), np.array(lines, np.int64))
+    return PairBlock(IdBlock.pack(sources, dtype), IdBlock.pack(targets, dtype), np.array(lines, np.int64))
 
 
 class Batch(NamedTuple):

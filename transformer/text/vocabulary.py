@@ -23,7 +23,7 @@ class Vocabulary:
         self._ids = {subword: number for number, subword in enumerate(self.subwords)}
 
     @classmethod
-    def of_counts(cls, counts: Counter[str], min_count: int) -> Vocabulary:
+    def build(cls, counts: Counter[str], min_count: int) -> Vocabulary:
         """The vocabulary of counted subwords: all that occur at least `min_count` times, the most frequent first."""
         from torchtext.vocab import Vocab  # imported here, because translating does not need torchtext
 

@@ -48,7 +48,7 @@ class Side:
         self._tokens: dict[str, list[str]] = {}  # of pieces met before
 
     @classmethod
-    def of(cls, description: Mapping[str, Any]) -> tuple[Side, Side]:
+    def read_both(cls, description: Mapping[str, Any]) -> tuple[Side, Side]:
         """The source side and the target side that a model.json, corpus.json or text.json describes."""
         splitters = [description.get(f"{side}_splitter", "spacy") for side in ("source", "target")]
         source = cls(description["source"], description["lowercase_source"], splitters[0])

@@ -80,12 +80,12 @@ class World:
         """Wait until all processes call this."""
         self.any(False)
 
-    def from_leader(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         """The leader's value on every process. value: what JSON can hold; a tuple becomes a list."""
         return json.loads(self._bytes_of(0, json.dumps(value).encode())) if self.size > 1 else value
 
     def gather(self, value: Any) -> list[Any]:
-        """The values of all processes, in order of rank, on every process. value: see `from_leader`."""
+        """The values of all processes, in order of rank, on every process. value: see `broadcast`."""
         if self.size == 1:
             return [value]
         data = json.dumps(value).encode()
@@ -96,7 +96,7 @@ class World:
         if self.size == 1:
             return tensors
         received = {}
-        for name in self.from_leader(list(tensors)):  # one at a time, because memory holds each twice meanwhile
+        for name in self.broadcast(list(tensors)):  # one at a time, because memory holds each twice meanwhile
             received |= load(self._bytes_of(0, save({name: tensors[name].contiguous()}) if self.is_leader else b""))
         return received
 

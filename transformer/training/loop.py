@@ -183,7 +183,7 @@ class TrainingLoop:
     def resume(self) -> None:
         """Restore the newest state that this training would have, on all processes; an empty one if none is left."""
         fields = vars(self.newest_usable()) if self.world.is_leader else None
-        self.state = state = TrainingState(**self.world.from_leader(fields))
+        self.state = state = TrainingState(**self.world.broadcast(fields))
         if state.step:  # processes on other machines do not have the leader's folder, so its tensors are sent
             parts = self.store.load(state) if self.world.is_leader else ({}, {})
             self.store.last_step = state.step

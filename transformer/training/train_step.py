@@ -92,7 +92,7 @@ class Trainer:
         self.model = model.to(weight_precision(config.precision))
         in_bfloat16 = config.precision == "bfloat16" and multiplies_bfloat16(world.device)
         self.model.compute = torch.bfloat16 if in_bfloat16 else None
-        self.model_with_loss = self._on_devices(ModelWithLoss(self.model, config.label_smoothing))
+        self.model_with_loss = self._place_on_devices(ModelWithLoss(self.model, config.label_smoothing))
         self.parameters = list(self.model.parameters())
         self.ema = copy_parameters(self.model) if config.ema_decay else {}
         self.optimiser = Optimiser(self.model, config)
@@ -102,7 +102,7 @@ class Trainer:
             with world.exchange():
                 self._loss(0, 0, self.batches[1][:1]).backward()
 
-    def _on_devices(self, module: ModelWithLoss) -> nn.Module:
+    def _place_on_devices(self, module: ModelWithLoss) -> nn.Module:
         """The module with its weights on the devices of all processes, and compiled if the setting `compile` is on."""
         with self.world.exchange():
             if self.sharded:

@@ -9,9 +9,9 @@ from typing import Any
 
 from pipeline.experiments.revisions import Experiment
 from pipeline.experiments.search.space import Knobs
-from pipeline.experiments.search.study import at_once
+from pipeline.experiments.search.study import run_at_once
 from pipeline.experiments.search.trainings import Trainings, Untrainable
-from transformer.evaluation.comparison import System, against_the_first, correct, over_seeds
+from transformer.evaluation.comparison import System, compare_with_first, correct, means_over_seeds
 
 START = "-start"  # the end of the name of params.yaml as it is
 DIVERGED = "params.yaml as it is diverged with one of the seeds, so nothing is compared with it."
@@ -37,7 +37,7 @@ def finals(trainings: Trainings, best: Sequence[Knobs], seeds: int, jobs: int) -
 
     first = trainings.params.seed + 1
     pairs = [(name, seed) for name in changes for seed in range(first, first + seeds)]
-    results = dict(zip(pairs, at_once(train, pairs, jobs), strict=True))
+    results = dict(zip(pairs, run_at_once(train, pairs, jobs), strict=True))
     groups = {name: [results[pair] for pair in pairs if pair[0] == name] for name in changes}
     complete = {name: [result for result in group if result] for name, group in groups.items() if all(group)}
     return table(complete, list(best[0])) if complete else []
@@ -50,10 +50,10 @@ def table(groups: Mapping[str, Sequence[Experiment]], knobs: Sequence[str]) -> l
     p-values are between the translations of valid by the first seed. test_bleu_mean is None for all but the winner.
     Without params.yaml, because it diverged, there are no differences and no p-values.
     """
-    systems = {name: [on_valid(experiment) for experiment in group] for name, group in groups.items()}
+    systems = {name: [score_on_valid(experiment) for experiment in group] for name, group in groups.items()}
     rows: list[dict[str, Any]] = []
     for name in groups:
-        (own,) = over_seeds(systems[name], "valid_bleu")
+        (own,) = means_over_seeds(systems[name], "valid_bleu")
         searched = {knob: systems[name][0].params[knob] for knob in knobs}
         scores = {score: own[score] for score in ("valid_bleu_mean", "valid_bleu_deviation")}
         rows.append({"name": name, **searched, **scores, "delta": None})
@@ -61,10 +61,10 @@ def table(groups: Mapping[str, Sequence[Experiment]], knobs: Sequence[str]) -> l
     if start["name"].endswith(START):
         experiment = groups[start["name"]][0]
         references = experiment.lines(experiment.raw("tgt", "valid"))
-        sentences = against_the_first([group[0] for group in systems.values()], references)
+        sentences = compare_with_first([group[0] for group in systems.values()], references)
         for row, tests in zip(rows[1:], sentences[1:], strict=True):
             row["delta"] = round(row["valid_bleu_mean"] - start["valid_bleu_mean"], 2)
-            pair = over_seeds([*systems[start["name"]], *systems[row["name"]]], "valid_bleu")
+            pair = means_over_seeds([*systems[start["name"]], *systems[row["name"]]], "valid_bleu")
             row["p_seeds"] = pair[-1].get("p_seeds")
             row |= {test: p for test, p in tests.items() if test.startswith("p_")}
         correct(rows, "p_seeds")
@@ -75,7 +75,7 @@ def table(groups: Mapping[str, Sequence[Experiment]], knobs: Sequence[str]) -> l
     return rows
 
 
-def on_valid(experiment: Experiment) -> System:
+def score_on_valid(experiment: Experiment) -> System:
     """The scores of an experiment with its translations of valid."""
     return replace(experiment.scored(), hypotheses=experiment.lines(experiment.hypotheses("valid")))
 

@@ -122,10 +122,10 @@ def search(
         state = TrialState.COMPLETE if complete else TrialState.PRUNED
         study.add_trial(running.tell(trial, score if complete else None, state))
 
-    at_once(run_trial, range(len(running.trials), count), jobs)
+    run_at_once(run_trial, range(len(running.trials), count), jobs)
 
 
-def at_once(work: Callable[[Any], Any], items: Iterable[Any], jobs: int) -> list[Any]:
+def run_at_once(work: Callable[[Any], Any], items: Iterable[Any], jobs: int) -> list[Any]:
     """The results of `work` for each item, in order; `jobs` items at a time. After an error no item begins."""
     failed = Event()
 
