@@ -29,7 +29,7 @@ from transformer.inference.ctranslate2_export import export
 NOT_RUN = {
     r"make|pip install|\. \.venv|pytest": "installs packages, or runs tests",
     r"mlflow ui|pipeline (ui|serve|demo)|curl|caddy|mlflow_server|openssl|secrets|sudo": "a server, which does not end",
-    r"docker|kubectl|sbatch": "needs a cluster",
+    r"docker|sbatch": "needs a cluster",
     r"dvc queue start": "starts workers that outlive the test",
     r"multi30k|iwslt2017|wmt14|captions|table3|flores200": "needs the network",
     r"gpu|NODES=|benchmarks": "needs a GPU, several machines or other programs",
@@ -49,7 +49,6 @@ PROGRAMS = {
         "export",
         "git",
         "head",
-        "kubectl",
         "ls",
         "mkdir",
         "mlflow",

@@ -10,9 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import kubernetes_validate
 import pytest
-from ruamel.yaml import YAML
 from support.projects import command, shipped_project
 from support.stages import wait_for_state
 from support.tiny import ROOT
@@ -20,25 +18,6 @@ from support.tiny import ROOT
 from pipeline.experiments import clones
 from pipeline.experiments.experiment_list import name_of, words_of
 from pipeline.stage import MAIN_CHECKOUT
-
-OLDEST = "1.33"  # the version of Kubernetes that docs/cluster.md names
-MANIFESTS = sorted((ROOT / "deploy/kubernetes").glob("*.yaml"))
-
-
-@pytest.mark.parametrize("version", [OLDEST, kubernetes_validate.latest_version()])
-@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
-def test_a_kubernetes_manifest_fits_its_schema(path, version):
-    parts = list(YAML(typ="safe").load_all(path))
-    assert "Job" in {part["kind"] for part in parts}
-    for part in parts:
-        kubernetes_validate.validate(part, version, strict=True)
-
-
-def test_a_wrong_manifest_does_not_fit(tmp_path):
-    part = YAML(typ="safe").load(ROOT / "deploy/kubernetes/experiments.yaml")
-    part["spec"]["completion"] = part["spec"].pop("completions")
-    with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(part, OLDEST, strict=True)
 
 
 def hadolint(path: Path) -> int:
