@@ -43,8 +43,8 @@ def environment_elsewhere() -> dict[str, str]:
 
 
 def git(*words: str) -> str:
-    """Run a git command, as `command` does, without what log.showSignature would print between the lines."""
-    return command("git", "-c", "log.showSignature=false", *words)
+    """Run a git command in the current folder, whatever GIT_DIR says, without what log.showSignature would print."""
+    return command("git", "-c", "log.showSignature=false", *words, folder=Path.cwd())
 
 
 def difference(*words: str, folder: Path | None = None) -> bytes:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 Config = TypeVar("Config", bound="DataclassInstance")
 Word = Annotated[str, Field(min_length=1)]
-Count = Annotated[int, Field(ge=1)]
-CountOrNone = Annotated[int, Field(ge=0)]  # 0: none, never, or as another knob says
+Count = Annotated[int, Field(ge=1, le=10**9)]
+CountOrNone = Annotated[int, Field(ge=0, le=10**9)]  # 0: none, never, or as another knob says
 NotNegative = Annotated[float, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -135,8 +135,9 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
             params = cls.model_validate(values)
         except ValidationError as error:
             mistake = error.errors()[0]
-            if not mistake["loc"]:
-                raise ValueError(f"{path}: {reason(mistake)}. {restore(path)}") from None
+            if not mistake["loc"]:  # values that exclude each other; the message begins with the name of a knob
+                place = place_of(path, text, reason(mistake).partition("=")[0])
+                raise ValueError(f"{place}: {reason(mistake)}. {restore(path)}") from None
             name = str(mistake["loc"][0])
             place = place_of(path, text, name)
             if mistake["type"] == "extra_forbidden":
@@ -159,7 +160,7 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
     def check_together(self) -> Self:
         """Raise ValueError for values that are valid alone and exclude each other."""
         names = self.test_sets.split()
-        if len(set(names)) < len(names) or not all(map(TEST_SET.fullmatch, names)):
+        if not names or len(set(names)) < len(names) or not all(map(TEST_SET.fullmatch, names)):
             raise ValueError(
                 f"test_sets={self.test_sets!r} must be different names of test sets, separated by spaces; none may be "
                 "valid or begin with train"
@@ -204,7 +205,7 @@ def read_yaml(text: str, path: Path) -> dict[str, Any]:
     """The names and values of a YAML text. Raises ValueError for another text; path: its name in the message."""
     try:
         values = YAML(typ="safe").load(text)
-    except YAMLError as error:
+    except (YAMLError, ValueError) as error:  # ValueError: a date that does not exist
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", error)
         problem = " ".join(str(problem).split()).split(" with value")[0]  # of a duplicate key
         line = f":{mark.line + 1}" if mark else ""
@@ -223,7 +224,7 @@ def reason(mistake: Any) -> str:
 def place_of(path: Path, text: str, name: str) -> str:
     """Where a knob is, for error messages: `file:line`."""
     for number, line in enumerate(text.split("\n"), start=1):
-        if re.match(rf"{re.escape(name)}\s*:", line):
+        if re.match(rf"""[\s{{,]*["']?{re.escape(name)}["']?\s*:""", line):
             return f"{path}:{number}"
     return str(path)
 

@@ -4,8 +4,8 @@
     python -m pipeline clean --yes        # does not ask, for scripts
     python -m pipeline clean --days 30    # keeps folders of work/ that were written in the last 30 days
 
-Removes  work/ (states of trainings), caches of tools, and in DVC's cache the outs that no commit, experiment, stash or
-         work tree names in dvc.lock or in a .dvc file
+Removes  work/ (states of trainings), caches of tools, and in DVC's cache the outs that no commit, experiment, stash,
+         queued experiment or work tree names in dvc.lock or in a .dvc file
 Keeps    what running work uses; files of MLflow runs (`mlflow gc` removes those of deleted runs); a DVC cache outside
          this project, which other projects may use, unless --projects names them all
 
@@ -35,6 +35,8 @@ from pipeline.stage import project_root
 CACHES = (".pytest_cache", ".ruff_cache", ".hypothesis", "dvc_plots")
 KEPT = ("clone", "cores", "gpus")  # in work/
 NAMES_OUTS = ("*dvc.lock", "*.dvc")  # for git: files that name outs
+# References of which git keeps all but the newest entry in the reflog: stashes, and DVC's queue.
+STACKS = ("refs/stash", "refs/exps/stash", "refs/exps/celery/stash", "refs/exps/celery/failed")
 
 
 def main() -> None:
@@ -95,6 +97,12 @@ def locked(path: Path) -> Iterator[bool]:
         lock.release()
 
 
+def is_locked(path: Path) -> bool:
+    """Whether a training, `verify` or an experiment holds `lock` in a folder."""
+    with locked(path) as free:
+        return not free
+
+
 def is_used(path: Path) -> bool:
     """Whether a training, `verify` or another process that runs in it uses a folder. Prints a message if so."""
     with locked(path) as free:
@@ -138,15 +146,20 @@ def unused_outs(root: Path, projects: Sequence[Path]) -> list[Path]:
     if busy := running([root, *projects]):
         print(f"DVC's cache is left as it is while this process runs: {busy}")
         return []
+    if any(is_locked(path) for path in (root / "work").glob("*")):  # perhaps by a process of another machine
+        print("DVC's cache is left as it is while work/ is in use.")
+        return []
     named = {md5 for project in [root, *projects] for md5 in named_outs(project)}
     named |= {inner for md5 in named for inner in members(md5, root).values()}
     return sorted(cached(md5, root) for md5 in cache.all() if md5 not in named)
 
 
 def named_outs(project: Path) -> set[str]:
-    """The md5s in each version of dvc.lock and of .dvc files that a ref, a stash or the work tree of a project has."""
-    stashes = command("git", "stash", "list", "--format=%H", folder=project).split()
-    words = ["git", "rev-list", "--objects", "--full-history", "--all", *stashes, "--", *NAMES_OUTS]
+    """The md5s in each version of dvc.lock and .dvc files that a ref, stash, queue or work tree of a project has."""
+    stacks = command("git", "for-each-ref", "--format=%(refname)", *STACKS, folder=project).split()
+    reflog = ("git", "reflog", "show", "--format=%H")
+    stacked = [commit for stack in stacks for commit in command(*reflog, stack, folder=project).split()]
+    words = ["git", "rev-list", "--objects", "--full-history", "--all", *stacked, "--", *NAMES_OUTS]
     hashes = [line.split(" ")[0] for line in command(*words, folder=project).split("\n") if " " in line]
     batch = subprocess.run(
         ["git", "cat-file", "--batch"],
@@ -170,7 +183,7 @@ def running(roots: Sequence[Path]) -> str:
     mine = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     for process in psutil.process_iter(["cwd", "cmdline"]):
         words, folder = process.info["cmdline"] or [], process.info["cwd"]
-        works = any(Path(word).name == "dvc" or word.startswith("pipeline.") for word in words)
+        works = any(Path(word).name == "dvc" or word.partition(".")[0] == "pipeline" for word in words)
         if works and (folder is None or inside(folder, roots)) and process.pid not in mine:
             return f"{process.pid}: {' '.join(words)}"
     return ""

@@ -138,7 +138,8 @@ class Results(ABC):
 
     def stale(self) -> str:
         """What was edited after the last run, or never run, as `stage (names), ...`; empty if nothing was."""
-        return ", ".join(f"{stage} ({', '.join(names)})" for stage, names in self.changes().items())
+        stages = [f"{name} ({', '.join(edits[:3])}{', …' * bool(edits[3:])})" for name, edits in self.changes().items()]
+        return ", ".join(stages[:3]) + (f" and {len(stages) - 3} more" if stages[3:] else "")
 
     def check_fresh(self) -> None:
         """Raise ValueError if a stage other than `record` would run again: the scores are not those of these files."""

@@ -96,8 +96,8 @@ def store_uri(root: Path) -> str:
     uri = os.environ.get("MLFLOW_TRACKING_URI") or OWN
     if not uri.startswith(RELATIVE) or uri.startswith(f"{RELATIVE}/"):
         try:
-            urlsplit(uri)
-        except ValueError as error:  # as for brackets in a password
+            _ = urlsplit(uri).port
+        except ValueError as error:  # as for brackets in a password, or letters in a port
             raise OSError(f"MLFLOW_TRACKING_URI is not an address ({error})") from None
         return uri
     if any(mark in str(root) for mark in "%?"):

@@ -80,6 +80,7 @@ class TrainingJob:
         """Everything that an update depends on: part -> name -> value or hash. See also CHANGES_NO_UPDATE."""
         settings = {name: value for name, value in asdict(self.config).items() if name not in CHANGES_NO_UPDATE}
         tokens = bleu_tokenizer(self.target_language)[0] if self.config.best_by == "bleu" else "13a"
+        judges = ("sacrebleu",) if self.config.best_by == "bleu" else ()
         files = {
             "ids": self.ids,
             "train_ids": self.train_ids,
@@ -91,7 +92,7 @@ class TrainingJob:
             # BLEU falls back to characters where sacreBLEU lacks a file: other tokens are another training.
             "data": {name: path and sha256(path) for name, path in files.items()} | {"bleu_tokens": tokens},
             "code": code_keys(),
-            "versions": {name: installed(name) for name in ("numpy", "torch")},
+            "versions": {name: installed(name) for name in ("numpy", "torch", *judges)},
         }
 
     @cached_property

@@ -67,7 +67,10 @@ class Machines:
             raise ValueError(
                 f"NODES={nodes} needs RENDEZVOUS=HOST:PORT, an address of the first machine. Set it on all machines."
             )
-        host, port = parse_rendezvous_endpoint(endpoint, PORT)
+        try:
+            host, port = parse_rendezvous_endpoint(endpoint, PORT)
+        except ValueError:
+            raise ValueError(f"RENDEZVOUS={endpoint} must be HOST:PORT, with a port from 1 to 65535.") from None
         rank = os.environ.get("NODE_RANK")
         return cls(least, most, host, port, rank == "0" if rank else is_own(host))
 

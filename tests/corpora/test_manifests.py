@@ -76,7 +76,7 @@ def test_a_wrong_byte_and_a_wrong_number_of_lines_are_refused(made, tmp_path):
     manifest = made()
     path = tmp_path / "mirror/data/train.en.gz"
     path.write_bytes(path.read_bytes()[:-1] + b"!")
-    with pytest.raises(ValueError, match=r"train\.en\.gz: sha256 [0-9a-f]{64} is not the locked [0-9a-f]{64}"):
+    with pytest.raises(ValueError, match=r"train\.en\.gz: sha256 [0-9a-f]{64} is not [0-9a-f]{64}"):
         texts(manifest, tmp_path, "train")
     manifest.record["splits"]["valid"]["de"][0]["lines"] = 3
     with pytest.raises(ValueError, match=r"valid\.de\.gz has 2 lines, but its manifest in corpora/ says 3"):

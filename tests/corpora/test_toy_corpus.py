@@ -61,6 +61,7 @@ def test_it_is_the_same_to_the_byte_every_time(corpus):
     assert hashlib.sha256(as_bytes(corpus)).hexdigest() == SHA256
 
 
+@pytest.mark.full
 def test_it_does_not_depend_on_the_hash_seed_of_the_process():
     code = "from test_toy_corpus import *; print(hashlib.sha256(as_bytes(toy_corpus())).hexdigest())"
     here, root = Path(__file__).parent, Path(__file__).parents[2]

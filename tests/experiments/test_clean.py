@@ -72,22 +72,28 @@ def test_clean_removes_nothing_before_somebody_agrees(root):
 def template(tmp_path_factory) -> Path:
     """A DVC project of one stage, whose out is a folder with the knob.
 
-    It is committed with the knob at 1, 2 and 3, on a branch at 4 and in a stash at 5; then it was run with 6.
+    It is committed with the knob at 1, 2 and 3, on a branch at 4, in two stashes at 5 and 8, and in an older entry of
+    DVC's queue at 9; then it was run with 7, of which nothing is left, and with 6.
     """
     root = tmp_path_factory.mktemp("template") / "a project"
     root.mkdir()
     command(root, "git", "init", "-q")
     command(root, "dvc", "init", "-q")
-    (root / "dvc.yaml").write_text("stages:\n  copy: {cmd: mkdir out && cp knob out, deps: [knob], outs: [out]}\n")
+    copy = "{cmd: mkdir out && cat knob knob > out/knob, deps: [knob], outs: [out]}"
+    (root / "dvc.yaml").write_text(f"stages:\n  copy: {copy}\n")
     (root / "knob").write_text("0")
     commit_all(root)
-    for knob in "12345":
+    for knob in "1234589":
         ran(root, knob)
         if knob == "4":
             command(root, "git", "checkout", "-qb", "side")
-        command(root, "git", *(["stash", "-q"] if knob == "5" else ["commit", "-qam", knob]))
+        command(root, "git", *(["stash", "-q"] if knob in "589" else ["commit", "-qam", knob]))
         if knob == "4":
             command(root, "git", "checkout", "-q", "-")
+    queue = ("git", "update-ref", "--create-reflog", "refs/exps/celery/stash")
+    command(root, *queue, "stash@{0}")
+    command(root, *queue, "HEAD")  # a newer entry: only the reflog has the older one
+    command(root, "git", "stash", "drop", "-q")
     ran(root, "7")
     ran(root, "6")
     return root
@@ -112,13 +118,13 @@ def outs(root: Path) -> str:
 
 
 def test_clean_keeps_the_outs_that_git_or_the_work_tree_names(project):
-    assert outs(project) == "1234567"
+    assert outs(project) == "123456789"
     assert "2 outs in DVC's cache" in cleaned(project, "--yes").stdout  # the folder and its file
-    assert outs(project) == "123456"
+    assert outs(project) == "12345689"
     command(project, "git", "stash", "-q")
     command(project, "git", "checkout", "-q", "HEAD~2")
     command(project, "dvc", "checkout")
-    assert (project / "out/knob").read_text() == "1" * 1000
+    assert (project / "out/knob").read_text() == "1" * 2000
 
 
 def test_clean_keeps_all_outs_while_a_stage_runs_in_the_project(project):
@@ -135,8 +141,15 @@ def test_clean_keeps_all_outs_while_a_stage_runs_in_the_project(project):
         process.kill()
         process.wait()
     assert f"DVC's cache is left as it is while this process runs: {process.pid}: " in done.stdout
-    assert outs(project) == "1234567"
+    assert outs(project) == "123456789"
     assert not clean.is_used(below)
+
+
+def test_clean_keeps_all_outs_while_work_is_in_use(project):
+    (project / "work/experiment-a").mkdir(parents=True)
+    with FileLock(project / "work/experiment-a/lock"):
+        assert "DVC's cache is left as it is while work/ is in use." in cleaned(project, "--yes").stdout
+    assert outs(project) == "123456789"
 
 
 def test_clean_keeps_outs_that_are_committed_while_it_asks(project, monkeypatch):
@@ -149,7 +162,7 @@ def test_clean_keeps_outs_that_are_committed_while_it_asks(project, monkeypatch)
     monkeypatch.setattr(clean, "agreed", answer)
     monkeypatch.setattr(sys, "argv", ["clean"])
     clean.main()
-    assert outs(project) == "1234567"  # 6 was in the work tree when the question was asked
+    assert outs(project) == "123456789"  # 6 was in the work tree when the question was asked
 
 
 def test_a_stage_whose_folder_cannot_be_seen_counts_as_running(tmp_path, monkeypatch):
@@ -165,8 +178,8 @@ def test_a_cache_of_several_projects_is_cleaned_if_all_are_named(project, tmp_pa
     shutil.move(project / ".dvc/cache", tmp_path / "cache")
     for root in (project, other):
         command(root, "dvc", "cache", "dir", "--local", str(tmp_path / "cache"))
-    ran(other, "8")
+    ran(other, "a")
     assert "is outside this project" in cleaned(project, "--yes").stdout
-    assert outs(other) == "12345678"
+    assert outs(other) == "123456789a"
     assert cleaned(project, "--yes", "--projects", str(other)).returncode == 0
-    assert outs(other) == "1234568"
+    assert outs(other) == "12345689a"

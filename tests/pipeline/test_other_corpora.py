@@ -110,7 +110,8 @@ def outs(folder: Path) -> dict[str, str]:
     return {out: sha256(folder / out) for out in OUTS}
 
 
-@pytest.mark.parametrize("workers", ["2", pytest.param("5", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("workers", ["2", "5"])
 def test_any_number_of_workers_writes_the_same_bytes(corpus, tmp_path, workers):
     shutil.copytree(corpus / "data/raw", tmp_path / "data/raw")
     shutil.copy(corpus / "params.yaml", tmp_path)
@@ -167,6 +168,7 @@ def wait_for_work(process: subprocess.Popen, alone: bool) -> None:
     assert process.poll() is None
 
 
+@pytest.mark.full
 def test_a_line_of_several_training_files_is_named_by_its_file(tmp_path):
     (tmp_path / "own").mkdir()
     for stem in ("train", "train-b", "valid", "test"):

@@ -47,6 +47,7 @@ def test_only_the_source_side_can_be_lower_cased(tmp_path):
     assert list(read_lines(tmp_path / "data/tokens/valid.tgt")) == ["▁Ein ▁Hund ."]
 
 
+@pytest.mark.full
 def test_download_says_that_a_queue_needs_the_corpus_committed(tmp_path):
     own_corpus(tmp_path / "own")
     params_file(tmp_path)

@@ -43,6 +43,7 @@ def page_faults_of_a_second_batch(folder: Path) -> int:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is configured to keep freed memory")
+@pytest.mark.full
 def test_a_batch_reuses_the_memory_of_the_batch_before(tmp_path):
     with multiprocessing.get_context("spawn").Pool(1) as fresh:
         faults = fresh.apply(page_faults_of_a_second_batch, (tmp_path,))
@@ -107,6 +108,7 @@ def test_bleu_can_rank_checkpoints_and_stop_a_training_early(tmp_path, monkeypat
     assert state.summary()["best_valid_bleu"] == 30
 
 
+@pytest.mark.full
 def test_without_any_bleu_a_falling_loss_keeps_a_training_going(tmp_path, monkeypatch):
     scores = iter([0.0, 0.03, 0.0, 0.03, 0.0, 12.0, 11.0, 10.0, 99.0])
     monkeypatch.setattr("transformer.training.loop.valid_bleu", lambda *arguments: next(scores))
