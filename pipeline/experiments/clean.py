@@ -65,6 +65,8 @@ def main() -> None:
             outs = sorted(set(outs) & set(unused_outs(root, options.projects)))
         freed = sum(sizes[path] for path in [*folders, *outs] if removed(path))
         print(f"{freed / 1e6:,.1f} MB freed")
+    else:
+        print("Nothing was removed.")
 
 
 def agreed() -> bool:

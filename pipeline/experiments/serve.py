@@ -52,7 +52,10 @@ def main() -> None:
             version = version_named(store, chosen.name)
             fetched = download(store, version, place / "fetched")
         except store_errors() as error:
-            raise ValueError(f"The model {chosen.name} cannot be fetched: {reason(error)}") from None
+            raise ValueError(
+                f"The model {chosen.name} cannot be fetched: {reason(error)}. Name a version, as in toy-de-en/1: the "
+                "last line of `dvc repro` has it. `python -m pipeline promote` chooses a champion."
+            ) from None
         weights, commit = checked(fetched, place, f"version {version.version} of {version.name}")
         save(place / "served", weights, options(version), place / "git" / PACKAGE)
         print(

@@ -20,13 +20,14 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 from safetensors import safe_open
 
 from docs.make.tables import markdown
-from pipeline.experiments.clones import DVC
+from pipeline.experiments.clones import DVC, check_clones_have
 from pipeline.experiments.revisions import Experiment
 from pipeline.git import command, experiments
 from pipeline.params import Params
@@ -119,6 +120,8 @@ def chosen(rows: Sequence[Row], parts: str, short: bool) -> list[Row]:
 
 def queue(base: Params, changes: Mapping[str, Mapping[str, Any]]) -> None:
     """Queue the experiments that are neither done nor waiting. changes: name -> what it changes in params.yaml."""
+    if base.corpus == "files":
+        check_clones_have(Path(base.corpus_path))
     commits = waiting() | {experiment.name: experiment.commit for experiment in experiments()}
     there = {name: commit for name, commit in commits.items() if name in changes}
     for name, commit in there.items():
