@@ -115,6 +115,7 @@ def assert_one_to_one(pairs: list[Pair]) -> None:
         assert german.setdefault(p.target, p.source) == p.source
 
 
+@pytest.mark.full
 def test_no_wording_has_two_translations_in_a_small_lexicon(monkeypatch):
     """With few words the grammar repeats sentences, so that one wording with two translations would be found."""
     few = "Mann Junge Frau Kind Bruder Hund Katze Apfel Birne Koffer Tür Garten Schlüssel".split()  # noqa: SIM905
@@ -271,5 +272,6 @@ def bleu_of_substitution(pairs: list[Pair], dictionary: dict[str, str]) -> float
     return sacrebleu.corpus_bleu(hypotheses, [[p.target for p in pairs]]).score
 
 
+@pytest.mark.full
 def test_a_learned_dictionary_does_not_translate_it(corpus):
     assert bleu_of_substitution(corpus["test"], learned_dictionary(corpus["train"][:4000], rounds=4)) < 35

@@ -15,6 +15,7 @@ from pipeline.experiments.revisions import Experiment, blob_code_key, kept
 from pipeline.experiments.stale import checked_out_md5
 from pipeline.tracking.results import WorkTree, parsed
 
+FULL = pytest.mark.full
 STAGES = "stages:\n  copy: {cmd: cat corpus/a > out && mkdir -p data && cp out data, deps: [DEP, code],"
 STAGES += " params: [knob], outs: [out, data]}\n"
 
@@ -69,7 +70,7 @@ def edited(root: Path, file: str, text: str) -> None:
     commit(root)
 
 
-@pytest.mark.parametrize("folder", ["", "below/project"])
+@pytest.mark.parametrize("folder", [pytest.param("", marks=pytest.mark.full), "below/project"])
 def test_a_commit_is_read_as_dvc_has_it_in_a_subfolder_too(tmp_path, monkeypatch, folder):
     repository, root = tmp_path / "repository", tmp_path / "repository" / folder
     root.mkdir(parents=True)
@@ -106,11 +107,13 @@ def test_an_out_that_the_cache_lacks_is_named_with_the_remedy(root):
 @pytest.mark.parametrize(
     ("file", "text", "stale"),
     [
-        ("dvc.yaml", STAGES.replace("DEP", "corpus").replace("cat ", "cat -n "), "copy (changed command)"),
+        pytest.param(
+            "dvc.yaml", STAGES.replace("DEP", "corpus").replace("cat ", "cat -n "), "copy (changed command)", marks=FULL
+        ),
         ("corpus/a", "zwei\n", "copy (corpus)"),
-        ("params.yaml", "knob: 2\nother: 1\n", "copy (knob)"),
+        pytest.param("params.yaml", "knob: 2\nother: 1\n", "copy (knob)", marks=FULL),
         ("params.yaml", "knob: 1\nother: 2\n", ""),
-        ("code/some.py", "x = (\n", "copy (code)"),
+        pytest.param("code/some.py", "x = (\n", "copy (code)", marks=FULL),
     ],
 )
 def test_an_edit_that_can_change_results_makes_them_stale(root, file, text, stale):
@@ -144,7 +147,10 @@ def added_to_dvc(root: Path) -> None:
     command(root, "dvc", "add", "-q", "corpus")
 
 
-@pytest.mark.parametrize("kind", [slash_at_the_end, linked_folder, converted_ends, ignored_file, added_to_dvc])
+KINDS = [slash_at_the_end, linked_folder, converted_ends, ignored_file]
+
+
+@pytest.mark.parametrize("kind", [*(pytest.param(kind, marks=FULL) for kind in KINDS), added_to_dvc])
 def test_a_corpus_that_git_holds_otherwise_is_not_stale(root, kind):
     kind(root)
     ran(root)

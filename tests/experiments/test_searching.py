@@ -373,6 +373,7 @@ def test_a_corpus_that_git_lacks_is_refused_before_anything_runs(repository):
         check_clones_have(Path("own"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("added", ["parent", "parent/own/train.de"])
 def test_a_corpus_in_dvc_is_refused_after_an_edit(repository, added):
     (repository / "parent").mkdir()
