@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -94,9 +94,8 @@ class Inputs(NamedTuple):
         outs = {path_of(out) for stage in stages.values() for kind in OUTS for out in stage.get(kind, [])}
         deps = [re.sub(r"\$\{(\w+)\}", lambda knob: str(values[knob[1]]), dep) for dep in stages[name]["deps"]]
         params: dict[str, list[str]] = {}
-        for entry in stages[name].get("params", []):
-            for file, names in (entry if isinstance(entry, dict) else {"params.yaml": [entry]}).items():
-                params[file] = params.get(file, []) + (names or list(read_values(file)))
+        for file, names in params_of(stages[name]):
+            params[file] = params.get(file, []) + (names or list(read_values(file)))
         return cls([dep for dep in deps if dep not in outs], params)
 
     def contents(self) -> dict[str, str]:
@@ -107,9 +106,16 @@ class Inputs(NamedTuple):
         }
 
 
-def path_of(out: str | Mapping[str, Any]) -> str:
-    """The path of an out in dvc.yaml."""
-    return out if isinstance(out, str) else next(iter(out))
+def path_of(entry: str | Mapping[str, Any]) -> str:
+    """The path of a dep or out in dvc.yaml."""
+    return entry if isinstance(entry, str) else next(iter(entry))
+
+
+def params_of(stage: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """The params of a stage in dvc.yaml: each file and its names; no names stand for all of the file."""
+    for entry in stage.get("params", []):
+        for file, names in (entry if isinstance(entry, dict) else {"params.yaml": [entry]}).items():
+            yield file, names or []
 
 
 def read_values(path: Path | str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from pipeline.git import content, files_of, git, resolved
+from pipeline.stage import params_of, path_of
 from pipeline.tracking.results import LAST, parsed
 
 
@@ -55,18 +56,6 @@ def stages_of(dvc_yaml: str, params: Mapping[str, object]) -> dict[str, dict]:
     """The stages of a dvc.yaml with the values of params in place of ${name}."""
     text = re.sub(r"(?<!\\)\$\{(\w+)\}", lambda match: str(params.get(match[1], match[0])), dvc_yaml)
     return dict(parsed(text)["stages"])
-
-
-def path_of(entry: str | dict) -> str:
-    """The path of a dep or out in dvc.yaml."""
-    return entry if isinstance(entry, str) else next(iter(entry))
-
-
-def params_of(stage: dict) -> Iterator[tuple[str, list[str]]]:
-    """The params of a stage in dvc.yaml: each file and its names; no names stand for all of the file."""
-    for entry in stage.get("params", []):
-        for file, names in (entry if isinstance(entry, dict) else {"params.yaml": [entry]}).items():
-            yield file, names or []
 
 
 def md5_in_git(commit: str, path: str) -> str | None:

@@ -16,7 +16,6 @@ from collections import Counter
 from pathlib import Path
 
 from pipeline.experiments.revisions import Experiment, kept
-from pipeline.git import resolved
 from pipeline.stage import project_root
 from pipeline.tracking.finished_run import finished_run, origin, run_keys
 from pipeline.tracking.open_runs import close_abandoned, who
@@ -43,7 +42,7 @@ def rebuild(root: Path, history: bool = False) -> Counter[str]:
     """Write the runs that are missing and register their models. Returns numbers of runs. Raises store errors."""
     store, counts, keys = connect(root), Counter[str](), set[str]()
     close_abandoned(store)
-    for results, tags in [*own_results(history), (WorkTree(), origin())]:
+    for results, tags in [*kept(history), (WorkTree(), origin())]:
         try:
             if stale := results.stale():
                 raise ValueError(f"it is stale: `dvc repro` would run {stale}")
@@ -58,15 +57,6 @@ def rebuild(root: Path, history: bool = False) -> Counter[str]:
             if "DVC_EXP_NAME" in tags:  # not for commits: a long history has many that were never pulled
                 print(f"{results.name} was left out: {error}", file=sys.stderr)
     return counts
-
-
-def own_results(history: bool) -> list[tuple[Experiment, dict[str, str]]]:
-    """Experiments and HEAD, or with `history` all results that git has, with the tags that say where each is from."""
-    results = kept()
-    if history or not results:
-        return results
-    head = resolved("HEAD")
-    return [(result, tags) for result, tags in results if "DVC_EXP_NAME" in tags or result.commit == head]
 
 
 def write(store: Store, results: Results, tags: dict[str, str], config_key: str) -> str:

@@ -17,9 +17,9 @@ from support.tiny import ROOT
 
 from pipeline.experiments import clean, verify
 from pipeline.experiments.revisions import Experiment
-from pipeline.experiments.stale import path_of
 from pipeline.experiments.tolerances import RULES, SPREAD, Agreement, curves
 from pipeline.experiments.verify import changed_inputs, differences, own_clone, recorded_settings
+from pipeline.stage import path_of
 from pipeline.tracking.results import WorkTree, parsed
 
 CURVE = "step,train_loss,valid_loss,learning_rate\n10,{},,0.1\n20,{},3.0,0.2\n"

@@ -11,6 +11,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from ruamel.yaml import YAML
 
 from pipeline.params import Params, check_value
+from pipeline.stage import params_of
 
 Value = int | float | str | bool
 Knobs = Mapping[str, Value]
@@ -56,8 +57,7 @@ def knobs_of_training(path: Path) -> set[str]:
     """The knobs that the stages up to train read, by dvc.yaml."""
     knobs = set[str]()
     for name, stage in YAML(typ="safe").load(path)["stages"].items():
-        for entry in stage.get("params", []):
-            knobs.update([entry] if isinstance(entry, str) else entry.get("params.yaml") or [])
+        knobs.update(knob for file, names in params_of(stage) if file == "params.yaml" for knob in names)
         if name == "train":
             break
     return knobs
