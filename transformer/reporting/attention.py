@@ -110,35 +110,33 @@ def contents(sentences: Sequence[Sentence]) -> dict[str, Any]:
     decoder = max(target.cross.shape[0] for target in targets)
     # a map for each head and layer of the encoder, and two of the decoder for each target: self and over source
     most = most_subwords(len(sentences), heads * (encoder + 2 * len(targets) * decoder))
-
-    packed = lambda weights: compressed(shown_bytes(weights, most).tobytes())  # noqa: E731 (beside `side`)
-
-    def side(text: Text) -> dict[str, Any]:
-        return {"subwords": text.subwords[:most], "words": text.words[:most], "of": len(text.subwords)}
-
     return {
         "layers": {"encoder": encoder, "decoder": decoder, "cross": decoder},
         "heads": heads,
         "scale": SCALE,
         "colours": HEADS,
-        "sentences": [
-            {
-                "number": sentence.number,
-                "why": sentence.why,
-                "chrf": round(sentence.chrf, 1),
-                "source": side(sentence.source),
-                "encoder": packed(sentence.encoder),
-                "targets": [
-                    {
-                        "name": name,
-                        **side(target.text),
-                        "decoder": packed(target.decoder),
-                        "cross": packed(target.cross),
-                    }
-                    for name, target in sentence.targets.items()
-                ],
-            }
-            for sentence in sentences
+        "sentences": [sentence_contents(sentence, most) for sentence in sentences],
+    }
+
+
+def sentence_contents(sentence: Sentence, most: int) -> dict[str, Any]:
+    """What the report page shows of a sentence, as JSON values; see `contents`. most: subwords of a side."""
+
+    def packed(weights: np.ndarray) -> str:
+        return compressed(shown_bytes(weights, most).tobytes())
+
+    def side(text: Text) -> dict[str, Any]:
+        return {"subwords": text.subwords[:most], "words": text.words[:most], "of": len(text.subwords)}
+
+    return {
+        "number": sentence.number,
+        "why": sentence.why,
+        "chrf": round(sentence.chrf, 1),
+        "source": side(sentence.source),
+        "encoder": packed(sentence.encoder),
+        "targets": [
+            {"name": name, **side(target.text), "decoder": packed(target.decoder), "cross": packed(target.cross)}
+            for name, target in sentence.targets.items()
         ],
     }
 
