@@ -1,4 +1,4 @@
-"""Locks that keep trainings apart: one for each training, one for each processor core, one for each GPU."""
+"""Locks that keep trainings apart: one for each processor core, one for each GPU."""
 
 from __future__ import annotations
 
@@ -16,25 +16,6 @@ from pipeline.stage import project_root
 from transformer.cores import core_numbers
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"  # the GPUs that a process may use; CUDA reads it when it starts
-
-
-@contextmanager
-def hold_lock(path: Path, what: str = "training") -> Iterator[None]:
-    """Hold a lock file, of a training or of `what`. If another process holds it, print a message and wait."""
-    lock = FileLock(path)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        print(
-            f"Another process runs the same {what} (lock {path}). This process waits until that one has ended. "
-            "Stop one of the two if you need only one.",
-            flush=True,
-        )
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 @contextmanager

@@ -11,15 +11,17 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from filelock import FileLock, Timeout
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from pipeline import show_error
 from pipeline.versions import ROOT, check_versions
-from transformer.files import read_lines, sha256
+from transformer.files import read_lines, remove_temporaries, sha256
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -54,11 +56,10 @@ def run(main: Callable[[], None]) -> None:
         name = running_stage()
         stages = read_values(ROOT / "dvc.yaml")["stages"]
         check_versions(stages.get(name, {}))
-        watched = name in stages and "DVC_STAGE" in os.environ and os.environ.get("RANK", "0") == "0"
-        inputs = Inputs.read(name, stages) if watched else Inputs([], {})
-        before = inputs.contents()
-        main()
-        check_unchanged(name, before, inputs.contents())
+        if name in stages and "DVC_STAGE" in os.environ and "RANK" not in os.environ:
+            run_for_dvc(name, stages, main)
+        else:
+            main()
     except (ValueError, OSError) as error:
         if os.environ.get("TRACEBACK"):
             raise
@@ -69,6 +70,39 @@ def run(main: Callable[[], None]) -> None:
         sys.exit(130)
     finally:
         gc.freeze()  # without it Python searches torch and MLflow for garbage at exit: up to 1.4 s
+
+
+def run_for_dvc(name: str, stages: Mapping[str, Any], main: Callable[[], None]) -> None:
+    """Run a stage for DVC. It waits for a process of the same stage, such as one that outlived a killed DVC.
+
+    stages: those of dvc.yaml. Raises ValueError if an input changed while the stage ran.
+    """
+    with hold_lock(Path("work") / f"stage-{name}.lock", "stage"):
+        for out in outs(stages[name]):
+            remove_temporaries(Path(out))
+        inputs = Inputs.read(name, stages)
+        before = inputs.contents()
+        main()
+        check_unchanged(name, before, inputs.contents())
+
+
+@contextmanager
+def hold_lock(path: Path, what: str = "training") -> Iterator[None]:
+    """Hold a lock file, of a stage, a training or `what`. If another process holds it, print a message and wait."""
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        print(
+            f"Another process runs the same {what} (lock {path}). This process waits until that one has ended. "
+            "Stop one of the two if you need only one.",
+            flush=True,
+        )
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def running_stage() -> str:
@@ -91,12 +125,12 @@ class Inputs(NamedTuple):
     def read(cls, name: str, stages: Mapping[str, Any]) -> Inputs:
         """The inputs of a stage. stages: those of dvc.yaml."""
         values = read_values("params.yaml")
-        outs = {path_of(out) for stage in stages.values() for kind in OUTS for out in stage.get(kind, [])}
+        written = {out for stage in stages.values() for out in outs(stage)}
         deps = [re.sub(r"\$\{(\w+)\}", lambda knob: str(values[knob[1]]), dep) for dep in stages[name]["deps"]]
         params: dict[str, list[str]] = {}
         for file, names in params_of(stages[name]):
             params[file] = params.get(file, []) + (names or list(read_values(file)))
-        return cls([dep for dep in deps if dep not in outs], params)
+        return cls([dep for dep in deps if dep not in written], params)
 
     def contents(self) -> dict[str, str]:
         """The content of each input, in a form to compare: name -> content."""
@@ -104,6 +138,11 @@ class Inputs(NamedTuple):
         return {path: content_of(Path(path)) for path in self.paths} | {
             name: repr(files[file].get(name)) for file, names in self.params.items() for name in names
         }
+
+
+def outs(stage: Mapping[str, Any]) -> list[str]:
+    """The paths that a stage in dvc.yaml writes."""
+    return [path_of(out) for kind in OUTS for out in stage.get(kind, [])]
 
 
 def path_of(entry: str | Mapping[str, Any]) -> str:

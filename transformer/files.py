@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +24,7 @@ def whole_file(path: Path, durable: bool = False) -> Iterator[Path]:
     durable: flush file and folder to the disk around the rename, so that a power cut leaves the old or the new file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = temporary_path(path)
     try:
         yield temporary
         if durable:
@@ -54,8 +56,7 @@ def copy_file(source: Path, target: Path) -> None:
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
     """Yield a new temporary folder to fill. It replaces the folder `path` when the block succeeds."""
-    temporary = path.with_name(path.name + ".tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
+    temporary = temporary_path(path)
     temporary.mkdir(parents=True)
     try:
         yield temporary
@@ -64,6 +65,17 @@ def whole_folder(path: Path) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def temporary_path(path: Path) -> Path:
+    """A path beside `path` that no other process writes: NAME.<eight hexadecimal digits>.tmp."""
+    return path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
+
+
+def remove_temporaries(path: Path) -> None:
+    """Remove what killed processes left of `path`. To be called while no process writes it."""
+    for temporary in path.parent.glob(f"{glob.escape(path.name)}.{'[0-9a-f]' * 8}.tmp"):
+        shutil.rmtree(temporary) if temporary.is_dir() else temporary.unlink()
 
 
 def _sync(path: Path) -> None:

@@ -23,8 +23,7 @@ from pathlib import Path
 
 from pipeline.experiments.clones import DVC, clone, publish, run_in
 from pipeline.git import command, experiments, git, resolved
-from pipeline.locks import hold_lock
-from pipeline.stage import project_root
+from pipeline.stage import hold_lock, project_root
 from transformer.files import sha256_text, write_text
 
 

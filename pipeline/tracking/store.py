@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from filelock import FileLock
 
 from transformer.credentials import mask_credentials
-from transformer.files import whole_file, write_text
+from transformer.files import remove_temporaries, whole_file, write_text
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -173,8 +173,8 @@ def create_database(path: Path) -> None:
     """
     from mlflow.store.db import utils
 
+    remove_temporaries(path)
     with whole_file(path) as temporary:
-        temporary.unlink(missing_ok=True)  # of a process that was killed
         engine = utils.create_sqlalchemy_engine(f"sqlite:///{temporary}")
         try:
             utils._initialize_tables(engine)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import torch
 
-from pipeline.locks import hold_cores, hold_gpus, hold_lock, visible_gpus
-from pipeline.stage import error_line, pass_on
+from pipeline.locks import hold_cores, hold_gpus, visible_gpus
+from pipeline.stage import error_line, hold_lock, pass_on
 from pipeline.training.job import TrainingJob, sharding_requested
 from pipeline.training.launch import IS_FIRST, LAUNCHER, LOST, REPORT, Machines, launch
 from transformer.cores import cores, end_with_parent

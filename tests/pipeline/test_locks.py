@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from support.tiny import ROOT
 
 from pipeline import locks
+from pipeline.stage import hold_lock
 from pipeline.training import devices
 
 FOUR = ["GPU-aa01", "GPU-ab02", "GPU-bc03", "GPU-cd04"]
@@ -99,9 +100,9 @@ def test_a_training_that_fails_releases_its_cores():
 
 
 def test_the_second_of_two_equal_trainings_says_so_and_waits(tmp_path):
-    code = "import pathlib, sys\nfrom pipeline import locks\nwith locks.hold_lock(pathlib.Path(sys.argv[1])): pass"
+    code = "import pathlib, sys\nfrom pipeline.stage import hold_lock\nwith hold_lock(pathlib.Path(sys.argv[1])): pass"
     path = tmp_path / "lock"
-    with locks.hold_lock(path):
+    with hold_lock(path):
         second = start(code, str(path))
         assert line(second).startswith(f"Another process runs the same training (lock {path}).")
         assert second.poll() is None

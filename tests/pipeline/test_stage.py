@@ -6,12 +6,14 @@ import errno
 import os
 import sys
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 
 import pytest
 
 from pipeline import stage
-from pipeline.stage import Inputs, error_line, run
+from pipeline.stage import Inputs, error_line, hold_lock, run
+from transformer.files import whole_file
 
 DVC_YAML = """\
 stages:
@@ -78,8 +80,33 @@ def test_a_process_that_dvc_did_not_start_compares_no_inputs(project, monkeypatc
     monkeypatch.delenv("DVC_STAGE")
     run(lambda: (project / "params.yaml").unlink())
     monkeypatch.setenv("DVC_STAGE", "copy")
-    monkeypatch.setenv("RANK", "1")  # the first process of the stage compares them
+    monkeypatch.setenv("RANK", "0")  # the launcher of the stage compares them
     run(lambda: None)
+
+
+def test_a_second_process_of_a_stage_waits_and_clears_up(project):
+    """Such as the stage of a DVC that was killed, and the same command again."""
+    temporaries = [project / f"out.{name}.tmp" for name in ("01234567", "89abcdef")]
+    folder, file = temporaries
+    folder.mkdir()
+    file.touch()
+    (project / "out.0.tmp").touch()  # the user's
+    second = Thread(target=lambda: run(lambda: None))
+    with hold_lock(Path("work/stage-copy.lock"), "stage"):
+        second.start()
+        second.join(0.3)
+        assert second.is_alive()
+        assert all(path.exists() for path in temporaries)
+    second.join()
+    assert [path.name for path in project.glob("*.tmp")] == ["out.0.tmp"]
+
+
+def test_two_processes_may_write_one_file_at_once(tmp_path):
+    with whole_file(tmp_path / "a") as first, whole_file(tmp_path / "a") as second:
+        first.write_text("1")
+        second.write_text("2")
+    assert (tmp_path / "a").read_text() == "1"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
 def test_a_large_input_is_compared_by_size_and_time(project, monkeypatch):

@@ -164,8 +164,8 @@ class CheckpointStore:
             if path not in kept:
                 path.unlink()
         needed = {name for path in kept for name in states[path].files}
-        for path in self.folder.glob("*.safetensors*"):
-            if path.name not in needed:
+        for path in list(self.folder.iterdir()):
+            if path.suffix in (".safetensors", ".tmp") and path.name not in needed:  # .tmp: of a killed process
                 path.unlink()
 
     @staticmethod

@@ -30,9 +30,8 @@ from pipeline.experiments.search.study import SeededSampler, best, open_study, r
 from pipeline.experiments.search.trainings import CLONES, Trainings
 from pipeline.git import resolved
 from pipeline.identity import code_key, content_key
-from pipeline.locks import hold_lock
 from pipeline.params import Params
-from pipeline.stage import project_root, run
+from pipeline.stage import hold_lock, project_root, run
 from transformer.files import sha256, write_json
 
 OTHER_ROOMS = ("pipeline/experiments/", "pipeline/tracking/", "pipeline/demo/")  # they change no training
