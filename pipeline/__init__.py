@@ -2,8 +2,10 @@
 
 import os
 import sys
+import time
 from types import TracebackType
 
+STARTED = time.time_ns()  # before any module that a stage depends on was read
 # Else torch prints 20 lines when a connection between processes ends. It reads the variable when it is loaded.
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 

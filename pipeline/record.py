@@ -13,7 +13,7 @@ Params  all: each configuration has a run
 """
 
 from pipeline.stage import arguments, project_root, require, run
-from pipeline.tracking.finished_run import FinishedRun, finished_run, origin
+from pipeline.tracking.finished_run import FinishedRun, check_unedited, finished_run, origin
 from pipeline.tracking.registry import register_model
 from pipeline.tracking.results import Results, WorkTree
 from pipeline.tracking.store import connect, reason, store_errors
@@ -51,6 +51,7 @@ def main() -> None:
         paths.attention,
     )
     results, tags = WorkTree.locate(paths), origin()
+    check_unedited(results)
     finished = finished_run(results, tags, baseline(tags.get("DVC_EXP_BASELINE_REV")))
     print(record(results, finished, tags))
     write_json(paths.run, {"config_key": finished.config_key, "train_key": finished.train_key})

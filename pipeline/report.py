@@ -15,7 +15,7 @@ from argparse import Namespace
 import pandas as pd
 
 from pipeline.params import Params
-from pipeline.stage import Texts, arguments, read, read_table, run
+from pipeline.stage import Texts, arguments, check_params, read, read_table, run
 from transformer.evaluation.buckets import bucket_scores, counted
 from transformer.evaluation.intervals import margins_of_sets
 from transformer.files import read_lines, whole_folder, write_text
@@ -50,6 +50,7 @@ def main() -> None:
         attention="data/attention.json",
     )
     params = Params.load(paths.params)
+    check_params(paths.params, paths.scores, paths.curve, paths.subwords, paths.attention)
     curve = read(paths.curve, lambda path: charts.checked(pd.read_csv(path)))
     filtered, subwords = (read(path, read_table) for path in (paths.filtered, paths.subwords))
     shown = run_report(paths, params, curve, subwords)

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from pipeline import show_error
+from pipeline import STARTED, show_error
 from pipeline.versions import ROOT, check_versions
 from transformer.files import read_lines, remove_temporaries, sha256
 
@@ -81,9 +81,11 @@ def run_for_dvc(name: str, stages: Mapping[str, Any], main: Callable[[], None]) 
         for out in outs(stages[name]):
             remove_temporaries(Path(out))
         inputs = Inputs.read(name, stages)
+        check_unchanged(name, [path for path in inputs.paths if is_code_newer(Path(path), STARTED)])
         before = inputs.contents()
         main()
-        check_unchanged(name, before, inputs.contents())
+        after = inputs.contents()
+        check_unchanged(name, [path for path in before if before[path] != after[path]])
 
 
 @contextmanager
@@ -140,6 +142,41 @@ class Inputs(NamedTuple):
         }
 
 
+def check_params(params: Path, *inputs: Path) -> None:
+    """Raise ValueError if a param was edited after a stage that made one of the inputs, directly or not, had run.
+
+    params: params.yaml. A stage that a person starts may read other files, so it is not checked.
+    """
+    lock = Path("dvc.lock")
+    if "DVC_STAGE" not in os.environ or not lock.exists():
+        return
+    values = read_values(params)
+    for stage, entry in stages_above(read_values(lock)["stages"], map(str, inputs)).items():
+        for name, value in entry.get("params", {}).get("params.yaml", {}).items():
+            if values.get(name) != value:
+                raise ValueError(
+                    f"{name} was changed from {value} to {values.get(name)} after stage {stage} had run with {value}. "
+                    "Nothing was written. Run `dvc repro`."
+                )
+
+
+def stages_above(lock: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:
+    """The stages in dvc.lock that made these paths, directly or not: name -> entry. lock: its stages.
+
+    The entries of other stages may be of an earlier run.
+    """
+    stage_of = {out["path"]: stage for stage, entry in lock.items() for out in entry.get("outs", [])}
+    waiting, stages = list(paths), set[str]()
+    while waiting:
+        path = waiting.pop()
+        for folder in (path, *map(str, Path(path).parents)):
+            stage = stage_of.get(folder)
+            if stage and stage not in stages:
+                stages.add(stage)
+                waiting += [dep["path"] for dep in lock[stage].get("deps", [])]
+    return {stage: entry for stage, entry in lock.items() if stage in stages}
+
+
 def outs(stage: Mapping[str, Any]) -> list[str]:
     """The paths that a stage in dvc.yaml writes."""
     return [path_of(out) for kind in OUTS for out in stage.get(kind, [])]
@@ -176,12 +213,18 @@ def content_of(path: Path) -> str:
     return sha256(path) if facts.st_size < BIG else f"{facts.st_size} {facts.st_mtime_ns}"
 
 
-def check_unchanged(name: str, before: Mapping[str, str], after: Mapping[str, str]) -> None:
-    """Raise ValueError if an input of a stage was edited while it ran. before, after: see Inputs.contents."""
-    if changed := sorted(path for path in before if before[path] != after[path]):
+def is_code_newer(path: Path, moment: int) -> bool:
+    """Whether a Python file, or one in a folder, was written after a moment (in ns): perhaps after its import."""
+    files = path.rglob("*.py") if path.is_dir() else [path] if path.suffix == ".py" and path.exists() else []
+    return any(file.stat().st_mtime_ns > moment for file in files)
+
+
+def check_unchanged(name: str, changed: list[str]) -> None:
+    """Raise ValueError if inputs of a stage were edited while it ran. changed: their paths."""
+    if changed:
         raise ValueError(
-            f"{', '.join(changed)} changed while stage {name} ran. The results belong to the old content, so they "
-            "were not recorded. Run `dvc repro`. If you undo the edit first, no training is repeated."
+            f"{', '.join(sorted(changed))} changed while stage {name} ran. The results belong to the old content, so "
+            "they were not recorded. Run `dvc repro`. If you undo the edit first, no training is repeated."
         )
 
 

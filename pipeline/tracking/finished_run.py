@@ -16,9 +16,10 @@ import pandas as pd
 
 from pipeline.git import difference, git
 from pipeline.identity import content_key
+from pipeline.stage import stages_above
 from pipeline.tracking.champion import VALID
 from pipeline.tracking.open_runs import SAMPLES, Row, who
-from pipeline.tracking.results import Results
+from pipeline.tracking.results import Results, changed_names
 from transformer.evaluation.comparison import TESTS, compare_with_first
 from transformer.evaluation.scores import sentence_scores
 from transformer.files import sha256_text
@@ -63,28 +64,33 @@ def run_keys(results: Results) -> tuple[str, str]:
     return train_key, content_key(params=recorded_params(results), train_key=train_key, raw=raw, hypotheses=hashes)
 
 
-def makers(lock: Mapping[str, Any]) -> dict[str, Any]:
-    """The stages in dvc.lock that made what a run contains, directly or not: name -> entry.
+def makers(results: Results) -> dict[str, Any]:
+    """The stages in dvc.lock that made what a run contains, directly or not: name -> entry."""
+    return stages_above(results.lock(), MADE)
 
-    The entries of other stages may be of an earlier run.
+
+def check_unedited(results: Results) -> None:
+    """Raise ValueError if params, code or data were edited after a stage that made these results had run.
+
+    `dvc status` says the same, but not while DVC runs a stage.
     """
-    stage_of = {out["path"]: stage for stage, entry in lock.items() for out in entry.get("outs", [])}
-    paths, stages = list(MADE), dict[str, Any]()
-    while paths:
-        path = paths.pop()
-        for folder in (path, *map(str, Path(path).parents)):
-            stage = stage_of.get(folder)
-            if stage and stage not in stages:
-                stages[stage] = lock[stage]
-                paths += [dep["path"] for dep in lock[stage].get("deps", [])]
-    return {stage: entry for stage, entry in lock.items() if stage in stages}
+    from dvc.repo import Repo  # imported here, since it takes a second
+
+    project = Repo()
+    for stage in makers(results):
+        statuses = [dep.workspace_status() for dep in project.stage.load_one(name=stage).deps]
+        if names := list(changed_names([{"deps": status} for status in statuses if status])):
+            raise ValueError(
+                f"{', '.join(names)} changed after stage {stage} had run, so the scores are not those of these files. "
+                "No run was written. Run `dvc repro`. If you undo the edit first, no training is repeated."
+            )
 
 
 def recorded_params(results: Results) -> dict[str, Any]:
     """The params of these results: as dvc.lock has them for the stages that made them, else as in params.yaml."""
     params = vars(results.params)
     locked: dict[str, Any] = {}
-    for entry in makers(results.lock()).values():
+    for entry in makers(results).values():
         locked |= entry.get("params", {}).get("params.yaml", {})
     edited = {name: value for name, value in locked.items() if name in params and value != params[name]}
     return dict(vars(results.params.changed(**edited)) if edited else params)
@@ -176,7 +182,7 @@ def stage_hashes(results: Results) -> dict[str, str]:
     """For each stage that made these results: dvc_<stage> -> hash of its command, deps, params and outs in dvc.lock."""
     return {
         f"dvc_{stage}": sha256_text(json.dumps(entry, sort_keys=True, default=str))
-        for stage, entry in makers(results.lock()).items()
+        for stage, entry in makers(results).items()
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import time
 from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
@@ -43,6 +44,7 @@ def project(tmp_path, monkeypatch) -> Path:
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(stage, "ROOT", tmp_path)
+    monkeypatch.setattr(stage, "STARTED", time.time_ns() + 10**9)  # after the files were written
     monkeypatch.setenv("DVC_STAGE", "copy")
     monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__spec__=SimpleNamespace(name="pipeline.copy")))
     return tmp_path
@@ -74,6 +76,15 @@ def test_an_edit_of_an_input_while_a_stage_runs_fails_it(project, file, text, ch
         run(main)
     assert str(ended.value.code).startswith(f"error: {changed}")
     return None
+
+
+def test_code_that_was_edited_before_it_was_compared_fails_the_stage(project):
+    os.utime(project / "code/some.py", ns=(0, stage.STARTED + 1))
+    with pytest.raises(SystemExit, match="code changed while stage copy ran"):
+        run(lambda: pytest.fail("the stage ran"))
+    os.utime(project / "code/some.py", ns=(0, stage.STARTED))
+    os.utime(project / "corpus/a", ns=(0, stage.STARTED + 1))  # data, which is compared before it is read
+    run(lambda: None)
 
 
 def test_a_process_that_dvc_did_not_start_compares_no_inputs(project, monkeypatch):

@@ -1,0 +1,130 @@
+"""An edit at any moment of a pipeline: the stage fails, or the run names what made the result."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from ruamel.yaml import YAML
+from support.projects import command, prepared_project, runs
+from support.tiny import ROOT
+
+from pipeline.stage import read_values, stages_above
+from pipeline.tracking.finished_run import MADE
+
+MOMENTS = 1000  # files of the project that the stages of one pipeline open, about
+CODE = ("pipeline", "transformer")
+
+
+class Attempt(NamedTuple):
+    """One `dvc repro`. reads: stage that succeeded -> path and content of each file that it opened."""
+
+    output: str
+    succeeded: bool
+    edited: bool
+    reads: dict[str, list[tuple[str, str]]]
+
+
+class Edited:
+    """A project that is edited while it runs, and what each entry of dvc.lock was made from."""
+
+    def __init__(self, folder: Path, place: Path, seed: int) -> None:
+        self.folder, self.place, self.chance = folder, place, random.Random(seed)
+        self.made_from: dict[str, list[tuple[str, str]]] = {}  # entry of dvc.lock -> what its stage opened
+
+    def edit(self) -> tuple[str, str]:
+        """A file of the project and its content after a random edit of a knob, of code or of the corpus."""
+        kind = self.chance.choice(["knob", "knob", "code", "data"])
+        if kind == "knob":
+            values = read_values(self.folder / "params.yaml")
+            name = self.chance.choice([name for name, value in values.items() if not isinstance(value, str)])
+            value = not values[name] if isinstance(values[name], bool) else values[name] + 1
+            text = (self.folder / "params.yaml").read_text()
+            return "params.yaml", re.sub(f"(?m)^{name}: \\S+", f"{name}: {str(value).lower()}", text)
+        paths = sorted(path for room in CODE for path in (self.folder / room).rglob("*.py"))
+        path = self.folder / "own/train.de" if kind == "data" else self.chance.choice(paths)
+        text = path.read_text(encoding="utf-8")
+        text = text.replace("eins", "ein", 1) if kind == "data" else f"{text}\nEDITED = {self.chance.random()}\n"
+        return path.relative_to(self.folder).as_posix(), text
+
+    def repro(self, moment: int = 0) -> Attempt:
+        """Run the pipeline; `moment` files later, make a random edit. Checks all that can be known of the result."""
+        edits = self.place / str(len(list(self.place.iterdir())))
+        edits.mkdir()
+        file, text = self.edit()
+        (edits / "moment").write_text("0")
+        (edits / "plan.json").write_text(json.dumps({"moment": moment, "file": file, "text": text}))
+        words = {"EDITS": str(edits), "PYTHONPATH": str(ROOT / "tests/support/edits"), "PYTHONDONTWRITEBYTECODE": "1"}
+        output = command(self.folder, "dvc", "repro", status=(0, 255), **words)
+        ran = set(re.findall(r"Running stage '(\w+)'", output)) - set(re.findall(r"reproduce '(\w+)'", output))
+        reads = {
+            path.stem: [tuple(json.loads(line)) for line in path.read_text().split("\n") if line]
+            for path in edits.glob("*.jsonl")
+        }
+        edited = (edits / "edited").exists()
+        attempt = Attempt(output, "failed to reproduce" not in output, edited, {name: reads[name] for name in ran})
+        self.check(attempt)
+        return attempt
+
+    def check(self, attempt: Attempt) -> None:
+        """dvc.lock names what each stage read, and a run the params that made its result."""
+        lock = read_values(self.folder / "dvc.lock")["stages"]
+        for stage, reads in attempt.reads.items():
+            self.made_from[json.dumps(lock[stage], sort_keys=True)] = reads
+            for name, value in lock[stage].get("params", {}).get("params.yaml", {}).items():
+                assert {values(text)[name] for path, text in reads if path == "params.yaml"} <= {value}, stage
+            deps = {dep["path"]: dep["md5"] for dep in lock[stage]["deps"]}
+            for path, text in reads:
+                assert deps.get(path, md5(text)) == md5(text), (stage, path)
+        if not attempt.succeeded:
+            assert "error: " in attempt.output
+            return
+        makers = stages_above(lock, MADE)
+        params = read_values(self.folder / "params.yaml")
+        config_key = json.loads((self.folder / "data/run.json").read_text())["config_key"]
+        (run,) = [run for run in runs(self.folder) if run.data.tags.get("config_key") == config_key]
+        for stage, entry in makers.items():
+            for path, text in self.made_from.get(json.dumps(entry, sort_keys=True), []):
+                if path == "params.yaml":
+                    for name in entry.get("params", {}).get("params.yaml", {}):
+                        assert run.data.params[name] == str(values(text)[name]) == str(params[name]), (stage, name)
+                elif belongs(path, entry):
+                    assert (self.folder / path).read_text(encoding="utf-8") == text, (stage, path)
+
+
+def values(text: str) -> dict[str, Any]:
+    """The knobs in a params.yaml."""
+    return YAML(typ="safe").load(text)
+
+
+def md5(text: str) -> str:
+    """The md5 of a text, as dvc.lock has it for a file."""
+    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
+
+
+def belongs(path: str, entry: dict) -> bool:
+    """Whether a file is a dep of a stage, or lies in one."""
+    return any(Path(path).is_relative_to(dep["path"]) for dep in entry["deps"])
+
+
+@pytest.mark.parametrize("count", [6, pytest.param(60, marks=pytest.mark.full)])
+def test_an_edit_at_any_moment_gives_no_false_run(tmp_path, shared_folder, count):
+    project = Edited(prepared_project(shared_folder, tmp_path / "project"), tmp_path / "edits", seed=count)
+    project.place.mkdir()
+    edits = 0
+    while edits < count:
+        command(project.folder, "git", "checkout", "--", ".")
+        with open(project.folder / "own/train.de", "r+", encoding="utf-8") as file:
+            file.write(project.chance.choice(["zwei", "drei", "vier"]))  # so that all stages run
+        finished = False
+        while not finished:
+            attempt = project.repro(project.chance.randrange(1, MOMENTS))
+            edits += attempt.edited
+            if not attempt.edited or project.chance.random() < 0.5:
+                command(project.folder, "git", "checkout", "--", ".")
+            finished = attempt.succeeded
