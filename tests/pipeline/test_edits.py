@@ -6,6 +6,7 @@ import hashlib
 import json
 import random
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,10 +15,9 @@ from ruamel.yaml import YAML
 from support.projects import command, prepared_project, runs
 from support.tiny import ROOT
 
-from pipeline.stage import read_values, stages_above
+from pipeline.stage import params_of, read_values, stages_above
 from pipeline.tracking.finished_run import MADE
 
-MOMENTS = 1000  # files of the project that the stages of one pipeline open, about
 CODE = ("pipeline", "transformer")
 
 
@@ -37,28 +37,34 @@ class Edited:
         self.folder, self.place, self.chance = folder, place, random.Random(seed)
         self.made_from: dict[str, list[tuple[str, str]]] = {}  # entry of dvc.lock -> what its stage opened
 
-    def edit(self) -> tuple[str, str]:
-        """A file of the project and its content after a random edit of a knob, of code or of the corpus."""
-        kind = self.chance.choice(["knob", "knob", "code", "data"])
-        if kind == "knob":
-            values = read_values(self.folder / "params.yaml")
-            name = self.chance.choice([name for name, value in values.items() if not isinstance(value, str)])
-            value = not values[name] if isinstance(values[name], bool) else values[name] + 1
+    def edit(self, stage: Mapping[str, Any]) -> tuple[str, str]:
+        """A file and its content after a random edit: of a knob, code or data, mostly of those that a stage takes."""
+        params = read_values(self.folder / "params.yaml")
+        knobs = {name for file, names in params_of(stage) if file == "params.yaml" for name in names} or set(params)
+        deps = [dep for dep in stage["deps"] if dep.startswith(CODE)]
+        if self.chance.random() < 0.2:
+            knobs, deps = set(params), [*CODE, "own"]
+        numbers = sorted(name for name in knobs if not isinstance(params[name], str))
+        if numbers and self.chance.random() < 0.5:
+            name = self.chance.choice(numbers)
+            value = not params[name] if isinstance(params[name], bool) else params[name] + 1
             text = (self.folder / "params.yaml").read_text()
             return "params.yaml", re.sub(f"(?m)^{name}: \\S+", f"{name}: {str(value).lower()}", text)
-        paths = sorted(path for room in CODE for path in (self.folder / room).rglob("*.py"))
-        path = self.folder / "own/train.de" if kind == "data" else self.chance.choice(paths)
+        places = [self.folder / dep for dep in deps]
+        paths = [path for place in places for path in (place, *place.rglob("*")) if path.suffix in (".py", ".de")]
+        path = self.chance.choice(sorted(paths))
         text = path.read_text(encoding="utf-8")
-        text = text.replace("eins", "ein", 1) if kind == "data" else f"{text}\nEDITED = {self.chance.random()}\n"
+        text = f"{text}\nEDITED = {self.chance.random()}\n" if path.suffix == ".py" else text.replace("eins", "ein", 1)
         return path.relative_to(self.folder).as_posix(), text
 
-    def repro(self, moment: int = 0) -> Attempt:
-        """Run the pipeline; `moment` files later, make a random edit. Checks all that can be known of the result."""
+    def repro(self, moment: int) -> Attempt:
+        """Run the pipeline; after `moment` opened files, make a random edit. Then check dvc.lock and the run."""
         edits = self.place / str(len(list(self.place.iterdir())))
         edits.mkdir()
-        file, text = self.edit()
+        stages = read_values(self.folder / "dvc.yaml")["stages"]
+        plan = {name: self.edit(stage) for name, stage in stages.items()}
         (edits / "moment").write_text("0")
-        (edits / "plan.json").write_text(json.dumps({"moment": moment, "file": file, "text": text}))
+        (edits / "plan.json").write_text(json.dumps({"moment": moment, **plan}))
         words = {"EDITS": str(edits), "PYTHONPATH": str(ROOT / "tests/support/edits"), "PYTHONDONTWRITEBYTECODE": "1"}
         output = command(self.folder, "dvc", "repro", status=(0, 255), **words)
         ran = set(re.findall(r"Running stage '(\w+)'", output)) - set(re.findall(r"reproduce '(\w+)'", output))
@@ -112,19 +118,19 @@ def belongs(path: str, entry: dict) -> bool:
     return any(Path(path).is_relative_to(dep["path"]) for dep in entry["deps"])
 
 
-@pytest.mark.parametrize("count", [6, pytest.param(60, marks=pytest.mark.full)])
-def test_an_edit_at_any_moment_gives_no_false_run(tmp_path, shared_folder, count):
+@pytest.mark.parametrize(("count", "moments"), [(6, 150), pytest.param(60, 600, marks=pytest.mark.full)])
+def test_an_edit_at_any_moment_gives_no_false_run(tmp_path, shared_folder, count, moments):
+    """moments: how many files of the project are opened before an edit, at most. All stages open about 1,300."""
     project = Edited(prepared_project(shared_folder, tmp_path / "project"), tmp_path / "edits", seed=count)
     project.place.mkdir()
     edits = 0
     while edits < count:
-        command(project.folder, "git", "checkout", "--", ".")
         with open(project.folder / "own/train.de", "r+", encoding="utf-8") as file:
             file.write(project.chance.choice(["zwei", "drei", "vier"]))  # so that all stages run
+        command(project.folder, "git", "commit", "-qam", "another text")
         finished = False
         while not finished:
-            attempt = project.repro(project.chance.randrange(1, MOMENTS))
+            attempt = project.repro(project.chance.randrange(1, moments) if edits < count else 0)
             edits += attempt.edited
-            if not attempt.edited or project.chance.random() < 0.5:
-                command(project.folder, "git", "checkout", "--", ".")
+            command(project.folder, "git", "checkout", "--", "params.yaml", *CODE, "own")
             finished = attempt.succeeded

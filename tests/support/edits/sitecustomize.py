@@ -1,7 +1,8 @@
 """For the stages that DVC runs, loaded by Python itself: logs each file that they open, and edits one at some moment.
 
-EDITS: a folder with plan.json (moment: after how many opened files; file; text: its new content). It gets
-moment (how many files were opened), edited (empty, after the edit) and STAGE.jsonl (path and content of each file).
+EDITS: a folder with plan.json (moment: after how many opened files; STAGE: a file and its new text, if that stage runs
+then). It gets moment (how many files were opened), edited (empty, after the edit) and STAGE.jsonl (path and content of
+each file).
 """
 
 import json
@@ -32,7 +33,8 @@ def log(event: str, arguments: tuple) -> None:
             lines.write(json.dumps(entry) + "\n")
         plan = json.loads((folder / "plan.json").read_text())
         if moment == plan["moment"]:
-            (root / plan["file"]).write_text(plan["text"], encoding="utf-8")
+            file, text = plan[stage]
+            (root / file).write_text(text, encoding="utf-8")
             (folder / "edited").touch()
     busy = False
 
