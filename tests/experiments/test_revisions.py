@@ -105,6 +105,14 @@ def test_a_commit_is_read_as_dvc_has_it_in_a_subfolder_too(tmp_path, monkeypatch
         last.scores()
 
 
+def test_a_detached_head_has_the_results_before_it(root):
+    command(root, "git", "checkout", "-q", "--detach")
+    ran(root)
+    ran_before = git.resolve("HEAD")
+    edited(root, "code/some.py", "x = 2\n")
+    assert [results.commit for results, _ in stored_results()] == [git.resolve("HEAD"), ran_before]
+
+
 def test_an_out_that_the_cache_lacks_is_named_with_the_remedy(root):
     ran(root)
     shutil.rmtree(root / ".dvc/cache")
