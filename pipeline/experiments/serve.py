@@ -24,7 +24,7 @@ from tempfile import TemporaryDirectory
 
 from pipeline.experiments.revisions import stored_results
 from pipeline.experiments.stale import md5_on_disk
-from pipeline.git import git, resolve
+from pipeline.git import files_of, git, resolve
 from pipeline.stage import project_root
 from pipeline.tracking.model_files import FOLDER, code_files, save
 from pipeline.tracking.registry import download, options, version_named
@@ -104,9 +104,7 @@ def lock_text(results: Results) -> str:
 
 def code_of(commit: str) -> dict[str, str]:
     """The Python files of the package in a commit: path in the package -> hash of the content in git."""
-    lines = git("ls-tree", "-r", "-z", commit, f"{PACKAGE}/").split("\0")[:-1]
-    hashes = {path: words.split()[2] for words, _, path in (line.partition("\t") for line in lines)}
-    return {path.removeprefix(f"{PACKAGE}/"): blob for path, blob in hashes.items() if path.endswith(".py")}
+    return {path: blob for path, blob in files_of(commit, PACKAGE).items() if path.endswith(".py")}
 
 
 def blob_hash(path: Path) -> str:

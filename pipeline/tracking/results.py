@@ -62,7 +62,9 @@ def parse_yaml(text: str) -> Any:
 
 def lock_of(dvc_lock: str) -> dict[str, dict]:
     """The stages in the text of a dvc.lock; see `Results.lock`."""
-    _, *entries = re.split(r"\n(?=  \w+:\n)", dvc_lock)  # each by itself, since most are as in other commits
+    if not re.match(r"schema: '2.0'\nstages:\n  \w", dvc_lock):  # not as DVC writes it
+        return parse_yaml(dvc_lock).get("stages", {})
+    _, *entries = re.split(r"\n(?=  \w)", dvc_lock)  # each by itself, since most are as in other commits
     return {name: entry for text in entries for name, entry in parse_yaml(text).items()}
 
 
