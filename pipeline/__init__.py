@@ -11,8 +11,14 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 
 def show_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print an error that ends the process: Ctrl-C in one line, also while modules are imported."""
-    if not issubclass(kind, KeyboardInterrupt):
+    """Print an error that ends the process: Ctrl-C and a missing package in one line, since both happen in imports."""
+    if isinstance(error, ModuleNotFoundError) and not os.environ.get("TRACEBACK"):
+        print(
+            f"error: {sys.executable} has no package {error.name}. Nothing was run. Type `. .venv/bin/activate`, which "
+            "`make setup` makes, and the same command again.",
+            file=sys.stderr,
+        )
+    elif not issubclass(kind, KeyboardInterrupt):
         sys.__excepthook__(kind, error, trace)
     elif os.environ.get("RANK", "0") == "0":
         print("Interrupted. Run the same command again.", file=sys.stderr)

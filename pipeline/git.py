@@ -7,7 +7,7 @@ import re
 import subprocess
 from collections.abc import Iterable
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 PATCH = "--binary --unified=3 --no-color --no-ext-diff --no-textconv --src-prefix=a/ --dst-prefix=b/"
@@ -27,6 +27,12 @@ def command(*words: str, folder: Path | None = None) -> str:
             f"{words[0]} is not installed, or not in PATH. Install it: experiments are kept in git."
         ) from None
     if done.returncode:
+        here = (folder or Path()).absolute()
+        if words[0] == "git" and not any((place / ".git").exists() for place in (here, *here.parents)):
+            raise ValueError(
+                f"{here} is not in a git repository, where experiments are kept. Nothing was done. Type `git init && "
+                "git add -A && git commit -m start`, or work in a clone."
+            )
         raise ValueError((done.stderr.strip() or done.stdout.strip() or f"{' '.join(words)} failed").split("\n")[-1])
     return done.stdout
 
@@ -69,13 +75,26 @@ def ignores(path: Path) -> bool:
     return subprocess.run(["git", "check-ignore", "--quiet", str(path)]).returncode == 0
 
 
+def dvc_files(path: str, names: Iterable[str]) -> list[str]:
+    """The .dvc files, among the names of files, of a path, of a folder above it, or of a file or folder in it."""
+    place = PurePosixPath(path)
+    tracked = {name: PurePosixPath(name.removesuffix(".dvc")) for name in names if name.endswith(".dvc")}
+    return [name for name, out in tracked.items() if place.is_relative_to(out) or out.is_relative_to(place)]
+
+
+def dvc_files_on_disk(folder: Path) -> list[str]:
+    """The .dvc files of a folder: see `dvc_files`."""
+    above = (path.with_name(f"{path.name}.dvc") for path in (folder, *folder.parents) if path.name)
+    return [path.as_posix() for path in (*above, *sorted(folder.rglob("*.dvc"))) if path.is_file()]
+
+
 def remark_if_uncommitted(folder: Path, files: Iterable[str] = ("",)) -> None:
     """Print a remark if git lacks files of a folder that DVC does not track: experiments of a queue lack them too."""
     try:
         missing = git("status", "--porcelain", "--ignored", "--", *(str(folder / name) for name in files))
     except ValueError:  # no git, or a folder outside the repository
         return
-    if missing and not folder.with_name(f"{folder.name}.dvc").exists():
+    if missing and not dvc_files_on_disk(folder):
         print(
             f"remark: git does not have {folder} as it is now. Commit it before you run experiments with --queue or "
             "--temp: they run in a copy of what git has."
@@ -89,6 +108,7 @@ def tree(commit: str) -> dict[str, str]:
     return {path: words.split()[2] for words, _, path in lines if words.split()[1] == "blob"}  # a submodule is no blob
 
 
+@cache
 def files_of(commit: str, path: str) -> dict[str, str]:
     """The files of a commit at a path, a file or a folder: name in the folder, or "" -> hash of the content in git."""
     files, path = tree(commit), path.rstrip("/")
@@ -131,7 +151,7 @@ def experiments() -> list[Reference]:
     return [Reference(match[4], match[1], match[2] + match[3]) for match in matches if match]
 
 
-def resolved(name: str) -> str:
+def resolve(name: str) -> str:
     """The hash of the commit that an experiment, commit, branch or tag has. Raises ValueError for an unknown name."""
     commits = {experiment.commit for experiment in experiments() if experiment.name == name}
     if len(commits) > 1:

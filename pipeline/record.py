@@ -12,8 +12,10 @@ Writes  the MLflow run; data/run.json: config_key and train_key, the hashes that
 Params  all: each configuration has a run
 """
 
+from pipeline.experiments.revisions import Experiment
+from pipeline.experiments.stale import check_unedited
 from pipeline.stage import arguments, project_root, require, run
-from pipeline.tracking.finished_run import FinishedRun, check_unedited, finished_run, origin
+from pipeline.tracking.finished_run import FinishedRun, finished_run, origin
 from pipeline.tracking.registry import register_model
 from pipeline.tracking.results import Results, WorkTree
 from pipeline.tracking.store import connect, reason, store_errors
@@ -61,8 +63,6 @@ def baseline(commit: str | None) -> Results | None:
     """The results of the commit that an experiment started from; None outside of an experiment."""
     if commit is None:
         return None
-    from pipeline.experiments.revisions import Experiment  # imported here: it imports DVC
-
     return Experiment("baseline", commit)
 
 

@@ -7,9 +7,9 @@
 Removes  work/ (states of trainings), caches of tools, and in DVC's cache the outs that no commit, experiment, stash,
          queued experiment or work tree names in dvc.lock or in a .dvc file
 Keeps    what running work uses; files of MLflow runs (`mlflow gc` removes those of deleted runs); a DVC cache outside
-         this project, which other projects may use, unless --projects names them all
+         this project, which other projects may use: `dvc gc` has --projects for it
 
-`dvc gc --all-commits` does the same for the cache and takes 0.3 s a commit, since it reads all of its pipeline.
+For the cache of one project `dvc gc` does the same and takes 0.3 s a commit, since it reads all of its pipeline.
 """
 
 from __future__ import annotations
@@ -18,18 +18,17 @@ import argparse
 import os
 import re
 import shutil
-import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 from filelock import FileLock, Timeout
 
-from pipeline.experiments.revisions import cached, members, object_database
-from pipeline.git import command, environment_elsewhere
+from pipeline.experiments.revisions import members, project
+from pipeline.git import content, git
 from pipeline.stage import project_root
 
 CACHES = (".pytest_cache", ".ruff_cache", ".hypothesis", "dvc_plots")
@@ -41,28 +40,26 @@ STACKS = ("refs/stash", "refs/exps/stash", "refs/exps/celery/stash", "refs/exps/
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    kept = "keep folders of work/ that were written in the last N days"
-    parser.add_argument("--days", type=float, default=0, metavar="N", help=kept)
+    days = "keep folders of work/ that were written in the last N days"
+    parser.add_argument("--days", type=float, default=0, metavar="N", help=days)
     parser.add_argument("--yes", action="store_true", help="do not ask")
-    users = "the other projects that use a DVC cache outside this project; what they need is kept"
-    parser.add_argument("--projects", nargs="+", type=Path, default=[], metavar="PATH", help=users)
     options = parser.parse_args()
     if not options.days >= 0:
         parser.error(f"--days {options.days:g} must be 0 or more")
     root, before = project_root(), time.time() - options.days * 24 * 3600
     folders = [path for path in old(root, before) if not is_used(path)]
-    outs = unused_outs(root, options.projects)
+    outs = unused_outs(root)
     sizes = {path: size(path) for path in [*folders, *outs]}
     for path in folders:
         print(f"{sizes[path] / 1e6:9,.1f} MB  {path.relative_to(root)}")
     if outs:
-        cache = object_database(root).path
+        cache = project(root).cache.local.path
         print(f"{sum(sizes[path] for path in outs) / 1e6:9,.1f} MB  {len(outs):,} outs in DVC's cache {cache}")
     if not sizes:
         print("There is nothing to remove.")
     elif options.yes or agreed():
         if not options.yes and outs:  # meanwhile somebody may have committed some
-            outs = sorted(set(outs) & set(unused_outs(root, options.projects)))
+            outs = sorted(set(outs) & set(unused_outs(root)))
         freed = sum(sizes[path] for path in [*folders, *outs] if removed(path))
         print(f"{freed / 1e6:,.1f} MB freed")
     else:
@@ -108,15 +105,15 @@ def is_locked(path: Path) -> bool:
 def is_used(path: Path) -> bool:
     """Whether a training, `verify` or another process that runs in it uses a folder. Prints a message if so."""
     with locked(path) as free:
-        used = not free or any(inside(process.info["cwd"], [path]) for process in psutil.process_iter(["cwd"]))
+        used = not free or any(is_inside(process.info["cwd"], path) for process in psutil.process_iter(["cwd"]))
     if used:
         print(f"{path.name} is in use and is kept")
     return used
 
 
-def inside(folder: str | None, places: Sequence[Path]) -> bool:
-    """Whether the current folder of a process is in one of these places."""
-    return folder is not None and any(Path(folder).is_relative_to(place.resolve()) for place in places)
+def is_inside(folder: str | None, place: Path) -> bool:
+    """Whether the current folder of a process is in a place."""
+    return folder is not None and Path(folder).is_relative_to(place.resolve())
 
 
 def removed(path: Path) -> bool:
@@ -130,63 +127,52 @@ def removed(path: Path) -> bool:
         return free
 
 
-def unused_outs(root: Path, projects: Sequence[Path]) -> list[Path]:
-    """Files in DVC's cache that no commit, experiment, stash or work tree of these projects names.
+def unused_outs(root: Path) -> list[Path]:
+    """Files in the project's own DVC cache that no commit, experiment, stash or work tree names.
 
-    None, with a message, while a process of these projects may have made outs that no dvc.lock names yet; and none from
-    a cache outside the project unless its other projects are named.
+    None, with a message, while a process of the project may have made outs that no dvc.lock names yet.
     """
     if not (root / ".dvc").is_dir():
         return []
-    cache = object_database(root)
-    if not Path(cache.path).resolve().is_relative_to((root / ".dvc").resolve()) and not projects:
+    cache = project(root).cache.local
+    if not Path(cache.path).resolve().is_relative_to((root / ".dvc").resolve()):
         print(
             f"DVC's cache {cache.path} is outside this project, so other projects may use it. It is left as it is. "
-            "To clean it, name the other projects that use it: --projects PATH ..."
+            "Clean it by `dvc gc --all-commits --all-experiments --projects PATH ...`, with the other projects."
         )
         return []
-    if busy := running([root, *projects]):
+    if busy := running(root):
         print(f"DVC's cache is left as it is while this process runs: {busy}")
         return []
     if any(is_locked(path) for path in (root / "work").glob("*")):  # perhaps by a process of another machine
         print("DVC's cache is left as it is while work/ is in use.")
         return []
-    named = {md5 for project in [root, *projects] for md5 in named_outs(project)}
-    named |= {inner for md5 in named for inner in members(md5, root).values()}
-    return sorted(cached(md5, root) for md5 in cache.all() if md5 not in named)
+    named = named_outs(root)
+    named |= {inner for md5 in named for inner in members(md5).values()}
+    return sorted(Path(cache.oid_to_path(md5)) for md5 in cache.all() if md5 not in named)
 
 
-def named_outs(project: Path) -> set[str]:
+def named_outs(root: Path) -> set[str]:
     """The md5s in each version of dvc.lock and .dvc files that a ref, stash, queue or work tree of a project has."""
-    stacks = command("git", "for-each-ref", "--format=%(refname)", *STACKS, folder=project).split()
-    reflog = ("git", "reflog", "show", "--format=%H")
-    stacked = [commit for stack in stacks for commit in command(*reflog, stack, folder=project).split()]
-    words = ["git", "rev-list", "--objects", "--full-history", "--all", *stacked, "--", *NAMES_OUTS]
-    hashes = [line.split(" ")[0] for line in command(*words, folder=project).split("\n") if " " in line]
-    batch = subprocess.run(
-        ["git", "cat-file", "--batch"],
-        input="\n".join(hashes).encode(),
-        cwd=project,
-        env=environment_elsewhere(),
-        capture_output=True,
-        check=True,
-    )
-    words = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *NAMES_OUTS]
-    paths = [project / name for name in command(*words, folder=project).split("\0") if name]
-    texts = [batch.stdout, *(path.read_bytes() for path in paths if path.is_file())]
+    stacks = git("for-each-ref", "--format=%(refname)", *STACKS).split()
+    stacked = [commit for stack in stacks for commit in git("reflog", "show", "--format=%H", stack).split()]
+    objects = git("rev-list", "--objects", "--full-history", "--all", *stacked, "--", *NAMES_OUTS).split("\n")
+    names = git("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *NAMES_OUTS).split("\0")[:-1]
+    texts = [content(line.split(" ")[0]) for line in objects if " " in line]
+    texts += [Path(name).read_bytes() for name in names if Path(name).is_file()]
     return {md5.decode() for text in texts for md5 in re.findall(rb"md5: '?([0-9a-f]{32}(?:\.dir)?)", text)}
 
 
-def running(roots: Sequence[Path]) -> str:
-    """A process of DVC or of a stage that runs in one of these folders, as `number: command`; empty if none does.
+def running(root: Path) -> str:
+    """A process of DVC or of a stage that runs in a folder, as `number: command`; empty if none does.
 
-    The folder of another user's process cannot be seen, so it may be one of these.
+    The folder of another user's process cannot be seen, so it may be this one.
     """
     mine = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     for process in psutil.process_iter(["cwd", "cmdline"]):
         words, folder = process.info["cmdline"] or [], process.info["cwd"]
         works = any(Path(word).name == "dvc" or word.partition(".")[0] == "pipeline" for word in words)
-        if works and (folder is None or inside(folder, roots)) and process.pid not in mine:
+        if works and (folder is None or is_inside(folder, root)) and process.pid not in mine:
             return f"{process.pid}: {' '.join(words)}"
     return ""
 

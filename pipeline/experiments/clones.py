@@ -18,12 +18,20 @@ from typing import IO
 
 import psutil
 
-from pipeline.git import EXPERIMENTS, command, difference, git, ignores, unknown
+from pipeline.git import (
+    EXPERIMENTS,
+    command,
+    difference,
+    dvc_files_on_disk,
+    environment_elsewhere,
+    git,
+    ignores,
+    unknown,
+)
 from pipeline.stage import MAIN_CHECKOUT, project_root
 
 DVC = (sys.executable, "-m", "dvc")
 SECONDS_TO_SAVE = 300  # for a training that is asked to stop
-OF_ANOTHER_FOLDER = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR")  # set by hooks
 
 
 def clone(folder: Path, commit: str, edits: bytes = b"") -> None:
@@ -60,9 +68,8 @@ def check_clones_have(folder: Path) -> None:
     Files may be in git, or in DVC by a .dvc file of the folder, of a folder above it, or of single files in it. Ignored
     files that neither has are not seen if the folder itself is not ignored.
     """
-    above = (path.with_name(f"{path.name}.dvc") for path in (folder, *folder.parents) if path.name)
-    tracked = [path for path in (*above, *sorted(folder.glob("*.dvc"))) if path.exists()]
-    names = " ".join(map(str, tracked))
+    tracked = dvc_files_on_disk(folder)
+    names = " ".join(tracked)
     try:
         lacking = unknown(folder) or (not tracked and ignores(folder))
     except ValueError:  # no git, or a folder outside the repository
@@ -72,12 +79,12 @@ def check_clones_have(folder: Path) -> None:
             f"git does not have all of {folder}, so the clones that trainings run in lack it. Nothing was run. "
             f"Give it to git: git add {folder}; or to DVC: dvc add {folder} && git add {folder}.dvc"
         )
-    if tracked and unknown(*tracked):
+    if tracked and unknown(*map(Path, tracked)):
         raise ValueError(
             f"git does not have {names}, so the clones that trainings run in lack {folder}. Nothing was run. "
             f"Give it to git: git add {names}"
         )
-    if tracked and json.loads(command(*DVC, "status", "--json", *map(str, tracked))):
+    if tracked and json.loads(command(*DVC, "status", "--json", *tracked)):
         raise ValueError(
             f"{folder} has edits that {names} does not have, so the clones that trainings run in lack them. "
             f"Nothing was run. Give them to DVC: dvc commit {names}"
@@ -92,8 +99,7 @@ def run_in(folder: Path, words: Sequence[str], output: IO[bytes] | None = None, 
     raised here.
     """
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    env = {name: value for name, value in os.environ.items() if name not in OF_ANOTHER_FOLDER}
-    env |= {MAIN_CHECKOUT: str(project_root()), "PATH": path} | variables
+    env = environment_elsewhere() | {MAIN_CHECKOUT: str(project_root()), "PATH": path} | variables
     errors = subprocess.STDOUT if output else None
     process = subprocess.Popen(words, cwd=folder, env=env, stdout=output, stderr=errors, process_group=0)
     try:

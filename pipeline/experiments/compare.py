@@ -16,6 +16,7 @@ from typing import Any
 import pandas as pd
 
 from pipeline.experiments.revisions import results
+from pipeline.experiments.stale import check_fresh
 from pipeline.tracking.results import Results
 from transformer.evaluation.comparison import (
     changed_most,
@@ -34,25 +35,25 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=5, metavar="N", help="how many changed sentences to print")
     parser.add_argument("--output", type=Path, default=Path("reports/comparison.json"), metavar="PATH")
     options = parser.parse_args()
-    record = compared([results(name) for name in dict.fromkeys(options.experiments)], options.sentences)
+    record = comparison([results(name) for name in dict.fromkeys(options.experiments)], options.sentences)
     write_json(options.output, record)
     show(record)
     print(f"\nwritten to {options.output}")
 
 
-def compared(experiments: list[Results], sentences: int) -> dict[str, Any]:
+def comparison(experiments: list[Results], sentences: int) -> dict[str, Any]:
     """The comparison of experiments with the first. sentences: how many of those that changed most it contains.
 
     Raises ValueError if results are stale, or if test sets or signatures differ.
     """
     first = experiments[0]
     for experiment in experiments:
-        experiment.check_fresh()
+        check_fresh(experiment)
     sources, references = (first.lines(first.raw(side)) for side in ("src", "tgt"))
     for experiment in experiments[1:]:
         if experiment.lines(experiment.raw("tgt")) != references:
             raise ValueError(f"{experiment.name} and {first.name} have different test sets. Nothing was compared.")
-    systems = [experiment.system() for experiment in experiments]
+    systems = [experiment.system(translations=True) for experiment in experiments]
     check_signatures(systems)
     knobs = differing(systems)
     rows = compare_with_first(systems, references)

@@ -22,7 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pipeline.experiments.clones import DVC, clone, publish, run_in
-from pipeline.git import command, experiments, git, resolved
+from pipeline.git import command, experiments, git, resolve
 from pipeline.stage import hold_lock, project_root
 from transformer.files import sha256_text, write_text
 
@@ -35,7 +35,7 @@ def main() -> None:
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     words = words_of(options.list, options.line)
-    commit, name = resolved(options.commit), name_of(words, options.list.stem)
+    commit, name = resolve(options.commit), name_of(words, options.list.stem)
     folder = project_root() / "work" / f"experiment-{name}"
     folder.mkdir(parents=True, exist_ok=True)
     # The scheduler may start this line on another node while the node that it has lost still runs it.

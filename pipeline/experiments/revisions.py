@@ -7,8 +7,7 @@ from functools import cache, cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from pipeline.experiments.stale import changes
-from pipeline.git import content, experiments, files_of, git, resolved, tree
+from pipeline.git import content, experiments, files_of, git, resolve, tree
 from pipeline.identity import code_key
 from pipeline.tracking.results import WORKSPACE, Results, WorkTree
 
@@ -20,7 +19,7 @@ class Experiment(Results):
     """
 
     def __init__(self, name: str, commit: str = ""):
-        self.name, self.commit = name, commit or resolved(name)
+        self.name, self.commit = name, commit or resolve(name)
 
     def text(self, path: str) -> str:
         try:
@@ -28,30 +27,27 @@ class Experiment(Results):
         except KeyError:
             raise ValueError(f"{self.name} has no {path} in git. Run `dvc exp run`, or commit the file.") from None
 
-    def changes(self) -> dict[str, list[str]]:
-        return changes(self.commit, self.text)
-
     def code(self, path: str) -> dict[str, str]:
         files = {PurePosixPath(path, name): blob for name, blob in files_of(self.commit, path).items()}
         return {str(file): blob_code_key(blob) for file, blob in files.items() if file.suffix == ".py"}
 
     def file(self, path: str) -> Path:
         if path in self._md5s:
-            return self._cached(path, self._md5s[path])
+            return self._in_cache(path, self._md5s[path])
         above, _, name = path.rpartition("/")
         return self.folder(above)[name]
 
     def folder(self, path: str) -> dict[str, Path]:
         md5 = self._md5s.get(path, "")
-        self._cached(path, md5)
-        return {name: self._cached(f"{path}/{name}", inner) for name, inner in members(md5).items()}
+        self._in_cache(path, md5)
+        return {name: self._in_cache(f"{path}/{name}", inner) for name, inner in members(md5).items()}
 
     @cached_property
     def _md5s(self) -> dict[str, str]:
         return self.outs()
 
-    def _cached(self, path: str, md5: str) -> Path:
-        if not md5 or not (place := cached(md5)).is_file():
+    def _in_cache(self, path: str, md5: str) -> Path:
+        if not md5 or not (place := cache_file(md5)).is_file():
             raise ValueError(
                 f"{path} of {self.name} is not in DVC's cache. `dvc exp pull` or `dvc fetch --all-commits` fetches it, "
                 "`dvc exp run` computes it again."
@@ -66,29 +62,31 @@ def blob_code_key(blob: str) -> str:
 
 
 @cache
-def object_database(root: Path) -> Any:
-    """DVC's cache of a project.
+def project(root: Path | None = None) -> Any:
+    """DVC's view of a project; root: default: this one.
 
     DVCFileSystem(rev=...) gives the same files, and takes 0.5 s a commit, as it reads all of the commit's pipeline.
     """
+    git("rev-parse", "--git-dir")  # raises ValueError without a git repository
     from dvc.repo import Repo  # imported here, since it takes a second
 
-    return Repo(str(root)).cache.local
+    return Repo(str(root or Path.cwd()))
 
 
-def cached(md5: str, root: Path | None = None) -> Path:
-    """The file in DVC's cache that has the content with an md5; it need not exist. root: default: this project."""
-    return Path(object_database(root or Path.cwd()).oid_to_path(md5))
+def cache_file(md5: str) -> Path:
+    """The file in DVC's cache that has the content with an md5; it need not exist."""
+    return Path(project().cache.local.oid_to_path(md5))
 
 
-def members(md5: str, root: Path | None = None) -> dict[str, str]:
+@cache
+def members(md5: str) -> dict[str, str]:
     """The files of a folder in DVC's cache, by its md5: name in the folder -> md5; none for a file."""
     from dvc_data.hashfile.hash_info import HashInfo
     from dvc_data.hashfile.tree import Tree
 
-    if not md5.endswith(".dir") or not cached(md5, root).is_file():
+    if not md5.endswith(".dir") or not cache_file(md5).is_file():
         return {}
-    listing = Tree.load(object_database(root or Path.cwd()), HashInfo("md5", md5))
+    listing = Tree.load(project().cache.local, HashInfo("md5", md5))
     return {"/".join(key): info.value for key, _, info in listing if info and info.value}
 
 
@@ -97,7 +95,7 @@ def results(name: str) -> Results:
     return WorkTree() if name == WORKSPACE else Experiment(name)
 
 
-def kept(history: bool = True) -> list[tuple[Experiment, dict[str, str]]]:
+def stored_results(history: bool = True) -> list[tuple[Experiment, dict[str, str]]]:
     """HEAD and each DVC experiment, with the tags that say where it comes from.
 
     history: also each other commit that changed dvc.lock, which a clone has without having run it. Order: HEAD and the
@@ -111,10 +109,11 @@ def kept(history: bool = True) -> list[tuple[Experiment, dict[str, str]]]:
         }
         for experiment in experiments()
     }
-    commits = git("rev-list", "--branches", "--tags", "--remotes", "--", "dvc.lock").split()
+    # --all is each reference and HEAD, which no branch may have.
+    commits = git("rev-list", "--exclude=refs/exps/*", "--exclude=refs/stash", "--all", "--", "dvc.lock").split()
     if not commits and not tags:
         return []
-    head = resolved("HEAD")
+    head = resolve("HEAD")
     dates = git("log", "--no-walk=unsorted", "--format=%ct %H", head, *tags, *(commits if history else ())).split("\n")
     dated = {commit: int(date) for date, commit in (line.split() for line in dates if line)}
     order = sorted(dated, key=lambda commit: (commit != head and commit not in tags, dated[commit], commit))

@@ -22,9 +22,9 @@ import tarfile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pipeline.experiments.revisions import kept
+from pipeline.experiments.revisions import stored_results
 from pipeline.experiments.stale import md5_on_disk
-from pipeline.git import git, resolved
+from pipeline.git import files_of, git, resolve
 from pipeline.stage import project_root
 from pipeline.tracking.model_files import FOLDER, code_files, save
 from pipeline.tracking.registry import download, options, version_named
@@ -70,7 +70,7 @@ def checked(fetched: Path, place: Path, name: str) -> tuple[Path, str]:
 
     The package of that commit is written to <place>/git. Raises ValueError if weights or code are unknown here.
     """
-    weights, experiments = fetched / FOLDER, [results for results, _ in kept()]
+    weights, experiments = fetched / FOLDER, [results for results, _ in stored_results()]
     digest = md5_on_disk(weights)
     if not any(digest in lock_text(results) for results in (WorkTree(), *experiments)):
         raise ValueError(
@@ -78,7 +78,7 @@ def checked(fetched: Path, place: Path, name: str) -> tuple[Path, str]:
             "They were not loaded. If another clone made them, fetch its commits (git fetch, dvc exp pull)."
         )
     code = {path: blob_hash(file) for path, file in code_files(fetched / "code" / PACKAGE).items()}
-    head = resolved("HEAD")
+    head = resolve("HEAD")
     for commit in dict.fromkeys([head, *(experiment.commit for experiment in experiments)]):
         if code_of(commit) == code:
             archive = place / "code.tar"
@@ -104,9 +104,7 @@ def lock_text(results: Results) -> str:
 
 def code_of(commit: str) -> dict[str, str]:
     """The Python files of the package in a commit: path in the package -> hash of the content in git."""
-    lines = git("ls-tree", "-r", "-z", commit, f"{PACKAGE}/").split("\0")[:-1]
-    hashes = {path: words.split()[2] for words, _, path in (line.partition("\t") for line in lines)}
-    return {path.removeprefix(f"{PACKAGE}/"): blob for path, blob in hashes.items() if path.endswith(".py")}
+    return {path: blob for path, blob in files_of(commit, PACKAGE).items() if path.endswith(".py")}
 
 
 def blob_hash(path: Path) -> str:

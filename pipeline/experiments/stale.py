@@ -1,33 +1,84 @@
-"""Whether dvc.lock of a commit belongs to the commit's files: no file, param or command was edited after the run."""
+"""Whether dvc.lock belongs to the files beside it: no file, param or command was edited after the run."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-from pipeline.git import content, files_of, git, resolved
+from pipeline.experiments.revisions import Experiment, members, project
+from pipeline.git import content, dvc_files, files_of, git, resolve, tree
 from pipeline.stage import params_of, path_of
-from pipeline.tracking.results import LAST, parsed
+from pipeline.tracking.finished_run import makers
+from pipeline.tracking.results import LAST, Results, parse_yaml
 
 
-def changes(commit: str, text: Callable[[str], str]) -> dict[str, list[str]]:
-    """The stale stages of a commit: name -> the deps, params and outs that differ from dvc.lock, or `changed command`.
+def check_fresh(results: Results) -> None:
+    """Raise ValueError if a stage other than `record` would run again: the scores are not those of these files."""
+    if edits := stale(results):
+        raise ValueError(
+            f"The results of {results.name} are not those of its files. `dvc repro` would run again: {edits}. "
+            "Run it (and commit what it writes), then repeat this."
+        )
 
-    text: path -> text of a file of the commit. What git does not have, such as a corpus outside of it, is not compared.
+
+def stale(results: Results) -> str:
+    """What was edited after the last run, or never run, as `stage (names), ...`; empty if nothing was.
+
+    Prints a remark if git cannot say whether an input was edited.
+    """
+    edits = commit_changes(results) if isinstance(results, Experiment) else work_tree_changes()
+    stages = [f"{name} ({', '.join(names[:3])}{', …' * bool(names[3:])})" for name, names in edits.items()]
+    return ", ".join(stages[:3]) + (f" and {len(stages) - 3} more" if stages[3:] else "")
+
+
+def work_tree_changes() -> dict[str, list[str]]:
+    """The stale stages of the work tree: name -> the deps, params and outs that differ from dvc.lock.
+
     The stage that writes the run is left out.
     """
-    stages = stages_of(text("dvc.yaml"), parsed(text("params.yaml")))
-    lock = parsed(text("dvc.lock")).get("stages", {})
-    outs = {out["path"]: out["md5"] for entry in lock.values() for out in entry.get("outs", [])}
+    from dvc.exceptions import DvcException
+    from dvc.repo import Repo
 
-    def unlike(path: str, recorded: str) -> bool:
-        """Whether git has a file or folder with another md5 than the recorded one."""
-        md5 = md5_in_git(commit, path)
-        return bool(md5) and md5 != recorded and (checked_out_md5(commit, path) or md5) != recorded
+    try:
+        status = Repo().status()
+    except DvcException as error:
+        raise ValueError(str(error)) from None
+    return {stage: list(changed_names(parts)) for stage, parts in status.items() if stage != LAST}
+
+
+def check_unedited(results: Results) -> None:
+    """Raise ValueError if params, code or data were edited after a stage that made these results had run.
+
+    `work_tree_changes` says the same, but not while DVC runs a stage.
+    """
+    for stage in makers(results):
+        statuses = [dep.workspace_status() for dep in project().stage.load_one(name=stage).deps]
+        if names := list(changed_names([{"deps": status} for status in statuses if status])):
+            raise ValueError(
+                f"{', '.join(names)} changed after stage {stage} had run, so the scores are not those of these files. "
+                "No run was written. Run `dvc repro`. If you undo the edit first, no training is repeated."
+            )
+
+
+def changed_names(parts: list) -> Iterator[str]:
+    """The names of what changed in a stage, from its part of DVC's status."""
+    for part in parts:
+        for what, changed in part.items() if isinstance(part, dict) else [(part, {})]:
+            for path, how in changed.items() or [(what, "")]:  # an edited command has no paths
+                yield from how if isinstance(how, dict) else [path]
+
+
+def commit_changes(results: Experiment) -> dict[str, list[str]]:
+    """As `work_tree_changes`, of a commit; an edited command is `changed command`."""
+    stages = stages_of(results.text("dvc.yaml"), parse_yaml(results.text("params.yaml")))
+    lock = results.lock()
+    outs = results.outs()
 
     def differing(stage: dict, entry: dict) -> Iterator[str]:
         if entry.get("cmd") != stage["cmd"].replace("\\${", "${"):  # as DVC hands it to the shell
@@ -36,11 +87,16 @@ def changes(commit: str, text: Callable[[str], str]) -> dict[str, list[str]]:
         deps = {path_of(dep) for dep in stage.get("deps", [])}
         yield from sorted(deps ^ recorded.keys())
         for path in sorted(deps & recorded.keys()):
-            if outs[path] != recorded[path] if path in outs else unlike(path, recorded[path]):
+            same = outs[path] == recorded[path] if path in outs else is_same(results.commit, path, recorded[path])
+            if same is None:
+                remark_not_compared(path)
+            elif not same:
                 yield path
-        yield from (out["path"] for out in entry.get("outs", []) if unlike(out["path"], out["md5"]))
+        yield from (
+            out["path"] for out in entry.get("outs", []) if is_same(results.commit, out["path"], out["md5"]) is False
+        )
         for file, names in params_of(stage):
-            values, used = parsed(text(file)), entry.get("params", {}).get(file, {})
+            values, used = parse_yaml(results.text(file)), entry.get("params", {}).get(file, {})
             for name in names or sorted(values.keys() | used.keys()):
                 if name not in used or name not in values or used[name] != values[name]:
                     yield name
@@ -55,17 +111,54 @@ def changes(commit: str, text: Callable[[str], str]) -> dict[str, list[str]]:
 def stages_of(dvc_yaml: str, params: Mapping[str, object]) -> dict[str, dict]:
     """The stages of a dvc.yaml with the values of params in place of ${name}."""
     text = re.sub(r"(?<!\\)\$\{(\w+)\}", lambda match: str(params.get(match[1], match[0])), dvc_yaml)
-    return dict(parsed(text)["stages"])
+    return dict(parse_yaml(text)["stages"])
 
 
+@cache
+def remark_not_compared(path: str) -> None:
+    """Print that an input was not compared, once for all results."""
+    print(
+        f"remark: git does not have {path} as DVC reads it, so it was not compared: results of commits may be of an "
+        "other version of it.",
+        file=sys.stderr,
+    )
+
+
+def is_same(commit: str, path: str, recorded: str) -> bool | None:
+    """Whether a file or folder of a commit has an md5; None if git does not have the bytes that DVC reads."""
+    if "" in files_of(commit, path) and Path(path).is_symlink():  # of which git has only where it leads
+        path = os.path.relpath(os.path.realpath(path), os.path.realpath("."))
+    md5 = md5_in_git(commit, path)
+    if md5 is None or md5 == recorded:
+        return None if md5 is None else True
+    head = resolve("HEAD")
+    names = [path, *dvc_files(path, {**tree(commit), **tree(head)})]
+    if (
+        all(files_of(commit, name) == files_of(head, name) for name in names)
+        and not edited(path)
+        and Path(path).exists()
+    ):
+        return md5_by_dvc(path) == recorded
+    return None if is_converted(path) else False
+
+
+@cache
 def md5_in_git(commit: str, path: str) -> str | None:
     """The md5 of a file or folder of a commit, as in dvc.lock; None if git has neither it nor its .dvc file."""
-    if added := files_of(commit, f"{path.rstrip('/')}.dvc"):  # by `dvc add`
-        return parsed(content(added[""]).decode())["outs"][0]["md5"]
-    blobs = files_of(commit, path)
-    if not blobs or "" in blobs:
-        return blob_md5(blobs[""]) if blobs else None
-    return folder_md5({name: blob_md5(blob) for name, blob in blobs.items()})
+    path = path.rstrip("/")
+    files = {f"{path}/{name}".rstrip("/"): blob_md5(blob) for name, blob in files_of(commit, path).items()}
+    for name in dvc_files(path, tree(commit)):
+        place, md5 = name.removesuffix(".dvc"), parse_yaml(content(tree(commit)[name]).decode())["outs"][0]["md5"]
+        if place == path:
+            return md5
+        listing = members(md5)
+        if md5.endswith(".dir") and not listing:
+            return None  # DVC's cache does not have the folder
+        files |= {f"{place}/{inner}": inner_md5 for inner, inner_md5 in listing.items()} or {place: md5}
+    if path in files:
+        return files[path]
+    inside = {name[len(path) + 1 :]: md5 for name, md5 in files.items() if name.startswith(f"{path}/")}
+    return folder_md5({name: md5 for name, md5 in inside.items() if not ignored(f"{path}/{name}")}) if inside else None
 
 
 @cache
@@ -75,15 +168,39 @@ def blob_md5(blob: str) -> str:
 
 
 @cache
-def checked_out_md5(commit: str, path: str) -> str | None:
-    """The md5 of a path in the work tree, if that is as in the commit; else None.
+def ignored(path: str) -> bool:
+    """Whether .dvcignore names a file, so that DVC does not count it as part of its folder."""
+    return project().dvcignore.is_ignored_file(str(Path(path).absolute()))
 
-    Git holds other bytes than DVC reads where a corpus has links, line ends that git converts, or ignored files.
-    """
-    head = resolved("HEAD")  # its hash, since files are cached by commit
-    if files_of(commit, path) != files_of(head, path) or git("status", "--porcelain", "--", path):
-        return None
-    return md5_on_disk(Path(path)) if Path(path).exists() else None
+
+@cache
+def edited_files() -> list[str]:
+    """The files of HEAD that the work tree has otherwise."""
+    return git("diff", "--name-only", "-z", "--relative", "HEAD").split("\0")[:-1]
+
+
+def edited(path: str) -> bool:
+    """Whether the work tree has a file or folder otherwise than HEAD, as far as git sees."""
+    return any(f"{name}/".startswith(f"{path.rstrip('/')}/") for name in edited_files())
+
+
+@cache
+def is_converted(path: str) -> bool:
+    """Whether a file at a path has other bytes than git, which sees no edit: a link, git LFS, converted line ends."""
+    files = {Path(path, name): blob for name, blob in files_of(resolve("HEAD"), path).items()}
+    return any(
+        file.exists() and not edited(file.as_posix()) and md5_on_disk(file) != blob_md5(blob)
+        for file, blob in files.items()
+    )
+
+
+@cache
+def md5_by_dvc(path: str) -> str:
+    """The md5 of a file or folder on disk, without what .dvcignore names. DVC remembers those of large files."""
+    from dvc_data.hashfile.build import build
+
+    *_, data = build(project().cache.local, path, project().fs, "md5", ignore=project().dvcignore, dry_run=True)
+    return str(data.hash_info.value)
 
 
 def folder_md5(files: Mapping[str, str]) -> str:

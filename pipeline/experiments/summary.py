@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from pipeline.experiments.revisions import kept
+from pipeline.experiments.revisions import stored_results
+from pipeline.experiments.stale import stale
 from pipeline.stage import bar
 from pipeline.tracking.results import Results, WorkTree
 from transformer.evaluation.comparison import System, means_over_seeds
@@ -31,7 +32,7 @@ def main() -> None:
     parser.add_argument("--history", action="store_true", help="also the results of all other commits")
     parser.add_argument("--output", type=Path, default=Path("reports/experiments.html"), metavar="PATH")
     options = parser.parse_args()
-    systems, left_out = scored(options.history)
+    systems, left_out = read_systems(options.history)
     if not systems:
         raise ValueError("\n".join(["There are no results yet. Run `dvc repro`, or add --history.", *left_out]))
     write_text(options.output, page(systems, left_out))
@@ -50,23 +51,27 @@ def show(rows: list[dict], title: str = "") -> None:
     print(f"\n{title}\n\n" if title else "", pd.DataFrame(rows).to_string(index=False, na_rep=""), sep="")
 
 
-def scored(history: bool) -> tuple[list[System], list[str]]:
-    """Each configuration that has scores, and a line for each result that has none or stale ones, with the reason.
+def read_systems(history: bool) -> tuple[list[System], list[str]]:
+    """Each configuration that has scores, and a line for each result that is not shown, with the reason.
 
     Several results with the same knobs, data, code, versions and machine are one, under the name of the first.
     """
     systems: dict[str, System] = {}
     left_out: list[str] = []
-    candidates: list[Results] = [*(results for results, _ in kept(history)), WorkTree()]
+    candidates: list[Results] = [*(results for results, _ in stored_results(history)), WorkTree()]
     with bar(len(candidates), " results", "reading") as progress:
         for results in candidates:
             try:
-                if stale := results.stale():
-                    raise ValueError(f"stale, `dvc repro` would run {stale}")
-                system = results.scored()
+                if edits := stale(results):
+                    raise ValueError(f"stale, `dvc repro` would run {edits}")
+                system = results.system()
                 # As an origin, the machine is one of the things in which results must agree to be compared.
                 system = replace(system, origins={**system.origins, "machine": system.machine})
-                systems.setdefault(repr((sorted(system.params.items()), system.origins)), system)
+                first = systems.setdefault(repr((sorted(system.params.items()), system.origins)), system)
+                if first is not system and not isinstance(results, WorkTree):
+                    left_out.append(
+                        f"{system.name}: BLEU {system.scores['bleu']:.2f}, in all else equal to {first.name}"
+                    )
             except (ValueError, KeyError, OSError) as error:
                 left_out.append(f"{results.name}: {error}")
             progress.update()

@@ -28,7 +28,8 @@ from safetensors import safe_open
 
 from docs.make.tables import markdown
 from pipeline.experiments.clones import DVC, check_clones_have
-from pipeline.experiments.revisions import Experiment
+from pipeline.experiments.revisions import Experiment, project
+from pipeline.experiments.stale import check_fresh
 from pipeline.git import command, experiments
 from pipeline.params import Params
 from pipeline.stage import run
@@ -143,10 +144,7 @@ def queue(base: Params, changes: Mapping[str, Mapping[str, Any]]) -> None:
 
 def waiting() -> dict[str, str]:
     """The experiments that DVC's queue has not finished: name -> commit."""
-    from dvc.repo import Repo
-
-    with Repo() as repo:
-        entries = repo.experiments.celery_queue.status()
+    entries = project().experiments.celery_queue.status()
     return {entry["name"]: entry["rev"] for entry in entries if entry["status"] in ("Queued", "Running")}
 
 
@@ -168,7 +166,7 @@ def show(prefix: str, parts: str, with_speed: bool) -> None:
 
         speeds = measured([runs[row][0] for row in shown])
     print(table(runs, shown, speeds), end="")
-    for line in remarks([result.scored() for group in runs.values() for result in group]):
+    for line in remarks([result.system() for group in runs.values() for result in group]):
         print(line, file=sys.stderr)
 
 
@@ -181,7 +179,7 @@ def finished(beginning: str) -> Iterator[Experiment]:
         if entry.name.startswith(beginning):
             experiment = Experiment(entry.name, entry.commit)
             try:
-                experiment.check_fresh()
+                check_fresh(experiment)
                 experiment.scores()
                 yield experiment
             except (ValueError, KeyError, OSError) as error:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from pipeline.tracking.results import Results, parsed
+from pipeline.tracking.results import Results, parse_yaml
 from transformer.files import read_lines
 
 LOSS, POINTS, MATCHES = 0.02, 0.5, 0.02
@@ -87,7 +87,9 @@ class Agreement:
 
     def table(self) -> pd.DataFrame:
         """A row for each recorded out: stage, out, both hashes, tolerance, the largest difference, verdict."""
-        stages = parsed(self.recorded.text("dvc.yaml"))["stages"]  # DVC keeps the entries of stages that were removed
+        stages = parse_yaml(self.recorded.text("dvc.yaml"))[
+            "stages"
+        ]  # DVC keeps the entries of stages that were removed
         new = self.new.outs()
         rows: list[dict[str, str]] = []
         for stage, entry in self.recorded.lock().items():

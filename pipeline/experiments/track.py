@@ -15,7 +15,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from pipeline.experiments.revisions import Experiment, kept
+from pipeline.experiments.revisions import Experiment, stored_results
+from pipeline.experiments.stale import stale
 from pipeline.stage import project_root
 from pipeline.tracking.finished_run import finished_run, origin, run_keys
 from pipeline.tracking.open_runs import close_abandoned, who
@@ -42,10 +43,10 @@ def rebuild(root: Path, history: bool = False) -> Counter[str]:
     """Write the runs that are missing and register their models. Returns numbers of runs. Raises store errors."""
     store, counts, keys = connect(root), Counter[str](), set[str]()
     close_abandoned(store)
-    for results, tags in [*kept(history), (WorkTree(), origin())]:
+    for results, tags in [*stored_results(history), (WorkTree(), origin())]:
         try:
-            if stale := results.stale():
-                raise ValueError(f"it is stale: `dvc repro` would run {stale}")
+            if edits := stale(results):
+                raise ValueError(f"it is stale: `dvc repro` would run {edits}")
             _, config_key = run_keys(results)
             if config_key not in keys:
                 counts[write(store, results, tags, config_key)] += 1

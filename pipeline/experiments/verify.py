@@ -26,7 +26,8 @@ from pathlib import Path
 import pandas as pd
 from filelock import FileLock
 
-from pipeline.experiments.revisions import Experiment, cached, members
+from pipeline.experiments.revisions import Experiment, cache_file, members
+from pipeline.experiments.stale import check_fresh
 from pipeline.experiments.tolerances import FACTS, SPREAD, WIDER, Agreement
 from pipeline.git import command, environment_elsewhere
 from pipeline.stage import project_root
@@ -42,7 +43,7 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help="keep the clone, to inspect the differences")
     options = parser.parse_args()
     recorded = Experiment(options.experiment)
-    recorded.check_fresh()
+    check_fresh(recorded)
     stop_by_signal()
     with own_clone(recorded, options.keep) as project:
         repeat(project, recorded_settings(recorded))
@@ -136,11 +137,11 @@ def fetch_input(path: Path, md5: str, target: Path, name: str) -> None:
     if files := members(md5):
         for inside, digest in files.items():
             (target / inside).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(cached(digest), target / inside)
+            shutil.copyfile(cache_file(digest), target / inside)
     elif path.is_dir():
         shutil.copytree(path, target)
     else:
-        file = cached(md5) if cached(md5).is_file() else path
+        file = cache_file(md5) if cache_file(md5).is_file() else path
         if not file.exists():
             raise ValueError(
                 f"{path}, a dependency of {name}, is neither in git, in DVC's cache, nor in this folder. Nothing was "

@@ -19,7 +19,7 @@ from pipeline.identity import content_key
 from pipeline.stage import stages_above
 from pipeline.tracking.champion import VALID
 from pipeline.tracking.open_runs import SAMPLES, Row, who
-from pipeline.tracking.results import Results, changed_names
+from pipeline.tracking.results import Results
 from transformer.evaluation.comparison import TESTS, compare_with_first
 from transformer.evaluation.scores import sentence_scores
 from transformer.files import sha256_text
@@ -67,23 +67,6 @@ def run_keys(results: Results) -> tuple[str, str]:
 def makers(results: Results) -> dict[str, Any]:
     """The stages in dvc.lock that made what a run contains, directly or not: name -> entry."""
     return stages_above(results.lock(), MADE)
-
-
-def check_unedited(results: Results) -> None:
-    """Raise ValueError if params, code or data were edited after a stage that made these results had run.
-
-    `dvc status` says the same, but not while DVC runs a stage.
-    """
-    from dvc.repo import Repo  # imported here, since it takes a second
-
-    project = Repo()
-    for stage in makers(results):
-        statuses = [dep.workspace_status() for dep in project.stage.load_one(name=stage).deps]
-        if names := list(changed_names([{"deps": status} for status in statuses if status])):
-            raise ValueError(
-                f"{', '.join(names)} changed after stage {stage} had run, so the scores are not those of these files. "
-                "No run was written. Run `dvc repro`. If you undo the edit first, no training is repeated."
-            )
 
 
 def recorded_params(results: Results) -> dict[str, Any]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
+import re
 from abc import ABC, abstractmethod
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, cached_property
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from pipeline.git import command
 from pipeline.identity import code_key
 from pipeline.params import Params
+from pipeline.stage import stages_above
 from pipeline.versions import RECORD, release
 from transformer import files
 
@@ -53,12 +53,20 @@ def sha256(path: Path) -> str:
 
 
 @cache
-def parsed(text: str) -> Any:
+def parse_yaml(text: str) -> Any:
     """The values of a YAML text; to be read only, since they are cached. Raises ValueError if it is not valid."""
     try:
         return YAML(typ="safe").load(text) or {}
     except YAMLError as error:
         raise ValueError(f"not valid YAML: {' '.join(str(error).split())[:150]}") from None
+
+
+def lock_of(dvc_lock: str) -> dict[str, dict]:
+    """The stages in the text of a dvc.lock; see `Results.lock`."""
+    if not re.match(r"schema: '2.0'\nstages:\n  \w", dvc_lock):  # not as DVC writes it
+        return parse_yaml(dvc_lock).get("stages", {})
+    _, *entries = re.split(r"\n(?=  \w)", dvc_lock)  # each by itself, since most are as in other commits
+    return {name: entry for text in entries for name, entry in parse_yaml(text).items()}
 
 
 class Results(ABC):
@@ -80,13 +88,6 @@ class Results(ABC):
     @abstractmethod
     def file(self, path: str) -> Path:
         """A file with the content of a file that DVC holds."""
-
-    @abstractmethod
-    def changes(self) -> dict[str, list[str]]:
-        """The stale stages: name -> the deps, params and outs that differ from dvc.lock.
-
-        The stage that writes the run is left out.
-        """
 
     @abstractmethod
     def code(self, path: str) -> dict[str, str]:
@@ -130,24 +131,11 @@ class Results(ABC):
 
     def lock(self) -> dict[str, dict]:
         """dvc.lock: stage -> its command, deps, params and outs."""
-        return parsed(self.text("dvc.lock")).get("stages", {})
+        return lock_of(self.text("dvc.lock"))
 
     def outs(self) -> dict[str, str]:
         """The outs in dvc.lock: path -> md5."""
         return {out["path"]: out["md5"] for entry in self.lock().values() for out in entry.get("outs", [])}
-
-    def stale(self) -> str:
-        """What was edited after the last run, or never run, as `stage (names), ...`; empty if nothing was."""
-        stages = [f"{name} ({', '.join(edits[:3])}{', …' * bool(edits[3:])})" for name, edits in self.changes().items()]
-        return ", ".join(stages[:3]) + (f" and {len(stages) - 3} more" if stages[3:] else "")
-
-    def check_fresh(self) -> None:
-        """Raise ValueError if a stage other than `record` would run again: the scores are not those of these files."""
-        if stale := self.stale():
-            raise ValueError(
-                f"The results of {self.name} are not those of its files. `dvc repro` would run again: {stale}. "
-                "Run it (and commit what it writes), then repeat this."
-            )
 
     def engines_agree(self) -> bool | None:
         """Whether compare_engines found that the exports translate as this model; None: not measured on this model."""
@@ -157,19 +145,18 @@ class Results(ABC):
             return None
         return json.loads(self.text("reports/engines.json"))["engines_agree"]
 
-    def system(self) -> System:
-        """As `scored`, with signatures and test translations."""
-        return replace(self.scored(), signatures=self.signatures(), hypotheses=self.lines(self.hypotheses()))
+    def system(self, translations: bool = False) -> System:
+        """The name, knobs, scores and origins of this configuration; also its signatures and test translations."""
+        from transformer.evaluation.comparison import System  # imported here, since it takes a second
 
-    def scored(self) -> System:
-        """The name, knobs, scores and origins of this configuration."""
-        from transformer.evaluation.comparison import System  # imported here, since it imports SciPy
-
-        return System(self.name, vars(self.params), self.scores(), origins=self.origins(), machine=self.machine())
+        system = System(self.name, vars(self.params), self.scores(), origins=self.origins(), machine=self.machine())
+        if not translations:
+            return system
+        return replace(system, signatures=self.signatures(), hypotheses=self.lines(self.hypotheses()))
 
     def origins(self) -> dict[str, dict[str, str]]:
         """What the scores were made from, besides the knobs: data, code and versions, each name -> hash or version."""
-        entries = stages_before_score(self.lock())
+        entries = list(stages_above(self.lock(), ["reports/scores.json"]).values())
         deps = {dep["path"]: dep["md5"] for entry in entries for dep in entry.get("deps", [])}
         outs = {out["path"] for entry in entries for out in entry.get("outs", [])}
         data = {path: deps[path] for path in ("data/raw", self.params.init_from) if path in deps}
@@ -190,18 +177,6 @@ class Results(ABC):
     def machine(self) -> dict[str, str]:
         """The facts of the environment on which the rounding of sums depends."""
         return {name: str(value) for name, value in self.environment().items() if name in PROCESSOR}
-
-
-def stages_before_score(lock: Mapping[str, dict]) -> list[dict]:
-    """The entries of a dvc.lock on which the scores depend, that of `score` included."""
-    makers = {out["path"]: name for name, entry in lock.items() for out in entry.get("outs", [])}
-    names, waiting = set[str](), ["score"]
-    while waiting:
-        name = waiting.pop()
-        if name not in names and name in lock:
-            names.add(name)
-            waiting += [makers[dep["path"]] for dep in lock[name].get("deps", []) if dep["path"] in makers]
-    return [entry for name, entry in lock.items() if name in names]
 
 
 class WorkTree(Results):
@@ -228,10 +203,6 @@ class WorkTree(Results):
     def folder(self, path: str) -> dict[str, Path]:
         return {file.name: file for file in self.file(path).iterdir()}
 
-    def changes(self) -> dict[str, list[str]]:
-        status = json.loads(command(sys.executable, "-m", "dvc", "status", "--json", folder=self._root))
-        return {stage: list(changed_names(parts)) for stage, parts in status.items() if stage != LAST}
-
     def code(self, path: str) -> dict[str, str]:
         place = self._root / path
         paths = [place] if place.is_file() else sorted(place.rglob("*.py"))
@@ -240,11 +211,3 @@ class WorkTree(Results):
             for file in paths
             if file.suffix == ".py"
         }
-
-
-def changed_names(parts: list) -> Iterator[str]:
-    """The names of what changed in a stage, from its part of `dvc status --json`."""
-    for part in parts:
-        for what, changed in part.items() if isinstance(part, dict) else [(part, {})]:
-            for path, how in changed.items() or [(what, "")]:  # an edited command has no paths
-                yield from how if isinstance(how, dict) else [path]

@@ -75,6 +75,7 @@ def project(tmp_path_factory) -> Path:
     commit_all(folder)
     command(folder, "dvc", "init", "--quiet")
     result(folder, "first")
+    result(folder, "again", bleu=49.0)
     result(folder, "seed", seed=2, bleu=52.0)
     result(folder, "comment", code=f"{CODE}# a remark\n", warmup=8, bleu=60.0)
     result(folder, "machine", warmup=16, cpu="B", bleu=70.0)
@@ -118,6 +119,7 @@ def test_summary_pairs_only_results_of_equal_text_code_and_machine(project):
     assert re.search(r"1, 2 +2 +51\.0", scores.partition("means over seeds")[2])
     assert {"data", "code", "versions"} <= set(output.split("\n")[0].split())
     assert "machine: cpu" in output
+    assert re.search(r"left out: \w+: BLEU 49\.00, in all else equal to \w+\n", output)
 
 
 def test_summary_shows_the_past_of_the_repository_only_if_asked(project):
@@ -157,3 +159,15 @@ def test_an_edit_that_no_run_followed_is_refused(project, tmp_path, file, old, n
 def test_without_git_a_command_says_so_in_one_line(project, tmp_path):
     output = pipeline(project, "compare", "first", "HEAD", status=1, PATH=str(tmp_path))
     assert output == "error: git is not installed, or not in PATH. Install it: experiments are kept in git.\n"
+    (tmp_path / ".dvc").mkdir()
+    for name in ("summary", "clean"):
+        output = pipeline(tmp_path, name, status=1)
+        assert f"error: {tmp_path} is not in a git repository, where experiments are kept. Nothing was done." in output
+        assert "Type `git init && git add -A && git commit -m start`" in output
+
+
+def test_python_without_the_packages_names_the_command_to_type(tmp_path):
+    output = command(tmp_path, sys.executable, "-S", "-m", "pipeline", "summary", status=1, PYTHONPATH=str(ROOT))
+    assert re.fullmatch(
+        r"error: \S+ has no package ruamel\. Nothing was run\. Type `\. \.venv/bin/activate`.*\n", output
+    )

@@ -11,9 +11,11 @@ from support.projects import command, commit_all
 from support.tiny import ROOT
 
 from pipeline import git
-from pipeline.experiments.revisions import Experiment, blob_code_key, kept
-from pipeline.experiments.stale import checked_out_md5
-from pipeline.tracking.results import WorkTree, parsed
+from pipeline.experiments import revisions
+from pipeline.experiments import stale as stale_module
+from pipeline.experiments.revisions import Experiment, blob_code_key, stored_results
+from pipeline.experiments.stale import stale
+from pipeline.tracking.results import WorkTree, parse_yaml
 
 FULL = pytest.mark.full
 STAGES = "stages:\n  copy: {cmd: cat corpus/a > out && mkdir -p data && cp out data, deps: [DEP, code],"
@@ -48,8 +50,14 @@ def root(template, tmp_path, monkeypatch) -> Path:
     folder = tmp_path / "root"
     shutil.copytree(template, folder, symlinks=True)
     monkeypatch.chdir(folder)
-    checked_out_md5.cache_clear()
+    forget()
     return folder
+
+
+def forget() -> None:
+    """Forget what the functions of a command remember, as the next command does."""
+    for function in [*vars(stale_module).values(), *vars(revisions).values()]:
+        getattr(function, "cache_clear", int)()
 
 
 def ran(root: Path) -> None:
@@ -90,11 +98,19 @@ def test_a_commit_is_read_as_dvc_has_it_in_a_subfolder_too(tmp_path, monkeypatch
         ([word], [word]) for word in ("eins", "zwei")
     ]
     assert first.sha256("data/") != last.sha256("data/") == WorkTree().sha256("data/")
-    assert [results.stale() for results in (first, Experiment("HEAD~1"), last)] == ["", "copy (corpus)", ""]
-    assert [results.name for results, _ in kept(history=False)] == ["two", last.commit[:10]]
-    assert {results.commit for results, _ in kept()} >= {first.commit, last.commit}
+    assert [stale(results) for results in (first, Experiment("HEAD~1"), last)] == ["", "copy (corpus)", ""]
+    assert [results.name for results, _ in stored_results(history=False)] == ["two", last.commit[:10]]
+    assert {results.commit for results, _ in stored_results()} >= {first.commit, last.commit}
     with pytest.raises(ValueError, match=r"HEAD has no reports/scores\.json in git"):
         last.scores()
+
+
+def test_a_detached_head_has_the_results_before_it(root):
+    command(root, "git", "checkout", "-q", "--detach")
+    ran(root)
+    ran_before = git.resolve("HEAD")
+    edited(root, "code/some.py", "x = 2\n")
+    assert [results.commit for results, _ in stored_results()] == [git.resolve("HEAD"), ran_before]
 
 
 def test_an_out_that_the_cache_lacks_is_named_with_the_remedy(root):
@@ -105,7 +121,7 @@ def test_an_out_that_the_cache_lacks_is_named_with_the_remedy(root):
 
 
 @pytest.mark.parametrize(
-    ("file", "text", "stale"),
+    ("file", "text", "stages"),
     [
         pytest.param(
             "dvc.yaml", STAGES.replace("DEP", "corpus").replace("cat ", "cat -n "), "copy (changed command)", marks=FULL
@@ -116,11 +132,11 @@ def test_an_out_that_the_cache_lacks_is_named_with_the_remedy(root):
         pytest.param("code/some.py", "x = (\n", "copy (code)", marks=FULL),
     ],
 )
-def test_an_edit_that_can_change_results_makes_them_stale(root, file, text, stale):
+def test_an_edit_that_can_change_results_makes_them_stale(root, file, text, stages):
     ran(root)
-    assert Experiment("HEAD").stale() == WorkTree().stale() == ""
+    assert stale(Experiment("HEAD")) == stale(WorkTree()) == ""
     edited(root, file, text)
-    assert Experiment("HEAD").stale() == stale
+    assert stale(Experiment("HEAD")) == stages
 
 
 def slash_at_the_end(root: Path) -> None:
@@ -142,34 +158,74 @@ def ignored_file(root: Path) -> None:
     (root / "corpus/.DS_Store").write_text("x")
 
 
-def added_to_dvc(root: Path) -> None:
+def git_lfs(root: Path) -> None:
+    """What git LFS does: git has a pointer in place of the content, without which a work tree is not checked out."""
+    command(root, "git", "config", "filter.lfs.clean", "sed s/^/pointer-/")
+    command(root, "git", "config", "filter.lfs.smudge", "sed s/^pointer-//")
+    (root / ".gitattributes").write_text("corpus/* filter=lfs\n")
+    command(root, "git", "add", "--renormalize", ".")
+
+
+def dvc_has(*paths: str):
+    """A kind of corpus: these files or folders are given to DVC."""
+
+    def kind(root: Path) -> None:
+        command(root, "git", "rm", "-qr", "--cached", "corpus")
+        command(root, "dvc", "add", "-q", *paths)
+
+    return kind
+
+
+def below_a_folder(root: Path) -> None:
+    (root / "corpora").mkdir()
+    (root / "corpus").rename(root / "corpora/corpus")
+    (root / "corpora/other").write_text("x")
+    (root / "dvc.yaml").write_text(STAGES.replace("DEP", "corpora/corpus").replace("cat corpus", "cat corpora/corpus"))
     command(root, "git", "rm", "-qr", "--cached", "corpus")
-    command(root, "dvc", "add", "-q", "corpus")
+    command(root, "dvc", "add", "-q", "corpora")
 
 
-KINDS = [slash_at_the_end, linked_folder, converted_ends, ignored_file]
+IN_DVC = [dvc_has("corpus"), dvc_has("corpus/a"), below_a_folder]
+IN_GIT = [slash_at_the_end, linked_folder, converted_ends, git_lfs, ignored_file]
+CASES = [*(pytest.param(kind, marks=FULL) for kind in (*IN_DVC[:1], *IN_GIT[:3], *IN_GIT[4:])), *IN_DVC[1:], git_lfs]
 
 
-@pytest.mark.parametrize("kind", [*(pytest.param(kind, marks=FULL) for kind in KINDS), added_to_dvc])
-def test_a_corpus_that_git_holds_otherwise_is_not_stale(root, kind):
+@pytest.mark.parametrize("kind", CASES)
+def test_each_way_to_keep_a_corpus_has_fresh_and_stale_results(root, kind, capsys):
+    """An older result is fresh or, where git does not have the bytes that DVC read, not compared."""
     kind(root)
     ran(root)
     command(root, "git", "commit", "-q", "--allow-empty", "-m", "later")
-    assert Experiment("HEAD").stale() == Experiment("HEAD~1").stale() == ""
-    (root / "corpus/a").unlink()
-    (root / "corpus/a").write_text("zwei\n")
-    if kind is added_to_dvc:
-        command(root, "dvc", "add", "-q", "corpus")
-    commit(root)
-    checked_out_md5.cache_clear()
-    assert "corpus" in Experiment("HEAD").stale()
+    assert [stale(Experiment(name)) for name in ("HEAD", "HEAD~1")] == ["", ""]
+    for word, run in (("zwei", ran), ("drei", commit)):
+        (file,) = root.rglob("corpus/a")
+        file.unlink()
+        file.write_bytes(f"{word}{chr(13) * (kind is converted_ends)}\n".encode())
+        for path in root.rglob("*.dvc") if kind in IN_DVC else ():
+            if path.is_file():
+                command(root, "dvc", "add", "-q", str(path.relative_to(root).with_suffix("")))
+        run(root)
+    forget()
+    names = ("HEAD", "HEAD~1", "HEAD~3")
+    assert [bool(stale(Experiment(name))) for name in names[:2]] == [True, kind is ignored_file]
+    unknown = kind in (converted_ends, git_lfs)
+    assert bool(stale(Experiment(names[2]))) == (kind is ignored_file)
+    assert ("was not compared" in capsys.readouterr().err) == unknown
+
+
+def test_an_input_outside_of_git_is_not_compared(root, capsys):
+    command(root, "git", "rm", "-qr", "--cached", "corpus")
+    (root / ".gitignore").write_text("/corpus\n/out\n/data\n")
+    ran(root)
+    assert not stale(Experiment("HEAD"))
+    assert "remark: git does not have corpus as DVC reads it, so it was not compared" in capsys.readouterr().err
 
 
 def test_code_with_a_mistake_and_conflicts_end_in_no_traceback(root):
     edited(root, "code/some.py", "def half(:\n")
-    assert blob_code_key(git.tree(git.resolved("HEAD"))["code/some.py"])
+    assert blob_code_key(git.tree(git.resolve("HEAD"))["code/some.py"])
     with pytest.raises(ValueError, match="not valid YAML"):
-        parsed("<<<<<<< HEAD\na: 1\n=======\n")
+        parse_yaml("<<<<<<< HEAD\na: 1\n=======\n")
 
 
 def test_git_in_a_hook_leaves_the_users_head_alone(root, tmp_path, monkeypatch):
@@ -178,9 +234,9 @@ def test_git_in_a_hook_leaves_the_users_head_alone(root, tmp_path, monkeypatch):
     (other / "code/some.py").write_text("x = 2\n")
     monkeypatch.setenv("GIT_DIR", str(root / ".git"))
     monkeypatch.setenv("GIT_INDEX_FILE", str(root / ".git/index"))
-    head = git.resolved("HEAD")
+    head = git.resolve("HEAD")
     git.command("git", "commit", "-qam", "elsewhere", folder=other)
-    assert git.resolved("HEAD") == head != git.command("git", "rev-parse", "HEAD", folder=other).strip()
+    assert git.resolve("HEAD") == head != git.command("git", "rev-parse", "HEAD", folder=other).strip()
     assert not git.difference("HEAD", folder=other)
 
 

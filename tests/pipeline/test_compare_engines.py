@@ -1,8 +1,15 @@
 """The stage compare_engines fails for an export that translates differently or worse."""
 
-import pytest
+import json
+import sys
+from types import SimpleNamespace
 
-from pipeline.compare_engines import difference
+import pytest
+from support.projects import params_file
+
+from pipeline import compare_engines
+from pipeline.compare_engines import float32_difference, int8_loss
+from transformer.inference.translator import Translator
 
 GOOD = {
     "float32_identical_beam_1": 99.6,
@@ -15,22 +22,45 @@ GOOD = {
 
 
 @pytest.mark.parametrize(
-    ("worse", "message"),
+    ("worse", "float32", "int8"),
     [
-        ({"float32_identical_beam_1": 99.4}, "beam 1, 99.40% of the translations of valid"),
-        ({"float32_identical_beam_4": 98.9}, "and 99.0% are required"),
-        ({"int8_bleu_beam_4": 40.4}, "int8 loses 0.60 BLEU"),
+        ({"float32_identical_beam_1": 99.4}, "beam 1, 99.40% of the translations of valid", ""),
+        ({"float32_identical_beam_4": 98.9}, "and 99.0% are required", ""),
+        ({"int8_bleu_beam_4": 40.4}, "", "int8 loses 0.60 BLEU"),
+        ({"torch_bleu_beam_1": 4.9, "torch_bleu_beam_4": 4.9, "float32_identical_beam_1": 10.0}, "", ""),
     ],
 )
-def test_a_worse_export_is_reported_with_its_numbers(worse, message):
-    assert difference(GOOD, 1000) == ""
-    assert message in difference(GOOD | worse, 1000)
-
-
-def test_near_ties_of_an_untrained_model_are_no_differences():
-    worse = {"torch_bleu_beam_1": 4.9, "torch_bleu_beam_4": 4.9, "float32_identical_beam_1": 10.0}
-    assert difference(GOOD | worse, 1000) == ""
+def test_each_export_is_judged_by_its_own_numbers(worse, float32, int8):
+    """And no export of a model that is not trained, whose translations are near-ties."""
+    assert float32_difference(GOOD, 1000) == int8_loss(GOOD) == ""
+    for message, shown in ((float32, float32_difference(GOOD | worse, 1000)), (int8, int8_loss(GOOD | worse))):
+        assert message in shown
+        assert bool(message) == bool(shown)
 
 
 def test_one_different_sentence_is_always_allowed():
-    assert difference(GOOD | {"float32_identical_beam_1": 100 * 11 / 12}, 12) == ""
+    assert float32_difference(GOOD | {"float32_identical_beam_1": 100 * 11 / 12}, 12) == ""
+
+
+def test_the_engine_in_use_is_refused_for_float32_alone(tmp_path, monkeypatch):
+    """What int8 loses keeps the model from being champion; no stage translates by int8."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data/raw").mkdir(parents=True)
+    for name in ("model", "ct2"):
+        (tmp_path / "data" / name).mkdir()
+    for side in ("src", "tgt"):
+        (tmp_path / f"data/raw/valid.{side}").write_text("a b c d e\n" * 12)
+    params_file(tmp_path, engine="ctranslate2")
+    monkeypatch.setattr(sys, "argv", ["compare_engines"])
+
+    def worse(name: str) -> None:
+        bad = SimpleNamespace(translate=lambda lines, **_: ["x"] * len(lines))
+        good = SimpleNamespace(translate=lambda lines, **_: lines)
+        monkeypatch.setattr(Translator, "load", lambda folder: bad if folder.name == name else good)
+
+    worse("int8")
+    compare_engines.main()
+    assert json.loads((tmp_path / "reports/engines.json").read_text())["engines_agree"] is False
+    worse("float32")
+    with pytest.raises(ValueError, match="engine=ctranslate2 is refused: at beam 1"):
+        compare_engines.main()

@@ -189,7 +189,7 @@ def render(name: str, **values: object) -> str:
     environment.trim_blocks = environment.lstrip_blocks = True
     themes = {"light": theme(), "dark": theme(dark=True)}
     template = environment.get_template(f"{name}.html.jinja")
-    return template.render(library=drawing_library(), themes=themes, **values)
+    return template.render(library=drawing_library, themes=themes, **values)
 
 
 @cache

@@ -28,7 +28,7 @@ from pipeline.experiments.search.finals import conclusion, finals
 from pipeline.experiments.search.space import Space, described, space_of
 from pipeline.experiments.search.study import SeededSampler, best, open_study, rungs_of, search
 from pipeline.experiments.search.trainings import CLONES, Trainings
-from pipeline.git import resolved
+from pipeline.git import resolve
 from pipeline.identity import code_key, content_key
 from pipeline.params import Params
 from pipeline.stage import hold_lock, project_root, run
@@ -60,7 +60,7 @@ def main() -> None:
         signal.signal(number, stop)
     with hold_lock(folder / "lock", "search"):
         shutil.rmtree(folder / CLONES, ignore_errors=True)  # of a search that was killed
-        trainings = Trainings(folder, params, resolved("HEAD"), edits_of_work_tree())
+        trainings = Trainings(folder, params, resolve("HEAD"), edits_of_work_tree())
         study, sampler = open_study(folder), SeededSampler(options.sampler, options.seed)
         search(study, space, rungs, trainings.scores, options.trials, sampler, options.jobs)
         finalists = best(study, options.finalists)

@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 from pipeline.experiments.clones import DVC, clone, publish, reference, run_in
 from pipeline.experiments.revisions import Experiment
 from pipeline.experiments.search.space import Knobs, written
+from pipeline.experiments.stale import stale
 from pipeline.git import command, experiments
 from pipeline.identity import content_key
 from pipeline.params import Params
@@ -75,7 +76,7 @@ class Trainings:
         """The experiment with these values, all stages run; it is run unless there is one. Raises Untrainable."""
         for entry in experiments():
             experiment = Experiment(name, entry.commit) if entry.name == name else None
-            if experiment and experiment.params == self.params.changed(**values) and not experiment.stale():
+            if experiment and experiment.params == self.params.changed(**values) and not stale(experiment):
                 return experiment
         with self.prepared(name, values) as folder:
             self.trained(folder, name, values, self.params.max_steps)
