@@ -200,6 +200,7 @@ UNUSED = {
     "filter": {"spacy"},  # only codes of languages are read
     "encode": {"torchtext"},  # torchtext counts in build_vocab alone
     "back_translate": {"ctranslate2", "torchtext", "pandas"},  # the torch engine translates
+    "average": {"torchtext"},
     "train": {"pandas", "spacy", "torchtext"},  # pandas writes the curve, whose numbers are computed before
     "export": {"torchtext"},
     "translate": {"torchtext"},
