@@ -81,7 +81,7 @@ def authenticate() -> Any:
     from mlflow.server.auth import authenticate_request_basic_auth
 
     if request.path.endswith("/experiments/create"):
-        body = request.get_json(force=True, silent=True)
+        body: Any = request.get_json(force=True, silent=True)
         body = json.loads(body) if isinstance(body, str) else body  # MLflow decodes such text again, too
         for name in ("artifact_location", "artifactLocation") if isinstance(body, dict) else ():
             if (place := body.get(name)) and not str(place).startswith("mlflow-artifacts:"):

@@ -104,8 +104,11 @@ def test_what_a_team_does_not_need_is_not_even_an_admins(server, path):
 ROUTES = """
 from mlflow.server import app
 from mlflow.server.auth import create_app
+from mlflow.server.fastapi_app import create_fastapi_app
 
-print(*(rule.rule for rule in app.url_map.iter_rules()), *(route.path for route in create_app(app).routes), sep="\\n")
+create_app(app)
+routes = [getattr(route, "path", "") for route in create_fastapi_app(app).routes]
+print(*(rule.rule for rule in app.url_map.iter_rules()), *routes, sep="\\n")
 """
 NOT_OFFERED = {
     *("demo", "gateway", "gateway-proxy", "genai", "issues", "jobs", "label-schemas", "prompt-optimization"),

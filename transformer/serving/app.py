@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
-from mlflow.pyfunc.scoring_server import init, load_model
+from mlflow.pyfunc import load_model
+from mlflow.pyfunc.scoring_server import init
 from mlflow.server.fastapi_security import init_fastapi_security
 
 
