@@ -9,11 +9,12 @@ command line or in a file that others can read. Needs mlflow, flask-wtf and psyc
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import tempfile
 from pathlib import Path
-from urllib.parse import quote
+from typing import Any
 
 SECRETS = ("database_password", "admin_password", "session_key")
 # Members read everything and add to everything; only who made an experiment or a model, and admins, delete or share it.
@@ -22,7 +23,7 @@ CONFIG = """\
 default_permission = EDIT
 database_uri = {database}
 admin_username = admin
-authorization_function = mlflow.server.auth:authenticate_request_basic_auth
+authorization_function = mlflow_server:authenticate
 auth_cache_ttl_seconds = 60
 """
 
@@ -42,10 +43,12 @@ def main() -> None:
     parser.add_argument("--port", default="5000", help="default: 5000")
     given = parser.parse_args()
     secrets = {name: secret(given.secrets / name) for name in SECRETS}
-    database = address(given.database, secrets["database_password"])
-    with tempfile.NamedTemporaryFile("w", prefix="mlflow-auth-", suffix=".ini", delete=False) as file:  # for us alone
+    database = f"postgresql+psycopg://{given.database}"
+    with tempfile.NamedTemporaryFile("w", prefix="mlflow-auth-", suffix=".ini", delete=False) as file:
         file.write(CONFIG.format(database=database.replace("%", "%%")))  # % has a meaning in .ini files
     os.environ |= {
+        "PYTHONPATH": str(Path(__file__).resolve().parent),  # of `authenticate`
+        "PGPASSWORD": secrets["database_password"],  # read by PostgreSQL's library
         "MLFLOW_BACKEND_STORE_URI": database,
         "MLFLOW_AUTH_CONFIG_PATH": file.name,
         "MLFLOW_AUTH_ADMIN_PASSWORD": secrets["admin_password"],
@@ -68,10 +71,26 @@ def secret(path: Path) -> str:
     return path.read_text(encoding="utf-8").strip()
 
 
-def address(database: str, password: str) -> str:
-    """USER@HOST/NAME with a password, as SQLAlchemy reads it: characters like / and @ in the password are encoded."""
-    user, _, place = database.partition("@")
-    return f"postgresql+psycopg://{quote(user, safe='')}:{quote(password, safe='')}@{place}"
+def authenticate() -> Any:
+    """MLflow's check of name and password, and an error for an experiment whose files would be elsewhere.
+
+    Files of an experiment in a local folder would be written there by the server, for any member.
+    """
+    from flask import Response, request
+    from mlflow.exceptions import MlflowException
+    from mlflow.server.auth import authenticate_request_basic_auth
+
+    if request.path.endswith("/experiments/create"):
+        body: Any = request.get_json(force=True, silent=True)
+        body = json.loads(body) if isinstance(body, str) else body  # MLflow decodes such text again, too
+        for name in ("artifact_location", "artifactLocation") if isinstance(body, dict) else ():
+            if (place := body.get(name)) and not str(place).startswith("mlflow-artifacts:"):
+                error = MlflowException.invalid_parameter_value(
+                    f"{name}={place!r} is not in this server's store of files. The experiment was not created. Leave "
+                    f"{name} out."
+                )
+                return Response(error.serialize_as_json(), 400, content_type="application/json")
+    return authenticate_request_basic_auth()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Stage build_vocab: count the subwords of both sides of the training text, by torchtext.
+"""Stage build_vocab: count the subwords of both sides of the training text, and build the vocabulary by torchtext.
 
 Reads   data/tokens/counts.txt: the words of both sides of train, with their numbers; data/bpe.codes
 Writes  data/vocab.txt: one subword per line, ordered by id

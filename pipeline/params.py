@@ -92,7 +92,7 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
     patience: CountOrNone = 0
     best_by: Literal["loss", "bleu"] = "loss"
     keep: Count = 5
-    average: Literal["last", "best", "ema"] = "last"
+    average: Literal["last", "best", "valid", "ema"] = "last"
     average_last: Count = 5
     ema_decay: Share = 0.0
     beam_size: int = Field(default=4, ge=1, le=MOST_BEAMS)

@@ -198,8 +198,9 @@ UNUSED = {
     # download asks spaCy whether it knows a language; the others bring bytes whose checksum is known
     "download": {"regex", "requests", "spacy", "urllib3", "zstandard"},
     "filter": {"spacy"},  # only codes of languages are read
-    "encode": {"torchtext"},  # torchtext counts in build_vocab alone
+    "encode": {"torchtext"},  # torchtext builds the vocabulary in build_vocab alone
     "back_translate": {"ctranslate2", "torchtext", "pandas"},  # the torch engine translates
+    "average": {"torchtext"},
     "train": {"pandas", "spacy", "torchtext"},  # pandas writes the curve, whose numbers are computed before
     "export": {"torchtext"},
     "translate": {"torchtext"},

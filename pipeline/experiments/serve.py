@@ -114,11 +114,11 @@ def blob_hash(path: Path) -> str:
 
 
 def serve(model: Path, host: str, port: int) -> None:
-    """Start MLflow's model server on a folder that was checked, and wait until it ends."""
-    words = [sys.executable, "-m", "mlflow", "models", "serve", "--model-uri", str(model), "--env-manager", "local"]
+    """Start the model server on a folder that was checked, and wait until it ends."""
+    words = [sys.executable, "-m", f"{PACKAGE}.serving.app", str(model)]
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    # In the model's folder, since the packages of the current one could be imported in place of the checked code.
-    server = subprocess.Popen([*words, "--host", host, "--port", str(port)], cwd=model, env=env)
+    # In the folder of the checked code, since the packages of the current one could be imported in place of it.
+    server = subprocess.Popen([*words, "--host", host, "--port", str(port)], cwd=model / "code", env=env)
     try:
         sys.exit(server.wait())
     except KeyboardInterrupt:

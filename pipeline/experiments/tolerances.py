@@ -40,6 +40,7 @@ RULES = {
     CURVE: ("losses",),
     "reports/samples.csv": ("losses",),
     "data/model": ("losses",),
+    "reports/average.json": ("losses",),
     "data/ct2": ("losses",),
     "data/hypotheses": ("valid", "test"),
     SCORES: ("valid", "test"),

@@ -49,7 +49,11 @@ CASES = [
     ({"filter_max_word": 4}, ("aaaaa b", "c"), ("aaaa bbbb", "c")),
     ({"filter_numbers": True}, ("Im Jahr 1984", "In 1985"), ("1984 und 7", "7 and 1984")),
     ({"filter_numbers": True}, ("sehen Sie www.a.de", "see www.b.de"), ("1.000,50 an a@b.de", "1,000.50 to a@b.de")),
+    ({"filter_numbers": True}, ("um 10:30", "at 10:31"), ("um 10.30", "at 10:30")),
+    ({"filter_numbers": True}, ("1.5", "15"), ("1,5", "1.50")),
+    ({"filter_numbers": True}, ("0,125", "125"), ("0,125 zu 2:1", "0.125 to 2 1")),
     ({"filter_script": True}, ("Привет, мир", "hello"), ("Grüße – 123", "Привет Hello World hello")),
+    ({"filter_script": True}, ("ab где", "hello"), ("abc где", "hello")),
     ({"filter_language": True}, (GERMAN, GERMAN), (GERMAN, ENGLISH)),
     ({"filter_language": True}, (ENGLISH, ENGLISH), ("Ja.", "Nein.")),
 ]
@@ -164,12 +168,14 @@ def test_any_number_of_workers_gives_the_same_report(tmp_path, monkeypatch, numb
 
 def test_test_lines_in_train_are_found_exactly_and_nearly():
     long = "the quick brown fox jumps over the lazy dog near the old river bank today"
-    tests = TestText({"a": (["Guten Tag!", "Ein Hund.", "x"], [long, "A dog.", "y"])})
+    tests = TestText({"a": (["Guten Tag!", "Ein Hund.", "x", "* * *"], [long, "A dog.", "y", "(…)"])})
     train = [
         ("guten tag", long.replace("today", "now")),
         ("Ein Hund.", "A dog."),
         ("x y z", "the quick brown fox"),
         ("Ein Hund.", "b"),
+        ("* * *", "y"),  # each side is in another test pair
+        ("---", ""),
     ]
     overlap = Overlap()
     for pair in train:
@@ -179,12 +185,14 @@ def test_test_lines_in_train_are_found_exactly_and_nearly():
         (0, 1, False),
         (1, 0, True),
         (1, 1, True),
+        (2, 1, True),
+        (3, 0, True),
     }
-    assert overlap.summary({"a": 3})["a"] == {
-        "lines": 3,
-        "source_exact": 1,
+    assert overlap.summary({"a": 4})["a"] == {
+        "lines": 4,
+        "source_exact": 2,
         "source_near": 1,
-        "target_exact": 1,
+        "target_exact": 2,
         "target_near": 1,
         "pairs": 2,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -40,9 +41,10 @@ def system(name: str, lines: list[str], **changes) -> System:
     return System(name, {"target": "en", "seed": 1, "warmup": 400, **changes}, scores, signatures, lines)
 
 
-def test_only_a_worse_system_differs_significantly():
+def test_only_a_worse_system_differs_significantly(monkeypatch):
     good = spoilt(REFERENCES, 0.1, seed=1)
     systems = [system("base", good), system("same", list(good)), system("worse", spoilt(good, 0.2, seed=2))]
+    systems.append(system("other", spoilt(REFERENCES, 0.1, seed=3)))
     rows = compare_with_first(systems, REFERENCES)
     assert rows[0].keys() == {"name", "bleu"}
     assert rows[1]["delta"] == 0
@@ -50,6 +52,7 @@ def test_only_a_worse_system_differs_significantly():
     for column in ("p_bootstrap", "p_randomisation"):
         assert rows[1][column] > 0.05
         assert rows[2][column] < 0.05
+    monkeypatch.setenv("SACREBLEU_SEED", "7")
     assert compare_with_first(systems, REFERENCES) == rows
 
 
@@ -87,15 +90,17 @@ def seeds(warmup: int, *values: float, **changes) -> list[System]:
 
 
 def test_configurations_are_tested_over_their_seeds():
-    base, better, same = means_over_seeds(
-        seeds(400, 30.0, 31.0, 32.0) + seeds(800, 40.0, 41.0, 42.5) + seeds(1600, 30.5, 31.0, 31.5)
-    )
+    systems = seeds(400, 30.0, 31.0, 32.0) + seeds(800, 33.0, 37.0) + seeds(1600, 30.5, 31.0, 31.5)
+    base, better, same = means_over_seeds(systems)
     assert "p_seeds" not in base
-    assert better["delta"] == 10.17
-    # Welch 1947: t = 10.167 / sqrt(1/3 + 1.5833/3), with 3.802 degrees of freedom
-    assert better["p_seeds"] == pytest.approx(0.0005, abs=1e-4)
+    assert better["delta"] == 4
+    # Welch 1947: t = 4 / sqrt(1/3 + 8/2), with 1.1691 degrees of freedom (Student's test would say 0.0706)
+    assert better["p_seeds"] == pytest.approx(0.276, abs=1e-3)
     assert same["p_seeds"] == 1
     assert (better["p_seeds_holm"], same["p_seeds_holm"]) == (pytest.approx(2 * better["p_seeds"], abs=1e-4), 1)
+    on_valid = [replace(system, scores={"bleu": 1.0, "valid_bleu": system.scores["bleu"]}) for system in systems]
+    assert means_over_seeds(on_valid, "valid_bleu")[1]["p_seeds"] == better["p_seeds"]
+    assert means_over_seeds(on_valid)[1]["p_seeds"] is None
 
 
 def test_dunnetts_test_finds_the_configuration_that_differs():

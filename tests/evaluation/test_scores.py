@@ -58,6 +58,13 @@ def test_the_signature_names_the_tokenizer_of_the_language(language):
     assert ("ter" in scores) == (language in SIGNATURES)
 
 
+def test_only_bleu_lc_tok_ignores_case():
+    reference = LINES["en"][0]
+    scores, _ = corpus_scores([reference.upper()] * 5, [reference] * 5, "en")
+    assert scores["bleu_lc_tok"] == 100
+    assert scores["bleu"] < 50
+
+
 def test_a_code_with_a_region_is_scored_as_its_language():
     reference, near, _ = LINES["zh"]
     assert corpus_scores([near], [reference], "zh-TW")[0]["ter"] == corpus_scores([near], [reference], "zh")[0]["ter"]

@@ -41,13 +41,13 @@ def test_padding_does_not_change_the_states():
     torch.testing.assert_close(model(SOURCE, TARGET)[1:, :2], alone)
 
 
-def test_sinusoids_are_those_of_section_3_5_at_any_position():
-    model = tiny_model(max_positions=4)
-    table = model.position_encodings(0, 90)
-    for position in (7, 89):
-        assert table[position, 4] == pytest.approx(math.sin(position / 10000 ** (4 / 16)), abs=1e-6)
-        assert table[position, 5] == pytest.approx(math.cos(position / 10000 ** (4 / 16)), abs=1e-6)
-    torch.testing.assert_close(model.position_encodings(60, 5), table[60:65])
+@pytest.mark.parametrize(("start", "length"), [(0, 90), (60, 1), (4, 1), (3, 5)])
+def test_sinusoids_are_those_of_section_3_5_at_any_position(start, length):
+    rows = tiny_model(max_positions=4).position_encodings(start, length)
+    assert rows.shape == (length, 16)
+    for position, row in enumerate(rows, start):
+        assert row[4] == pytest.approx(math.sin(position / 10000 ** (4 / 16)), abs=1e-6)
+        assert row[5] == pytest.approx(math.cos(position / 10000 ** (4 / 16)), abs=1e-6)
 
 
 def test_positions_beyond_a_learned_table_use_its_last_row():

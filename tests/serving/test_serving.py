@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import subprocess
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,15 +35,17 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(folder, tmp_path_factory):
-    """`mlflow models serve` on loopback, in a folder from which this project cannot be imported; yields its address."""
+    """The server on loopback, in a folder from which this project cannot be imported; yields its address."""
     place = tmp_path_factory.mktemp("server")
     save(place / "served", folder, OPTIONS)
     port = free_port()
-    command = ["mlflow", "models", "serve", "--model-uri", "served", "--env-manager", "local", "--port", str(port)]
+    command = [sys.executable, "-m", "transformer.serving.app", str(place / "served"), "--port", str(port)]
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHONPATH", "MLFLOW_"))}
     env |= {"PATH": PATHS, "MLFLOW_DISABLE_TELEMETRY": "true"}
     with open(place / "log", "w") as log:
-        process = subprocess.Popen(command, cwd=place, env=env, stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(
+            command, cwd=place / "served/code", env=env, stdout=log, stderr=log, start_new_session=True
+        )
     address = f"http://127.0.0.1:{port}"
     for _ in range(600):  # tries, every 0.1 s: the server answers once it has loaded the model
         try:
@@ -91,6 +95,9 @@ def test_the_server_answers_odd_lines(server, name):
     ("request_body", "message"),
     [
         (b"no json", "valid JSON"),
+        (b"[" * 50_000, "Not valid JSON"),
+        (b'{"inputs": ["a"], "params": {"beam_size": ' + b"1" * 5_000 + b"}}", "Not valid JSON"),
+        ({"inputs": ["a"], "params": {"beam_size": None}}, "beam_size=None must be 1 to 64"),
         ({"lines": ["a"]}, "inputs"),
         ({"inputs": []}, "missing inputs"),
         ({"inputs": ["wort " * 1_001]}, "line 1 has 1,001 words; the server takes 1,000 subwords: cut it"),
@@ -109,7 +116,39 @@ def test_a_bad_request_gets_400_and_a_reason(server, request_body, message):
     status, answer = ask(server, request_body)
     assert status == 400
     assert message in answer["message"]
+    assert "Traceback" not in json.dumps(answer)
     assert ask(server, {"inputs": ["Hund"], "params": {"extra_length": 0}})[0] == 200  # the server still answers
+
+
+@pytest.mark.parametrize("header", [{"Host": "evil.example"}, {"Origin": "https://evil.example"}, {"Origin": "null"}])
+def test_requests_for_and_from_other_sites_are_refused(server, header):
+    request = urllib.request.Request(server, b'{"inputs": ["a"]}', {"Content-Type": "application/json"} | header)
+    with pytest.raises(urllib.error.HTTPError) as error:
+        urllib.request.urlopen(request)
+    assert error.value.code == 403
+
+
+def test_a_request_is_not_delayed_by_abandoned_ones(server):
+    slow = json.dumps({"inputs": [TEXT[0]] * 1000, "params": {"beam_size": 64, "extra_length": 1000}}).encode()
+    place = urllib.parse.urlsplit(server)
+    for _ in range(3):
+        connection = http.client.HTTPConnection(str(place.hostname), place.port)
+        connection.request("POST", place.path, slow, {"Content-Type": "application/json"})
+        connection.close()
+    assert ask(server, {"inputs": ["Hund"], "params": {"beam_size": 1, "extra_length": 0}})[0] == 200
+
+
+def test_the_time_of_a_request_begins_when_its_work_does(served):
+    served.seconds = 0.05
+    with (
+        served.one_at_a_time,
+        pytest.raises(Refused, match=r"busy for 0\.05 s\. The lines were not translated") as error,
+    ):
+        served.predict(None, pd.DataFrame({"text": ["Hund"]}), OPTIONS)
+    assert error.value.get_http_status_code() == 503
+    started = []
+    served.answer(["Hund"], OPTIONS, lambda: started.append(served.one_at_a_time.locked()) or (lambda: None))
+    assert started == [True]
 
 
 @pytest.fixture
@@ -130,9 +169,13 @@ def test_a_request_is_ended_at_its_deadline_with_status_503(served):
 
 def test_the_deadline_is_checked_before_each_line_and_step(served):
     checks = []
-    served.answer(["Hund"], {**OPTIONS, "beam_size": 1, "extra_length": 0}, lambda: checks.append(0))
+
+    def count() -> None:
+        checks.append(0)
+
+    served.answer(["Hund"], {**OPTIONS, "beam_size": 1, "extra_length": 0}, lambda: count)
     short = len(checks)
-    served.answer(["Hund Hund Hund"], {**OPTIONS, "beam_size": 1, "extra_length": 200}, lambda: checks.append(0))
+    served.answer(["Hund Hund Hund"], {**OPTIONS, "beam_size": 1, "extra_length": 200}, lambda: count)
     assert short >= 2
     assert len(checks) - short > 100
 
@@ -141,7 +184,7 @@ def test_nothing_is_cut_into_subwords_before_a_request_is_allowed(served, monkey
     monkeypatch.setattr(Translator, "subwords", lambda *_: pytest.fail("cut into subwords"))
     for lines, options in ((["a", "x" * 100_000], {}), (["a"], {"beam_size": 65}), (["a"] * 1001, {})):
         with pytest.raises(ValueError, match=r"a request may have|must be 1 to 64|the server takes"):
-            served.answer(lines, {**OPTIONS, **options}, lambda: None)
+            served.answer(lines, {**OPTIONS, **options}, lambda: bool)
 
 
 def test_the_server_remembers_no_words_of_past_requests(served):
@@ -149,10 +192,10 @@ def test_the_server_remembers_no_words_of_past_requests(served):
     strings = side._spacy.vocab.strings
     merges = served.translator.merges._bpe
     request = {**OPTIONS, "beam_size": 1, "extra_length": 0}
-    served.answer(["Hund"], request, lambda: None)
+    served.answer(["Hund"], request, lambda: bool)
     before = len(strings)
     merges.cache.update({str(number): () for number in range(CACHED_WORDS)})
-    served.answer([f"Hund{number}" for number in range(50)], request, lambda: None)
+    served.answer([f"Hund{number}" for number in range(50)], request, lambda: bool)
     assert len(strings) == before
     assert not side._tokens
     assert len(merges.cache) <= 100

@@ -207,6 +207,7 @@ def closed_server(folder: Path) -> Iterator[TeamServer]:
         (secrets / name).write_text(f"{secret}\n")
     site, authority = f"localhost:{outer}", folder / "caddy/caddy/pki/authorities/local/root.crt"
     env = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
+    env["TMPDIR"] = str(folder)
     with postgres(DATABASE) as database, ExitStack() as stack:
         place = f"mlflow@{database.rpartition('@')[2]}"
         words = [

@@ -82,12 +82,17 @@ def tiny_model(**changes) -> Transformer:
     return Transformer(TransformerConfig(**{**SIZES, **NO_DROPOUT, **changes})).eval()
 
 
+def target_of(source: list[int]) -> list[int]:
+    """The target of a source in `random_pairs`: reversed, and shorter or longer, so that the sides differ in length."""
+    return source[:0:-1] if len(source) > 4 else source[::-1] * 2
+
+
 def random_pairs(folder: Path, count: int = 60, seed: int = 0, longest: int = 12) -> Pairs:
-    """Random pairs on disk, as the stage encode writes them. Each target is its source in reverse order."""
+    """Random pairs on disk, as the stage encode writes them; see `target_of`."""
     chance = np.random.default_rng(seed)
     lines = [chance.integers(4, SIZES["vocabulary"], chance.integers(1, longest)).tolist() for _ in range(count)]
     folder.mkdir(parents=True, exist_ok=True)
-    rows = ((line, line[::-1], number) for number, line in enumerate(lines, start=1))
+    rows = ((line, target_of(line), number) for number, line in enumerate(lines, start=1))
     Pairs.save_rows(folder, "train", rows, SIZES["vocabulary"])
     return Pairs.load(folder, "train")
 

@@ -11,7 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.tiny import ROOT
 
+from transformer.text.blocks import blocks
 from transformer.text.bpe import Merges, learn_merges
+from transformer.text.encoding import Encoder
 from transformer.text.languages import tokenizer
 from transformer.text.marks import join
 from transformer.text.pairs import Pairs
@@ -143,6 +145,18 @@ def test_the_vocabulary_holds_subwords_of_min_count(tmp_path):
     assert vocabulary.subwords == [*SPECIALS, "▁a", "▁b"]
     vocabulary.save(tmp_path / "vocab.txt")
     assert Vocabulary.load(tmp_path / "vocab.txt").subwords == vocabulary.subwords
+
+
+def test_training_pairs_of_1_to_max_length_subwords_are_kept(tmp_path):
+    (tmp_path / "codes").write_text(learn_merges({}, 0))
+    Vocabulary([*SPECIALS, "a"]).save(tmp_path / "vocab.txt")
+    sources, targets = ["a a", "a", "a a a", "a", "", "a a"], ["a a", "a a a", "a", "", "a", "a"]
+    paths = tmp_path / "source", tmp_path / "target"
+    for path, lines in zip(paths, (sources, targets), strict=True):
+        path.write_text("".join(f"{line}\n" for line in lines))
+    (block,) = blocks(*paths)
+    for max_length, rows in ((2, [0, 5]), (3, [0, 1, 2, 5]), (None, [*range(6)])):
+        assert Encoder(tmp_path / "codes", tmp_path / "vocab.txt", max_length)(block).rows.tolist() == rows
 
 
 def test_without_merges_words_stay_whole():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import ssl
 import subprocess
 import sys
@@ -26,7 +28,7 @@ def server(tmp_path_factory) -> Iterator[TeamServer]:
         yield started
 
 
-def ask(server: TeamServer, path: str, member: str = "", body: dict | None = None, password: str = "") -> int:
+def ask(server: TeamServer, path: str, member: str = "", body: dict | str | None = None, password: str = "") -> int:
     """Send a request, as a member or as nobody; returns the status."""
     data = json.dumps(body).encode() if body is not None else None
     request = urllib.request.Request(f"{server.address}{path}", data, {"Content-Type": "application/json"})
@@ -78,6 +80,10 @@ def test_what_is_public_is_what_the_docs_list(server, path):
         "/ajax-api/3.0/mlflow/assistant/config",
         "/ajax-api/3.0/mlflow/ASSISTANT/config",
         "/gateway/x",
+        "/api/3.0/mlflow/gateway/secrets/create",
+        "/ajax-api/2.0/mlflow/gateway-proxy",
+        "/api/2.0/mlflow/runs/%2e%2e/webhooks",
+        "/api/3.0/mlflow/scorers/register",
         "/v1/traces",
         "//ajax-api/3.0/mlflow/assistant/config",
         "/ajax-api/3.0/mlflow/%61ssistant/config",
@@ -93,6 +99,48 @@ def test_what_is_public_is_what_the_docs_list(server, path):
 def test_what_a_team_does_not_need_is_not_even_an_admins(server, path):
     assert ask(server, path, "admin") == 404
     assert ask(server, path, "admin", {}) == 404
+
+
+ROUTES = """
+from mlflow.server import app
+from mlflow.server.auth import create_app
+from mlflow.server.fastapi_app import create_fastapi_app
+
+create_app(app)
+routes = [getattr(route, "path", "") for route in create_fastapi_app(app).routes]
+print(*(rule.rule for rule in app.url_map.iter_rules()), *routes, sep="\\n")
+"""
+NOT_OFFERED = {
+    *("demo", "gateway", "gateway-proxy", "genai", "issues", "jobs", "label-schemas", "prompt-optimization"),
+    *("review-queues", "scorer", "scorers", "webhooks", "workspaces"),
+}
+
+
+def test_every_part_of_mlflows_interface_is_offered_or_refused(tmp_path):
+    config = tmp_path / "auth.ini"
+    config.write_text(
+        "[mlflow]\ndefault_permission = EDIT\nadmin_username = admin\nadmin_password = a long password\n"
+        f"database_uri = sqlite:///{tmp_path}/auth.db\n"
+        "authorization_function = mlflow.server.auth:authenticate_request_basic_auth\n"
+    )
+    env = {**os.environ, "MLFLOW_AUTH_CONFIG_PATH": str(config), "MLFLOW_FLASK_SERVER_SECRET_KEY": "x"}
+    done = subprocess.run([sys.executable, "-c", ROUTES], env=env, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    pattern = re.search(r"@offered path_regexp (\S+)", (ROOT / "deploy/Caddyfile").read_text(encoding="utf-8"))
+    assert pattern
+    routes = {route for route in done.stdout.split() if re.match(r"/(ajax-)?api/", route)}
+    refused = {route for route in routes if not re.match(pattern[1], route)}
+    assert {re.sub(r".*?/[23]\.0/(mlflow/)?|/.*", "", route, count=1).split("/")[0] for route in refused} == NOT_OFFERED
+    assert len(routes - refused) > 100
+
+
+@pytest.mark.parametrize("name", ["artifact_location", "artifactLocation"])
+@pytest.mark.parametrize("encode", [dict, json.dumps])
+def test_files_of_an_experiment_stay_in_the_servers_store(server, tmp_path, name, encode):
+    for place in (f"file://{tmp_path}", str(tmp_path), "mlruns"):
+        body = encode({"name": f"elsewhere {place}", name: place})
+        assert ask(server, "/api/2.0/mlflow/experiments/create", "anna", body) == 400
+        assert ask(server, "/ajax-api/2.0/mlflow/experiments/create", "anna", body) == 400
 
 
 def test_members_write_and_read_and_the_admin_makes_members(server):
@@ -138,10 +186,13 @@ def test_runs_of_members_are_in_one_table_without_passwords(server, tmp_path):
     assert listed.stdout == "['key anna', 'key ben']\n", listed.stderr
 
 
-def test_no_secret_is_on_a_command_line(server):
+def test_no_secret_is_on_a_command_line_or_in_a_temporary_file(server, tmp_path_factory):
     lines = subprocess.run(["ps", "axww", "-o", "args"], capture_output=True, text=True).stdout
     assert "mlflow server" in lines
     assert not any(secret in lines for secret in server.secrets)
+    configs = [path.read_text() for path in tmp_path_factory.getbasetemp().glob("team*/mlflow-auth-*.ini")]
+    assert configs
+    assert not any(secret in config for secret in server.secrets for config in configs)
 
 
 def test_a_missing_or_readable_secret_is_named(tmp_path):

@@ -82,9 +82,12 @@ def test_the_loss_of_a_diverging_training_is_the_true_one(size, precision, smoot
         assert float(ours) >= 0
 
 
-def test_the_loss_of_bfloat16_states_is_near_the_exact_one():
+@pytest.mark.parametrize("offset", [0, 1_000, 10_000])
+def test_the_loss_of_bfloat16_states_is_near_the_exact_one(offset):
+    """offset: what the scores of a token have in common."""
     torch.manual_seed(0)
     states, weight, targets = torch.randn(64, 32), torch.randn(50, 32), torch.randint(1, 50, (64,))
+    states[:, 0], weight[:, 0] = 16, offset / 16
     rounded, exact = (smoothed_cross_entropy(x, weight, targets, 0.1).item() for x in (states.bfloat16(), states))
     assert rounded == pytest.approx(exact, rel=1e-2)
 

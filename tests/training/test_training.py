@@ -8,12 +8,14 @@ import resource
 from pathlib import Path
 from statistics import mean
 
+import numpy as np
 import pytest
 import torch
-from support.tiny import NO_DROPOUT, tiny_trainer
+from support.tiny import NO_DROPOUT, target_of, tiny_trainer
 from support.trainings import outcome, train_tiny, valid_text
 
 from transformer.decoding.beam_search import Hypothesis
+from transformer.decoding.likelihood import target_log_probabilities
 from transformer.evaluation.scores import bleu
 from transformer.model.averaging import mean_weights
 from transformer.model.cpu import multiplies_bfloat16
@@ -22,7 +24,9 @@ from transformer.training import distributed
 from transformer.training.checkpoints import CheckpointStore, best_steps, load_file
 from transformer.training.distributed import prepare_process
 from transformer.training.loop import Diverged
+from transformer.training.loss import smoothed_cross_entropy
 from transformer.training.optimiser import decay_at
+from transformer.training.train_step import predict
 from transformer.training.validation import ValidText, valid_bleu, valid_loss
 
 
@@ -156,13 +160,13 @@ def test_valid_bleu_is_exact_and_restores_the_models_precision(tmp_path, monkeyp
     def score() -> float:
         return valid_bleu(trainer, valid_text(trainer))
 
-    def reversed_sources(models, sources, config, before_step):
+    def targets(models, sources, config, before_step):
         assert models[0].compute is None  # sums of log-probabilities in bfloat16 would be imprecise
-        return [[Hypothesis(tuple(reversed(ids)), 0.0, 0.0)] for ids in sources]
+        return [[Hypothesis(tuple(target_of(ids)), 0.0, 0.0)] for ids in sources]
 
     assert score() < 20
-    monkeypatch.setattr("transformer.training.validation.translate_ids", reversed_sources)
-    assert score() == pytest.approx(100)  # the targets of these pairs are their sources, reversed
+    monkeypatch.setattr("transformer.training.validation.translate_ids", targets)
+    assert score() == pytest.approx(100)
     assert trainer.model.compute is torch.bfloat16
 
 
@@ -198,7 +202,7 @@ def test_the_moving_average_follows_its_formula(tmp_path):
 
 
 def test_a_loss_that_is_not_finite_ends_a_training_with_advice(tmp_path):
-    with pytest.raises(Diverged, match=r"Update 2: .* \(train lines (\d+, )+\d+\)\. This update was not saved\. Lower"):
+    with pytest.raises(Diverged, match=r"Update 2: .* \(train lines (\d+, )+\d+.*\)\. This update was not saved\."):
         train_tiny(tmp_path, tmp_path / "w", lr_factor=float("inf"))
     assert not list((tmp_path / "w").glob("state*"))
     diverged = json.loads((tmp_path / "w/diverged.json").read_text())
@@ -206,6 +210,19 @@ def test_a_loss_that_is_not_finite_ends_a_training_with_advice(tmp_path):
     assert diverged["train_lines"] == sorted(diverged["train_lines"])
     trainer = tiny_trainer(tmp_path)
     assert diverged["train_lines"] == sorted((trainer.batches[2] + 1).tolist())
+
+
+def test_an_update_descends_the_mean_loss_of_its_target_tokens(tmp_path):
+    trainer = tiny_trainer(tmp_path, precision="float64", clip_norm=0.1, sizes=NO_DROPOUT)
+    batch = trainer.batch(trainer.train_pairs, trainer.batches[1])
+    loss = smoothed_cross_entropy(*predict(trainer.model, batch), 0.1)
+    (loss / len(batch.targets)).backward()
+    norm = torch.nn.utils.get_total_norm([weight.grad for weight in trainer.parameters if weight.grad is not None])
+    update = trainer.update(1)
+    assert (float(update.loss), update.tokens) == (pytest.approx(loss.item()), len(batch.targets))
+    assert float(update.gradient_norm) == pytest.approx(float(norm))
+    clipped = torch.nn.utils.get_total_norm([weight.grad for weight in trainer.parameters if weight.grad is not None])
+    assert float(clipped) == pytest.approx(0.1, rel=1e-4)
 
 
 def test_gradient_accumulation_does_not_change_the_loss(tmp_path):
@@ -217,9 +234,13 @@ def test_gradient_accumulation_does_not_change_the_loss(tmp_path):
     assert losses[0] == pytest.approx(losses[2], rel=1e-9)
 
 
-def test_the_validation_loss_does_not_depend_on_the_batches(tmp_path):
+def test_the_validation_loss_is_the_mean_of_all_target_tokens(tmp_path):
+    trainer = tiny_trainer(tmp_path)
+    model, pairs = trainer.model.eval(), trainer.valid_pairs
+    batches = [trainer.batch(pairs, np.array([row])) for row in range(len(pairs))]
+    losses = torch.cat([-target_log_probabilities(*predict(model, batch)) for batch in batches])
     values = [valid_loss(tiny_trainer(tmp_path, device_tokens=tokens)) for tokens in (12, 30, 1000)]
-    assert values == pytest.approx([values[0]] * 3, rel=1e-6)
+    assert values == pytest.approx([float(losses.mean())] * 3, rel=1e-6)
 
 
 def test_the_mean_of_weights_is_their_mean(tmp_path):

@@ -60,8 +60,11 @@ class Overlap:
 
 
 def words(line: str) -> tuple[str, ...]:
-    """The words of a line without case and punctuation; of scripts that are written without spaces, the characters."""
-    return tuple(_WORD.findall(line.lower()))
+    """The words of a line without case and punctuation; of scripts that are written without spaces, the characters.
+
+    A line of symbols alone is a word.
+    """
+    return tuple(_WORD.findall(line.lower())) or ((line,) if line else ())
 
 
 def trigrams(of: Sequence[str]) -> set[tuple[str, ...]]:

@@ -46,7 +46,8 @@ _SCRIPTS = {  # scripts -> the languages that are written in them
 }
 SCRIPTS_OF = {code: scripts.split() for scripts, codes in _SCRIPTS.items() for code in codes.split()}
 _ADDRESS = re.compile(r"(?:https?://|www\.)[^\s<>\"')\]]+|(?<![\w.+-])[\w.+-]{1,64}@[\w-]+\.[\w.-]+", re.IGNORECASE)
-_NUMBER = re.compile(r"(?:\d{1,3}(?:[.,'\u00a0\u202f ]\d{3}(?!\d))+|\d+)(?:[.,]\d+)?")
+# Integer part, with thousands in groups of three or without, then decimals or the minutes of a time (10:30, 10.30).
+_NUMBER = re.compile(r"((?!0)\d{1,3}(?:[.,'\u00a0\u202f ]\d{3}(?!\d))+|\d+)(?:[.,](\d+)|:(\d\d)(?!\d))?")
 
 
 @dataclass(frozen=True)
@@ -99,11 +100,12 @@ def alphabetic(line: str) -> float:
 
 
 def figures(line: str) -> list[str]:
-    """The numbers and the addresses (web, e-mail) in a line, sorted. Numbers have no separators: 1,000.5 is 10005."""
+    """The numbers and the addresses (web, e-mail) in a line, sorted. 1.000,50 and 1,000.5 are both 1000.5."""
     addresses = [address.rstrip(".,;:!?") for address in _ADDRESS.findall(line)]
+    western = re.sub(r"\d", lambda digit: str(int(digit[0])), _ADDRESS.sub(" ", line))
     numbers = (
-        "".join(str(int(character)) for character in number if character.isdecimal()).lstrip("0")
-        for number in _NUMBER.findall(_ADDRESS.sub(" ", line))
+        ".".join((re.sub(r"\D", "", integer).lstrip("0"), (decimals or minutes).rstrip("0")))
+        for integer, decimals, minutes in _NUMBER.findall(western)
     )
     return sorted([*addresses, *numbers])
 

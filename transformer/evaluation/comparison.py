@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -11,6 +12,7 @@ from typing import Any
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.significance import PairedTest
 
+from transformer.evaluation.intervals import SEED
 from transformer.evaluation.scores import bleu, bleu_of
 
 TESTS = {"bs": "p_bootstrap", "ar": "p_randomisation"}  # Koehn 2004; Riezler and Maxwell 2005
@@ -56,6 +58,7 @@ def compare_with_first(systems: Sequence[System], references: Sequence[str]) -> 
     trainings with other seeds differ more. With several comparisons, `..._holm` are the p-values after Holm's
     correction (1979). Equal input gives equal rows.
     """
+    os.environ["SACREBLEU_SEED"] = str(SEED)  # whatever the user has set
     named: list[tuple[str, Sequence[str]]] = [
         (str(place), list(system.hypotheses)) for place, system in enumerate(systems)
     ]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from transformer.model.weights import read_weights
@@ -18,10 +18,14 @@ def mean_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
     """
     if not paths:
         raise ValueError("There is no checkpoint to average. Train first.")
+    return deque(running_means(paths), maxlen=1).pop()
+
+
+def running_means(paths: Iterable[Path]) -> Iterator[dict[str, Tensor]]:
+    """The means of the first checkpoint, of the first two, and so on; see mean_weights."""
     total: dict[str, Tensor] = {}
-    precisions: dict[str, torch.dtype] = {}
-    for path in paths:
-        for name, tensor in read_weights(path).items():
+    for count, path in enumerate(paths, start=1):
+        weights = read_weights(path)
+        for name, tensor in weights.items():
             total[name] = total[name].add_(tensor) if name in total else tensor.double()
-            precisions[name] = tensor.dtype
-    return {name: (tensor / len(paths)).to(precisions[name]) for name, tensor in total.items()}
+        yield {name: (tensor / count).to(weights[name].dtype) for name, tensor in total.items()}

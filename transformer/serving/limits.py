@@ -6,12 +6,18 @@ A request is refused before work is spent on it, and ended when it takes too lon
 from __future__ import annotations
 
 import time
+from contextvars import ContextVar
+from threading import Event
 from typing import Any
 
 # Limits of one request.
 MAX_LINES, MAX_SUBWORDS, MAX_BEAM_SIZE, MAX_EXTRA_LENGTH, MAX_LENGTH_PENALTY = 1000, 1000, 64, 1000, 20
 # Subwords are counted only where a look at the characters says that there can be few enough.
 MAX_CHARACTERS, MAX_WORD = 10 * MAX_SUBWORDS, 2 * MAX_SUBWORDS  # spaCy takes 8 s for a word of 10,000 brackets
+
+
+# Set, in a server that knows, when the sender of the request has gone.
+ABANDONED: ContextVar[Event | None] = ContextVar("ABANDONED", default=None)
 
 
 class OutOfTime(Exception):
@@ -22,10 +28,12 @@ class Deadline:
     """The time until which one request may be worked on. Call it to check. seconds: from now."""
 
     def __init__(self, seconds: float):
-        self.seconds, self.end = seconds, time.monotonic() + seconds
+        self.seconds, self.end, self.abandoned = seconds, time.monotonic() + seconds, ABANDONED.get()
 
     def __call__(self) -> None:
-        """Raise OutOfTime if the time is over."""
+        """Raise OutOfTime if the time is over, or if nobody waits for the answer."""
+        if self.abandoned is not None and self.abandoned.is_set():
+            raise OutOfTime("The sender has gone.")
         if time.monotonic() > self.end:
             raise OutOfTime(
                 f"The request took longer than {self.seconds:g} s and was ended. Send fewer or shorter lines, or a "
@@ -35,12 +43,10 @@ class Deadline:
 
 def check_options(params: dict[str, Any]) -> None:
     """Raise ValueError for a search that would be wrong or too wide."""
-    if not 1 <= params["beam_size"] <= MAX_BEAM_SIZE:
-        raise ValueError(f"beam_size={params['beam_size']} must be 1 to {MAX_BEAM_SIZE}")
-    if not 0 <= params["extra_length"] <= MAX_EXTRA_LENGTH:
-        raise ValueError(f"extra_length={params['extra_length']} must be 0 to {MAX_EXTRA_LENGTH}")
-    if not 0 <= params["length_penalty"] <= MAX_LENGTH_PENALTY:
-        raise ValueError(f"length_penalty={params['length_penalty']} must be 0 to {MAX_LENGTH_PENALTY}")
+    limits = {"beam_size": (1, MAX_BEAM_SIZE), "extra_length": (0, MAX_EXTRA_LENGTH)}
+    for name, (least, most) in (limits | {"length_penalty": (0, MAX_LENGTH_PENALTY)}).items():
+        if not isinstance(value := params[name], (int, float)) or not least <= value <= most:
+            raise ValueError(f"{name}={value} must be {least} to {most}")
 
 
 def check_line(name: str, line: str) -> None:

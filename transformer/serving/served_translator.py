@@ -4,14 +4,16 @@ MLflow copies this file into the model, imports it there and takes the object pa
 
     {"inputs": ["Ein Hund rennt."], "params": {"beam_size": 4}}  ->  {"predictions": ["A dog is running."]}
 
-MLflow's server answers one request after the other. So a request is refused before work is spent on it, and one that
-takes longer than TRANSLATION_DEADLINE seconds (an environment variable, 30 by default) is ended with status 503.
+One request is answered after the other. So a request is refused before work is spent on it, and one that takes longer
+than TRANSLATION_DEADLINE seconds (an environment variable, 30 by default), or waits longer for others, is ended with
+status 503.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from threading import Lock
 from typing import Any
 
@@ -57,16 +59,17 @@ class ServedTranslator(PythonModel):
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> list[str]:
         """The best translation of each line in the only column of model_input. Raises Refused for a bad request."""
         try:
-            return self.answer(model_input.iloc[:, 0].tolist(), params or {}, Deadline(self.seconds))
+            return self.answer(model_input.iloc[:, 0].tolist(), params or {}, lambda: Deadline(self.seconds))
         except ValueError as error:
             raise Refused(str(error)) from None
         except OutOfTime as error:
             raise Refused(str(error), TEMPORARILY_UNAVAILABLE) from None
 
-    def answer(self, lines: list[str], params: dict[str, Any], deadline: Callable[[], object]) -> list[str]:
-        """The best translation of each line. Raises ValueError for a bad request.
+    def answer(self, lines: list[str], params: dict[str, Any], start: Callable[[], Callable[[], object]]) -> list[str]:
+        """The best translation of each line. Raises ValueError for a bad request, OutOfTime after a long wait.
 
-        deadline: called before each line and before each step of the search; what it raises ends the request.
+        start: called when the work begins; returns a function that is called before each line and before each step of
+        the search. What that raises ends the request.
         """
         check_options(params)
         if len(lines) > MAX_LINES:
@@ -74,12 +77,23 @@ class ServedTranslator(PythonModel):
         for number, line in enumerate(lines, start=1):
             check_line(f"line {number}", line)
         # spaCy remembers each word that it meets, until the zone ends; zones of two threads would disturb each other.
-        with self.one_at_a_time, self.translator.source.zone(forget=True):
+        with self.turn(), self.translator.source.zone(forget=True):
+            deadline = start()
             for number, line in enumerate(lines, start=1):
                 deadline()
                 check_subwords(f"line {number}", len(self.translator.subwords([line])[0]))
             options = {name: params[name] for name in OPTIONS}
             return self.translator.translate(lines, before_step=deadline, **options)
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Surround the work of a request, which waits for those before it. Raises OutOfTime if that takes too long."""
+        if not self.one_at_a_time.acquire(timeout=self.seconds):
+            raise OutOfTime(f"The server was busy for {self.seconds:g} s. The lines were not translated. Try later.")
+        try:
+            yield
+        finally:
+            self.one_at_a_time.release()
 
 
 set_model(ServedTranslator())

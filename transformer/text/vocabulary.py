@@ -1,4 +1,4 @@
-"""Subwords to ids and back: the vocabulary, counted by torchtext, and the file that holds it."""
+"""Subwords to ids and back: the vocabulary, built by torchtext, and the file that holds it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ class Vocabulary:
 
     @classmethod
     def build(cls, counts: Counter[str], min_count: int) -> Vocabulary:
-        """The vocabulary of counted subwords: all that occur at least `min_count` times, the most frequent first."""
+        """The vocabulary of counted subwords: all that occur at least `min_count` times, the most frequent first.
+
+        torchtext's Vocab chooses them and orders them, those of equal counts by alphabet, after SPECIALS.
+        """
         from torchtext.vocab import Vocab  # imported here, because translating does not need torchtext
 
         return cls(Vocab(counts, min_freq=min_count, specials=list(SPECIALS)).itos)

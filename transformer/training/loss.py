@@ -59,6 +59,9 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
     def forward(ctx, states: Tensor, weight: Tensor, targets: Tensor, label_smoothing: float, padding: int) -> Tensor:
         share = label_smoothing / (len(weight) - 2)
         chunk, vocabulary = tokens_per_chunk(states), len(weight)
+        if states.dtype != weight.dtype:
+            # What all scores of a token have in common changes no loss and no gradient, but costs digits of bfloat16.
+            weight = weight - weight.mean(dim=0)
         matrix = F.pad(weight.to(states.dtype), (0, 0, 0, -vocabulary % 64))  # products of odd widths are slower
         padded = F.pad(states, (0, 0, 0, -len(states) % TOKEN_MULTIPLE))
         scores, probabilities = (states.new_empty(min(chunk, len(padded)), len(matrix)) for _ in range(2))
