@@ -17,8 +17,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from pipeline.identity import code_key
+from pipeline.inputs import stages_above
 from pipeline.params import Params
-from pipeline.stage import stages_above
 from pipeline.versions import RECORD, release
 from transformer import files
 

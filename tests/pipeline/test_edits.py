@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 from support.projects import command, prepared_project, runs
 from support.tiny import ROOT
 
-from pipeline.stage import params_of, read_values, stages_above
+from pipeline.inputs import params_of, read_values, stages_above
 from pipeline.tracking.finished_run import MADE
 
 CODE = ("pipeline", "transformer")
