@@ -159,6 +159,7 @@ def test_the_table_shows_scores_and_knobs_that_differ(page, address: str) -> Non
     assert [name for name in links if name in names] == names
 
 
+@pytest.mark.full
 def test_two_selected_runs_are_compared(page, address: str) -> None:
     page.goto(address)
     for name in ("slow", "plain"):
@@ -169,6 +170,7 @@ def test_two_selected_runs_are_compared(page, address: str) -> None:
     page.get_by_text("warmup", exact=True).first.wait_for()
 
 
+@pytest.mark.full
 def test_the_curves_of_all_runs_share_one_chart(page, address: str) -> None:
     page.goto(f"{address}&compareRunsMode=CHART")
     page.locator(".js-plotly-plot").first.wait_for()  # before its first chart the page forgets the search
@@ -180,6 +182,7 @@ def test_the_curves_of_all_runs_share_one_chart(page, address: str) -> None:
     page.wait_for_function(f"{one_plot} && {names}.size === 4 && {lines}.length >= 4")
 
 
+@pytest.mark.full
 def test_the_files_of_a_run_are_shown_in_its_page(page, address: str) -> None:
     page.goto(address)
     page.get_by_role("link", name="slow").click()

@@ -64,9 +64,10 @@ def test_a_simulated_gpu_raises_the_errors_of_cuda(waits):
 @pytest.mark.parametrize("optimiser", [pytest.param("adam", marks=pytest.mark.full), "muon"])
 def test_a_gpu_trains_and_resumes_like_a_cpu(tmp_path, waits, optimiser):
     settings = {"precision": "float64", "optimiser": optimiser, "sizes": NO_DROPOUT, "best_by": "bleu"}
-    on_cpu = trained(tmp_path, tmp_path / "cpu", CPU, max_steps=8, **settings)
-    trained(tmp_path, tmp_path / "gpu", GPU, max_steps=4, **settings)
-    on_gpu = trained(tmp_path, tmp_path / "gpu", GPU, max_steps=8, **settings)
+    settings |= {"max_steps": 4, "save_every": 2}
+    on_cpu = trained(tmp_path, tmp_path / "cpu", CPU, **settings)
+    trained(tmp_path, tmp_path / "gpu", GPU, **{**settings, "max_steps": 2})
+    on_gpu = trained(tmp_path, tmp_path / "gpu", GPU, **settings)
     numbers = [[[value for value in row.values() if value is not None] for row in curve] for curve in (on_cpu, on_gpu)]
     assert numbers[1] == [pytest.approx(row, rel=1e-9) for row in numbers[0]]
 
@@ -81,11 +82,12 @@ def test_a_training_waits_for_a_gpu_only_at_rows_of_a_curve(tmp_path, waits, mon
         GPU,
         lambda step, update: seen.append(waits.total()),
         precision=precision,
-        log_every=4,
-        save_every=12,
+        log_every=2,
+        save_every=6,
+        max_steps=6,
     )
     grown = [step for step, (before, after) in enumerate(itertools.pairwise(seen), 1) if after > before]
-    assert grown == [4, 8, 12]
+    assert grown == [2, 4, 6]
 
 
 @pytest.mark.full
