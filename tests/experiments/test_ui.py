@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 from support.attention import REFERENCE, SOURCE, TRANSLATION, attention_of_two, sentence
 from support.browsers import chromium
-from support.runs import configuration, curve, record
+from support.runs import configuration, curve, opened, record
 from support.servers import free_port
 from support.tiny import ROOT
 
@@ -59,9 +59,7 @@ RUN = report.RunReport(
     costs={},
     attention=attention_of_two(),
 )
-PAGE = report.page(RUN, report.charts_of(RUN))
-PICTURE = picture(sentence(7, "", SOURCE, TRANSLATION, REFERENCE), "translation")
-FILES = {"translations.csv": TABLE, "samples.csv": SAMPLES, "report.html": PAGE, "attention.svg": PICTURE}
+FILES = {"translations.csv": TABLE, "samples.csv": SAMPLES}
 
 
 def width(svg: str) -> int:
@@ -183,7 +181,11 @@ def test_the_curves_of_all_runs_share_one_chart(page, address: str) -> None:
 
 
 @pytest.mark.full
-def test_the_files_of_a_run_are_shown_in_its_page(page, address: str) -> None:
+def test_the_files_of_a_run_are_shown_in_its_page(page, root: Path, address: str) -> None:
+    drawing = picture(sentence(7, "", SOURCE, TRANSLATION, REFERENCE), "translation")
+    (run,) = opened(root).runs("training 800 1")
+    for name, text in (("report.html", report.page(RUN, report.charts_of(RUN))), ("attention.svg", drawing)):
+        opened(root).client.log_text(run.info.run_id, text, name)
     page.goto(address)
     page.get_by_role("link", name="slow").click()
     page.get_by_role("tab", name="Artifacts").click()
@@ -204,4 +206,4 @@ def test_the_files_of_a_run_are_shown_in_its_page(page, address: str) -> None:
     attention.get_by_text("▁dog attends to").wait_for()
     page.get_by_text("attention.svg").first.click()
     images = "[...document.querySelectorAll('img')].filter(image => image.src.startsWith('blob:'))"
-    page.wait_for_function(f"{images}.some(image => image.naturalWidth === {width(PICTURE)})")
+    page.wait_for_function(f"{images}.some(image => image.naturalWidth === {width(drawing)})")
