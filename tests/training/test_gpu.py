@@ -19,7 +19,10 @@ from transformer.training.checkpoints import CheckpointStore
 from transformer.training.distributed import World
 from transformer.training.loop import Observers, train
 
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulation is for machines without a GPU")
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(torch.cuda.is_available(), reason="the simulation is for machines without a GPU"),
+]
 SOURCES = [[(7 * row + place) % 19 + 4 for place in range(row % 9)] for row in range(12)]
 
 
@@ -61,7 +64,7 @@ def test_a_simulated_gpu_raises_the_errors_of_cuda(waits):
     assert waits.total() == 2  # item, cpu
 
 
-@pytest.mark.parametrize("optimiser", [pytest.param("adam", marks=pytest.mark.full), "muon"])
+@pytest.mark.parametrize("optimiser", ["adam", "muon"])
 def test_a_gpu_trains_and_resumes_like_a_cpu(tmp_path, waits, optimiser):
     settings = {"precision": "float64", "optimiser": optimiser, "sizes": NO_DROPOUT, "best_by": "bleu"}
     settings |= {"max_steps": 4, "save_every": 2}
@@ -72,7 +75,7 @@ def test_a_gpu_trains_and_resumes_like_a_cpu(tmp_path, waits, optimiser):
     assert numbers[1] == [pytest.approx(row, rel=1e-9) for row in numbers[0]]
 
 
-@pytest.mark.parametrize("precision", [pytest.param("float32", marks=pytest.mark.full), "bfloat16"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_training_waits_for_a_gpu_only_at_rows_of_a_curve(tmp_path, waits, monkeypatch, precision):
     monkeypatch.setattr(trainer, "multiplies_bfloat16", lambda device: True)
     seen = [0]
@@ -90,7 +93,6 @@ def test_a_training_waits_for_a_gpu_only_at_rows_of_a_curve(tmp_path, waits, mon
     assert grown == [2, 4, 6]
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal"])
 def test_a_gpu_translates_samples_and_scores_like_a_cpu(waits, positions):
     models = [random_model(seed, positions=positions, max_positions=5) for seed in (1, 2)]
