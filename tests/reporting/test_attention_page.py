@@ -87,17 +87,6 @@ def test_rows_and_columns_are_labelled_with_all_subwords(view):
     assert not view.locator("figure").nth(1).is_visible()
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(("kind", "size"), [("decoder over source", (5, 5)), ("decoder self", (5, 5))])
-def test_the_table_has_the_weights_of_the_head_that_is_chosen(view, kind, size):
-    view.get_by_label(kind).check()
-    for layer, number in ((1, 1), (1, 3), (2, 2)):
-        head(view, layer, number).click()
-        expected = weights(*size, causal=kind == "decoder self")[layer - 1, number - 1]
-        assert np.abs(table(view) - expected).max() < 0.0101
-        assert f"layer {layer}, head {number}" in view.locator("details caption").first.inner_text()
-
-
 def pixels(canvas) -> np.ndarray:
     """The red, green and blue of a canvas, (rows, columns, 3)."""
     width, height, values = canvas.evaluate(
