@@ -1,7 +1,5 @@
 """Lines become words, subwords and ids and come back without loss; merges and vocabulary come from counted words."""
 
-import subprocess
-import sys
 import tracemalloc
 from collections import Counter
 from functools import cache
@@ -10,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.tiny import ROOT
 
 from transformer.text.bpe import Merges, learn_merges
 from transformer.text.languages import tokenizer
@@ -132,14 +129,6 @@ def test_what_is_no_language_code_is_refused(language):
 def test_an_unknown_language_is_named_in_the_error():
     with pytest.raises(ValueError, match="'qq' has no spaCy tokenizer"):
         tokenizer("qq")
-
-
-def test_a_tokenizer_does_not_import_torch():
-    code = "import sys; from transformer.text.languages import tokenizer; tokenizer('de')"
-    code += "; print('torch' in sys.modules)"
-    code += "; import torch; print(torch.ones(1).sum().item())"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert done.stdout == "False\n1.0\n", done.stderr
 
 
 def test_specials_are_left_out_of_text_and_unk_is_a_separate_word():
