@@ -16,7 +16,8 @@ from pipeline.tracking import store as tracking
 # One thread a process: test processes and the stages that they start share the cores, and sums have a fixed order.
 os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(1)
-SLOWEST = ("edits", "pipeline", "experiments", "back_translation", "kills")  # whole pipelines: minutes each
+# Whole pipelines, minutes each, and trainings: about a minute each
+SLOWEST = ("edits", "pipeline", "experiments", "back_translation", "kills", "resuming", "several_processes")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

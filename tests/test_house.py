@@ -131,10 +131,11 @@ def test_only_train_and_record_reach_tracking_and_only_record_others():
         assert "tracking" not in rooms or stage in ("train", "record"), stage
 
 
-def test_stages_that_compute_no_model_start_without_torch():
+def test_stages_and_tokenizers_without_a_model_start_without_torch():
     light = DVC.keys() - {"train", "back_translate", "average", "export"}
     modules = ", ".join(f"pipeline.{name}" for name in light)
-    code = f"import sys, transformer as t, {modules}; print('torch' in sys.modules); t.Translator, t.load_model"
+    code = f"import sys, transformer as t, {modules}; from transformer.text.languages import tokenizer; tokenizer('de')"
+    code += "; print('torch' in sys.modules); t.Translator, t.load_model"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("False\n", "")
 

@@ -13,7 +13,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import profile, train
 from benchmarks.flops import Size, useful_flop
-from benchmarks.processes import Failed, Worker
 from benchmarks.programs import Program, Task
 from benchmarks.table import row_of, summary, text_table, with_ratios
 from benchmarks.worker import KINDS
@@ -125,15 +124,6 @@ def test_padding_is_counted_in_the_batches_of_a_peer(folder, name):
 def test_a_wrong_option_is_refused(call, main, options, reason):
     with pytest.raises(ValueError, match=reason):
         call(main, *options)
-
-
-def test_a_program_that_cannot_be_built_reports_the_reason(folder):
-    paths = {"ids": f"{folder}/ids", "vocab": f"{folder}/vocab.txt"}
-    kind = {"program": "ours", "size": "tiny", "precision": "float32", "device": "nowhere", "batch_tokens": 256}
-    worker = Worker(paths | kind)
-    with pytest.raises(Failed, match="nowhere"):
-        worker.receive()
-    worker.close()
 
 
 def test_useful_flop_is_what_torch_counts_without_padding():

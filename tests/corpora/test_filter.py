@@ -124,7 +124,7 @@ def test_a_pair_that_another_rule_drops_hides_no_later_one(tmp_path):
     st.integers(1, 7),
     st.sampled_from(["pair", "side"]),
 )
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=15)
 def test_duplicates_do_not_depend_on_the_size_of_blocks(tmp_path_factory, pairs, size, kind):
     expected, seen = [], set()
     for number, (source, target) in enumerate(pairs, start=1):

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.projects import command, commit_all, own_corpus, params_file
+from support.projects import command, commit_all, own_corpus, params_file, pipeline_command
 
 from pipeline.experiments.revisions import Experiment
 
@@ -85,14 +85,9 @@ def project(tmp_path_factory) -> Path:
     return folder
 
 
-def pipeline(folder: Path, *words: str, **options) -> str:
-    """Run `python -m pipeline` of this project in a folder."""
-    return command(folder, *COMMAND, *words, PYTHONPATH=str(ROOT), **options)
-
-
-def test_compare_names_what_differs_beside_the_knob(project):
+def test_compare_names_what_differs_beside_the_knob(project, capsys):
     names = ("first", "comment", "machine", "loss", "torch", "text", "seed")
-    output = pipeline(project, "compare", *names)
+    output = pipeline_command(project, capsys, "compare", *names)
     record = json.loads((project / "reports/comparison.json").read_text())
     rows = {row["name"]: row for row in record["systems"]}
     assert {name: row.get("differs_also_in") for name, row in rows.items()} == {
@@ -111,9 +106,9 @@ def test_compare_names_what_differs_beside_the_knob(project):
     assert "means over seeds" in output
 
 
-def test_summary_pairs_only_results_of_equal_text_code_and_machine(project):
+def test_summary_pairs_only_results_of_equal_text_code_and_machine(project, capsys):
     command(project, "git", "config", "log.showSignature", "true")
-    output = pipeline(project, "summary", "--history")
+    output = pipeline_command(project, capsys, "summary", "--history")
     scores, _, effects = output.partition("effect of each knob")
     assert re.findall(r"^ *warmup +(\d+) +(\d+) +(\d+) ", effects, re.MULTILINE) == [("4", "8", "1")]
     assert re.search(r"1, 2 +2 +51\.0", scores.partition("means over seeds")[2])
@@ -122,8 +117,8 @@ def test_summary_pairs_only_results_of_equal_text_code_and_machine(project):
     assert re.search(r"left out: \w+: BLEU 49\.00, in all else equal to \w+\n", output)
 
 
-def test_summary_shows_the_past_of_the_repository_only_if_asked(project):
-    output = pipeline(project, "summary")
+def test_summary_shows_the_past_of_the_repository_only_if_asked(project, capsys):
+    output = pipeline_command(project, capsys, "summary")
     head = Experiment("x", command(project, "git", "rev-parse", "HEAD").strip()).commit[:10]
     assert re.search(f"^{head} ", output, re.MULTILINE)
     assert "52.0" not in output
@@ -142,7 +137,7 @@ EDITS = [
 @pytest.mark.parametrize(
     ("file", "old", "new", "stale"), [EDITS[0], *(pytest.param(*edit, marks=pytest.mark.full) for edit in EDITS[1:])]
 )
-def test_an_edit_that_no_run_followed_is_refused(project, tmp_path, file, old, new, stale):
+def test_an_edit_that_no_run_followed_is_refused(project, tmp_path, capsys, file, old, new, stale):
     clone = tmp_path / "clone"
     shutil.copytree(project, clone, symlinks=True)
     text = (clone / file).read_text()
@@ -150,14 +145,14 @@ def test_an_edit_that_no_run_followed_is_refused(project, tmp_path, file, old, n
     (clone / file).write_text(text.replace(old, new, 1))
     command(clone, "git", "commit", "-qam", "edited")
     for name in ("HEAD", "workspace"):
-        output = pipeline(clone, "compare", "torch", name, status=1)
+        output = pipeline_command(clone, capsys, "compare", "torch", name, error=True)
         assert output.startswith(f"error: The results of {name} are not those of its files. `dvc repro` would run")
         assert stale in output
-    assert f"workspace: stale, `dvc repro` would run {stale}" in pipeline(clone, "summary", status=1)
+    assert f"workspace: stale, `dvc repro` would run {stale}" in pipeline_command(clone, capsys, "summary", error=True)
 
 
 def test_without_git_a_command_says_so_in_one_line(project, tmp_path):
-    output = pipeline(project, "compare", "first", "HEAD", status=1, PATH=str(tmp_path))
+    output = command(project, *COMMAND, "compare", "first", "HEAD", status=1, PATH=str(tmp_path), PYTHONPATH=str(ROOT))
     assert output == "error: git is not installed, or not in PATH. Install it: experiments are kept in git.\n"
     (tmp_path / ".dvc").mkdir()
     for name in ("summary", "clean"):

@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 from support.attention import REFERENCE, SOURCE, TRANSLATION, attention_of_two, sentence
 from support.browsers import chromium
-from support.runs import configuration, curve, record
+from support.runs import configuration, curve, opened, record
 from support.servers import free_port
 from support.tiny import ROOT
 
@@ -59,9 +59,7 @@ RUN = report.RunReport(
     costs={},
     attention=attention_of_two(),
 )
-PAGE = report.page(RUN, report.charts_of(RUN))
-PICTURE = picture(sentence(7, "", SOURCE, TRANSLATION, REFERENCE), "translation")
-FILES = {"translations.csv": TABLE, "samples.csv": SAMPLES, "report.html": PAGE, "attention.svg": PICTURE}
+FILES = {"translations.csv": TABLE, "samples.csv": SAMPLES}
 
 
 def width(svg: str) -> int:
@@ -159,6 +157,7 @@ def test_the_table_shows_scores_and_knobs_that_differ(page, address: str) -> Non
     assert [name for name in links if name in names] == names
 
 
+@pytest.mark.full
 def test_two_selected_runs_are_compared(page, address: str) -> None:
     page.goto(address)
     for name in ("slow", "plain"):
@@ -169,6 +168,7 @@ def test_two_selected_runs_are_compared(page, address: str) -> None:
     page.get_by_text("warmup", exact=True).first.wait_for()
 
 
+@pytest.mark.full
 def test_the_curves_of_all_runs_share_one_chart(page, address: str) -> None:
     page.goto(f"{address}&compareRunsMode=CHART")
     page.locator(".js-plotly-plot").first.wait_for()  # before its first chart the page forgets the search
@@ -180,7 +180,12 @@ def test_the_curves_of_all_runs_share_one_chart(page, address: str) -> None:
     page.wait_for_function(f"{one_plot} && {names}.size === 4 && {lines}.length >= 4")
 
 
-def test_the_files_of_a_run_are_shown_in_its_page(page, address: str) -> None:
+@pytest.mark.full
+def test_the_files_of_a_run_are_shown_in_its_page(page, root: Path, address: str) -> None:
+    drawing = picture(sentence(7, "", SOURCE, TRANSLATION, REFERENCE), "translation")
+    (run,) = opened(root).runs("training 800 1")
+    for name, text in (("report.html", report.page(RUN, report.charts_of(RUN))), ("attention.svg", drawing)):
+        opened(root).client.log_text(run.info.run_id, text, name)
     page.goto(address)
     page.get_by_role("link", name="slow").click()
     page.get_by_role("tab", name="Artifacts").click()
@@ -201,4 +206,4 @@ def test_the_files_of_a_run_are_shown_in_its_page(page, address: str) -> None:
     attention.get_by_text("▁dog attends to").wait_for()
     page.get_by_text("attention.svg").first.click()
     images = "[...document.querySelectorAll('img')].filter(image => image.src.startsWith('blob:'))"
-    page.wait_for_function(f"{images}.some(image => image.naturalWidth === {width(PICTURE)})")
+    page.wait_for_function(f"{images}.some(image => image.naturalWidth === {width(drawing)})")

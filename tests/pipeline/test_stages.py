@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.projects import SPLITS, command, commit_all, own_corpus, params_file, prepared_project
+from support.projects import SPLITS, command, commit_all, finished_project, own_corpus, params_file
 from support.stages import training_place
 from support.tiny import stage
 
@@ -24,9 +24,9 @@ from transformer.model.cpu import multiplies_bfloat16
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory, shared_folder) -> Path:
-    """A small project that was run once."""
-    return prepared_project(shared_folder, tmp_path_factory.mktemp("stages") / "project")
+def project(shared_folder) -> Path:
+    """A small project that was run once, which no test here changes."""
+    return finished_project(shared_folder)
 
 
 @pytest.fixture
@@ -162,6 +162,7 @@ def test_the_model_is_a_mean_of_checkpoints_or_the_moving_average(project, place
     assert "average=ema needs the moving average that ema_decay=0 switches off" in stage("average", place).stderr
 
 
+@pytest.mark.full
 def test_the_log_shows_progress_precision_and_a_long_warmup(project, place):
     params_file(place, precision="bfloat16", warmup=1200)
     done = stage("train", place)

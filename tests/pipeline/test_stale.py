@@ -10,13 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.projects import command, prepared_project, runs
+from support.projects import command, finished_project, prepared_project, runs
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory, shared_folder) -> Path:
     """A small project that was run once."""
-    return prepared_project(shared_folder, tmp_path_factory.mktemp("stale") / "project")
+    return shutil.copytree(finished_project(shared_folder), tmp_path_factory.mktemp("stale") / "project")
 
 
 def stale(project: Path) -> set[str]:

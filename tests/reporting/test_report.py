@@ -157,12 +157,6 @@ def test_corpus_text_cannot_become_a_part_of_the_page():
     assert sentences_in(html)["hypothesis"] == [attack] * 60
 
 
-def test_equal_runs_give_equal_bytes():
-    assert page() == page()
-    assert curves_picture(CURVE) == curves_picture(CURVE)
-    assert report.plots_template() == report.plots_template()
-
-
 def test_differences_are_found_word_by_word():
     assert different_words("the old man sleeps", "the man sleeps well") == ([1], [3])
     assert different_words("", "a b") == ([], [0, 1])

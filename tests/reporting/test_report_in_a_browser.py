@@ -85,6 +85,7 @@ def test_the_table_starts_with_the_worst_and_can_be_sorted(tab, tmp_path):
     assert tab.column(6)[0] == "Sentence 0 was here."
 
 
+@pytest.mark.full
 def test_the_table_is_searched_and_filtered_by_length(tab, tmp_path):
     tab.open(written(tmp_path, **many(100)))
     tab.page.wait_for_selector(ROWS)
@@ -113,6 +114,7 @@ def test_words_that_differ_are_marked_and_text_stays_text(tab, tmp_path):
     assert tab.page.locator("#sentences img").count() == 0
 
 
+@pytest.mark.full
 def test_text_from_right_to_left_is_set_so_and_has_its_language(tab, tmp_path):
     arabic = ["هذا كلب صغير"]
     params = run_report().params | {"target": "ar"}
@@ -134,7 +136,7 @@ def test_the_page_works_in_the_sandboxed_frame_of_mlflow(tab, tmp_path):
     assert inside.locator(f"{ROWS} td:nth-child(1)").first.inner_text() == "1"
 
 
-@pytest.mark.parametrize("width", [375, 800, 1280])
+@pytest.mark.parametrize("width", [375, 1280])
 def test_the_page_is_as_wide_as_the_window(tab, tmp_path, width):
     tab.page.set_viewport_size({"width": width, "height": 800})
     tab.open(written(tmp_path))

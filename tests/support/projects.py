@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import shutil
@@ -10,10 +11,13 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pytest
 from filelock import FileLock
 from mlflow import MlflowClient
 from ruamel.yaml import YAML
 from support.tiny import ROOT
+
+from pipeline.__main__ import main
 
 SMALL = {
     "corpus": "files",
@@ -72,6 +76,24 @@ def command(folder: Path, *words: str, status: int | tuple[int, ...] = 0, **envi
     return done.stdout
 
 
+def pipeline_command(folder: Path, capsys: pytest.CaptureFixture[str], *words: str, error: bool = False) -> str:
+    """Run `python -m pipeline` in a folder, in this process; returns what it prints. error: whether it must fail.
+
+    As in a new process, nothing is remembered of other folders or of commits made since.
+    """
+    for name, module in list(sys.modules.items()):
+        for value in vars(module).values() if name.startswith("pipeline.") else ():
+            if hasattr(value, "cache_clear"):
+                value.cache_clear()
+    capsys.readouterr()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", ["pipeline", *words])
+        with pytest.raises(SystemExit) if error else contextlib.nullcontext() as ended:
+            main()
+    return (f"{ended.value.code}\n" if ended else "") + "".join(capsys.readouterr())
+
+
 def copied_project(folder: Path) -> None:
     """Copy this project's code and recipes, without data and results."""
     ignored = shutil.ignore_patterns("__pycache__", "cache", "tmp")
@@ -110,19 +132,23 @@ def small_project(folder: Path) -> Path:
     return folder
 
 
-def prepared_project(shared: Path, folder: Path) -> Path:
-    """A small project in `folder` that was run once, with an MLflow run of its own.
+def finished_project(shared: Path) -> Path:
+    """A small project that was run once, in a folder with a space in its name. Tests read it or copy it.
 
-    shared: a folder of all test processes. The first process runs a project there; the others copy it and run the stage
-    record, as after a pull.
+    shared: a folder of all test processes, of which the first runs the project there.
     """
-    template = shared / "small project"
+    folder = shared / "small project"
     with FileLock(shared / "small_project.lock"):
         if not (shared / "small_project.done").exists():
-            small_project(template)
+            small_project(folder)
             (shared / "small_project.done").touch()
+    return folder
+
+
+def prepared_project(shared: Path, folder: Path) -> Path:
+    """A copy of the finished project in `folder`, with an MLflow run of its own: it runs record, as after a pull."""
     ignored = shutil.ignore_patterns("mlflow.db*", "mlartifacts", "runs", "run.json")
-    shutil.copytree(template, folder, ignore=ignored)
+    shutil.copytree(finished_project(shared), folder, ignore=ignored)
     command(folder, "dvc", "repro")
     return folder
 

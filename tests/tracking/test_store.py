@@ -7,35 +7,24 @@ from pathlib import Path
 
 import mlflow
 import pytest
-from support.runs import opened, score, start, steps
+from support.runs import configuration, opened, record, score, train
 
-from pipeline.tracking import runs_table
+from pipeline.tracking import live, runs_table
 from pipeline.tracking import store as tracking
 
-WORKER = """
-import sys
-from pathlib import Path
-from support.runs import configuration, curve, record, training
-from pipeline.tracking import live, store
-live.WAIT = store.WAIT = 100  # a busy machine must not fail this test
-root, key = Path(sys.argv[1]), sys.argv[2]
-with training(root, key) as run:
-    run.log_curve(curve(200))
-record(root, {**configuration(key, key, last=200), "texts": {"report.html": "report"}})
-"""
 
-
-def test_processes_create_one_database_at_once_and_write_nowhere_else(tmp_path, fresh_process):
+def test_a_run_is_written_into_its_project_and_nowhere_else(tmp_path, monkeypatch, fresh_process):
     fresh, elsewhere, home = (tmp_path / name for name in ("fresh", "elsewhere", "home"))
     for folder in (fresh, elsewhere, home):
         folder.mkdir()
-    workers = [start(WORKER, str(fresh), f"key{n}", cwd=elsewhere, HOME=str(home)) for n in range(3)]
-    assert [worker.communicate() for worker in workers] == [("", "")] * 3
-    store = opened(fresh)
-    for n in range(3):
-        (run,) = store.runs(f"key{n}")
-        assert steps(store, run.info.run_id, "train_loss") == list(range(10, 210, 10))
-        assert [file.path for file in store.client.list_artifacts(run.info.run_id)] == ["report.html"]
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.setenv("HOME", str(home))
+    for module in (live, tracking):
+        monkeypatch.setattr(module, "WAIT", 100)  # a busy machine must not fail this test
+    run_id = train(fresh, "key")
+    fields = {**configuration("key", "key"), "texts": {"report.html": "report"}}
+    assert record(fresh, fields).info.run_id == run_id
+    assert [file.path for file in opened(fresh).client.list_artifacts(run_id)] == ["report.html"]
     assert {path.name for path in fresh.iterdir()} - {"mlflow.db.lock"} == {"mlflow.db", "mlartifacts", "work"}
     assert [*elsewhere.iterdir(), *home.iterdir()] == []
 

@@ -7,6 +7,7 @@ import torch
 from support.tiny import NO_DROPOUT, make_ends_likely, tiny_model, tiny_trainer
 from support.trainings import valid_text
 
+from transformer.decoding.attention_maps import attention_maps
 from transformer.decoding.beam_search import translate_ids
 from transformer.decoding.config import SearchConfig
 from transformer.decoding.forced_decoding import score_ids
@@ -52,7 +53,7 @@ def test_a_deterministic_training_resumes_to_the_same_bits(tmp_path):
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_a_gpu_finds_the_translations_and_scores_of_a_cpu(beam_size):
+def test_a_gpu_finds_translations_scores_and_attention_of_a_cpu(beam_size):
     model = tiny_model().double()
     torch.manual_seed(1)
     with torch.no_grad():
@@ -60,10 +61,12 @@ def test_a_gpu_finds_the_translations_and_scores_of_a_cpu(beam_size):
             weight += 0.3 * torch.randn_like(weight)
     make_ends_likely(model, pull=1)
     config = SearchConfig(beam_size, extra_length=6)
-    translations, scores = [], []
+    translations, scores, maps = [], [], []
     for device in (CPU, GPU):
         model.to(device)
         translations.append([[h.ids for h in line] for line in translate_ids([model], SOURCES, config)])
         scores.append(score_ids([model], SOURCES, SOURCES))
+        maps.append(attention_maps(model, SOURCES[8], SOURCES[7]).cross.cpu())
     assert translations[0] == translations[1]
     assert scores[1] == [pytest.approx(line, rel=1e-9) for line in scores[0]]
+    torch.testing.assert_close(maps[1], maps[0])

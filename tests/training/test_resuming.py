@@ -22,9 +22,7 @@ from transformer.training.train_step import Trainer
 WORSE = {"lr_factor": 1e-12}  # weights hardly change, so the first validation stays the best
 
 
-@pytest.mark.parametrize(
-    ("stop_after", "optimiser"), [*((step, "adam") for step in (1, 4, 7, 11)), (4, "muon"), (7, "muon")]
-)
+@pytest.mark.parametrize(("stop_after", "optimiser"), [(1, "adam"), (4, "muon"), (7, "adam")])
 def test_a_stopped_training_resumes_to_the_same_bytes(tmp_path, stop_after, optimiser):
     straight, digest = train_tiny(tmp_path, tmp_path / "unstopped", optimiser=optimiser)
     rows, resumed_rows = [], []
@@ -205,10 +203,9 @@ def outs_of(folder, work, **settings):
     ("before", "after", "first", "message"),
     [
         ({}, {"log_every": 4}, None, ""),
-        ({}, {"log_every": 1}, None, ""),
-        ({}, {"save_every": 12}, None, ""),
+        pytest.param({}, {"save_every": 12}, None, "", marks=pytest.mark.full),
         ({}, {"save_every": 6}, 1, "save_every=6 needs a validation after update 6, which was not made. "),
-        ({"keep": 3}, {"keep": 1}, None, ""),
+        pytest.param({"keep": 3}, {"keep": 1}, None, "", marks=pytest.mark.full),
         (
             {**WORSE, "keep": 1},
             {**WORSE, "keep": 2},
@@ -217,12 +214,12 @@ def outs_of(folder, work, **settings):
         ),
         ({**WORSE, "patience": 1}, {**WORSE, "patience": 0}, 9, ""),
         (
-            {**WORSE, "patience": 0, "max_steps": 40},
-            {**WORSE, "patience": 5, "max_steps": 40},
+            {**WORSE, "patience": 0, "max_steps": 24},
+            {**WORSE, "patience": 2, "max_steps": 24},
             1,
-            "patience=5 ends this training after update 24, whose state was not kept. ",
+            "patience=2 ends this training after update 12, whose state was not kept. ",
         ),
-        ({"best_by": "bleu"}, {"best_by": "loss"}, None, ""),
+        pytest.param({"best_by": "bleu"}, {"best_by": "loss"}, None, "", marks=pytest.mark.full),
         ({"best_by": "loss"}, {"best_by": "bleu"}, 1, "best_by=bleu needs the BLEU of the checkpoint of update 4"),
     ],
 )
@@ -242,16 +239,16 @@ def test_with_other_bookkeeping_a_fresh_ones_state_is_resumed(tmp_path, capsys, 
 
 
 def test_back_to_the_first_patience_finds_the_state_in_which_it_ended(tmp_path):
-    first, _ = outs_of(tmp_path, tmp_path / "w", max_steps=40, patience=1, **WORSE)
-    train_tiny(tmp_path, tmp_path / "w", max_steps=40, patience=0, **WORSE)
-    assert outs_of(tmp_path, tmp_path / "w", max_steps=40, patience=1, **WORSE) == (first, [])
+    first, _ = outs_of(tmp_path, tmp_path / "w", max_steps=20, patience=1, **WORSE)
+    train_tiny(tmp_path, tmp_path / "w", max_steps=20, patience=0, **WORSE)
+    assert outs_of(tmp_path, tmp_path / "w", max_steps=20, patience=1, **WORSE) == (first, [])
 
 
 def test_patience_that_ended_between_saves_ends_no_training(tmp_path):
     with pytest.raises(Interrupted, match="after update 10"):
-        train_tiny(tmp_path, tmp_path / "w", max_steps=40, **stop_after_update(10), **WORSE)
-    fresh, _ = outs_of(tmp_path, tmp_path / "fresh", max_steps=40, patience=1, **WORSE)
-    assert outs_of(tmp_path, tmp_path / "w", max_steps=40, patience=1, **WORSE)[0] == fresh
+        train_tiny(tmp_path, tmp_path / "w", max_steps=20, **stop_after_update(10), **WORSE)
+    fresh, _ = outs_of(tmp_path, tmp_path / "fresh", max_steps=20, patience=1, **WORSE)
+    assert outs_of(tmp_path, tmp_path / "w", max_steps=20, patience=1, **WORSE)[0] == fresh
 
 
 @pytest.mark.parametrize("victim", ["weights", "optimiser", "state"])
@@ -283,8 +280,8 @@ def test_without_an_undamaged_state_a_training_starts_anew(tmp_path, capsys):
 
 
 def test_two_states_and_the_last_and_best_checkpoints_are_kept(tmp_path):
-    state, _ = train_tiny(tmp_path, tmp_path / "w", max_steps=40, keep=3)
-    assert {"32", "36", "40"} | set(map(str, best_steps(state.checkpoints)[:3])) == set(state.checkpoints)
+    state, _ = train_tiny(tmp_path, tmp_path / "w", max_steps=24, keep=3)
+    assert {"16", "20", "24"} | set(map(str, best_steps(state.checkpoints)[:3])) == set(state.checkpoints)
     names = sorted(path.name for path in (tmp_path / "w").iterdir())
     assert sum(name.startswith("state") for name in names) == 2
     assert sum(name.startswith("optimiser") for name in names) == 2

@@ -140,7 +140,7 @@ def train_in(world: World, work: Path, sharded: bool, stop: tuple | None = None,
 def tasks_of_a_pair(world: World, folder: Path) -> dict:
     """What the quick tests need of two processes; starting two takes longer than all of it."""
     results: dict = {
-        (name, sharded): train_some(world, folder, 10, sharded, settings)
+        (name, sharded): train_some(world, folder, 6, sharded, settings)
         for name, settings in SETTINGS.items()
         for sharded in (False, True)
     }
@@ -168,7 +168,7 @@ def pair(pair_folder) -> list[dict]:
 @WAYS
 @pytest.mark.parametrize("name", SETTINGS)
 def test_two_processes_give_the_numbers_of_one(tmp_path, pair, name, sharded):
-    check_equal([rank[name, sharded] for rank in pair], train_some(World(), tmp_path, 10, False, SETTINGS[name]))
+    check_equal([rank[name, sharded] for rank in pair], train_some(World(), tmp_path, 6, False, SETTINGS[name]))
 
 
 @pytest.mark.full
