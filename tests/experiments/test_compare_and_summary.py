@@ -151,12 +151,12 @@ def test_an_edit_that_no_run_followed_is_refused(project, tmp_path, capsys, file
     assert f"workspace: stale, `dvc repro` would run {stale}" in pipeline_command(clone, capsys, "summary", error=True)
 
 
-def test_without_git_a_command_says_so_in_one_line(project, tmp_path):
+def test_without_git_a_command_says_so_in_one_line(project, tmp_path, capsys):
     output = command(project, *COMMAND, "compare", "first", "HEAD", status=1, PATH=str(tmp_path), PYTHONPATH=str(ROOT))
     assert output == "error: git is not installed, or not in PATH. Install it: experiments are kept in git.\n"
     (tmp_path / ".dvc").mkdir()
     for name in ("summary", "clean"):
-        output = pipeline(tmp_path, name, status=1)
+        output = pipeline_command(tmp_path, capsys, name, error=True)
         assert f"error: {tmp_path} is not in a git repository, where experiments are kept. Nothing was done." in output
         assert "Type `git init && git add -A && git commit -m start`" in output
 
