@@ -8,6 +8,7 @@ each file).
 import json
 import os
 import sys
+from importlib.util import source_from_cache
 from pathlib import Path
 
 WATCHED = ("params.yaml", "versions.yaml", "own", "pipeline", "transformer")
@@ -22,6 +23,8 @@ def log(event: str, arguments: tuple) -> None:
     if event != "open" or busy or not isinstance(arguments[0], str | Path):
         return
     path = Path(os.path.normpath(root / arguments[0]))
+    if path.suffix == ".pyc":  # Python reads it in place of the source
+        path = Path(source_from_cache(path))
     if not path.is_relative_to(root) or path.relative_to(root).parts[:1] not in [(name,) for name in WATCHED]:
         return
     busy = True
