@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from pipeline.locks import prefer_free_gpu
+from pipeline.outs import Texts
 from pipeline.params import Params
-from pipeline.stage import Texts, arguments, require, run
+from pipeline.stage import arguments, require, run
 from transformer.evaluation.scores import sentence_scores
 from transformer.files import whole_file, write_json, write_text
 from transformer.inference.translator import UNKNOWN, Translator

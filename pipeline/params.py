@@ -52,7 +52,7 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
     filter_language: bool = False
     lowercase: bool = False
     lowercase_source: bool = False
-    bpe_merges: CountOrNone = 2000
+    bpe_merges: CountOrNone = 500
     min_count: Count = 1
     max_length: Count = 100
     init_from: Word = "recipes/random"
@@ -72,7 +72,7 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
     seed: CountOrNone = 1
     batch_tokens: Count = 2048
     device_tokens: Count = 2048
-    max_steps: Count = 600
+    max_steps: Count = 900
     back_translation_steps: CountOrNone = 0
     label_smoothing: Share = 0.1
     precision: Literal["float32", "float64", "bfloat16"] = "float32"

@@ -14,9 +14,9 @@ from argparse import Namespace
 
 import pandas as pd
 
-from pipeline.inputs import check_params
+from pipeline.outs import Texts, check_params, read, read_table
 from pipeline.params import Params
-from pipeline.stage import Texts, arguments, read, read_table, run
+from pipeline.stage import arguments, run
 from transformer.evaluation.buckets import bucket_scores, counted
 from transformer.evaluation.intervals import margins_of_sets
 from transformer.files import read_lines, whole_folder, write_text

@@ -8,8 +8,9 @@ Params  test_sets; target: the language of the references; it chooses how sacreB
 
 import pandas as pd
 
+from pipeline.outs import Texts
 from pipeline.params import Params
-from pipeline.stage import Texts, arguments, run
+from pipeline.stage import arguments, run
 from transformer.evaluation.scores import bleu, bleu_tokenizer, corpus_scores, exact_match_by_label
 from transformer.files import read_lines, write_json
 

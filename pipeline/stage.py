@@ -7,6 +7,7 @@ import errno
 import gc
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,15 +16,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from filelock import FileLock, Timeout
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
 from pipeline import STARTED, show_error
-from pipeline.inputs import Inputs, check_unchanged, is_code_newer, outs, read_values
 from pipeline.versions import ROOT, check_versions
-from transformer.files import read_lines, remove_temporaries
+from transformer.files import remove_temporaries, sha256
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
+OUTS = ("outs", "metrics", "plots")  # what a stage writes, by the names of dvc.yaml
+BIG = 10_000_000  # bytes: a larger file is compared by size and time of change
 MAKES_IT = "Run `dvc repro`, which makes it."
 MAIN_CHECKOUT = "MAIN_CHECKOUT"  # environment variable: the folder of the project whose clone a stage runs in
 
@@ -109,6 +113,86 @@ def running_stage() -> str:
     return spec.name.removeprefix("pipeline.") if spec else ""
 
 
+class Inputs(NamedTuple):
+    """The inputs of a stage that no other stage writes. paths: deps. params: file -> names (none: the whole file).
+
+    DVC writes deps and params to dvc.lock when a stage has ended. An edit while it ran would then be recorded as what
+    made the result.
+    """
+
+    paths: list[str]
+    params: dict[str, list[str]]
+
+    @classmethod
+    def read(cls, name: str, stages: Mapping[str, Any]) -> Inputs:
+        """The inputs of a stage. stages: those of dvc.yaml."""
+        values = read_values("params.yaml")
+        written = {out for stage in stages.values() for out in outs(stage)}
+        deps = [re.sub(r"\$\{(\w+)\}", lambda knob: str(values[knob[1]]), dep) for dep in stages[name]["deps"]]
+        params: dict[str, list[str]] = {}
+        for file, names in params_of(stages[name]):
+            params[file] = params.get(file, []) + (names or list(read_values(file)))
+        return cls([dep for dep in deps if dep not in written], params)
+
+    def contents(self) -> dict[str, str]:
+        """The content of each input, in a form to compare: name -> content."""
+        files = {file: read_values(file) for file in self.params}
+        return {path: content_of(Path(path)) for path in self.paths} | {
+            name: repr(files[file].get(name)) for file, names in self.params.items() for name in names
+        }
+
+
+def outs(stage: Mapping[str, Any]) -> list[str]:
+    """The paths that a stage in dvc.yaml writes."""
+    return [path_of(out) for kind in OUTS for out in stage.get(kind, [])]
+
+
+def path_of(entry: str | Mapping[str, Any]) -> str:
+    """The path of a dep or out in dvc.yaml."""
+    return entry if isinstance(entry, str) else next(iter(entry))
+
+
+def params_of(stage: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """The params of a stage in dvc.yaml: each file and its names; no names stand for all of the file."""
+    for entry in stage.get("params", []):
+        for file, names in (entry if isinstance(entry, dict) else {"params.yaml": [entry]}).items():
+            yield file, names or []
+
+
+def read_values(path: Path | str) -> dict[str, Any]:
+    """The names and values of a YAML file, unchecked. Raises ValueError if it is not valid YAML."""
+    try:
+        return YAML(typ="safe").load(Path(path).read_text(encoding="utf-8")) or {}
+    except YAMLError as error:
+        raise ValueError(f"{path} is not valid YAML ({' '.join(str(error).split())[:150]}).") from None
+
+
+def content_of(path: Path) -> str:
+    """The content of a file or folder, in a form to compare; of a large file its size and time of change."""
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
+        return "".join(f"{file} {content_of(file)}\n" for file in files)
+    if not path.exists():
+        return "missing"
+    facts = path.stat()
+    return sha256(path) if facts.st_size < BIG else f"{facts.st_size} {facts.st_mtime_ns}"
+
+
+def is_code_newer(path: Path, moment: int) -> bool:
+    """Whether a Python file, or one in a folder, was written after a moment (in ns): perhaps after its import."""
+    files = path.rglob("*.py") if path.is_dir() else [path] if path.suffix == ".py" and path.exists() else []
+    return any(file.stat().st_mtime_ns > moment for file in files)
+
+
+def check_unchanged(name: str, changed: list[str]) -> None:
+    """Raise ValueError if inputs of a stage were edited while it ran. changed: their paths."""
+    if changed:
+        raise ValueError(
+            f"{', '.join(sorted(changed))} changed while stage {name} ran. The results belong to the old content, so "
+            "they were not recorded. Run `dvc repro`. If you undo the edit first, no training is repeated."
+        )
+
+
 def error_line(error: Exception) -> str:
     """What a user needs to know of an error."""
     if not isinstance(error, OSError):
@@ -139,45 +223,6 @@ def project_root() -> Path:
     An experiment on a cluster runs in a temporary clone, so there the command `experiment` sets MAIN_CHECKOUT.
     """
     return Path(os.environ.get(MAIN_CHECKOUT) or os.environ.get("DVC_ROOT") or ".").absolute()
-
-
-class Texts(NamedTuple):
-    """The lines of a split, one per sentence. Each list has the same length."""
-
-    sources: list[str]
-    references: list[str]
-    hypotheses: list[str]
-
-    @classmethod
-    def read(cls, raw: Path, hypotheses: Path, split: str) -> Texts:
-        """Read a split (valid or a test set) from the folders of the corpus and of the translations.
-
-        Raises ValueError if a file is missing or not UTF-8, or if their numbers of lines differ.
-        """
-        files = raw / f"{split}.src", raw / f"{split}.tgt", hypotheses / f"{split}.hyp"
-        texts = cls(*(read(path, lambda path: list(read_lines(path))) for path in files))
-        for path, lines in zip(files, texts, strict=True):
-            if len(lines) != len(texts.references):
-                counts = f"{len(lines):,} lines, but {files[1]} has {len(texts.references):,}"
-                raise ValueError(f"{path} has {counts}. Nothing was written. Run `dvc repro`.")
-        return texts
-
-
-def read(path: Path, reader: Callable[[Path], Any]) -> Any:
-    """The result of `reader` for a file. Raises ValueError, one line with the file and the remedy."""
-    require(path)
-    try:
-        return reader(path)
-    except ValueError as error:
-        raise ValueError(f"{path}: {' '.join(str(error).split())}; delete it and run `dvc repro`") from None
-
-
-def read_table(path: Path) -> dict[str, Any]:
-    """The names and values in a JSON file. Raises ValueError if it has no JSON object."""
-    values = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(values, dict):
-        raise ValueError(f"must be an object of names and values, not {type(values).__name__}")
-    return values
 
 
 def require(*paths: Path) -> None:

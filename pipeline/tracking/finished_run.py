@@ -16,7 +16,7 @@ import pandas as pd
 
 from pipeline.git import difference, git
 from pipeline.identity import content_key
-from pipeline.inputs import stages_above
+from pipeline.outs import stages_above
 from pipeline.tracking.champion import VALID
 from pipeline.tracking.open_runs import SAMPLES, Row, who
 from pipeline.tracking.results import Results

@@ -17,7 +17,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from pipeline.identity import code_key
-from pipeline.inputs import stages_above
+from pipeline.outs import stages_above
 from pipeline.params import Params
 from pipeline.versions import RECORD, release
 from transformer import files

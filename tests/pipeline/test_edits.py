@@ -15,7 +15,8 @@ from ruamel.yaml import YAML
 from support.projects import command, prepared_project, runs
 from support.tiny import ROOT
 
-from pipeline.inputs import params_of, read_values, stages_above
+from pipeline.outs import stages_above
+from pipeline.stage import params_of, read_values
 from pipeline.tracking.finished_run import MADE
 
 CODE = ("pipeline", "transformer")

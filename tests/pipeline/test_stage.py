@@ -13,8 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from pipeline import stage
-from pipeline.inputs import Inputs
-from pipeline.stage import error_line, hold_lock, run
+from pipeline.stage import Inputs, error_line, hold_lock, run
 from transformer.files import whole_file
 
 DVC_YAML = """\
@@ -122,7 +121,7 @@ def test_two_processes_may_write_one_file_at_once(tmp_path):
 
 
 def test_a_large_input_is_compared_by_size_and_time(project, monkeypatch):
-    monkeypatch.setattr("pipeline.inputs.BIG", 3)
+    monkeypatch.setattr("pipeline.stage.BIG", 3)
     inputs = Inputs(["corpus/a"], {})
     before = inputs.contents()
     os.utime("corpus/a", ns=(0, 1))

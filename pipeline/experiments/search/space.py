@@ -10,8 +10,8 @@ from typing import Any
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from ruamel.yaml import YAML
 
-from pipeline.inputs import params_of
 from pipeline.params import Params, check_value
+from pipeline.stage import params_of
 
 Value = int | float | str | bool
 Knobs = Mapping[str, Value]
