@@ -68,7 +68,7 @@ def show(recorded: Results, new: Results) -> str:
         print(
             "\nThe processor or the number of threads is another. Trainings of the toy recipe with only this "
             f"difference were this far apart: {SPREAD}.\n"
-            f"So the tolerances of losses, exact match and BLEU of the engines are {WIDER} times as wide."
+            f"So the tolerances are {WIDER} times as wide."
         )
     print("\nenvironment: " + ("the same as recorded" if facts.empty else ""))
     if not facts.empty:
