@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -81,10 +82,14 @@ def authenticate() -> Any:
     from mlflow.server.auth import authenticate_request_basic_auth
 
     if request.path.endswith("/experiments/create"):
-        body: Any = request.get_json(force=True, silent=True)
-        body = json.loads(body) if isinstance(body, str) else body  # MLflow decodes such text again, too
-        for name in ("artifact_location", "artifactLocation") if isinstance(body, dict) else ():
-            if (place := body.get(name)) and not str(place).startswith("mlflow-artifacts:"):
+        body: Any = None
+        with suppress(RecursionError):
+            body = request.get_json(force=True, silent=True)
+        with suppress(ValueError, RecursionError):  # of what MLflow refuses as well
+            body = json.loads(body) if isinstance(body, str) else body  # MLflow decodes such text again, too
+        values = body if isinstance(body, dict) else {}
+        for name in ("artifact_location", "artifactLocation"):
+            if (place := values.get(name)) and not str(place).startswith("mlflow-artifacts:"):
                 error = MlflowException.invalid_parameter_value(
                     f"{name}={place!r} is not in this server's store of files. The experiment was not created. Leave "
                     f"{name} out."

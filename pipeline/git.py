@@ -58,8 +58,9 @@ def difference(*words: str, folder: Path | None = None) -> bytes:
 
     Raises ValueError if git fails.
     """
-    environment = environment_elsewhere() if folder else None
-    done = subprocess.run(["git", "diff", *PATCH.split(), *words], cwd=folder, env=environment, capture_output=True)
+    done = subprocess.run(
+        ["git", "diff", *PATCH.split(), *words], cwd=folder, env=environment_elsewhere(), capture_output=True
+    )
     if done.returncode > 1:  # 1: --no-index has a difference
         raise ValueError(done.stderr.decode(errors="replace").strip().split("\n")[-1])
     return done.stdout
@@ -72,7 +73,7 @@ def unknown(*paths: Path) -> bool:
 
 def ignores(path: Path) -> bool:
     """Whether git ignores a path."""
-    return subprocess.run(["git", "check-ignore", "--quiet", str(path)]).returncode == 0
+    return subprocess.run(["git", "check-ignore", "--quiet", str(path)], env=environment_elsewhere()).returncode == 0
 
 
 def dvc_files(path: str, names: Iterable[str]) -> list[str]:
@@ -121,7 +122,9 @@ def files_of(commit: str, path: str) -> dict[str, str]:
 def reader(folder: Path) -> subprocess.Popen[bytes]:
     """A git process in a repository that answers a hash with the content: a process for each file took most time."""
     words = ["git", "cat-file", "--batch"]
-    return subprocess.Popen(words, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    return subprocess.Popen(
+        words, cwd=folder, env=environment_elsewhere(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
 
 
 @cache

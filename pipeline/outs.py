@@ -60,7 +60,9 @@ def check_params(params: Path, *inputs: Path) -> None:
     if "DVC_STAGE" not in os.environ or not lock.exists():
         return
     values = read_values(params)
-    for stage, entry in stages_above(read_values(lock)["stages"], map(str, inputs)).items():
+    stages = read_values("dvc.yaml")["stages"]
+    entries = {stage: entry for stage, entry in read_values(lock)["stages"].items() if stage in stages}
+    for stage, entry in stages_above(entries, map(str, inputs)).items():
         for name, value in entry.get("params", {}).get("params.yaml", {}).items():
             if values.get(name) != value:
                 raise ValueError(

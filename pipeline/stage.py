@@ -179,9 +179,9 @@ def content_of(path: Path) -> str:
 
 
 def is_code_newer(path: Path, moment: int) -> bool:
-    """Whether a Python file, or one in a folder, was written after a moment (in ns): perhaps after its import."""
+    """Whether a Python file, or one in a folder, was written or moved here after a moment (in ns)."""
     files = path.rglob("*.py") if path.is_dir() else [path] if path.suffix == ".py" and path.exists() else []
-    return any(file.stat().st_mtime_ns > moment for file in files)
+    return any(file.stat().st_ctime_ns > moment for file in files)
 
 
 def check_unchanged(name: str, changed: list[str]) -> None:

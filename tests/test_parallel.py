@@ -56,10 +56,16 @@ class Stuck:
         time.sleep(60)
 
 
-def wait_for_no_children() -> None:
-    """Wait until this process has no other process."""
+@pytest.fixture(autouse=True)
+def earlier() -> list[psutil.Process]:
+    """The processes that other tests have started."""
+    return psutil.Process().children()
+
+
+def wait_for_no_children(earlier: list[psutil.Process]) -> None:
+    """Wait until this process has no other process, besides earlier ones."""
     ended = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
-    children = [child for child in psutil.Process().children() if child.name() != "git"]  # readers of other tests
+    children = [child for child in psutil.Process().children() if child not in earlier]
     wait_until(lambda: all(not child.is_running() or child.status() in ended for child in children))
 
 
@@ -87,14 +93,14 @@ def test_a_single_item_needs_no_other_process(monkeypatch):
         ("2", Unable, r"data/vocab\.txt is damaged"),
     ],
 )
-def test_an_error_of_a_worker_is_raised_and_all_workers_end(monkeypatch, count, work, message):
+def test_an_error_of_a_worker_is_raised_and_all_workers_end(monkeypatch, earlier, count, work, message):
     monkeypatch.setenv("WORKERS", count)
     with pytest.raises(ValueError, match=message):
         list(map_in_order(work, range(40)))
-    wait_for_no_children()
+    wait_for_no_children(earlier)
 
 
-def test_workers_that_nobody_waits_for_are_ended_at_once(monkeypatch, tmp_path):
+def test_workers_that_nobody_waits_for_are_ended_at_once(monkeypatch, tmp_path, earlier):
     """As after Ctrl-C, which ends the wait for a result by an exception."""
     monkeypatch.setenv("WORKERS", "2")
     monkeypatch.chdir(tmp_path)
@@ -106,7 +112,7 @@ def test_workers_that_nobody_waits_for_are_ended_at_once(monkeypatch, tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         list(map_in_order(Stuck, items()))
-    wait_for_no_children()
+    wait_for_no_children(earlier)
 
 
 def test_items_are_read_as_they_are_needed(monkeypatch):

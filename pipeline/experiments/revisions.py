@@ -61,16 +61,21 @@ def blob_code_key(blob: str) -> str:
     return code_key(content(blob).decode())
 
 
-@cache
 def project(root: Path | None = None) -> Any:
-    """DVC's view of a project; root: default: this one.
+    """DVC's view of a project; root: default: the current folder.
 
     DVCFileSystem(rev=...) gives the same files, and takes 0.5 s a commit, as it reads all of the commit's pipeline.
     """
     git("rev-parse", "--git-dir")  # raises ValueError without a git repository
+    return open_project(root or Path.cwd())
+
+
+@cache
+def open_project(root: Path) -> Any:
+    """See `project`."""
     from dvc.repo import Repo  # imported here, since it takes a second
 
-    return Repo(str(root or Path.cwd()))
+    return Repo(str(root))
 
 
 def cache_file(md5: str) -> Path:

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from pipeline.experiments.revisions import Experiment, members, project
-from pipeline.git import content, dvc_files, files_of, git, resolve, tree
+from pipeline.git import content, dvc_files, files_of, git, resolve, tree, unknown
 from pipeline.stage import params_of, path_of
 from pipeline.tracking.finished_run import makers
 from pipeline.tracking.results import LAST, Results, parse_yaml
@@ -53,16 +53,20 @@ def work_tree_changes() -> dict[str, list[str]]:
 
 
 def check_unedited(results: Results) -> None:
-    """Raise ValueError if params, code or data were edited after a stage that made these results had run.
+    """Raise ValueError if params, code, data or outs were edited after a stage that made these results had run.
 
     `work_tree_changes` says the same, but not while DVC runs a stage.
     """
-    for stage in makers(results):
-        statuses = [dep.workspace_status() for dep in project().stage.load_one(name=stage).deps]
-        if names := list(changed_names([{"deps": status} for status in statuses if status])):
+    outs = results.outs()
+    for stage, entry in makers(results).items():
+        files = project().stage.load_one(name=stage)
+        statuses = [file.workspace_status() for file in (*files.deps, *files.outs)]
+        names = list(changed_names([{"files": status} for status in statuses if status]))
+        names += [dep["path"] for dep in entry.get("deps", []) if outs.get(dep["path"], dep["md5"]) != dep["md5"]]
+        if names:
             raise ValueError(
-                f"{', '.join(names)} changed after stage {stage} had run, so the scores are not those of these files. "
-                "No run was written. Run `dvc repro`. If you undo the edit first, no training is repeated."
+                f"{', '.join(names)} changed while or after stage {stage} ran, so the scores are not those of these "
+                "files. No run was written. Run `dvc repro`. If you undo the edit first, no training is repeated."
             )
 
 
@@ -131,6 +135,8 @@ def is_same(commit: str, path: str, recorded: str) -> bool | None:
     md5 = md5_in_git(commit, path)
     if md5 is None or md5 == recorded:
         return None if md5 is None else True
+    if unknown(Path(path)):  # files that only this clone has
+        return None
     head = resolve("HEAD")
     names = [path, *dvc_files(path, {**tree(commit), **tree(head)})]
     if (
@@ -164,7 +170,8 @@ def md5_in_git(commit: str, path: str) -> str | None:
 @cache
 def blob_md5(blob: str) -> str:
     """The md5 of a file, from its hash in git."""
-    return hashlib.md5(content(blob), usedforsecurity=False).hexdigest()
+    data = content.__wrapped__(blob)  # not kept in memory: it may be a corpus
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
 @cache

@@ -36,7 +36,7 @@ def challenge(store: Store, version: Any, gain_over: Callable[[Sequence[str]], G
     champion = champion_of(store, name)
     if champion is not None and str(champion.version) == number:
         return "It is the champion."
-    if champion is None and len(versions_of(store, name)) == 1:
+    if champion is None and len(versions_of(store, name)) == 1 and BACK not in version.tags:
         promote(store, name, number)
         return "It is the champion, since it is the first version."
     objection = object_to(store, champion, version, gain_over)
@@ -52,7 +52,7 @@ def challenge(store: Store, version: Any, gain_over: Callable[[Sequence[str]], G
 def object_to(store: Store, champion: Any, version: Any, gain_over: Callable[[Sequence[str]], Gain]) -> str:
     """Why a version does not become champion; empty if it does. champion: None if no version is."""
     if champion is None:
-        return "there are older versions, and a person decides which of them is the champion."
+        return "there were other versions, and a person decides which of them is the champion."
     if BACK in version.tags:
         return "it was rolled back."
     if champion.tags.get("valid_sha256") != version.tags.get("valid_sha256"):

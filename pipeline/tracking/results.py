@@ -130,8 +130,9 @@ class Results(ABC):
         return json.loads(self.file("reports/signatures.json").read_text(encoding="utf-8"))
 
     def lock(self) -> dict[str, dict]:
-        """dvc.lock: stage -> its command, deps, params and outs."""
-        return lock_of(self.text("dvc.lock"))
+        """dvc.lock: stage -> its command, deps, params and outs, without stages that dvc.yaml no longer has."""
+        stages = parse_yaml(self.text("dvc.yaml"))["stages"]
+        return {name: entry for name, entry in lock_of(self.text("dvc.lock")).items() if name in stages}
 
     def outs(self) -> dict[str, str]:
         """The outs in dvc.lock: path -> md5."""

@@ -163,6 +163,4 @@ def test_without_git_a_command_says_so_in_one_line(project, tmp_path, capsys):
 
 def test_python_without_the_packages_names_the_command_to_type(tmp_path):
     output = command(tmp_path, sys.executable, "-S", "-m", "pipeline", "summary", status=1, PYTHONPATH=str(ROOT))
-    assert re.fullmatch(
-        r"error: \S+ has no package ruamel\. Nothing was run\. Type `\. \.venv/bin/activate`.*\n", output
-    )
+    assert re.fullmatch(r"error: \S+ has no package \w+\. Nothing was run\. Type `\. \.venv/bin/activate`.*\n", output)

@@ -78,13 +78,17 @@ def test_an_edit_of_an_input_while_a_stage_runs_fails_it(project, file, text, ch
     return None
 
 
-def test_code_that_was_edited_before_it_was_compared_fails_the_stage(project):
-    os.utime(project / "code/some.py", ns=(0, stage.STARTED + 1))
-    with pytest.raises(SystemExit, match="code changed while stage copy ran"):
-        run(lambda: pytest.fail("the stage ran"))
-    os.utime(project / "code/some.py", ns=(0, stage.STARTED))
-    os.utime(project / "corpus/a", ns=(0, stage.STARTED + 1))  # data, which is compared before it is read
+def test_code_that_was_edited_before_it_was_compared_fails_the_stage(project, monkeypatch):
+    """Also if the new file keeps an old time of change. Data are compared before they are read."""
+    monkeypatch.setattr(stage, "STARTED", (project / "code/some.py").stat().st_ctime_ns + 10**7)
     run(lambda: None)
+    time.sleep(0.02)
+    (project / "new.py").write_text("x = 2\n")
+    os.utime(project / "new.py", ns=(0, 0))
+    (project / "new.py").rename(project / "code/some.py")
+    (project / "corpus/a").write_text("zwei\n")
+    with pytest.raises(SystemExit, match="error: code changed while stage copy ran"):
+        run(lambda: pytest.fail("the stage ran"))
 
 
 def test_a_process_that_dvc_did_not_start_compares_no_inputs(project, monkeypatch):

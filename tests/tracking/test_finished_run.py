@@ -13,6 +13,9 @@ from pipeline.tracking.results import WorkTree
 
 LOCK = """
 stages:
+  retired:
+    params: {params.yaml: {warmup: 7}}
+    outs: [{path: data/model}]
   train:
     deps: [{path: data/ids}]
     params: {params.yaml: {warmup: 100, dropout: 0.25}}
@@ -33,8 +36,9 @@ stages:
 
 @pytest.fixture
 def results(tmp_path: Path) -> WorkTree:
-    """A work tree in which params.yaml was edited after train had run."""
+    """A work tree in which params.yaml was edited after train had run, and a stage of the past is in dvc.lock."""
     (tmp_path / "dvc.lock").write_text(LOCK)
+    (tmp_path / "dvc.yaml").write_text("stages: {train: , average: , compare_engines: , record: }")
     (tmp_path / "params.yaml").write_text((ROOT / "recipes/toy.yaml").read_text(encoding="utf-8"))
     return WorkTree(root=tmp_path)
 

@@ -71,7 +71,7 @@ def test_an_interrupted_run_has_the_status_of_its_end(root, key, error, status):
 
 def track(root: Path, key: str) -> None:
     """Do what `track` and `ui` do, in a folder without git."""
-    with pytest.raises(ValueError, match="not a git repository"):
+    with pytest.raises(ValueError, match="is not in a git repository"):
         rebuild(root)
 
 

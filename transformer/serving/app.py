@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 from threading import Event
-from urllib.parse import urlsplit
 
 import uvicorn
 from fastapi import FastAPI, Request
@@ -19,6 +18,8 @@ from fastapi.responses import JSONResponse
 from mlflow.pyfunc import load_model
 from mlflow.pyfunc.scoring_server import init
 from mlflow.server.fastapi_security import init_fastapi_security
+
+MOST_BYTES = 10_000_000  # of a request: far more than the limits of lines and characters allow
 
 
 def main() -> None:
@@ -36,8 +37,8 @@ def server(app: FastAPI) -> FastAPI:
 
     @app.middleware("http")
     async def refuse_origins(request: Request, call_next):
-        origin = request.headers.get("origin")
-        if origin and urlsplit(origin).netloc != request.headers.get("host"):
+        origin, host = request.headers.get("origin"), request.headers.get("host")
+        if origin and origin not in (f"http://{host}", f"https://{host}"):
             return JSONResponse({"message": f"Requests from {origin} are not answered."}, 403)
         return await call_next(request)
 
@@ -60,9 +61,13 @@ class Watched:
 
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        messages = [await receive()]
-        while messages[-1].get("more_body"):
+        messages, size = [await receive()], 0
+        while messages[-1].get("more_body") and size < MOST_BYTES:
+            size += len(messages[-1].get("body", b""))
             messages.append(await receive())
+        if size >= MOST_BYTES:
+            answer = JSONResponse({"message": f"The request has more than {MOST_BYTES:,} bytes."}, 413)
+            return await answer(scope, receive, send)
         abandoned = Event()
         ABANDONED.set(abandoned)
 
