@@ -363,6 +363,7 @@ def started(folder: Path, *words: object) -> tuple[subprocess.Popen[str], str]:
     return process, address
 
 
+@pytest.mark.full
 def test_ctrl_c_ends_the_demo_at_once_while_it_translates(folders, tmp_path):
     process, address = started(tmp_path, folders[0])
     body = json.dumps({"model": 0, "text": "wort " * 900, "beam_size": 64}).encode()  # minutes of work

@@ -14,7 +14,7 @@ from pipeline import git
 from pipeline.experiments import revisions
 from pipeline.experiments import stale as stale_module
 from pipeline.experiments.revisions import Experiment, blob_code_key, stored_results
-from pipeline.experiments.stale import stale
+from pipeline.experiments.stale import check_unedited, stale
 from pipeline.tracking.results import WorkTree, parse_yaml
 
 FULL = pytest.mark.full
@@ -219,6 +219,39 @@ def test_an_input_outside_of_git_is_not_compared(root, capsys):
     ran(root)
     assert not stale(Experiment("HEAD"))
     assert "remark: git does not have corpus as DVC reads it, so it was not compared" in capsys.readouterr().err
+
+
+SCORE = "  score: {cmd: mkdir -p reports && cp out reports/scores.json, deps: [out], outs: [reports/scores.json]}\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "named"),
+    [
+        ("params.yaml", "knob: 1\nother: 2\n", ""),
+        ("params.yaml", "knob: 2\nother: 1\n", "knob"),
+        ("code/some.py", "x = 2\n", "code"),
+        ("reports/scores.json", "zwei\n", "reports/scores.json"),
+        (
+            "dvc.yaml",
+            STAGES.replace("DEP", "corpus") + SCORE.replace("json, deps", "json \\&\\& echo >> out, deps"),
+            "out",
+        ),
+    ],
+)
+def test_no_run_is_written_of_results_whose_inputs_or_outs_were_edited(root, file, text, named):
+    """The last case edits an out while a later stage reads it."""
+    (root / "dvc.yaml").write_text(STAGES.replace("DEP", "corpus") + SCORE)
+    command(root, "dvc", "repro", "-q")
+    check_unedited(WorkTree())
+    (root / file).write_text(text.replace("\\", ""))
+    forget()
+    if file == "dvc.yaml":
+        command(root, "dvc", "repro", "-q")
+    if not named:
+        return check_unedited(WorkTree())
+    with pytest.raises(ValueError, match=f"^{named} changed while or after stage"):
+        check_unedited(WorkTree())
+    return None
 
 
 def test_code_with_a_mistake_and_conflicts_end_in_no_traceback(root):

@@ -90,6 +90,7 @@ def test_a_folder_without_a_model_is_an_error_with_its_path(tmp_path, run):
     assert f"{tmp_path}/model.json is missing" in error_of(run, tmp_path)
 
 
+@pytest.mark.full
 def test_in_a_terminal_each_typed_line_is_translated(folder, translator):
     parent, child = pty.openpty()
     command = [sys.executable, "-m", "transformer", str(folder), "--extra-length", "0", "--beam-size", "1"]

@@ -61,6 +61,7 @@ def test_the_package_needs_no_package_of_the_pipeline(folder):
     assert output.split("\n")[:-1] == Translator.load(folder / "model").translate(TEXT)
 
 
+@pytest.mark.full
 def test_the_package_translates_with_ctranslate2_without_torch(folder):
     absent = [*PIPELINE, "torch", "safetensors"]
     output = output_without(absent, folder, "transformer", "data/ct2/float32", text="\n".join(TEXT))

@@ -54,6 +54,7 @@ def test_an_edit_makes_stale_what_it_can_change(project, path, stages):
     assert not after & {"download", "tokenise", "learn_bpe", "build_vocab", "encode", "score"}
 
 
+@pytest.mark.full
 def test_pythons_caches_make_no_stage_stale(project):
     compileall.compile_dir(project / "transformer", quiet=1)
     compileall.compile_dir(project / "pipeline", quiet=1)

@@ -289,6 +289,7 @@ def error_of_stage(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(ended.value.code)
 
 
+@pytest.mark.full
 def test_the_stage_writes_equal_files_without_local_paths(finished, monkeypatch):
     names = ("report.html", "curves.svg", "translations.csv", "charts/loss.svg", "charts/loss.png")
     command, environment = [sys.executable, "-m", "pipeline.report"], {"PYTHONPATH": str(ROOT)}

@@ -94,6 +94,8 @@ def test_a_promotion_is_rolled_back_and_not_repeated_by_record(store, key):
     assert "it was rolled back" in challenge(store, newest, gain_of(9, 0.001))
     with pytest.raises(ValueError, match="has no former champion"):
         roll_back(store, key)
+    store.client.delete_model_version(key, "1")
+    assert "a person decides" in challenge(store, newest, gain_of(9, 0.001))
     promote(store, key, "2")
     assert champion(store, key) == "2"
     with pytest.raises(ValueError, match=r"^nobody is not a registered model\. Registered are: .*test_a_promotion"):

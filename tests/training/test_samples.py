@@ -24,6 +24,7 @@ def steps(text: str) -> list[int]:
     return [int(row["step"]) for row in rows_of(text)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("best_by", ["loss", "bleu"])
 def test_samples_change_no_bit_of_a_training(tmp_path, monkeypatch, best_by):
     with_samples, digest = train_tiny(tmp_path, tmp_path / "with", best_by=best_by)

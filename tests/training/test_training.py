@@ -30,6 +30,7 @@ from transformer.training.train_step import predict
 from transformer.training.validation import ValidText, valid_bleu, valid_loss
 
 
+@pytest.mark.full
 def test_equal_params_give_equal_bytes_and_another_seed_others(tmp_path):
     first, second = (train_tiny(tmp_path, tmp_path / name) for name in ("a", "b"))
     assert outcome(first[0]) == outcome(second[0])
