@@ -227,9 +227,9 @@ SCORE = "  score: {cmd: mkdir -p reports && cp out reports/scores.json, deps: [o
 @pytest.mark.parametrize(
     ("file", "text", "named"),
     [
-        ("params.yaml", "knob: 1\nother: 2\n", ""),
+        pytest.param("params.yaml", "knob: 1\nother: 2\n", "", marks=FULL),
         ("params.yaml", "knob: 2\nother: 1\n", "knob"),
-        ("code/some.py", "x = 2\n", "code"),
+        pytest.param("code/some.py", "x = 2\n", "code", marks=FULL),
         ("reports/scores.json", "zwei\n", "reports/scores.json"),
         (
             "dvc.yaml",
