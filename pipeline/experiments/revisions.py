@@ -62,17 +62,17 @@ def blob_code_key(blob: str) -> str:
 
 
 def project(root: Path | None = None) -> Any:
-    """DVC's view of a project; root: default: the current folder.
+    """DVC's view of a project; root: default: the current folder. Raises ValueError without a git repository.
 
     DVCFileSystem(rev=...) gives the same files, and takes 0.5 s a commit, as it reads all of the commit's pipeline.
     """
-    git("rev-parse", "--git-dir")  # raises ValueError without a git repository
     return open_project(root or Path.cwd())
 
 
 @cache
 def open_project(root: Path) -> Any:
     """See `project`."""
+    git("rev-parse", "--git-dir")  # its message says what to type without a repository
     from dvc.repo import Repo  # imported here, since it takes a second
 
     return Repo(str(root))

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from pipeline.tracking.results import Results, parse_yaml
+from pipeline.tracking.results import Results
 from transformer.files import read_lines
 
 LOSS, POINTS, MATCHES = 0.02, 0.5, 0.02
@@ -87,13 +87,10 @@ class Agreement:
 
     def table(self) -> pd.DataFrame:
         """A row for each recorded out: stage, out, both hashes, tolerance, the largest difference, verdict."""
-        stages = parse_yaml(self.recorded.text("dvc.yaml"))[
-            "stages"
-        ]  # DVC keeps the entries of stages that were removed
         new = self.new.outs()
         rows: list[dict[str, str]] = []
         for stage, entry in self.recorded.lock().items():
-            for out in entry.get("outs", []) if stage in stages else ():
+            for out in entry.get("outs", []):
                 if (path := out["path"]) != FACTS:  # printed separately
                     md5 = new.get(path, "missing")
                     change, verdict = ("", "identical") if md5 == out["md5"] else self.judged(path, md5)

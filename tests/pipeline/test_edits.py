@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from ruamel.yaml import YAML
 from support.projects import command, prepared_project, runs
 from support.tiny import ROOT
 
 from pipeline.outs import stages_above
 from pipeline.stage import params_of, read_values
 from pipeline.tracking.finished_run import MADE
+from pipeline.tracking.results import parse_yaml
 
 CODE = ("pipeline", "transformer")
 
@@ -97,7 +97,7 @@ class Edited:
         for stage, reads in attempt.reads.items():
             self.made_from[json.dumps(lock[stage], sort_keys=True)] = reads
             for name, value in lock[stage].get("params", {}).get("params.yaml", {}).items():
-                assert {values(text)[name] for path, text in reads if path == "params.yaml"} <= {value}, stage
+                assert {parse_yaml(text)[name] for path, text in reads if path == "params.yaml"} <= {value}, stage
             deps = {dep["path"]: dep["md5"] for dep in lock[stage]["deps"]}
             for path, text in reads:
                 assert deps.get(path, md5(text)) == md5(text), (stage, path)
@@ -112,14 +112,9 @@ class Edited:
             for path, text in self.made_from.get(json.dumps(entry, sort_keys=True), []):
                 if path == "params.yaml":
                     for name in entry.get("params", {}).get("params.yaml", {}):
-                        assert run.data.params[name] == str(values(text)[name]) == str(params[name]), (stage, name)
+                        assert run.data.params[name] == str(parse_yaml(text)[name]) == str(params[name]), (stage, name)
                 elif belongs(path, entry):
                     assert (self.folder / path).read_text(encoding="utf-8") == text, (stage, path)
-
-
-def values(text: str) -> dict[str, Any]:
-    """The knobs in a params.yaml."""
-    return YAML(typ="safe").load(text)
 
 
 def md5(text: str) -> str:
