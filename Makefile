@@ -5,22 +5,43 @@ READY := $(VENV)/.ready
 ON := . $(VENV)/bin/activate &&
 export MLFLOW_DISABLE_TELEMETRY = true
 
-.PHONY: setup bench-setup walkthrough-setup run test test-all gpu-check ui walkthrough notebook lint clean
+.PHONY: setup lock bench-setup walkthrough-setup run test test-all gpu-check ui walkthrough notebook lint clean
 
 setup: $(READY)
 
-# compileall uses all cores, pip only one. It fails on files of packages for other versions of Python: `|| true`.
-$(READY): requirements.lock
+# uv installs in half a minute what takes pip three. If it is not there, pip gets it into .uv, checked against the lock file.
+UV := $(or $(shell command -v uv),.uv/bin/uv)
+INSTALL = UV_FIND_LINKS="$${UV_FIND_LINKS-$$($(PYTHON) -m pip config get global.find-links 2>/dev/null)}" \
+    $(UV) pip install --python $(VENV) --compile-bytecode --requirement
+
+.uv/bin/uv:
+	@echo "Getting uv, which installs the packages"
+	$(PYTHON) -m venv .uv
+	sed -n '/^uv==/,/[^\]$$/p' requirements.lock >.uv/uv.lock
+	.uv/bin/pip install --quiet --disable-pip-version-check --requirement .uv/uv.lock
+
+$(READY): requirements.lock | $(UV)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed. Nothing was installed. Name one: make $(MAKECMDGOALS) PYTHON=python3.12")'
-	test -x $(VENV)/bin/pip || $(PYTHON) -m venv $(VENV)
-	$(ON) pip install --quiet --no-compile --disable-pip-version-check --requirement requirements.lock
-	$(ON) python -m compileall -qq -j 0 $(VENV)/lib || true
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv --without-pip $(VENV)
+	@echo "Installing the packages of requirements.lock into $(VENV)"
+	$(INSTALL) requirements.lock
 	$(ON) python -m pipeline plots_template
 	touch $@
 
+# Writes requirements.lock anew from pyproject.toml: the versions that it has, new packages at their newest version. What
+# PyTorch's builds for CUDA need is not in it: uv adds that when it installs one of them.
+CUDA := cuda-bindings cuda-pathfinder cuda-toolkit nvidia-cublas nvidia-cuda-cupti nvidia-cuda-nvrtc nvidia-cuda-runtime \
+    nvidia-cudnn-cu13 nvidia-cufft nvidia-cufile nvidia-curand nvidia-cusolver nvidia-cusparse nvidia-cusparselt-cu13 \
+    nvidia-nccl-cu13 nvidia-nvjitlink nvidia-nvshmem-cu13 nvidia-nvtx triton
+
+lock: | $(UV)
+	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+	    --custom-compile-command "make lock" $(CUDA:%=--no-emit-package %) \
+	    pyproject.toml --extra pipeline --extra dev --output-file requirements.lock
+
 # Two other trainers, for benchmarks/train.py. --no-deps: they pin an old torch.
 bench-setup: $(READY)
-	$(ON) pip install --quiet --disable-pip-version-check --no-deps --requirement benchmarks/requirements.txt
+	$(INSTALL) benchmarks/requirements.txt --no-deps
 
 # The packages that run docs/walkthrough.py as a notebook and make a page of it.
 NOTEBOOK := $(VENV)/.notebook
@@ -28,7 +49,7 @@ NOTEBOOK := $(VENV)/.notebook
 walkthrough-setup: $(NOTEBOOK)
 
 $(NOTEBOOK): $(READY) docs/requirements.txt
-	$(ON) pip install --quiet --disable-pip-version-check --requirement docs/requirements.txt
+	$(INSTALL) docs/requirements.txt
 	touch $@
 
 run: $(READY)

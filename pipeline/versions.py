@@ -68,7 +68,7 @@ def check_versions(stage: dict, root: Path = ROOT) -> None:
         if installed(package) != release(number):
             raise ValueError(
                 f"{package} {installed(package) or '(none)'} is installed, {RECORD} records {number or 'none'}. "
-                "Install the recorded versions: pip install -r requirements.lock. Or record the installed ones: "
+                "Install the recorded versions: uv pip install -r requirements.lock. Or record the installed ones: "
                 "python -m pipeline versions; `dvc repro` then runs again what computes with them."
             )
 
@@ -84,7 +84,7 @@ def main() -> None:
     now = {name: installed(name) for name in before}
     for name, number in now.items():
         if not number:
-            raise ValueError(f"{name} is not installed. Run: pip install -r requirements.lock. Nothing was written.")
+            raise ValueError(f"{name} is not installed. Run: uv pip install -r requirements.lock. Nothing was written.")
     changed = [f"{name} {before[name]} -> {now[name]}" for name in before if now[name] != before[name]]
     if changed:
         write_text(ROOT / RECORD, text(now))

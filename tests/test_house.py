@@ -7,6 +7,7 @@ import graphlib
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -219,12 +220,29 @@ def test_a_stage_depends_on_the_versions_it_computes_with(stage):
     assert sorted(listed(stage, versions.RECORD) or []) == sorted(DISTRIBUTION.get(name, name) for name in packages)
 
 
+def locked_versions() -> dict[str, str]:
+    """The version of each package in requirements.lock."""
+    text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    return dict(re.findall(r"(?m)^([\w-]+)==(\S+)", text))
+
+
+def test_the_lock_file_has_what_pyproject_names_and_no_builds_for_cuda():
+    """Each package with the checksums of its files; what torch's builds for CUDA need is installed with them alone."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    named = {re.split(r"[\[><=]", name)[0] for name in (*project["dependencies"], *extras["pipeline"], *extras["dev"])}
+    locked = locked_versions()
+    assert {name.lower().replace(".", "-") for name in named} <= set(locked)
+    assert [name for name in locked if re.match("nvidia|cuda|triton", name)] == ["nvidia-ml-py"]
+    text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    assert len(re.findall(r"(?m)^\S+==.* \\\n    --hash=sha256:", text)) == len(locked)
+
+
 def test_versions_yaml_records_what_stages_list_as_the_lock_has_it():
     assert listed("record", versions.RECORD) is None
     packages = {package for stage in DVC.values() for package in versions.packages_of(stage)}
-    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8").split("\n")
-    locked = dict(line.split("==") for line in lock if "==" in line and not line.startswith("#"))
-    assert versions.recorded() == {package: locked[package] for package in packages}
+    locked = locked_versions()
+    assert versions.recorded() == {package: locked[package.lower().replace(".", "-")] for package in packages}
     assert versions.text(versions.recorded()) == (ROOT / versions.RECORD).read_text(encoding="utf-8")
 
 
@@ -293,9 +311,26 @@ def test_params_yaml_as_shipped_is_the_recipe_toy():
 
 def test_the_teams_server_has_locked_versions_and_hides_passwords():
     services = YAML(typ="safe").load(ROOT / "deploy/compose.yaml")["services"]
-    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8").split("\n")
+    locked = locked_versions()
     image = services["mlflow"]["build"]["dockerfile_inline"]
     pinned = re.findall(r"(mlflow|flask-wtf|psycopg)(?:\[binary\])?==([\d.]+)", image)
-    assert {f"{name}=={version}" for name, version in pinned} <= set(lock)
+    assert all(locked[name] == version for name, version in pinned)
     assert len(pinned) == 3
     assert not any("PASSWORD" in str(service.get("command")) for service in services.values())
+
+
+def test_hosted_checks_run_what_a_clone_runs():
+    """A workflow types a line of the Makefile or .ci/run; the checks run on all systems and Pythons of the lock file."""
+    folder = ROOT / ".github/workflows"
+    workflows = {path.stem: YAML(typ="safe").load(path) for path in folder.glob("*.yml")}
+    assert sorted(workflows) == ["check", "nightly", "release"]
+    lines = {
+        name: [step.get("run", "") for job in workflow["jobs"].values() for step in job["steps"]]
+        for name, workflow in workflows.items()
+    }
+    assert ".ci/run" in lines["check"]
+    assert "make test-all" in lines["nightly"]
+    assert any("deploy/Dockerfile" in line for line in lines["release"])
+    matrix = workflows["check"]["jobs"]["check"]["strategy"]["matrix"]
+    assert matrix["python"] == ["3.11", "3.12", "3.13", "3.14"]
+    assert {system.split("-")[0] for system in matrix["system"]} == {"ubuntu", "macos"}

@@ -73,7 +73,7 @@ def test_the_command_versions_records_what_is_installed(project, record):
 
 def test_a_package_that_is_not_installed_stops_a_stage(monkeypatch):
     monkeypatch.setattr(versions, "installed", lambda package: "")
-    with pytest.raises(ValueError, match=r"sacrebleu \(none\) is installed.*pip install -r"):
+    with pytest.raises(ValueError, match=r"sacrebleu \(none\) is installed.*uv pip install -r"):
         versions.check_versions(SCORE)
 
 
