@@ -320,7 +320,7 @@ def test_the_teams_server_has_locked_versions_and_hides_passwords():
 
 
 def test_hosted_checks_run_what_a_clone_runs():
-    """A workflow types a line of the Makefile or .ci/run; the checks run on all systems and Pythons of the lock file."""
+    """A workflow types a line of the Makefile or .ci/run; checks run on all systems and Pythons of the lock file."""
     folder = ROOT / ".github/workflows"
     workflows = {path.stem: YAML(typ="safe").load(path) for path in folder.glob("*.yml")}
     assert sorted(workflows) == ["check", "nightly", "release"]
