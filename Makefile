@@ -12,7 +12,7 @@ setup: $(READY)
 # uv installs in half a minute what takes pip three. If it is not there, pip gets it into .uv, checked against the lock file.
 UV := $(or $(shell command -v uv),.uv/bin/uv)
 INSTALL = UV_FIND_LINKS="$${UV_FIND_LINKS-$$($(PYTHON) -m pip config get global.find-links 2>/dev/null)}" \
-    $(UV) pip install --python $(VENV) --compile-bytecode --requirement
+    $(UV) pip install --python $(VENV) --requirement
 
 .uv/bin/uv:
 	@echo "Getting uv, which installs the packages"
