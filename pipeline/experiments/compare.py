@@ -53,7 +53,7 @@ def comparison(experiments: list[Results], sentences: int) -> dict[str, Any]:
     for experiment in experiments[1:]:
         if experiment.lines(experiment.raw("tgt")) != references:
             raise ValueError(f"{experiment.name} and {first.name} have different test sets. Nothing was compared.")
-    systems = [experiment.system(translations=True) for experiment in experiments]
+    systems = [experiment.system() for experiment in experiments]
     check_signatures(systems)
     knobs = differing(systems)
     rows = compare_with_first(systems, references)

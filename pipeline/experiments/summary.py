@@ -64,7 +64,7 @@ def read_systems(history: bool) -> tuple[list[System], list[str]]:
             try:
                 if edits := stale(results):
                     raise ValueError(f"stale, `dvc repro` would run {edits}")
-                system = results.system()
+                system = results.system(translations=False)
                 # As an origin, the machine is one of the things in which results must agree to be compared.
                 system = replace(system, origins={**system.origins, "machine": system.machine})
                 first = systems.setdefault(repr((sorted(system.params.items()), system.origins)), system)

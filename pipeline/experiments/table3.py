@@ -166,7 +166,7 @@ def show(prefix: str, parts: str, with_speed: bool) -> None:
 
         speeds = measured([runs[row][0] for row in shown])
     print(table(runs, shown, speeds), end="")
-    for line in remarks([result.system() for group in runs.values() for result in group]):
+    for line in remarks([result.system(translations=False) for group in runs.values() for result in group]):
         print(line, file=sys.stderr)
 
 

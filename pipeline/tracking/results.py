@@ -146,7 +146,7 @@ class Results(ABC):
             return None
         return json.loads(self.text("reports/engines.json"))["engines_agree"]
 
-    def system(self, translations: bool = False) -> System:
+    def system(self, translations: bool = True) -> System:
         """The name, knobs, scores and origins of this configuration; also its signatures and test translations."""
         from transformer.evaluation.comparison import System  # imported here, since it takes a second
 

@@ -10,6 +10,7 @@ from support.tiny import ROOT
 
 from pipeline.tracking import finished_run as content
 from pipeline.tracking.results import WorkTree
+from transformer.files import write_json
 
 LOCK = """
 stages:
@@ -69,3 +70,30 @@ def test_the_curve_of_the_model_that_translates_back_is_added(results, tmp_path)
     ]
     (tmp_path / content.BACK).unlink()
     assert json.dumps(content.curve(results)).count("back_") == 0
+
+
+def scored(folder: Path, beam_size: int, translations: list[str]) -> WorkTree:
+    """Results that have what a comparison reads: params, translations of the test set, scores, signatures."""
+    toy = (ROOT / "recipes/toy.yaml").read_text(encoding="utf-8")
+    texts = {
+        "params.yaml": toy.replace("beam_size: 4", f"beam_size: {beam_size}"),
+        "dvc.yaml": "stages: {train: }",
+        "dvc.lock": LOCK,
+        "data/raw/test.tgt": "a b c d\ne f g h\n",
+        "data/hypotheses/test.hyp": "".join(f"{line}\n" for line in translations),
+    }
+    for path, text in texts.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text, encoding="utf-8")
+    for name in ("scores", "signatures"):
+        write_json(folder / f"reports/{name}.json", {"bleu": 1.0})
+    return WorkTree(root=folder)
+
+
+def test_an_experiment_has_its_difference_from_the_baseline(tmp_path):
+    baseline = scored(tmp_path / "baseline", 4, ["a b c d", "e f g h"])
+    experiment = scored(tmp_path / "experiment", 1, ["a b c d", "x"])
+    scores = content.compare_with_baseline(experiment, baseline)
+    assert scores.keys() == {"delta_bleu", "p_bootstrap", "p_randomisation"}
+    assert scores["delta_bleu"] < 0
+    assert content.compare_with_baseline(baseline, baseline) == {}  # the same configuration

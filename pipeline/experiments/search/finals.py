@@ -77,7 +77,7 @@ def table(groups: Mapping[str, Sequence[Experiment]], knobs: Sequence[str]) -> l
 
 def score_on_valid(experiment: Experiment) -> System:
     """The scores of an experiment with its translations of valid."""
-    return replace(experiment.system(), hypotheses=experiment.lines(experiment.hypotheses("valid")))
+    return replace(experiment.system(translations=False), hypotheses=experiment.lines(experiment.hypotheses("valid")))
 
 
 def best_of(rows: Sequence[dict]) -> dict:
