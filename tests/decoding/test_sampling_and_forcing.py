@@ -89,6 +89,13 @@ def test_subwords_are_drawn_in_proportion_to_their_probability():
     assert counts(temperature=0.5) == pytest.approx([1000 * share / sum(squares) for share in squares], abs=1)
 
 
+def test_without_top_k_and_top_p_no_step_sorts_the_vocabulary(monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "sort", None, raising=False)
+    steps = torch.tensor([0.0, 0.05, 0.5, 0.0, 0.45, 0.0]).log().expand(1, 4, 6)
+    chances = torch.tensor([[0.0, 0.04, 0.06, 1.0]])  # 1.0: the largest random number, rounded to float32
+    assert draw_subwords(steps, chances, SamplingConfig()).tolist() == [[1, 1, 2, 4]]
+
+
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name in OUT_OF_RANGE for value in OUT_OF_RANGE[name]])
 def test_a_sampling_setting_out_of_range_is_an_error(name, value):
     with pytest.raises(ValueError, match=name):

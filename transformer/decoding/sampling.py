@@ -90,16 +90,22 @@ def _draw(
 def draw_subwords(steps: Tensor, chances: Tensor, config: SamplingConfig) -> Tensor:
     """Log-probabilities (B, N, W) of the next subword and random numbers (B, N) from [0, 1) to subwords (B, N).
 
-    Inverse transform sampling: with the subwords in descending order of probability, the first one whose cumulative
-    probability exceeds the random number. temperature, top_k and top_p change the distribution before.
+    Inverse transform sampling: the first subword whose cumulative probability exceeds the random number. temperature,
+    top_k and top_p change the distribution before. The subwords are in the order of their ids; with top_k or top_p,
+    which need it, in descending order of probability.
     """
-    ordered, subwords = (steps / config.temperature).sort(dim=-1, descending=True, stable=True)
+    scores, subwords = steps / config.temperature, None
+    if config.top_k or config.top_p < 1:
+        scores, subwords = scores.sort(dim=-1, descending=True, stable=True)
     if config.top_k:
-        ordered[..., config.top_k :] = -math.inf
-    shares = ordered.softmax(-1)
-    before = shares.cumsum(-1) - shares  # the probability of all likelier subwords
-    shares = shares.masked_fill(before >= config.top_p, 0.0) if config.top_p < 1 else shares
+        scores[..., config.top_k :] = -math.inf
+    shares = scores.softmax(-1)
+    if config.top_p < 1:
+        before = shares.cumsum(-1) - shares  # the probability of all likelier subwords
+        shares = shares.masked_fill(before >= config.top_p, 0.0)
     cumulative = shares.cumsum(-1)
-    places = torch.searchsorted(cumulative, chances[:, :, None] * cumulative[..., -1:], right=True)
-    last = (shares > 0).sum(-1, keepdim=True) - 1  # rounding must not lead beyond the last possible subword
-    return subwords.gather(2, places.minimum(last))[:, :, 0]
+    total = cumulative[..., -1:].contiguous()
+    places = torch.searchsorted(cumulative, chances[:, :, None] * total, right=True)
+    # rounding must not lead beyond the last possible subword, which is the first to reach the total
+    places = places.minimum(torch.searchsorted(cumulative, total))
+    return (places if subwords is None else subwords.gather(2, places))[:, :, 0]
