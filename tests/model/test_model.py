@@ -42,6 +42,11 @@ def test_no_position_sees_the_future():
     assert not torch.allclose(before[0, 2], after[0, 2])
 
 
+def test_a_source_that_is_all_padding_is_an_error():
+    with pytest.raises(ValueError, match=r"^Source 1 of the batch is all padding \(id 0\)\. Leave it out, or .*\.$"):
+        tiny_model()(SOURCE * torch.tensor([[1], [0]]), TARGET)
+
+
 def test_padding_does_not_change_the_states():
     model = tiny_model().double()
     alone = model(SOURCE[1:, :3], TARGET[1:, :2])
@@ -80,7 +85,7 @@ def test_tied_embeddings_are_stored_once():
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_every_weight_gets_a_gradient(norm):
     model = tiny_model(norm=norm, tie_embeddings=False, positions="learned")
-    model.logits(model(SOURCE, TARGET)).square().sum().backward()
+    model.predict(SOURCE, TARGET).square().sum().backward()
     assert all(weight.grad is not None and weight.grad.abs().sum() > 0 for weight in model.parameters())
 
 

@@ -207,6 +207,8 @@ def test_pairs_written_in_blocks_are_the_bytes_of_numpy(tmp_path_factory, rows, 
             assert (folder / f"some.{side}.{part}.npy").read_bytes() == (folder / "numpy.npy").read_bytes()
     if rows:
         assert list(Pairs.load(folder, "some").rows()) == rows
+        numbered = [(source, target, line) for line, (source, target, _) in enumerate(rows, start=1)]
+        assert list(Pairs.pack((np.array(source), target) for source, target, _ in rows).rows()) == numbered
 
 
 def test_pairs_are_written_in_little_memory(tmp_path, monkeypatch):

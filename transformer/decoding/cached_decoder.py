@@ -9,7 +9,8 @@ ancestors and -inf elsewhere. When a step reorders the beams, only rows of `ance
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import reduce
 
 import torch
@@ -34,6 +35,19 @@ def log_mean_probability(logs: Sequence[Tensor]) -> Tensor:
         return logs[0]
     precision = reduce(torch.promote_types, (log.dtype for log in logs))
     return torch.stack([log.to(precision) for log in logs]).logsumexp(0) - math.log(len(logs))
+
+
+@contextmanager
+def without_dropout(models: Sequence[Transformer]) -> Iterator[None]:
+    """Surround decoding: all parts of the models are in evaluation mode, and afterwards in the mode they had before."""
+    modes = {part: part.training for model in models for part in model.modules()}
+    try:
+        for part in modes:
+            part.training = False
+        yield
+    finally:
+        for part, training in modes.items():
+            part.training = training
 
 
 class CachedDecoder:

@@ -7,14 +7,14 @@ depend neither on the other sentences nor on the batches.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from transformer.decoding.batches import batches, padded
-from transformer.decoding.cached_decoder import CachedDecoder
+from transformer.decoding.cached_decoder import CachedDecoder, without_dropout
 from transformer.decoding.config import SamplingConfig
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.model.transformer import Transformer
@@ -23,7 +23,7 @@ from transformer.text.vocabulary import BOS, EOS
 
 def sample_ids(
     models: Sequence[Transformer],
-    sources: Sequence[Sequence[int]],
+    sources: Iterable[Sequence[int]],
     config: SamplingConfig,
     batch_tokens: int = 8192,
     progress: Callable[[int], object] = lambda count: None,
@@ -34,7 +34,7 @@ def sample_ids(
     progress: called with the number of sentences after each batch. Score and log_probability of a hypothesis are both
     log P under the model itself, without temperature, top_k and top_p.
     """
-    samples = config.samples
+    samples, sources = config.samples, list(sources)
     results: list[list[Hypothesis]] = [[] for _ in sources]
     device = next(models[0].parameters()).device
     for rows in batches(sources, batch_tokens // samples):
@@ -45,7 +45,8 @@ def sample_ids(
             for number in range(samples):
                 generator = np.random.default_rng([config.seed, number, *sources[row]])
                 chances[place, number] = generator.random(chances.shape[2])
-        drawn = _draw(models, source.to(device), limits.to(device), torch.from_numpy(chances).to(device), config)
+        with without_dropout(models):
+            drawn = _draw(models, source.to(device), limits.to(device), torch.from_numpy(chances).to(device), config)
         for row, hypotheses in zip(rows, drawn, strict=True):
             results[row] = hypotheses
         progress(len(rows))
