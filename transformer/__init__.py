@@ -1,4 +1,4 @@
-"""Encoder-decoder Transformers for translation: `from transformer import Translator, Transformer, load_model`.
+"""Encoder-decoder Transformers for translation: `from transformer import Translator`; see docs/library.md.
 
 Each of these names is imported at its first use, so that a program which needs no model starts without torch.
 """
