@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from transformer.inference.marian_export import export_marian
     from transformer.inference.save_model import save_model
     from transformer.inference.translator import Translation, Translator
     from transformer.model.config import TransformerConfig
@@ -34,6 +35,7 @@ __all__ = [
     "Translation",
     "Translator",
     "Vocabulary",
+    "export_marian",
     "learn_merges",
     "load_model",
     "save_model",
@@ -58,6 +60,7 @@ _MODULES = {
     "Translation": "transformer.inference.translator",
     "Translator": "transformer.inference.translator",
     "Vocabulary": "transformer.text.vocabulary",
+    "export_marian": "transformer.inference.marian_export",
     "learn_merges": "transformer.text.bpe",
     "load_model": "transformer.model.weights",
     "save_model": "transformer.inference.save_model",
