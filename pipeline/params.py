@@ -14,18 +14,14 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError, model_valid
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from transformer.decoding.config import MOST_BEAMS, MOST_EXTRA_LENGTH, MOST_LENGTH_PENALTY
+from transformer.decoding.config import Beams, ExtraLength, LengthPenalty
+from transformer.model.config import Count, CountOrNone, Even, NotNegative, Positive, Share
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Config = TypeVar("Config", bound="DataclassInstance")
 Word = Annotated[str, Field(min_length=1)]
-Count = Annotated[int, Field(ge=1, le=10**9)]
-CountOrNone = Annotated[int, Field(ge=0, le=10**9)]  # 0: none, never, or as another knob says
-NotNegative = Annotated[float, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0)]
-Share = Annotated[float, Field(ge=0, lt=1)]
 TEST_SET = re.compile(r"(?!train|valid$)[A-Za-z0-9][\w.-]*")
 
 
@@ -56,7 +52,7 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
     min_count: Count = 1
     max_length: Count = 100
     init_from: Word = "recipes/random"
-    d_model: int = Field(default=128, ge=2, multiple_of=2)  # even: each frequency has a sine and a cosine
+    d_model: Even = 128
     d_ff: Count = 512
     heads: Count = 4
     key_size: CountOrNone = 0
@@ -95,9 +91,9 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
     average: Literal["last", "best", "valid", "ema"] = "last"
     average_last: Count = 5
     ema_decay: Share = 0.0
-    beam_size: int = Field(default=4, ge=1, le=MOST_BEAMS)
-    length_penalty: float = Field(default=0.6, ge=0, le=MOST_LENGTH_PENALTY)
-    extra_length: int = Field(default=50, ge=0, le=MOST_EXTRA_LENGTH)
+    beam_size: Beams = 4
+    length_penalty: LengthPenalty = 0.6
+    extra_length: ExtraLength = 50
     engine: Literal["torch", "ctranslate2"] = "torch"
     replace_unk: bool = False
 

@@ -195,7 +195,7 @@ def test_the_params_of_a_stage_are_the_knobs_it_reads(stage):
 
 
 # Packages that are imported by the code that a stage reaches, and cannot change what it writes.
-NEVER = {"filelock", "markupsafe", "psutil", "pynvml", "ruamel", "safetensors", "tqdm"}
+NEVER = {"annotated_types", "filelock", "markupsafe", "psutil", "pynvml", "ruamel", "safetensors", "tqdm"}
 UNUSED = {
     # download asks spaCy whether it knows a language; the others bring bytes whose checksum is known
     "download": {"regex", "requests", "spacy", "urllib3", "zstandard"},

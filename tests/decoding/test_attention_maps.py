@@ -48,13 +48,6 @@ def test_each_row_sums_to_1_and_no_target_attends_to_a_later_one(source, target)
     assert not maps.decoder.triu(1).any()
 
 
-def test_maps_are_without_dropout():
-    model = tiny_model(dropout=0.5, attention_dropout=0.5, activation_dropout=0.5)
-    first, second = (attention_maps(model, SOURCE, TARGET) for _ in range(2))
-    assert torch.equal(first.cross, second.cross)
-    assert torch.equal(first.cross, attention_maps(tiny_model(), SOURCE, TARGET).cross)
-
-
 def test_the_column_of_a_masked_source_subword_is_empty():
     model, place = tiny_model().double(), 2
     masked = [0 if position == place else number for position, number in enumerate(SOURCE)]  # 0: <pad>

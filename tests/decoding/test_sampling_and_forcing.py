@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_search import SENTENCES, log_probability, model64, search
 
+from transformer.decoding.attention_maps import attention_maps
 from transformer.decoding.config import SamplingConfig
 from transformer.decoding.forced_decoding import score_ids
 from transformer.decoding.likelihood import SCORES_AT_ONCE
@@ -44,6 +45,21 @@ def test_a_sample_depends_only_on_the_seed_and_the_sentence(seed, temperature, t
     alone = [sample_ids([model], [source], config)[0] for source in SENTENCES]
     for hypotheses, expected in zip(together, alone, strict=True):
         assert [hypothesis.ids for hypothesis in hypotheses] == [hypothesis.ids for hypothesis in expected]
+
+
+def test_decoding_is_without_dropout_and_leaves_the_mode_as_it_was():
+    rates = dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), 0.5)
+    model, plain = model64(**rates).train(), model64()
+    model.encoder[0].eval()
+    modes = [part.training for part in model.modules()]
+    for decode in (
+        lambda model: search(model, iter(SENTENCES)),
+        lambda model: sample_ids([model], iter(SENTENCES), SamplingConfig(extra_length=6)),
+        lambda model: score_ids([model], iter(SENTENCES), iter(SENTENCES)),
+        lambda model: attention_maps(model, SENTENCES[0], SENTENCES[1]).cross.tolist(),
+    ):
+        assert decode(model) == decode(plain)
+        assert [part.training for part in model.modules()] == modes
 
 
 def test_different_seeds_draw_different_samples():
@@ -87,6 +103,13 @@ def test_subwords_are_drawn_in_proportion_to_their_probability():
     assert counts(top_p=0.81) == pytest.approx([526, 316, 158, 0], abs=1)
     squares = [0.25, 0.09, 0.0225, 0.0025]
     assert counts(temperature=0.5) == pytest.approx([1000 * share / sum(squares) for share in squares], abs=1)
+
+
+def test_without_top_k_and_top_p_no_step_sorts_the_vocabulary(monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "sort", None, raising=False)
+    steps = torch.tensor([0.0, 0.05, 0.5, 0.0, 0.45, 0.0]).log().expand(1, 4, 6)
+    chances = torch.tensor([[0.0, 0.04, 0.06, 1.0]])  # 1.0: the largest random number, rounded to float32
+    assert draw_subwords(steps, chances, SamplingConfig()).tolist() == [[1, 1, 2, 4]]
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name in OUT_OF_RANGE for value in OUT_OF_RANGE[name]])

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from support.tiny import make_ends_likely, tiny_model
 
 from transformer.decoding.beam_search import beam_search, largest_per_row, translate_ids
+from transformer.decoding.cached_decoder import CachedDecoder
 from transformer.decoding.config import SearchConfig
 from transformer.decoding.forced_decoding import score_ids
 from transformer.decoding.hypothesis import length_divisor
+from transformer.decoding.likelihood import SCORES_AT_ONCE
 from transformer.text.vocabulary import BOS, EOS, PAD
 
 SENTENCES = [[5, 6, 7, 8], [9], [10, 11], [12, 13, 14, 15, 16, 17, 18], [5, 5, 5]]
@@ -81,16 +83,28 @@ def model64(seed: int = 7, **changes):
     positions=st.sampled_from(["sinusoidal", "learned"]),
     key_size=st.sampled_from([0, 3, 11]),
     vocabulary=st.sampled_from([19, 23, 130]),
+    scores_at_once=st.sampled_from([1, 500, 2**23]),
 )
 @settings(deadline=None, max_examples=20)
-def test_the_search_is_the_one_that_is_defined(seed, beam_size, length_penalty, extra_length, **sizes):
+def test_the_search_is_the_one_that_is_defined(seed, beam_size, length_penalty, extra_length, scores_at_once, **sizes):
     model = model64(seed, **sizes)
-    results = search(model, SENTENCES, beam_size, length_penalty, extra_length)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(SCORES_AT_ONCE, "cpu", scores_at_once)
+        results = search(model, SENTENCES, beam_size, length_penalty, extra_length)
     for source, hypotheses in zip(SENTENCES, results, strict=True):
         expected = defined_search(model, source, beam_size, length_penalty, extra_length)
         assert [hypothesis.ids for hypothesis in hypotheses] == [ids for ids, _, _ in expected]
         scores = [(hypothesis.score, hypothesis.log_probability) for hypothesis in hypotheses]
         assert scores == [pytest.approx((score, total), abs=1e-9) for _, score, total in expected]
+
+
+@torch.inference_mode()
+def test_each_step_writes_its_scores_into_the_same_memory():
+    """New memory for a large vocabulary takes the operating system as long as the step."""
+    decoder = CachedDecoder([model64()], torch.tensor([[5, 6, EOS], [7, 8, EOS]]), beam_size=2)
+    places = [decoder.step(torch.full((2, 2), BOS)).data_ptr()]
+    decoder.select(torch.tensor([1]))
+    assert [*places, decoder.step(torch.full((1, 2), 9)).data_ptr()] == 2 * places
 
 
 def test_random_models_end_some_translations_only():

@@ -70,11 +70,11 @@ def test_alternatives_and_samples_are_printed(folder, translator, run):
 @pytest.mark.parametrize(
     ("options", "text", "message"),
     [
-        ("--beam-size 0", b"a\n", "beam_size=0 must be from 1 to 1000"),
-        ("--length-penalty 1e6", b"a\n", "length_penalty=1000000.0 must be from 0 to 20"),
-        ("--length-penalty nan", b"a\n", "length_penalty=nan must be from 0 to 20"),
-        ("--extra-length -1", b"a\n", "extra_length=-1 must be from 0"),
-        ("--sample --temperature inf", b"a\n", "temperature=inf must be from"),
+        ("--beam-size 0", b"a\n", "beam_size=0 must be a whole number, at least 1, at most 1,000"),
+        ("--length-penalty 1e6", b"a\n", "length_penalty=1000000.0 must be a finite number, at least 0, at most 20"),
+        ("--length-penalty nan", b"a\n", "length_penalty=nan must be a finite number"),
+        ("--extra-length -1", b"a\n", "extra_length=-1 must be a whole number, at least 0"),
+        ("--sample --temperature inf", b"a\n", "temperature=inf must be a finite number"),
         ("--alternatives 5", b"a\n", "--beam-size 5 or more"),
         ("--alternatives -1", b"a\n", "--alternatives -1: must be 1 or more"),
         ("", b"a\n\xff\n", "standard input:2: not UTF-8"),

@@ -94,11 +94,8 @@ def test_the_packages_that_translating_imports_are_declared():
 
 
 def test_the_public_names_can_be_imported_from_the_package():
-    from transformer import Transformer, Translation, Translator, load_model
-
-    names = {"Transformer": Transformer, "Translation": Translation, "Translator": Translator, "load_model": load_model}
-    assert sorted(names) == sorted(transformer.__all__)
-    assert all(value.__name__ == name for name, value in names.items())
+    for name in transformer.__all__:
+        assert getattr(transformer, name).__name__ == name
     with pytest.raises(AttributeError, match="module 'transformer' has no attribute 'Translater'"):
         _ = transformer.Translater
 

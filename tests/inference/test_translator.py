@@ -16,8 +16,10 @@ from support.tiny import ODD, TEXT, model_folder
 
 from transformer.decoding.attention_maps import AttentionMaps
 from transformer.decoding.hypothesis import Hypothesis
+from transformer.inference.save_model import save_model
 from transformer.inference.translator import Translator
-from transformer.text.vocabulary import BOS, EOS, PAD, UNK
+from transformer.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
+from transformer.text.words import Side, splitter_of
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +38,27 @@ def test_each_line_is_translated_and_an_empty_line_stays_empty(translator):
     assert translations[1:3] == ["", ""]
     assert translations == [translator.translate([line], beam_size=2, extra_length=5)[0] for line in lines]
     assert translator.translate([]) == []
+
+
+def test_lines_may_come_from_an_iterator(translator):
+    assert translator.translate(iter(TEXT), extra_length=5) == translator.translate(TEXT, extra_length=5)
+    assert translator.sample(iter(TEXT), extra_length=5) == translator.sample(TEXT, extra_length=5)
+    assert translator.score(iter(TEXT), iter(TEXT)) == translator.score(TEXT, TEXT)
+
+
+@pytest.mark.parametrize("language", ["de-AT", "zh"])
+def test_a_saved_model_translates_as_before(translator, tmp_path, language):
+    source = Side(language, lowercase=True, splitter=splitter_of(language)[0])
+    saved = Translator(translator.engine, translator.merges, translator.vocabulary, source, translator.target)
+    model = translator.engine.models[0]
+    for _ in range(2):  # the second time, the folder is replaced
+        save_model(str(tmp_path / "m"), model.train(), saved.merges, saved.vocabulary, source, saved.target)
+    loaded = Translator.load(tmp_path / "m")
+    assert loaded.alternatives(TEXT, extra_length=5) == saved.alternatives(TEXT, extra_length=5)
+    assert loaded.engine.models[0].config == model.config
+    assert vars(loaded.source).items() >= {"language": language, "lowercase": True, "splitter": source.splitter}.items()
+    with pytest.raises(ValueError, match=r"The vocabulary has 4 subwords, the model has \d+\. Nothing was saved\."):
+        save_model(tmp_path / "n", model, saved.merges, Vocabulary(SPECIALS), source, saved.target)
 
 
 def test_alternatives_come_best_first_with_their_scores(translator):

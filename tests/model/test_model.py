@@ -1,14 +1,21 @@
 """The model is the paper's: its equations, what each position attends to, embeddings, rates and precision."""
 
 import math
+import re
+from typing import get_type_hints
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.tiny import SIZES, tiny_model
+from support.tiny import ROOT, SIZES, tiny_model
 
+from pipeline.params import Params
+from transformer.decoding.config import SamplingConfig, SearchConfig
 from transformer.model.attention import Attention
+from transformer.model.config import TransformerConfig
+from transformer.training.config import TrainConfig
 
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 10, 3, 0, 0]])
 TARGET = torch.tensor([[2, 11, 12, 13], [2, 14, 0, 0]])
@@ -33,6 +40,11 @@ def test_no_position_sees_the_future():
     before, after = model(SOURCE, TARGET), model(SOURCE, changed)
     torch.testing.assert_close(before[0, :2], after[0, :2], rtol=0, atol=0)
     assert not torch.allclose(before[0, 2], after[0, 2])
+
+
+def test_a_source_that_is_all_padding_is_an_error():
+    with pytest.raises(ValueError, match=r"^Source 1 of the batch is all padding \(id 0\)\. Leave it out, or .*\.$"):
+        tiny_model()(SOURCE * torch.tensor([[1], [0]]), TARGET)
 
 
 def test_padding_does_not_change_the_states():
@@ -73,7 +85,7 @@ def test_tied_embeddings_are_stored_once():
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_every_weight_gets_a_gradient(norm):
     model = tiny_model(norm=norm, tie_embeddings=False, positions="learned")
-    model.logits(model(SOURCE, TARGET)).square().sum().backward()
+    model.predict(SOURCE, TARGET).square().sum().backward()
     assert all(weight.grad is not None and weight.grad.abs().sum() > 0 for weight in model.parameters())
 
 
@@ -120,6 +132,52 @@ def test_a_bfloat16_model_keeps_its_weights_in_float32():
     assert {(p.dtype, p.grad.dtype) for p in model.parameters() if p.grad is not None} == {(torch.float32,) * 2}
 
 
-def test_heads_that_do_not_divide_d_model_are_an_error():
-    with pytest.raises(ValueError, match="d_model=10 does not divide into heads=4"):
-        Attention(10, 4, 0.0)
+@pytest.mark.parametrize(
+    ("config", "values", "message"),
+    [
+        (TransformerConfig, {"norm": "Pre"}, "norm='Pre' must be 'pre' or 'post'."),
+        (TransformerConfig, {"positions": "rotary"}, "positions='rotary' must be 'sinusoidal' or 'learned'."),
+        (TransformerConfig, {"heads": 0}, "heads=0 must be a whole number, at least 1, at most 1,000,000,000."),
+        (TransformerConfig, {"layers": 2.0}, "layers=2.0 must be a whole number, at least 1, at most 1,000,000,000."),
+        (TransformerConfig, {"d_model": 9}, "d_model=9 must be a whole number, at least 2, a multiple of 2."),
+        (
+            TransformerConfig,
+            {"d_model": 10, "heads": 4},
+            "d_model=10 does not divide into heads=4. Change one of them.",
+        ),
+        (TransformerConfig, {"tie_embeddings": 1}, "tie_embeddings=1 must be True or False."),
+        (TrainConfig, {"label_smoothing": 1.5}, "label_smoothing=1.5 must be a finite number, at least 0, below 1."),
+        (TrainConfig, {"lr_factor": math.nan}, "lr_factor=nan must be a finite number, above 0."),
+        (TrainConfig, {"seed": True}, "seed=True must be a whole number, at least 0, at most 1,000,000,000."),
+        (TrainConfig, {"precision": "float16"}, "precision='float16' must be 'float32' or 'float64' or 'bfloat16'."),
+        (
+            TrainConfig,
+            {"max_steps": 8, "save_every": 3, "log_every": 3},
+            "save_every=3 does not divide max_steps=8. Change one of them.",
+        ),
+        (SearchConfig, {"beam_size": "4"}, "beam_size='4' must be a whole number, at least 1, at most 1,000."),
+        (SearchConfig, {"replace_unk": None}, "replace_unk=None must be True or False."),
+        (SamplingConfig, {"top_p": 1.1}, "top_p=1.1 must be a finite number, at least 1e-09, at most 1."),
+    ],
+)
+def test_a_setting_that_its_type_does_not_allow_is_an_error(config, values, message):
+    with pytest.raises(ValueError, match=rf"^{re.escape(message)}$"):
+        config(**({"vocabulary": 9} if config is TransformerConfig else {}) | values)
+
+
+def test_the_defaults_are_the_base_model_of_the_paper():
+    """Table 3 and sections 5.1 to 5.4, 6.1; numbers of NumPy are numbers."""
+    params = Params.load(ROOT / "recipes/wmt14_base.yaml")
+    assert TransformerConfig(np.int64(37_000)) == params.take(TransformerConfig, vocabulary=37_000, max_positions=512)
+    assert TrainConfig() == params.take(TrainConfig, precision="float32")
+    assert SearchConfig() == params.take(SearchConfig)
+
+
+@pytest.mark.parametrize("config", [TransformerConfig, TrainConfig, SearchConfig])
+def test_a_knob_has_the_type_of_its_setting(config):
+    """So params.yaml and the library allow the same values."""
+    knobs = get_type_hints(Params, include_extras=True)
+    types = get_type_hints(config, include_extras=True)
+    assert {name: knobs[name] for name in types.keys() & knobs.keys()} == {
+        name: kind for name, kind in types.items() if name not in ("vocabulary", "max_positions")
+    }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -12,10 +11,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from transformer.files import write_text
+from transformer.inference.save_model import save_model
 from transformer.model.config import TransformerConfig
 from transformer.model.transformer import Transformer
-from transformer.model.weights import cpu_copy, save_weights
 from transformer.text.bpe import Merges, learn_merges
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import BOS, EOS, PAD, Vocabulary
@@ -146,11 +144,8 @@ def model_folder(
     german = Side("de", lowercase=False)
     counts = Counter(token for line in TEXT for token in german.tokens(line))
     codes = learn_merges(counts, merges)
-    folder.mkdir(parents=True)
-    write_text(folder / "bpe.codes", codes)
     subwords = Counter(subword for word in counts.elements() for subword in Merges(codes).subwords([word]))
     vocabulary = Vocabulary.build(subwords, 1)
-    vocabulary.save(folder / "vocab.txt")
     sizes = {**SIZES, **NO_DROPOUT, "vocabulary": len(vocabulary), **changes}
     seed_everything(seed)
     model = Transformer(TransformerConfig(**sizes))
@@ -162,10 +157,7 @@ def model_folder(
         last.bias.fill_(2.0)
         model.output_weight[[PAD, BOS]] = -2.0
     make_ends_likely(model, pull)
-    save_weights(cpu_copy(model.state_dict()), folder / "weights.safetensors")
-    description = {"format": 1, "sizes": sizes, "source": "de", "target": "en", "lowercase": False}
-    description |= {"lowercase_source": False, "train_key": "none"}
-    (folder / "model.json").write_text(json.dumps(description))
+    save_model(folder, model, Merges(codes), vocabulary, german, Side("en", lowercase=False))
     return folder
 
 

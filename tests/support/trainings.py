@@ -7,7 +7,6 @@ from support.tiny import tiny_trainer
 from transformer.files import sha256
 from transformer.training.checkpoints import CheckpointStore
 from transformer.training.loop import Observers, train
-from transformer.training.validation import ValidText
 
 
 def train_tiny(
@@ -23,20 +22,8 @@ def train_tiny(
     """Train the tiny model. Returns the final state and the sha256 of its weights."""
     store, observers = CheckpointStore(work), Observers(on_rows, on_update, stop_requested, on_samples)
     trainer = tiny_trainer(folder, keep=keep, **update)
-    state = train(trainer, store, valid_text(trainer), observers)
+    state = train(trainer, store, observers=observers)
     return state, sha256(store.weights(state.step))
-
-
-def valid_text(trainer) -> ValidText:
-    """The text of the validation pairs of a tiny trainer: what their ids spell."""
-    pairs = trainer.valid_pairs
-    sources, references = ([words(ids[:-1]) for ids in side] for side in (pairs.source, pairs.target))
-    return ValidText(words, sources, references, "en")
-
-
-def words(ids) -> str:
-    """A line of text that spells ids."""
-    return " ".join(f"w{number}" for number in ids)
 
 
 def outcome(state) -> tuple:

@@ -1,8 +1,10 @@
 """Lines become words, subwords and ids and come back without loss; merges and vocabulary come from counted words."""
 
+import re
 import tracemalloc
 from collections import Counter
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from transformer.text.blocks import blocks
 from transformer.text.bpe import Merges, learn_merges
 from transformer.text.encoding import Encoder
-from transformer.text.languages import tokenizer
+from transformer.text.languages import LONGEST_RUN, spacy_words, tokenizer
 from transformer.text.marks import join
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
@@ -92,6 +94,26 @@ def test_ids_lose_only_what_unk_covers(line):
 def test_tokens_are_words_of_spacy_or_runs_of_one_script(language, line, tokens):
     """A token after a space starts with the space mark."""
     assert side(language).tokens(line) == tokens
+
+
+@given(st.lists(st.tuples(st.sampled_from("=_-😀\u0301a1ß "), st.integers(1, 2 * LONGEST_RUN + 9)), max_size=6))
+@settings(deadline=None)
+def test_spacy_gets_no_long_run_of_symbols_and_all_else_uncut(runs):
+    """On a run of 8,000 spaCy computes for 22 seconds."""
+    text, parts = "".join(letter * count for letter, count in runs), []
+    spacy_words(SimpleNamespace(tokenizer=lambda part: parts.append(part) or []), text)
+    assert "".join(parts) == text
+    longest = max(len(run[0]) for part in [*parts, ""] for run in re.finditer(r"([^\w\s]|_)*", part))
+    assert longest <= LONGEST_RUN
+    if not re.search(rf"([^\w\s]|_){{{LONGEST_RUN}}}", text):
+        assert parts in ([text], [])
+
+
+def test_a_line_with_a_long_run_of_symbols_comes_back():
+    line = f"ein Strich {'=' * 1234}: {'-' * 250}ende"
+    tokens = side("de").tokens(line)
+    assert join(tokens) == line
+    assert [token for token in tokens if token.startswith("▁")] == ["▁ein", "▁Strich", "▁=", f"▁{'-' * LONGEST_RUN}"]
 
 
 @pytest.mark.parametrize("language", ["id", "el", "ru"])
@@ -185,6 +207,8 @@ def test_pairs_written_in_blocks_are_the_bytes_of_numpy(tmp_path_factory, rows, 
             assert (folder / f"some.{side}.{part}.npy").read_bytes() == (folder / "numpy.npy").read_bytes()
     if rows:
         assert list(Pairs.load(folder, "some").rows()) == rows
+        numbered = [(source, target, line) for line, (source, target, _) in enumerate(rows, start=1)]
+        assert list(Pairs.pack((np.array(source), target) for source, target, _ in rows).rows()) == numbered
 
 
 def test_pairs_are_written_in_little_memory(tmp_path, monkeypatch):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 from support.tiny import NO_DROPOUT, make_ends_likely, tiny_model, tiny_trainer
-from support.trainings import valid_text
 
 from transformer.decoding.attention_maps import attention_maps
 from transformer.decoding.beam_search import translate_ids
@@ -14,7 +13,7 @@ from transformer.decoding.forced_decoding import score_ids
 from transformer.training.checkpoints import CheckpointStore
 from transformer.training.distributed import World
 from transformer.training.loop import Observers, train
-from transformer.training.validation import valid_bleu, valid_loss
+from transformer.training.validation import ValidText, valid_bleu, valid_loss
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device")]
 GPU, CPU = torch.device("cuda"), torch.device("cpu")
@@ -25,7 +24,7 @@ def validated_losses(folder, device, updates=20, **settings) -> list[float]:
     """The losses of some updates of the tiny model, and the loss and BLEU of a validation after them."""
     trainer = tiny_trainer(folder, World(device=device), **settings)
     losses = [float(trainer.update(step).loss) for step in range(1, updates + 1)]
-    return [*losses, valid_loss(trainer), valid_bleu(trainer, valid_text(trainer))]
+    return [*losses, valid_loss(trainer), valid_bleu(trainer, ValidText.of_ids(trainer.valid_pairs))]
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-9), ("float32", 1e-3), ("bfloat16", 5e-2)])
@@ -45,7 +44,7 @@ def test_a_deterministic_training_resumes_to_the_same_bits(tmp_path):
             for steps in lengths:
                 trainer = tiny_trainer(tmp_path, World(device=GPU), max_steps=steps)
                 observers = Observers(on_rows=lambda rows: None)
-                state = train(trainer, CheckpointStore(tmp_path / work), valid_text(trainer), observers)
+                state = train(trainer, CheckpointStore(tmp_path / work), observers=observers)
             ends.append((state.curve, state.files))
         assert ends[0] == ends[1]
     finally:

@@ -6,12 +6,12 @@ import io
 import numpy as np
 import pytest
 from support.tiny import target_of, tiny_trainer
-from support.trainings import outcome, train_tiny, valid_text, words
+from support.trainings import outcome, train_tiny
 
 from transformer.decoding.beam_search import translate_ids
 from transformer.training import loop
 from transformer.training.loop import Interrupted
-from transformer.training.validation import SHORT, sampled_rows, table
+from transformer.training.validation import SHORT, ValidText, sampled_rows, table
 
 
 def rows_of(text: str) -> list[dict]:
@@ -44,12 +44,13 @@ def test_samples_are_greedy_translations_at_each_validation(tmp_path):
     rows = rows_of(tables[-1])
     assert len(rows) == 9
     assert [int(row["step"]) for row in rows] == [4, 8, 12] * 3
+    valid = ValidText.of_ids(trainer.valid_pairs)
     for row in rows[2::3]:
         number = int(row["sentence"]) - 1
         ((hypothesis,),) = translate_ids([trainer.model.eval()], [sources[number]], SHORT)
-        assert row["translation"] == words(hypothesis.ids)
-        assert row["source"] == words(sources[number])
-        assert row["reference"] == words(target_of(sources[number]))
+        assert row["translation"] == valid.to_text(hypothesis.ids)
+        assert row["source"] == valid.to_text(sources[number])
+        assert row["reference"] == valid.to_text(target_of(sources[number]))
 
 
 def test_samples_are_evenly_spaced_among_the_shorter_half():
@@ -89,7 +90,7 @@ def test_with_fewer_validations_the_samples_are_those_of_a_fresh(tmp_path):
 def test_odd_text_comes_back_from_the_table(tmp_path):
     trainer = tiny_trainer(tmp_path)
     odd = ['a "b", c\u2028d\r'] * len(trainer.valid_pairs)
-    valid = valid_text(trainer)
+    valid = ValidText.of_ids(trainer.valid_pairs)
     text = table(
         {"4": ["", "x,y", "<unk>"]}, trainer.valid_pairs.source_lengths, type(valid)(valid.to_text, odd, odd, "en"), 4
     )

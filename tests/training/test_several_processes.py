@@ -15,14 +15,13 @@ import torch
 from safetensors.torch import load_file
 from support.processes import together
 from support.tiny import tiny_trainer
-from support.trainings import valid_text
 
 from transformer.files import sha256
 from transformer.training.checkpoints import CheckpointStore
 from transformer.training.distributed import Stopped, World
 from transformer.training.loop import Interrupted, Observers, train
 from transformer.training.sharding import wants_shards
-from transformer.training.validation import valid_bleu, valid_loss
+from transformer.training.validation import ValidText, valid_bleu, valid_loss
 
 WAYS = pytest.mark.parametrize("sharded", [False, True], ids=["copies", "shards"])
 DOUBLE = {"precision": "float64", "warmup": 400}
@@ -49,7 +48,7 @@ def train_some(world: World, folder: Path, count: int, sharded: bool, settings: 
     trainer = tiny_trainer(folder / str(world), world, sharded=sharded and world.size > 1, **settings)
     updates = [trainer.update(step) for step in range(1, count + 1)]
     with trainer.full_weights():
-        valid = valid_loss(trainer), valid_bleu(trainer, valid_text(trainer))
+        valid = valid_loss(trainer), valid_bleu(trainer, ValidText.of_ids(trainer.valid_pairs))
     return Result(
         [float(update.loss) for update in updates], [float(update.gradient_norm) for update in updates], valid
     )
@@ -81,7 +80,7 @@ def stopped(world: World, folder: Path, sharded: bool) -> list[bool]:
     with trainer.full_weights():
         for task in (
             lambda: valid_loss(trainer, at_call(1)),
-            lambda: valid_bleu(trainer, valid_text(trainer), at_call(2)),
+            lambda: valid_bleu(trainer, ValidText.of_ids(trainer.valid_pairs), at_call(2)),
         ):
             with pytest.raises(Stopped):
                 task()
@@ -131,7 +130,7 @@ def train_in(world: World, work: Path, sharded: bool, stop: tuple | None = None,
     )
     store = CheckpointStore(work)
     try:
-        state = train(trainer, store, valid_text(trainer), observers)
+        state = train(trainer, store, observers=observers)
     except Interrupted:
         return None
     return sha256(store.weights(state.step)) + sha256(store.folder / f"optimiser-{state.step:08d}.safetensors")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from support.tiny import NO_DROPOUT, target_of, tiny_trainer
-from support.trainings import outcome, train_tiny, valid_text
+from support.trainings import outcome, train_tiny
 
 from transformer.decoding.beam_search import Hypothesis
 from transformer.decoding.likelihood import target_log_probabilities
@@ -159,7 +159,7 @@ def test_valid_bleu_is_exact_and_restores_the_models_precision(tmp_path, monkeyp
     trainer = tiny_trainer(tmp_path, precision="bfloat16")
 
     def score() -> float:
-        return valid_bleu(trainer, valid_text(trainer))
+        return valid_bleu(trainer, ValidText.of_ids(trainer.valid_pairs))
 
     def targets(models, sources, config, before_step):
         assert models[0].compute is None  # sums of log-probabilities in bfloat16 would be imprecise
@@ -204,7 +204,7 @@ def test_the_moving_average_follows_its_formula(tmp_path):
 
 def test_a_loss_that_is_not_finite_ends_a_training_with_advice(tmp_path):
     with pytest.raises(Diverged, match=r"Update 2: .* \(train lines (\d+, )+\d+.*\)\. This update was not saved\."):
-        train_tiny(tmp_path, tmp_path / "w", lr_factor=float("inf"))
+        train_tiny(tmp_path, tmp_path / "w", lr_factor=1e300)
     assert not list((tmp_path / "w").glob("state*"))
     diverged = json.loads((tmp_path / "w/diverged.json").read_text())
     assert diverged["update"] == 2

@@ -10,6 +10,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from transformer.decoding.cached_decoder import without_dropout
 from transformer.model.attention import Attention
 from transformer.model.transformer import DecoderLayer, EncoderLayer, Transformer
 from transformer.text.vocabulary import BOS, EOS
@@ -40,7 +41,8 @@ def attention_maps(model: Transformer, source: Sequence[int], target: Sequence[i
         [layer.cross for layer in decoder],
     ]
     device = next(model.parameters()).device
-    with record_weights([attention for kind in kinds for attention in kind]) as weights:
+    attentions = [attention for kind in kinds for attention in kind]
+    with without_dropout([model]), record_weights(attentions) as weights:
         model(torch.tensor([[*source, EOS]], device=device), torch.tensor([[BOS, *target]], device=device))
     return AttentionMaps(*(torch.stack([weights[attention] for attention in kind]) for kind in kinds))
 

@@ -14,7 +14,7 @@ Of equal scores the earlier beam comes first, then the lower id. So beam_size 1 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transformer.decoding.batches import batches, padded
-from transformer.decoding.cached_decoder import BLOCK, CachedDecoder
+from transformer.decoding.cached_decoder import BLOCK, CachedDecoder, without_dropout
 from transformer.decoding.config import SearchConfig
 from transformer.decoding.hypothesis import Hypothesis, ranked
 from transformer.model.transformer import Transformer
@@ -67,19 +67,20 @@ def beam_search(
     before_step: called before each step; what it raises ends the search.
     """
     results: list[list[Hypothesis]] = [[] for _ in range(len(source))]
-    decoder = CachedDecoder(models, source, beam_size)
-    beams = initial_beams(source, limits, beam_size, decoder.precision)
-    while len(beams.rows):
-        before_step()
-        steps = decoder.step(beams.ids[:, :, -1])  # (B, N, W)
-        if decoder.position < min_length:
-            steps[..., EOS] = -math.inf
-        candidates = best_continuations(beams.scores, steps)
-        collect_finished(beams, candidates)
-        keep_best(beams, candidates, decoder)
-        settle(beams)
-        if not source.is_cuda or decoder.position % 8 == 0:  # on a GPU this waits for the device
-            beams = drop_settled(beams, decoder, results, length_penalty)
+    with without_dropout(models):
+        decoder = CachedDecoder(models, source, beam_size)
+        beams = initial_beams(source, limits, beam_size, decoder.precision)
+        while len(beams.rows):
+            before_step()
+            steps = decoder.step(beams.ids[:, :, -1])  # (B, N, W)
+            if decoder.position < min_length:
+                steps[..., EOS] = -math.inf
+            candidates = best_continuations(beams.scores, steps)
+            collect_finished(beams, candidates)
+            keep_best(beams, candidates, decoder)
+            settle(beams)
+            if not source.is_cuda or decoder.position % 8 == 0:  # on a GPU this waits for the device
+                beams = drop_settled(beams, decoder, results, length_penalty)
     return results
 
 
@@ -196,7 +197,7 @@ def drop_settled(beams: Beams, decoder: CachedDecoder, results: list[list[Hypoth
 
 def translate_ids(
     models: Sequence[Transformer],
-    sources: Sequence[Sequence[int]],
+    sources: Iterable[Sequence[int]],
     config: SearchConfig,
     batch_tokens: int = 8192,
     progress: Callable[[int], object] = lambda count: None,
@@ -208,6 +209,7 @@ def translate_ids(
     models are an ensemble. A batch has beam_size x sentences x longest <= batch_tokens. progress: called with the
     number of sentences after each batch. before_step: called before each step; what it raises ends the search.
     """
+    sources = list(sources)
     results: list[list[Hypothesis]] = [[] for _ in sources]
     device = next(models[0].parameters()).device
     for rows in batches(sources, batch_tokens // config.beam_size):

@@ -9,13 +9,15 @@ ancestors and -inf elsewhere. When a step reorders the beams, only rows of `ance
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import reduce
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from transformer.decoding.likelihood import SCORES_AT_ONCE
 from transformer.model.attention import KeysValues, KeyValueCache
 from transformer.model.cpu import product
 from transformer.model.transformer import Transformer
@@ -33,6 +35,19 @@ def log_mean_probability(logs: Sequence[Tensor]) -> Tensor:
         return logs[0]
     precision = reduce(torch.promote_types, (log.dtype for log in logs))
     return torch.stack([log.to(precision) for log in logs]).logsumexp(0) - math.log(len(logs))
+
+
+@contextmanager
+def without_dropout(models: Sequence[Transformer]) -> Iterator[None]:
+    """Surround decoding: all parts of the models are in evaluation mode, and afterwards in the mode they had before."""
+    modes = {part: part.training for model in models for part in model.modules()}
+    try:
+        for part in modes:
+            part.training = False
+        yield
+    finally:
+        for part, training in modes.items():
+            part.training = training
 
 
 class CachedDecoder:
@@ -58,12 +73,19 @@ class CachedDecoder:
             F.pad(model.output_weight, (0, 0, 0, missing)).to(memory.dtype)
             for model, memory in zip(models, memories, strict=True)
         ]
+        # The results of each step are written here. New memory in each step, 32 MB and more at a time, would come from
+        # the operating system, page by page: with a vocabulary of 50,000 that takes as long as all computation.
+        self.results = [
+            memory.new_empty(len(source) * beam_size, len(matrix), dtype=self.precision)
+            for memory, matrix in zip(memories, self.projections, strict=True)
+        ]
         self.position = 0  # of the next subword
 
     def step(self, ids: Tensor) -> Tensor:
         """The newest subword of each beam (B, N) to the log-probabilities of the next one (B, N, W).
 
-        W is V rounded up to a multiple of BLOCK. <pad>, <s> and the ids from V on have probability 0.
+        W is V rounded up to a multiple of BLOCK. <pad>, <s> and the ids from V on have probability 0. The next step
+        overwrites the tensor.
         """
         ids = ids.clamp(max=self.vocabulary - 1)  # a beam of probability 0 may have an id from V on
         new = self.own_position.expand(len(ids), -1, -1)  # (N, N) -> (B, N, N)
@@ -79,9 +101,13 @@ class CachedDecoder:
         ancestry = self.ancestry[:, None].to(bias.dtype)  # (B, 1, N, t*N)
         caches, memory = self.caches[number], self.memories[number]
         states = self.models[number].step(ids, self.position, caches, ancestry, memory, bias)  # (B, N, D)
-        logits = product(states, self.projections[number])
-        logits[..., self.vocabulary :] = -math.inf
-        return logits.log_softmax(-1, dtype=self.precision)
+        results, matrix = self.results[number][: ids.numel()], self.projections[number]
+        chunk = max(1, SCORES_AT_ONCE[states.device.type] // len(matrix))
+        for x, result in zip(states.flatten(0, 1).split(chunk), results.split(chunk), strict=True):  # (chunk, D or W)
+            logits = product(x, matrix)
+            logits[:, self.vocabulary :] = -math.inf
+            torch.log_softmax(logits, -1, dtype=self.precision, out=result)
+        return results.view(*ids.shape, -1)
 
     def reorder(self, parents: Tensor) -> None:
         """Make beam n of each sentence the continuation of beam parents[:, n] of the last step. parents: (B, N)."""

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge, Le
+
+from transformer.model.config import check_settings
 
 MOST_BEAMS = 1000  # beams or samples of a sentence; more do not fit into memory
 MOST_EXTRA_LENGTH = 10_000  # subwords; more do not fit into memory
 MOST_LENGTH_PENALTY = 20  # larger powers of a length overflow; values above 3 are not used
 
-
-def check_range(config: object, **ranges: tuple[float, float]) -> None:
-    """Raise ValueError for a field that is not from `least` to `most`. ranges: name -> (least, most)."""
-    for name, (least, most) in ranges.items():
-        value = getattr(config, name)
-        if not least <= value <= most or math.isinf(value):  # nan is in no range
-            bounds = f"at least {least:g}" if math.isinf(most) else f"from {least:g} to {most:g}"
-            raise ValueError(f"{name}={value} must be {bounds}. Nothing was translated.")
+Beams = Annotated[int, Ge(1), Le(MOST_BEAMS)]
+ExtraLength = Annotated[int, Ge(0), Le(MOST_EXTRA_LENGTH)]
+LengthPenalty = Annotated[float, Ge(0), Le(MOST_LENGTH_PENALTY)]
 
 
 @dataclass(frozen=True)
@@ -28,18 +27,13 @@ class SearchConfig:
     replaced by the source word with its largest attention weight; for word-level vocabularies.
     """
 
-    beam_size: int = 4
-    length_penalty: float = 0.6
-    extra_length: int = 50
+    beam_size: Beams = 4
+    length_penalty: LengthPenalty = 0.6
+    extra_length: ExtraLength = 50
     replace_unk: bool = False
 
     def __post_init__(self) -> None:
-        check_range(
-            self,
-            beam_size=(1, MOST_BEAMS),
-            length_penalty=(0, MOST_LENGTH_PENALTY),
-            extra_length=(0, MOST_EXTRA_LENGTH),
-        )
+        check_settings(self)
 
 
 @dataclass(frozen=True)
@@ -52,20 +46,12 @@ class SamplingConfig:
     in SearchConfig.
     """
 
-    samples: int = 1
-    seed: int = 1
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    extra_length: int = 50
+    samples: Beams = 1
+    seed: Annotated[int, Ge(0)] = 1
+    temperature: Annotated[float, Ge(1e-6), Le(1e6)] = 1.0
+    top_k: Annotated[int, Ge(0)] = 0
+    top_p: Annotated[float, Ge(1e-9), Le(1)] = 1.0
+    extra_length: ExtraLength = 50
 
     def __post_init__(self) -> None:
-        check_range(
-            self,
-            samples=(1, MOST_BEAMS),
-            seed=(0, math.inf),
-            temperature=(1e-6, 1e6),
-            top_k=(0, math.inf),
-            top_p=(1e-9, 1),
-            extra_length=(0, MOST_EXTRA_LENGTH),
-        )
+        check_settings(self)

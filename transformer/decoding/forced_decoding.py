@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
 from transformer.decoding.batches import batches, padded
-from transformer.decoding.cached_decoder import log_mean_probability
+from transformer.decoding.cached_decoder import log_mean_probability, without_dropout
 from transformer.decoding.likelihood import target_log_probabilities
 from transformer.model.transformer import Transformer
 from transformer.text.vocabulary import BOS, EOS, PAD
@@ -16,8 +16,8 @@ from transformer.text.vocabulary import BOS, EOS, PAD
 @torch.inference_mode()
 def score_ids(
     models: Sequence[Transformer],
-    sources: Sequence[Sequence[int]],
-    targets: Sequence[Sequence[int]],
+    sources: Iterable[Sequence[int]],
+    targets: Iterable[Sequence[int]],
     *,
     batch_tokens: int = 8192,
     progress: Callable[[int], object] = lambda count: None,
@@ -28,6 +28,7 @@ def score_ids(
     progress: called with the number of sentences after each batch. The sum over a target is the log_probability of a
     finished Hypothesis with these ids.
     """
+    sources, targets = list(sources), list(targets)
     results: list[list[float]] = [[] for _ in sources]
     device = next(models[0].parameters()).device
     longest = [max(source, target, key=len) for source, target in zip(sources, targets, strict=True)]
@@ -36,9 +37,11 @@ def score_ids(
         target = padded([[BOS, *targets[row]] for row in rows]).to(device)
         outputs = padded([[*targets[row], EOS] for row in rows]).to(device)  # (B, T), the subwords to score
         shown = outputs != PAD
+        with without_dropout(models):
+            states = [model(source, target)[shown] for model in models]
         logs = [
-            target_log_probabilities(model(source, target)[shown], model.output_weight, outputs[shown])
-            for model in models
+            target_log_probabilities(of_model, model.output_weight, outputs[shown])
+            for of_model, model in zip(states, models, strict=True)
         ]
         for row, values in zip(rows, log_mean_probability(logs).split(shown.sum(1).tolist()), strict=True):
             results[row] = values.tolist()

@@ -7,14 +7,14 @@ depend neither on the other sentences nor on the batches.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from transformer.decoding.batches import batches, padded
-from transformer.decoding.cached_decoder import CachedDecoder
+from transformer.decoding.cached_decoder import CachedDecoder, without_dropout
 from transformer.decoding.config import SamplingConfig
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.model.transformer import Transformer
@@ -23,7 +23,7 @@ from transformer.text.vocabulary import BOS, EOS
 
 def sample_ids(
     models: Sequence[Transformer],
-    sources: Sequence[Sequence[int]],
+    sources: Iterable[Sequence[int]],
     config: SamplingConfig,
     batch_tokens: int = 8192,
     progress: Callable[[int], object] = lambda count: None,
@@ -34,7 +34,7 @@ def sample_ids(
     progress: called with the number of sentences after each batch. Score and log_probability of a hypothesis are both
     log P under the model itself, without temperature, top_k and top_p.
     """
-    samples = config.samples
+    samples, sources = config.samples, list(sources)
     results: list[list[Hypothesis]] = [[] for _ in sources]
     device = next(models[0].parameters()).device
     for rows in batches(sources, batch_tokens // samples):
@@ -45,7 +45,8 @@ def sample_ids(
             for number in range(samples):
                 generator = np.random.default_rng([config.seed, number, *sources[row]])
                 chances[place, number] = generator.random(chances.shape[2])
-        drawn = _draw(models, source.to(device), limits.to(device), torch.from_numpy(chances).to(device), config)
+        with without_dropout(models):
+            drawn = _draw(models, source.to(device), limits.to(device), torch.from_numpy(chances).to(device), config)
         for row, hypotheses in zip(rows, drawn, strict=True):
             results[row] = hypotheses
         progress(len(rows))
@@ -90,16 +91,22 @@ def _draw(
 def draw_subwords(steps: Tensor, chances: Tensor, config: SamplingConfig) -> Tensor:
     """Log-probabilities (B, N, W) of the next subword and random numbers (B, N) from [0, 1) to subwords (B, N).
 
-    Inverse transform sampling: with the subwords in descending order of probability, the first one whose cumulative
-    probability exceeds the random number. temperature, top_k and top_p change the distribution before.
+    Inverse transform sampling: the first subword whose cumulative probability exceeds the random number. temperature,
+    top_k and top_p change the distribution before. The subwords are in the order of their ids; with top_k or top_p,
+    which need it, in descending order of probability.
     """
-    ordered, subwords = (steps / config.temperature).sort(dim=-1, descending=True, stable=True)
+    scores, subwords = steps / config.temperature, None
+    if config.top_k or config.top_p < 1:
+        scores, subwords = scores.sort(dim=-1, descending=True, stable=True)
     if config.top_k:
-        ordered[..., config.top_k :] = -math.inf
-    shares = ordered.softmax(-1)
-    before = shares.cumsum(-1) - shares  # the probability of all likelier subwords
-    shares = shares.masked_fill(before >= config.top_p, 0.0) if config.top_p < 1 else shares
+        scores[..., config.top_k :] = -math.inf
+    shares = scores.softmax(-1)
+    if config.top_p < 1:
+        before = shares.cumsum(-1) - shares  # the probability of all likelier subwords
+        shares = shares.masked_fill(before >= config.top_p, 0.0)
     cumulative = shares.cumsum(-1)
-    places = torch.searchsorted(cumulative, chances[:, :, None] * cumulative[..., -1:], right=True)
-    last = (shares > 0).sum(-1, keepdim=True) - 1  # rounding must not lead beyond the last possible subword
-    return subwords.gather(2, places.minimum(last))[:, :, 0]
+    total = cumulative[..., -1:].contiguous()
+    places = torch.searchsorted(cumulative, chances[:, :, None] * total, right=True)
+    # rounding must not lead beyond the last possible subword, which is the first to reach the total
+    places = places.minimum(torch.searchsorted(cumulative, total))
+    return (places if subwords is None else subwords.gather(2, places))[:, :, 0]

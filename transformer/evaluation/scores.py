@@ -11,7 +11,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from sacrebleu.utils import SACREBLEU_DIR
 
-from transformer.text.languages import strip_region, tokenizer
+from transformer.text.languages import spacy_words, strip_region, tokenizer
 
 # How sacreBLEU splits the lines of a language into tokens; lines of all others by 13a. Flores200 is for languages that
 # are written without spaces and have no tokenizer of their own in sacreBLEU.
@@ -104,7 +104,7 @@ def lower_case_words(language: str) -> Callable[[str], str] | None:
         nlp = tokenizer(language)
     except ValueError:
         return None
-    return lambda line: " ".join(token.text for token in nlp.tokenizer(line.lower()))
+    return lambda line: " ".join(spacy_words(nlp, line.lower()))
 
 
 def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:

@@ -10,7 +10,7 @@ self-contained.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -108,13 +108,13 @@ class Translator:
             engine = TorchEngine.load(paths)
         return cls(engine, merges, vocabulary, *Side.read_both(first))
 
-    def translate(self, lines: Sequence[str], **settings: Any) -> list[str]:
+    def translate(self, lines: Iterable[str], **settings: Any) -> list[str]:
         """Lines to the best translation of each. settings: see `alternatives`."""
         return [hypotheses[0].text for hypotheses in self.alternatives(lines, best_only=True, **settings)]
 
     def alternatives(
         self,
-        lines: Sequence[str],
+        lines: Iterable[str],
         progress: Progress = lambda count: None,
         before_step: Check = lambda: None,
         best_only: bool = False,
@@ -132,17 +132,17 @@ class Translator:
         config = SearchConfig(**settings)
         if config.replace_unk and not self.merges.empty:
             raise ValueError("replace_unk is for word-level models (bpe_merges: 0); this one has subwords")
-        sources = self.subwords(lines)
+        sources = self.subwords(lines)  # read once: lines may be an iterator
         search = partial(self.engine.search, config=config, before_step=before_step, best_only=best_only)
         results = self._hypotheses(sources, search, progress)
-        words = sources if config.replace_unk else [None] * len(lines)
+        words = sources if config.replace_unk else [None] * len(sources)
         return [
             [self._translation(hypothesis, source) for hypothesis in hypotheses]
             for source, hypotheses in zip(words, results, strict=True)
         ]
 
     def sample(
-        self, lines: Sequence[str], progress: Progress = lambda count: None, **settings: Any
+        self, lines: Iterable[str], progress: Progress = lambda count: None, **settings: Any
     ) -> list[list[Translation]]:
         """Lines to translations of each that are drawn at random. The same seed gives the same translations.
 
@@ -154,9 +154,10 @@ class Translator:
         return [[self._translation(hypothesis) for hypothesis in hypotheses] for hypotheses in results]
 
     def score(
-        self, sources: Sequence[str], targets: Sequence[str], progress: Progress = lambda count: None
+        self, sources: Iterable[str], targets: Iterable[str], progress: Progress = lambda count: None
     ) -> list[list[float]]:
         """Sources and their translations to log P of each target subword, </s> last, in nats (forced decoding)."""
+        sources, targets = list(sources), list(targets)
         if len(sources) != len(targets):
             raise ValueError(f"Got {len(sources)} sources and {len(targets)} targets. Give one target per source.")
         source_ids = [self.vocabulary.ids(subwords) for subwords in self.subwords(sources)]
@@ -176,7 +177,7 @@ class Translator:
         maps = self._torch_method("attention")(source_ids, target_ids)
         return PairAttention(maps, [*source_subwords, "</s>"], [*target_subwords, "</s>"])
 
-    def subwords(self, lines: Sequence[str], side: Side | None = None) -> list[list[str]]:
+    def subwords(self, lines: Iterable[str], side: Side | None = None) -> list[list[str]]:
         """Lines to the subwords of each. side: self.source (the default) or self.target."""
         return [self.merges.subwords((side or self.source).tokens(line)) for line in lines]
 

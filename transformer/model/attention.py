@@ -67,8 +67,7 @@ class Attention(nn.Module):
 
     def __init__(self, d_model: int, heads: int, dropout: float, key_size: int = 0):
         super().__init__()
-        if d_model % heads:
-            raise ValueError(f"d_model={d_model} does not divide into heads={heads}; change one of them in params.yaml")
+        assert d_model % heads == 0
         self.heads, self.dropout = heads, dropout
         width = heads * (key_size or d_model // heads)
         self.widths = width, width, d_model  # of the queries, keys and values of all heads: H*K, H*K, D

@@ -1,13 +1,65 @@
-"""Sizes and settings of a Transformer."""
+"""Sizes and settings of a Transformer; the kinds of numbers that settings are, and their check.
+
+This module does not import torch.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+from functools import cache
+from numbers import Integral, Real
+from operator import attrgetter, ge, gt, le, lt
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from annotated_types import Ge, Gt, Le, Lt, MultipleOf
+
+Count = Annotated[int, Ge(1), Le(10**9)]
+CountOrNone = Annotated[int, Ge(0), Le(10**9)]  # 0: none, never, or as another setting says
+NotNegative = Annotated[float, Ge(0)]
+Positive = Annotated[float, Gt(0)]
+Share = Annotated[float, Ge(0), Lt(1)]
+Even = Annotated[int, Ge(2), MultipleOf(2)]
+
+_KINDS = {bool: (bool, "True or False"), int: (Integral, "a whole number"), float: (Real, "a finite number")}
+_BOUNDS = {  # kind of bound -> words, its number, whether a value is within
+    Ge: ("at least", attrgetter("ge"), ge),
+    Gt: ("above", attrgetter("gt"), gt),
+    Le: ("at most", attrgetter("le"), le),
+    Lt: ("below", attrgetter("lt"), lt),
+    MultipleOf: ("a multiple of", attrgetter("multiple_of"), lambda value, step: value % step == 0),
+}
+_types = cache(get_type_hints)
+
+
+def check_settings(settings: Any) -> None:
+    """Raise ValueError for the first field of a dataclass whose value its type does not allow.
+
+    The type is bool, a Literal, or int or float, Annotated with bounds or not.
+    """
+    for name, kind in _types(type(settings), include_extras=True).items():
+        if why := mistake(getattr(settings, name), kind):
+            raise ValueError(f"{name}={getattr(settings, name)!r} must be {why}.")
+
+
+def mistake(value: Any, kind: Any) -> str:
+    """What values a type allows, in words, if `value` is none of them; else ""."""
+    if get_origin(kind) is Literal:
+        return "" if value in get_args(kind) else " or ".join(map(repr, get_args(kind)))
+    plain, *marks = get_args(kind) if get_origin(kind) is Annotated else (kind,)
+    numbers, words = _KINDS[plain]
+    bounds = [(text, bound(mark), within) for mark in marks for text, bound, within in [_BOUNDS[type(mark)]]]
+    fits = isinstance(value, numbers) and isinstance(value, bool) == (plain is bool) and math.isfinite(float(value))
+    if fits and all(within(value, bound) for _, bound, within in bounds):
+        return ""
+    return ", ".join([words, *(f"{text} {bound:,}" for text, bound, _ in bounds)])
 
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """Sizes and settings of a Transformer. The fields have the names of params.yaml; model.json stores them.
+    """Sizes and settings of a Transformer; by default those of the paper's base model.
+
+    The fields have the names of params.yaml; model.json stores them. Raises ValueError for a value out of range.
 
     vocabulary: V. max_positions: rows of a learned position table; later positions use its last row. Sinusoids have no
     limit. norm: pre or post (section 3.1). positions: sinusoidal or learned (section 3.5). tie_embeddings: one matrix
@@ -17,21 +69,26 @@ class TransformerConfig:
     width of its values. encoder_layers, decoder_layers: 0: layers.
     """
 
-    vocabulary: int
-    max_positions: int
-    d_model: int
-    d_ff: int
-    heads: int
-    layers: int
-    dropout: float
-    norm: str
-    positions: str
-    tie_embeddings: bool
-    attention_dropout: float = 0.0
-    activation_dropout: float = 0.0
-    key_size: int = 0
-    encoder_layers: int = 0
-    decoder_layers: int = 0
+    vocabulary: Count
+    max_positions: Count = 512
+    d_model: Even = 512  # even: each frequency has a sine and a cosine
+    d_ff: Count = 2048
+    heads: Count = 8
+    layers: Count = 6
+    dropout: Share = 0.1
+    norm: Literal["pre", "post"] = "post"
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    tie_embeddings: bool = True
+    attention_dropout: Share = 0.0
+    activation_dropout: Share = 0.0
+    key_size: CountOrNone = 0
+    encoder_layers: CountOrNone = 0
+    decoder_layers: CountOrNone = 0
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if self.d_model % self.heads:
+            raise ValueError(f"d_model={self.d_model} does not divide into heads={self.heads}. Change one of them.")
 
     @property
     def complete(self) -> TransformerConfig:

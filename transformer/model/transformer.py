@@ -160,7 +160,15 @@ class Transformer(nn.Module):
         return self.decode(target, self.encode(source, bias), bias)
 
     def source_bias(self, source: Tensor) -> Tensor:
-        """The padding_bias of source ids in the precision of the computation: (B, S) -> (B, 1, 1, S)."""
+        """The padding_bias of source ids in the precision of the computation: (B, S) -> (B, 1, 1, S).
+
+        Raises ValueError for a source that is all padding: nothing could attend to it. A training on a GPU, which would
+        wait for the check, and compiled code do without it.
+        """
+        unchecked = (self.training and source.is_cuda) or torch.compiler.is_compiling()
+        if not unchecked and bool((empty := (source == 0).all(1)).any()):
+            row = int(empty.nonzero()[0])
+            raise ValueError(f"Source {row} of the batch is all padding (id 0). Leave it out, or give it </s> (id 3).")
         return padding_bias(source, self.compute or self.source_embedding.weight.dtype)
 
     def encode(self, source: Tensor, bias: Tensor) -> Tensor:
@@ -202,6 +210,13 @@ class Transformer(nn.Module):
     def output_weight(self) -> Tensor:
         """The matrix of the projection to the vocabulary: (V, D)."""
         return (self.projection or self.source_embedding).weight
+
+    def predict(self, source: Tensor, target: Tensor) -> Tensor:
+        """Source ids (B, S) and target ids (B, T) to the logits of the subword after each position (B, T, V).
+
+        A cross-entropy over all of them is a loss. Targets start with <s>; both are padded with 0.
+        """
+        return self.logits(self(source, target))
 
     def logits(self, states: Tensor) -> Tensor:
         """Decoder states to unnormalised log-probabilities of the next subword: (..., D) -> (..., V)."""

@@ -24,6 +24,7 @@ class Merges:
     """
 
     def __init__(self, codes: str):
+        self.codes = codes
         self._bpe = apply_bpe.BPE(io.StringIO(codes)) if codes.partition("\n")[2] else None
 
     @classmethod

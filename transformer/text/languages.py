@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from spacy.language import Language
 
+LONGEST_RUN = 100  # symbols in a row that spaCy gets: neither letters nor digits nor white space
+_LONG_RUN = re.compile(rf".*?(?:[^\w\s]|_){{{LONGEST_RUN}}}|.+", re.DOTALL)
 # Codes of three letters of languages that are written without spaces, and those of two letters.
 SHORT = {
     "zho": "zh",
@@ -44,6 +47,15 @@ def tokenizer(language: str) -> Language:
     except (ImportError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"Language {language!r} has no spaCy tokenizer ({reason}).") from None
+
+
+def spacy_words(pipeline: Language, text: str) -> list[str]:
+    """The words of a text by the tokenizer of a pipeline from `tokenizer`.
+
+    spaCy takes time with the square of a run of symbols, so the text is cut after each LONGEST_RUN symbols in a row.
+    """
+    parts = _LONG_RUN.findall(text) if len(text) > LONGEST_RUN else [text]
+    return [token.text for part in parts for token in pipeline.tokenizer(part)]
 
 
 def import_spacy() -> ModuleType:

@@ -75,6 +75,11 @@ class Sequences:
             np.load(f"{stem}.starts.npy", mmap_mode="r", allow_pickle=False),
         )
 
+    @classmethod
+    def unpack(cls, block: IdBlock) -> Sequences:
+        """The sequences of a block."""
+        return cls(block.ids, np.concatenate([[0], np.cumsum(block.lengths)]))
+
     def __iter__(self) -> Iterator[np.ndarray]:
         """The sequences, one after another."""
         return (self.ids[start:end] for start, end in pairwise(self.starts))
@@ -147,6 +152,15 @@ class Pairs:
         lines = np.load(folder / f"{split}.lines.npy", mmap_mode="r", allow_pickle=False)
         files = folder / f"{split}.files.json"
         return cls(source, target, lines, json.loads(files.read_text(encoding="utf-8")) if files.is_file() else ())
+
+    @classmethod
+    def pack(cls, pairs: Iterable[tuple[Sequence[int], Sequence[int]]]) -> Pairs:
+        """Pairs in memory, from source and target ids without </s>. Their lines are numbered from 1."""
+        rows = [(source, target, line) for line, (source, target) in enumerate(pairs, start=1)]
+        if not rows:
+            raise ValueError("There are no pairs.")
+        source, target, lines = pair_block(rows, np.int32)
+        return cls(Sequences.unpack(source), Sequences.unpack(target), lines)
 
     @staticmethod
     def save(folder: Path, split: str, blocks: Iterable[PairBlock], vocabulary: int) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from transformer.text.languages import tokenizer
+from transformer.text.languages import spacy_words, tokenizer
 from transformer.text.marks import marked
 from transformer.text.scripts import runs
 
@@ -68,7 +68,7 @@ class Side:
 
     def _split(self, piece: str) -> list[str]:
         """The tokens of a text without white space."""
-        return marked([token.text for token in self._spacy.tokenizer(piece)] if self._spacy else runs(piece))
+        return marked(spacy_words(self._spacy, piece) if self._spacy else runs(piece))
 
     @contextmanager
     def zone(self, forget: bool = False) -> Iterator[None]:

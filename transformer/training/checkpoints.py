@@ -93,10 +93,10 @@ class CheckpointStore:
     that state.
     """
 
-    def __init__(self, folder: Path):
-        self.folder = folder
+    def __init__(self, folder: Path | str):
+        self.folder = Path(folder)
         self.last_step = 0  # the step of the state that this object wrote or read last
-        folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
 
     @staticmethod
     def weights_name(step: int) -> str:

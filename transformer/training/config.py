@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+from transformer.model.config import Count, CountOrNone, NotNegative, Positive, Share, check_settings
 
 SOME_BLEU = 1.0  # percent; a BLEU below it is noise, and the loss decides
 
@@ -11,35 +14,44 @@ SOME_BLEU = 1.0  # percent; a BLEU below it is noise, and the loss decides
 class TrainConfig:
     """The settings of a training, under the names of the knobs in params.yaml, where each is explained.
 
+    The defaults are those of the paper's base model. Raises ValueError for a value out of range.
+
     Units: max_steps, warmup, log_every and save_every are updates. batch_tokens (of an update) and device_tokens (of a
     micro-batch) are sentences x longest side, with </s> and padding. best_by: how checkpoints are ranked, loss or bleu
     (of greedy translations of valid). patience: number of validations in a row without a new best after which the
     training ends; 0: never.
     """
 
-    seed: int
-    batch_tokens: int
-    device_tokens: int
-    max_steps: int
-    warmup: int
-    lr_factor: float
-    optimiser: str
-    muon_factor: float
-    adam_beta1: float
-    adam_beta2: float
-    adam_epsilon: float
-    clip_norm: float
-    gradient_compression: str
-    label_smoothing: float
-    ema_decay: float
-    precision: str
-    deterministic: bool
-    compile: bool
-    log_every: int
-    save_every: int
-    keep: int
-    patience: int
-    best_by: str
+    seed: CountOrNone = 1
+    batch_tokens: Count = 25_000
+    device_tokens: Count = 3_000
+    max_steps: Count = 100_000
+    warmup: Count = 4_000
+    lr_factor: Positive = 1.0
+    optimiser: Literal["adam", "muon"] = "adam"
+    muon_factor: Positive = 2.0
+    adam_beta1: Share = 0.9
+    adam_beta2: Share = 0.98
+    adam_epsilon: Positive = 1e-9
+    clip_norm: NotNegative = 0.0
+    gradient_compression: Literal["none", "bfloat16"] = "none"
+    label_smoothing: Share = 0.1
+    ema_decay: Share = 0.0
+    precision: Literal["float32", "float64", "bfloat16"] = "float32"
+    deterministic: bool = False
+    compile: bool = False
+    log_every: Count = 50
+    save_every: Count = 1_250
+    keep: Count = 5
+    patience: CountOrNone = 0
+    best_by: Literal["loss", "bleu"] = "loss"
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        for part, total in (("log_every", "save_every"), ("save_every", "max_steps")):
+            size, steps = getattr(self, part), getattr(self, total)
+            if steps % size:
+                raise ValueError(f"{part}={size} does not divide {total}={steps}. Change one of them.")
 
 
 def learning_rate(step: int, d_model: int, warmup: int, factor: float = 1.0) -> float:

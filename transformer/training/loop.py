@@ -41,15 +41,20 @@ class Observers:
     as CSV.
     """
 
-    on_rows: Callable[[list[Row]], None]
+    on_rows: Callable[[list[Row]], None] = lambda rows: None
     on_update: Callable[[int, Update], None] = lambda step, update: None
     stop_requested: Callable[[], bool] = lambda: False
     on_samples: Callable[[str], None] = lambda text: None
 
 
-def train(trainer: Trainer, store: CheckpointStore, valid: ValidText, observers: Observers) -> TrainingState:
-    """Train from the newest state with step <= max_steps to the end, and return the last state. See TrainingLoop."""
-    return TrainingLoop(trainer, store, valid, observers).run()
+def train(
+    trainer: Trainer, store: CheckpointStore, valid: ValidText | None = None, observers: Observers | None = None
+) -> TrainingState:
+    """Train from the newest state with step <= max_steps to the end, and return the last state. See TrainingLoop.
+
+    valid: None: text of numbers, see ValidText.of_ids.
+    """
+    return TrainingLoop(trainer, store, valid or ValidText.of_ids(trainer.valid_pairs), observers or Observers()).run()
 
 
 class TrainingLoop:

@@ -82,8 +82,16 @@ class Trainer:
     """
 
     def __init__(
-        self, model: Transformer, train: Pairs, valid: Pairs, world: World, config: TrainConfig, sharded: bool = False
+        self,
+        model: Transformer,
+        train: Pairs,
+        valid: Pairs,
+        world: World | None = None,
+        config: TrainConfig | None = None,
+        sharded: bool = False,
     ):
+        """world: None: this process alone, on the processor. config: None: that of the paper's base model."""
+        world, config = world or World(), config or TrainConfig()
         for split, pairs in (("train", train), ("valid", valid)):
             pairs.check_lengths(split, config.device_tokens)
         self.config, self.world, self.sharded = config, world, sharded

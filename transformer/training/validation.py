@@ -13,6 +13,7 @@ import torch
 from transformer.decoding.beam_search import translate_ids
 from transformer.decoding.config import SearchConfig
 from transformer.evaluation.scores import bleu
+from transformer.text.pairs import Pairs
 from transformer.training.batches import deal, padded_tokens, split_by_tokens
 from transformer.training.distributed import Stopped
 from transformer.training.loss import cross_entropy
@@ -33,6 +34,16 @@ class ValidText:
     sources: Sequence[str]
     references: Sequence[str]
     language: str
+
+    @classmethod
+    def of_ids(cls, pairs: Pairs) -> ValidText:
+        """The text of pairs without text: each id is a word, `w5` for 5."""
+
+        def words(ids: Iterable[int]) -> str:
+            return " ".join(f"w{number}" for number in ids)
+
+        sources, references = ([words(ids[:-1]) for ids in side] for side in (pairs.source, pairs.target))
+        return cls(words, sources, references, "en")
 
 
 @torch.inference_mode()
@@ -81,7 +92,6 @@ def greedy_translations(
         if stop_requested():
             raise Stopped
 
-    model.eval()
     compute, model.compute = model.compute, None  # sums of log-probabilities in bfloat16 would be imprecise
     try:
         check()  # this process may have no sentence
