@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.earlier_stages import Texts
 from pipeline.locks import prefer_free_gpu
-from pipeline.outs import Texts
 from pipeline.params import Params
 from pipeline.stage import arguments, require, run
 from transformer.evaluation.scores import sentence_scores

@@ -14,10 +14,10 @@ Params  all: each configuration has a run
 
 from pipeline.experiments.revisions import Experiment
 from pipeline.experiments.stale import check_unedited
+from pipeline.results import Results, WorkTree
 from pipeline.stage import arguments, project_root, require, run
 from pipeline.tracking.finished_run import FinishedRun, finished_run, origin
 from pipeline.tracking.registry import register_model
-from pipeline.tracking.results import Results, WorkTree
 from pipeline.tracking.store import connect, reason, store_errors
 from pipeline.tracking.write import write_run
 from transformer.files import write_json

@@ -15,11 +15,11 @@ from typing import Any
 
 from pipeline.experiments.revisions import link_folder, results
 from pipeline.experiments.stale import md5_on_disk
+from pipeline.results import WORKSPACE, Results
 from pipeline.stage import project_root
 from pipeline.tracking.finished_run import run_keys
 from pipeline.tracking.model_files import FOLDER
 from pipeline.tracking.registry import download, options, version_named
-from pipeline.tracking.results import WORKSPACE, Results
 from pipeline.tracking.store import Store, connect, reason, store_errors
 from transformer.decoding.config import SearchConfig
 from transformer.files import sha256_text

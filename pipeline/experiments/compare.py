@@ -17,7 +17,7 @@ import pandas as pd
 
 from pipeline.experiments.revisions import results
 from pipeline.experiments.stale import check_fresh
-from pipeline.tracking.results import Results
+from pipeline.results import Results
 from transformer.evaluation.comparison import (
     changed_most,
     check_signatures,

@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline.git import content, experiments, files_of, git, resolve, tree
 from pipeline.identity import code_key
-from pipeline.tracking.results import WORKSPACE, Results, WorkTree
+from pipeline.results import WORKSPACE, Results, WorkTree
 
 
 class Experiment(Results):

@@ -25,10 +25,10 @@ from tempfile import TemporaryDirectory
 from pipeline.experiments.revisions import stored_results
 from pipeline.experiments.stale import md5_on_disk
 from pipeline.git import files_of, git, resolve
+from pipeline.results import Results, WorkTree
 from pipeline.stage import project_root
 from pipeline.tracking.model_files import FOLDER, code_files, save
 from pipeline.tracking.registry import download, options, version_named
-from pipeline.tracking.results import Results, WorkTree
 from pipeline.tracking.store import connect, reason, store_errors
 
 PACKAGE = "transformer"

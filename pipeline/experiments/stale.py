@@ -13,9 +13,9 @@ from pathlib import Path
 
 from pipeline.experiments.revisions import Experiment, members, project
 from pipeline.git import content, dvc_files, files_of, git, resolve, tree, unknown
+from pipeline.results import LAST, Results, parse_yaml
 from pipeline.stage import params_of, path_of
 from pipeline.tracking.finished_run import makers
-from pipeline.tracking.results import LAST, Results, parse_yaml
 
 
 def check_fresh(results: Results) -> None:

@@ -19,8 +19,8 @@ import pandas as pd
 
 from pipeline.experiments.revisions import stored_results
 from pipeline.experiments.stale import stale
+from pipeline.results import Results, WorkTree
 from pipeline.stage import bar
-from pipeline.tracking.results import Results, WorkTree
 from transformer.evaluation.comparison import System, means_over_seeds
 from transformer.evaluation.knob_effects import effects, remarks, score_table
 from transformer.files import write_text

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from pipeline.tracking.results import Results
+from pipeline.results import Results
 from transformer.files import read_lines
 
 LOSS, POINTS, MATCHES = 0.02, 0.5, 0.02

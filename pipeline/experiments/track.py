@@ -17,11 +17,11 @@ from pathlib import Path
 
 from pipeline.experiments.revisions import Experiment, stored_results
 from pipeline.experiments.stale import stale
+from pipeline.results import Results, WorkTree
 from pipeline.stage import project_root
 from pipeline.tracking.finished_run import finished_run, origin, run_keys
 from pipeline.tracking.open_runs import close_abandoned, who
 from pipeline.tracking.registry import NOT_COMPARED, register_model
-from pipeline.tracking.results import Results, WorkTree
 from pipeline.tracking.store import Store, connect, reason, store_errors
 from pipeline.tracking.write import write_run
 

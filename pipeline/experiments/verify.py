@@ -30,8 +30,8 @@ from pipeline.experiments.revisions import Experiment, cache_file, members
 from pipeline.experiments.stale import check_fresh
 from pipeline.experiments.tolerances import FACTS, SPREAD, WIDER, Agreement
 from pipeline.git import command, environment_elsewhere
+from pipeline.results import LAST, PROCESSOR, Results, WorkTree
 from pipeline.stage import project_root
-from pipeline.tracking.results import LAST, PROCESSOR, Results, WorkTree
 from transformer.cores import cores
 
 STATUS = {"identical": 0, "within tolerance": 2, "different": 3}

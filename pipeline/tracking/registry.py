@@ -20,11 +20,11 @@ from typing import Any
 
 from filelock import FileLock
 
+from pipeline.results import Results
 from pipeline.tracking.champion import CHAMPION, Gain, challenge, champion_of, versions_of, withdraw
 from pipeline.tracking.finished_run import FinishedRun
 from pipeline.tracking.model_card import model_card
 from pipeline.tracking.model_files import Options, code_sha256, save
-from pipeline.tracking.results import Results
 from pipeline.tracking.store import Store, connect
 from transformer.decoding.config import SearchConfig
 from transformer.evaluation.comparison import TESTS, System, compare_with_first

@@ -15,7 +15,7 @@ from pipeline.experiments import revisions
 from pipeline.experiments import stale as stale_module
 from pipeline.experiments.revisions import Experiment, blob_code_key, stored_results
 from pipeline.experiments.stale import check_unedited, stale
-from pipeline.tracking.results import WorkTree, parse_yaml
+from pipeline.results import WorkTree, parse_yaml
 
 FULL = pytest.mark.full
 STAGES = "stages:\n  copy: {cmd: cat corpus/a > out && mkdir -p data && cp out data, deps: [DEP, code],"

@@ -19,8 +19,8 @@ from pipeline.experiments import clean, verify
 from pipeline.experiments.revisions import Experiment
 from pipeline.experiments.tolerances import RULES, SPREAD, Agreement, curves
 from pipeline.experiments.verify import changed_inputs, differences, own_clone, recorded_settings
+from pipeline.results import WorkTree, parse_yaml
 from pipeline.stage import path_of
-from pipeline.tracking.results import WorkTree, parse_yaml
 
 CURVE = "step,train_loss,valid_loss,learning_rate\n10,{},,0.1\n20,{},3.0,0.2\n"
 SCORES = {"valid_bleu": 97.2, "bleu": 98.8, "chrf": 99.0, "ter": 1.0, "sentences": 500}

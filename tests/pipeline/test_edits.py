@@ -14,10 +14,10 @@ import pytest
 from support.projects import command, prepared_project, runs
 from support.tiny import ROOT
 
-from pipeline.outs import stages_above
+from pipeline.earlier_stages import stages_above
+from pipeline.results import parse_yaml
 from pipeline.stage import params_of, read_values
 from pipeline.tracking.finished_run import MADE
-from pipeline.tracking.results import parse_yaml
 
 CODE = ("pipeline", "transformer")
 

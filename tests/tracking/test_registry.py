@@ -13,12 +13,12 @@ from mlflow import pyfunc
 from support.runs import configuration, opened, record
 from support.tiny import TEXT, model_folder
 
+from pipeline.results import Results
 from pipeline.tracking import registry
 from pipeline.tracking.champion import Gain, challenge, champion_of, promote, roll_back
 from pipeline.tracking.finished_run import FinishedRun
 from pipeline.tracking.model_card import model_card
 from pipeline.tracking.registry import Candidate, gain, model_name, register
-from pipeline.tracking.results import Results
 from pipeline.tracking.store import Store
 from transformer.inference.translator import Translator
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from pipeline.earlier_stages import stages_above
 from pipeline.identity import code_key
-from pipeline.outs import stages_above
 from pipeline.params import Params
 from pipeline.versions import RECORD, release
 from transformer import files
