@@ -212,7 +212,7 @@ def md5_by_dvc(path: str) -> str:
 
 def folder_md5(files: Mapping[str, str]) -> str:
     """The md5 of a folder, as in dvc.lock. files: path in the folder -> md5."""
-    listing = [{"md5": files[name], "relpath": name} for name in sorted(files, key=lambda name: name.split("/"))]
+    listing = [{"md5": files[name], "relpath": name} for name in sorted(files)]
     return hashlib.md5(json.dumps(listing, sort_keys=True).encode(), usedforsecurity=False).hexdigest() + ".dir"
 
 

@@ -25,7 +25,8 @@ STAGES += " params: [knob], outs: [out, data]}\n"
 def project(root: Path, *options: str) -> Path:
     """Make a folder a DVC project with one stage that reads a folder, not run yet. options: of `dvc init`."""
     (root / "corpus").mkdir(parents=True)
-    (root / "code").mkdir()
+    (root / "code/some").mkdir(parents=True)
+    (root / "code/some/more.py").touch()  # DVC sorts it after code/some.py, as strings
     (root / "corpus/a").write_text("eins\n")
     (root / "code/some.py").write_text("x = 1\n")
     (root / "params.yaml").write_text("knob: 1\nother: 1\n")
@@ -89,6 +90,7 @@ def test_a_commit_is_read_as_dvc_has_it_in_a_subfolder_too(tmp_path, monkeypatch
     ran(root)
     command(root, "dvc", "exp", "run", "-q", "-S", "knob=2", "--name", "two")
     edited(root, "corpus/a", "zwei\n")
+    (root / "code/some.py").write_text("x = 2\n")
     ran(root)
     first, last = Experiment("HEAD~2"), Experiment("HEAD")
     assert [results.text("params.yaml") for results in (first, Experiment("two"))] == [
