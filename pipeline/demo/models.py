@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.experiments.md5 import md5_on_disk
 from pipeline.experiments.revisions import link_folder, results
-from pipeline.experiments.stale import md5_on_disk
 from pipeline.results import WORKSPACE, Results
 from pipeline.stage import project_root
 from pipeline.tracking.finished_run import run_keys

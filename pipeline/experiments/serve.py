@@ -22,8 +22,8 @@ import tarfile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from pipeline.experiments.md5 import md5_on_disk
 from pipeline.experiments.revisions import stored_results
-from pipeline.experiments.stale import md5_on_disk
 from pipeline.git import files_of, git, resolve
 from pipeline.results import Results, WorkTree
 from pipeline.stage import project_root

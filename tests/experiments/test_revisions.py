@@ -11,7 +11,7 @@ from support.projects import command, commit_all
 from support.tiny import ROOT
 
 from pipeline import git
-from pipeline.experiments import revisions
+from pipeline.experiments import md5, revisions
 from pipeline.experiments import stale as stale_module
 from pipeline.experiments.revisions import Experiment, blob_code_key, stored_results
 from pipeline.experiments.stale import check_unedited, stale
@@ -57,7 +57,7 @@ def root(template, tmp_path, monkeypatch) -> Path:
 
 def forget() -> None:
     """Forget what the functions of a command remember, as the next command does."""
-    for function in [*vars(stale_module).values(), *vars(revisions).values()]:
+    for function in (value for module in (md5, revisions, stale_module) for value in vars(module).values()):
         getattr(function, "cache_clear", int)()
 
 
