@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pipeline.experiments.revisions import members, project
 from pipeline.git import content, dvc_files, files_of, git, resolve, tree, unknown
-from pipeline.results import parse_yaml
+from pipeline.params import parse_yaml
 
 
 def has_md5(commit: str, path: str, recorded: str) -> bool | None:
@@ -40,7 +40,8 @@ def md5_in_git(commit: str, path: str) -> str | None:
     path = path.rstrip("/")
     files = {f"{path}/{name}".rstrip("/"): blob_md5(blob) for name, blob in files_of(commit, path).items()}
     for name in dvc_files(path, tree(commit)):
-        place, md5 = name.removesuffix(".dvc"), parse_yaml(content(tree(commit)[name]).decode())["outs"][0]["md5"]
+        outs = parse_yaml(content(tree(commit)[name]).decode(), name)["outs"]
+        place, md5 = name.removesuffix(".dvc"), outs[0]["md5"]
         if place == path:
             return md5
         listing = members(md5)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 
 from pipeline.experiments.md5 import has_md5
 from pipeline.experiments.revisions import Experiment, project
-from pipeline.results import LAST, Results, parse_yaml
-from pipeline.stage import params_of, path_of
+from pipeline.params import parse_yaml
+from pipeline.results import LAST, Results
+from pipeline.stage import params_of, path_of, stages_of
 from pipeline.tracking.finished_run import makers
 
 
@@ -76,7 +76,7 @@ def changed_names(parts: list) -> Iterator[str]:
 
 def commit_changes(results: Experiment) -> dict[str, list[str]]:
     """As `work_tree_changes`, of a commit; an edited command is `changed command`."""
-    stages = stages_of(results.text("dvc.yaml"), parse_yaml(results.text("params.yaml")))
+    stages = stages_of(results.text("dvc.yaml"), parse_yaml(results.text("params.yaml"), "params.yaml"))
     lock = results.lock()
     outs = results.outs()
 
@@ -96,7 +96,7 @@ def commit_changes(results: Experiment) -> dict[str, list[str]]:
             out["path"] for out in entry.get("outs", []) if has_md5(results.commit, out["path"], out["md5"]) is False
         )
         for file, names in params_of(stage):
-            values, used = parse_yaml(results.text(file)), entry.get("params", {}).get(file, {})
+            values, used = parse_yaml(results.text(file), file), entry.get("params", {}).get(file, {})
             for name in names or sorted(values.keys() | used.keys()):
                 if name not in used or name not in values or used[name] != values[name]:
                     yield name
@@ -106,12 +106,6 @@ def commit_changes(results: Experiment) -> dict[str, list[str]]:
         name: list(differing(stage, lock[name])) if name in lock else ["never run"] for name, stage in stages.items()
     }
     return {name: names for name, names in edits.items() if names}
-
-
-def stages_of(dvc_yaml: str, params: Mapping[str, object]) -> dict[str, dict]:
-    """The stages of a dvc.yaml with the values of params in place of ${name}."""
-    text = re.sub(r"(?<!\\)\$\{(\w+)\}", lambda match: str(params.get(match[1], match[0])), dvc_yaml)
-    return dict(parse_yaml(text)["stages"])
 
 
 @cache

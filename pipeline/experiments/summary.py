@@ -66,8 +66,8 @@ def read_systems(history: bool) -> tuple[list[System], list[str]]:
                     raise ValueError(f"stale, `dvc repro` would run {edits}")
                 system = results.system()
                 # As an origin, the machine is one of the things in which results must agree to be compared.
-                system = replace(system, origins={**system.origins, "machine": system.machine})
-                first = systems.setdefault(repr((sorted(system.params.items()), system.origins)), system)
+                system = replace(system, made_from={**system.made_from, "machine": system.machine})
+                first = systems.setdefault(repr((sorted(system.params.items()), system.made_from)), system)
                 if first is not system and not isinstance(results, WorkTree):
                     left_out.append(
                         f"{system.name}: BLEU {system.scores['bleu']:.2f}, in all else equal to {first.name}"

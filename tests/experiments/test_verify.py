@@ -19,8 +19,8 @@ from pipeline.experiments import clean, verify
 from pipeline.experiments.revisions import Experiment
 from pipeline.experiments.tolerances import RULES, SPREAD, Agreement, curves
 from pipeline.experiments.verify import changed_inputs, differences, own_clone, recorded_settings
-from pipeline.results import WorkTree, parse_yaml
-from pipeline.stage import path_of
+from pipeline.results import WorkTree
+from pipeline.stage import path_of, read_values
 
 CURVE = "step,train_loss,valid_loss,learning_rate\n10,{},,0.1\n20,{},3.0,0.2\n"
 SCORES = {"valid_bleu": 97.2, "bleu": 98.8, "chrf": 99.0, "ter": 1.0, "sentences": 500}
@@ -77,7 +77,7 @@ def rows(tmp_path: Path, changed: list[str], **reports: Any) -> dict[str, dict]:
 
 
 def test_the_outs_that_have_a_tolerance_are_outs_of_the_pipeline():
-    stages = parse_yaml((ROOT / "dvc.yaml").read_text())["stages"].values()
+    stages = read_values(ROOT / "dvc.yaml")["stages"].values()
     outs = {path_of(out) for stage in stages for kind in ("outs", "metrics", "plots") for out in stage.get(kind, [])}
     text = {f"data/{name}" for name in ("raw", "filtered", "tokens", "bpe.codes", "vocab.txt", "ids", "subwords.json")}
     exact = text | {"reports/data.html", "reports/signatures.json", "reports/environment.json"}
