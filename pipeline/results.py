@@ -125,7 +125,7 @@ class Results(ABC):
         return json.loads(self.text("reports/engines.json"))["engines_agree"]
 
     def system(self, translations: bool = False) -> System:
-        """The name, knobs, scores and origin of this configuration. translations: also its signatures and translations."""
+        """This configuration for a comparison. translations: with its signatures and translations of the test set."""
         from transformer.evaluation.comparison import System  # imported here, since it takes a second
 
         system = System(self.name, vars(self.params), self.scores(), made_from=self.made_from(), machine=self.machine())

@@ -20,9 +20,9 @@ from pipeline.experiments.stale import stale
 from pipeline.results import Results, WorkTree
 from pipeline.stage import project_root
 from pipeline.tracking.finished_run import finished_run, origin, run_keys
-from pipeline.tracking.open_runs import close_abandoned, who
+from pipeline.tracking.open_runs import close_abandoned
 from pipeline.tracking.registry import NOT_COMPARED, register_model
-from pipeline.tracking.store import Store, connect, reason, store_errors
+from pipeline.tracking.store import Store, connect, reason, store_errors, who
 from pipeline.tracking.write import write_run
 
 LEFT_OUT = "left out (stale, or not in DVC's cache)"

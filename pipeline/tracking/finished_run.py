@@ -18,8 +18,7 @@ from pipeline.earlier_stages import stages_above
 from pipeline.git import difference, git
 from pipeline.identity import content_key
 from pipeline.results import Results
-from pipeline.tracking.champion import VALID
-from pipeline.tracking.open_runs import SAMPLES, Row, who
+from pipeline.tracking.store import SAMPLES, VALID, Row, who
 from transformer.evaluation.comparison import TESTS, compare_with_first
 from transformer.evaluation.scores import sentence_scores
 from transformer.files import sha256_text
