@@ -45,18 +45,11 @@ def main() -> None:
     options = parser.parse_args()
     recorded = Experiment(options.experiment)
     check_fresh(recorded)
-    stop_by_signal()
     with own_clone(recorded, options.keep) as project:
         repeat(project, recorded_settings(recorded))
         verdict = show(recorded, WorkTree(root=project))
     print(f"\n{recorded.name}: {verdict}" + (f"; the clone is {project}" if options.keep else ""))
     sys.exit(STATUS[verdict])
-
-
-def stop_by_signal() -> None:
-    """Let SIGTERM and a closed terminal end this process as Ctrl-C does: the stages stop and the clone is removed."""
-    for name in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(name, lambda number, _: sys.exit(128 + number))
 
 
 def show(recorded: Results, new: Results) -> str:

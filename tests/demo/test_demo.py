@@ -328,21 +328,21 @@ def test_a_port_in_use_is_named_with_another_command(monkeypatch, folders):
         port = taken.getsockname()[1]
         line = ended(monkeypatch, folders[0], "--port", port)
     assert line.startswith(
-        f"error: port {port} cannot be used (Address already in use); choose another one: `python -m"
+        f"error: Port {port} of 127.0.0.1 cannot be used (Address already in use). Use another one: `python -m"
     )
-    assert line.endswith(f" --port {port % 65535 + 1}`")
+    assert line.endswith(f" --port {port + 1 if port < 65535 else 1024}`")
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--port", "0"], "--port 0 is not a port number"),
+        (["--port", "70000"], "--port 70000 is not a port number"),
         (["a", "b", "c"], "3 models were named; the page shows up to 2"),
     ],
 )
 def test_a_wrong_command_line_is_explained(monkeypatch, capsys, words, message):
-    ended(monkeypatch, *words)
-    assert message in capsys.readouterr().err
+    assert message in ended(monkeypatch, *words) + capsys.readouterr().err
 
 
 def started(folder: Path, *words: object) -> tuple[subprocess.Popen[str], str]:

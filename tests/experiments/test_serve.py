@@ -12,7 +12,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from support.projects import PATHS, command, prepared_project
+from support.projects import PATHS, command, pipeline_command, prepared_project
 from support.servers import free_port
 
 COMMAND = (sys.executable, "-m", "pipeline")
@@ -104,6 +104,11 @@ def test_a_replaced_description_of_the_model_is_not_used(project):
         file.write_text(before)
     assert "Serving" in output  # what is started is made anew from weights and code that were checked
     assert "evil" not in output
+
+
+def test_a_port_that_is_none_is_named_in_one_line(tmp_path, capsys):
+    line = pipeline_command(tmp_path, capsys, "serve", "toy-de-en", "--port", "70000", error=True)
+    assert line == "error: --port 70000 is not a port number. Choose one from 1024 to 65535.\n"
 
 
 @pytest.mark.full

@@ -139,7 +139,7 @@ def test_the_server_answers_and_a_port_in_use_is_refused(root: Path, address: st
     with urllib.request.urlopen(f"{place}/health", timeout=10) as answer:
         assert answer.status == 200
     second = ui(root, int(place.rpartition(":")[2]))
-    assert second.communicate(timeout=60)[1].startswith("port ")
+    assert second.communicate(timeout=60)[1].startswith("error: Port ")
     assert second.returncode == 1
 
 

@@ -309,8 +309,9 @@ def test_an_experiment_is_cloned_though_no_branch_has_it(committed):
 
 
 VERIFY = """
+from pipeline.__main__ import stop_by_signal
 from pipeline.experiments.revisions import Experiment
-from pipeline.experiments.verify import own_clone, repeat, stop_by_signal
+from pipeline.experiments.verify import own_clone, repeat
 stop_by_signal()
 with own_clone(Experiment("HEAD"), keep=False) as project:
     repeat(project, {})

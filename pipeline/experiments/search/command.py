@@ -31,7 +31,7 @@ from pipeline.experiments.search.trainings import CLONES, Trainings
 from pipeline.git import resolve
 from pipeline.identity import code_key, content_key
 from pipeline.params import Params
-from pipeline.stage import hold_lock, project_root, run
+from pipeline.stage import hold_lock, project_root
 from transformer.files import sha256, write_json
 
 OTHER_ROOMS = ("pipeline/experiments/", "pipeline/tracking/", "pipeline/demo/")  # they change no training
@@ -116,7 +116,3 @@ def stop(number: int, frame: object) -> None:
     print("The search stops, and its trainings save their state. The same command goes on.", flush=True)
     end(psutil.Process().children(recursive=True))
     os._exit(128 + number)  # sys.exit would wait for the threads, which may start another training
-
-
-if __name__ == "__main__":
-    run(main)
