@@ -32,9 +32,9 @@ COMMANDS = {  # name -> (module, and function if not main; purpose)
     "track": ("pipeline.experiments.track", "write the MLflow runs that are missing"),
     "serve": ("pipeline.experiments.serve", "serve a registered model after checking its weights and code"),
     "demo": ("pipeline.demo.command", "translate what you type, on a local page, with one model or two side by side"),
-    "promote": ("pipeline.tracking.promotion:promote_version", "make a version of a registered model the champion"),
+    "promote": ("pipeline.tracking.promotion:promote", "make a version of a registered model the champion"),
     "rollback": (
-        "pipeline.tracking.promotion:roll_back_champion",
+        "pipeline.tracking.promotion:roll_back",
         "make the former champion of a registered model champion again",
     ),
     "clean": (

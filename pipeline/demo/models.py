@@ -21,12 +21,11 @@ from pipeline.tracking.finished_run import run_keys
 from pipeline.tracking.model_files import FOLDER
 from pipeline.tracking.registry import download, options, version_named
 from pipeline.tracking.store import Store, connect, reason, store_errors
-from transformer.decoding.config import SearchConfig
+from transformer.decoding.config import SEARCH_OPTIONS, SearchConfig
 from transformer.files import sha256_text
 
 MODEL, DATA = "data/model", "data/raw"
 REGISTRY = "models:/"  # how MLflow's addresses of registered models begin
-SEARCH = ("beam_size", "length_penalty", "extra_length")
 EXAMPLES = 3  # test sentences that the page offers
 
 
@@ -67,7 +66,7 @@ def find_model(name: str, place: Path) -> ModelSource:
 
 def defaults() -> dict[str, int | float]:
     """The search options of a model that has none of its own."""
-    return {name: value for name, value in asdict(SearchConfig()).items() if name in SEARCH}
+    return {name: value for name, value in asdict(SearchConfig()).items() if name in SEARCH_OPTIONS}
 
 
 def read_workspace() -> ModelSource:
@@ -89,7 +88,7 @@ def read_experiment(experiment: Results, place: Path) -> ModelSource:
 
 def search(experiment: Results) -> dict[str, int | float]:
     """The search options of an experiment."""
-    return {name: getattr(experiment.params, name) for name in SEARCH}
+    return {name: getattr(experiment.params, name) for name in SEARCH_OPTIONS}
 
 
 def facts(experiment: Results) -> dict[str, str]:

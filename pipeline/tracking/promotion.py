@@ -7,29 +7,29 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pipeline.stage import project_root
-from pipeline.tracking.champion import check_name, promote, roll_back
+from pipeline.tracking import champion
 from pipeline.tracking.store import Store, connect, reason, store_errors
 
 
-def promote_version() -> None:
+def promote() -> None:
     """Make a version of a registered model the champion, as in `python -m pipeline promote toy-de-en 3`."""
-    parser = name_parser(promote_version.__doc__)
+    parser = name_parser(promote.__doc__)
     parser.add_argument("version", type=int, help="the number of the version")
     chosen = parser.parse_args()
     with open_store(chosen.name) as store:
-        check_name(store, chosen.name)
-        promote(store, chosen.name, str(chosen.version))
+        champion.check_name(store, chosen.name)
+        champion.promote(store, chosen.name, str(chosen.version))
     print(f"Version {chosen.version} is the champion of {chosen.name}.")
 
 
-def roll_back_champion() -> None:
+def roll_back() -> None:
     """Make the version champion again that was champion before, as in `python -m pipeline rollback toy-de-en`.
 
     The stage record does not promote the replaced version again; `python -m pipeline promote` does.
     """
-    name = name_parser(roll_back_champion.__doc__).parse_args().name
+    name = name_parser(roll_back.__doc__).parse_args().name
     with open_store(name) as store:
-        number, before = roll_back(store, name)
+        number, before = champion.roll_back(store, name)
     print(f"Version {before} is the champion of {name} again, in place of version {number}.")
 
 

@@ -117,11 +117,10 @@ def test_the_grid_is_queued_once_and_its_table_has_the_finished_rows(tmp_path):
     assert refusal in printed(folder, "queue", "--short", "--parts", "b", status=1)
     command(folder, "git", "checkout", "params.yaml")
     command(folder, "dvc", "exp", "run", "--run-all")
-    lines = cells_of(printed(folder, "show", "--speed"))
+    lines = cells_of(printed(folder, "show"))
     assert [line[:3] for line in lines[2:4]] == [["base", "", "2"], ["B", "key_size 2", "2"]]
     base, keys = (dict(zip(lines[0], line, strict=True)) for line in lines[2:4])
     assert (base["difference"], base["p"], keys["difference"]) == ("", "", "+0.0")  # models this small have BLEU 0
-    assert all(float(row[f"{engine}, sentences/s"]) > 0 for row in (base, keys) for engine in ("torch", "CTranslate2"))
     assert "0 experiments were queued, 4 are done" in printed(folder, "queue", "--short", "--parts", "B")
     params_file(folder, warmup=5)
     assert refusal in printed(folder, "queue", status=1)

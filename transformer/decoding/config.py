@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-MOST_BEAMS = 1000  # beams or samples of a sentence; more do not fit into memory
-MOST_EXTRA_LENGTH = 10_000  # subwords; more do not fit into memory
+# The most that a server searches with; what a server would refuse is no knob of a model.
+MOST_BEAMS = 64
+MOST_EXTRA_LENGTH = 1000  # subwords
+MOST_SAMPLES = 1000  # of a sentence; more do not fit into memory
 MOST_LENGTH_PENALTY = 20  # larger powers of a length overflow; values above 3 are not used
+SEARCH_OPTIONS = ("beam_size", "length_penalty", "extra_length")  # what a request to a server can set
 
 
 def check_range(config: object, **ranges: tuple[float, float]) -> None:
@@ -62,7 +65,7 @@ class SamplingConfig:
     def __post_init__(self) -> None:
         check_range(
             self,
-            samples=(1, MOST_BEAMS),
+            samples=(1, MOST_SAMPLES),
             seed=(0, math.inf),
             temperature=(1e-6, 1e6),
             top_k=(0, math.inf),
