@@ -78,14 +78,14 @@ def test_each_row_has_means_deviations_and_a_p_value(monkeypatch):
         Row("D", {"dropout": 0.0}): [finished(25.0, 26.0)],
         Row("F", {"decoder_layers": 1}): [finished(25.0, 28.0), finished(25.1, 28.6)],
     }
-    text = cells_of(table(runs, list(runs), None))
+    text = cells_of(table(runs, list(runs)))
     base, heads, dropout, depth = (dict(zip(text[0], row, strict=True)) for row in text[2:])
     assert (base["BLEU on valid"], base["BLEU on test"], base["p"]) == ("30.3 ± 0.4", "31.2 ± 0.3", "")
     assert (heads["changed"], heads["difference"], heads["weights x 10^6"]) == ("heads 1", "-2.1", "2.50")
     assert 0 < float(depth["p"]) < 0.05 < float(heads["p"])
     assert (dropout["runs"], dropout["BLEU on valid"], dropout["difference"], dropout["p"]) == ("1", "25.0", "-5.3", "")
     base_row, *_, last = runs
-    assert cells_of(table(runs, [base_row, last], None)) == [*text[:3], text[-1]]
+    assert cells_of(table(runs, [base_row, last])) == [*text[:3], text[-1]]
     assert [shown_p(p) for p in (None, 0.0494, 0.0005, 0.0004, 0.0)] == ["", "0.049", "0.001", "<0.001", "<0.001"]
 
 
