@@ -51,7 +51,7 @@ def main() -> None:
         chosen = dict.fromkeys(numbers, "chosen by --sentences")
     translator = Translator.load(paths.model)
     sentences = [
-        attended(translator, sources[row], (hypotheses[row], references[row]), row + 1, why, scores[row])
+        show_attention(translator, sources[row], (hypotheses[row], references[row]), row + 1, why, scores[row])
         for row, why in chosen.items()
     ]
     drawn = picture(sentences[0], TARGETS[0])
@@ -77,7 +77,7 @@ def line_numbers(option: str, path: Path, lines: int) -> list[int]:
     return indices
 
 
-def attended(
+def show_attention(
     translator: Translator, source: str, targets: tuple[str, str], number: int, why: str, chrf: float
 ) -> Sentence:
     """The weights of the model on a source, with each of the targets. number, why, chrf: see Sentence."""

@@ -33,7 +33,7 @@ TEST_SET = re.compile(r"(?!train|valid$)[A-Za-z0-9][\w.-]*")
 class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=False):
     """One complete params.yaml, in which each knob must have a line.
 
-    A default is the value by which results were computed before there was the knob, and is used for these only.
+    A default is used only to read results that are older than the knob: they were computed with this value.
     """
 
     corpus: Literal["toy", "copy", "multi30k", "iwslt2017", "wmt14", "files"] = "toy"

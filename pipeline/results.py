@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from argparse import Namespace
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -25,21 +24,6 @@ WORKSPACE = "workspace"
 LAST = "record"  # the stage that writes the run: no result depends on it
 # Facts of reports/environment.json that change the order of sums.
 PROCESSOR = ("machine", "cpu", "threads", "device", "devices", "instructions", "bfloat16", "sharding")
-OPTIONS = {
-    "params": "params.yaml",
-    "raw": "data/raw",
-    "hypotheses": "data/hypotheses",
-    "model": "data/model",
-    "curve": "reports/training.csv",
-    "summary": "reports/training.json",
-    "scores": "reports/scores.json",
-    "signatures": "reports/signatures.json",
-    "engines": "reports/engines.json",
-    "environment": "reports/environment.json",
-    "samples": "reports/samples.csv",
-    "page": "reports/report.html",
-    "attention": "reports/attention.svg",
-}
 
 
 @cache
@@ -165,11 +149,6 @@ class WorkTree(Results):
 
     def __init__(self, places: Mapping[str, Path] | None = None, root: Path = Path()):
         self.name, self._places, self._root = WORKSPACE, dict(places or {}), root
-
-    @classmethod
-    def locate(cls, paths: Namespace) -> WorkTree:
-        """The results in the places that a stage's command line names."""
-        return cls({place: getattr(paths, option) for option, place in OPTIONS.items() if hasattr(paths, option)})
 
     def text(self, path: str) -> str:
         return self.file(path).read_text(encoding="utf-8")

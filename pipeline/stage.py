@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
 OUTS = ("outs", "metrics", "plots")  # what a stage writes, by the names of dvc.yaml
+SECONDS_TO_SAVE = 300  # for a training that is asked to stop, before it is killed
 BIG = 10_000_000  # bytes: a larger file is compared by size and time of change
 MAKES_IT = "Run `dvc repro`, which makes it."
 MAIN_CHECKOUT = "MAIN_CHECKOUT"  # environment variable: the folder of the project whose clone a stage runs in

@@ -19,7 +19,7 @@ from pipeline.results import WORKSPACE, Results
 from pipeline.stage import project_root
 from pipeline.tracking.finished_run import run_keys
 from pipeline.tracking.model_files import FOLDER
-from pipeline.tracking.registry import download, options, version_named
+from pipeline.tracking.registry import download, find_version, options
 from pipeline.tracking.store import Store, connect, reason, store_errors
 from transformer.decoding.config import SEARCH_OPTIONS, SearchConfig
 from transformer.files import sha256_text
@@ -115,7 +115,7 @@ def fetch_registered(name: str, place: Path) -> ModelSource:
     print(f"Fetching {name} from MLflow ...", file=sys.stderr, flush=True)
     try:
         store = connect(project_root())
-        version = version_named(store, name.removeprefix(REGISTRY))
+        version = find_version(store, name.removeprefix(REGISTRY))
         folder = download(store, version, place) / FOLDER
         known = facts_of_version(store, version)
     except store_errors() as error:

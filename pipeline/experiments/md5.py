@@ -69,18 +69,21 @@ def ignored(path: str) -> bool:
 
 @cache
 def edited_files() -> list[str]:
-    """The files of HEAD that the work tree has otherwise."""
+    """The files whose content in the work tree differs from HEAD."""
     return git("diff", "--name-only", "-z", "--relative", "HEAD").split("\0")[:-1]
 
 
 def edited(path: str) -> bool:
-    """Whether the work tree has a file or folder otherwise than HEAD, as far as git sees."""
+    """Whether git reports an edit of a file or folder since HEAD."""
     return any(f"{name}/".startswith(f"{path.rstrip('/')}/") for name in edited_files())
 
 
 @cache
 def is_converted(path: str) -> bool:
-    """Whether a file at a path has other bytes than git, which sees no edit: a link, git LFS, converted line ends."""
+    """Whether a file at a path has other bytes than git although git reports no edit.
+
+    Causes are a link, git LFS and converted line ends.
+    """
     files = {Path(path, name): blob for name, blob in files_of(resolve("HEAD"), path).items()}
     return any(
         file.exists() and not edited(file.as_posix()) and md5_on_disk(file) != blob_md5(blob)

@@ -26,7 +26,7 @@ from pipeline.git import files_of, git, resolve
 from pipeline.results import Results, WorkTree
 from pipeline.stage import project_root
 from pipeline.tracking.model_files import FOLDER, code_files, save
-from pipeline.tracking.registry import download, options, version_named
+from pipeline.tracking.registry import download, find_version, options
 from pipeline.tracking.store import connect, reason, store_errors
 
 PACKAGE = "transformer"
@@ -43,7 +43,7 @@ def main() -> None:
         place = Path(scratch)
         try:
             store = connect(project_root())
-            version = version_named(store, chosen.name)
+            version = find_version(store, chosen.name)
             fetched = download(store, version, place / "fetched")
         except store_errors() as error:
             raise ValueError(

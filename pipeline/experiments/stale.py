@@ -1,4 +1,13 @@
-"""Whether dvc.lock belongs to the files beside it: no file, param or command was edited after the run."""
+"""Whether dvc.lock belongs to the files beside it: no file, param or command was edited after the run.
+
+Which function says so, and when:
+
+    stage.check_unchanged           while a stage runs, in its process: its own inputs
+    earlier_stages.check_params     at the start of report: the params of the stages before it
+    check_unedited                  at the start of record: the params, code, data and outs of the stages before it
+    work_tree_changes               in commands, of the work tree, by `dvc status`
+    commit_changes                  in commands, of a commit or experiment, whose files are not on disk
+"""
 
 from __future__ import annotations
 
@@ -112,7 +121,7 @@ def commit_changes(results: Experiment) -> dict[str, list[str]]:
 def remark_not_compared(path: str) -> None:
     """Print that an input was not compared, once for all results."""
     print(
-        f"remark: git does not have {path} as DVC reads it, so it was not compared: results of commits may be of an "
-        "other version of it.",
+        f"remark: {path} was not compared, because git does not have the bytes that DVC reads. Results of commits may "
+        "be of another version of it.",
         file=sys.stderr,
     )

@@ -18,7 +18,7 @@ from pathlib import Path
 import pandas as pd
 
 from pipeline.experiments.revisions import stored_results
-from pipeline.experiments.stale import stale
+from pipeline.experiments.stale import check_fresh
 from pipeline.results import Results, WorkTree
 from pipeline.stage import bar
 from transformer.evaluation.comparison import System, means_over_seeds
@@ -62,10 +62,10 @@ def read_systems(history: bool) -> tuple[list[System], list[str]]:
     with bar(len(candidates), " results", "reading") as progress:
         for results in candidates:
             try:
-                if edits := stale(results):
-                    raise ValueError(f"stale, `dvc repro` would run {edits}")
+                check_fresh(results)
                 system = results.system()
-                # As an origin, the machine is one of the things in which results must agree to be compared.
+                # The machine is added to what the scores are made from, so that only results of equal machines are
+                # compared.
                 system = replace(system, made_from={**system.made_from, "machine": system.machine})
                 first = systems.setdefault(repr((sorted(system.params.items()), system.made_from)), system)
                 if first is not system and not isinstance(results, WorkTree):

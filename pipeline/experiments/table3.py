@@ -67,7 +67,7 @@ def main() -> None:
     if not all(part.strip().isdecimal() for part in options.seeds.split(",")):
         raise ValueError(f"--seeds {options.seeds}: give whole numbers, separated by commas, such as 1,2,3.")
     base, seeds = Params.load("params.yaml"), dict.fromkeys(map(int, options.seeds.split(",")))
-    rows = chosen(grid(base), options.parts, options.short)
+    rows = choose(grid(base), options.parts, options.short)
     queue(base, {row.name(options.name, seed): {**row.changes, "seed": seed} for seed in seeds for row in rows})
 
 
@@ -109,7 +109,7 @@ def grid(base: Params) -> list[Row]:
     return list(different.values())
 
 
-def chosen(rows: Sequence[Row], parts: str, short: bool) -> list[Row]:
+def choose(rows: Sequence[Row], parts: str, short: bool) -> list[Row]:
     """The base and the rows of some parts. Raises ValueError for a part that the grid does not have."""
     names = {part.strip().upper() for part in parts.split(",")}
     if unknown := names - PARTS:
@@ -148,7 +148,7 @@ def waiting() -> dict[str, str]:
 
 def show(prefix: str, parts: str) -> None:
     """Print the table of the experiments whose names begin with a prefix; of some parts, with the base."""
-    results = list(finished(f"{prefix}-"))
+    results = list(read_finished(f"{prefix}-"))
     base = next((result for result in results if result.name.startswith(f"{prefix}-base-")), None)
     if base is None:
         raise ValueError(
@@ -157,13 +157,13 @@ def show(prefix: str, parts: str) -> None:
         )
     every = grid(base.params)
     runs = {row: group for row in every if (group := results_by_seed(results, {**vars(base.params), **row.changes}))}
-    shown = [row for row in chosen(every, parts, False) if row in runs]
+    shown = [row for row in choose(every, parts, False) if row in runs]
     print(table(runs, shown), end="")
     for line in remarks([result.system() for group in runs.values() for result in group]):
         print(line, file=sys.stderr)
 
 
-def finished(beginning: str) -> Iterator[Experiment]:
+def read_finished(beginning: str) -> Iterator[Experiment]:
     """The experiments whose names begin with `beginning` and whose results are complete and not stale.
 
     The others, with the reason, are named on standard error.
@@ -205,7 +205,7 @@ def table(runs: Mapping[Row, Sequence[Experiment]], shown: Sequence[Row]) -> str
             spread([result.training()["valid_perplexity"] for result in runs[row]], 2),
             spread(valid[row], 1),
             "" if row is base else f"{mean(valid[row]) - mean(valid[base]):+.1f}",
-            shown_p(p_values[row]),
+            p_text(p_values[row]),
             spread([result.scores()["bleu"] for result in runs[row]], 1),
             f"{weights(runs[row][0]) / 1e6:.2f}",
         ]
@@ -214,7 +214,7 @@ def table(runs: Mapping[Row, Sequence[Experiment]], shown: Sequence[Row]) -> str
     return markdown(head, lines)
 
 
-def shown_p(p: float | None) -> str:
+def p_text(p: float | None) -> str:
     """A p-value as the table shows it; empty where there is none."""
     return "" if p is None else f"{p:.3f}" if p >= 0.0005 else "<0.001"
 

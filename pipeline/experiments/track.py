@@ -16,7 +16,7 @@ from collections import Counter
 from pathlib import Path
 
 from pipeline.experiments.revisions import Experiment, stored_results
-from pipeline.experiments.stale import stale
+from pipeline.experiments.stale import check_fresh
 from pipeline.results import Results, WorkTree
 from pipeline.stage import project_root
 from pipeline.tracking.finished_run import finished_run, origin, run_keys
@@ -45,8 +45,7 @@ def rebuild(root: Path, history: bool = False) -> Counter[str]:
     close_abandoned(store)
     for results, tags in [*stored_results(history), (WorkTree(), origin())]:
         try:
-            if edits := stale(results):
-                raise ValueError(f"it is stale: `dvc repro` would run {edits}")
+            check_fresh(results)
             _, config_key = run_keys(results)
             if config_key not in keys:
                 counts[write(store, results, tags, config_key)] += 1

@@ -68,7 +68,7 @@ class LiveRun:
         """The thread: find or make the run, then send what is added until the end."""
         try:
             store = connect(self.root)
-            if run := self._opened(store):
+            if run := self._open_run(store):
                 monitor = system_monitor(store, run)
                 try:
                     self._send(store, run)
@@ -79,7 +79,7 @@ class LiveRun:
         except store_errors() as error:
             self._warn(reason(error))
 
-    def _opened(self, store: Store) -> Run | None:
+    def _open_run(self, store: Store) -> Run | None:
         """The run of this training, RUNNING; None if its configuration has a finished run."""
         from mlflow.entities import Param, RunTag
 

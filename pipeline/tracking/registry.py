@@ -192,7 +192,7 @@ def large_files() -> Iterator[None]:
         os.environ[name] = before
 
 
-def version_named(store: Store, name: str) -> Any:
+def find_version(store: Store, name: str) -> Any:
     """The version of a registered model that NAME, NAME@ALIAS or NAME/VERSION names. Raises store errors."""
     parts = re.fullmatch(r"([^/@]+)(?:@([^/@]+)|/(\d+))?", name)
     if not parts:

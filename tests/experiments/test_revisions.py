@@ -220,7 +220,10 @@ def test_an_input_outside_of_git_is_not_compared(root, capsys):
     (root / ".gitignore").write_text("/corpus\n/out\n/data\n")
     ran(root)
     assert not stale(Experiment("HEAD"))
-    assert "remark: git does not have corpus as DVC reads it, so it was not compared" in capsys.readouterr().err
+    assert (
+        "remark: corpus was not compared, because git does not have the bytes that DVC reads."
+        in capsys.readouterr().err
+    )
 
 
 SCORE = "  score: {cmd: mkdir -p reports && cp out reports/scores.json, deps: [out], outs: [reports/scores.json]}\n"

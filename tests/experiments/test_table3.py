@@ -12,7 +12,7 @@ from support.projects import command, params_file, small_project
 from support.tiny import ROOT
 
 from pipeline.experiments import table3
-from pipeline.experiments.table3 import Row, grid, results_by_seed, shown_p, table
+from pipeline.experiments.table3 import Row, grid, p_text, results_by_seed, table
 from pipeline.params import Params
 
 PAPER = {  # values of table 3 of the paper, rows A to E, without those of its base
@@ -86,7 +86,7 @@ def test_each_row_has_means_deviations_and_a_p_value(monkeypatch):
     assert (dropout["runs"], dropout["BLEU on valid"], dropout["difference"], dropout["p"]) == ("1", "25.0", "-5.3", "")
     base_row, *_, last = runs
     assert cells_of(table(runs, [base_row, last])) == [*text[:3], text[-1]]
-    assert [shown_p(p) for p in (None, 0.0494, 0.0005, 0.0004, 0.0)] == ["", "0.049", "0.001", "<0.001", "<0.001"]
+    assert [p_text(p) for p in (None, 0.0494, 0.0005, 0.0004, 0.0)] == ["", "0.049", "0.001", "<0.001", "<0.001"]
 
 
 def test_a_row_has_its_experiments_once_for_each_seed():

@@ -278,12 +278,12 @@ def test_two_at_once_have_clones_of_their_own_that_clean_keeps(committed):
     with own_clone(Experiment("HEAD"), keep=False) as first, own_clone(Experiment("HEAD"), keep=True) as second:
         assert first != second
         places = [work / project.relative_to(work).parts[0] for project in (first, second)]
-        assert all(clean.is_used(place) and not clean.removed(place) for place in places)
+        assert all(clean.is_used(place) and not clean.remove(place) for place in places)
         assert (first / "work/cores").resolve() == (second / "work/cores").resolve() == work / "cores"
         assert (first / "reports/scores.json").exists()
     assert [place.exists() for place in places] == [False, True]
     assert not clean.is_used(places[1])
-    assert clean.removed(places[1])
+    assert clean.remove(places[1])
 
 
 def test_a_corpus_beside_the_project_is_copied_beside_the_clone(committed):

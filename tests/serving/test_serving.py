@@ -108,7 +108,7 @@ def test_the_server_answers_odd_lines(server, name):
         ({"inputs": ["a\ud800"]}, "\\ud800"),
         ({"inputs": ["a"], "params": {"beam_size": 0}}, "beam_size=0 must be from 1 to 64"),
         ({"inputs": ["a"], "params": {"beam_size": "wide"}}, "beam_size"),
-        ({"inputs": ["a"], "params": {"extra_length": -1}}, "extra_length=-1 must be 0 to 1000"),
+        ({"inputs": ["a"], "params": {"extra_length": -1}}, "extra_length=-1 must be from 0 to 1000"),
         ({"inputs": ["a"], "params": {"length_penalty": 1e9}}, "length_penalty=1000000000.0 must be"),
     ],
 )

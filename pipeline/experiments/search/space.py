@@ -94,14 +94,14 @@ def value(word: str, knob: str, text: str) -> Any:
         raise ValueError(f"{word}: {knob} cannot be {text} (docs/params.md). {remedy}") from None
 
 
-def described(knob: str, values: BaseDistribution) -> str:
+def describe(knob: str, values: BaseDistribution) -> str:
     """A knob and its values, for a person."""
     if isinstance(values, (IntDistribution, FloatDistribution)):
         return f"{knob}: {values.low} to {values.high}, {SCALES[not values.log]} scale"
     assert isinstance(values, CategoricalDistribution)
-    return f"{knob}: {', '.join(map(written, values.choices))}"
+    return f"{knob}: {', '.join(map(as_yaml, values.choices))}"
 
 
-def written(setting: object) -> str:
+def as_yaml(setting: object) -> str:
     """A value as params.yaml and `dvc exp run -S` have it."""
     return str(setting).lower() if isinstance(setting, bool) else f"{setting}"
