@@ -39,7 +39,7 @@ PLACES = {  # option -> path in the project
 
 
 def main() -> None:
-    paths = arguments(__doc__, **PLACES, run="data/run.json")
+    paths = arguments(__doc__, None, **PLACES, run="data/run.json")
     places = {path: getattr(paths, option) for option, path in PLACES.items()}
     require(*(place for place in places.values() if place != paths.engines))
     results, tags = WorkTree({"params.yaml": paths.params, **places}), origin()
