@@ -27,7 +27,7 @@ from httpx import ASGITransport, AsyncClient
 from hypothesis import given
 from hypothesis import strategies as some
 from support.browsers import chromium
-from support.projects import command, commit_all, params_file, prepared_project
+from support.projects import command, commit_all, params_file, prepared_project, registered_name
 from support.servers import free_port
 from support.tiny import ODD, ROOT, TEXT, model_folder
 
@@ -380,11 +380,7 @@ def test_ctrl_c_ends_the_demo_at_once_while_it_translates(folders, tmp_path):
 @pytest.mark.full
 def test_an_experiment_and_its_registered_model_show_the_same_run_and_data(tmp_path, shared_folder):
     project = prepared_project(shared_folder, tmp_path / "project")
-    code = "from mlflow import MlflowClient; print(MlflowClient().search_registered_models()[0].name)"
-    name = (
-        command(project, sys.executable, "-c", code, MLFLOW_TRACKING_URI="sqlite:///mlflow.db").strip().split("\n")[-1]
-    )
-    process, address = started(project, "HEAD", f"models:/{name}@champion")
+    process, address = started(project, "HEAD", f"models:/{registered_name(project)}@champion")
     try:
         with urllib.request.urlopen(f"{address}/models") as answer:
             first, second = json.loads(answer.read())["models"]

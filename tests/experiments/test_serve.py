@@ -12,7 +12,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from support.projects import PATHS, command, pipeline_command, prepared_project
+from support.projects import PATHS, command, pipeline_command, prepared_project, registered_name
 from support.servers import free_port
 
 COMMAND = (sys.executable, "-m", "pipeline")
@@ -22,13 +22,6 @@ COMMAND = (sys.executable, "-m", "pipeline")
 def project(tmp_path_factory, shared_folder) -> Path:
     """A small project that was run once, with a registered model."""
     return prepared_project(shared_folder, tmp_path_factory.mktemp("serve") / "project")
-
-
-def registered_name(project: Path) -> str:
-    """The name of the only registered model of a project."""
-    code = "from mlflow import MlflowClient; print(MlflowClient().search_registered_models()[0].name)"
-    output = command(project, sys.executable, "-c", code, MLFLOW_TRACKING_URI="sqlite:///mlflow.db")
-    return output.strip().split("\n")[-1]
 
 
 def stored(project: Path) -> Path:
