@@ -35,7 +35,7 @@ def roll_back() -> None:
 
 def name_parser(description: str | None) -> argparse.ArgumentParser:
     """A command line with the name of a registered model."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("name", help="the registered model, as in toy-de-en")
     return parser
 
