@@ -42,9 +42,9 @@ def main() -> None:
     )
     parser.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1, for a Caddy on this machine")
     parser.add_argument("--port", default="5000", help="default: 5000")
-    given = parser.parse_args()
-    secrets = {name: secret(given.secrets / name) for name in SECRETS}
-    database = f"postgresql+psycopg://{given.database}"
+    options = parser.parse_args()
+    secrets = {name: secret(options.secrets / name) for name in SECRETS}
+    database = f"postgresql+psycopg://{options.database}"
     with tempfile.NamedTemporaryFile("w", prefix="mlflow-auth-", suffix=".ini", delete=False) as file:
         file.write(CONFIG.format(database=database.replace("%", "%%")))  # % has a meaning in .ini files
     os.environ |= {
@@ -54,12 +54,12 @@ def main() -> None:
         "MLFLOW_AUTH_CONFIG_PATH": file.name,
         "MLFLOW_AUTH_ADMIN_PASSWORD": secrets["admin_password"],
         "MLFLOW_FLASK_SERVER_SECRET_KEY": secrets["session_key"],
-        "MLFLOW_SERVER_ALLOWED_HOSTS": f"{given.site},localhost:*,127.0.0.1:*",
+        "MLFLOW_SERVER_ALLOWED_HOSTS": f"{options.site},localhost:*,127.0.0.1:*",
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         "MLFLOW_DISABLE_TELEMETRY": "true",
     }
-    words = ["-m", "mlflow", "server", "--app-name", "basic-auth", "--artifacts-destination", str(given.files)]
-    os.execv(sys.executable, [sys.executable, *words, "--host", given.host, "--port", given.port])
+    words = ["-m", "mlflow", "server", "--app-name", "basic-auth", "--artifacts-destination", str(options.files)]
+    os.execv(sys.executable, [sys.executable, *words, "--host", options.host, "--port", options.port])
 
 
 def secret(path: Path) -> str:

@@ -1,11 +1,12 @@
 """The commands beside the stages: python -m pipeline COMMAND [OPTIONS]. COMMAND --help lists the options."""
 
+import signal
 import sys
 from importlib import import_module
 
 from pipeline.stage import run
 
-COMMANDS = {  # name -> (module, purpose)
+COMMANDS = {  # name -> (module, and function if not main; purpose)
     "compare": (
         "pipeline.experiments.compare",
         "compare experiments on the test set, with p-values and the sentences that changed most",
@@ -31,8 +32,11 @@ COMMANDS = {  # name -> (module, purpose)
     "track": ("pipeline.experiments.track", "write the MLflow runs that are missing"),
     "serve": ("pipeline.experiments.serve", "serve a registered model after checking its weights and code"),
     "demo": ("pipeline.demo.command", "translate what you type, on a local page, with one model or two side by side"),
-    "promote": ("pipeline.tracking.promote", "make a version of a registered model the champion"),
-    "rollback": ("pipeline.tracking.rollback", "make the former champion of a registered model champion again"),
+    "promote": ("pipeline.tracking.promotion:promote", "make a version of a registered model the champion"),
+    "rollback": (
+        "pipeline.tracking.promotion:roll_back",
+        "make the former champion of a registered model champion again",
+    ),
     "clean": (
         "pipeline.experiments.clean",
         "remove caches, states of trainings and outs that nothing needs (make clean)",
@@ -59,7 +63,16 @@ def main() -> None:
         print(__doc__, *(f"  {command:<16}{purpose}" for command, (_, purpose) in COMMANDS.items()), sep="\n")
         sys.exit(0 if name in ("-h", "--help") else f"error: {name!r} is not one of these commands")
     sys.argv = [f"python -m pipeline {name}", *sys.argv[2:]]
-    run(import_module(COMMANDS[name][0]).main)
+    stop_by_signal()
+    module, _, function = COMMANDS[name][0].partition(":")
+    run(getattr(import_module(module), function or "main"))
+
+
+def stop_by_signal() -> None:
+    """Let SIGTERM and a closed terminal end a command as Ctrl-C does: it ends what it started, and cleans up."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.earlier_stages import Texts
 from pipeline.locks import prefer_free_gpu
-from pipeline.outs import Texts
 from pipeline.params import Params
 from pipeline.stage import arguments, require, run
 from transformer.evaluation.scores import sentence_scores
@@ -51,7 +51,7 @@ def main() -> None:
         chosen = dict.fromkeys(numbers, "chosen by --sentences")
     translator = Translator.load(paths.model)
     sentences = [
-        attended(translator, sources[row], (hypotheses[row], references[row]), row + 1, why, scores[row])
+        show_attention(translator, sources[row], (hypotheses[row], references[row]), row + 1, why, scores[row])
         for row, why in chosen.items()
     ]
     drawn = picture(sentences[0], TARGETS[0])
@@ -77,7 +77,7 @@ def line_numbers(option: str, path: Path, lines: int) -> list[int]:
     return indices
 
 
-def attended(
+def show_attention(
     translator: Translator, source: str, targets: tuple[str, str], number: int, why: str, chrf: float
 ) -> Sentence:
     """The weights of the model on a source, with each of the targets. number, why, chrf: see Sentence."""

@@ -58,7 +58,7 @@ def main() -> None:
     print(f"The model is the mean of updates {steps}." if steps else "The model is the moving average of the weights.")
     print(f"Its validation loss is {loss:.4f} nats per subword, that of the last checkpoint alone {last_loss:.4f}.")
     if loss > last_loss:
-        print("Averaging makes this model worse. Set average=valid or lower average_last.")
+        print("Averaging makes this model worse. Set average=valid.")
 
 
 def choose(scores: dict[str, list[float]], average: str, average_last: int) -> list[str]:

@@ -29,25 +29,25 @@ def main() -> None:
     sources, references = (list(read_lines(paths.raw / f"valid.{side}")) for side in ("src", "tgt"))
     folders = {"torch": paths.model, "float32": paths.ct2 / "float32", "int8": paths.ct2 / "int8"}
     translators = {name: Translator.load(folder) for name, folder in folders.items()}
-    record: dict[str, float | bool] = {}
+    report: dict[str, float | bool] = {}
     for beam_size in IDENTICAL:
         settings = asdict(params.take(SearchConfig, beam_size=beam_size, replace_unk=False))
-        translations = {name: translated(engine, sources, settings) for name, engine in translators.items()}
+        translations = {name: translate(engine, sources, settings) for name, engine in translators.items()}
         for name, lines in translations.items():
-            record[f"{name}_bleu_beam_{beam_size}"] = round(bleu(lines, references, params.target), 4)
+            report[f"{name}_bleu_beam_{beam_size}"] = round(bleu(lines, references, params.target), 4)
         for name in ("float32", "int8"):
-            record[f"{name}_identical_beam_{beam_size}"] = exact_match(translations[name], translations["torch"])
-    differs = {"float32": float32_difference(record, len(sources)), "int8": int8_loss(record)}
-    record["engines_agree"] = not any(differs.values())
-    write_json(paths.engines, record)
-    print(json.dumps(record, indent=1))
+            report[f"{name}_identical_beam_{beam_size}"] = exact_match(translations[name], translations["torch"])
+    differs = {"float32": float32_difference(report, len(sources)), "int8": int8_loss(report)}
+    report["engines_agree"] = not any(differs.values())
+    write_json(paths.engines, report)
+    print(json.dumps(report, indent=1))
     if differs["float32"] and params.engine == "ctranslate2":
         raise ValueError(f"engine=ctranslate2 is refused: {differs['float32']}. Set engine=torch.")
     for message in filter(None, differs.values()):
         print(f"The engines differ: {message}. This model cannot be champion.")
 
 
-def translated(translator: Translator, sources: list[str], settings: dict) -> list[str]:
+def translate(translator: Translator, sources: list[str], settings: dict) -> list[str]:
     """Translations of the sources; empty lines if the engine raises ValueError, since a measurement must not fail."""
     try:
         return translator.translate(sources, **settings)
@@ -56,14 +56,14 @@ def translated(translator: Translator, sources: list[str], settings: dict) -> li
         return [""] * len(sources)
 
 
-def float32_difference(record: dict[str, float | bool], sentences: int) -> str:
+def float32_difference(report: dict[str, float | bool], sentences: int) -> str:
     """How data/ct2/float32, which `engine: ctranslate2` uses, differs from the torch model; empty if it does not.
 
-    record: the contents of reports/engines.json. sentences: how many were translated; one of them may always differ.
+    report: the contents of reports/engines.json. sentences: how many were translated; one of them may always differ.
     """
     for beam_size, least in IDENTICAL.items():
-        identical = record[f"float32_identical_beam_{beam_size}"]
-        if is_trained(record, beam_size) and identical < min(least, 100 * (1 - 1 / sentences)):
+        identical = report[f"float32_identical_beam_{beam_size}"]
+        if is_trained(report, beam_size) and identical < min(least, 100 * (1 - 1 / sentences)):
             return (
                 f"at beam {beam_size}, {identical:.2f}% of the translations of valid by data/ct2/float32 equal those "
                 f"by data/model, and {least}% are required"
@@ -71,18 +71,18 @@ def float32_difference(record: dict[str, float | bool], sentences: int) -> str:
     return ""
 
 
-def int8_loss(record: dict[str, float | bool]) -> str:
-    """How much BLEU data/ct2/int8 loses, if that is more than BLEU_LOSS, else empty. record: as above."""
+def int8_loss(report: dict[str, float | bool]) -> str:
+    """How much BLEU data/ct2/int8 loses, if that is more than BLEU_LOSS, else empty. report: as above."""
     for beam_size in IDENTICAL:
-        lost = record[f"torch_bleu_beam_{beam_size}"] - record[f"int8_bleu_beam_{beam_size}"]
-        if is_trained(record, beam_size) and lost > BLEU_LOSS:
+        lost = report[f"torch_bleu_beam_{beam_size}"] - report[f"int8_bleu_beam_{beam_size}"]
+        if is_trained(report, beam_size) and lost > BLEU_LOSS:
             return f"at beam {beam_size}, data/ct2/int8 loses {lost:.2f} BLEU on valid, more than {BLEU_LOSS}"
     return ""
 
 
-def is_trained(record: dict[str, float | bool], beam_size: int) -> bool:
+def is_trained(report: dict[str, float | bool], beam_size: int) -> bool:
     """Whether the torch model is good enough for a comparison."""
-    return record[f"torch_bleu_beam_{beam_size}"] >= TRAINED
+    return report[f"torch_bleu_beam_{beam_size}"] >= TRAINED
 
 
 if __name__ == "__main__":

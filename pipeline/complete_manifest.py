@@ -33,15 +33,15 @@ def main() -> None:
     )
     options = parser.parse_args()
     manifest = Manifest.load(options.manifests / f"{options.corpus}.json")
-    missing = [name for name in manifest.record["files"] if incomplete(manifest, name)]
+    missing = [name for name in manifest.content["files"] if incomplete(manifest, name)]
     left = []
     for name in missing:
-        if (path := fetched(manifest, name)) is None:
+        if (path := fetch(manifest, name)) is None:
             left.append(name)
             continue
         complete(manifest, name, path)
-        write_json(manifest.path, manifest.record)  # now, or an error in a later file would lose this sum
-    files = manifest.record["files"]
+        write_json(manifest.path, manifest.content)  # now, or an error in a later file would lose this sum
+    files = manifest.content["files"]
     stand_ins = {entry.get("otherwise") for entry in files.values() if entry["sha256"]} & set(left)
     left = [name for name in left if name not in stand_ins]
     if missing and left == missing:
@@ -57,10 +57,10 @@ def main() -> None:
 
 def parts_of(manifest: Manifest, name: str) -> list[dict[str, Any]]:
     """The parts of splits that are in a file, or in the file that it stands in for."""
-    names = {name} | {other for other, entry in manifest.record["files"].items() if entry.get("otherwise") == name}
+    names = {name} | {other for other, entry in manifest.content["files"].items() if entry.get("otherwise") == name}
     return [
         part
-        for texts in manifest.record["splits"].values()
+        for texts in manifest.content["splits"].values()
         for parts in texts.values()
         for part in parts
         if part["file"] in names
@@ -69,12 +69,12 @@ def parts_of(manifest: Manifest, name: str) -> list[dict[str, Any]]:
 
 def incomplete(manifest: Manifest, name: str) -> bool:
     """Whether the manifest has no checksum of a file, or no number of lines of a part of it."""
-    return not manifest.record["files"][name]["sha256"] or any(
+    return not manifest.content["files"][name]["sha256"] or any(
         part["lines"] is None for part in parts_of(manifest, name)
     )
 
 
-def fetched(manifest: Manifest, name: str) -> Path | None:
+def fetch(manifest: Manifest, name: str) -> Path | None:
     """A file of the corpus; None, with a message, if it cannot be fetched."""
     download = replace(manifest.download(name), otherwise=None)  # this file, not the one that may stand in for it
     try:
@@ -86,8 +86,8 @@ def fetched(manifest: Manifest, name: str) -> Path | None:
 
 
 def complete(manifest: Manifest, name: str, path: Path) -> None:
-    """Write size, checksum and numbers of lines of a fetched file into the record of the manifest."""
-    entry = manifest.record["files"][name]
+    """Write size, checksum and numbers of lines of a fetched file into the manifest."""
+    entry = manifest.content["files"][name]
     if is_archive(path):
         manifest.check({name: path})
     for part in parts_of(manifest, name):

@@ -35,7 +35,7 @@ def main() -> None:
     counts = {}
     with whole_folder(paths.raw) as folder:
         for split, parts in texts.items():
-            counts[split] = written(folder, split, parts)
+            counts[split] = write_split(folder, split, parts)
         if labels:
             write_lines(folder / "test.labels", labels)
     print(", ".join(f"{count:,} {split}" for split, count in counts.items()), "pairs")
@@ -71,7 +71,7 @@ def texts_of(params: Params, manifests: Path) -> tuple[dict[str, list[ParallelTe
     return {split: manifest.texts(split, *languages, places) for split in splits}, []
 
 
-def written(folder: Path, split: str, parts: list[ParallelText]) -> int:
+def write_split(folder: Path, split: str, parts: list[ParallelText]) -> int:
     """Write a split. Returns the number of its pairs."""
     sizes: list[int] = []
 

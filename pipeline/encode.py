@@ -48,7 +48,7 @@ def main() -> None:
         paths.raw / "valid.tgt",
     )
     with whole_folder(paths.ids) as folder:
-        counts = {split: encoded(paths, split, params.max_length, folder) for split in ("train", "valid")}
+        counts = {split: write_ids(paths, split, params.max_length, folder) for split in ("train", "valid")}
         kept = {split: count.kept for split, count in counts.items()}
         dropped = counts["train"].pairs - kept["train"]
         check(kept, paths.tokens, params.max_length, paths.params)
@@ -62,7 +62,7 @@ def main() -> None:
     print(f"{kept['train']:,} training pairs; {dropped:,} dropped (empty, or longer than {params.max_length} subwords)")
 
 
-def encoded(paths: Namespace, split: str, max_length: int, folder: Path) -> SubwordCounts:
+def write_ids(paths: Namespace, split: str, max_length: int, folder: Path) -> SubwordCounts:
     """Write the ids of a split. Returns its counts. Pairs of train that are empty or too long are left out."""
     size = len(Vocabulary.load(paths.vocab))
     counts = SubwordCounts(size)

@@ -10,7 +10,8 @@ from typing import Any
 
 from transformer.files import sha256_text
 
-# What a training and its translations depend on: modules whose names begin so; "model" is transformer.model_folder too.
+# How the names of the modules begin that a training and its translations depend on. "model" also covers
+# transformer.model_folder.
 ROOMS = ("text", "model", "decoding", "evaluation", "training", "inference", "files")
 CODE = (*(f"transformer.{room}" for room in ROOMS), "pipeline.training.job", "pipeline.training.back_translations")
 

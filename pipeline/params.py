@@ -7,6 +7,7 @@ import os
 import re
 from contextlib import suppress
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
@@ -28,7 +29,7 @@ TEST_SET = re.compile(r"(?!train|valid$)[A-Za-z0-9][\w.-]*")
 class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=False):
     """One complete params.yaml, in which each knob must have a line.
 
-    A default is the value by which results were computed before there was the knob, and is used for these only.
+    A default is used only to read results that are older than the knob: they were computed with this value.
     """
 
     corpus: Literal["toy", "copy", "multi30k", "iwslt2017", "wmt14", "files"] = "toy"
@@ -125,7 +126,7 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
         path: its name in error messages. recorded: the text belongs to results, which may lack newer knobs.
         """
         path = Path(path)
-        values = read_yaml(text, path)
+        values = parse_yaml(text, path, restore(path))
         missing = [] if recorded else [name for name in cls.model_fields if name not in values]
         try:
             params = cls.model_validate(values)
@@ -197,17 +198,21 @@ def check_value(name: str, value: Any) -> Any:
         raise ValueError(f"{name}={value!r} {reason(error.errors()[0])}") from None
 
 
-def read_yaml(text: str, path: Path) -> dict[str, Any]:
-    """The names and values of a YAML text. Raises ValueError for another text; path: its name in the message."""
+@cache
+def parse_yaml(text: str, path: Path | str, remedy: str = "") -> dict[str, Any]:
+    """The names and values of a YAML text; to be read only, since they are cached. Raises ValueError for another text.
+
+    path, remedy: for the message.
+    """
     try:
         values = YAML(typ="safe").load(text)
     except (YAMLError, ValueError) as error:  # ValueError: a date that does not exist
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", error)
         problem = " ".join(str(problem).split()).split(" with value")[0]  # of a duplicate key
         line = f":{mark.line + 1}" if mark else ""
-        raise ValueError(f"{path}{line}: not valid YAML ({problem}). {restore(path)}") from None
+        raise ValueError(f"{path}{line}: not valid YAML ({problem}). {remedy}".strip()) from None
     if not isinstance(values, dict):
-        raise ValueError(f"{path}: must contain one `name: value` a line. {restore(path)}")
+        raise ValueError(f"{path}: must contain one `name: value` a line. {remedy}".strip())
     return {str(name): value for name, value in values.items()}
 
 

@@ -14,45 +14,35 @@ Params  all: each configuration has a run
 
 from pipeline.experiments.revisions import Experiment
 from pipeline.experiments.stale import check_unedited
+from pipeline.results import Results, WorkTree
 from pipeline.stage import arguments, project_root, require, run
 from pipeline.tracking.finished_run import FinishedRun, finished_run, origin
 from pipeline.tracking.registry import register_model
-from pipeline.tracking.results import Results, WorkTree
 from pipeline.tracking.store import connect, reason, store_errors
 from pipeline.tracking.write import write_run
 from transformer.files import write_json
 
+PLACES = {  # option -> path in the project
+    "raw": "data/raw",
+    "hypotheses": "data/hypotheses",
+    "model": "data/model",
+    "curve": "reports/training.csv",
+    "summary": "reports/training.json",
+    "environment": "reports/environment.json",
+    "engines": "reports/engines.json",
+    "scores": "reports/scores.json",
+    "signatures": "reports/signatures.json",
+    "samples": "reports/samples.csv",
+    "page": "reports/report.html",
+    "attention": "reports/attention.svg",
+}
+
 
 def main() -> None:
-    paths = arguments(
-        __doc__,
-        raw="data/raw",
-        hypotheses="data/hypotheses",
-        model="data/model",
-        curve="reports/training.csv",
-        summary="reports/training.json",
-        environment="reports/environment.json",
-        engines="reports/engines.json",
-        scores="reports/scores.json",
-        signatures="reports/signatures.json",
-        samples="reports/samples.csv",
-        page="reports/report.html",
-        attention="reports/attention.svg",
-        run="data/run.json",
-    )
-    require(
-        paths.raw,
-        paths.hypotheses,
-        paths.model,
-        paths.curve,
-        paths.summary,
-        paths.samples,
-        paths.scores,
-        paths.signatures,
-        paths.page,
-        paths.attention,
-    )
-    results, tags = WorkTree.locate(paths), origin()
+    paths = arguments(__doc__, None, **PLACES, run="data/run.json")
+    places = {path: getattr(paths, option) for option, path in PLACES.items()}
+    require(*(place for place in places.values() if place != paths.engines))
+    results, tags = WorkTree({"params.yaml": paths.params, **places}), origin()
     check_unedited(results)
     finished = finished_run(results, tags, baseline(tags.get("DVC_EXP_BASELINE_REV")))
     print(record(results, finished, tags))

@@ -14,7 +14,7 @@ from argparse import Namespace
 
 import pandas as pd
 
-from pipeline.outs import Texts, check_params, read, read_table
+from pipeline.earlier_stages import Texts, check_params, read, read_table
 from pipeline.params import Params
 from pipeline.stage import arguments, run
 from transformer.evaluation.buckets import bucket_scores, counted

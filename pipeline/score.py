@@ -8,7 +8,7 @@ Params  test_sets; target: the language of the references; it chooses how sacreB
 
 import pandas as pd
 
-from pipeline.outs import Texts
+from pipeline.earlier_stages import Texts
 from pipeline.params import Params
 from pipeline.stage import arguments, run
 from transformer.evaluation.scores import bleu, bleu_tokenizer, corpus_scores, exact_match_by_label

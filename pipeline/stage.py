@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from filelock import FileLock, Timeout
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
 from pipeline import STARTED, show_error
+from pipeline.params import parse_yaml
 from pipeline.versions import ROOT, check_versions
 from transformer.files import remove_temporaries, sha256
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
 OUTS = ("outs", "metrics", "plots")  # what a stage writes, by the names of dvc.yaml
+SECONDS_TO_SAVE = 300  # for a training that is asked to stop, before it is killed
 BIG = 10_000_000  # bytes: a larger file is compared by size and time of change
 MAKES_IT = "Run `dvc repro`, which makes it."
 MAIN_CHECKOUT = "MAIN_CHECKOUT"  # environment variable: the folder of the project whose clone a stage runs in
@@ -57,7 +57,7 @@ def run(main: Callable[[], None]) -> None:
         stages = read_values(ROOT / "dvc.yaml")["stages"]
         check_versions(stages.get(name, {}))
         if name in stages and "DVC_STAGE" in os.environ and "RANK" not in os.environ:
-            run_for_dvc(name, stages, main)
+            run_for_dvc(name, main)
         else:
             main()
     except (ValueError, OSError) as error:
@@ -72,11 +72,12 @@ def run(main: Callable[[], None]) -> None:
         gc.freeze()  # without it Python searches torch and MLflow for garbage at exit: up to 1.4 s
 
 
-def run_for_dvc(name: str, stages: Mapping[str, Any], main: Callable[[], None]) -> None:
+def run_for_dvc(name: str, main: Callable[[], None]) -> None:
     """Run a stage for DVC. It waits for a process of the same stage, such as one that outlived a killed DVC.
 
-    stages: those of dvc.yaml. Raises ValueError if an input changed while the stage ran.
+    Raises ValueError if an input changed while the stage ran.
     """
+    stages = stages_of((ROOT / "dvc.yaml").read_text(encoding="utf-8"), read_values("params.yaml"))
     with hold_lock(Path("work") / f"stage-{name}.lock", "stage"):
         for out in outs(stages[name]):
             remove_temporaries(Path(out))
@@ -125,14 +126,12 @@ class Inputs(NamedTuple):
 
     @classmethod
     def read(cls, name: str, stages: Mapping[str, Any]) -> Inputs:
-        """The inputs of a stage. stages: those of dvc.yaml."""
-        values = read_values("params.yaml")
+        """The inputs of a stage. stages: see `stages_of`."""
         written = {out for stage in stages.values() for out in outs(stage)}
-        deps = [re.sub(r"\$\{(\w+)\}", lambda knob: str(values[knob[1]]), dep) for dep in stages[name]["deps"]]
         params: dict[str, list[str]] = {}
         for file, names in params_of(stages[name]):
             params[file] = params.get(file, []) + (names or list(read_values(file)))
-        return cls([dep for dep in deps if dep not in written], params)
+        return cls([dep for dep in stages[name]["deps"] if dep not in written], params)
 
     def contents(self) -> dict[str, str]:
         """The content of each input, in a form to compare: name -> content."""
@@ -140,6 +139,12 @@ class Inputs(NamedTuple):
         return {path: content_of(Path(path)) for path in self.paths} | {
             name: repr(files[file].get(name)) for file, names in self.params.items() for name in names
         }
+
+
+def stages_of(dvc_yaml: str, params: Mapping[str, object]) -> dict[str, dict]:
+    """The stages in the text of a dvc.yaml, with the values of params in place of ${name}."""
+    text = re.sub(r"(?<!\\)\$\{(\w+)\}", lambda match: str(params.get(match[1], match[0])), dvc_yaml)
+    return dict(parse_yaml(text, "dvc.yaml")["stages"])
 
 
 def outs(stage: Mapping[str, Any]) -> list[str]:
@@ -160,11 +165,8 @@ def params_of(stage: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
 
 
 def read_values(path: Path | str) -> dict[str, Any]:
-    """The names and values of a YAML file, unchecked. Raises ValueError if it is not valid YAML."""
-    try:
-        return YAML(typ="safe").load(Path(path).read_text(encoding="utf-8")) or {}
-    except YAMLError as error:
-        raise ValueError(f"{path} is not valid YAML ({' '.join(str(error).split())[:150]}).") from None
+    """The names and values of a YAML file, unchecked; see `parse_yaml`."""
+    return parse_yaml(Path(path).read_text(encoding="utf-8"), path)
 
 
 def content_of(path: Path) -> str:

@@ -13,9 +13,7 @@ import argparse
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
+from pipeline.params import parse_yaml
 from transformer.files import write_text
 
 ROOT = Path(__file__).parent.parent  # of this checkout, which may be a temporary copy of the project
@@ -42,12 +40,7 @@ def installed(package: str) -> str:
 def recorded(root: Path = ROOT) -> dict[str, str]:
     """versions.yaml: package -> version. Raises ValueError if it is not written as `text` writes it."""
     remedy = "`git checkout versions.yaml` restores it."
-    try:
-        versions = YAML(typ="safe").load((root / RECORD).read_text(encoding="utf-8"))
-    except YAMLError as error:
-        raise ValueError(f"{RECORD} is not valid YAML ({' '.join(str(error).split())[:100]}). {remedy}") from None
-    if not isinstance(versions, dict) or not versions:
-        raise ValueError(f"{RECORD} has no versions. {remedy}")
+    versions = parse_yaml((root / RECORD).read_text(encoding="utf-8"), RECORD, remedy)
     for name, number in versions.items():
         if not isinstance(number, str):
             raise ValueError(f'{RECORD}: the version of {name} must be in quotes, as in {name}: "{number}". {remedy}')

@@ -14,12 +14,10 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import signal
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pipeline.stage import run
+from pipeline.experiments.servers import HOST, open_port
 
 MOST_MODELS = 2  # beside each other on the page
 
@@ -37,17 +35,13 @@ def main() -> None:
     options = parser.parse_args()
     if len(options.models) > MOST_MODELS:
         parser.error(f"{len(options.models)} models were named; the page shows up to {MOST_MODELS} side by side")
-    if not 0 < options.port < 2**16:
-        parser.error(f"--port {options.port} is not a port number; choose one from 1024 to 65535")
+    listener = open_port(HOST, options.port, shlex.join(["python", "-m", "pipeline", "demo", *options.models]))
     # torch and the server are imported here, so that --help and a wrong option take no seconds
     from pipeline.demo.answers import Model
     from pipeline.demo.models import find_model
-    from pipeline.demo.server import HOST, listening, serve
+    from pipeline.demo.server import serve
 
-    next_port = options.port + 1 if options.port < 65535 else 1024
-    again = shlex.join(["python", "-m", "pipeline", "demo", *options.models, "--port", str(next_port)])
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the folder of fetched models is removed
-    with listening(options.port, again) as listener, TemporaryDirectory() as scratch:
+    with listener, TemporaryDirectory() as scratch:
         names = list(dict.fromkeys(options.models)) or [""]
         models = [Model(find_model(name, Path(scratch) / str(place))) for place, name in enumerate(names)]
         print(f"http://{HOST}:{options.port}", flush=True)
@@ -55,7 +49,3 @@ def main() -> None:
             serve(models, listener)
         except KeyboardInterrupt:
             print()
-
-
-if __name__ == "__main__":
-    run(main)

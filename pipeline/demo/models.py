@@ -13,20 +13,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.experiments.md5 import md5_on_disk
 from pipeline.experiments.revisions import link_folder, results
-from pipeline.experiments.stale import md5_on_disk
+from pipeline.results import WORKSPACE, Results
 from pipeline.stage import project_root
 from pipeline.tracking.finished_run import run_keys
 from pipeline.tracking.model_files import FOLDER
-from pipeline.tracking.registry import download, options, version_named
-from pipeline.tracking.results import WORKSPACE, Results
+from pipeline.tracking.registry import download, find_version, options
 from pipeline.tracking.store import Store, connect, reason, store_errors
-from transformer.decoding.config import SearchConfig
+from transformer.decoding.config import SEARCH_OPTIONS, SearchConfig
 from transformer.files import sha256_text
 
 MODEL, DATA = "data/model", "data/raw"
 REGISTRY = "models:/"  # how MLflow's addresses of registered models begin
-SEARCH = ("beam_size", "length_penalty", "extra_length")
 EXAMPLES = 3  # test sentences that the page offers
 
 
@@ -67,7 +66,7 @@ def find_model(name: str, place: Path) -> ModelSource:
 
 def defaults() -> dict[str, int | float]:
     """The search options of a model that has none of its own."""
-    return {name: value for name, value in asdict(SearchConfig()).items() if name in SEARCH}
+    return {name: value for name, value in asdict(SearchConfig()).items() if name in SEARCH_OPTIONS}
 
 
 def read_workspace() -> ModelSource:
@@ -89,7 +88,7 @@ def read_experiment(experiment: Results, place: Path) -> ModelSource:
 
 def search(experiment: Results) -> dict[str, int | float]:
     """The search options of an experiment."""
-    return {name: getattr(experiment.params, name) for name in SEARCH}
+    return {name: getattr(experiment.params, name) for name in SEARCH_OPTIONS}
 
 
 def facts(experiment: Results) -> dict[str, str]:
@@ -116,7 +115,7 @@ def fetch_registered(name: str, place: Path) -> ModelSource:
     print(f"Fetching {name} from MLflow ...", file=sys.stderr, flush=True)
     try:
         store = connect(project_root())
-        version = version_named(store, name.removeprefix(REGISTRY))
+        version = find_version(store, name.removeprefix(REGISTRY))
         folder = download(store, version, place) / FOLDER
         known = facts_of_version(store, version)
     except store_errors() as error:

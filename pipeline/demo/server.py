@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-import os
 import signal
 import socket
 from collections.abc import Callable, Sequence
@@ -39,11 +38,11 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pipeline.demo.answers import MOST_MAPPED, Model
+from pipeline.experiments.servers import HOST
 from transformer import reporting
 from transformer.inference.engine import Check
 from transformer.serving.limits import MAX_CHARACTERS, Deadline, OutOfTime
 
-HOST = "127.0.0.1"
 MOST_BYTES = 20 * MAX_CHARACTERS  # of a request; JSON writes a character in up to 12 bytes
 SECONDS = 30  # for an answer
 LOOK = 0.1  # seconds between two looks at whether the browser still waits
@@ -205,15 +204,6 @@ def page() -> tuple[str, dict[str, str]]:
         "X-Content-Type-Options": "nosniff",
         "Cross-Origin-Opener-Policy": "same-origin",
     }
-
-
-def listening(port: int, command: str) -> socket.socket:
-    """A socket that listens on a port of this machine. Raises ValueError, which names `command`, if it cannot."""
-    try:
-        return socket.create_server((HOST, port))
-    except OSError as error:
-        reason = os.strerror(error.errno or 0)
-        raise ValueError(f"port {port} cannot be used ({reason}); choose another one: `{command}`") from None
 
 
 class Server(uvicorn.Server):

@@ -1,4 +1,4 @@
-"""Commands about results that exist, and about many trainings: compare, summary, verify, search, table3, track, clean.
+"""Commands about results that exist: compare, summary, verify, track, ui, serve, clean; and about many trainings.
 
-May import: tracking, training
+May import: tracking
 """

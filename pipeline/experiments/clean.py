@@ -60,8 +60,8 @@ def main() -> None:
     elif options.yes or agreed():
         if not options.yes and outs:  # meanwhile somebody may have committed some
             outs = sorted(set(outs) & set(unused_outs(root)))
-        freed = sum(sizes[path] for path in [*folders, *outs] if removed(path))
-        print(f"{freed / 1e6:,.1f} MB freed")
+        freed = [sizes[path] for path in [*folders, *outs] if remove(path)]
+        print(f"{sum(freed) / 1e6:,.1f} MB freed")
     else:
         print("Nothing was removed.")
 
@@ -116,7 +116,7 @@ def is_inside(folder: str | None, place: Path) -> bool:
     return folder is not None and Path(folder).is_relative_to(place.resolve())
 
 
-def removed(path: Path) -> bool:
+def remove(path: Path) -> bool:
     """Remove a file or folder, unless somebody began to use it. Returns whether it was removed."""
     if not path.is_dir():
         path.unlink(missing_ok=True)

@@ -1,7 +1,8 @@
 """Experiments in clones of this project, so that several run at once, on one machine or on several.
 
-In one clone, experiments of DVC disturb each other: one that waits three seconds for DVC's lock ends, all put their
-work on one stack and then run the top one, and one that is stopped while it starts leaves params.yaml changed.
+Experiments of DVC disturb each other in one clone. One that has waited three seconds for DVC's lock ends. All put their
+work on one stack, and each runs what is on top, which may be another's. One that is stopped at its start leaves
+params.yaml changed.
 """
 
 from __future__ import annotations
@@ -28,10 +29,9 @@ from pipeline.git import (
     ignores,
     unknown,
 )
-from pipeline.stage import MAIN_CHECKOUT, project_root
+from pipeline.stage import MAIN_CHECKOUT, SECONDS_TO_SAVE, project_root
 
 DVC = (sys.executable, "-m", "dvc")
-SECONDS_TO_SAVE = 300  # for a training that is asked to stop
 
 
 def clone(folder: Path, commit: str, edits: bytes = b"") -> None:

@@ -17,7 +17,7 @@ import pandas as pd
 
 from pipeline.experiments.revisions import results
 from pipeline.experiments.stale import check_fresh
-from pipeline.tracking.results import Results
+from pipeline.results import Results
 from transformer.evaluation.comparison import (
     changed_most,
     check_signatures,
@@ -35,9 +35,9 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=5, metavar="N", help="how many changed sentences to print")
     parser.add_argument("--output", type=Path, default=Path("reports/comparison.json"), metavar="PATH")
     options = parser.parse_args()
-    record = comparison([results(name) for name in dict.fromkeys(options.experiments)], options.sentences)
-    write_json(options.output, record)
-    show(record)
+    table = comparison([results(name) for name in dict.fromkeys(options.experiments)], options.sentences)
+    write_json(options.output, table)
+    show(table)
     print(f"\nwritten to {options.output}")
 
 
@@ -70,10 +70,10 @@ def comparison(experiments: list[Results], sentences: int) -> dict[str, Any]:
     }
 
 
-def show(record: dict) -> None:
+def show(table: dict) -> None:
     """Print a comparison, in the form of reports/comparison.json."""
-    systems, configurations = record["systems"], record["configurations"]
-    print(f"BLEU on test, {record['signature']}\n")
+    systems, configurations = table["systems"], table["configurations"]
+    print(f"BLEU on test, {table['signature']}\n")
     print(pd.DataFrame(systems).drop(columns="differs_also_in", errors="ignore").to_string(index=False, na_rep=""))
     for row in systems:
         if also := row.get("differs_also_in"):
@@ -88,7 +88,7 @@ def show(record: dict) -> None:
         test = ", p_seeds by Welch's t-test between the seeds of a row and of the first row" if tested else ""
         print(f"\nmeans over seeds{test}\n")
         print(pd.DataFrame(configurations).to_string(index=False, na_rep=""))
-    for name, sentences in record["changed_most"].items():
+    for name, sentences in table["changed_most"].items():
         print(f"\n{name}: sentences that changed most, by chrF")
         for row in sentences:
             print(

@@ -16,8 +16,6 @@ import argparse
 import re
 import shlex
 import shutil
-import signal
-import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,7 +31,6 @@ def main() -> None:
     parser.add_argument("line", type=int, help="number of the line to run, from 1")
     parser.add_argument("--commit", default="HEAD", help="what the experiment starts from (default: HEAD)")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     words = words_of(options.list, options.line)
     commit, name = resolve(options.commit), name_of(words, options.list.stem)
     folder = project_root() / "work" / f"experiment-{name}"

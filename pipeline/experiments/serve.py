@@ -14,21 +14,19 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
-import signal
-import socket
-import subprocess
 import sys
 import tarfile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from pipeline.experiments.md5 import md5_on_disk
 from pipeline.experiments.revisions import stored_results
-from pipeline.experiments.stale import md5_on_disk
+from pipeline.experiments.servers import HOST, open_port, run_server
 from pipeline.git import files_of, git, resolve
+from pipeline.results import Results, WorkTree
 from pipeline.stage import project_root
 from pipeline.tracking.model_files import FOLDER, code_files, save
-from pipeline.tracking.registry import download, options, version_named
-from pipeline.tracking.results import Results, WorkTree
+from pipeline.tracking.registry import download, find_version, options
 from pipeline.tracking.store import connect, reason, store_errors
 
 PACKAGE = "transformer"
@@ -38,25 +36,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", help="NAME (the champion), NAME@ALIAS or NAME/VERSION")
     parser.add_argument("--port", type=int, default=5001, help="default: 5001")
-    parser.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1, which other machines cannot reach")
+    parser.add_argument("--host", default=HOST, help=f"default: {HOST}, which other machines cannot reach")
     chosen = parser.parse_args()
-    with socket.socket() as probe:
-        if probe.connect_ex((chosen.host, chosen.port)) == 0:
-            again = f"python -m pipeline serve {chosen.name} --port {chosen.port + 1}"
-            raise ValueError(f"port {chosen.port} is in use; choose another one: `{again}`")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    open_port(chosen.host, chosen.port, f"python -m pipeline serve {chosen.name} --host {chosen.host}").close()
     with TemporaryDirectory() as scratch:
         place = Path(scratch)
         try:
             store = connect(project_root())
-            version = version_named(store, chosen.name)
+            version = find_version(store, chosen.name)
             fetched = download(store, version, place / "fetched")
         except store_errors() as error:
             raise ValueError(
                 f"The model {chosen.name} cannot be fetched: {reason(error)}. Name a version, as in toy-de-en/1: the "
                 "last line of `dvc repro` has it. `python -m pipeline promote` chooses a champion."
             ) from None
-        weights, commit = checked(fetched, place, f"version {version.version} of {version.name}")
+        weights, commit = check_and_extract(fetched, place, f"version {version.version} of {version.name}")
         save(place / "served", weights, options(version), place / "git" / PACKAGE)
         print(
             f"Serving {version.name}/{version.version}: weights as in dvc.lock, code as in commit {commit[:10]}",
@@ -65,10 +59,10 @@ def main() -> None:
         serve(place / "served", chosen.host, chosen.port)
 
 
-def checked(fetched: Path, place: Path, name: str) -> tuple[Path, str]:
-    """The folder of the weights of a downloaded model, and the commit whose package it contains.
+def check_and_extract(fetched: Path, place: Path, name: str) -> tuple[Path, str]:
+    """Check a downloaded model, and write the package of the commit that it contains to <place>/git.
 
-    The package of that commit is written to <place>/git. Raises ValueError if weights or code are unknown here.
+    Returns the folder of the weights, and the commit. Raises ValueError if weights or code are unknown here.
     """
     weights, experiments = fetched / FOLDER, [results for results, _ in stored_results()]
     digest = md5_on_disk(weights)
@@ -118,11 +112,5 @@ def serve(model: Path, host: str, port: int) -> None:
     words = [sys.executable, "-m", f"{PACKAGE}.serving.app", str(model)]
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     # In the folder of the checked code, since the packages of the current one could be imported in place of it.
-    server = subprocess.Popen([*words, "--host", host, "--port", str(port)], cwd=model / "code", env=env)
-    try:
+    with run_server([*words, "--host", host, "--port", str(port)], cwd=model / "code", env=env) as server:
         sys.exit(server.wait())
-    except KeyboardInterrupt:
-        print()
-    finally:
-        server.terminate()
-        server.wait()

@@ -18,9 +18,9 @@ from pathlib import Path
 import pandas as pd
 
 from pipeline.experiments.revisions import stored_results
-from pipeline.experiments.stale import stale
+from pipeline.experiments.stale import check_fresh
+from pipeline.results import Results, WorkTree
 from pipeline.stage import bar
-from pipeline.tracking.results import Results, WorkTree
 from transformer.evaluation.comparison import System, means_over_seeds
 from transformer.evaluation.knob_effects import effects, remarks, score_table
 from transformer.files import write_text
@@ -62,12 +62,12 @@ def read_systems(history: bool) -> tuple[list[System], list[str]]:
     with bar(len(candidates), " results", "reading") as progress:
         for results in candidates:
             try:
-                if edits := stale(results):
-                    raise ValueError(f"stale, `dvc repro` would run {edits}")
+                check_fresh(results)
                 system = results.system(translations=False)
-                # As an origin, the machine is one of the things in which results must agree to be compared.
-                system = replace(system, origins={**system.origins, "machine": system.machine})
-                first = systems.setdefault(repr((sorted(system.params.items()), system.origins)), system)
+                # The machine is added to what the scores are made from, so that only results of equal machines are
+                # compared.
+                system = replace(system, made_from={**system.made_from, "machine": system.machine})
+                first = systems.setdefault(repr((sorted(system.params.items()), system.made_from)), system)
                 if first is not system and not isinstance(results, WorkTree):
                     left_out.append(
                         f"{system.name}: BLEU {system.scores['bleu']:.2f}, in all else equal to {first.name}"

@@ -32,7 +32,6 @@ from pipeline.experiments.revisions import Experiment, project
 from pipeline.experiments.stale import check_fresh
 from pipeline.git import command, experiments
 from pipeline.params import Params
-from pipeline.stage import run
 from transformer.evaluation.comparison import dunnett
 from transformer.evaluation.knob_effects import remarks
 
@@ -61,15 +60,14 @@ def main() -> None:
     parser.add_argument("--seeds", default="1,2", help="seeds of each configuration, for queue (default: 1,2)")
     parser.add_argument("--short", action="store_true", help="12 of the 21 configurations, for queue")
     parser.add_argument("--parts", default="A,B,C,D,E,F", help="parts to queue or show beside the base (default: all)")
-    parser.add_argument("--speed", action="store_true", help="translate with each model and show its speed, for show")
     options = parser.parse_args()
     if options.action == "show":
-        show(options.name, options.parts, options.speed)
+        show(options.name, options.parts)
         return
     if not all(part.strip().isdecimal() for part in options.seeds.split(",")):
         raise ValueError(f"--seeds {options.seeds}: give whole numbers, separated by commas, such as 1,2,3.")
     base, seeds = Params.load("params.yaml"), dict.fromkeys(map(int, options.seeds.split(",")))
-    rows = chosen(grid(base), options.parts, options.short)
+    rows = choose(grid(base), options.parts, options.short)
     queue(base, {row.name(options.name, seed): {**row.changes, "seed": seed} for seed in seeds for row in rows})
 
 
@@ -111,7 +109,7 @@ def grid(base: Params) -> list[Row]:
     return list(different.values())
 
 
-def chosen(rows: Sequence[Row], parts: str, short: bool) -> list[Row]:
+def choose(rows: Sequence[Row], parts: str, short: bool) -> list[Row]:
     """The base and the rows of some parts. Raises ValueError for a part that the grid does not have."""
     names = {part.strip().upper() for part in parts.split(",")}
     if unknown := names - PARTS:
@@ -148,9 +146,9 @@ def waiting() -> dict[str, str]:
     return {entry["name"]: entry["rev"] for entry in entries if entry["status"] in ("Queued", "Running")}
 
 
-def show(prefix: str, parts: str, with_speed: bool) -> None:
+def show(prefix: str, parts: str) -> None:
     """Print the table of the experiments whose names begin with a prefix; of some parts, with the base."""
-    results = list(finished(f"{prefix}-"))
+    results = list(read_finished(f"{prefix}-"))
     base = next((result for result in results if result.name.startswith(f"{prefix}-base-")), None)
     if base is None:
         raise ValueError(
@@ -159,18 +157,13 @@ def show(prefix: str, parts: str, with_speed: bool) -> None:
         )
     every = grid(base.params)
     runs = {row: group for row in every if (group := results_by_seed(results, {**vars(base.params), **row.changes}))}
-    shown = [row for row in chosen(every, parts, False) if row in runs]
-    speeds = None
-    if with_speed:
-        from pipeline.experiments.decoding_speed import speeds as measured  # torch takes seconds to import
-
-        speeds = measured([runs[row][0] for row in shown])
-    print(table(runs, shown, speeds), end="")
+    shown = [row for row in choose(every, parts, False) if row in runs]
+    print(table(runs, shown), end="")
     for line in remarks([result.system(translations=False) for group in runs.values() for result in group]):
         print(line, file=sys.stderr)
 
 
-def finished(beginning: str) -> Iterator[Experiment]:
+def read_finished(beginning: str) -> Iterator[Experiment]:
     """The experiments whose names begin with `beginning` and whose results are complete and not stale.
 
     The others, with the reason, are named on standard error.
@@ -194,15 +187,13 @@ def results_by_seed(results: Sequence[Experiment], values: Mapping[str, Any]) ->
     return [same[seed] for seed in sorted(same)]
 
 
-def table(
-    runs: Mapping[Row, Sequence[Experiment]], shown: Sequence[Row], speeds: Sequence[Sequence[float]] | None
-) -> str:
+def table(runs: Mapping[Row, Sequence[Experiment]], shown: Sequence[Row]) -> str:
     """The table in Markdown, of the rows `shown`; its p-values are those of all rows, of which the first is the base.
 
-    runs: of each row, one for each seed. speeds: of each shown row, sentences per second by torch and by CTranslate2.
+    runs: of each row, one for each seed.
     """
     head = ["part", "changed", "runs", "perplexity", "BLEU on valid", "difference", "p", "BLEU on test"]
-    head += ["weights x 10^6", *(["torch, sentences/s", "CTranslate2, sentences/s"] if speeds else [])]
+    head += ["weights x 10^6"]
     valid = {row: [result.scores()["valid_bleu"] for result in group] for row, group in runs.items()}
     base, *compared = valid
     p_values = dict(zip(valid, [None, *dunnett(valid[base], [valid[row] for row in compared])], strict=True))
@@ -214,17 +205,16 @@ def table(
             spread([result.training()["valid_perplexity"] for result in runs[row]], 2),
             spread(valid[row], 1),
             "" if row is base else f"{mean(valid[row]) - mean(valid[base]):+.1f}",
-            shown_p(p_values[row]),
+            p_text(p_values[row]),
             spread([result.scores()["bleu"] for result in runs[row]], 1),
             f"{weights(runs[row][0]) / 1e6:.2f}",
-            *(f"{speed:.0f}" for speed in (speeds[place] if speeds else ())),
         ]
-        for place, row in enumerate(shown)
+        for row in shown
     ]
     return markdown(head, lines)
 
 
-def shown_p(p: float | None) -> str:
+def p_text(p: float | None) -> str:
     """A p-value as the table shows it; empty where there is none."""
     return "" if p is None else f"{p:.3f}" if p >= 0.0005 else "<0.001"
 
@@ -238,7 +228,3 @@ def weights(experiment: Experiment) -> int:
     """The number of weights of the model of an experiment."""
     with safe_open(experiment.folder("data/model")["weights.safetensors"], "numpy") as file:
         return sum(math.prod(file.get_slice(name).get_shape()) for name in sorted(file.keys()))
-
-
-if __name__ == "__main__":
-    run(main)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from pipeline.tracking.results import Results
+from pipeline.results import Results
 from transformer.files import read_lines
 
 LOSS, POINTS, MATCHES = 0.02, 0.5, 0.02
@@ -93,13 +93,13 @@ class Agreement:
             for out in entry.get("outs", []):
                 if (path := out["path"]) != FACTS:  # printed separately
                     md5 = new.get(path, "missing")
-                    change, verdict = ("", "identical") if md5 == out["md5"] else self.judged(path, md5)
+                    change, verdict = ("", "identical") if md5 == out["md5"] else self.judge(path, md5)
                     hashes = {"recorded": out["md5"][:10], "new": md5[:10]}
                     judged = {"tolerance": self.tolerance(path), "difference": change, "verdict": verdict}
                     rows.append({"stage": stage, "out": path, **hashes, **judged})
         return pd.DataFrame(rows)
 
-    def judged(self, path: str, md5: str) -> tuple[str, str]:
+    def judge(self, path: str, md5: str) -> tuple[str, str]:
         """The largest difference and the verdict of an out that is not identical."""
         if md5 == "missing" or path not in RULES:
             return "", "different"
@@ -122,11 +122,11 @@ class Agreement:
     def losses(self) -> list[Difference]:
         """Of reports/training.json and the curve: losses, and the numbers of updates and tokens."""
         old, new = self.report(TRAINING)
-        rooms = {name: self.loss * abs(old[name]) for name in old if name.endswith("loss")} | {"steps": 0.0}
+        tolerances = {name: self.loss * abs(old[name]) for name in old if name.endswith("loss")} | {"steps": 0.0}
         # Text that is translated back has its own length. Perplexities and the best step follow from the losses.
         same_text = self.recorded.outs().get("data/back") == self.new.outs().get("data/back")
-        rooms["target_tokens"] = 0.0 if same_text else self.loss * old["target_tokens"]
-        numbers = [difference(name, old, new, room) for name, room in rooms.items()]
+        tolerances["target_tokens"] = 0.0 if same_text else self.loss * old["target_tokens"]
+        numbers = [difference(name, old, new, tolerance) for name, tolerance in tolerances.items()]
         return numbers + list(curves(self.recorded.text(CURVE), self.new.text(CURVE), self.loss))
 
     def scores(self) -> list[Difference]:
@@ -135,9 +135,9 @@ class Agreement:
         labels = self.raw("test.labels")
         counts = Counter(f"exact_match_{label}" for line in labels for label in set(line.split()))
         counts["exact_match"] = int(old["sentences"])
-        rooms = dict.fromkeys(old | new, self.points) | {"sentences": 0.0}
-        rooms |= {name: self.share(counts[name]) for name in old if name.startswith("exact_match")}
-        return [difference(name, old, new, room) for name, room in rooms.items()]
+        tolerances = dict.fromkeys(old | new, self.points) | {"sentences": 0.0}
+        tolerances |= {name: self.share(counts[name]) for name in old if name.startswith("exact_match")}
+        return [difference(name, old, new, tolerance) for name, tolerance in tolerances.items()]
 
     def engines(self) -> list[Difference]:
         """Of reports/engines.json: BLEU of each engine, and the share of lines that it translates as torch does."""
@@ -145,9 +145,9 @@ class Agreement:
             return []
         old, new = self.report(ENGINES)
         lines = len(self.raw("valid.src")) or 100
-        rooms = {name: self.share(lines) if "identical" in name else self.points for name in old | new}
-        rooms.pop("engines_agree", None)  # it follows from the shares
-        return [difference(name, old, new, room) for name, room in rooms.items()]
+        tolerances = {name: self.share(lines) if "identical" in name else self.points for name in old | new}
+        tolerances.pop("engines_agree", None)  # it follows from the shares
+        return [difference(name, old, new, tolerance) for name, tolerance in tolerances.items()]
 
     def share(self, lines: int) -> float:
         """The tolerance in percent of a share of so many lines."""

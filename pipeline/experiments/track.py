@@ -16,13 +16,13 @@ from collections import Counter
 from pathlib import Path
 
 from pipeline.experiments.revisions import Experiment, stored_results
-from pipeline.experiments.stale import stale
+from pipeline.experiments.stale import check_fresh
+from pipeline.results import Results, WorkTree
 from pipeline.stage import project_root
 from pipeline.tracking.finished_run import finished_run, origin, run_keys
-from pipeline.tracking.open_runs import close_abandoned, who
+from pipeline.tracking.open_runs import close_abandoned
 from pipeline.tracking.registry import NOT_COMPARED, register_model
-from pipeline.tracking.results import Results, WorkTree
-from pipeline.tracking.store import Store, connect, reason, store_errors
+from pipeline.tracking.store import Store, connect, reason, store_errors, who
 from pipeline.tracking.write import write_run
 
 LEFT_OUT = "left out (stale, or not in DVC's cache)"
@@ -45,8 +45,7 @@ def rebuild(root: Path, history: bool = False) -> Counter[str]:
     close_abandoned(store)
     for results, tags in [*stored_results(history), (WorkTree(), origin())]:
         try:
-            if edits := stale(results):
-                raise ValueError(f"it is stale: `dvc repro` would run {edits}")
+            check_fresh(results)
             _, config_key = run_keys(results)
             if config_key not in keys:
                 counts[write(store, results, tags, config_key)] += 1

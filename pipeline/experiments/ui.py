@@ -9,23 +9,20 @@ Writes  the runs that are missing, as `python -m pipeline track` does; work/mlfl
 
 import argparse
 import os
-import signal
-import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import IO
 
+from pipeline.experiments.servers import HOST, open_port, run_server
 from pipeline.experiments.track import rebuild
 from pipeline.stage import project_root
 from pipeline.tracking.runs_table import VIEW, show_differing_params
 from pipeline.tracking.store import Store, connect, reason, store_errors
 from transformer.credentials import mask_credentials
 
-HOST = "127.0.0.1"
 START_SECONDS = 120
 
 
@@ -33,36 +30,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--port", type=int, default=5000, help="port on this machine (default: 5000)")
     port = parser.parse_args().port
-    if not 0 < port < 2**16:
-        parser.error(f"--port {port} is not a port number; choose one from 1024 to 65535")
     root = project_root().resolve()
-    with socket.socket() as probe:
-        if probe.connect_ex((HOST, port)) == 0:
-            raise SystemExit(f"port {port} is in use; choose another one: `python -m pipeline ui --port {port + 1}`")
+    open_port(HOST, port, "python -m pipeline ui").close()
     print("Writing the runs that are missing, then starting MLflow ...", file=sys.stderr, flush=True)
-    store = prepared(root)
+    store = write_missing_runs(root)
     table = f"/#/experiments/{store.experiment_id}/runs?workflowType=machine_learning&viewStateShareKey={VIEW}"
     if store.uri.startswith("http"):
         print("The runs are on the server of MLFLOW_TRACKING_URI:")
         print(mask_credentials(store.uri).rstrip("/") + table)
         return
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that `finally` ends the server
     log = root / "work" / "mlflow-ui.log"
-    with log.open("w") as output:
-        server = start(root, store.uri, port, output)
-        try:
-            wait_for(f"http://{HOST}:{port}/health", server, log)
-            print(f"http://{HOST}:{port}{table}", flush=True)
-            server.wait()
-        except KeyboardInterrupt:
-            print()
-        finally:
-            server.terminate()
-            server.wait()
+    # One worker, and no job runners, which this project does not use.
+    words = [sys.executable, "-m", "mlflow", "ui", "--host", HOST, "--port", str(port), "--workers", "1"]
+    environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    environment |= {"MLFLOW_BACKEND_STORE_URI": store.uri}  # not on the command line: it may hold a password
+    with (
+        log.open("w") as output,
+        run_server(words, cwd=root, env=environment, stdout=output, stderr=output) as server,
+    ):
+        wait_for(f"http://{HOST}:{port}/health", server, log)
+        print(f"http://{HOST}:{port}{table}", flush=True)
+        server.wait()
 
 
-def prepared(root: Path) -> Store:
-    """The store, with a run for each result and a table that shows the knobs that differ."""
+def write_missing_runs(root: Path) -> Store:
+    """Write a run for each result, and let the table show the knobs that differ. Returns the store."""
     os.chdir(root)
     try:
         store = connect(root)
@@ -74,14 +66,6 @@ def prepared(root: Path) -> Store:
     except store_errors() as error:
         raise SystemExit(f"MLflow's runs cannot be read: {reason(error)}") from None
     return store
-
-
-def start(root: Path, uri: str, port: int, output: IO[str]) -> subprocess.Popen:
-    """Start MLflow's server with one worker and without its job runners, which this project does not use."""
-    command = [sys.executable, "-m", "mlflow", "ui", "--host", HOST, "--port", str(port)]
-    environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    environment |= {"MLFLOW_BACKEND_STORE_URI": uri}  # not on the command line: it may hold a password
-    return subprocess.Popen([*command, "--workers", "1"], cwd=root, env=environment, stdout=output, stderr=output)
 
 
 def wait_for(address: str, server: subprocess.Popen, log: Path) -> None:

@@ -26,12 +26,13 @@ from pathlib import Path
 import pandas as pd
 from filelock import FileLock
 
+from pipeline.earlier_stages import sources
 from pipeline.experiments.revisions import Experiment, cache_file, members
 from pipeline.experiments.stale import check_fresh
 from pipeline.experiments.tolerances import FACTS, SPREAD, WIDER, Agreement
 from pipeline.git import command, environment_elsewhere
+from pipeline.results import LAST, PROCESSOR, Results, WorkTree
 from pipeline.stage import project_root
-from pipeline.tracking.results import LAST, PROCESSOR, Results, WorkTree
 from transformer.cores import cores
 
 STATUS = {"identical": 0, "within tolerance": 2, "different": 3}
@@ -44,18 +45,11 @@ def main() -> None:
     options = parser.parse_args()
     recorded = Experiment(options.experiment)
     check_fresh(recorded)
-    stop_by_signal()
     with own_clone(recorded, options.keep) as project:
         repeat(project, recorded_settings(recorded))
         verdict = show(recorded, WorkTree(root=project))
     print(f"\n{recorded.name}: {verdict}" + (f"; the clone is {project}" if options.keep else ""))
     sys.exit(STATUS[verdict])
-
-
-def stop_by_signal() -> None:
-    """Let SIGTERM and a closed terminal end this process as Ctrl-C does: the stages stop and the clone is removed."""
-    for name in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(name, lambda number, _: sys.exit(128 + number))
 
 
 def show(recorded: Results, new: Results) -> str:
@@ -85,7 +79,7 @@ def own_clone(recorded: Experiment, keep: bool) -> Iterator[Path]:
     work.mkdir(exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix=f"verify-{recorded.commit[:10]}-", dir=work))
     # A corpus_path like ../corpus is beside the clone, so the clone is as many folders below its place.
-    above = max((Path(path).parts.count("..") for path in sources(recorded)), default=0)
+    above = max((Path(path).parts.count("..") for path in inputs_of(recorded)), default=0)
     try:
         with FileLock(place / "lock"):
             yield prepare(recorded, place.joinpath(*["above"] * above, "clone"))
@@ -94,11 +88,9 @@ def own_clone(recorded: Experiment, keep: bool) -> Iterator[Path]:
             shutil.rmtree(place, ignore_errors=True)
 
 
-def sources(results: Results) -> dict[str, str]:
-    """The deps of results that no stage makes: path -> md5 in dvc.lock. Those of the stage `record` are left out."""
-    outs, stages = results.outs(), results.lock().items()
-    deps = {dep["path"]: dep["md5"] for name, entry in stages if name != LAST for dep in entry.get("deps", [])}
-    return {path: md5 for path, md5 in deps.items() if outs.keys().isdisjoint(map(str, (path, *Path(path).parents)))}
+def inputs_of(results: Results) -> dict[str, str]:
+    """See `sources`; those of the stage `record` are left out."""
+    return sources(entry for name, entry in results.lock().items() if name != LAST)
 
 
 def prepare(recorded: Experiment, clone: Path) -> Path:
@@ -114,7 +106,7 @@ def prepare(recorded: Experiment, clone: Path) -> Path:
     command("git", "fetch", "--quiet", "--depth", "1", repository, recorded.commit, folder=clone)
     command("git", "checkout", "--quiet", "--detach", "FETCH_HEAD", folder=clone)
     project = clone / inner
-    for name, md5 in sources(recorded).items():
+    for name, md5 in inputs_of(recorded).items():
         if not (project / name).exists():
             fetch_input(Path(name), md5, project / name, recorded.name)
     (project / "dvc.lock").unlink()  # with it DVC would skip stages whose reports are in git
@@ -213,5 +205,5 @@ def differences(recorded: Results, here: dict) -> pd.DataFrame:
 
 def changed_inputs(recorded: Results, new: Results) -> list[str]:
     """Deps that no stage makes and whose content is not the recorded one: a corpus outside git that was edited."""
-    before, after = sources(recorded), sources(new)
+    before, after = inputs_of(recorded), inputs_of(new)
     return sorted(path for path in before.keys() & after.keys() if before[path] != after[path])

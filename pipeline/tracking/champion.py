@@ -11,13 +11,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from pipeline.tracking.store import Store, store_errors
+from pipeline.tracking.store import VALID, Store, store_errors
 from transformer.files import read_lines
 
 CHAMPION, CHALLENGER = "champion", "challenger"
 BEFORE, BACK = "champion_before", "rolled_back"  # tags of a version
 SIGNIFICANT = 0.05
-VALID = "valid.hyp"  # the file of a run that has the translations of the validation set
 
 
 class Gain(NamedTuple):
@@ -30,7 +29,7 @@ class Gain(NamedTuple):
 def challenge(store: Store, version: Any, gain_over: Callable[[Sequence[str]], Gain]) -> str:
     """Make a version champion or challenger; returns a sentence that says which, and why.
 
-    gain_over: takes the champion's translations of the validation set.
+    gain_over: a function from the champion's translations of the validation set to the Gain over them.
     """
     name, number = version.name, str(version.version)
     champion = champion_of(store, name)

@@ -14,12 +14,11 @@ from typing import Any
 
 import pandas as pd
 
+from pipeline.earlier_stages import stages_above
 from pipeline.git import difference, git
 from pipeline.identity import content_key
-from pipeline.outs import stages_above
-from pipeline.tracking.champion import VALID
-from pipeline.tracking.open_runs import SAMPLES, Row, who
-from pipeline.tracking.results import Results
+from pipeline.results import Results
+from pipeline.tracking.store import SAMPLES, VALID, Row, who
 from transformer.evaluation.comparison import TESTS, compare_with_first
 from transformer.evaluation.scores import sentence_scores
 from transformer.files import sha256_text

@@ -14,26 +14,16 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from pipeline.tracking.open_runs import (
-    PROCESS,
-    SAMPLES,
-    Row,
-    close_abandoned,
-    has,
-    now,
-    open_runs,
-    owner,
-    run_tags,
-    who,
-)
-from pipeline.tracking.store import WAIT, Store, connect, reason, store_errors
+from pipeline.tracking.open_runs import PROCESS, close_abandoned, has, open_runs, owner, run_tags
+from pipeline.tracking.store import SAMPLES, WAIT, Row, Store, connect, now, reason, store_errors, who
 from transformer.files import chunks
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric, Run
     from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
-PAUSE = 5  # seconds between two messages: what is added meanwhile shares one, which costs the training less
+# Seconds between two messages. Rows added in between share one message, so that the training is disturbed less.
+PAUSE = 5
 ROWS = 100  # of a message, which may hold 1,000 points
 END = object()  # the last thing in the queue
 
@@ -78,7 +68,7 @@ class LiveRun:
         """The thread: find or make the run, then send what is added until the end."""
         try:
             store = connect(self.root)
-            if run := self._opened(store):
+            if run := self._open_run(store):
                 monitor = system_monitor(store, run)
                 try:
                     self._send(store, run)
@@ -89,7 +79,7 @@ class LiveRun:
         except store_errors() as error:
             self._warn(reason(error))
 
-    def _opened(self, store: Store) -> Run | None:
+    def _open_run(self, store: Store) -> Run | None:
         """The run of this training, RUNNING; None if its configuration has a finished run."""
         from mlflow.entities import Param, RunTag
 

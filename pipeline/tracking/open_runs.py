@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
 import json
-import os
 import platform
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,23 +16,7 @@ from transformer.files import sha256_text
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
-Row = Mapping[str, float | None]  # "step", and metrics; None: not measured
-SAMPLES = "samples.csv"  # the file of a run with translations of a few validation sentences at each validation
 PROCESS = "process"  # the tag of a run that names its process
-
-
-def now() -> int:
-    """Milliseconds since 1970, MLflow's unit of time."""
-    return int(time.time() * 1000)
-
-
-def who() -> dict[str, str]:
-    """The tags for MLflow's columns User and Source."""
-    try:
-        user = os.environ.get("MLFLOW_TRACKING_USERNAME") or getpass.getuser()
-    except (KeyError, OSError):  # a container without a user database
-        user = str(os.getuid())
-    return {"mlflow.user": user, "mlflow.source.name": "dvc", "mlflow.source.type": "PROJECT"}
 
 
 def owner() -> str:

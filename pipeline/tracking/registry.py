@@ -13,20 +13,20 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 
+from pipeline.results import Results
 from pipeline.tracking.champion import CHAMPION, Gain, challenge, champion_of, versions_of, withdraw
 from pipeline.tracking.finished_run import FinishedRun
 from pipeline.tracking.model_card import model_card
 from pipeline.tracking.model_files import Options, code_sha256, save
-from pipeline.tracking.results import Results
-from pipeline.tracking.store import Store, connect
-from transformer.decoding.config import SearchConfig
+from pipeline.tracking.store import Store
+from transformer.decoding.config import SEARCH_OPTIONS
 from transformer.evaluation.comparison import TESTS, System, compare_with_first
 from transformer.files import sha256, sha256_text
 
@@ -46,8 +46,8 @@ class Candidate:
     name: the registered model, as in "toy-de-en". folder: the model folder, named "model". options: the beam_size,
     length_penalty and extra_length of the scores; a request that leaves one out is served with these. valid_sha256: of
     the validation data. card: Markdown, the version's description. engines_agree: whether the exported models translate
-    as this one does; None: not compared. gain_over: takes the champion's translations of the validation set. tags: more
-    tags of the version.
+    as this one does; None: not compared. gain_over: a function from the champion's translations of the validation set
+    to the Gain over them. tags: more tags of the version.
     """
 
     name: str
@@ -64,10 +64,10 @@ class Candidate:
 
 def register_model(store: Store, results: Results, finished: FinishedRun, origin: Mapping[str, str]) -> str:
     """Register the model of results whose run exists. Returns the message to print. Raises store errors."""
-    params, name = results.params, model_name(results)
+    params: Mapping[str, Any] = finished.params
+    name = model_name(results, params)
     keys = {"train_key": finished.train_key, "config_key": finished.config_key}
     card = model_card(name, results.scores(), results.signatures(), finished, {**keys, **origin})
-    search = asdict(params.take(SearchConfig))
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "model"
         folder.mkdir()
@@ -76,23 +76,22 @@ def register_model(store: Store, results: Results, finished: FinishedRun, origin
         candidate = Candidate(
             name=name,
             folder=folder,
-            options={option: search[option] for option in ("beam_size", "length_penalty", "extra_length")},
+            options={option: params[option] for option in SEARCH_OPTIONS},
             config_key=finished.config_key,
             card=card,
             valid_bleu=results.scores()["valid_bleu"],
             valid_sha256=valid_sha256(results),
             engines_agree=results.engines_agree(),
-            gain_over=partial(gain, results),
+            gain_over=partial(gain, results, params),
             tags=origin,
         )
-        return register(store.root, candidate)
+        return register(store, candidate)
 
 
-def model_name(results: Results) -> str:
+def model_name(results: Results, params: Mapping[str, object]) -> str:
     """The name of the registered model, as in toy-de-en; for your own files with a hash of the valid set at its end."""
-    params = results.params
-    name = f"{params.corpus}-{params.source}-{params.target}"
-    return f"{name}-{valid_sha256(results)[:8]}" if params.corpus == "files" else name
+    name = f"{params['corpus']}-{params['source']}-{params['target']}"
+    return f"{name}-{valid_sha256(results)[:8]}" if params["corpus"] == "files" else name
 
 
 def valid_sha256(results: Results) -> str:
@@ -100,18 +99,19 @@ def valid_sha256(results: Results) -> str:
     return sha256_text("".join(results.sha256(results.raw(side, "valid")) for side in ("src", "tgt")))
 
 
-def gain(results: Results, champion: Sequence[str]) -> Gain:
-    """How much better these results are on valid than a champion's translations of it."""
+def gain(results: Results, params: Mapping[str, object], champion: Sequence[str]) -> Gain:
+    """How much better these results are on valid than a champion's translations of it.
+
+    params: of the run; the target language chooses how BLEU splits lines into tokens.
+    """
     lines, references = results.lines(results.hypotheses("valid")), results.lines(results.raw("tgt", "valid"))
-    params = vars(results.params)  # the target language chooses how BLEU splits lines into tokens
     systems = [System("champion", params, {}, hypotheses=champion), System("challenger", params, {}, hypotheses=lines)]
     row = compare_with_first(systems, references)[1]
     return Gain(row["delta"], row[TESTS["ar"]])
 
 
-def register(root: Path, candidate: Candidate) -> str:
+def register(store: Store, candidate: Candidate) -> str:
     """Register the model of a configuration whose run exists; returns a message. Raises store errors."""
-    store = connect(root)
     runs = store.search(f"tags.config_key = '{candidate.config_key}'")
     if not runs:
         return (
@@ -124,7 +124,7 @@ def register(root: Path, candidate: Candidate) -> str:
             "machine). Nothing was registered."
         )
     run_id = runs[0].info.run_id
-    with FileLock(root / "work/register.lock"):  # two workers may register the same model at once
+    with FileLock(store.root / "work/register.lock"):  # two workers may register the same model at once
         version = put_version(store, run_id, candidate)
         uri = f"models:/{candidate.name}/{version.version}"
         for tag, value in {"model": uri, "engines": ENGINES[candidate.engines_agree]}.items():
@@ -192,7 +192,7 @@ def large_files() -> Iterator[None]:
         os.environ[name] = before
 
 
-def version_named(store: Store, name: str) -> Any:
+def find_version(store: Store, name: str) -> Any:
     """The version of a registered model that NAME, NAME@ALIAS or NAME/VERSION names. Raises store errors."""
     parts = re.fullmatch(r"([^/@]+)(?:@([^/@]+)|/(\d+))?", name)
     if not parts:

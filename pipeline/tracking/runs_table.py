@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from pipeline.params import Params
+
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
@@ -14,19 +16,7 @@ if TYPE_CHECKING:
 VIEW = "compare"
 TAG = f"mlflow.sharedViewState.{VIEW}"
 SCORES = ("bleu", "valid_bleu", "delta_bleu", "p_bootstrap")
-KNOBS = (
-    "corpus",
-    "warmup",
-    "beam_size",
-    "lr_factor",
-    "d_model",
-    "layers",
-    "max_steps",
-    "batch_tokens",
-    "dropout",
-    "length_penalty",
-    "seed",
-)
+FEW = 5  # knobs that are shown when none differ
 RUNS = "tags.duplicate_of IS NULL"  # without double runs that a member of a team may not delete (write.py)
 
 
@@ -39,8 +29,8 @@ def view(knobs: Iterable[str]) -> str:
 
 
 def show_differing_params(client: MlflowClient, experiment_id: str) -> None:
-    """Make the table show the knobs whose values differ between runs; if none differ, KNOBS."""
+    """Make the table show the knobs whose values differ between runs; if none differ, the first."""
     runs = client.search_runs([experiment_id], RUNS, max_results=1000)
-    names = dict.fromkeys([*KNOBS, *sorted({name for run in runs for name in run.data.params})])
+    names = list(dict.fromkeys([*Params.model_fields, *sorted({name for run in runs for name in run.data.params})]))
     differing = [name for name in names if len({run.data.params.get(name) for run in runs}) > 1]
-    client.set_experiment_tag(experiment_id, TAG, view(differing or KNOBS))
+    client.set_experiment_tag(experiment_id, TAG, view(differing or names[:FEW]))

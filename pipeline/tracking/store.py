@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gc
+import getpass
 import logging
 import os
 import secrets
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,6 +36,9 @@ ENVIRONMENT = {
 WAIT = 10  # seconds that a process waits for another one, or for the store
 RELATIVE = "sqlite:///"  # sqlite:///name is a relative file, sqlite:////name an absolute one
 OWN = f"{RELATIVE}mlflow.db"  # the default: what a plain `mlflow ui` opens
+Row = Mapping[str, float | None]  # of a curve: "step", and metrics; None: not measured
+SAMPLES = "samples.csv"  # the file of a run with translations of a few validation sentences at each validation
+VALID = "valid.hyp"  # the file of a run that has the translations of the validation set
 NOISY = ("mlflow.store", "mlflow.system_metrics", "urllib3.connectionpool")  # a stage prints one line instead
 
 
@@ -66,6 +72,20 @@ class Store:
     def runs(self, train_key: str) -> list[Run]:
         """The runs of one training, without duplicates that this user may not delete."""
         return self.search(f"tags.train_key = '{train_key}' and tags.duplicate_of IS NULL")
+
+
+def now() -> int:
+    """Milliseconds since 1970, MLflow's unit of time."""
+    return int(time.time() * 1000)
+
+
+def who() -> dict[str, str]:
+    """The tags for MLflow's columns User and Source."""
+    try:
+        user = os.environ.get("MLFLOW_TRACKING_USERNAME") or getpass.getuser()
+    except (KeyError, OSError):  # a container without a user database
+        user = str(os.getuid())
+    return {"mlflow.user": user, "mlflow.source.name": "dvc", "mlflow.source.type": "PROJECT"}
 
 
 _stores: dict[tuple[Path, str], Store] = {}

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from filelock import FileLock
 
 from pipeline.tracking.finished_run import COMPARED, PATCH, FinishedRun
-from pipeline.tracking.open_runs import age, close_abandoned, now, open_runs, run_tags
-from pipeline.tracking.store import WAIT, Store
+from pipeline.tracking.open_runs import age, close_abandoned, open_runs, run_tags
+from pipeline.tracking.store import WAIT, Store, now
 from transformer.files import chunks
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def is_origin(tag: str) -> bool:
 
 
 def write_run(store: Store, finished: FinishedRun) -> Run:
-    """Write the run of a configuration; returns it as it was found. Raises store errors.
+    """Write the run of a configuration and return it. Raises store errors.
 
     It writes the run with this config_key; otherwise this clone's unfinished run of the training; otherwise a new run.
     Runs in MLflow's trash are ignored, so a deleted run is written again.

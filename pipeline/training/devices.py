@@ -59,9 +59,9 @@ def taking_part(module: str) -> Iterator[None]:
     """Surround a stage that several machines may run.
 
     On every machine but the first, this process waits for the first machine, starts the training processes and exits
-    with their status. They read params and data only then, because machines may share a folder. With several machines,
-    a ValueError or OSError in the block stops all processes of this machine. Otherwise torch would restart them, and
-    they would fail again.
+    with their status. The training processes read params and data only after that: the first machine may still be
+    writing them in a shared folder. With several machines, a ValueError or OSError in the block stops all processes of
+    this machine. Otherwise torch would restart them, and they would fail again.
     """
     machines, path = None if LAUNCHER in os.environ else Machines.read_environment(), os.environ.get(REPORT)
     if machines and not machines.is_first:
@@ -89,7 +89,7 @@ def all_processes(module: str, training: TrainingJob, machines: Machines | None 
     """
     folder = training.folder  # computed first: the key hashes the modules loaded so far, and the block loads more
     if LAUNCHER in os.environ:
-        with joined(training) as world:
+        with join_training(training) as world:
             yield world
         return
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
@@ -112,7 +112,7 @@ def all_processes(module: str, training: TrainingJob, machines: Machines | None 
 
 
 @contextmanager
-def joined(training: TrainingJob) -> Iterator[World]:
+def join_training(training: TrainingJob) -> Iterator[World]:
     """Join the other processes in one that `launch` started, and compare what the training depends on.
 
     The process ends with status LOST if it loses the connection to another one.

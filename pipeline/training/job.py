@@ -27,7 +27,8 @@ from transformer.training.sharding import wants_shards
 from transformer.training.train_step import Trainer, seed_everything
 from transformer.training.validation import ValidText, table
 
-# Knobs of TrainConfig that change no update, so a state serves all their values; see transformer/training/replay.py.
+# Knobs of TrainConfig that change no update: trainings that differ only in these share their states. See
+# transformer/training/replay.py.
 CHANGES_NO_UPDATE = ("max_steps", "log_every", "save_every", "keep", "patience", "best_by")
 
 

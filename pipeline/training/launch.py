@@ -26,12 +26,14 @@ from torch.distributed.elastic.rendezvous import RendezvousConnectionError, Rend
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+from pipeline.stage import SECONDS_TO_SAVE
+
 LAUNCHER = "TRANSFORMER_LAUNCHER"  # environment variable: the number of the process that started this one
-REPORT = "TRANSFORMER_REPORT"  # environment variable: the file for a mistake after which a restart would be in vain
+# Environment variable: the file into which a process writes a user's mistake; if it exists, nothing is restarted.
+REPORT = "TRANSFORMER_REPORT"
 IS_FIRST = "TRANSFORMER_FIRST_MACHINE"  # environment variable: 1 for processes of the first machine, else 0
 LOST = 75  # exit status of a process that lost the connection to another one
 STOPPED = {status for number in (signal.SIGTERM, signal.SIGINT) for status in (-number, 128 + number)}
-SECONDS_TO_SAVE = 300  # after a signal, before the processes are killed
 RESTARTS = 3  # how often all processes start again after a failure, with several machines
 PORT = 29400  # torchrun's
 NO_LIMIT = 10**8  # seconds
@@ -127,8 +129,8 @@ def launch(module: str, count: int, threads: int, machines: Machines | None = No
 
     The processes get the options of this process. machines: those that take part; None: this one alone. SIGTERM and
     SIGINT are passed on to all processes; the status is then 128 + the signal. When a process fails, the others are
-    stopped and the failure is printed in one line; with several machines, all start again up to RESTARTS times before,
-    but not after a mistake of the user. Raises ValueError if the first machine cannot listen at its address.
+    stopped. With several machines, all start again, up to RESTARTS times, except after a mistake of the user. The last
+    failure is printed in one line. Raises ValueError if the first machine cannot listen at its address.
     """
     for name in logging.root.manager.loggerDict:
         if name.startswith("torch.distributed.elastic"):

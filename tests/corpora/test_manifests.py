@@ -22,7 +22,7 @@ PAIR = ("de", "en")
 
 @pytest.fixture
 def made(tmp_path, monkeypatch) -> Callable[..., Manifest]:
-    """Makes a manifest of a corpus with three splits, and a mirror of its base; changes: to the record."""
+    """Makes a manifest of a corpus with three splits, and a mirror of its base; changes: to it."""
 
     def make(**changes) -> Manifest:
         files, splits = {}, {}
@@ -78,14 +78,14 @@ def test_a_wrong_byte_and_a_wrong_number_of_lines_are_refused(made, tmp_path):
     path.write_bytes(path.read_bytes()[:-1] + b"!")
     with pytest.raises(ValueError, match=r"train\.en\.gz: sha256 [0-9a-f]{64} is not [0-9a-f]{64}"):
         texts(manifest, tmp_path, "train")
-    manifest.record["splits"]["valid"]["de"][0]["lines"] = 3
+    manifest.content["splits"]["valid"]["de"][0]["lines"] = 3
     with pytest.raises(ValueError, match=r"valid\.de\.gz has 2 lines, but its manifest in corpora/ says 3"):
         texts(manifest, tmp_path, "valid")
 
 
 def test_a_file_without_a_sum_is_refused_with_the_command_that_locks_it(made):
     manifest = made()
-    manifest.record["files"]["train.de.gz"]["sha256"] = None
+    manifest.content["files"]["train.de.gz"]["sha256"] = None
     with pytest.raises(ValueError, match=r"no sha256 of train\.de\.gz\."):
         manifest.downloads(["train"], *PAIR)
     assert manifest.downloads(["valid"], *PAIR)
@@ -93,13 +93,13 @@ def test_a_file_without_a_sum_is_refused_with_the_command_that_locks_it(made):
 
 def test_another_file_with_the_same_texts_stands_in(made, tmp_path):
     manifest = made()
-    other = dict(manifest.record["files"]["train.de.gz"])
+    other = dict(manifest.content["files"]["train.de.gz"])
     (tmp_path / "mirror/data/copy.de.gz").write_bytes((tmp_path / "mirror/data/train.de.gz").read_bytes())
-    manifest.record["files"]["copy.de.gz"] = other | {"addresses": ["https://nowhere.invalid/base/data/copy.de.gz"]}
-    manifest.record["files"]["train.de.gz"]["otherwise"] = "copy.de.gz"
+    manifest.content["files"]["copy.de.gz"] = other | {"addresses": ["https://nowhere.invalid/base/data/copy.de.gz"]}
+    manifest.content["files"]["train.de.gz"]["otherwise"] = "copy.de.gz"
     (tmp_path / "mirror/data/train.de.gz").unlink()
     assert texts(manifest, tmp_path, "train")["train"][0] == ("train de", "train en")
-    manifest.record["files"]["train.de.gz"]["sha256"] = None
+    manifest.content["files"]["train.de.gz"]["sha256"] = None
     assert texts(manifest, tmp_path, "train")["train"][0] == ("train de", "train en")
 
 
@@ -121,17 +121,17 @@ def test_a_file_that_is_no_lock_file_is_named(tmp_path, content):
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
 def test_the_lock_files_of_the_project_name_files_and_parts_that_they_describe(path):
     manifest = Manifest.load(path)
-    assert manifest.record["corpus"] == path.stem
-    assert manifest.record["licence"]
-    for entry in manifest.record["files"].values():
+    assert manifest.content["corpus"] == path.stem
+    assert manifest.content["licence"]
+    for entry in manifest.content["files"].values():
         assert entry["sha256"] is None or len(entry["sha256"]) == 64
-        assert entry.get("otherwise", next(iter(manifest.record["files"]))) in manifest.record["files"]
+        assert entry.get("otherwise", next(iter(manifest.content["files"]))) in manifest.record["files"]
         for address in entry["addresses"]:
-            assert any(address.startswith(f"{base}/") for base in manifest.record["bases"])
-    for texts_of in manifest.record["splits"].values():
+            assert any(address.startswith(f"{base}/") for base in manifest.content["bases"])
+    for texts_of in manifest.content["splits"].values():
         for part in (part for parts in texts_of.values() for part in parts):
-            assert part["file"] in manifest.record["files"]
-    assert {"train", "valid"} < set(manifest.record["splits"])
+            assert part["file"] in manifest.content["files"]
+    assert {"train", "valid"} < set(manifest.content["splits"])
 
 
 @pytest.mark.parametrize(

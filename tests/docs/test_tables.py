@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 import shutil
@@ -10,20 +9,10 @@ from pathlib import Path
 
 import pytest
 from pages import read
-from ruamel.yaml import YAML
 from support.tiny import ROOT
 
 from docs.make.pictures import diagram
 from docs.make.tables import filled, meaning, pages, params
-
-STAGES = list(YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"])
-
-
-def rows(text: str, heading: str) -> list[list[str]]:
-    """The cells of the first table under a heading, without its head."""
-    section = text.split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    lines = re.findall(r"^\|.*\|$", section, re.MULTILINE)[2:]
-    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
 
 
 def test_the_tables_of_the_pages_are_up_to_date():
@@ -92,17 +81,6 @@ def test_the_picture_of_the_stages_has_each_stage_with_what_it_writes():
     assert ">one</text>" in drawn
     assert ">a &lt; b</text>" in drawn
     assert ">writes data/a, m.json</text>" in drawn
-
-
-def test_the_page_on_architecture_has_every_stage_in_order():
-    assert [row[0] for row in rows(read("docs/architecture.md"), "Stages")] == STAGES
-
-
-def test_the_page_on_architecture_has_every_room_and_what_it_may_import():
-    table = {row[0].strip("`/"): row[-1] for row in rows(read("docs/architecture.md"), "Rooms of the package")}
-    for room in (ROOT / "transformer").glob("*/__init__.py"):
-        doc = ast.get_docstring(ast.parse(room.read_text(encoding="utf-8"))) or ""
-        assert table[room.parent.name] == doc.partition("May import: ")[2]
 
 
 def test_the_readme_is_read_in_two_minutes():

@@ -147,7 +147,7 @@ def test_what_differs_besides_the_knobs_is_named():
     def variant(**parts) -> System:
         files = {f"{name}.py": name for name in "abcde"}
         return System(
-            "x", {}, {}, origins={"data": {"data/raw": "1"}, "code": files, "versions": {"torch": "2.13.0"}} | parts
+            "x", {}, {}, made_from={"data": {"data/raw": "1"}, "code": files, "versions": {"torch": "2.13.0"}} | parts
         )
 
     assert what_else(variant(), variant()) == ""

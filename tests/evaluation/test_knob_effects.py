@@ -41,8 +41,8 @@ def test_an_effect_is_measured_between_runs_equal_in_all_else():
 
 @pytest.mark.parametrize("part", ["data", "code", "versions"])
 def test_runs_of_other_data_code_or_versions_show_no_effect(part):
-    other = replace(run("other", 10.0, warmup=800), origins={part: {"name": "edited"}})
-    runs = [replace(run("first", 30.0), origins={part: {"name": "as it was"}}), other]
+    other = replace(run("other", 10.0, warmup=800), made_from={part: {"name": "edited"}})
+    runs = [replace(run("first", 30.0), made_from={part: {"name": "as it was"}}), other]
     assert effects(runs) == []
     rows = score_table(runs)
     assert len({row[part] for row in rows}) == 2

@@ -51,7 +51,7 @@ def test_clean_removes_by_age_and_keeps_what_is_in_use(root):
             "2.0 MB freed",
             "",
         ]
-        assert not clean.removed(root / "work/train-busy")
+        assert not clean.remove(root / "work/train-busy")
     assert left(root) == ["train-busy", "train-new"]
     assert cleaned(root, "--yes").stdout.endswith("4.0 MB freed\n")
     assert left(root) == []

@@ -148,7 +148,7 @@ def test_an_edit_that_no_run_followed_is_refused(project, tmp_path, capsys, file
         output = pipeline_command(clone, capsys, "compare", "torch", name, error=True)
         assert output.startswith(f"error: The results of {name} are not those of its files. `dvc repro` would run")
         assert stale in output
-    assert f"workspace: stale, `dvc repro` would run {stale}" in pipeline_command(clone, capsys, "summary", error=True)
+    assert f"`dvc repro` would run again: {stale}" in pipeline_command(clone, capsys, "summary", error=True)
 
 
 def test_without_git_a_command_says_so_in_one_line(project, tmp_path, capsys):

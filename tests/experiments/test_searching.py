@@ -22,7 +22,7 @@ from pipeline.experiments.clones import check_clones_have
 from pipeline.experiments.search import trainings as trainings_module
 from pipeline.experiments.search.command import name_of
 from pipeline.experiments.search.finals import DIVERGED, conclusion, table
-from pipeline.experiments.search.space import FIXED, described, space_of
+from pipeline.experiments.search.space import FIXED, describe, space_of
 from pipeline.experiments.search.study import SeededSampler, best, open_study, rungs_of, search
 from pipeline.experiments.search.trainings import Trainings, score_of
 from pipeline.params import Params
@@ -166,7 +166,7 @@ def test_proposed_numbers_have_four_digits_within_their_range():
 )
 def test_a_word_is_a_range_or_choices(word, shown):
     ((knob, values),) = space_of([word], PARAMS, DVC).items()
-    assert described(knob, values) == shown
+    assert describe(knob, values) == shown
 
 
 @pytest.mark.parametrize(

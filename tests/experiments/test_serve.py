@@ -12,7 +12,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from support.projects import PATHS, command, prepared_project
+from support.projects import PATHS, command, pipeline_command, prepared_project, registered_name
 from support.servers import free_port
 
 COMMAND = (sys.executable, "-m", "pipeline")
@@ -22,13 +22,6 @@ COMMAND = (sys.executable, "-m", "pipeline")
 def project(tmp_path_factory, shared_folder) -> Path:
     """A small project that was run once, with a registered model."""
     return prepared_project(shared_folder, tmp_path_factory.mktemp("serve") / "project")
-
-
-def registered_name(project: Path) -> str:
-    """The name of the only registered model of a project."""
-    code = "from mlflow import MlflowClient; print(MlflowClient().search_registered_models()[0].name)"
-    output = command(project, sys.executable, "-c", code, MLFLOW_TRACKING_URI="sqlite:///mlflow.db")
-    return output.strip().split("\n")[-1]
 
 
 def stored(project: Path) -> Path:
@@ -104,6 +97,11 @@ def test_a_replaced_description_of_the_model_is_not_used(project):
         file.write_text(before)
     assert "Serving" in output  # what is started is made anew from weights and code that were checked
     assert "evil" not in output
+
+
+def test_a_port_that_is_none_is_named_in_one_line(tmp_path, capsys):
+    line = pipeline_command(tmp_path, capsys, "serve", "toy-de-en", "--port", "70000", error=True)
+    assert line == "error: --port 70000 is not a port number. Choose one from 1024 to 65535.\n"
 
 
 @pytest.mark.full

@@ -19,8 +19,8 @@ from pipeline.experiments import clean, verify
 from pipeline.experiments.revisions import Experiment
 from pipeline.experiments.tolerances import RULES, SPREAD, Agreement, curves
 from pipeline.experiments.verify import changed_inputs, differences, own_clone, recorded_settings
-from pipeline.stage import path_of
-from pipeline.tracking.results import WorkTree, parse_yaml
+from pipeline.results import WorkTree
+from pipeline.stage import path_of, read_values
 
 CURVE = "step,train_loss,valid_loss,learning_rate\n10,{},,0.1\n20,{},3.0,0.2\n"
 SCORES = {"valid_bleu": 97.2, "bleu": 98.8, "chrf": 99.0, "ter": 1.0, "sentences": 500}
@@ -77,7 +77,7 @@ def rows(tmp_path: Path, changed: list[str], **reports: Any) -> dict[str, dict]:
 
 
 def test_the_outs_that_have_a_tolerance_are_outs_of_the_pipeline():
-    stages = parse_yaml((ROOT / "dvc.yaml").read_text())["stages"].values()
+    stages = read_values(ROOT / "dvc.yaml")["stages"].values()
     outs = {path_of(out) for stage in stages for kind in ("outs", "metrics", "plots") for out in stage.get(kind, [])}
     text = {f"data/{name}" for name in ("raw", "filtered", "tokens", "bpe.codes", "vocab.txt", "ids", "subwords.json")}
     exact = text | {"reports/data.html", "reports/signatures.json", "reports/environment.json"}
@@ -278,12 +278,12 @@ def test_two_at_once_have_clones_of_their_own_that_clean_keeps(committed):
     with own_clone(Experiment("HEAD"), keep=False) as first, own_clone(Experiment("HEAD"), keep=True) as second:
         assert first != second
         places = [work / project.relative_to(work).parts[0] for project in (first, second)]
-        assert all(clean.is_used(place) and not clean.removed(place) for place in places)
+        assert all(clean.is_used(place) and not clean.remove(place) for place in places)
         assert (first / "work/cores").resolve() == (second / "work/cores").resolve() == work / "cores"
         assert (first / "reports/scores.json").exists()
     assert [place.exists() for place in places] == [False, True]
     assert not clean.is_used(places[1])
-    assert clean.removed(places[1])
+    assert clean.remove(places[1])
 
 
 def test_a_corpus_beside_the_project_is_copied_beside_the_clone(committed):
@@ -309,8 +309,9 @@ def test_an_experiment_is_cloned_though_no_branch_has_it(committed):
 
 
 VERIFY = """
+from pipeline.__main__ import stop_by_signal
 from pipeline.experiments.revisions import Experiment
-from pipeline.experiments.verify import own_clone, repeat, stop_by_signal
+from pipeline.experiments.verify import own_clone, repeat
 stop_by_signal()
 with own_clone(Experiment("HEAD"), keep=False) as project:
     repeat(project, {})

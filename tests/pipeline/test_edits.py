@@ -14,10 +14,10 @@ import pytest
 from support.projects import command, prepared_project, runs
 from support.tiny import ROOT
 
-from pipeline.outs import stages_above
+from pipeline.earlier_stages import stages_above
+from pipeline.params import parse_yaml
 from pipeline.stage import params_of, read_values
 from pipeline.tracking.finished_run import MADE
-from pipeline.tracking.results import parse_yaml
 
 CODE = ("pipeline", "transformer")
 
@@ -97,7 +97,7 @@ class Edited:
         for stage, reads in attempt.reads.items():
             self.made_from[json.dumps(lock[stage], sort_keys=True)] = reads
             for name, value in lock[stage].get("params", {}).get("params.yaml", {}).items():
-                assert {parse_yaml(text)[name] for path, text in reads if path == "params.yaml"} <= {value}, stage
+                assert {parse_yaml(text, path)[name] for path, text in reads if path == "params.yaml"} <= {value}, stage
             deps = {dep["path"]: dep["md5"] for dep in lock[stage]["deps"]}
             for path, text in reads:
                 assert deps.get(path, md5(text)) == md5(text), (stage, path)
@@ -111,8 +111,12 @@ class Edited:
         for stage, entry in makers.items():
             for path, text in self.made_from.get(json.dumps(entry, sort_keys=True), []):
                 if path == "params.yaml":
+                    values = parse_yaml(text, path)
                     for name in entry.get("params", {}).get("params.yaml", {}):
-                        assert run.data.params[name] == str(parse_yaml(text)[name]) == str(params[name]), (stage, name)
+                        assert run.data.params[name] == str(values[name]) == str(params[name]), (
+                            stage,
+                            name,
+                        )
                 elif belongs(path, entry):
                     assert (self.folder / path).read_text(encoding="utf-8") == text, (stage, path)
 

@@ -39,6 +39,8 @@ def line_of(name: str) -> int:
         ("warmup", "true", "warmup=True must be a valid integer"),
         ("warmup", "", "warmup=None must be a valid integer"),
         ("warmup", "[1, 2]", r"warmup=\[1, 2\] must be a valid integer"),
+        ("beam_size", "65", "beam_size=65 must be less than or equal to 64"),  # as for a request to a server
+        ("extra_length", "1001", "extra_length=1001 must be less than or equal to 1000"),
         ("dropout", "1.0", "dropout=1.0 must be less than 1"),
         ("dropout", "-0.1", "dropout=-0.1 must be greater than or equal to 0"),
         ("dropout", ".nan", "dropout=nan must be a finite number"),

@@ -55,7 +55,7 @@ def project(tmp_path, monkeypatch) -> Path:
     [
         ("params.yaml", "knob: 2\nother: 1\nfolder: corpus\n", "knob"),
         ("params.yaml", "knob: 1\nother: 2\nfolder: corpus\n", ""),
-        ("params.yaml", "other: [\n", "params.yaml is not valid YAML"),
+        ("params.yaml", "other: [\n", "params.yaml:2: not valid YAML"),
         ("versions.yaml", 'numpy: "3"\n', "numpy"),
         ("code/some.py", "x = 2\n", "code"),
         ("code/new.py", "x = 2\n", "code"),

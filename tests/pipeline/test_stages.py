@@ -152,7 +152,7 @@ def test_the_model_is_a_mean_of_checkpoints_or_the_moving_average(project, place
         printed = stage("average", place).stdout
         losses[average] = json.loads((place / "reports/average.json").read_text())
         assert f"Its validation loss is {losses[average]['averaged_valid_loss']:.4f} nats per subword" in printed
-        assert ("Averaging makes this model worse. Set average=valid" in printed) == (average == "last")
+        assert ("Averaging makes this model worse. Set average=valid.\n" in printed) == (average == "last")
     curve = (place / "reports/training.csv").read_text().splitlines()
     last = float(curve[-1].split(",")[curve[0].split(",").index("valid_loss")])
     assert losses["last"]["averaged"] == 3 > losses["valid"]["averaged"]

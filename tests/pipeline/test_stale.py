@@ -36,7 +36,7 @@ def ran(output: str) -> list[str]:
         ("transformer/training/config.py", {"train", "back_translate"}),
         pytest.param("transformer/serving/served_translator.py", {"record"}, marks=pytest.mark.full),
         ("transformer/cores.py", {"record"}),
-        ("pipeline/tracking/results.py", set()),
+        ("pipeline/results.py", set()),
         pytest.param("pipeline/experiments/compare.py", set(), marks=pytest.mark.full),
         pytest.param("tests/nothing.py", set(), marks=pytest.mark.full),
     ],

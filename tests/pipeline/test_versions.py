@@ -87,7 +87,7 @@ def test_the_build_of_a_package_does_not_count(monkeypatch):
     ("text", "message"),
     [
         ("torch: 2.13\n", r"the version of torch must be in quotes"),
-        ("", "has no versions"),
+        ("", "must contain one `name: value` a line"),
         ("<<<<<<< HEAD\na: 1\n", "not valid YAML"),
     ],
 )

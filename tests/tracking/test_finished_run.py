@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from support.tiny import ROOT
 
+from pipeline.results import WorkTree
 from pipeline.tracking import finished_run as content
-from pipeline.tracking.results import WorkTree
 from transformer.files import write_json
 
 LOCK = """

@@ -16,7 +16,8 @@ from support.servers import Relay
 
 from pipeline.experiments.track import rebuild
 from pipeline.tracking import live, store
-from pipeline.tracking.open_runs import PROCESS, SAMPLES
+from pipeline.tracking.open_runs import PROCESS
+from pipeline.tracking.store import SAMPLES
 
 KILLED = """
 import sys

@@ -13,12 +13,12 @@ from mlflow import pyfunc
 from support.runs import configuration, opened, record
 from support.tiny import TEXT, model_folder
 
+from pipeline.results import Results
 from pipeline.tracking import registry
 from pipeline.tracking.champion import Gain, challenge, champion_of, promote, roll_back
 from pipeline.tracking.finished_run import FinishedRun
 from pipeline.tracking.model_card import model_card
 from pipeline.tracking.registry import Candidate, gain, model_name, register
-from pipeline.tracking.results import Results
 from pipeline.tracking.store import Store
 from transformer.inference.translator import Translator
 
@@ -113,7 +113,7 @@ def registered(store: Store, name: str, folder: Path, config_key: str, **changed
     record(store.root, {**configuration(config_key, config_key), "texts": {"valid.hyp": "a\n"}})
     fields = {"options": OPTIONS, "valid_sha256": "x", "card": f"# card of {config_key}\n", "engines_agree": True}
     fields |= {"name": name, "folder": folder, "config_key": config_key, "valid_bleu": 30.0}
-    return register(store.root, Candidate(**{**fields, "gain_over": lambda lines: Gain(9.0, 0.001), **changed}))
+    return register(store, Candidate(**{**fields, "gain_over": lambda lines: Gain(9.0, 0.001), **changed}))
 
 
 def test_a_version_is_never_written_again(store, key, models, monkeypatch):
@@ -142,10 +142,27 @@ def test_a_model_whose_exports_differ_is_not_champion(store, key, models):
     assert "force" not in "".join(registry.NO_CHAMPION.values())
 
 
+def test_a_version_has_the_options_that_made_its_scores(store, models, monkeypatch):
+    """Those of the run: params.yaml may have been edited since, so it is not read."""
+    candidates: list[Candidate] = []
+    monkeypatch.setattr(registry, "register", lambda store, candidate: candidates.append(candidate))
+    results = SimpleNamespace(
+        scores=lambda: {"valid_bleu": 30.0},
+        signatures=dict,
+        folder=lambda path: {file.name: file for file in models[0].iterdir()},
+        raw=lambda *words: "",
+        sha256=lambda path: "x",
+        engines_agree=lambda: None,
+    )
+    params = {"corpus": "toy", "source": "de", "target": "en", "warmup": 9, **OPTIONS}
+    registry.register_model(store, cast(Results, results), FinishedRun(params, "t", "c", [], {}, {}), {})
+    assert [(candidate.name, candidate.options) for candidate in candidates] == [("toy-de-en", OPTIONS)]
+
+
 def test_own_files_have_a_registered_model_for_each_valid_set():
     def name(corpus: str, valid: str) -> str:
-        params = SimpleNamespace(corpus=corpus, source="de", target="en")
-        return model_name(cast(Results, SimpleNamespace(params=params, sha256=lambda _: valid, raw=lambda *_: "")))
+        params = {"corpus": corpus, "source": "de", "target": "en"}
+        return model_name(cast(Results, SimpleNamespace(sha256=lambda _: valid, raw=lambda *_: "")), params)
 
     assert name("toy", "1") == name("toy", "2") == "toy-de-en"
     assert re.fullmatch(r"files-de-en-[0-9a-f]{8}", name("files", "1"))
@@ -156,19 +173,18 @@ def test_a_champion_is_challenged_by_the_bleu_of_its_language():
     """By tokens with spaces between them, each Chinese line is one token, and a better model is never better."""
     lines = ["一只狗在公园里跑。", "那个女人今天在家读书。"] * 10
     results = SimpleNamespace(
-        params=SimpleNamespace(target="zh"),
         hypotheses=lambda split: "hyp",
         raw=lambda side, split: "ref",
         lines=lambda path: lines,
     )
-    better = gain(cast(Results, results), [line[:4] + "猫" + line[5:] for line in lines])
+    better = gain(cast(Results, results), {"target": "zh"}, [line[:4] + "猫" + line[5:] for line in lines])
     assert better.delta > 10
     assert better.p_value < 0.05
 
 
 def test_a_configuration_without_a_run_is_not_registered(store, key, models):
     candidate = Candidate(key, models[0], OPTIONS, "unknown", 30.0, "x", "", True, gain_of(0, 1))
-    assert register(store.root, candidate).startswith("No MLflow run has config_key unknown. Nothing was")
+    assert register(store, candidate).startswith("No MLflow run has config_key unknown. Nothing was")
 
 
 def test_the_card_lists_scores_data_params_and_origin():

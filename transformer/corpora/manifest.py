@@ -30,23 +30,23 @@ class NoChecksum(ValueError):
 class Manifest:
     """A manifest.
 
-    record: its contents. bases: the parts of addresses that a mirror replaces. files: name -> addresses, size, sha256,
-    md5, and otherwise: another file with the same texts. splits: train, valid or a test set -> language, or
+    content: of the file. bases: the parts of addresses that a mirror replaces. files: name -> addresses, size,
+    sha256, md5, and otherwise: another file with the same texts. splits: train, valid or a test set -> language, or
     language.source and language.target -> parts: file, member (of an archive), format (text, ted: lines among lines of
     tags, seg: XML or SGML) and number of lines.
     """
 
     path: Path
-    record: dict[str, Any]
+    content: dict[str, Any]
 
     @classmethod
     def load(cls, path: Path) -> Manifest:
         """Read a manifest. Raises ValueError if it is missing or no manifest."""
         try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-            if not (isinstance(record, dict) and {"bases", "files", "splits"} <= record.keys()):
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if not (isinstance(content, dict) and {"bases", "files", "splits"} <= content.keys()):
                 raise ValueError("it must have bases, files and splits")
-            return cls(path, record)
+            return cls(path, content)
         except OSError as error:
             raise ValueError(f"{path}: cannot read the manifest ({error.strerror}).") from None
         except ValueError as error:
@@ -56,7 +56,7 @@ class Manifest:
         """The test sets that have both languages."""
         return [
             name
-            for name in self.record["splits"]
+            for name in self.content["splits"]
             if name not in ("train", "valid")
             and all(self._parts(name, *side) for side in ((source, "source"), (target, "target")))
         ]
@@ -64,9 +64,9 @@ class Manifest:
     def parts(self, split: str, source: str, target: str) -> list[tuple[Entry, Entry]]:
         """The parts of a split, for source and target. Raises ValueError if it has not both languages."""
         pair = [self._parts(split, language, side) for language, side in zip((source, target), SIDES, strict=True)]
-        if split not in self.record["splits"] or not all(pair):
+        if split not in self.content["splits"] or not all(pair):
             sets = ", ".join(self.test_sets(source, target))
-            languages = sorted({key.partition(".")[0] for key in self.record["splits"]["train"]})
+            languages = sorted({key.partition(".")[0] for key in self.content["splits"]["train"]})
             if not {source, target} <= set(languages):
                 raise ValueError(
                     f"{self.path}: {source}-{target} is not in this corpus; set source and target to two "
@@ -76,7 +76,7 @@ class Manifest:
         return list(zip(*pair, strict=True))
 
     def _parts(self, split: str, language: str, side: str) -> list[Entry]:
-        texts = self.record["splits"].get(split, {})
+        texts = self.content["splits"].get(split, {})
         return texts.get(f"{language}.{side}", texts.get(language, []))
 
     def downloads(self, splits: Iterable[str], source: str, target: str) -> dict[str, Download]:
@@ -84,7 +84,7 @@ class Manifest:
 
         Raises ValueError if a split has not both languages, NoChecksum if the manifest has no checksum of a file.
         """
-        files = self.record["files"]
+        files = self.content["files"]
         names = {part["file"] for split in splits for pair in self.parts(split, source, target) for part in pair}
         chosen = {}
         for name in sorted(names):
@@ -97,10 +97,10 @@ class Manifest:
 
     def download(self, name: str) -> Download:
         """A file of this corpus, to be fetched from CORPUS_MIRROR if that is set."""
-        entry = self.record["files"][name]
+        entry = self.content["files"][name]
         addresses = tuple(place for address in entry["addresses"] for place in self._places(address))
         other = entry.get("otherwise")
-        instead = self.download(other) if other and self.record["files"][other]["sha256"] else None
+        instead = self.download(other) if other and self.content["files"][other]["sha256"] else None
         return Download(name, addresses, entry["size"], entry["sha256"], entry.get("md5"), instead)
 
     def _places(self, address: str) -> Iterator[str]:
@@ -110,10 +110,10 @@ class Manifest:
             yield address
             return
         mirror = mirror.rstrip("/") if "://" in mirror else str(Path(mirror).absolute())
-        if len(self.record["bases"]) > 1:
+        if len(self.content["bases"]) > 1:
             parts = urlsplit(address)
             yield f"{mirror}/{parts.netloc}{parts.path}"
-        base = next((base for base in self.record["bases"] if address.startswith(f"{base}/")), "")
+        base = next((base for base in self.content["bases"] if address.startswith(f"{base}/")), "")
         yield f"{mirror}/{address.removeprefix(f'{base}/')}"
 
     def texts(self, split: str, source: str, target: str, places: Mapping[str, Path]) -> list[ParallelText]:
@@ -126,7 +126,7 @@ class Manifest:
     def check(self, places: Mapping[str, Path]) -> None:
         """Raise ValueError if an archive lacks a file that the splits name, or cannot be trusted."""
         members: dict[str, set[str]] = {}
-        for texts in self.record["splits"].values():
+        for texts in self.content["splits"].values():
             for part in (part for parts in texts.values() for part in parts if "member" in part):
                 members.setdefault(part["file"], set()).add(part["member"])
         for name, path in places.items():

@@ -9,9 +9,12 @@ from annotated_types import Ge, Le
 
 from transformer.model.config import check_settings
 
-MOST_BEAMS = 1000  # beams or samples of a sentence; more do not fit into memory
-MOST_EXTRA_LENGTH = 10_000  # subwords; more do not fit into memory
+# The most that a server searches with; what a server would refuse is no knob of a model.
+MOST_BEAMS = 64
+MOST_EXTRA_LENGTH = 1000  # subwords
+MOST_SAMPLES = 1000  # of a sentence; more do not fit into memory
 MOST_LENGTH_PENALTY = 20  # larger powers of a length overflow; values above 3 are not used
+SEARCH_OPTIONS = ("beam_size", "length_penalty", "extra_length")  # what a request to a server can set
 
 Beams = Annotated[int, Ge(1), Le(MOST_BEAMS)]
 ExtraLength = Annotated[int, Ge(0), Le(MOST_EXTRA_LENGTH)]
@@ -46,7 +49,7 @@ class SamplingConfig:
     in SearchConfig.
     """
 
-    samples: Beams = 1
+    samples: Annotated[int, Ge(1), Le(MOST_SAMPLES)] = 1
     seed: Annotated[int, Ge(0)] = 1
     temperature: Annotated[float, Ge(1e-6), Le(1e6)] = 1.0
     top_k: Annotated[int, Ge(0)] = 0

@@ -16,7 +16,7 @@ from transformer.evaluation.intervals import SEED
 from transformer.evaluation.scores import bleu, bleu_of
 
 TESTS = {"bs": "p_bootstrap", "ar": "p_randomisation"}  # Koehn 2004; Riezler and Maxwell 2005
-ORIGINS = ("data", "code", "versions")  # what scores are made from besides the knobs
+MADE_FROM = ("data", "code", "versions")  # what scores are made from besides the knobs
 SAMPLES = {"bs": 1000, "ar": 10000}
 
 
@@ -24,7 +24,7 @@ SAMPLES = {"bs": 1000, "ar": 10000}
 class System:
     """One experiment: its knobs, its scores and, where a comparison needs them, score signatures and hypotheses.
 
-    origins: what the scores were made from besides the knobs: data, code and versions, each name -> hash or version.
+    made_from: what the scores were made from besides the knobs: data, code and versions, each name -> hash or version.
     machine: what the training ran on: processor, threads, ... It changes how sums are rounded.
     """
 
@@ -33,7 +33,7 @@ class System:
     scores: Mapping[str, float]
     signatures: Mapping[str, str] = field(default_factory=dict)
     hypotheses: Sequence[str] = ()
-    origins: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    made_from: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     machine: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -103,7 +103,7 @@ def equal_but_for(knob: str, systems: Sequence[System]) -> list[list[System]]:
     groups: dict[str, list[System]] = {}
     for system in systems:
         knobs = {name: value for name, value in system.params.items() if name != knob}
-        made_from = {part: sorted(names.items()) for part, names in system.origins.items()}
+        made_from = {part: sorted(names.items()) for part, names in system.made_from.items()}
         groups.setdefault(repr((sorted(knobs.items()), sorted(made_from.items()))), []).append(system)
     return list(groups.values())
 
@@ -178,8 +178,10 @@ def what_else(first: System, other: System, most: int = 3) -> str:
     most: how many names are given of each of the four.
     """
     differences = []
-    for part in (*ORIGINS, "machine"):
-        before, after = (dict({**system.origins, "machine": system.machine}.get(part, {})) for system in (first, other))
+    for part in (*MADE_FROM, "machine"):
+        before, after = (
+            dict({**system.made_from, "machine": system.machine}.get(part, {})) for system in (first, other)
+        )
         names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
         if part in ("versions", "machine"):
             shown = [f"{name} {before.get(name, 'unknown')} -> {after.get(name, 'unknown')}" for name in names[:most]]

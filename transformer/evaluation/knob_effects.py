@@ -7,7 +7,7 @@ from hashlib import sha256
 from math import inf
 from statistics import mean, stdev
 
-from transformer.evaluation.comparison import ORIGINS, System, differing, equal_but_for, what_else
+from transformer.evaluation.comparison import MADE_FROM, System, differing, equal_but_for, what_else
 
 SCORES = ("bleu", "valid_bleu")
 TASK = ("corpus", "corpus_path", "source", "target")  # runs on different text are not compared
@@ -51,8 +51,8 @@ def score_table(runs: Sequence[System]) -> list[dict]:
     """
     ranked = sorted(runs, key=lambda run: -run.scores["valid_bleu"])
     knobs = differing(runs)
-    marks = [{part: mark(run, part) for part in ORIGINS} for run in ranked]
-    parts = [part for part in ORIGINS if len({each[part] for each in marks}) > 1]
+    marks = [{part: mark(run, part) for part in MADE_FROM} for run in ranked]
+    parts = [part for part in MADE_FROM if len({each[part] for each in marks}) > 1]
     return [
         {
             "name": run.name,
@@ -66,7 +66,7 @@ def score_table(runs: Sequence[System]) -> list[dict]:
 
 def mark(run: System, part: str) -> str:
     """A short hash of the data, code or versions of a run."""
-    return sha256(repr(sorted(run.origins.get(part, {}).items())).encode()).hexdigest()[:7]
+    return sha256(repr(sorted(run.made_from.get(part, {}).items())).encode()).hexdigest()[:7]
 
 
 def remarks(runs: Sequence[System]) -> list[str]:

@@ -1,4 +1,4 @@
 """The model as MLflow serves it, and the limits of one request.
 
-May import: inference, model_folder, files
+May import: inference, decoding, model_folder, files
 """

@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def server(app: FastAPI) -> FastAPI:
-    """MLflow's app, which then refuses foreign hosts and origins, and JSON that Python cannot read."""
+    """Make MLflow's app refuse foreign hosts, foreign origins, and JSON that Python cannot read; returns the app."""
     init_fastapi_security(app)
 
     @app.middleware("http")

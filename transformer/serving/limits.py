@@ -10,13 +10,13 @@ from contextvars import ContextVar
 from threading import Event
 from typing import Any
 
-# Limits of one request.
-MAX_LINES, MAX_SUBWORDS, MAX_BEAM_SIZE, MAX_EXTRA_LENGTH, MAX_LENGTH_PENALTY = 1000, 1000, 64, 1000, 20
-# Subwords are counted only where a look at the characters says that there can be few enough.
+from transformer.decoding.config import SEARCH_OPTIONS, SearchConfig
+
+MAX_LINES, MAX_SUBWORDS = 1000, 1000  # of a request, and of a line
+# Longer lines and words are refused before they are cut into subwords.
 MAX_CHARACTERS, MAX_WORD = 10 * MAX_SUBWORDS, 2 * MAX_SUBWORDS  # spaCy takes 8 s for a word of 10,000 brackets
 
-
-# Set, in a server that knows, when the sender of the request has gone.
+# The event that app.py sets when the sender of a request has gone; None in a server that does not watch for it.
 ABANDONED: ContextVar[Event | None] = ContextVar("ABANDONED", default=None)
 
 
@@ -42,11 +42,11 @@ class Deadline:
 
 
 def check_options(params: dict[str, Any]) -> None:
-    """Raise ValueError for a search that would be wrong or too wide."""
-    limits = {"beam_size": (1, MAX_BEAM_SIZE), "extra_length": (0, MAX_EXTRA_LENGTH)}
-    for name, (least, most) in (limits | {"length_penalty": (0, MAX_LENGTH_PENALTY)}).items():
-        if not isinstance(value := params[name], (int, float)) or not least <= value <= most:
-            raise ValueError(f"{name}={value} must be {least} to {most}")
+    """Raise ValueError for a search that would be wrong or too wide: see SearchConfig."""
+    for name in SEARCH_OPTIONS:
+        if not isinstance(params[name], (int, float)):
+            raise ValueError(f"{name}={params[name]} must be a number. Nothing was translated.")
+    SearchConfig(**{name: params[name] for name in SEARCH_OPTIONS})
 
 
 def check_line(name: str, line: str) -> None:

@@ -23,10 +23,9 @@ from mlflow.models import set_model
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE, TEMPORARILY_UNAVAILABLE
 from mlflow.pyfunc.model import PythonModel
 
+from transformer.decoding.config import SEARCH_OPTIONS
 from transformer.inference.translator import Translator
 from transformer.serving.limits import MAX_LINES, Deadline, OutOfTime, check_line, check_options, check_subwords
-
-OPTIONS = ("beam_size", "length_penalty", "extra_length")  # default: the value in the model's signature
 
 
 class Refused(MlflowException):
@@ -82,7 +81,7 @@ class ServedTranslator(PythonModel):
             for number, line in enumerate(lines, start=1):
                 deadline()
                 check_subwords(f"line {number}", len(self.translator.subwords([line])[0]))
-            options = {name: params[name] for name in OPTIONS}
+            options = {name: params[name] for name in SEARCH_OPTIONS}
             return self.translator.translate(lines, before_step=deadline, **options)
 
     @contextmanager

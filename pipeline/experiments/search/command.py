@@ -25,13 +25,13 @@ import psutil
 
 from pipeline.experiments.clones import check_clones_have, edits_of_work_tree, end
 from pipeline.experiments.search.finals import conclusion, finals
-from pipeline.experiments.search.space import Space, described, space_of
+from pipeline.experiments.search.space import Space, describe, space_of
 from pipeline.experiments.search.study import SeededSampler, best, open_study, rungs_of, search
 from pipeline.experiments.search.trainings import CLONES, Trainings
 from pipeline.git import resolve
 from pipeline.identity import code_key, content_key
 from pipeline.params import Params
-from pipeline.stage import hold_lock, project_root, run
+from pipeline.stage import hold_lock, project_root
 from transformer.files import sha256, write_json
 
 OTHER_ROOMS = ("pipeline/experiments/", "pipeline/tracking/", "pipeline/demo/")  # they change no training
@@ -46,7 +46,7 @@ NUMBERS = {
 
 
 def main() -> None:
-    options = parsed()
+    options = parse_options()
     params = Params.load("params.yaml")
     space, rungs = space_of(options.space, params), rungs_of(params.max_steps, params.save_every, options.first_rung)
     if params.corpus == "files":
@@ -54,7 +54,7 @@ def main() -> None:
     folder = project_root() / "work" / name_of(params, space, options)
     folder.mkdir(parents=True, exist_ok=True)
     print(f"{folder.name}: {options.trials} trials, compared after {', '.join(map(str, rungs))} updates")
-    print(*(f"  {described(knob, values)}" for knob, values in space.items()), sep="\n")
+    print(*(f"  {describe(knob, values)}" for knob, values in space.items()), sep="\n")
     print(f"Its state is in {folder}. If it is stopped, the same command goes on.", flush=True)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, stop)
@@ -75,7 +75,7 @@ def main() -> None:
     print("", *conclusion(rows), f"\nwritten to {options.output}", sep="\n")
 
 
-def parsed() -> argparse.Namespace:
+def parse_options() -> argparse.Namespace:
     """The options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("space", nargs="+", metavar="KNOB=VALUES", help="500..8000, 500..8000:log, or pre,post")
@@ -102,7 +102,7 @@ def name_of(params: Params, space: Space, options: argparse.Namespace) -> str:
     corpus = Path(params.corpus_path).rglob("*") if params.corpus == "files" else ()
     key = content_key(
         params=vars(params),
-        space=[described(knob, values) for knob, values in space.items()],
+        space=[describe(knob, values) for knob, values in space.items()],
         options=[options.first_rung, options.sampler, options.seed],
         code={path: code_key(Path(path).read_text("utf-8")) for path in paths if not path.startswith(OTHER_ROOMS)},
         data={str(path): sha256(path) for path in corpus if path.is_file()},
@@ -116,7 +116,3 @@ def stop(number: int, frame: object) -> None:
     print("The search stops, and its trainings save their state. The same command goes on.", flush=True)
     end(psutil.Process().children(recursive=True))
     os._exit(128 + number)  # sys.exit would wait for the threads, which may start another training
-
-
-if __name__ == "__main__":
-    run(main)

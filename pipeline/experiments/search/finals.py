@@ -11,11 +11,11 @@ from pipeline.experiments.revisions import Experiment
 from pipeline.experiments.search.space import Knobs
 from pipeline.experiments.search.study import run_at_once
 from pipeline.experiments.search.trainings import Trainings, Untrainable
+from pipeline.tracking.champion import SIGNIFICANT
 from transformer.evaluation.comparison import System, compare_with_first, correct, means_over_seeds
 
 START = "-start"  # the end of the name of params.yaml as it is
 DIVERGED = "params.yaml as it is diverged with one of the seeds, so nothing is compared with it."
-SIGNIFICANT = 0.05
 
 
 def finals(trainings: Trainings, best: Sequence[Knobs], seeds: int, jobs: int) -> list[dict]:
@@ -30,7 +30,7 @@ def finals(trainings: Trainings, best: Sequence[Knobs], seeds: int, jobs: int) -
     def train(pair: tuple[str, int]) -> Experiment | None:
         name, seed = f"{pair[0]}-seed{pair[1]}", pair[1]
         try:
-            return trainings.finished(name, {**changes[pair[0]], "seed": seed})
+            return trainings.experiment_with(name, {**changes[pair[0]], "seed": seed})
         except Untrainable as reason:
             print(f"{name}  {reason}", flush=True)
             return None

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-from ruamel.yaml import YAML
 
 from pipeline.params import Params, check_value
-from pipeline.stage import params_of
+from pipeline.stage import params_of, read_values
 
 Value = int | float | str | bool
 Knobs = Mapping[str, Value]
@@ -56,7 +55,7 @@ def space_of(words: Sequence[str], params: Params, path: Path = Path("dvc.yaml")
 def knobs_of_training(path: Path) -> set[str]:
     """The knobs that the stages up to train read, by dvc.yaml."""
     knobs = set[str]()
-    for name, stage in YAML(typ="safe").load(path)["stages"].items():
+    for name, stage in read_values(path)["stages"].items():
         knobs.update(knob for file, names in params_of(stage) if file == "params.yaml" for knob in names)
         if name == "train":
             break
@@ -95,14 +94,14 @@ def value(word: str, knob: str, text: str) -> Any:
         raise ValueError(f"{word}: {knob} cannot be {text} (docs/params.md). {remedy}") from None
 
 
-def described(knob: str, values: BaseDistribution) -> str:
+def describe(knob: str, values: BaseDistribution) -> str:
     """A knob and its values, for a person."""
     if isinstance(values, (IntDistribution, FloatDistribution)):
         return f"{knob}: {values.low} to {values.high}, {SCALES[not values.log]} scale"
     assert isinstance(values, CategoricalDistribution)
-    return f"{knob}: {', '.join(map(written, values.choices))}"
+    return f"{knob}: {', '.join(map(as_yaml, values.choices))}"
 
 
-def written(setting: object) -> str:
+def as_yaml(setting: object) -> str:
     """A value as params.yaml and `dvc exp run -S` have it."""
     return str(setting).lower() if isinstance(setting, bool) else f"{setting}"

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 
 from pipeline.experiments.clones import DVC, clone, publish, reference, run_in
 from pipeline.experiments.revisions import Experiment
-from pipeline.experiments.search.space import Knobs, written
+from pipeline.experiments.search.space import Knobs, as_yaml
 from pipeline.experiments.stale import stale
 from pipeline.git import command, experiments
 from pipeline.identity import content_key
@@ -59,31 +59,31 @@ class Trainings:
         The score is BLEU on valid: of greedy translations at the first rungs, of all stages at the last.
         """
         name, values = self.experiment(knobs), {**knobs, "best_by": "bleu"}
-        shown = " ".join(f"{knob}={written(value)}" for knob, value in knobs.items())
+        shown = " ".join(f"{knob}={as_yaml(value)}" for knob, value in knobs.items())
         try:
-            with self.prepared(name, values) as folder:
+            with self.prepare(name, values) as folder:
                 for updates in rungs:
-                    bleu, loss = self.trained(folder, name, values, updates)
+                    bleu, loss = self.train(folder, name, values, updates)
                     if updates == rungs[-1]:
-                        bleu = self.completed(folder, name).scores()["valid_bleu"]
+                        bleu = self.complete(folder, name).scores()["valid_bleu"]
                     print(f"{name}  {shown}  score {score_of(bleu, loss):.2f} after {updates} updates", flush=True)
                     yield score_of(bleu, loss)
         except Untrainable as reason:
             print(f"{name}  {shown}  {reason}", flush=True)
             yield 0.0
 
-    def finished(self, name: str, values: Knobs) -> Experiment:
+    def experiment_with(self, name: str, values: Knobs) -> Experiment:
         """The experiment with these values, all stages run; it is run unless there is one. Raises Untrainable."""
         for entry in experiments():
             experiment = Experiment(name, entry.commit) if entry.name == name else None
             if experiment and experiment.params == self.params.changed(**values) and not stale(experiment):
                 return experiment
-        with self.prepared(name, values) as folder:
-            self.trained(folder, name, values, self.params.max_steps)
-            return self.completed(folder, name)
+        with self.prepare(name, values) as folder:
+            self.train(folder, name, values, self.params.max_steps)
+            return self.complete(folder, name)
 
     @contextmanager
-    def prepared(self, name: str, values: Knobs) -> Iterator[Path]:
+    def prepare(self, name: str, values: Knobs) -> Iterator[Path]:
         """A clone with these values in params.yaml in which the stages before `train` have run. Raises Untrainable."""
         try:
             self.params.changed(**values)
@@ -93,11 +93,11 @@ class Trainings:
         (self.folder / CLONES).mkdir(exist_ok=True)
         with TemporaryDirectory(dir=self.folder / CLONES, prefix=f"{name}-", ignore_cleanup_errors=True) as place:
             clone(Path(place), self.commit, self.edits)
-            knobs = [word for knob, value in values.items() for word in ("-S", f"{knob}={written(value)}")]
+            knobs = [word for knob, value in values.items() for word in ("-S", f"{knob}={as_yaml(value)}")]
             self.run(Path(place), name, *DVC, "exp", "run", *knobs, "back_translate")
             yield Path(place)
 
-    def trained(self, folder: Path, name: str, values: Knobs, updates: int) -> tuple[float, float]:
+    def train(self, folder: Path, name: str, values: Knobs, updates: int) -> tuple[float, float]:
         """Run the stage train in a clone up to an update. Returns BLEU and loss of its last validation.
 
         Raises Untrainable.
@@ -109,7 +109,7 @@ class Trainings:
         last = [row for row in curve if row["valid_loss"]][-1]
         return float(last.get("valid_bleu") or 0), float(last["valid_loss"])
 
-    def completed(self, folder: Path, name: str) -> Experiment:
+    def complete(self, folder: Path, name: str) -> Experiment:
         """Run all stages as an experiment, in a clone whose training has ended, and send it to the main checkout."""
         self.run(folder, name, *DVC, "exp", "run", "--name", name)
         for entry in experiments():

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 from abc import ABC, abstractmethod
-from argparse import Namespace
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
+from pipeline.earlier_stages import lock_of, sources, stages_above
 from pipeline.identity import code_key
-from pipeline.outs import stages_above
 from pipeline.params import Params
 from pipeline.versions import RECORD, release
 from transformer import files
@@ -29,44 +24,12 @@ WORKSPACE = "workspace"
 LAST = "record"  # the stage that writes the run: no result depends on it
 # Facts of reports/environment.json that change the order of sums.
 PROCESSOR = ("machine", "cpu", "threads", "device", "devices", "instructions", "bfloat16", "sharding")
-OPTIONS = {
-    "params": "params.yaml",
-    "raw": "data/raw",
-    "hypotheses": "data/hypotheses",
-    "model": "data/model",
-    "curve": "reports/training.csv",
-    "summary": "reports/training.json",
-    "scores": "reports/scores.json",
-    "signatures": "reports/signatures.json",
-    "engines": "reports/engines.json",
-    "environment": "reports/environment.json",
-    "samples": "reports/samples.csv",
-    "page": "reports/report.html",
-    "attention": "reports/attention.svg",
-}
 
 
 @cache
 def sha256(path: Path) -> str:
     """sha256 of a file that does not change while this process runs."""
     return files.sha256(path)
-
-
-@cache
-def parse_yaml(text: str) -> Any:
-    """The values of a YAML text; to be read only, since they are cached. Raises ValueError if it is not valid."""
-    try:
-        return YAML(typ="safe").load(text) or {}
-    except YAMLError as error:
-        raise ValueError(f"not valid YAML: {' '.join(str(error).split())[:150]}") from None
-
-
-def lock_of(dvc_lock: str) -> dict[str, dict]:
-    """The stages in the text of a dvc.lock; see `Results.lock`."""
-    if not re.match(r"schema: '2.0'\nstages:\n  \w", dvc_lock):  # not as DVC writes it
-        return parse_yaml(dvc_lock).get("stages", {})
-    _, *entries = re.split(r"\n(?=  \w)", dvc_lock)  # each by itself, since most are as in other commits
-    return {name: entry for text in entries for name, entry in parse_yaml(text).items()}
 
 
 class Results(ABC):
@@ -130,9 +93,8 @@ class Results(ABC):
         return json.loads(self.file("reports/signatures.json").read_text(encoding="utf-8"))
 
     def lock(self) -> dict[str, dict]:
-        """dvc.lock: stage -> its command, deps, params and outs, without stages that dvc.yaml no longer has."""
-        stages = parse_yaml(self.text("dvc.yaml"))["stages"]
-        return {name: entry for name, entry in lock_of(self.text("dvc.lock")).items() if name in stages}
+        """The stages in dvc.lock; see `lock_of`."""
+        return lock_of(self.text("dvc.lock"), self.text("dvc.yaml"))
 
     def outs(self) -> dict[str, str]:
         """The outs in dvc.lock: path -> md5."""
@@ -147,21 +109,20 @@ class Results(ABC):
         return json.loads(self.text("reports/engines.json"))["engines_agree"]
 
     def system(self, translations: bool = True) -> System:
-        """The name, knobs, scores and origins of this configuration; also its signatures and test translations."""
+        """This configuration for a comparison. translations: with its signatures and translations of the test set."""
         from transformer.evaluation.comparison import System  # imported here, since it takes a second
 
-        system = System(self.name, vars(self.params), self.scores(), origins=self.origins(), machine=self.machine())
+        system = System(self.name, vars(self.params), self.scores(), made_from=self.made_from(), machine=self.machine())
         if not translations:
             return system
         return replace(system, signatures=self.signatures(), hypotheses=self.lines(self.hypotheses()))
 
-    def origins(self) -> dict[str, dict[str, str]]:
+    def made_from(self) -> dict[str, dict[str, str]]:
         """What the scores were made from, besides the knobs: data, code and versions, each name -> hash or version."""
         entries = list(stages_above(self.lock(), ["reports/scores.json"]).values())
         deps = {dep["path"]: dep["md5"] for entry in entries for dep in entry.get("deps", [])}
-        outs = {out["path"] for entry in entries for out in entry.get("outs", [])}
         data = {path: deps[path] for path in ("data/raw", self.params.init_from) if path in deps}
-        code = {name: key for path in deps if path not in outs for name, key in self.code(path).items()}
+        code = {name: key for path in sources(entries) for name, key in self.code(path).items()}
         versions = {
             name: release(number)
             for entry in entries
@@ -188,11 +149,6 @@ class WorkTree(Results):
 
     def __init__(self, places: Mapping[str, Path] | None = None, root: Path = Path()):
         self.name, self._places, self._root = WORKSPACE, dict(places or {}), root
-
-    @classmethod
-    def locate(cls, paths: Namespace) -> WorkTree:
-        """The results in the places that a stage's command line names."""
-        return cls({place: getattr(paths, option) for option, place in OPTIONS.items() if hasattr(paths, option)})
 
     def text(self, path: str) -> str:
         return self.file(path).read_text(encoding="utf-8")

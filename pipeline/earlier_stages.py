@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pipeline.params import parse_yaml
 from pipeline.stage import read_values, require
 from transformer.files import read_lines
 
@@ -56,19 +58,28 @@ def check_params(params: Path, *inputs: Path) -> None:
 
     params: params.yaml. A stage that a person starts may read other files, so it is not checked.
     """
-    lock = Path("dvc.lock")
-    if "DVC_STAGE" not in os.environ or not lock.exists():
+    if "DVC_STAGE" not in os.environ or not Path("dvc.lock").exists():
         return
     values = read_values(params)
-    stages = read_values("dvc.yaml")["stages"]
-    entries = {stage: entry for stage, entry in read_values(lock)["stages"].items() if stage in stages}
-    for stage, entry in stages_above(entries, map(str, inputs)).items():
+    lock = lock_of(*(Path(name).read_text(encoding="utf-8") for name in ("dvc.lock", "dvc.yaml")))
+    for stage, entry in stages_above(lock, map(str, inputs)).items():
         for name, value in entry.get("params", {}).get("params.yaml", {}).items():
             if values.get(name) != value:
                 raise ValueError(
                     f"{name} was changed from {value} to {values.get(name)} after stage {stage} had run with {value}. "
                     "Nothing was written. Run `dvc repro`."
                 )
+
+
+def lock_of(dvc_lock: str, dvc_yaml: str) -> dict[str, dict]:
+    """The stages in the text of a dvc.lock, without those that dvc.yaml lacks: name -> command, deps, params, outs."""
+    if re.match(r"schema: '2.0'\nstages:\n  \w", dvc_lock):
+        _, *texts = re.split(r"\n(?=  \w)", dvc_lock)  # each by itself, since most are as in other commits
+        entries = {name: entry for text in texts for name, entry in parse_yaml(text, "dvc.lock").items()}
+    else:  # not as DVC writes it
+        entries = parse_yaml(dvc_lock, "dvc.lock").get("stages", {})
+    stages = parse_yaml(dvc_yaml, "dvc.yaml")["stages"]
+    return {name: entry for name, entry in entries.items() if name in stages}
 
 
 def stages_above(lock: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:
@@ -86,3 +97,11 @@ def stages_above(lock: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any
                 stages.add(stage)
                 waiting += [dep["path"] for dep in lock[stage].get("deps", [])]
     return {stage: entry for stage, entry in lock.items() if stage in stages}
+
+
+def sources(entries: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """The deps of stages that none of them makes: path -> md5. entries: of the stages in dvc.lock."""
+    entries = list(entries)
+    outs = {out["path"] for entry in entries for out in entry.get("outs", [])}
+    deps = {dep["path"]: dep["md5"] for entry in entries for dep in entry.get("deps", [])}
+    return {path: md5 for path, md5 in deps.items() if outs.isdisjoint(map(str, (path, *Path(path).parents)))}
