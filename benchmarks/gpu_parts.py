@@ -90,7 +90,7 @@ def losses(updates: int = 20) -> Rows:
         return rows
 
 
-def trained(folder: Path, precision: str, device: torch.device, updates: int) -> list[float]:
+def trained(folder: Path, precision: Literal["float32", "float64", "bfloat16"], device: torch.device, updates: int) -> list[float]:
     """The losses of updates of a small model without dropout, in nats per target token."""
     pairs = Pairs.load(folder, "train")
     seed_everything(1)

@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -46,7 +46,7 @@ class Task:
     vocabulary: int
     pairs: Pairs
     batch_tokens: int
-    precision: str
+    precision: Literal["float32", "float64", "bfloat16"]
     device: torch.device
 
     @property
@@ -97,7 +97,9 @@ class Program(ABC):
         """Make update `step`."""
 
 
-def train_config(batch_tokens: int, warmup: int, precision: str, compile: bool = False) -> TrainConfig:
+def train_config(
+    batch_tokens: int, warmup: int, precision: Literal["float32", "float64", "bfloat16"], compile: bool = False
+) -> TrainConfig:
     """The settings of a training by this project's trainer, one micro-batch an update."""
     return TrainConfig(
         seed=SEED,
