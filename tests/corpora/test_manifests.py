@@ -125,7 +125,7 @@ def test_the_lock_files_of_the_project_name_files_and_parts_that_they_describe(p
     assert manifest.content["licence"]
     for entry in manifest.content["files"].values():
         assert entry["sha256"] is None or len(entry["sha256"]) == 64
-        assert entry.get("otherwise", next(iter(manifest.content["files"]))) in manifest.record["files"]
+        assert entry.get("otherwise", next(iter(manifest.content["files"]))) in manifest.content["files"]
         for address in entry["addresses"]:
             assert any(address.startswith(f"{base}/") for base in manifest.content["bases"])
     for texts_of in manifest.content["splits"].values():

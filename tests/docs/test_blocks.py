@@ -100,7 +100,7 @@ def mistakes_of_python(words: list[str]) -> Iterator[str]:
         if rest[0] not in COMMANDS:
             yield f"python -m pipeline {' '.join(rest)}"
             return
-        module, rest = COMMANDS[rest[0]][0], rest[1:]
+        module, rest = COMMANDS[rest[0]][0].partition(":")[0], rest[1:]
     spec = find_spec(module)
     if spec is None:
         yield module
