@@ -12,7 +12,7 @@ from pipeline.experiments.revisions import Experiment, link_folder
 from transformer.decoding.config import SearchConfig
 from transformer.inference.translator import Translator
 
-MODELS = (("data/model", ""), ("data/ct2", "float32/"))  # out and folder in it: for torch, and for CTranslate2
+ENGINES = ("torch", "ctranslate2")
 ROUNDS = 3  # all models in turn; the fastest round of each counts
 
 
@@ -21,21 +21,21 @@ def speeds(experiments: Sequence[Experiment]) -> list[list[float]]:
 
     The search has the settings of the experiment. Reading the model is not counted.
     """
-    best = [[0.0] * len(MODELS) for _ in experiments]
+    best = [[0.0] * len(ENGINES) for _ in experiments]
     for _ in range(ROUNDS):
         for fastest, experiment in zip(best, experiments, strict=True):
-            for place, model in enumerate(MODELS):
-                fastest[place] = max(fastest[place], speed(experiment, *model))
+            for place, engine in enumerate(ENGINES):
+                fastest[place] = max(fastest[place], speed(experiment, engine))
     return best
 
 
-def speed(experiment: Experiment, out: str, inner: str) -> float:
-    """The sentences per second of one of the models of an experiment. out, inner: see MODELS."""
+def speed(experiment: Experiment, engine: str) -> float:
+    """The sentences per second of the model of an experiment by one of ENGINES."""
     sources = experiment.lines(experiment.raw("src"))
     settings = asdict(experiment.params.take(SearchConfig))
     with TemporaryDirectory() as folder:
-        link_folder(experiment.folder(out), Path(folder), inner)
-        translator = Translator.load(Path(folder))
+        link_folder(experiment.folder("data/model"), Path(folder))
+        translator = Translator.load(Path(folder), engine=engine)
         translator.translate(sources[:1], **settings)
         begin = time.perf_counter()
         translator.translate(sources, **settings)

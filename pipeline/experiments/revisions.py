@@ -126,12 +126,8 @@ def stored_results(history: bool = True) -> list[tuple[Experiment, dict[str, str
     return [(Experiment(origin.get("DVC_EXP_NAME", commit[:10]), commit), origin) for commit, origin in origins]
 
 
-def link_folder(files: Mapping[str, Path], place: Path, inner: str = "") -> None:
-    """Make a folder `place` of links to files.
-
-    files: name -> file; see `Results.folder`. inner: the beginning of the names to take, such as float32/.
-    """
+def link_folder(files: Mapping[str, Path], place: Path) -> None:
+    """Make a folder `place` of links to files. files: name -> file; see `Results.folder`."""
     place.mkdir(parents=True, exist_ok=True)
     for name, file in files.items():
-        if name.startswith(inner):
-            (place / name.removeprefix(inner)).symlink_to(file.resolve())
+        (place / name).symlink_to(file.resolve())

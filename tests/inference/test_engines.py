@@ -10,8 +10,9 @@ import pytest
 from support.tiny import TEXT, model_folder
 
 from transformer.files import sha256
-from transformer.inference.ctranslate2_export import POSITIONS, export
+from transformer.inference.ctranslate2_export import add_export, export
 from transformer.inference.translator import Translator
+from transformer.model_folder import POSITIONS
 
 LINES = [*TEXT, "Hund", "", "Ein Mann spielt Schach im Gras und zwei Hunde rennen ."]
 MANY = [" ".join(order) for order in permutations(["Hund", "Mann", "zwei", "Gras", "spielt"], 4)]
@@ -28,10 +29,10 @@ SHAPES = {
 }
 
 
-def both_engines(folder: Path, parent: Path) -> tuple[Translator, Translator]:
-    """The translators of a model folder and of its export in float32."""
-    export(folder, parent / "ct2", "float32")
-    return Translator.load(folder), Translator.load(parent / "ct2")
+def both_engines(folder: Path) -> tuple[Translator, Translator]:
+    """The translators of a model folder by torch and by CTranslate2."""
+    add_export(folder, folder, "float32")
+    return Translator.load(folder, engine="torch"), Translator.load(folder, engine="ctranslate2")
 
 
 FAST = ("pre", "ends are rare", "deep encoder")
@@ -41,7 +42,7 @@ FAST = ("pre", "ends are rare", "deep encoder")
     "shape", [pytest.param(shape, marks=[] if shape in FAST else pytest.mark.full) for shape in SHAPES]
 )
 def test_the_exported_model_gives_the_same_translations(shape, tmp_path):
-    torch, ct2 = both_engines(model_folder(tmp_path / "model", spread=0.6, **SHAPES[shape]), tmp_path)
+    torch, ct2 = both_engines(model_folder(tmp_path / "model", spread=0.6, **SHAPES[shape]))
     for beam_size in (1, 4):
         for extra_length in (0, 3, 30):  # the limit cuts all, some and few translations
             settings = {"beam_size": beam_size, "extra_length": extra_length}
@@ -55,7 +56,7 @@ def test_the_exported_model_gives_the_same_translations(shape, tmp_path):
 
 def test_the_best_of_more_hypotheses_than_beams_is_returned(tmp_path):
     """In the last step several may finish; CTranslate2 returns beam_size of them, chosen by a score of its own."""
-    torch, ct2 = both_engines(model_folder(tmp_path / "model", seed=1, spread=0.45, pull=0.7), tmp_path)
+    torch, ct2 = both_engines(model_folder(tmp_path / "model", seed=1, spread=0.45, pull=0.7))
     for beam_size in (4, 8):
         settings = {"beam_size": beam_size, "length_penalty": 0.0, "extra_length": 10}
         expected = torch.alternatives(MANY, **settings)
@@ -107,5 +108,5 @@ def test_a_method_that_ctranslate2_lacks_is_an_error_with_its_name(folders):
     for name, call in calls.items():
         with pytest.raises(ValueError, match=f"{name} is not offered by CTranslate2"):
             call()
-    with pytest.raises(ValueError, match="cannot translate with an ensemble"):
+    with pytest.raises(ValueError, match=f"{folders}/float32 has a model for CTranslate2 alone"):
         Translator.load(folders / "float32", folders / "float32")
