@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -90,7 +90,9 @@ def losses(updates: int = 20) -> Rows:
         return rows
 
 
-def trained(folder: Path, precision: Literal["float32", "float64", "bfloat16"], device: torch.device, updates: int) -> list[float]:
+def trained(
+    folder: Path, precision: Literal["float32", "float64", "bfloat16"], device: torch.device, updates: int
+) -> list[float]:
     """The losses of updates of a small model without dropout, in nats per target token."""
     pairs = Pairs.load(folder, "train")
     seed_everything(1)

@@ -1,8 +1,9 @@
-"""Stage average: average checkpoints of a training into one self-contained model folder.
+"""Stage average: average checkpoints of a training into one self-contained model folder, for torch and CTranslate2.
 
 Reads   data/checkpoints, data/ids (valid), data/bpe.codes, data/vocab.txt
-Writes  data/model: weights.safetensors, model.json, bpe.codes, vocab.txt; reports/average.json: the number of averaged
-        checkpoints, and the validation losses of the model and of the last checkpoint alone
+Writes  data/model: weights.safetensors, model.json, bpe.codes, vocab.txt, the float32 export for CTranslate2;
+        reports/average.json: the number of averaged checkpoints, and the validation losses of the model and of the last
+        checkpoint alone
 Params  average_last, average (last: mean of the last average_last checkpoints; best: mean of the average_last
         checkpoints with the best validation score; valid: mean of the last checkpoints, at most average_last, as many
         as have the lowest validation loss; ema: the moving average of the weights during the training)
@@ -17,6 +18,7 @@ from pipeline.params import Params
 from pipeline.stage import arguments, require, run
 from transformer.decoding.forced_decoding import score_ids
 from transformer.files import whole_folder, write_json
+from transformer.inference.ctranslate2_export import add_export
 from transformer.model.averaging import mean_weights, running_means
 from transformer.model.transformer import Transformer
 from transformer.model.weights import read_weights, save_weights, stored_config
@@ -51,6 +53,7 @@ def main() -> None:
         shutil.copyfile(paths.checkpoints / "model.json", folder / "model.json")
         shutil.copyfile(paths.codes, folder / "bpe.codes")
         shutil.copyfile(paths.vocab, folder / "vocab.txt")
+        add_export(folder, folder, "float32")
     write_json(
         paths.losses, {"averaged": len(files), "averaged_valid_loss": loss, "last_checkpoint_valid_loss": last_loss}
     )

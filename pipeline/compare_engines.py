@@ -1,4 +1,4 @@
-"""Stage compare_engines: measure whether the exported models translate the validation set as the torch model does.
+"""Stage compare_engines: measure whether CTranslate2 translates the validation set as torch does, by float32 and int8.
 
 Reads   data/model, data/ct2, data/raw/valid.{src,tgt}
 Writes  reports/engines.json: BLEU of each engine and percent of translations identical to torch's, at beam 1 and 4;
@@ -27,8 +27,12 @@ def main() -> None:
     params = Params.load(paths.params)
     require(paths.model, paths.ct2, paths.raw)
     sources, references = (list(read_lines(paths.raw / f"valid.{side}")) for side in ("src", "tgt"))
-    folders = {"torch": paths.model, "float32": paths.ct2 / "float32", "int8": paths.ct2 / "int8"}
-    translators = {name: Translator.load(folder) for name, folder in folders.items()}
+    models = {
+        "torch": (paths.model, "torch"),
+        "float32": (paths.model, "ctranslate2"),
+        "int8": (paths.ct2 / "int8", "ctranslate2"),
+    }
+    translators = {name: Translator.load(folder, engine=engine) for name, (folder, engine) in models.items()}
     report: dict[str, float | bool] = {}
     for beam_size in IDENTICAL:
         settings = asdict(params.take(SearchConfig, beam_size=beam_size, replace_unk=False))
@@ -57,7 +61,7 @@ def translate(translator: Translator, sources: list[str], settings: dict) -> lis
 
 
 def float32_difference(report: dict[str, float | bool], sentences: int) -> str:
-    """How data/ct2/float32, which `engine: ctranslate2` uses, differs from the torch model; empty if it does not.
+    """How the float32 export in data/model differs from the torch model; empty if it does not.
 
     report: the contents of reports/engines.json. sentences: how many were translated; one of them may always differ.
     """
@@ -65,8 +69,8 @@ def float32_difference(report: dict[str, float | bool], sentences: int) -> str:
         identical = report[f"float32_identical_beam_{beam_size}"]
         if is_trained(report, beam_size) and identical < min(least, 100 * (1 - 1 / sentences)):
             return (
-                f"at beam {beam_size}, {identical:.2f}% of the translations of valid by data/ct2/float32 equal those "
-                f"by data/model, and {least}% are required"
+                f"at beam {beam_size}, {identical:.2f}% of the translations of valid by CTranslate2 in float32 equal "
+                f"those by torch, and {least}% are required"
             )
     return ""
 

@@ -95,7 +95,7 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
     beam_size: Beams = 4
     length_penalty: LengthPenalty = 0.6
     extra_length: ExtraLength = 50
-    engine: Literal["torch", "ctranslate2"] = "torch"
+    engine: Literal["auto", "torch", "ctranslate2"] = "auto"
     replace_unk: bool = False
 
     @classmethod
@@ -179,8 +179,8 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
             raise ValueError("average=ema needs the moving average that ema_decay=0 switches off (0.999 is usual)")
         if self.replace_unk and self.bpe_merges:
             raise ValueError(f"replace_unk=true needs bpe_merges=0, got bpe_merges={self.bpe_merges}")
-        if self.replace_unk and self.engine != "torch":
-            raise ValueError(f"replace_unk=true needs engine=torch, got engine={self.engine}")
+        if self.replace_unk and self.engine == "ctranslate2":
+            raise ValueError("replace_unk=true needs torch, got engine=ctranslate2. Set engine=auto.")
         return self
 
 

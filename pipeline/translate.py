@@ -1,6 +1,6 @@
 """Stage translate: translate the sources of valid and of the test sets with the averaged model, by beam search.
 
-Reads   data/model, or data/ct2 with engine ctranslate2; data/raw: the sources
+Reads   data/model; data/raw: the sources
 Writes  data/hypotheses: valid.hyp and <test set>.hyp, one detokenised translation per line
 Params  test_sets, engine, beam_size, length_penalty, extra_length, replace_unk
 """
@@ -18,12 +18,11 @@ CHUNK_LINES = 10_000  # translated at a time, sorted by length
 
 
 def main() -> None:
-    paths = arguments(__doc__, model="data/model", ct2="data/ct2", raw="data/raw", hypotheses="data/hypotheses")
+    paths = arguments(__doc__, model="data/model", raw="data/raw", hypotheses="data/hypotheses")
     params = Params.load(paths.params)
-    folder = paths.model if params.engine == "torch" else paths.ct2 / "float32"
     splits = ["valid", *params.test_sets.split()]
-    require(folder, *(paths.raw / f"{split}.src" for split in splits))
-    translator = Translator.load(folder)
+    require(paths.model, *(paths.raw / f"{split}.src" for split in splits))
+    translator = Translator.load(paths.model, engine=params.engine)
     settings = asdict(params.take(SearchConfig))
     with whole_folder(paths.hypotheses) as folder:
         for split in splits:

@@ -3,28 +3,32 @@
 python -m transformer data/model < source.de > target.en
 python -m transformer data/model --input source.de --output target.en --beam-size 8
 python -m transformer data/model                                   in a terminal: translates each line you type
-python -m transformer data/ct2/int8                                the same with CTranslate2, without torch
+python -m transformer data/ct2/int8                                the same with 8-bit weights, without torch
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import fields
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
+from typing import cast
 
 from tqdm import tqdm
 
 from transformer.decoding.config import SamplingConfig, SearchConfig
 from transformer.files import chunks, whole_file
+from transformer.inference.both_engines import ENGINES
 from transformer.inference.engine import Progress
 from transformer.inference.translator import Translation, Translator
 
-CHUNK_LINES = 1000  # lines that are translated in one call, sorted and batched together
+CHUNK_LINES = 1000  # most lines that are translated in one call, sorted and batched together
+READ_BYTES = 1 << 20  # most bytes that are read at a time
 
 
 def output_file(text: str) -> Path:
@@ -43,6 +47,7 @@ def parse_options() -> argparse.Namespace:
     add("models", nargs="+", type=Path, metavar="MODEL", help="model folder; several are an ensemble")
     add("--input", type=Path, metavar="FILE", help="UTF-8, one sentence per line; default: standard input")
     add("--output", type=output_file, metavar="FILE", help="written completely, at the end; default: standard output")
+    add("--engine", choices=ENGINES, default="auto", help="auto (the default): CTranslate2 where it computes the same")
     search, sampling = SearchConfig(), SamplingConfig()
     add_number(add, "--beam-size", search.beam_size, "hypotheses kept per sentence; 1: greedy")
     add_number(add, "--length-penalty", search.length_penalty, "alpha of ((5 + n) / 6)^alpha")
@@ -97,29 +102,44 @@ def output_of(options: argparse.Namespace, number: int, best: list[Translation])
     return "".join(f"{number}\t{each.score:.6f}\t{each.log_probability:.6f}\t{each.text}\n" for each in best)
 
 
-def utf8_lines(file: BinaryIO, name: str) -> Iterator[str]:
-    """Yield the lines of a file; only a line feed ends a line. Raises ValueError for a line that is not UTF-8."""
-    for number, line in enumerate(file, start=1):
-        try:
-            yield line.decode().removesuffix("\n")
-        except UnicodeDecodeError:
-            raise ValueError(f"{name}:{number}: not UTF-8. Convert it, for example with iconv -t utf-8.") from None
+def line_groups(file: BufferedReader, name: str) -> Iterator[list[str]]:
+    """Yield the lines of a file, in groups that are there without waiting for more; only a line feed ends a line.
+
+    A group has CHUNK_LINES lines at most. Raises ValueError for a line that is not UTF-8. name: of the file, for this.
+    """
+    count, rest = 0, b""
+    while data := file.read1(READ_BYTES):
+        *lines, rest = (rest + data).split(b"\n")
+        for group in chunks(lines, CHUNK_LINES):
+            yield [decoded(line, f"{name}:{number}") for number, line in enumerate(group, start=count + 1)]
+            count += len(group)
+    if rest:
+        yield [decoded(rest, f"{name}:{count + 1}")]
+
+
+def decoded(line: bytes, place: str) -> str:
+    """The text of a line. Raises ValueError, which names its place, if it is not UTF-8."""
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        raise ValueError(f"{place}: not UTF-8. Convert it, for example with iconv -t utf-8.") from None
 
 
 def translate_file(translator: Translator, options: argparse.Namespace) -> None:
-    """Translate the input to the output, CHUNK_LINES lines at a time, with a progress bar."""
+    """Translate the input to the output, at most CHUNK_LINES lines at a time, with a progress bar."""
     name = str(options.input or "standard input")
     total = None
     if options.input:
         with open(options.input, "rb") as file:
             total = sum(1 for _ in file)
-    source = open(options.input, "rb") if options.input else nullcontext(sys.stdin.buffer)  # noqa: SIM115 (closed below)
+    stdin = nullcontext(cast("BufferedReader", sys.stdin.buffer))
+    source = open(options.input, "rb") if options.input else stdin  # noqa: SIM115 (closed below)
     target = whole_file(options.output) if options.output else nullcontext(None)
     with source as file, target as path, tqdm(total=total, unit="sentence", disable=None, leave=False) as progress:
         out = open(path, "w", encoding="utf-8", newline="\n") if path else sys.stdout  # noqa: SIM115
-        lines, number = utf8_lines(file, name), 0
-        for chunk in chunks(lines, CHUNK_LINES):
-            for best in translations(translator, options, chunk, progress.update):
+        number = 0
+        for group in line_groups(file, name):
+            for best in translations(translator, options, group, progress.update):
                 number += 1
                 out.write(output_of(options, number, best))
             out.flush()
@@ -152,7 +172,7 @@ def main() -> None:
             raise ValueError(f"--alternatives {options.alternatives} needs --beam-size {options.alternatives} or more.")
         if options.output and not options.output.parent.is_dir():
             raise ValueError(f"{options.output.parent} does not exist. Make this folder, or write to another one.")
-        translator = Translator.load(*options.models)
+        translator = Translator.load(*options.models, engine=options.engine)
         if options.input is None and sys.stdin.isatty():
             import readline  # noqa: F401 (input() uses it for history and editing)
 
@@ -166,6 +186,8 @@ def main() -> None:
     except (ValueError, OSError) as error:
         reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
         sys.exit(f"error: {reason}")
+    finally:
+        gc.freeze()  # without it Python searches spaCy for garbage at the end, 0.1 s
 
 
 if __name__ == "__main__":

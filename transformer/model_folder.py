@@ -1,7 +1,8 @@
 """What a model folder contains.
 
-model.json: format, sizes of the Transformer, languages, lower-casing and how the model was trained. Beside it are the
-weights, vocab.txt and bpe.codes. `FORMAT` is the version of this layout.
+model.json: format, sizes of the Transformer, languages, lower-casing and how the model was trained. Beside it are
+vocab.txt, bpe.codes, the weights for torch, and the export for CTranslate2: model.bin, config.json,
+shared_vocabulary.json. One of the two models may be absent. `FORMAT` is the version of this layout.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import json
 from pathlib import Path
 
 FORMAT = 1
+EXPORT, WEIGHTS = "model.bin", "weights.safetensors"  # the models that CTranslate2 and torch read
+POSITIONS = 4096  # rows of the position table in EXPORT: limits the length of a source and of a translation
 
 
 def read_model_json(path: Path) -> dict:

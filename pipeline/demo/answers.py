@@ -30,10 +30,12 @@ class Model:
     """
 
     def __init__(self, source: ModelSource):
-        """Load the model. Raises ValueError for a damaged folder, and for one of CTranslate2, without attention."""
-        self.source, self.translator = source, Translator.load(source.folder)
-        if not isinstance(self.translator.engine, TorchEngine):
-            raise ValueError(f"{source.name} is a model for CTranslate2, which shows no attention. Use data/model.")
+        """Load the model for torch, since the page shows all hypotheses, probabilities and attention.
+
+        Raises ValueError for a damaged folder, and for one of CTranslate2 alone.
+        """
+        self.source, self.translator = source, Translator.load(source.folder, engine="torch")
+        assert isinstance(self.translator.engine, TorchEngine)
         self.engine = self.translator.engine
 
     def description(self) -> dict[str, Any]:

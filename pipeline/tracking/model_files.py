@@ -13,7 +13,8 @@ from transformer.files import sha256, sha256_text
 Options = Mapping[str, int | float]
 
 PACKAGE = Path(transformer.__path__[0])
-PACKAGES = ("mlflow", "numpy", "pandas", "safetensors", "spacy", "subword-nmt", "torch", "tqdm")  # to serve a model
+# to serve a model
+PACKAGES = ("ctranslate2", "mlflow", "numpy", "pandas", "safetensors", "spacy", "subword-nmt", "torch", "tqdm")
 FOLDER = "artifacts/model"  # where MLflow puts the model folder inside the model
 
 

@@ -33,7 +33,7 @@ from transformer.files import sha256, sha256_text
 NOT_COMPARED = "not compared"
 ENGINES = {True: "agree", False: "differ", None: NOT_COMPARED}  # values of the tag `engines`
 NO_CHAMPION = {
-    False: "It is not champion: data/ct2 does not translate as data/model does (see reports/engines.json).",
+    False: "It is not champion: CTranslate2 does not translate as torch does (see reports/engines.json).",
     None: "It is not champion: compare_engines has not measured it. Run `dvc repro compare_engines`, then "
     "`python -m pipeline track`.",
 }

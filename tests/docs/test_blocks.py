@@ -23,7 +23,7 @@ from support.tiny import ROOT, model_folder
 
 from pipeline.__main__ import COMMANDS
 from pipeline.params import Params
-from transformer.inference.ctranslate2_export import export
+from transformer.inference.ctranslate2_export import add_export
 
 # The lines that are not run, as the patterns of their words, with the reasons. What they do has tests of its own.
 NOT_RUN = {
@@ -149,10 +149,10 @@ def test_each_pattern_excepts_a_line_of_the_pages(pattern):
 
 @pytest.fixture(scope="module")
 def folder_with_models(tmp_path_factory) -> Path:
-    """A folder with a random model, as data/model and exported."""
+    """A folder with a random model, as data/model."""
     folder = tmp_path_factory.mktemp("models")
-    model_folder(folder / "data/model")
-    export(folder / "data/model", folder / "data/ct2/float32", "float32")
+    model = model_folder(folder / "data/model")
+    add_export(model, model, "float32")
     return folder
 
 

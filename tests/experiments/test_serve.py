@@ -68,6 +68,7 @@ def test_the_champion_is_served_with_checked_weights_and_code(project):
     ("path", "message"),
     [
         ("artifacts/model/weights.safetensors", "The weights of version 1 of {name} are not those of any dvc.lock"),
+        ("artifacts/model/model.bin", "The weights of version 1 of {name} are not those of any dvc.lock"),
         ("artifacts/model/vocab.txt", "The weights of version 1 of {name} are not those of any dvc.lock"),
         ("code/transformer/serving/served_translator.py", "differs from HEAD in serving/served_translator.py"),
         ("code/transformer/new.py", "differs from HEAD in new.py"),

@@ -14,6 +14,7 @@ import pytest
 from support.tiny import ROOT, TEXT, model_folder
 
 from transformer.__main__ import main
+from transformer.inference.ctranslate2_export import add_export
 from transformer.inference.translator import Translator
 
 
@@ -38,6 +39,27 @@ def run(monkeypatch, capsys) -> Callable[..., str]:
         return capsys.readouterr().out
 
     return run
+
+
+def test_a_line_is_answered_while_the_input_is_open_without_torch(tmp_path):
+    """Neither torch nor spaCy's command line is imported: they take longer than the translation."""
+    folder = model_folder(tmp_path / "model")
+    add_export(folder, folder, "float32")
+    command = [sys.executable, "-X", "importtime", "-m", "transformer", str(folder), "--extra-length", "0"]
+    with open(tmp_path / "log", "wb") as log:
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=ROOT)
+    assert process.stdin
+    assert process.stdout
+    answers = []
+    for line in TEXT[:2]:
+        process.stdin.write(f"{line}\n".encode())
+        process.stdin.flush()
+        answers.append(process.stdout.readline().decode().removesuffix("\n"))
+    assert process.communicate() == (b"", None)
+    assert answers == Translator.load(folder).translate(TEXT[:2], extra_length=0)
+    imported = {line.rpartition("|")[2].strip() for line in (tmp_path / "log").read_text().split("\n")}
+    assert {"ctranslate2", "spacy"} <= imported
+    assert not imported & {"torch._C", "spacy.cli", "pandas", "mlflow", "safetensors"}
 
 
 def error_of(run: Callable[..., str], *options: object, text: bytes = b"a\n") -> str:

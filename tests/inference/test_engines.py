@@ -7,11 +7,20 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
+import torch as pytorch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.tiny import TEXT, model_folder
 
+from transformer.cores import cores
+from transformer.decoding.config import SearchConfig
 from transformer.files import sha256
-from transformer.inference.ctranslate2_export import POSITIONS, export
+from transformer.inference.both_engines import BothEngines
+from transformer.inference.ctranslate2_engine import CTranslate2Engine
+from transformer.inference.ctranslate2_export import add_export, export
+from transformer.inference.torch_engine import TorchEngine, threads_for
 from transformer.inference.translator import Translator
+from transformer.model_folder import POSITIONS
 
 LINES = [*TEXT, "Hund", "", "Ein Mann spielt Schach im Gras und zwei Hunde rennen ."]
 MANY = [" ".join(order) for order in permutations(["Hund", "Mann", "zwei", "Gras", "spielt"], 4)]
@@ -28,10 +37,10 @@ SHAPES = {
 }
 
 
-def both_engines(folder: Path, parent: Path) -> tuple[Translator, Translator]:
-    """The translators of a model folder and of its export in float32."""
-    export(folder, parent / "ct2", "float32")
-    return Translator.load(folder), Translator.load(parent / "ct2")
+def both_engines(folder: Path) -> tuple[Translator, Translator]:
+    """The translators of a model folder by torch and by CTranslate2."""
+    add_export(folder, folder, "float32")
+    return Translator.load(folder, engine="torch"), Translator.load(folder, engine="ctranslate2")
 
 
 FAST = ("pre", "ends are rare", "deep encoder")
@@ -41,7 +50,7 @@ FAST = ("pre", "ends are rare", "deep encoder")
     "shape", [pytest.param(shape, marks=[] if shape in FAST else pytest.mark.full) for shape in SHAPES]
 )
 def test_the_exported_model_gives_the_same_translations(shape, tmp_path):
-    torch, ct2 = both_engines(model_folder(tmp_path / "model", spread=0.6, **SHAPES[shape]), tmp_path)
+    torch, ct2 = both_engines(model_folder(tmp_path / "model", spread=0.6, **SHAPES[shape]))
     for beam_size in (1, 4):
         for extra_length in (0, 3, 30):  # the limit cuts all, some and few translations
             settings = {"beam_size": beam_size, "extra_length": extra_length}
@@ -55,7 +64,7 @@ def test_the_exported_model_gives_the_same_translations(shape, tmp_path):
 
 def test_the_best_of_more_hypotheses_than_beams_is_returned(tmp_path):
     """In the last step several may finish; CTranslate2 returns beam_size of them, chosen by a score of its own."""
-    torch, ct2 = both_engines(model_folder(tmp_path / "model", seed=1, spread=0.45, pull=0.7), tmp_path)
+    torch, ct2 = both_engines(model_folder(tmp_path / "model", seed=1, spread=0.45, pull=0.7))
     for beam_size in (4, 8):
         settings = {"beam_size": beam_size, "length_penalty": 0.0, "extra_length": 10}
         expected = torch.alternatives(MANY, **settings)
@@ -64,6 +73,94 @@ def test_the_best_of_more_hypotheses_than_beams_is_returned(tmp_path):
             for pair in zip(results, expected, strict=True):  # scores: texts of near-ties may be in another order
                 scores, exact = ([translation.score for translation in best[:count]] for best in pair)
                 assert scores == pytest.approx(exact, 1e-3)
+
+
+TOLERANCE = 1e-3  # relative, of a score: float32 products are summed in another order
+SEARCH = {
+    "beam_size": st.integers(1, 6),
+    "extra_length": st.sampled_from([0, 1, 3, 30]),
+    "length_penalty": st.sampled_from([0.0, 0.6, 2.0]),
+}
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory) -> tuple[Translator, Translator]:
+    """The translators of a random model by torch and by CTranslate2."""
+    return both_engines(model_folder(tmp_path_factory.mktemp("both") / "model", spread=0.6))
+
+
+@given(
+    line=st.lists(st.sampled_from(sorted({word for line in TEXT for word in line.split()})), max_size=12).map(" ".join),
+    search=st.fixed_dictionaries(SEARCH),
+)
+@settings(deadline=None, max_examples=25)
+def test_the_engines_find_the_same_best_translation(engines, line, search):
+    """In any line of known words and any search; of a near-tie both results have the same score."""
+    (first, *_), (second, *_) = (each.alternatives([line], best_only=True, **search)[0] for each in engines)
+    assert second.score == pytest.approx(first.score, TOLERANCE)
+    assert second.text == first.text or second.text in [
+        each.text
+        for each in engines[0].alternatives([line], **search)[0]
+        if each.score == pytest.approx(first.score, TOLERANCE)
+    ]
+
+
+def test_torch_computes_what_ctranslate2_does_not(engines, tmp_path, monkeypatch):
+    folder = model_folder(tmp_path / "model", spread=0.6)
+    add_export(folder, folder, "float32")
+    both, torch = Translator.load(folder), engines[0]
+    assert isinstance(both.engine, BothEngines)
+    assert both.translate(LINES, beam_size=2) == engines[1].translate(LINES, beam_size=2)
+    assert "torch" not in vars(both.engine)  # not loaded
+    assert both.alternatives(LINES[:1]) == torch.alternatives(LINES[:1])
+    assert both.sample(["Hund"]) == torch.sample(["Hund"])
+    assert both.score(["Hund"], ["dog"]) == torch.score(["Hund"], ["dog"])
+    assert both.attention("Hund", "dog").maps.cross.equal(torch.attention("Hund", "dog").maps.cross)
+    monkeypatch.setattr(both.engine.fast, "search", lambda *_: pytest.fail("CTranslate2 was taken"))
+    monkeypatch.setattr(both.engine.fast, "takes", lambda source, extra_length: len(source) < 4)
+    assert both.translate(LINES) == torch.translate(LINES)
+
+
+def test_the_engine_is_chosen_by_folder_name_and_device(engines, folders, tmp_path, monkeypatch):
+    folder = model_folder(tmp_path / "model")
+    assert isinstance(Translator.load(folder).engine, TorchEngine)  # no export
+    assert isinstance(Translator.load(folders / "int8").engine, CTranslate2Engine)  # no weights
+    with pytest.raises(ValueError, match=r"engine=ctranslate2 needs one model folder, with model\.bin in it"):
+        Translator.load(folder, engine="ctranslate2")
+    with pytest.raises(ValueError, match="engine='fast' must be one of auto, torch, ctranslate2"):
+        Translator.load(folder, engine="fast")
+    add_export(folder, folder, "float32")
+    assert isinstance(Translator.load(folder, folder).engine, TorchEngine)  # an ensemble
+    monkeypatch.setattr("transformer.inference.ctranslate2_engine.has_gpu", lambda: True)
+    assert isinstance(Translator.load(folder).engine, TorchEngine)
+
+
+def test_torch_takes_one_thread_for_a_single_sentence(monkeypatch):
+    threads = []
+    monkeypatch.setattr(pytorch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(pytorch, "set_num_threads", threads.append)
+    for sources in ([[4]], [[4], [5]]):
+        with threads_for(sources):
+            pass
+    assert threads == [1, 2, 2, 2]
+
+
+def test_ctranslate2_starts_few_batches_ahead_and_can_be_ended(engines, monkeypatch):
+    """A server ends the work of a sender who has gone: then at most two batches a core are computed in vain."""
+    engine, started = engines[1].engine, []
+    assert isinstance(engine, CTranslate2Engine)
+    start = engine._start
+    monkeypatch.setattr(engine, "_start", lambda *job, **more: started.append(job[0]) or start(*job, **more))
+
+    def end() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        engine.search([[5, 6]] * 100, SearchConfig(extra_length=1), before_step=end, batch_tokens=1)
+    assert len(started) == 2 * cores() + 1
+    started.clear()
+    engine.search([[5, 6]] * 7, SearchConfig(extra_length=1), best_only=True)
+    assert max(map(len, started)) == -(-7 // cores())  # few sentences are divided among the cores
 
 
 @pytest.fixture(scope="module")
@@ -107,5 +204,5 @@ def test_a_method_that_ctranslate2_lacks_is_an_error_with_its_name(folders):
     for name, call in calls.items():
         with pytest.raises(ValueError, match=f"{name} is not offered by CTranslate2"):
             call()
-    with pytest.raises(ValueError, match="cannot translate with an ensemble"):
+    with pytest.raises(ValueError, match=f"{folders}/float32 has a model for CTranslate2 alone"):
         Translator.load(folders / "float32", folders / "float32")

@@ -14,7 +14,7 @@ import pytest
 from support.tiny import ROOT, TEXT, model_folder
 
 import transformer
-from transformer.inference.ctranslate2_export import export
+from transformer.inference.ctranslate2_export import add_export
 from transformer.inference.translator import Translator
 from transformer.text.marks import join
 
@@ -49,23 +49,24 @@ def output_without(absent: list[str], folder: Path, *arguments: str, text: str =
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """A folder with the package, a model and its export only."""
+    """A folder with the package and a model only."""
     folder = tmp_path_factory.mktemp("elsewhere")
     shutil.copytree(PACKAGE, folder / "transformer", ignore=shutil.ignore_patterns("__pycache__"))
-    export(model_folder(folder / "model", spread=0.6), folder / "data/ct2/float32", "float32")
+    model = model_folder(folder / "data/model", spread=0.6)
+    add_export(model, model, "float32")
     return folder
 
 
 def test_the_package_needs_no_package_of_the_pipeline(folder):
-    output = output_without([*PIPELINE, "ctranslate2"], folder, "transformer", "model", text="\n".join(TEXT))
-    assert output.split("\n")[:-1] == Translator.load(folder / "model").translate(TEXT)
+    output = output_without([*PIPELINE, "ctranslate2"], folder, "transformer", "data/model", text="\n".join(TEXT))
+    assert output.split("\n")[:-1] == Translator.load(folder / "data/model").translate(TEXT)
 
 
 @pytest.mark.full
 def test_the_package_translates_with_ctranslate2_without_torch(folder):
     absent = [*PIPELINE, "torch", "safetensors"]
-    output = output_without(absent, folder, "transformer", "data/ct2/float32", text="\n".join(TEXT))
-    assert output.split("\n")[:-1] == Translator.load(folder / "data/ct2/float32").translate(TEXT)
+    output = output_without(absent, folder, "transformer", "data/model", text="\n".join(TEXT))
+    assert output.split("\n")[:-1] == Translator.load(folder / "data/model").translate(TEXT)
 
 
 def test_the_ctranslate2_example_of_the_docs_needs_no_torch(folder):
@@ -75,13 +76,13 @@ def test_the_ctranslate2_example_of_the_docs_needs_no_torch(folder):
     assert line
     (folder / "example.py").write_text(example, encoding="utf-8")
     output = output_without([*PIPELINE, "torch", "safetensors", "transformer"], folder, "example.py")
-    translator = Translator.load(folder / "data/ct2/float32")
+    translator = Translator.load(folder / "data/model", engine="ctranslate2")
     bare = translator.engine.translator.translate_batch(translator.subwords([line[1]]), beam_size=4)
     assert output == join(bare[0].hypotheses[0]) + "\n"
 
 
 def test_the_packages_that_translating_imports_are_declared():
-    """pyproject.toml names each third-party package that the rooms of a translator import, CTranslate2 excepted."""
+    """pyproject.toml names each third-party package that the rooms of a translator import."""
     rooms = ("text", "model", "decoding", "inference")
     files = [*PACKAGE.glob("*.py"), *(path for room in rooms for path in (PACKAGE / room).glob("*.py"))]
     nodes = [node for path in files for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
@@ -90,7 +91,7 @@ def test_the_packages_that_translating_imports_are_declared():
     names = {module.split(".")[0] for module in modules} - set(sys.stdlib_module_names)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     declared = {re.split("[><=]", name)[0].replace("-", "_") for name in project["dependencies"]}
-    assert names - {"transformer", "torchtext", "ctranslate2"} <= declared
+    assert names - {"transformer", "torchtext"} <= declared
 
 
 def test_the_public_names_can_be_imported_from_the_package():

@@ -53,14 +53,16 @@ def test_the_engine_in_use_is_refused_for_float32_alone(tmp_path, monkeypatch):
     params_file(tmp_path, engine="ctranslate2")
     monkeypatch.setattr(sys, "argv", ["compare_engines"])
 
-    def worse(name: str) -> None:
+    def worse(name: tuple[str, str]) -> None:
         bad = SimpleNamespace(translate=lambda lines, **_: ["x"] * len(lines))
         good = SimpleNamespace(translate=lambda lines, **_: lines)
-        monkeypatch.setattr(Translator, "load", lambda folder: bad if folder.name == name else good)
+        monkeypatch.setattr(
+            Translator, "load", lambda *loaded, engine: bad if (loaded[0].name, engine) == name else good
+        )
 
-    worse("int8")
+    worse(("int8", "ctranslate2"))
     compare_engines.main()
     assert json.loads((tmp_path / "reports/engines.json").read_text())["engines_agree"] is False
-    worse("float32")
+    worse(("model", "ctranslate2"))
     with pytest.raises(ValueError, match="engine=ctranslate2 is refused: at beam 1"):
         compare_engines.main()

@@ -20,6 +20,7 @@ from support.servers import free_port
 from support.tiny import ODD, TEXT, model_folder
 
 from pipeline.tracking.model_files import save
+from transformer.inference.ctranslate2_export import add_export
 from transformer.inference.translator import Translator
 from transformer.serving.served_translator import Refused, ServedTranslator
 from transformer.text.bpe import CACHED_WORDS
@@ -30,7 +31,10 @@ PATHS = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    return model_folder(tmp_path_factory.mktemp("serving") / "model")
+    """A model folder, as the stage average writes it."""
+    folder = model_folder(tmp_path_factory.mktemp("serving") / "model")
+    add_export(folder, folder, "float32")
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +171,9 @@ def test_a_request_is_ended_at_its_deadline_with_status_503(served):
     assert error.value.get_http_status_code() == 503
 
 
-def test_the_deadline_is_checked_before_each_line_and_step(served):
+def test_the_deadline_is_checked_before_each_line_and_step(served, folder):
+    """By torch; CTranslate2 checks at short intervals."""
+    served.translator = Translator.load(folder, engine="torch")
     checks = []
 
     def count() -> None:
@@ -203,8 +209,10 @@ def test_the_server_remembers_no_words_of_past_requests(served):
 
 def test_a_stored_model_is_code_text_and_safetensors_only(folder, tmp_path):
     save(tmp_path / "served", folder, OPTIONS)
-    kinds = {path.suffix for path in (tmp_path / "served").rglob("*") if path.is_file() and path.suffix != ".pyc"}
-    assert kinds <= {"", ".py", ".json", ".yaml", ".txt", ".md", ".codes", ".safetensors", ".jinja"}
+    files = [path for path in (tmp_path / "served").rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    kinds = {path.suffix for path in files}
+    assert kinds <= {"", ".py", ".json", ".yaml", ".txt", ".md", ".codes", ".safetensors", ".jinja", ".bin"}
+    assert [path.name for path in files if path.suffix == ".bin"] == ["model.bin"]  # CTranslate2's own format
     assert "beam_size" in (tmp_path / "served/MLmodel").read_text()  # the signature names the params
     example = json.loads((tmp_path / "served/serving_input_example.json").read_text())
     assert example["inputs"] != [""]

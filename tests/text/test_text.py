@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from transformer.text.blocks import blocks
 from transformer.text.bpe import Merges, learn_merges
 from transformer.text.encoding import Encoder
-from transformer.text.languages import LONGEST_RUN, spacy_words, tokenizer
+from transformer.text.languages import LONGEST_RUN, import_spacy, spacy_words, tokenizer
 from transformer.text.marks import join
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
@@ -148,6 +148,11 @@ def test_a_language_that_spacy_splits_has_no_remark(language):
 def test_what_is_no_language_code_is_refused(language):
     with pytest.raises(ValueError, match="is no language code"):
         splitter_of(language)
+
+
+def test_the_command_line_of_spacy_can_be_imported_later():
+    """`import_spacy` leaves it out, since it takes as long as the rest of spaCy."""
+    assert import_spacy().info(silent=True)["spacy_version"] == import_spacy().__version__
 
 
 def test_an_unknown_language_is_named_in_the_error():

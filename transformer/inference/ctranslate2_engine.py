@@ -17,7 +17,9 @@ trained model, is given to the other subwords.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import ctranslate2
@@ -26,22 +28,23 @@ from transformer.cores import cores
 from transformer.decoding.config import SearchConfig
 from transformer.decoding.hypothesis import Hypothesis, ranked
 from transformer.inference.engine import Check, Ids, Progress
+from transformer.model_folder import POSITIONS
 from transformer.text.marks import join
 from transformer.text.vocabulary import BOS, EOS, PAD, SPECIALS, Vocabulary
 
 END = SPECIALS[EOS]
 FORBIDDEN = [[SPECIALS[PAD]], [SPECIALS[BOS]]]  # sequences that no translation may contain
+PAUSE = 0.001  # seconds between two looks at whether a batch is done
 
 
 class CTranslate2Engine:
-    """The model of a folder that ctranslate2_export.py wrote."""
+    """The model in a folder that ctranslate2_export.py wrote, on the GPU if there is one."""
 
-    def __init__(self, folder: Path, vocabulary: Vocabulary, positions: int):
-        """positions: rows of the model's position table, the longest sequence that it can compute."""
-        self.vocabulary, self.positions = vocabulary, positions
-        device = "cuda" if ctranslate2.get_cuda_device_count() else "cpu"
+    def __init__(self, folder: Path, vocabulary: Vocabulary):
+        self.vocabulary = vocabulary
+        device = "cuda" if has_gpu() else "cpu"
         try:
-            # for small models, several batches in parallel are faster than several threads in one batch
+            # A thread for each batch, all cores for several. Threads that share a batch of a small model are slower.
             self.translator = ctranslate2.Translator(str(folder), device, inter_threads=cores(), intra_threads=1)
         except RuntimeError as error:
             raise ValueError(
@@ -61,44 +64,56 @@ class CTranslate2Engine:
         """Sources to their hypotheses; see beam_search.translate_ids.
 
         best_only: only the first hypothesis of each source must be right; see the top of this module.
-        batch_tokens: source subwords of a batch times beam_size. Raises ValueError for a source that needs more
-        positions than the position table has.
+        batch_tokens: source subwords of a batch times beam_size. At most two batches a core have started when
+        before_step ends the search. Raises ValueError for a source that needs more positions than the table has.
         """
         self._check_lengths(sources, config.extra_length)
-        beam_size, limits = config.beam_size, [max(1, len(source) + config.extra_length) for source in sources]
+        limits = [limit(source, config.extra_length) for source in sources]
         results: list[list[Hypothesis]] = [[] for _ in sources]
-        order = sorted(range(len(sources)), key=lambda row: -limits[row])
-        size, start, jobs, patience = max(1, batch_tokens // beam_size), 0, [], 1 if best_only else 2
-        while start < len(order):
-            count = max(1, size // (len(sources[order[start]]) + 1))
-            rows, start = order[start : start + count], start + count
-            jobs.append((rows, self._start([sources[row] for row in rows], limits[rows[0]], beam_size, patience)))
-        for rows, answers in jobs:
-            before_step()
+        jobs: deque[tuple[list[int], list]] = deque()
+
+        def finish_first() -> None:
+            rows, answers = jobs.popleft()
             for row, answer in zip(rows, answers, strict=True):
-                result = answer.result()
-                finished = [
-                    tokens for tokens in result.hypotheses if tokens[-1:] == [END] and len(tokens) <= limits[row]
-                ]
-                if len(finished) < beam_size:
-                    result = self._start([sources[row]], limits[row], beam_size, patience=2)[0].result()
+                result = awaited(answer, before_step)
+                if not self._settled(result, limits[row], config.beam_size):
+                    (again,) = self._start([sources[row]], limits[row], config.beam_size, patience=2)
+                    result = awaited(again, before_step)
                 results[row] = self._hypotheses(result, config)
             progress(len(rows))
+
+        for rows in batches(sources, max(1, batch_tokens // config.beam_size)):
+            texts = [sources[row] for row in rows]
+            jobs.append((rows, self._start(texts, limits[rows[0]], config.beam_size, 1 if best_only else 2)))
+            if len(jobs) > 2 * cores():
+                finish_first()
+        while jobs:
+            finish_first()
         return results
 
+    def takes(self, source: Sequence[int], extra_length: int) -> bool:
+        """Whether the position table has enough rows for a source and its longest translation."""
+        return limit(source, max(1, extra_length)) <= POSITIONS
+
     def _check_lengths(self, sources: Ids, extra_length: int) -> None:
-        """Raise ValueError for the first source whose longest translation needs more positions than the table has."""
+        """Raise ValueError for the first source that needs more positions than the position table has."""
         for source in sources:
-            if len(source) + max(1, extra_length) > self.positions:
+            if not self.takes(source, extra_length):
                 start = join(self.vocabulary.subwords[number] for number in source[:12])
                 raise ValueError(
-                    f"The sentence {start!r}... has {len(source):,} subwords. With extra_length={extra_length} this "
-                    f"CTranslate2 model takes at most {self.positions - max(1, extra_length):,}. Shorten the sentence, "
-                    "or use engine: torch."
+                    f"The sentence {start!r}... has {len(source):,} subwords. With extra_length={extra_length} "
+                    f"CTranslate2 takes at most {POSITIONS - max(1, extra_length):,}. Shorten the sentence, or use "
+                    "engine: torch."
                 )
 
-    def _start(self, sources: Sequence[Sequence[int]], limit: int, beam_size: int, patience: int) -> list:
-        """Start to translate a batch. Returns one asynchronous result per source.
+    @staticmethod
+    def _settled(result: ctranslate2.TranslationResult, most: int, beam_size: int) -> bool:
+        """Whether beam_size hypotheses ended in </s> within `most` subwords."""
+        ended = [tokens for tokens in result.hypotheses if tokens[-1:] == [END] and len(tokens) <= most]
+        return len(ended) >= beam_size
+
+    def _start(self, sources: Ids, most: int, beam_size: int, patience: int) -> list:
+        """Start to translate a batch, to at most `most` subwords. Returns one asynchronous result per source.
 
         patience: the search ends when beam_size * patience hypotheses are finished. Greedy search has no patience.
         """
@@ -113,7 +128,7 @@ class CTranslate2Engine:
             length_penalty=-1,
             max_input_length=0,
             min_decoding_length=0,
-            max_decoding_length=limit,
+            max_decoding_length=most,
             suppress_sequences=FORBIDDEN,
             return_scores=True,
             return_end_token=True,
@@ -132,3 +147,35 @@ class CTranslate2Engine:
             finished = [(ids, total) for ids, total in finished if len(ids) <= longest]
         unfinished = [(ids, total) for ids, total in pairs if ids[-1:] != [EOS]]
         return ranked(finished, unfinished, config.length_penalty, config.beam_size)
+
+
+def has_gpu() -> bool:
+    """Whether CTranslate2 sees a CUDA device."""
+    return ctranslate2.get_cuda_device_count() > 0
+
+
+def limit(source: Sequence[int], extra_length: int) -> int:
+    """The most subwords of a translation, </s> included."""
+    return max(1, len(source) + extra_length)
+
+
+def batches(sources: Ids, size: int) -> Iterator[list[int]]:
+    """Yield the numbers of the sources of each batch: the longest first, sentences x (longest + 1) <= size, or one.
+
+    Few sources are divided among the cores.
+    """
+    order = sorted(range(len(sources)), key=lambda row: -len(sources[row]))
+    most, start = -(-len(order) // cores()), 0
+    while start < len(order):
+        count = max(1, min(most, size // (len(sources[order[start]]) + 1)))
+        yield order[start : start + count]
+        start += count
+
+
+def awaited(answer: ctranslate2.AsyncTranslationResult, check: Check) -> ctranslate2.TranslationResult:
+    """The result of a batch. `check` is called until it is there; what it raises is not held back."""
+    check()
+    while not answer.done():
+        time.sleep(PAUSE)
+        check()
+    return answer.result()

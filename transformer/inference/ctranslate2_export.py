@@ -13,31 +13,32 @@ from ctranslate2.specs import TransformerSpec
 from ctranslate2.specs.transformer_spec import TransformerDecoderSpec, TransformerEncoderSpec
 from torch import Tensor, nn
 
-from transformer.files import whole_folder, write_json
+from transformer.files import whole_folder
 from transformer.model.attention import Attention
 from transformer.model.transformer import FeedForward, Transformer
 from transformer.model.weights import load_model
-from transformer.model_folder import read_model_json
+from transformer.model_folder import POSITIONS
 from transformer.text.vocabulary import Vocabulary
-
-POSITIONS = 4096  # rows of the stored position table: limits the length of a source and of a translation
 
 
 def export(model_folder: Path, target: Path, quantization: str) -> None:
-    """Write the model of `model_folder` for CTranslate2 to `target`, a self-contained folder.
+    """Write the model of `model_folder` for CTranslate2 to `target`, a self-contained folder without weights for torch.
 
-    `target` gets CTranslate2's files, merges, vocabulary and model.json. quantization: float32, or int8 for the weights
-    of matrix products (a quarter of the size).
+    quantization: see `add_export`.
     """
-    contents = read_model_json(model_folder / "model.json")
-    vocabulary = Vocabulary.load(model_folder / "vocab.txt").subwords
-    spec = specification(load_model(model_folder).float(), vocabulary, quantization)
     with whole_folder(target) as folder:
-        spec.save(str(folder))
-        for name in ("bpe.codes", "vocab.txt"):
+        for name in ("bpe.codes", "model.json", "vocab.txt"):
             shutil.copyfile(model_folder / name, folder / name)
-        contents["ctranslate2"] = {"quantization": quantization, "positions": POSITIONS}
-        write_json(folder / "model.json", contents)
+        add_export(model_folder, folder, quantization)
+
+
+def add_export(model_folder: Path, target: Path, quantization: str) -> None:
+    """Write CTranslate2's files of the model of `model_folder` into the folder `target`, which may be the same.
+
+    quantization: float32, or int8 for the weights of matrix products (a quarter of the size).
+    """
+    vocabulary = Vocabulary.load(model_folder / "vocab.txt").subwords
+    specification(load_model(model_folder).float(), vocabulary, quantization).save(str(target))
 
 
 def specification(model: Transformer, vocabulary: list[str], quantization: str) -> Any:

@@ -1,4 +1,4 @@
-"""The interface of an engine: source ids to hypotheses. The translator calls it; two modules implement it."""
+"""The interface of an engine: source ids to hypotheses. The translator calls it; three modules implement it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from transformer.decoding.hypothesis import Hypothesis
 
 Ids = Sequence[Sequence[int]]  # one sequence per sentence, without </s>
 Progress = Callable[[int], object]  # called after each batch with its number of sentences
-Check = Callable[[], object]  # called before each step of a search, by CTranslate2 before each batch
+Check = Callable[[], object]  # called before each step of a search; by CTranslate2 at short intervals
 
 
 class Engine(Protocol):
-    """The search that both engines offer. Sampling, scores and attention maps are offered by the torch engine only."""
+    """The search that all engines offer. Sampling, scores and attention maps are computed by torch only."""
 
     def search(
         self, sources: Ids, config: SearchConfig, progress: Progress, before_step: Check, best_only: bool

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -34,16 +35,33 @@ class TorchEngine:
         self, sources: Ids, config: SearchConfig, progress: Progress, before_step: Check, best_only: bool = False
     ) -> list[list[Hypothesis]]:
         """Sources to all their hypotheses, also with best_only; see beam_search.translate_ids."""
-        return translate_ids(self.models, sources, config, progress=progress, before_step=before_step)
+        with threads_for(sources):
+            return translate_ids(self.models, sources, config, progress=progress, before_step=before_step)
 
     def sample(self, sources: Ids, config: SamplingConfig, progress: Progress) -> list[list[Hypothesis]]:
         """Sources to random translations; see sampling.sample_ids."""
-        return sample_ids(self.models, sources, config, progress=progress)
+        with threads_for(sources):
+            return sample_ids(self.models, sources, config, progress=progress)
 
     def score(self, sources: Ids, targets: Ids, progress: Progress) -> list[list[float]]:
         """Sources and targets to log P of each subword; see forced_decoding.score_ids."""
-        return score_ids(self.models, sources, targets, progress=progress)
+        with threads_for(sources):
+            return score_ids(self.models, sources, targets, progress=progress)
 
     def attention(self, source: Sequence[int], target: Sequence[int]) -> AttentionMaps:
         """The attention weights of the first model on one pair; see attention_maps.attention_maps."""
         return attention_maps(self.models[0], source, target)
+
+
+@contextmanager
+def threads_for(sources: Ids) -> Iterator[None]:
+    """In this block torch computes one sentence with one thread: its products are too small to share.
+
+    Measured on two busy cores, tiny model: 0.2 s with one thread, more than 1 s with two.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1 if len(sources) == 1 else threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -4,8 +4,7 @@
     translator = Translator.load("data/model")
     translator.translate(["Ein Hund rennt."], beam_size=4)    # -> ["A dog is running."]
 
-A model folder is translated by torch, a folder that ctranslate2_export.py wrote by CTranslate2. Both are
-self-contained.
+both_engines.py chooses between CTranslate2, which is faster on a CPU, and torch.
 """
 
 from __future__ import annotations
@@ -18,8 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transformer.decoding.config import SamplingConfig, SearchConfig
 from transformer.decoding.hypothesis import Hypothesis
+from transformer.inference.both_engines import load_engine
 from transformer.inference.engine import Check, Engine, Progress
-from transformer.model_folder import read_model_json
+from transformer.model_folder import WEIGHTS, read_model_json
 from transformer.text.bpe import Merges
 from transformer.text.marks import SPACE, join
 from transformer.text.vocabulary import SPECIALS, UNK, Vocabulary
@@ -66,11 +66,6 @@ def check_ensemble(first: Path, first_content: dict, other: Path, content: dict)
             f"{other} cannot be in an ensemble with {first}: {why}. Use models of one corpus, with the "
             "same text settings in params.yaml."
         )
-    if "ctranslate2" in content or "ctranslate2" in first_content:
-        raise ValueError(
-            f"{other} or {first} is a folder for CTranslate2, which cannot translate with an ensemble. "
-            "Use the model folders that they were exported from."
-        )
 
 
 class Translator:
@@ -82,9 +77,10 @@ class Translator:
         self.source, self.target = source, target
 
     @classmethod
-    def load(cls, *folders: Path | str) -> Translator:
+    def load(cls, *folders: Path | str, engine: str = "auto") -> Translator:
         """The translator of a model folder, on the GPU if there is one. Several folders are an ensemble.
 
+        engine: torch, ctranslate2, or auto: what is fastest here and computes the same; see both_engines.load_engine.
         Raises ValueError for a folder without a model, and for folders that cannot be an ensemble.
         """
         paths = [Path(folder) for folder in folders]
@@ -97,16 +93,7 @@ class Translator:
                 f"{paths[0]}: vocab.txt has {len(vocabulary):,} subwords, model.json says "
                 f"{first['sizes']['vocabulary']:,}. Copy the folder again."
             )
-        if "ctranslate2" in first:
-            # imported here, so that each engine works without the library of the other
-            from transformer.inference.ctranslate2_engine import CTranslate2Engine
-
-            engine = CTranslate2Engine(paths[0], vocabulary, first["ctranslate2"]["positions"])
-        else:
-            from transformer.inference.torch_engine import TorchEngine
-
-            engine = TorchEngine.load(paths)
-        return cls(engine, merges, vocabulary, *Side.read_both(first))
+        return cls(load_engine(paths, engine, vocabulary), merges, vocabulary, *Side.read_both(first))
 
     def translate(self, lines: Iterable[str], **settings: Any) -> list[str]:
         """Lines to the best translation of each. settings: see `alternatives`."""
@@ -125,9 +112,9 @@ class Translator:
         The only translation of an empty line is empty.
 
         settings: the fields of SearchConfig: beam_size, length_penalty, extra_length, replace_unk. progress: called
-        with the number of sentences after each batch. before_step: called before each step of the search (CTranslate2:
-        before each batch); what it raises ends the search. best_only: an engine may leave out all but the best, which
-        is faster with CTranslate2. Raises ValueError for a setting out of range.
+        with the number of sentences after each batch. before_step: called before each step of the search, by
+        CTranslate2 at short intervals; what it raises ends the search. best_only: an engine may leave out all but the
+        best, so CTranslate2 can be taken. Raises ValueError for a setting out of range.
         """
         config = SearchConfig(**settings)
         if config.replace_unk and not self.merges.empty:
@@ -195,9 +182,9 @@ class Translator:
         return [[token] if token == UNKNOWN else self.merges.subwords([token]) for token in tokens]
 
     def _torch_method(self, name: str) -> Callable:
-        """A method of the engine that only the torch engine has. Raises ValueError for the other engine."""
+        """A method of the engine that needs torch. Raises ValueError for CTranslate2 alone."""
         if not hasattr(self.engine, name):
-            raise ValueError(f"{name} is not offered by CTranslate2. It needs a model folder for torch.")
+            raise ValueError(f"{name} is not offered by CTranslate2. Use engine=auto and a folder with {WEIGHTS}.")
         return getattr(self.engine, name)
 
     def _hypotheses(self, sources: list[list[str]], method: Callable, progress: Progress) -> list[list[Hypothesis]]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -61,14 +65,34 @@ def spacy_words(pipeline: Language, text: str) -> list[str]:
 def import_spacy() -> ModuleType:
     """spaCy, imported when it is first needed, since most stages only read subwords.
 
-    thinc, below spaCy, would import torch where it is installed, which takes two seconds; a tokenizer needs none.
+    A tokenizer needs neither torch, which thinc below spaCy would import where it is installed, nor spaCy's command
+    line, which brings 367 modules. A later import of either is the usual one.
     """
-    without_torch = "torch" not in sys.modules
-    if without_torch:
-        sys.modules["torch"] = None  # type: ignore[assignment] (Python then raises ImportError for torch)
+    command_line = {name: ModuleType(name) for name in ("spacy.cli", "spacy.cli.info")}
+    command_line["spacy.cli.info"].info = _spacy_info  # type: ignore[attr-defined] (all that spacy/__init__.py takes)
+    collecting = gc.isenabled()
+    gc.disable()  # modules are no garbage; looking for some takes a fifth of the time
     try:
-        import spacy
+        with _modules(torch=None), _modules(**command_line):
+            import spacy
     finally:
-        if without_torch:
-            del sys.modules["torch"]
+        if collecting:
+            gc.enable()
     return spacy
+
+
+def _spacy_info(*arguments: Any, **options: Any) -> Any:
+    """spacy.info, which imports spaCy's command line when it is called."""
+    return import_module("spacy.cli.info").info(*arguments, **options)
+
+
+@contextmanager
+def _modules(**modules: ModuleType | None) -> Iterator[None]:
+    """In this block an import of one of these names gives its value; None: it fails. Imported modules stay."""
+    added = {name: module for name, module in modules.items() if name not in sys.modules}
+    sys.modules.update(added)  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        for name in added:
+            del sys.modules[name]

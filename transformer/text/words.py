@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from transformer.text.languages import spacy_words, tokenizer
 from transformer.text.marks import marked
 from transformer.text.scripts import runs
+
+if TYPE_CHECKING:
+    from spacy.language import Language
 
 PIECES_IN_MEMORY = 500_000  # of a side, each with its tokens: about 180 MB
 _CODE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
@@ -44,8 +48,12 @@ class Side:
 
     def __init__(self, language: str, lowercase: bool, splitter: str = "spacy"):
         self.language, self.lowercase, self.splitter = language, lowercase, splitter
-        self._spacy = tokenizer(language) if splitter == "spacy" else None
         self._tokens: dict[str, list[str]] = {}  # of pieces met before
+
+    @cached_property
+    def _spacy(self) -> Language | None:
+        """spaCy's pipeline, loaded at the first line: a translation splits no line of the target side."""
+        return tokenizer(self.language) if self.splitter == "spacy" else None
 
     @classmethod
     def read_both(cls, description: Mapping[str, Any]) -> tuple[Side, Side]:

@@ -1,0 +1,94 @@
+"""The engine of a model folder: CTranslate2 for what it computes as torch does, torch for all else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from transformer.decoding.config import SamplingConfig, SearchConfig
+from transformer.decoding.hypothesis import Hypothesis
+from transformer.inference.engine import Check, Engine, Ids, Progress
+from transformer.model_folder import EXPORT, WEIGHTS
+from transformer.text.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from transformer.decoding.attention_maps import AttentionMaps
+    from transformer.inference.ctranslate2_engine import CTranslate2Engine
+    from transformer.inference.torch_engine import TorchEngine
+
+ENGINES = ("auto", "torch", "ctranslate2")
+
+
+class BothEngines:
+    """CTranslate2 for the best translation of each source; torch, loaded when it is first needed, for all else.
+
+    CTranslate2's other hypotheses differ now and then, their scores in the third digit.
+    """
+
+    def __init__(self, fast: CTranslate2Engine, folder: Path):
+        self.fast, self.folder = fast, folder
+
+    @cached_property
+    def torch(self) -> TorchEngine:
+        """The model for torch."""
+        return load_torch([self.folder])
+
+    def search(
+        self, sources: Ids, config: SearchConfig, progress: Progress, before_step: Check, best_only: bool = False
+    ) -> list[list[Hypothesis]]:
+        """Sources to the best hypothesis of each at least, by torch if all are asked for or a source is too long."""
+        fast = best_only and all(self.fast.takes(source, config.extra_length) for source in sources)
+        return (self.fast if fast else self.torch).search(sources, config, progress, before_step, best_only)
+
+    def sample(self, sources: Ids, config: SamplingConfig, progress: Progress) -> list[list[Hypothesis]]:
+        """See TorchEngine.sample."""
+        return self.torch.sample(sources, config, progress)
+
+    def score(self, sources: Ids, targets: Ids, progress: Progress) -> list[list[float]]:
+        """See TorchEngine.score."""
+        return self.torch.score(sources, targets, progress)
+
+    def attention(self, source: Sequence[int], target: Sequence[int]) -> AttentionMaps:
+        """See TorchEngine.attention."""
+        return self.torch.attention(source, target)
+
+
+def load_engine(folders: Sequence[Path], name: str, vocabulary: Vocabulary) -> Engine:
+    """The engine of a model folder, or of several as an ensemble.
+
+    name: torch, ctranslate2, or auto, which is both where CTranslate2 is installed, the folder has its export, and
+    there is no GPU; else the one that can. Raises ValueError for a folder that the engine cannot read.
+    """
+    if name not in ENGINES:
+        raise ValueError(f"engine={name!r} must be one of {', '.join(ENGINES)}. Nothing was loaded.")
+    folder, exported = folders[0], len(folders) == 1 and (folders[0] / EXPORT).is_file()
+    if name == "torch" or (name == "auto" and not exported):
+        return load_torch(folders)
+    if not exported:
+        raise ValueError(f"engine=ctranslate2 needs one model folder, with {EXPORT} in it. Use engine=torch.")
+    both = name == "auto" and (folder / WEIGHTS).is_file()
+    try:  # imported here, so that each engine works without the library of the other
+        from transformer.inference.ctranslate2_engine import CTranslate2Engine, has_gpu
+    except ImportError:
+        if both:
+            return load_torch(folders)
+        raise ValueError(f"{folder} needs ctranslate2, which is not installed: pip install ctranslate2.") from None
+    if both and has_gpu():
+        return load_torch(folders)
+    fast = CTranslate2Engine(folder, vocabulary)
+    return BothEngines(fast, folder) if both else fast
+
+
+def load_torch(folders: Sequence[Path]) -> TorchEngine:
+    """The torch engine. Raises ValueError for a folder that has the export for CTranslate2 alone."""
+    for folder in folders:
+        if (folder / EXPORT).is_file() and not (folder / WEIGHTS).is_file():
+            raise ValueError(
+                f"{folder} has a model for CTranslate2 alone, and this needs torch. Use the model folder that it was "
+                f"exported from, which has {WEIGHTS}."
+            )
+    from transformer.inference.torch_engine import TorchEngine
+
+    return TorchEngine.load(folders)
