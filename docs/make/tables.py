@@ -77,7 +77,8 @@ def end_of_run(root: Path) -> str:
     rows = [["Path", "Metric", "HEAD", "workspace", "Change"]]
     rows += [["reports/scores.json", name, str(scores[name]), str(scores[name]), "0.0"] for name in SHOWN]
     lines = [f"{path:<21}{metric:<13}{head:<9}{here:<11}{change}" for path, metric, head, here, change in rows]
-    hints = re.findall(r'^\t@echo(?: "(.*)")?$', (root / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    rule = (root / "Makefile").read_text(encoding="utf-8").partition("\nrun:")[2].partition("\n\n")[0]
+    hints = re.findall(r'^\t@echo(?: "(.*)")?$', rule, flags=re.MULTILINE)
     return "\n".join(["```text", *lines, "...", *hints, "```", ""])
 
 
