@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 from sacrebleu.metrics.base import Metric
-from sacrebleu.significance import estimate_ci
+from sacrebleu.significance import _bootstrap_resample, estimate_ci
 
 from transformer.evaluation.scores import bleu_of, metrics, rows_by_label
 
@@ -26,8 +26,11 @@ class Estimate(NamedTuple):
 def estimate(metric: Metric, hypotheses: Sequence[str], references: Sequence[str]) -> Estimate:
     """The score of a metric of sacreBLEU with its interval from RESAMPLES resamples of the sentences."""
     os.environ["SACREBLEU_SEED"] = str(SEED)  # equal sentences give equal intervals, whatever the user has set
-    result = metric.corpus_score(hypotheses, [references], n_bootstrap=RESAMPLES)
-    return Estimate(result.score, float(result._ci) if len(hypotheses) > 1 else None)
+    score = metric.corpus_score(hypotheses, [references]).score
+    # corpus_score(n_bootstrap=RESAMPLES) does the same, but fails if some resamples score 0: float beside float32.
+    resamples = _bootstrap_resample(metric._extract_corpus_statistics(hypotheses, [references]), metric, RESAMPLES)[1]
+    margin = float(estimate_ci(np.array([resample.score for resample in resamples], np.float64))[1])
+    return Estimate(score, margin if len(hypotheses) > 1 else None)
 
 
 def estimate_bleu(hypotheses: Sequence[str], references: Sequence[str], language: str) -> Estimate:
