@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -91,7 +92,7 @@ def translations(
         settings = {name: getattr(options, name) for name in names}
         return translator.sample(lines, samples=count, progress=progress, **settings)
     settings = {field.name: getattr(options, field.name) for field in fields(SearchConfig)}
-    every = translator.alternatives(lines, progress=progress, best_only=count == 1, **settings)
+    every = translator.alternatives(lines, progress=progress, best_only=not options.alternatives, **settings)
     return [hypotheses[:count] for hypotheses in every]
 
 
@@ -164,6 +165,7 @@ def translate_interactively(translator: Translator, options: argparse.Namespace)
 
 def main() -> None:
     options = parse_options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a half-written --output is removed
     sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
     try:
         if options.alternatives < 0:
@@ -173,6 +175,8 @@ def main() -> None:
         if options.output and not options.output.parent.is_dir():
             raise ValueError(f"{options.output.parent} does not exist. Make this folder, or write to another one.")
         translator = Translator.load(*options.models, engine=options.engine)
+        if options.input is None and sys.stdin is None:
+            raise ValueError("There is no input: standard input is closed. Use --input FILE.")
         if options.input is None and sys.stdin.isatty():
             import readline  # noqa: F401 (input() uses it for history and editing)
 

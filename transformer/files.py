@@ -8,7 +8,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -51,6 +51,12 @@ def copy_file(source: Path, target: Path) -> None:
     """Copy a file, completely or not at all."""
     with whole_file(target) as temporary:
         shutil.copyfile(source, temporary)
+
+
+def check_replaceable(path: Path, names: Collection[str]) -> None:
+    """Raise ValueError if a folder has files with other names than `names`: it is not ours to replace."""
+    if foreign := sorted(file.name for file in path.iterdir() if file.name not in names) if path.is_dir() else []:
+        raise ValueError(f"{path} would be replaced, and has {foreign[0]}. Nothing was written. Name another folder.")
 
 
 @contextmanager

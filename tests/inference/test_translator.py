@@ -18,6 +18,7 @@ from transformer.decoding.attention_maps import AttentionMaps
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.inference.save_model import save_model
 from transformer.inference.translator import Translator
+from transformer.model.weights import load_model
 from transformer.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
 from transformer.text.words import Side, splitter_of
 
@@ -59,6 +60,17 @@ def test_a_saved_model_translates_as_before(translator, tmp_path, language):
     assert vars(loaded.source).items() >= {"language": language, "lowercase": True, "splitter": source.splitter}.items()
     with pytest.raises(ValueError, match=r"The vocabulary has 4 subwords, the model has \d+\. Nothing was saved\."):
         save_model(tmp_path / "n", model, saved.merges, Vocabulary(SPECIALS), source, saved.target)
+    (tmp_path / "m/thesis.tex").touch()
+    with pytest.raises(ValueError, match=r"m would be replaced, and has thesis\.tex\. Nothing was written\."):
+        save_model(tmp_path / "m", model, saved.merges, saved.vocabulary, source, saved.target)
+    assert load_model(str(tmp_path / "m")).config == model.config
+
+
+@pytest.mark.parametrize("lines", ["Hund", [None], [b"Hund"]])
+def test_what_is_no_list_of_strings_is_refused(translator, lines):
+    for call in (translator.translate, translator.sample, lambda lines: translator.score(lines, lines)):
+        with pytest.raises(TypeError, match="Give a list of lines"):
+            call(lines)
 
 
 def test_alternatives_come_best_first_with_their_scores(translator):

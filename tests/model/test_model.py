@@ -1,7 +1,9 @@
 """The model is the paper's: its equations, what each position attends to, embeddings, rates and precision."""
 
+import json
 import math
 import re
+from dataclasses import asdict
 from typing import get_type_hints
 
 import numpy as np
@@ -155,7 +157,8 @@ def test_a_bfloat16_model_keeps_its_weights_in_float32():
             {"max_steps": 8, "save_every": 3, "log_every": 3},
             "save_every=3 does not divide max_steps=8. Change one of them.",
         ),
-        (SearchConfig, {"beam_size": "4"}, "beam_size='4' must be a whole number, at least 1, at most 1,000."),
+        (SearchConfig, {"beam_size": "4"}, "beam_size='4' must be a whole number, at least 1, at most 64."),
+        (TrainConfig, {"lr_factor": 10**400}, f"lr_factor={10**400} must be a finite number, above 0."),
         (SearchConfig, {"replace_unk": None}, "replace_unk=None must be True or False."),
         (SamplingConfig, {"top_p": 1.1}, "top_p=1.1 must be a finite number, at least 1e-09, at most 1."),
     ],
@@ -163,6 +166,12 @@ def test_a_bfloat16_model_keeps_its_weights_in_float32():
 def test_a_setting_that_its_type_does_not_allow_is_an_error(config, values, message):
     with pytest.raises(ValueError, match=rf"^{re.escape(message)}$"):
         config(**({"vocabulary": 9} if config is TransformerConfig else {}) | values)
+
+
+def test_numbers_of_numpy_become_those_of_python():
+    """So that model.json can be written."""
+    config = TransformerConfig(np.int64(23), d_model=np.int32(16), heads=2, dropout=np.float32(0.5))
+    assert json.loads(json.dumps(asdict(config))) == asdict(TransformerConfig(23, d_model=16, heads=2, dropout=0.5))
 
 
 def test_the_defaults_are_the_base_model_of_the_paper():

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from transformer.decoding.config import SamplingConfig, SearchConfig
 from transformer.decoding.hypothesis import Hypothesis
+from transformer.files import sha256
 from transformer.inference.engine import Check, Engine, Ids, Progress
-from transformer.model_folder import EXPORT, WEIGHTS
+from transformer.model_folder import EXPORT, EXPORTED, WEIGHTS
 from transformer.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ def load_engine(folders: Sequence[Path], name: str, vocabulary: Vocabulary) -> E
     """The engine of a model folder, or of several as an ensemble.
 
     name: torch, ctranslate2, or auto, which is both where CTranslate2 is installed, the folder has its export, and
-    there is no GPU; else the one that can. Raises ValueError for a folder that the engine cannot read.
+    there is no GPU; else the one that can. Raises ValueError for a folder that the engine cannot read, or whose two
+    models differ.
     """
     if name not in ENGINES:
         raise ValueError(f"engine={name!r} must be one of {', '.join(ENGINES)}. Nothing was loaded.")
@@ -77,8 +79,20 @@ def load_engine(folders: Sequence[Path], name: str, vocabulary: Vocabulary) -> E
         raise ValueError(f"{folder} needs ctranslate2, which is not installed: pip install ctranslate2.") from None
     if both and has_gpu():
         return load_torch(folders)
+    if both:
+        check_export(folder)
     fast = CTranslate2Engine(folder, vocabulary)
     return BothEngines(fast, folder) if both else fast
+
+
+def check_export(folder: Path) -> None:
+    """Raise ValueError if the export in a folder was not made from the weights that are there."""
+    path = folder / EXPORTED
+    recorded = path.read_text(encoding="utf-8").split(" ")[0] if path.is_file() else ""
+    if recorded != sha256(folder / WEIGHTS):
+        raise ValueError(
+            f"{folder}: {EXPORT} was not made from {WEIGHTS}. Copy the whole folder again, or use engine=torch."
+        )
 
 
 def load_torch(folders: Sequence[Path]) -> TorchEngine:

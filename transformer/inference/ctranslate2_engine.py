@@ -109,7 +109,7 @@ class CTranslate2Engine:
     @staticmethod
     def _settled(result: ctranslate2.TranslationResult, most: int, beam_size: int) -> bool:
         """Whether beam_size hypotheses ended in </s> within `most` subwords."""
-        ended = [tokens for tokens in result.hypotheses if tokens[-1:] == [END] and len(tokens) <= most]
+        ended = [tokens for tokens, _ in existing(result) if tokens[-1:] == [END] and len(tokens) <= most]
         return len(ended) >= beam_size
 
     def _start(self, sources: Ids, most: int, beam_size: int, patience: int) -> list:
@@ -136,10 +136,7 @@ class CTranslate2Engine:
 
     def _hypotheses(self, result: ctranslate2.TranslationResult, config: SearchConfig) -> list[Hypothesis]:
         """A result of CTranslate2 to hypotheses, ranked by our score, the unfinished ones after the finished ones."""
-        pairs = [
-            (self.vocabulary.ids(tokens), score / max(1, len(tokens)))
-            for tokens, score in zip(result.hypotheses, result.scores, strict=True)
-        ]
+        pairs = [(self.vocabulary.ids(tokens), score / max(1, len(tokens))) for tokens, score in existing(result)]
         finished = [(ids[:-1], total) for ids, total in pairs if ids[-1:] == [EOS]]
         finished.sort(key=lambda pair: len(pair[0]))
         if len(finished) > config.beam_size:  # our search ends at the step that finishes hypothesis number beam_size
@@ -147,6 +144,12 @@ class CTranslate2Engine:
             finished = [(ids, total) for ids, total in finished if len(ids) <= longest]
         unfinished = [(ids, total) for ids, total in pairs if ids[-1:] != [EOS]]
         return ranked(finished, unfinished, config.length_penalty, config.beam_size)
+
+
+def existing(result: ctranslate2.TranslationResult) -> list[tuple[list[str], float]]:
+    """The hypotheses of a result and their scores, without those that fill up a beam with more places than texts."""
+    pairs = zip(result.hypotheses, result.scores, strict=True)
+    return [(tokens, score) for tokens, score in pairs if score > -1e30]
 
 
 def has_gpu() -> bool:

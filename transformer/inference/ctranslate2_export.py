@@ -13,11 +13,11 @@ from ctranslate2.specs import TransformerSpec
 from ctranslate2.specs.transformer_spec import TransformerDecoderSpec, TransformerEncoderSpec
 from torch import Tensor, nn
 
-from transformer.files import whole_folder
+from transformer.files import sha256, whole_folder, write_text
 from transformer.model.attention import Attention
 from transformer.model.transformer import FeedForward, Transformer
 from transformer.model.weights import load_model
-from transformer.model_folder import POSITIONS
+from transformer.model_folder import EXPORTED, POSITIONS, WEIGHTS
 from transformer.text.vocabulary import Vocabulary
 
 
@@ -39,6 +39,7 @@ def add_export(model_folder: Path, target: Path, quantization: str) -> None:
     """
     vocabulary = Vocabulary.load(model_folder / "vocab.txt").subwords
     specification(load_model(model_folder).float(), vocabulary, quantization).save(str(target))
+    write_text(target / EXPORTED, f"{sha256(model_folder / WEIGHTS)}  {WEIGHTS}\n")
 
 
 def specification(model: Transformer, vocabulary: list[str], quantization: str) -> Any:

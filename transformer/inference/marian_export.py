@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from transformer.files import whole_folder, write_json
+from transformer.files import check_replaceable, whole_folder, write_json
 from transformer.model.attention import Attention
 from transformer.model.transformer import FeedForward, Transformer
 from transformer.model.weights import cpu_copy, save_weights
@@ -23,8 +23,10 @@ def export_marian(model: Transformer, folder: Path | str) -> None:
     """Write config.json and model.safetensors; a folder that is there is replaced. The ids stay those of vocab.txt.
 
     Marian puts all sines of a position before all cosines, where the paper has them in turn (section 3.5). So the
-    dimensions of all states are written in that order. Raises ValueError for a model that Marian cannot compute.
+    dimensions of all states are written in that order. Raises ValueError for a model that Marian cannot compute,
+    and for a folder with other files.
     """
+    check_replaceable(Path(folder), ("config.json", "model.safetensors"))
     sizes = model.config.complete
     for name, value in (NEEDED | {"key_size": sizes.d_model // sizes.heads}).items():
         if getattr(sizes, name) != value:

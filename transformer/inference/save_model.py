@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from transformer.files import whole_folder, write_json, write_text
+from transformer.files import check_replaceable, whole_folder, write_json, write_text
 from transformer.model.transformer import Transformer
 from transformer.model.weights import cpu_copy, save_weights
-from transformer.model_folder import FORMAT
+from transformer.model_folder import FILES, FORMAT
 from transformer.text.bpe import Merges
 from transformer.text.vocabulary import Vocabulary
 from transformer.text.words import Side
@@ -19,8 +19,10 @@ def save_model(
 ) -> None:
     """Write a model folder, completely or not at all; one that is there is replaced.
 
-    source, target: how lines become tokens. Raises ValueError if model and vocabulary have different sizes.
+    source, target: how lines become tokens. Raises ValueError if model and vocabulary have different sizes, or if the
+    folder has other files than a model folder.
     """
+    check_replaceable(Path(folder), FILES)
     if len(vocabulary) != model.config.vocabulary:
         raise ValueError(
             f"The vocabulary has {len(vocabulary):,} subwords, the model has {model.config.vocabulary:,}. Nothing was "

@@ -144,11 +144,12 @@ class Translator:
         self, sources: Iterable[str], targets: Iterable[str], progress: Progress = lambda count: None
     ) -> list[list[float]]:
         """Sources and their translations to log P of each target subword, </s> last, in nats (forced decoding)."""
-        sources, targets = list(sources), list(targets)
-        if len(sources) != len(targets):
-            raise ValueError(f"Got {len(sources)} sources and {len(targets)} targets. Give one target per source.")
         source_ids = [self.vocabulary.ids(subwords) for subwords in self.subwords(sources)]
         target_ids = [self.vocabulary.ids(subwords) for subwords in self.subwords(targets, self.target)]
+        if len(source_ids) != len(target_ids):
+            raise ValueError(
+                f"Got {len(source_ids)} sources and {len(target_ids)} targets. Give one target per source."
+            )
         return self._torch_method("score")(source_ids, target_ids, progress=progress)
 
     def attention(self, source: str, target: str) -> PairAttention:
@@ -165,7 +166,15 @@ class Translator:
         return PairAttention(maps, [*source_subwords, "</s>"], [*target_subwords, "</s>"])
 
     def subwords(self, lines: Iterable[str], side: Side | None = None) -> list[list[str]]:
-        """Lines to the subwords of each. side: self.source (the default) or self.target."""
+        """Lines to the subwords of each. side: self.source (the default) or self.target.
+
+        Raises TypeError for one string, which would be read letter by letter, and for what is no string.
+        """
+        if isinstance(lines, str):
+            raise TypeError(f"{lines[:40]!r} is one string. Give a list of lines.")
+        lines = list(lines)
+        if wrong := [line for line in lines if not isinstance(line, str)]:
+            raise TypeError(f"{wrong[0]!r} is no string. Give a list of lines.")
         return [self.merges.subwords((side or self.source).tokens(line)) for line in lines]
 
     def split_by_word(self, line: str, side: Side) -> list[list[str]]:

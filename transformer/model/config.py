@@ -35,24 +35,44 @@ _types = cache(get_type_hints)
 def check_settings(settings: Any) -> None:
     """Raise ValueError for the first field of a dataclass whose value its type does not allow.
 
-    The type is bool, a Literal, or int or float, Annotated with bounds or not.
+    The type is bool, a Literal of strings, or int or float, Annotated with bounds or not. A number of another library,
+    as numpy's, becomes Python's.
     """
     for name, kind in _types(type(settings), include_extras=True).items():
-        if why := mistake(getattr(settings, name), kind):
-            raise ValueError(f"{name}={getattr(settings, name)!r} must be {why}.")
+        value = getattr(settings, name)
+        if why := mistake(value, kind):
+            raise ValueError(f"{name}={value!r} must be {why}.")
+        if get_origin(kind) is not Literal:
+            object.__setattr__(settings, name, plain_type(kind)(value))
+
+
+def plain_type(kind: Any) -> type:
+    """bool, int or float of a type that may be Annotated with bounds."""
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
 def mistake(value: Any, kind: Any) -> str:
     """What values a type allows, in words, if `value` is none of them; else ""."""
     if get_origin(kind) is Literal:
-        return "" if value in get_args(kind) else " or ".join(map(repr, get_args(kind)))
-    plain, *marks = get_args(kind) if get_origin(kind) is Annotated else (kind,)
+        return "" if isinstance(value, str) and value in get_args(kind) else " or ".join(map(repr, get_args(kind)))
+    plain = plain_type(kind)
     numbers, words = _KINDS[plain]
-    bounds = [(text, bound(mark), within) for mark in marks for text, bound, within in [_BOUNDS[type(mark)]]]
-    fits = isinstance(value, numbers) and isinstance(value, bool) == (plain is bool) and math.isfinite(float(value))
+    bounds = [
+        (text, bound(mark), within) for mark in get_args(kind)[1:] for text, bound, within in [_BOUNDS[type(mark)]]
+    ]
+    fits = isinstance(value, numbers) and isinstance(value, bool) == (plain is bool)
+    fits = fits and (plain is not float or is_finite(value))
     if fits and all(within(value, bound) for _, bound, within in bounds):
         return ""
     return ", ".join([words, *(f"{text} {bound:,}" for text, bound, _ in bounds)])
+
+
+def is_finite(number: Any) -> bool:
+    """Whether a number is neither infinite nor nan, nor too large for a float."""
+    try:
+        return math.isfinite(number)
+    except OverflowError:
+        return False
 
 
 @dataclass(frozen=True)

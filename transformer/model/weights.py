@@ -39,11 +39,12 @@ def stored_config(folder: Path) -> TransformerConfig:
     return TransformerConfig(**read_model_json(folder / "model.json")["sizes"])
 
 
-def load_model(folder: Path) -> Transformer:
+def load_model(folder: Path | str) -> Transformer:
     """The Transformer of a model folder, in evaluation mode, on the CPU, with the precision it was stored in.
 
     Raises ValueError for weights that cannot be read, or that do not fit the sizes in model.json.
     """
+    folder = Path(folder)
     model = Transformer(stored_config(folder))
     weights = read_weights(folder / "weights.safetensors")
     if {name: tensor.shape for name, tensor in weights.items()} != {

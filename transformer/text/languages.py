@@ -65,9 +65,12 @@ def spacy_words(pipeline: Language, text: str) -> list[str]:
 def import_spacy() -> ModuleType:
     """spaCy, imported when it is first needed, since most stages only read subwords.
 
-    A tokenizer needs neither torch, which thinc below spaCy would import where it is installed, nor spaCy's command
-    line, which brings 367 modules. A later import of either is the usual one.
+    In a program of this project, which needs nothing but tokenizers, without torch, which thinc below spaCy would
+    import, and without spaCy's command line, which brings 367 modules. Another program gets all of spaCy.
     """
+    program = getattr(sys.modules["__main__"], "__spec__", None)  # of `python -m`
+    if not program or program.name.partition(".")[0] not in ("transformer", "pipeline"):
+        return import_module("spacy")
     command_line = {name: ModuleType(name) for name in ("spacy.cli", "spacy.cli.info")}
     command_line["spacy.cli.info"].info = _spacy_info  # type: ignore[attr-defined] (all that spacy/__init__.py takes)
     collecting = gc.isenabled()
