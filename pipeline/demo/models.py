@@ -56,7 +56,7 @@ def find_model(name: str, place: Path) -> ModelSource:
     if name in ("", WORKSPACE, MODEL):
         return read_workspace()
     if (Path(name) / "model.json").is_file():
-        return ModelSource(name, Path(name), defaults(), {"run": "unknown, since this is a folder"})
+        return ModelSource(name, Path(name), defaults(), {})
     try:
         experiment = results(name)
     except ValueError as error:
