@@ -153,9 +153,9 @@ def test_a_bfloat16_model_keeps_its_weights_in_float32():
         (
             TrainConfig,
             {"max_steps": 8, "save_every": 3, "log_every": 3},
-            "save_every=3 does not divide max_steps=8. Change one of them.",
+            "save_every=3 does not divide max_steps=8. Change one of them, for example max_steps=6 or 9.",
         ),
-        (SearchConfig, {"beam_size": "4"}, "beam_size='4' must be a whole number, at least 1, at most 1,000."),
+        (SearchConfig, {"beam_size": "4"}, "beam_size='4' must be a whole number, at least 1, at most 64."),
         (SearchConfig, {"replace_unk": None}, "replace_unk=None must be True or False."),
         (SamplingConfig, {"top_p": 1.1}, "top_p=1.1 must be a finite number, at least 1e-09, at most 1."),
     ],

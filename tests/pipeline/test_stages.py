@@ -180,7 +180,7 @@ def test_the_log_shows_progress_precision_and_a_long_warmup(project, place):
         ("train", {"d_model": 100, "heads": 8}, "d_model=100 does not divide into heads=8"),
         ("train", {"warmup": 0}, "warmup=0 must be greater than or equal to 1"),
         ("download", {"corpus_path": "nowhere"}, "nowhere has no text of train: train.de and train.en, or "),
-        ("download", {"source": "fr", "corpus": "toy"}, "corpus=toy has German and English, not fr-en"),
+        ("download", {"source": "fr", "corpus": "toy"}, "not fr-en. For your own text in corpus_path set corpus=files"),
         ("download", {"source": "en"}, "source and target are both en"),
         ("filter", {}, "data/raw/train.src is missing. Run `dvc repro`, which makes it."),
         ("tokenise", {}, "data/filtered/train.src is missing"),
