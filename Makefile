@@ -59,7 +59,7 @@ run: $(READY)
 	@echo "Results:  reports/report.html       scores, curves and translations of this run, in a browser"
 	@echo "          make ui                   all runs side by side, with their params and scores"
 	@echo "Next:     . .venv/bin/activate && dvc exp run -S dropout=0.2    train again with one knob changed"
-	@echo "          cp recipes/multi30k.yaml params.yaml && dvc exp run  real text, half an hour"
+	@echo "          cp recipes/multi30k.yaml params.yaml && dvc exp run  real text: half an hour to train, an hour in all"
 
 # Three processes on two cores, since tests of whole pipelines often wait for files and for each other. A process that a
 # test kills is not restarted, or it would run that test again and again.

@@ -2,9 +2,10 @@
 
 import signal
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 
-from pipeline.stage import run
+from pipeline.stage import ROOT, read_values, run
 
 COMMANDS = {  # name -> (module, and function if not main; purpose)
     "compare": (
@@ -61,11 +62,19 @@ def main() -> None:
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name not in COMMANDS:
         print(__doc__, *(f"  {command:<16}{purpose}" for command, (_, purpose) in COMMANDS.items()), sep="\n")
-        sys.exit(0 if name in ("-h", "--help") else f"error: {name!r} is not one of these commands")
+        sys.exit(0 if name in ("-h", "--help") else f"error: {explain(name)}")
     sys.argv = [f"python -m pipeline {name}", *sys.argv[2:]]
     stop_by_signal()
     module, _, function = COMMANDS[name][0].partition(":")
     run(getattr(import_module(module), function or "main"))
+
+
+def explain(name: str) -> str:
+    """What a name that is no command may have meant: a stage, or a command with nearly this name."""
+    if name in read_values(ROOT / "dvc.yaml")["stages"]:
+        return f"{name} is a stage: python -m pipeline.{name}"
+    near = get_close_matches(name, COMMANDS, n=1)
+    return f"{name!r} is not one of these commands" + "".join(f". Did you mean {command}?" for command in near)
 
 
 def stop_by_signal() -> None:

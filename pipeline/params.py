@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from transformer.decoding.config import Beams, ExtraLength, LengthPenalty
-from transformer.model.config import Count, CountOrNone, Even, NotNegative, Positive, Share
+from transformer.model.config import Count, CountOrNone, Even, NotNegative, Positive, Share, check_multiples
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -164,10 +164,7 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
             )
         if self.d_model % self.heads:
             raise ValueError(f"d_model={self.d_model} does not divide into heads={self.heads}")
-        for part, total in DIVIDES:
-            size, steps = getattr(self, part), getattr(self, total)
-            if steps % size:
-                raise ValueError(f"{part}={size} does not divide {total}={steps}")
+        check_multiples(self, DIVIDES)
         for name in ("device_tokens", "batch_tokens"):
             if (tokens := getattr(self, name)) <= self.max_length:
                 raise ValueError(
@@ -217,9 +214,9 @@ def parse_yaml(text: str, path: Path | str, remedy: str = "") -> dict[str, Any]:
 
 
 def reason(mistake: Any) -> str:
-    """What is wrong, from an entry of pydantic's ValidationError.errors(): "must be greater than 0"."""
+    """What is wrong, from an entry of pydantic's ValidationError.errors(); without a full stop at its end."""
     error = mistake.get("ctx", {}).get("error")
-    return str(error) if error else re.sub(r"^\w+ should", "must", mistake["msg"])
+    return str(error).removesuffix(".") if error else re.sub(r"^\w+ should", "must", mistake["msg"])
 
 
 def place_of(path: Path, text: str, name: str) -> str:

@@ -20,13 +20,19 @@ from io import BufferedReader
 from pathlib import Path
 from typing import cast
 
-from tqdm import tqdm
+try:
+    from tqdm import tqdm
 
-from transformer.decoding.config import SamplingConfig, SearchConfig
-from transformer.files import chunks, whole_file
-from transformer.inference.both_engines import ENGINES
-from transformer.inference.engine import Progress
-from transformer.inference.translator import Translation, Translator
+    from transformer.decoding.config import SamplingConfig, SearchConfig
+    from transformer.files import chunks, whole_file
+    from transformer.inference.both_engines import ENGINES
+    from transformer.inference.engine import Progress
+    from transformer.inference.translator import Translation, Translator
+except ModuleNotFoundError as error:
+    sys.exit(
+        f"error: {sys.executable} has no package {error.name}. Nothing was run. Type `. .venv/bin/activate`, or "
+        "`pip install .`, and the same command again."
+    )
 
 CHUNK_LINES = 1000  # most lines that are translated in one call, sorted and batched together
 READ_BYTES = 1 << 20  # most bytes that are read at a time
@@ -174,6 +180,11 @@ def main() -> None:
             raise ValueError(f"--alternatives {options.alternatives} needs --beam-size {options.alternatives} or more.")
         if options.output and not options.output.parent.is_dir():
             raise ValueError(f"{options.output.parent} does not exist. Make this folder, or write to another one.")
+        for folder in options.models:
+            if not folder.is_dir():
+                raise ValueError(
+                    f"{folder} is not a folder. MODEL is one; text comes from standard input or --input FILE."
+                )
         translator = Translator.load(*options.models, engine=options.engine)
         if options.input is None and sys.stdin is None:
             raise ValueError("There is no input: standard input is closed. Use --input FILE.")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -27,6 +28,7 @@ def main() -> None:
     parser.add_argument(
         "models",
         nargs="*",
+        default=["data/model"],
         metavar="MODEL",
         help="up to two: an experiment, commit, branch or tag; "
         "models:/NAME@ALIAS or models:/NAME/VERSION; a model folder (default: data/model)",
@@ -36,14 +38,17 @@ def main() -> None:
     if len(options.models) > MOST_MODELS:
         parser.error(f"{len(options.models)} models were named; the page shows up to {MOST_MODELS} side by side")
     listener = open_port(HOST, options.port, shlex.join(["python", "-m", "pipeline", "demo", *options.models]))
-    # torch and the server are imported here, so that --help and a wrong option take no seconds
-    from pipeline.demo.answers import Model
-    from pipeline.demo.models import find_model
-    from pipeline.demo.server import serve
-
+    names = list(dict.fromkeys(options.models))
+    print(f"Loading {' and '.join(names)} ...", file=sys.stderr, flush=True)
     with listener, TemporaryDirectory() as scratch:
-        names = list(dict.fromkeys(options.models)) or [""]
-        models = [Model(find_model(name, Path(scratch) / str(place))) for place, name in enumerate(names)]
+        # Imported here, so that --help and a wrong option take no seconds; torch after the models were found.
+        from pipeline.demo.models import find_model
+
+        sources = [find_model(name, Path(scratch) / str(place)) for place, name in enumerate(names)]
+        from pipeline.demo.answers import Model
+        from pipeline.demo.server import serve
+
+        models = [Model(source) for source in sources]
         print(f"http://{HOST}:{options.port}", flush=True)
         try:
             serve(models, listener)

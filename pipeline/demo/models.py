@@ -47,16 +47,16 @@ class ModelSource:
 def find_model(name: str, place: Path) -> ModelSource:
     """The model that a name means. place: a new folder for its files, if they must be fetched.
 
-    name: "", `workspace` or data/model (the model of this folder); models:/NAME, models:/NAME@ALIAS or
+    name: `workspace` or data/model (the model of this folder); models:/NAME, models:/NAME@ALIAS or
     models:/NAME/VERSION; a model folder; an experiment, commit, branch or tag. Raises ValueError for what is none of
     these and for a model that is missing.
     """
     if name.startswith(REGISTRY):
         return fetch_registered(name, place)
-    if name in ("", WORKSPACE, MODEL):
+    if name in (WORKSPACE, MODEL):
         return read_workspace()
     if (Path(name) / "model.json").is_file():
-        return ModelSource(name, Path(name), defaults(), {"run": "unknown, since this is a folder"})
+        return ModelSource(name, Path(name), defaults(), {})
     try:
         experiment = results(name)
     except ValueError as error:

@@ -48,7 +48,8 @@ def main() -> None:
         except store_errors() as error:
             raise ValueError(
                 f"The model {chosen.name} cannot be fetched: {reason(error)}. Name a version, as in toy-de-en/1: the "
-                "last line of `dvc repro` has it. `python -m pipeline promote` chooses a champion."
+                "line `Registered models:/NAME/1` of `dvc repro` has it. `python -m pipeline promote` chooses a "
+                "champion."
             ) from None
         weights, commit = check_and_extract(fetched, place, f"version {version.version} of {version.name}")
         save(place / "served", weights, options(version), place / "git" / PACKAGE)

@@ -77,4 +77,9 @@ def wait_for(address: str, server: subprocess.Popen, log: Path) -> None:
                 return
         except OSError:
             time.sleep(0.2)
-    raise SystemExit(f"The MLflow server did not start. {log} has its error messages.")
+    if server.poll() is not None:
+        raise SystemExit(f"The MLflow server did not start. {log} has its error messages.")
+    raise SystemExit(
+        f"MLflow's server did not answer in {START_SECONDS} seconds. The machine may be busy: try again, or type "
+        "`mlflow ui`."
+    )

@@ -39,7 +39,8 @@ OWN = f"{RELATIVE}mlflow.db"  # the default: what a plain `mlflow ui` opens
 Row = Mapping[str, float | None]  # of a curve: "step", and metrics; None: not measured
 SAMPLES = "samples.csv"  # the file of a run with translations of a few validation sentences at each validation
 VALID = "valid.hyp"  # the file of a run that has the translations of the validation set
-NOISY = ("mlflow.store", "mlflow.system_metrics", "urllib3.connectionpool")  # a stage prints one line instead
+# A stage prints one line instead; and the logger of environments asks for pip, which this .venv does not have.
+NOISY = ("mlflow.store", "mlflow.system_metrics", "mlflow.utils.environment", "urllib3.connectionpool")
 
 
 @dataclass(frozen=True)

@@ -141,8 +141,8 @@ def test_the_demo_answers_odd_lines(client, monkeypatch, name):
         ("translations", {"text": "wort " * 1_001}, 400, "1,001 words; the server takes 1,000 subwords: cut it"),
         ("translations", {"text": "x" * 2_001}, 400, "a word of 2,001 characters; the server takes 2,000: cut it"),
         ("translations", {"text": "xyz " * 1_000}, 400, "subwords; the server takes 1,000 subwords: cut it"),
-        ("translations", {"text": "a", "beam_size": 65}, 400, "beam_size=65 must be from 1 to 64"),
-        ("translations", {"text": "a", "beam_size": 0}, 400, "beam_size=0 must be from 1 to 64"),
+        ("translations", {"text": "a", "beam_size": 65}, 400, "beam_size=65 must be a whole number, at least 1, at most 64"),
+        ("translations", {"text": "a", "beam_size": 0}, 400, "beam_size=0 must be a whole number, at least 1, at most 64"),
         ("translations", {"text": "a", "model": 1}, 400, "model=1: there are 1, counted from 0"),
         ("translations", {"text": "a", "model": -1}, 400, "body model"),
         ("translations", {"text": 7}, 400, "body text"),
@@ -243,9 +243,10 @@ def test_the_page_comes_at_once_while_many_sentences_wait(model, monkeypatch):
 
 def test_a_model_is_found_in_a_folder_and_in_the_work_tree(folders, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert find_model(str(folders[0]), tmp_path / "unused").folder == folders[0]
+    source = find_model(str(folders[0]), tmp_path / "unused")
+    assert (source.folder, source.facts) == (folders[0], {})
     shutil.copytree(folders[1], "data/model")
-    for name in ("", "workspace", "data/model"):
+    for name in ("workspace", "data/model"):
         source = find_model(name, tmp_path / "unused")
         assert source.folder == Path("data/model")
         assert source.facts == {"run": "unknown, since this is not the model of dvc.lock"}
@@ -308,10 +309,13 @@ def ended(monkeypatch, *words: object) -> str:
         (["models:/a@b@c"], "is not NAME, NAME@ALIAS or NAME/VERSION"),
     ],
 )
-def test_a_model_that_is_not_there_ends_the_command_in_one_line(inside, monkeypatch, fresh_process, words, message):
+def test_a_model_that_is_not_there_ends_the_command_in_one_line(
+    inside, monkeypatch, capsys, fresh_process, words, message
+):
     line = ended(monkeypatch, *words, "--port", free_port())
     assert message in line
     assert "\n" not in line
+    assert capsys.readouterr().err.startswith(f"Loading {(words or ['data/model'])[0]} ...\n")
 
 
 def test_a_model_that_the_cache_lacks_is_named_with_the_remedy(inside, monkeypatch, tmp_path):

@@ -161,6 +161,19 @@ def test_without_git_a_command_says_so_in_one_line(project, tmp_path, capsys):
         assert "Type `git init && git add -A && git commit -m start`" in output
 
 
-def test_python_without_the_packages_names_the_command_to_type(tmp_path):
-    output = command(tmp_path, sys.executable, "-S", "-m", "pipeline", "summary", status=1, PYTHONPATH=str(ROOT))
+@pytest.mark.parametrize("words", [("pipeline", "summary"), ("transformer", "data/model")])
+def test_python_without_the_packages_names_the_command_to_type(tmp_path, words):
+    output = command(tmp_path, sys.executable, "-S", "-m", *words, status=1, PYTHONPATH=str(ROOT))
     assert re.fullmatch(r"error: \S+ has no package \w+\. Nothing was run\. Type `\. \.venv/bin/activate`.*\n", output)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("attention", "error: attention is a stage: python -m pipeline.attention\n"),
+        ("demp", "error: 'demp' is not one of these commands. Did you mean demo?\n"),
+        ("zzz", "error: 'zzz' is not one of these commands\n"),
+    ],
+)
+def test_a_name_that_is_no_command_is_explained(tmp_path, capsys, name, message):
+    assert pipeline_command(tmp_path, capsys, name, error=True).startswith(message)

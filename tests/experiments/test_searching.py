@@ -297,7 +297,7 @@ def experiment(seed: int, right: int, dropout: float) -> Any:
     params = {"seed": seed, "dropout": dropout, "target": "en"}
     scores = {"valid_bleu": float(right), "bleu": 50.0 - seed}  # on test nothing differs
     return SimpleNamespace(
-        system=lambda: System("", params, scores),
+        system=lambda **_: System("", params, scores),
         scores=lambda: scores,
         hypotheses=lambda split: f"{split}.hyp",
         raw=lambda side, split: f"{split}.{side}",

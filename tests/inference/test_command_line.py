@@ -92,7 +92,7 @@ def test_alternatives_and_samples_are_printed(folder, translator, run):
 @pytest.mark.parametrize(
     ("options", "text", "message"),
     [
-        ("--beam-size 0", b"a\n", "beam_size=0 must be a whole number, at least 1, at most 1,000"),
+        ("--beam-size 0", b"a\n", "beam_size=0 must be a whole number, at least 1, at most 64"),
         ("--length-penalty 1e6", b"a\n", "length_penalty=1000000.0 must be a finite number, at least 0, at most 20"),
         ("--length-penalty nan", b"a\n", "length_penalty=nan must be a finite number"),
         ("--extra-length -1", b"a\n", "extra_length=-1 must be a whole number, at least 0"),
@@ -110,6 +110,11 @@ def test_a_mistake_ends_in_one_line_and_leaves_no_file(folder, tmp_path, run, op
 
 def test_a_folder_without_a_model_is_an_error_with_its_path(tmp_path, run):
     assert f"{tmp_path}/model.json is missing" in error_of(run, tmp_path)
+
+
+def test_a_sentence_in_place_of_a_folder_is_an_error(folder, run):
+    message = "error: Heute wollen is not a folder. MODEL is one; text comes from standard input or --input FILE."
+    assert error_of(run, folder, "Heute wollen") == message
 
 
 @pytest.mark.full

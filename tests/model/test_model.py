@@ -155,7 +155,7 @@ def test_a_bfloat16_model_keeps_its_weights_in_float32():
         (
             TrainConfig,
             {"max_steps": 8, "save_every": 3, "log_every": 3},
-            "save_every=3 does not divide max_steps=8. Change one of them.",
+            "save_every=3 does not divide max_steps=8. Change one of them, for example max_steps=6 or 9.",
         ),
         (SearchConfig, {"beam_size": "4"}, "beam_size='4' must be a whole number, at least 1, at most 64."),
         (TrainConfig, {"lr_factor": 10**400}, f"lr_factor={10**400} must be a finite number, above 0."),

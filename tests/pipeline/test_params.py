@@ -68,8 +68,12 @@ def test_a_wrong_value_is_reported_with_its_line_and_a_remedy(tmp_path, name, va
     ("changes", "message"),
     [
         ({"d_model": 100, "heads": 8}, "d_model=100 does not divide into heads=8"),
-        ({"max_steps": 1201, "save_every": 100}, "save_every=100 does not divide max_steps=1201"),
+        (
+            {"max_steps": 1201, "save_every": 100},
+            r"max_steps=1201\. Change one of them, for example max_steps=1200 or 1300\. Correct",
+        ),
         ({"log_every": 20, "save_every": 30}, "log_every=20 does not divide save_every=30"),
+        ({"log_every": 10, "save_every": 5}, r"for example save_every=10\. Correct"),
         ({"back_translation_steps": 40}, "save_every=30 does not divide back_translation_steps=40"),
         ({"average_last": 50}, "average_last=50 exceeds keep=5"),
         ({"average": "ema"}, "average=ema needs the moving average that ema_decay=0 switches off"),

@@ -180,7 +180,7 @@ def test_the_log_shows_progress_precision_and_a_long_warmup(project, place):
         ("train", {"d_model": 100, "heads": 8}, "d_model=100 does not divide into heads=8"),
         ("train", {"warmup": 0}, "warmup=0 must be greater than or equal to 1"),
         ("download", {"corpus_path": "nowhere"}, "nowhere has no text of train: train.de and train.en, or "),
-        ("download", {"source": "fr", "corpus": "toy"}, "corpus=toy has German and English, not fr-en"),
+        ("download", {"source": "fr", "corpus": "toy"}, "not fr-en. For your own text in corpus_path set corpus=files"),
         ("download", {"source": "en"}, "source and target are both en"),
         ("filter", {}, "data/raw/train.src is missing. Run `dvc repro`, which makes it."),
         ("tokenise", {}, "data/filtered/train.src is missing"),
@@ -234,7 +234,7 @@ def test_translate_holds_a_limited_number_of_lines(monkeypatch, tmp_path):
     """Hypotheses of a large test set are written as they come."""
     calls: list[int] = []
     translator = SimpleNamespace(translate=lambda lines, progress, **_: calls.append(len(lines)) or lines)
-    monkeypatch.setattr("pipeline.translate.Translator.load", lambda folder: translator)
+    monkeypatch.setattr("pipeline.translate.Translator.load", lambda folder, engine: translator)
     monkeypatch.setattr("pipeline.translate.CHUNK_LINES", 5)
     (tmp_path / "data/raw").mkdir(parents=True)
     (tmp_path / "data/model").mkdir()

@@ -6,6 +6,7 @@ This module does not import torch.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from numbers import Integral, Real
@@ -49,6 +50,17 @@ def check_settings(settings: Any) -> None:
 def plain_type(kind: Any) -> type:
     """bool, int or float of a type that may be Annotated with bounds."""
     return get_args(kind)[0] if get_origin(kind) is Annotated else kind
+
+
+def check_multiples(settings: Any, pairs: Iterable[tuple[str, str]]) -> None:
+    """Raise ValueError for the first pair of settings of which the second is no multiple of the first."""
+    for part, total in pairs:
+        size, steps = getattr(settings, part), getattr(settings, total)
+        if rest := steps % size:
+            near = " or ".join(str(number) for number in (steps - rest, steps - rest + size) if number)
+            raise ValueError(
+                f"{part}={size} does not divide {total}={steps}. Change one of them, for example {total}={near}."
+            )
 
 
 def mistake(value: Any, kind: Any) -> str:

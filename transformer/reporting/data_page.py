@@ -105,7 +105,7 @@ def length_chart(lengths: list[list[int]], step: int, languages: tuple[str, str]
     names = [f"source, {languages[0]}", f"target, {languages[1]}"]
     used = max((place for counts in lengths for place, count in enumerate(counts) if count), default=0) + 1
     rows = [
-        {"side": name, "from": step * place, "to": step * (place + 1), "lines": count}
+        {"side": name, "from": step * place, "to": step * (place + 1), "middle": step * (place + 0.5), "lines": count}
         for name, counts in zip(names, lengths, strict=True)
         for place, count in enumerate(counts[:used])
     ]
@@ -115,7 +115,7 @@ def length_chart(lengths: list[list[int]], step: int, languages: tuple[str, str]
         alt.Chart(pd.DataFrame(rows))
         .mark_line(strokeWidth=2, point=True)
         .encode(
-            alt.X("from:Q", title=f"characters of a line{last}"),
+            alt.X("middle:Q", title=f"characters of a line{last}"),
             alt.Y("lines:Q", title="training lines"),
             colour,
             tooltip=["side:N", "from:Q", "to:Q", alt.Tooltip("lines:Q", format=",d")],

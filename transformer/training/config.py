@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from transformer.model.config import Count, CountOrNone, NotNegative, Positive, Share, check_settings
+from transformer.model.config import Count, CountOrNone, NotNegative, Positive, Share, check_multiples, check_settings
 
 SOME_BLEU = 1.0  # percent; a BLEU below it is noise, and the loss decides
 
@@ -48,10 +48,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        for part, total in (("log_every", "save_every"), ("save_every", "max_steps")):
-            size, steps = getattr(self, part), getattr(self, total)
-            if steps % size:
-                raise ValueError(f"{part}={size} does not divide {total}={steps}. Change one of them.")
+        check_multiples(self, (("log_every", "save_every"), ("save_every", "max_steps")))
 
 
 def learning_rate(step: int, d_model: int, warmup: int, factor: float = 1.0) -> float:

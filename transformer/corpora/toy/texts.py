@@ -14,7 +14,10 @@ def toy_texts(source: str, target: str) -> tuple[dict[str, list[ParallelText]], 
     Raises ValueError for other languages than de and en.
     """
     if {source, target} != {"de", "en"}:
-        raise ValueError(f"corpus=toy has German and English, not {source}-{target}; set source=de and target=en")
+        raise ValueError(
+            f"corpus=toy has German and English, not {source}-{target}. For your own text in corpus_path set "
+            "corpus=files; else source=de and target=en."
+        )
     pairs = toy_corpus()
     texts: dict[str, list[ParallelText]] = {}
     for split in SPLITS:
