@@ -112,7 +112,10 @@ def test_the_server_answers_odd_lines(server, name):
         ({"inputs": ["a\ud800"]}, "\\ud800"),
         ({"inputs": ["a"], "params": {"beam_size": 0}}, "beam_size=0 must be a whole number, at least 1, at most 64"),
         ({"inputs": ["a"], "params": {"beam_size": "wide"}}, "beam_size"),
-        ({"inputs": ["a"], "params": {"extra_length": -1}}, "extra_length=-1 must be a whole number, at least 0, at most 1,000"),
+        (
+            {"inputs": ["a"], "params": {"extra_length": -1}},
+            "extra_length=-1 must be a whole number, at least 0, at most 1,000",
+        ),
         ({"inputs": ["a"], "params": {"length_penalty": 1e9}}, "length_penalty=1000000000.0 must be"),
     ],
 )
@@ -211,7 +214,7 @@ def test_a_stored_model_is_code_text_and_safetensors_only(folder, tmp_path):
     save(tmp_path / "served", folder, OPTIONS)
     files = [path for path in (tmp_path / "served").rglob("*") if path.is_file() and path.suffix != ".pyc"]
     kinds = {path.suffix for path in files}
-    assert kinds <= {"", ".py", ".json", ".yaml", ".txt", ".md", ".codes", ".safetensors", ".jinja", ".bin"}
+    assert kinds <= {"", ".py", ".json", ".yaml", ".txt", ".md", ".codes", ".safetensors", ".sha256", ".jinja", ".bin"}
     assert [path.name for path in files if path.suffix == ".bin"] == ["model.bin"]  # CTranslate2's own format
     assert "beam_size" in (tmp_path / "served/MLmodel").read_text()  # the signature names the params
     example = json.loads((tmp_path / "served/serving_input_example.json").read_text())
