@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from transformer.model.config import TransformerConfig
 from transformer.model.transformer import Transformer
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import SPECIALS
+from transformer.training.config import Precision
 from transformer.training.distributed import World
 from transformer.training.train_step import Trainer, seed_everything
 
@@ -90,9 +91,7 @@ def losses(updates: int = 20) -> Rows:
         return rows
 
 
-def trained(
-    folder: Path, precision: Literal["float32", "float64", "bfloat16"], device: torch.device, updates: int
-) -> list[float]:
+def trained(folder: Path, precision: Precision, device: torch.device, updates: int) -> list[float]:
     """The losses of updates of a small model without dropout, in nats per target token."""
     pairs = Pairs.load(folder, "train")
     seed_everything(1)

@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from transformer.model.transformer import Transformer, sinusoids
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import PAD
 from transformer.training.batches import Batches
-from transformer.training.config import TrainConfig
+from transformer.training.config import Precision, TrainConfig
 from transformer.training.distributed import World, prepare_process
 from transformer.training.train_step import Trainer, seed_everything
 
@@ -46,7 +46,7 @@ class Task:
     vocabulary: int
     pairs: Pairs
     batch_tokens: int
-    precision: Literal["float32", "float64", "bfloat16"]
+    precision: Precision
     device: torch.device
 
     @property
@@ -97,9 +97,7 @@ class Program(ABC):
         """Make update `step`."""
 
 
-def train_config(
-    batch_tokens: int, warmup: int, precision: Literal["float32", "float64", "bfloat16"], compile: bool = False
-) -> TrainConfig:
+def train_config(batch_tokens: int, warmup: int, precision: Precision, compile: bool = False) -> TrainConfig:
     """The settings of a training by this project's trainer, one micro-batch an update."""
     return TrainConfig(
         seed=SEED,

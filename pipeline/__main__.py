@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def explain(name: str) -> str:
-    """What a name that is no command may have meant: a stage, or a command with nearly this name."""
+    """The message for an unknown command. It names the stage or the command that the user probably meant."""
     if name in read_values(ROOT / "dvc.yaml")["stages"]:
         return f"{name} is a stage: python -m pipeline.{name}"
     near = get_close_matches(name, COMMANDS, n=1)

@@ -16,7 +16,17 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from transformer.decoding.config import Beams, ExtraLength, LengthPenalty
-from transformer.model.config import Count, CountOrNone, Even, NotNegative, Positive, Share, check_multiples
+from transformer.model.config import (
+    Count,
+    CountOrNone,
+    Even,
+    Norm,
+    NotNegative,
+    Positions,
+    Positive,
+    Share,
+    check_multiples,
+)
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -63,8 +73,8 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
     dropout: Share = 0.0
     attention_dropout: Share = 0.0
     activation_dropout: Share = 0.0
-    norm: Literal["pre", "post"] = "pre"
-    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    norm: Norm = "pre"
+    positions: Positions = "sinusoidal"
     tie_embeddings: bool = True
     seed: CountOrNone = 1
     batch_tokens: Count = 2048

@@ -1,6 +1,6 @@
 """Whether dvc.lock belongs to the files beside it: no file, param or command was edited after the run.
 
-Which function says so, and when:
+When each function that looks for edits is called:
 
     stage.check_unchanged           while a stage runs, in its process: its own inputs
     earlier_stages.check_params     at the start of report: the params of the stages before it

@@ -1,4 +1,4 @@
-"""Sizes and settings of a Transformer; the kinds of numbers that settings are, and their check.
+"""Sizes and settings of a Transformer; the values that settings may have, and their check.
 
 This module does not import torch.
 """
@@ -21,6 +21,8 @@ NotNegative = Annotated[float, Ge(0)]
 Positive = Annotated[float, Gt(0)]
 Share = Annotated[float, Ge(0), Lt(1)]
 Even = Annotated[int, Ge(2), MultipleOf(2)]
+Norm = Literal["pre", "post"]
+Positions = Literal["sinusoidal", "learned"]
 
 _KINDS = {bool: (bool, "True or False"), int: (Integral, "a whole number"), float: (Real, "a finite number")}
 _BOUNDS = {  # kind of bound -> words, its number, whether a value is within
@@ -53,7 +55,7 @@ def plain_type(kind: Any) -> type:
 
 
 def check_multiples(settings: Any, pairs: Iterable[tuple[str, str]]) -> None:
-    """Raise ValueError for the first pair of settings of which the second is no multiple of the first."""
+    """Raise ValueError for a setting that does not divide its total. pairs: the names of both, (part, total)."""
     for part, total in pairs:
         size, steps = getattr(settings, part), getattr(settings, total)
         if rest := steps % size:
@@ -108,8 +110,8 @@ class TransformerConfig:
     heads: Count = 8
     layers: Count = 6
     dropout: Share = 0.1
-    norm: Literal["pre", "post"] = "post"
-    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    norm: Norm = "post"
+    positions: Positions = "sinusoidal"
     tie_embeddings: bool = True
     attention_dropout: Share = 0.0
     activation_dropout: Share = 0.0

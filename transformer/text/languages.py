@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -72,7 +72,7 @@ def import_spacy() -> ModuleType:
     if not program or program.name.partition(".")[0] not in ("transformer", "pipeline"):
         return import_module("spacy")
     command_line = {name: ModuleType(name) for name in ("spacy.cli", "spacy.cli.info")}
-    command_line["spacy.cli.info"].info = _spacy_info  # type: ignore[attr-defined] (all that spacy/__init__.py takes)
+    command_line["spacy.cli.info"].info = None  # type: ignore[attr-defined] (all that spacy/__init__.py takes)
     collecting = gc.isenabled()
     gc.disable()  # modules are no garbage; looking for some takes a fifth of the time
     try:
@@ -82,11 +82,6 @@ def import_spacy() -> ModuleType:
         if collecting:
             gc.enable()
     return spacy
-
-
-def _spacy_info(*arguments: Any, **options: Any) -> Any:
-    """spacy.info, which imports spaCy's command line when it is called."""
-    return import_module("spacy.cli.info").info(*arguments, **options)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from typing import Literal
 
 from transformer.model.config import Count, CountOrNone, NotNegative, Positive, Share, check_multiples, check_settings
 
+Precision = Literal["float32", "float64", "bfloat16"]
 SOME_BLEU = 1.0  # percent; a BLEU below it is noise, and the loss decides
 
 
@@ -37,7 +38,7 @@ class TrainConfig:
     gradient_compression: Literal["none", "bfloat16"] = "none"
     label_smoothing: Share = 0.1
     ema_decay: Share = 0.0
-    precision: Literal["float32", "float64", "bfloat16"] = "float32"
+    precision: Precision = "float32"
     deterministic: bool = False
     compile: bool = False
     log_every: Count = 50
