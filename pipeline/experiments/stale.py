@@ -63,9 +63,11 @@ def check_unedited(results: Results) -> None:
     `work_tree_changes` says the same, but not while DVC runs a stage.
     """
     outs = results.outs()
+    stages = {
+        stage.name: stage for stage in project().stage.load_all()
+    }  # load_one reads dvc.yaml and dvc.lock each time
     for stage, entry in makers(results).items():
-        files = project().stage.load_one(name=stage)
-        statuses = [file.workspace_status() for file in (*files.deps, *files.outs)]
+        statuses = [file.workspace_status() for file in (*stages[stage].deps, *stages[stage].outs)]
         names = list(changed_names([{"files": status} for status in statuses if status]))
         names += [dep["path"] for dep in entry.get("deps", []) if outs.get(dep["path"], dep["md5"]) != dep["md5"]]
         if names:

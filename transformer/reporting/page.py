@@ -6,6 +6,7 @@ Equal input gives equal bytes. No page loads anything from the network.
 import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from transformer.evaluation.buckets import Bucket
+from transformer.files import write_text
 from transformer.reporting.charts import (
     PHENOMENON,
     VEGA_LITE,
@@ -194,7 +196,15 @@ def render(name: str, **values: object) -> str:
 
 @cache
 def drawing_library() -> Markup:
-    """Vega, Vega-Lite and vega-embed as one script."""
+    """Vega, Vega-Lite and vega-embed as one script.
+
+    vl-convert takes four seconds to bundle it, so the script is kept beside vl-convert, if that folder can be written.
+    """
+    kept = Path(vl_convert.__file__).with_name(f"vega-lite-{VEGA_LITE}-by-{vl_convert.__version__}.js")
+    if kept.is_file():
+        return Markup(kept.read_text(encoding="utf-8"))
     library = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed", VEGA_LITE)
     assert "</script" not in library.lower()
+    with suppress(OSError):
+        write_text(kept, library)
     return Markup(library)

@@ -171,7 +171,8 @@ def prepare_process(deterministic: bool = False) -> None:
     """
     keep_freed_memory()
     torch.backends.cuda.enable_cudnn_sdp(False)
-    torch.use_deterministic_algorithms(deterministic)
+    if deterministic != torch.are_deterministic_algorithms_enabled():  # the call imports torch's compiler: two seconds
+        torch.use_deterministic_algorithms(deterministic)
 
 
 def keep_freed_memory() -> None:

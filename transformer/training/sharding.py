@@ -8,18 +8,20 @@ after it, forward and backward; its gradients are averaged and cut again in one 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeGuard
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from transformer.model.transformer import Transformer
 from transformer.model.weights import cpu_copy
 from transformer.training.distributed import World
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 
 def wants_shards(setting: str) -> bool:
@@ -52,6 +54,9 @@ def shard(module: nn.Module, model: Transformer, world: World, compression: str)
 
     The weights must be equal on all processes. Each backward pass averages the gradients. compression: see `replicate`.
     """
+    # imported here and below, since it takes two seconds
+    from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+
     mesh = init_device_mesh(world.device.type, (world.size,))
     # torch's caches keep the mesh until Python exits, and so would keep the process group and its threads, which may
     # then abort the process (see distributed.py). Without this entry the mesh finds the group by its name.
@@ -67,15 +72,22 @@ def shard(module: nn.Module, model: Transformer, world: World, compression: str)
             unit.set_force_sum_reduction_for_comms(True)
 
 
+def in_shards(tensor: Tensor) -> TypeGuard[DTensor]:
+    """Whether a tensor is torch's DTensor. Plain tensors have no mesh of devices."""
+    return hasattr(tensor, "device_mesh")
+
+
 def full_tensor(tensor: Tensor) -> Tensor:
     """A tensor with all its rows. One that is in shards is gathered, so all processes must call this."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return tensor.full_tensor() if in_shards(tensor) else tensor
 
 
 def own_shard(tensor: Tensor, like: Tensor) -> Tensor:
     """A tensor cut as `like` is: the shard of this process. The tensor itself if `like` is not in shards."""
-    if not isinstance(like, DTensor):
+    if not in_shards(like):
         return tensor
+    from torch.distributed.tensor import distribute_tensor
+
     return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
 
