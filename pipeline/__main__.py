@@ -43,7 +43,7 @@ COMMANDS = {  # name -> (module, and function if not main; purpose)
         "remove caches, states of trainings and outs that nothing needs (make clean)",
     ),
     "manifest": (
-        "pipeline.complete_manifest",
+        "pipeline.manifest",
         "complete the manifest of a corpus: sizes, checksums, line counts of files",
     ),
     "versions": ("pipeline.versions", "record the installed versions of the packages that stages compute with"),

@@ -18,7 +18,10 @@ from transformer.decoding.beam_search import Hypothesis
 from transformer.decoding.likelihood import target_log_probabilities
 from transformer.evaluation.scores import bleu
 from transformer.model.averaging import mean_weights
+from transformer.model.config import TransformerConfig
 from transformer.model.cpu import multiplies_bfloat16
+from transformer.model.transformer import Transformer
+from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import UNK
 from transformer.training import distributed
 from transformer.training.checkpoints import CheckpointStore, best_steps, load_file
@@ -26,7 +29,7 @@ from transformer.training.distributed import prepare_process
 from transformer.training.loop import Diverged
 from transformer.training.loss import smoothed_cross_entropy
 from transformer.training.optimiser import decay_at
-from transformer.training.train_step import predict
+from transformer.training.train_step import Trainer, predict
 from transformer.training.validation import ValidText, valid_bleu, valid_loss
 
 
@@ -35,6 +38,13 @@ def test_equal_params_give_equal_bytes_and_another_seed_others(tmp_path):
     first, second = (train_tiny(tmp_path, tmp_path / name) for name in ("a", "b"))
     assert outcome(first[0]) == outcome(second[0])
     assert first[1] != train_tiny(tmp_path, tmp_path / "c", seed=4)[1]
+
+
+def test_an_id_beyond_the_vocabulary_is_refused():
+    pairs = Pairs.pack([([4, 5], [6, 7])])
+    model = Transformer(TransformerConfig(7, d_model=8, d_ff=8, heads=2, layers=1))
+    with pytest.raises(ValueError, match=r"valid has the id 7, the model a vocabulary of 7\. Build .*\(8\)"):
+        Trainer(model, Pairs.pack([([4], [4])]), pairs)
 
 
 def page_faults_of_a_second_batch(folder: Path) -> int:

@@ -78,7 +78,8 @@ class Trainer:
 
     precision bfloat16 computes products in bfloat16 and keeps weights and sums in float32. On a device without
     instructions for bfloat16 everything is float32. sharded: each process of several holds a share of weights,
-    gradients and moments; see sharding.py. Raises ValueError for a pair longer than device_tokens.
+    gradients and moments; see sharding.py. Raises ValueError for a pair longer than device_tokens, or with an id that
+    the model does not have.
     """
 
     def __init__(
@@ -94,6 +95,12 @@ class Trainer:
         world, config = world or World(), config or TrainConfig()
         for split, pairs in (("train", train), ("valid", valid)):
             pairs.check_lengths(split, config.device_tokens)
+            for ids in (pairs.source.ids, pairs.target.ids):
+                if not isinstance(ids, np.memmap) and ids.max() >= model.config.vocabulary:  # on disk: made by encode
+                    raise ValueError(
+                        f"{split} has the id {ids.max()}, the model a vocabulary of {model.config.vocabulary}. Build "
+                        f"the model with TransformerConfig({ids.max() + 1}) or more."
+                    )
         self.config, self.world, self.sharded = config, world, sharded
         self.train_pairs, self.valid_pairs = train, valid
         self.batches = Batches(train, config.seed, config.batch_tokens)
