@@ -3,9 +3,9 @@
     python -m pipeline pictures                  # all, in a project that has been run and after `make walkthrough`
     python -m pipeline pictures pipeline         # one; this one needs no browser and no results
 
-Reads   dvc.yaml; reports/report.html, reports/walkthrough.html; the MLflow runs of this project, through
-        `python -m pipeline ui`; data/model, through `python -m pipeline demo`
-Writes  docs/images/pipeline.svg and, as .png: report, attention, runs, demo, walkthrough; each under 300 kB
+Reads   dvc.yaml; reports/report.html, reports/experiments.html, reports/walkthrough.html; the MLflow runs of this
+        project, through `python -m pipeline ui`; data/model, through `python -m pipeline demo`
+Writes  docs/images/pipeline.svg and, as .png: report, attention, summary, runs, demo, walkthrough; each under 300 kB
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ def main() -> None:
         "pipeline": draw_pipeline,
         "report": picture_report,
         "attention": picture_attention,
+        "summary": picture_summary,
         "runs": picture_runs,
         "demo": picture_demo,
         "walkthrough": picture_walkthrough,
@@ -113,7 +114,7 @@ def written(stage: dict[str, Any]) -> list[str]:
 
 def picture_report() -> None:
     """Write report.png: the top of the report page, down to the curves of the loss."""
-    with report_page(1000) as tab:
+    with page_of("report", 1000) as tab:
         tab.locator("#chart-loss svg, #chart-loss canvas").first.wait_for()
         shown = {"x": 0, "y": 0, "width": 1000, "height": bottom(tab, "#chart-loss")}
         keep("report.png", tab.screenshot(full_page=True, clip=shown))
@@ -121,15 +122,21 @@ def picture_report() -> None:
 
 def picture_attention() -> None:
     """Write attention.png: the part of the report page about attention."""
-    with report_page(900) as tab:
+    with page_of("report", 900) as tab:
         tab.locator("#attention canvas").first.wait_for()
         keep("attention.png", tab.locator("#attention").screenshot())
 
 
+def picture_summary() -> None:
+    """Write summary.png: the page of `python -m pipeline summary`."""
+    with page_of("experiments", 1000) as tab:
+        keep("summary.png", tab.screenshot(full_page=True))
+
+
 @contextmanager
-def report_page(width: int) -> Iterator[Any]:
-    """A window with the report page. Raises ValueError if there is none."""
-    page = Path("reports/report.html")
+def page_of(name: str, width: int) -> Iterator[Any]:
+    """A window with reports/<name>.html. Raises ValueError if there is none."""
+    page = Path(f"reports/{name}.html")
     require(page)
     with window(width, 1200) as tab:
         tab.goto(page.resolve().as_uri())
