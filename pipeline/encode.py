@@ -25,6 +25,8 @@ from transformer.text.encoding import Encoder, SubwordCounts
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import Vocabulary
 
+MOST_UNKNOWN = 0.05  # share of <unk> in the subwords of a side, above which encode prints a remark
+
 
 def main() -> None:
     paths = arguments(
@@ -58,7 +60,14 @@ def main() -> None:
         corpus = json.loads((paths.tokens / "text.json").read_text(encoding="utf-8"))
         corpus |= {"max_length": params.max_length, "train_pairs": kept["train"], "dropped_pairs": dropped}
         write_json(folder / "corpus.json", corpus)
-    write_json(paths.subwords, {split: count.summary() for split, count in counts.items()})
+    summaries = {split: count.summary() for split, count in counts.items()}
+    write_json(paths.subwords, summaries)
+    for side, summary in summaries["train"].items():
+        if summary["unknown_rate"] > MOST_UNKNOWN:
+            print(
+                f"{summary['unknown_rate']:.1%} of the {side} subwords of train are not in {paths.vocab}, so the model "
+                "cannot learn them. Take the vocabulary from this text (init_from=recipes/random), or lower min_count."
+            )
     print(f"{kept['train']:,} training pairs; {dropped:,} dropped (empty, or longer than {params.max_length} subwords)")
 
 

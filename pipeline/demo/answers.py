@@ -11,7 +11,8 @@ from typing import Any
 from pipeline.demo.models import ModelSource
 from transformer.inference.engine import Check
 from transformer.inference.torch_engine import TorchEngine
-from transformer.inference.translator import Translation, Translator
+from transformer.inference.translation import Translation
+from transformer.inference.translator import Translator
 from transformer.reporting.attention import as_bytes
 from transformer.serving.limits import check_line, check_options, check_subwords
 from transformer.text.marks import SPACE, join
