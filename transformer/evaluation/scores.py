@@ -108,7 +108,7 @@ def lower_case_words(language: str) -> Callable[[str], str] | None:
 
 
 def matches(hypotheses: Sequence[str], references: Sequence[str]) -> list[bool]:
-    """Whether each hypothesis equals its reference in every character, without the pairs that are blank on both sides."""
+    """Whether each hypothesis equals its reference in every character, without pairs that are blank on both sides."""
     return [ours == theirs for ours, theirs in zip(hypotheses, references, strict=True) if ours or theirs]
 
 
