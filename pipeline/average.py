@@ -1,7 +1,7 @@
 """Stage average: average checkpoints of a training into one self-contained model folder, for torch and CTranslate2.
 
-Reads   data/checkpoints, data/ids (valid), data/bpe.codes, data/vocab.txt
-Writes  data/model: weights.safetensors, model.json, bpe.codes, vocab.txt, the float32 export for CTranslate2;
+Reads   data/checkpoints, data/ids (valid), data/bpe.codes, data/vocab.txt, data/tokens/words.txt
+Writes  data/model: weights.safetensors, model.json, bpe.codes, vocab.txt, words.txt, the export for CTranslate2;
         reports/average.json: the number of averaged checkpoints, and the validation losses of the model and of the last
         checkpoint alone
 Params  average_last, average (last: mean of the last average_last checkpoints; best: mean of the average_last
@@ -22,6 +22,7 @@ from transformer.inference.ctranslate2_export import add_export
 from transformer.model.averaging import mean_weights, running_means
 from transformer.model.transformer import Transformer
 from transformer.model.weights import read_weights, save_weights, stored_config
+from transformer.model_folder import WORDS
 from transformer.text.pairs import Pairs
 from transformer.training.checkpoints import best_steps
 
@@ -33,11 +34,12 @@ def main() -> None:
         ids="data/ids",
         codes="data/bpe.codes",
         vocab="data/vocab.txt",
+        words="data/tokens/words.txt",
         model="data/model",
         losses="reports/average.json",
     )
     params = Params.load(paths.params)
-    require(paths.checkpoints, paths.ids, paths.codes, paths.vocab)
+    require(paths.checkpoints, paths.ids, paths.codes, paths.vocab, paths.words)
     scores = json.loads((paths.checkpoints / "checkpoints.json").read_text(encoding="utf-8"))["scores"]
     files = [paths.checkpoints / name for name in choose(scores, params.average, params.average_last)]
     last = paths.checkpoints / choose(scores, "last", 1)[0]
@@ -53,6 +55,7 @@ def main() -> None:
         shutil.copyfile(paths.checkpoints / "model.json", folder / "model.json")
         shutil.copyfile(paths.codes, folder / "bpe.codes")
         shutil.copyfile(paths.vocab, folder / "vocab.txt")
+        shutil.copyfile(paths.words, folder / WORDS)
         add_export(folder, folder, "float32")
     write_json(
         paths.losses, {"averaged": len(files), "averaged_valid_loss": loss, "last_checkpoint_valid_loss": last_loss}

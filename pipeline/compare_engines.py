@@ -54,7 +54,7 @@ def main() -> None:
 def translate(translator: Translator, sources: list[str], settings: dict) -> list[str]:
     """Translations of the sources; empty lines if the engine raises ValueError, since a measurement must not fail."""
     try:
-        return translator.translate(sources, **settings)
+        return translator.translate(sources, split=False, **settings)
     except ValueError as error:
         print(f"An engine did not translate, so its translations count as empty: {error}")
         return [""] * len(sources)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from transformer.text.blocks import blocks, map_in_order
 from transformer.text.encoding import Encoder, SubwordCounts
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import Vocabulary
+
+MOST_UNKNOWN = 0.05  # share of <unk> in the subwords of a side, above which encode prints a remark
 
 
 def main() -> None:
@@ -58,7 +61,9 @@ def main() -> None:
         corpus = json.loads((paths.tokens / "text.json").read_text(encoding="utf-8"))
         corpus |= {"max_length": params.max_length, "train_pairs": kept["train"], "dropped_pairs": dropped}
         write_json(folder / "corpus.json", corpus)
-    write_json(paths.subwords, {split: count.summary() for split, count in counts.items()})
+    summaries = {split: count.summary() for split, count in counts.items()}
+    write_json(paths.subwords, summaries)
+    say_unknown(summaries["train"], paths.vocab)
     print(f"{kept['train']:,} training pairs; {dropped:,} dropped (empty, or longer than {params.max_length} subwords)")
 
 
@@ -78,6 +83,16 @@ def write_ids(paths: Namespace, split: str, max_length: int, folder: Path) -> Su
 
         Pairs.save(folder, split, written(), size)
     return counts
+
+
+def say_unknown(summaries: Mapping[str, Mapping[str, float]], vocab: Path) -> None:
+    """Print a line for each side of train of which more than MOST_UNKNOWN is not in the vocabulary."""
+    for side, summary in summaries.items():
+        if summary["unknown_rate"] > MOST_UNKNOWN:
+            print(
+                f"{summary['unknown_rate']:.1%} of the {side} subwords of train are not in {vocab}, so the model "
+                "cannot learn them. Take the vocabulary from this text (init_from=recipes/random), or lower min_count."
+            )
 
 
 def check(counts: dict[str, int], tokens: Path, max_length: int, params: Path) -> None:

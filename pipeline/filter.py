@@ -3,8 +3,8 @@
 Reads   data/raw
 Writes  data/filtered: train.{src,tgt}, the kept pairs; train.lines.npy, the line of each in data/raw; filter.json: how
         many pairs each rule dropped, alone and jointly, with examples; how many it would drop of valid and of the test
-        sets, which are never filtered; lengths; and how many test lines occur in train
-Params  source, target, test_sets, and the rules: all knobs that begin with filter_
+        sets, which are never filtered; lengths; odd characters; and how many test lines occur in train
+Params  source, target, test_sets, normalise, and the rules: all knobs that begin with filter_
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from transformer.corpora.rules import FilterConfig
 from transformer.files import read_lines, whole_folder, write_json
 from transformer.text.array_file import ArrayFile
 from transformer.text.blocks import blocks, map_in_order
+from transformer.text.characters import ODD, normalise
 
 SIDES = ("src", "tgt")
 
@@ -37,18 +38,19 @@ def main() -> None:
     texts = {split: [paths.raw / f"{split}.{side}" for side in SIDES] for split in ("train", "valid", *test_sets)}
     require(*(path for both in texts.values() for path in both), paths.raw / "train.files.json")
     settings = params.take(FilterConfig), params.source, params.target
-    tests: Any = {name: tuple([*read_lines(path)] for path in texts[name]) for name in test_sets}
+    form = normalise if params.normalise == "nfc" else str
+    tests: Any = {name: tuple([*map(form, read_lines(path))] for path in texts[name]) for name in test_sets}
     files = json.loads((paths.raw / "train.files.json").read_text(encoding="utf-8"))
     with whole_folder(paths.filtered) as folder:
-        report = Report(rule_names(*settings), files)
-        write_kept(texts["train"], partial(Screen, *settings, TestText(tests)), report, folder)
+        report, odd = Report(rule_names(*settings), files), Report(ODD, files)
+        write_kept(texts["train"], partial(Screen, *settings, TestText(tests)), report, odd, folder)
         if not report.kept:
             raise ValueError(f"{paths.raw}: no training pair is left by the rules {', '.join(report.names)}.")
         unfiltered = {split: Report(report.names) for split in ("valid", *test_sets)}
         for split, counts in unfiltered.items():
             for block in map(Screen(*settings, TestText({})), blocks(*texts[split])):
                 counts.add(block, block.reasons)
-        contents = summary(report, unfiltered, test_sets)
+        contents = summary(report, odd, unfiltered, test_sets)
         write_json(folder / "filter.json", contents)
     print(report.describe())
     for split, counts in unfiltered.items():
@@ -60,14 +62,15 @@ def main() -> None:
             print(f"{name}: {share} test pairs are also in train, exactly or nearly. Scores on them flatter the model.")
 
 
-def write_kept(texts: Sequence[Path], make: Callable[[], Screen], report: Report, folder: Path) -> None:
-    """Write the training pairs that no rule drops, and count all in `report`."""
+def write_kept(texts: Sequence[Path], make: Callable[[], Screen], report: Report, odd: Report, folder: Path) -> None:
+    """Write the training pairs that no rule drops. Count all in `report`, and their odd characters in `odd`."""
     with ExitStack() as stack:
         files = [stack.enter_context(open(folder / f"train.{side}", "wb")) for side in SIDES]
         lines = stack.enter_context(ArrayFile(folder / "train.lines.npy", np.int64))
         progress = stack.enter_context(bar(0, "pair", "filter"))
         for screened, reasons in mark_duplicates(map_in_order(make, blocks(*texts)), report.names):
             report.add(screened, reasons)
+            odd.add(screened, screened.odd)
             kept = np.flatnonzero(reasons == 0)
             for file, text in zip(files, screened.block.bytes(), strict=True):
                 file.write(text if len(kept) == len(reasons) else rows_of(text, kept))

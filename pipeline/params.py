@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import fields
 from functools import cache
@@ -57,6 +58,7 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
     filter_numbers: bool = False
     filter_script: bool = False
     filter_language: bool = False
+    normalise: Literal["nfc", "none"] = "nfc"
     lowercase: bool = False
     lowercase_source: bool = False
     bpe_merges: CountOrNone = 500
@@ -192,6 +194,12 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
 
 
 DIVIDES = (("save_every", "max_steps"), ("save_every", "back_translation_steps"), ("log_every", "save_every"))
+
+
+def corpus_name(params: Mapping[str, Any]) -> str:
+    """The name of the corpus of these params for people: for your own files, that of their folder."""
+    folder = Path(str(params.get("corpus_path"))).name if params.get("corpus") == "files" else ""
+    return folder or str(params.get("corpus"))
 
 
 def check_value(name: str, value: Any) -> Any:

@@ -1,12 +1,12 @@
-"""Stage report: write a page with the curves, scores and translations of a run, and a page about its corpus.
+"""Stage report: write a page with the curves, scores and translations of a run.
 
 Reads   reports/training.csv, reports/training.json, reports/scores.json, reports/signatures.json
-        data/raw, data/hypotheses: valid and the test sets
+        data/raw, data/hypotheses: valid and the test sets; remarks.json
         data/tokens/source_counts.txt, text.json: how often each source word occurs in train, and how lines are
         split into words
-        data/filtered/filter.json, data/subwords.json, data/vocab.txt, data/attention.json
-Writes  reports/report.html, reports/charts (its charts as SVG and PNG), reports/curves.svg, reports/data.html,
-        reports/translations.csv (all sentences of the first test set)
+        data/subwords.json, data/vocab.txt, data/attention.json
+Writes  reports/report.html, reports/charts (its charts as SVG and PNG), reports/curves.svg, reports/translations.csv
+        (all sentences of the first test set)
 Params  all: the page shows them
 """
 
@@ -23,7 +23,6 @@ from transformer.files import read_lines, whole_folder, write_text
 from transformer.reporting import charts
 from transformer.reporting import page as report
 from transformer.reporting.costs import costs
-from transformer.reporting.data_page import data_page
 from transformer.reporting.pictures import chart_files, curves_picture
 from transformer.reporting.sentences import Sentences
 from transformer.text.words import Side
@@ -41,33 +40,29 @@ def main() -> None:
         vocab="data/vocab.txt",
         counts="data/tokens/source_counts.txt",
         text="data/tokens/text.json",
-        filtered="data/filtered/filter.json",
         subwords="data/subwords.json",
         page="reports/report.html",
         charts="reports/charts",
         translations="reports/translations.csv",
         picture="reports/curves.svg",
-        data="reports/data.html",
         attention="data/attention.json",
     )
     params = Params.load(paths.params)
     check_params(paths.params, paths.scores, paths.curve, paths.subwords, paths.attention)
     curve = read(paths.curve, lambda path: charts.checked(pd.read_csv(path)))
-    filtered, subwords = (read(path, read_table) for path in (paths.filtered, paths.subwords))
-    shown = run_report(paths, params, curve, subwords)
+    shown = run_report(paths, params, curve, read(paths.subwords, read_table))
     drawn = report.charts_of(shown)
     pages = {
         paths.page: report.page(shown, drawn),
         paths.picture: curves_picture(curve),
         paths.translations: shown.sentences.csv(),
-        paths.data: data_page(filtered, subwords, (params.source, params.target), params.corpus),
     }
     for path, text in pages.items():
         write_text(path, text)
     with whole_folder(paths.charts) as folder:
         for name, content in chart_files(drawn).items():
             (folder / name).write_bytes(content)
-    print(f"written to {paths.page} and {paths.data}")
+    print(f"written to {paths.page}")
 
 
 def run_report(paths: Namespace, params: Params, curve: pd.DataFrame, subwords: dict) -> report.RunReport:
@@ -91,6 +86,7 @@ def run_report(paths: Namespace, params: Params, curve: pd.DataFrame, subwords: 
         sentences=Sentences(sources, references, hypotheses, [len(line) for line in words]),
         buckets=bucket_scores(words, counts, hypotheses, references, params.target),
         costs=costs(vars(params), summary, subwords, vocabulary),
+        remarks=read(paths.hypotheses / "remarks.json", read_table)[first]["remarks"],
         attention=read(paths.attention, read_table),
     )
 

@@ -2,9 +2,10 @@
 
 Reads   data/filtered/train.{src,tgt}, data/raw/valid.{src,tgt}
 Writes  data/tokens/{train,valid}.{src,tgt}: words separated by one space; counts.txt: the words of train, each with how
-        often it occurs on both sides; source_counts.txt: the same for the source side; text.json: languages, case and
-        how words are split. Test sets are split by the stage translate
-Params  source, target, lowercase, lowercase_source
+        often it occurs on both sides; source_counts.txt: the same for the source side; words.txt: the words of the
+        source side, lower-cased, for remarks on words that a model has not seen; text.json: languages, normal form,
+        case and how words are split. Test sets are split by the stage translate
+Params  source, target, normalise, lowercase, lowercase_source
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from pipeline.stage import arguments, bar, require, run
 from transformer.cores import workers
 from transformer.files import whole_folder, write_json, write_lines
 from transformer.text.blocks import Block, blocks, map_in_order
+from transformer.text.marks import SPACE
 from transformer.text.words import PIECES_IN_MEMORY, Side, splitter_of
+
+MOST_WORDS = 200_000  # of words.txt: 2 MB; rarer ones are almost never met
 
 
 class Tokeniser:
@@ -60,6 +64,7 @@ def main() -> None:
                 progress.update()
         write_counts(folder / "source_counts.txt", counts["src"])
         write_counts(folder / "counts.txt", counts["src"] + counts["tgt"])
+        write_lines(folder / "words.txt", known_words(counts["src"]))
         write_json(folder / "text.json", text)
 
 
@@ -68,11 +73,20 @@ def write_counts(path: Path, counts: Counter[str]) -> None:
     write_lines(path, (f"{token} {count}" for token, count in sorted(counts.items())))
 
 
+def known_words(counts: Counter[str]) -> list[str]:
+    """The MOST_WORDS most frequent words, lower-cased, without their marks, in alphabetical order."""
+    words: Counter[str] = Counter()
+    for token, count in counts.items():
+        words[token.removeprefix(SPACE).lower()] += count
+    return sorted(sorted(words, key=lambda word: (-words[word], word))[:MOST_WORDS])
+
+
 def description(params: Params) -> dict[str, Any]:
     """The contents of text.json. Prints a line for a language that spaCy does not split."""
     text: dict[str, Any] = {
         "source": params.source,
         "target": params.target,
+        "normalise": params.normalise,
         "lowercase": params.lowercase,
         "lowercase_source": params.lowercase or params.lowercase_source,
     }

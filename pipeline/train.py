@@ -11,6 +11,7 @@ Params  init_from, max_steps and the knobs of pipeline/training/job.py. The devi
 """
 
 from argparse import Namespace
+from collections.abc import Mapping
 from dataclasses import asdict
 
 import pandas as pd
@@ -29,6 +30,7 @@ from transformer.training.distributed import World
 from transformer.training.loop import train
 
 MODULE = "pipeline.train"
+MOST_RISE = 1.2  # of the validation loss above its best, before a remark
 
 
 def main() -> None:
@@ -74,6 +76,18 @@ def train_and_write(paths: Namespace, training: TrainingJob, world: World) -> No
         }
         write_outs(paths, store, state, description, facts)
         write_text(paths.samples, training.samples(state))
+        print(overfitting_remark(state.summary()), end="")
+
+
+def overfitting_remark(summary: Mapping[str, float | int | None]) -> str:
+    """A line for a training at whose end the validation loss is far above its best, else "". summary: training.json."""
+    last, best = summary["valid_loss"] or 0, summary["best_valid_loss"] or 0
+    if last < MOST_RISE * best:
+        return ""
+    return (
+        f"The validation loss rose from {best:.2f} to {last:.2f}: the model learned train by heart. Set average=best, "
+        "lower max_steps, raise dropout, or add text.\n"
+    )
 
 
 def write_outs(paths: Namespace, store: CheckpointStore, state: TrainingState, description: dict, facts: dict) -> None:

@@ -1,17 +1,21 @@
 """Stage translate: translate the sources of valid and of the test sets with the averaged model, by beam search.
 
 Reads   data/model; data/raw: the sources
-Writes  data/hypotheses: valid.hyp and <test set>.hyp, one detokenised translation per line
+Writes  data/hypotheses: valid.hyp and <test set>.hyp, one detokenised translation per line, made of the line as it is,
+        also if it has several sentences; remarks.json: for each split, what may be wrong with its translations
 Params  test_sets, engine, beam_size, length_penalty, extra_length, replace_unk
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 
 from pipeline.locks import prefer_free_gpu
 from pipeline.params import Params
 from pipeline.stage import arguments, bar, require, run
 from transformer.decoding.config import SearchConfig
-from transformer.files import chunks, read_lines, whole_folder, write_lines
+from transformer.files import chunks, read_lines, whole_folder, write_json, write_lines
+from transformer.inference.remarks import RemarkCounts
+from transformer.inference.translation import SentencePair
 from transformer.inference.translator import Translator
 
 CHUNK_LINES = 10_000  # translated at a time, sorted by length
@@ -24,17 +28,29 @@ def main() -> None:
     require(paths.model, *(paths.raw / f"{split}.src" for split in splits))
     translator = Translator.load(paths.model, engine=params.engine)
     settings = asdict(params.take(SearchConfig))
+    remarks: dict[str, RemarkCounts] = {}
+    counted = translator.subwords, translator.seen_words, params.extra_length
     with whole_folder(paths.hypotheses) as folder:
         for split in splits:
-            source = paths.raw / f"{split}.src"
+            source, remarks[split] = paths.raw / f"{split}.src", RemarkCounts(*counted)
             with bar(sum(1 for _ in read_lines(source)), "sentence", f"translate {split}") as progress:
-                translations = (
-                    line
+                pairs = (
+                    pair
                     for lines in chunks(read_lines(source), CHUNK_LINES)
-                    for line in translator.translate(lines, **settings, progress=progress.update)
+                    for (pair,) in translator.translate_sentences(lines, False, progress.update, **settings)
                 )
-                count = write_lines(folder / f"{split}.hyp", translations)
+                count = write_lines(folder / f"{split}.hyp", noted(pairs, remarks[split]))
             print(f"{count:,} {split} sentences translated")
+            for line in remarks[split].describe():
+                print(f"{split}: {line}")
+        write_json(folder / "remarks.json", {split: counts.contents() for split, counts in remarks.items()})
+
+
+def noted(pairs: Iterable[SentencePair], counts: RemarkCounts) -> Iterator[str]:
+    """The translations of pairs. What may be wrong with them is counted."""
+    for number, pair in enumerate(pairs, start=1):
+        counts.add(number, [pair])
+        yield pair.translation.text
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from transformer.inference.marian_export import export_marian
     from transformer.inference.save_model import save_model
-    from transformer.inference.translator import Translation, Translator
+    from transformer.inference.translation import Translation
+    from transformer.inference.translator import Translator
     from transformer.model.config import TransformerConfig
     from transformer.model.transformer import Transformer
     from transformer.model.weights import load_model
@@ -57,7 +58,7 @@ _MODULES = {
     "Trainer": "transformer.training.train_step",
     "Transformer": "transformer.model.transformer",
     "TransformerConfig": "transformer.model.config",
-    "Translation": "transformer.inference.translator",
+    "Translation": "transformer.inference.translation",
     "Translator": "transformer.inference.translator",
     "Vocabulary": "transformer.text.vocabulary",
     "export_marian": "transformer.inference.marian_export",

@@ -1,8 +1,9 @@
 """What a model folder contains.
 
-model.json: format, sizes of the Transformer, languages, lower-casing and how the model was trained. Beside it are
-vocab.txt, bpe.codes, the weights for torch, and the export for CTranslate2: model.bin, config.json,
+model.json: format, sizes of the Transformer, languages, normal form, lower-casing and how the model was trained. Beside
+it are vocab.txt, bpe.codes, the weights for torch, and the export for CTranslate2: model.bin, config.json,
 shared_vocabulary.json, and exported.sha256, the weights that it was made from. One of the two models may be absent.
+words.txt, which may be absent too: the words of the source side of train, lower-cased.
 `FORMAT` is the version of this layout.
 """
 
@@ -14,7 +15,18 @@ from pathlib import Path
 FORMAT = 1
 EXPORT, WEIGHTS = "model.bin", "weights.safetensors"  # the models that CTranslate2 and torch read
 EXPORTED = "exported.sha256"  # as sha256sum writes it
-FILES = ("model.json", "vocab.txt", "bpe.codes", WEIGHTS, EXPORT, "config.json", "shared_vocabulary.json", EXPORTED)
+WORDS = "words.txt"
+FILES = (
+    "model.json",
+    "vocab.txt",
+    "bpe.codes",
+    WORDS,
+    WEIGHTS,
+    EXPORT,
+    "config.json",
+    "shared_vocabulary.json",
+    EXPORTED,
+)
 POSITIONS = 4096  # rows of the position table in EXPORT: limits the length of a source and of a translation
 
 

@@ -11,14 +11,17 @@ from typing import Any
 from pipeline.demo.models import ModelSource
 from transformer.inference.engine import Check
 from transformer.inference.torch_engine import TorchEngine
-from transformer.inference.translator import Translation, Translator
+from transformer.inference.translation import Translation
+from transformer.inference.translator import Translator
 from transformer.reporting.attention import as_bytes
 from transformer.serving.limits import check_line, check_options, check_subwords
 from transformer.text.marks import SPACE, join
+from transformer.text.sentences import split_sentences
 from transformer.text.vocabulary import EOS, SPECIALS, UNK
 from transformer.text.words import Side
 
 END, UNKNOWN = SPECIALS[EOS], SPECIALS[UNK]
+Scored = tuple[Translation, Sequence[float]]  # with log P of each subword and of the last </s>
 MOST_MAPPED = 120  # subwords of a side, without </s>, whose attention is shown: a map of more cannot be read
 
 
@@ -45,10 +48,11 @@ class Model:
         return {"name": self.source.name, "facts": facts, "languages": languages, "examples": self.source.examples}
 
     def translations(self, text: str, beam_size: int | None, check: Check) -> dict[str, Any]:
-        """A sentence to its translations, best first, and its subwords. An empty one has neither.
+        """A text to its translations, best first, and its subwords. An empty one has neither.
 
         beam_size: None: that of the model. check: called before each step of the search; what it raises ends it. Raises
-        ValueError for what the limits of a request refuse.
+        ValueError for what the limits of a request refuse. unseen, in the result: words that the model's training text
+        lacks.
         """
         search: dict[str, Any] = dict(self.source.search)
         if beam_size is not None:
@@ -56,21 +60,37 @@ class Model:
         check_options(search)
         subwords = self.subwords(text, check)
         if not subwords:
-            return {"source": [], "unknown": [], "hypotheses": [], "seconds": 0.0}
+            return {"source": [], "unknown": [], "unseen": [], "hypotheses": [], "seconds": 0.0}
         with self.translator.source.zone(forget=True):
             begin = time.perf_counter()
-            (best,) = self.translator.alternatives([text], before_step=check, **search)
-            ids = self.translator.vocabulary.ids
-            scored = self.engine.score(
-                [ids(subwords)] * len(best),
-                [ids(translation.subwords) for translation in best],
-                progress=lambda count: check(),
-            )
+            scored = self._scored(split_sentences(text, self.translator.source), search, check)
             seconds = time.perf_counter() - begin
-        unknown = [number == UNK for number in ids(subwords)]
-        target = self.translator.target
-        shown = [hypothesis(translation, logs, target) for translation, logs in zip(best, scored, strict=True)]
-        return {"source": [*subwords, END], "unknown": [*unknown, False], "hypotheses": shown, "seconds": seconds}
+            unseen = self.translator.seen_words.unseen(text)
+        unknown = [number == UNK for number in self.translator.vocabulary.ids(subwords)]
+        return {
+            "source": [*subwords, END],
+            "unknown": [*unknown, False],
+            "unseen": list(dict.fromkeys(unseen)),
+            "hypotheses": [hypothesis(translation, logs, self.translator.target) for translation, logs in scored],
+            "seconds": seconds,
+        }
+
+    def _scored(self, sentences: list[str], search: dict[str, Any], check: Check) -> list[Scored]:
+        """The translations of a sentence, best first; of several sentences, their best ones joined to one."""
+        every = self.translator.alternatives(sentences, before_step=check, **search)
+        pairs = [
+            (source, translation)
+            for source, best in zip(self.translator.subwords(sentences), every, strict=True)
+            for translation in (best if len(every) == 1 else best[:1])
+        ]
+        ids, translations = self.translator.vocabulary.ids, [translation for _, translation in pairs]
+        logs = self.engine.score(
+            [ids(source) for source, _ in pairs],
+            [ids(translation.subwords) for translation in translations],
+            progress=lambda count: check(),
+        )
+        scored: list[Scored] = list(zip(translations, logs, strict=True))
+        return [joined(scored)] if len(every) > 1 else scored
 
     def subwords(self, text: str, check: Check) -> list[str]:
         """The subwords of a text, without </s>. Raises ValueError for what the limits of a request refuse."""
@@ -86,9 +106,11 @@ class Model:
 
         weights: bytes in Base64, 255 for 1 (reporting.attention.as_bytes), of the shape (layers, H, T, S). </s> is the
         last subword of both sides.
-        Raises ValueError for a side of more than MOST_MAPPED subwords.
+        Raises ValueError for a side of more than MOST_MAPPED subwords, and for several sentences.
         """
         source = self.subwords(text, check)
+        if (count := len(split_sentences(text, self.translator.source))) > 1:
+            raise ValueError(f"Attention is shown for one sentence. This text has {count}, each translated by itself.")
         if max(len(source), len(target)) > MOST_MAPPED:
             raise ValueError(
                 f"Attention is shown for up to {MOST_MAPPED} subwords. This sentence has {len(source)}, "
@@ -104,6 +126,18 @@ class Model:
             "heads": heads,
             "weights": base64.b64encode(as_bytes(weights.double().numpy()).tobytes()).decode(),
         }
+
+
+def joined(scored: Sequence[Scored]) -> Scored:
+    """The translations of several sentences as one."""
+    translations = [translation for translation, _ in scored]
+    logs = [log for _, logs in scored for log in logs[:-1]]
+    return Translation(
+        " ".join(filter(None, (translation.text for translation in translations))),
+        sum(translation.score for translation in translations),
+        sum(translation.log_probability for translation in translations),
+        tuple(subword for translation in translations for subword in translation.subwords),
+    ), [*logs, scored[-1][1][-1]]
 
 
 def hypothesis(translation: Translation, logs: Sequence[float], side: Side) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from pipeline.experiments.md5 import md5_on_disk
 from pipeline.experiments.revisions import link_folder, results
+from pipeline.params import corpus_name
 from pipeline.results import WORKSPACE, Results
 from pipeline.stage import project_root
 from pipeline.tracking.finished_run import run_keys
@@ -98,7 +99,8 @@ def facts(experiment: Results) -> dict[str, str]:
     """
     try:
         _, config_key = run_keys(experiment)
-        return {"run": f"{experiment.params.corpus} {config_key[:7]}", "data": experiment.sha256(f"{DATA}/")[:12]}
+        name = corpus_name(vars(experiment.params))
+        return {"run": f"{name} {config_key[:7]}", "data": experiment.sha256(f"{DATA}/")[:12]}
     except (ValueError, KeyError, OSError):
         return {"run": "unknown, since DVC's cache lacks its data or translations"}
 
@@ -126,7 +128,7 @@ def fetch_registered(name: str, place: Path) -> ModelSource:
 def facts_of_version(store: Store, version: Any) -> dict[str, str]:
     """The number of a version, and the key of its run and the hash of its data as in `facts`. Raises store errors."""
     run = store.client.get_run(version.run_id)
-    corpus = run.data.params.get("corpus", "")
+    corpus = corpus_name(run.data.params)
     known = {"version": str(version.version), "run": f"{corpus} {run.data.tags.get('config_key', '')[:7]}"}
     inputs = run.inputs.dataset_inputs if run.inputs else []
     files = {

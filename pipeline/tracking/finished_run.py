@@ -17,6 +17,7 @@ import pandas as pd
 from pipeline.earlier_stages import stages_above
 from pipeline.git import difference, git
 from pipeline.identity import content_key
+from pipeline.params import corpus_name
 from pipeline.results import Results
 from pipeline.tracking.store import SAMPLES, VALID, Row, who
 from transformer.evaluation.comparison import TESTS, compare_with_first
@@ -51,7 +52,7 @@ class FinishedRun:
     @property
     def name(self) -> str:
         """The name of the run."""
-        return self.tags.get("DVC_EXP_NAME") or f"{self.params.get('corpus')} {self.config_key[:7]}"
+        return self.tags.get("DVC_EXP_NAME") or f"{corpus_name(self.params)} {self.config_key[:7]}"
 
 
 def run_keys(results: Results) -> tuple[str, str]:
@@ -142,7 +143,7 @@ def uncommitted() -> str:
 
 def datasets(results: Results) -> list[dict[str, str | int]]:
     """Each file of the corpus: name, sha256, number of lines, and context (training, validation, test)."""
-    corpus = results.params.corpus
+    corpus = corpus_name(vars(results.params))
     return [
         {
             "name": f"{corpus} {name}",

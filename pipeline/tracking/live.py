@@ -14,6 +14,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from pipeline.params import corpus_name
 from pipeline.tracking.open_runs import PROCESS, close_abandoned, has, open_runs, owner, run_tags
 from pipeline.tracking.store import SAMPLES, WAIT, Row, Store, connect, now, reason, store_errors, who
 from transformer.files import chunks
@@ -89,7 +90,7 @@ class LiveRun:
         if any("config_key" in run.data.tags and has(run, same) for run in store.runs(self.train_key)):
             return None
         tags |= {**who(), **self.tags, PROCESS: owner()}
-        name = os.environ.get("DVC_EXP_NAME") or f"{self.params.get('corpus')} {self.train_key[:7]}"
+        name = os.environ.get("DVC_EXP_NAME") or f"{corpus_name(self.params)} {self.train_key[:7]}"
         runs = open_runs(store, self.train_key, self.params)
         run = runs[0] if runs else store.client.create_run(store.experiment_id, now(), tags, name)
         if run.info.status != "RUNNING":

@@ -64,7 +64,8 @@ class Translations:
         with bar(total, "sentence", "translate train back", world.is_leader) as progress:
             for part, text in enumerate(chunks(lines, PART_LINES)):
                 if part in own:
-                    write_lines(self._path(part), translator.translate(text, progress=progress.update), durable=True)
+                    translations = translator.translate(text, split=False, progress=progress.update)
+                    write_lines(self._path(part), translations, durable=True)
         world.wait()
 
     def lines(self) -> Iterator[str]:

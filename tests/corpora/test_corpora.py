@@ -175,10 +175,15 @@ def test_training_text_comes_from_all_its_files_in_order(tmp_path):
     ("name", "text", "expected"),
     [
         ("train.de-en.tsv", "a\tb\na b\n", r"train\.de-en\.tsv:2: 1 columns, must be 2"),
-        ("train.jsonl", '{"de": "a", "en": "b"}\n{"de": "a"}\n', r"train\.jsonl:2: no object with the texts de and en"),
-        ("train.jsonl", '{"de": "a", "en": "\\ud800"}\n', r"train\.jsonl:1: no object with .*half a character"),
+        (
+            "train.jsonl",
+            '{"de": "a", "en": "b"}\n{"de": "a"}\n',
+            r"train\.jsonl:2: no object with the texts de and en\. Its keys are 'de'\.$",
+        ),
+        ("train.jsonl", '["a", "b"]\n', r"train\.jsonl:1: no object with the texts de and en\. It has no object\.$"),
+        ("train.jsonl", '{"de": "a", "en": "\\ud800"}\n', r"train\.jsonl:1: .*half a character in a text"),
         ("train.jsonl", "[" * 200_000 + "\n", r"train\.jsonl:1: not JSON"),
-        ("train.jsonl", '{"de": "a", "en": "b\\u0000"}\n', r"train\.jsonl:1: no object with .*, or a NUL"),
+        ("train.jsonl", '{"de": "a", "en": "b\\u0000"}\n', r"train\.jsonl:1: a NUL character or"),
     ],
 )
 def test_a_wrong_line_of_pairs_is_named(tmp_path, name, text, expected):
@@ -194,6 +199,28 @@ def test_the_columns_of_a_tsv_are_those_of_the_end_of_its_name(tmp_path):
     (tmp_path / "other").mkdir()
     (tmp_path / "other/test.pt-BR-en.tsv").write_text("casa\thouse\n")
     assert read(tmp_path / "other", ("test",), "pt-BR", "en")["test"] == [("casa", "house")]
+
+
+@pytest.mark.parametrize(
+    ("name", "header"), [("de-en", "de\ten"), ("en-de", "EN\tde "), ("de-en", "source\ttarget"), ("de-en", "tgt\tsrc")]
+)
+def test_a_header_line_of_a_tsv_is_no_pair(tmp_path, capsys, name, header):
+    (tmp_path / f"train.{name}.tsv").write_text(f"{header}\na\ta\n{header}\n")
+    assert read(tmp_path, ("train",))["train"][0] == ("a", "a")
+    assert len(read(tmp_path, ("train",))["train"]) == 2  # only the first line can be a header
+    assert "tsv:1: left out, since " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["dev", "val", "validation", "devtest"])
+def test_valid_may_have_another_common_name(tmp_path, name):
+    files(tmp_path)
+    (tmp_path / f"{name}.jsonl").write_text('{"de": "x", "en": "y"}\n')
+    assert len(read(tmp_path)["valid"]) == 2  # valid.de and valid.en come first
+    for language in ("de", "en"):
+        (tmp_path / f"valid.{language}").unlink()
+    assert read(tmp_path)["valid"] == [("x", "y")]
+    with pytest.raises(ValueError, match="has no text of valid"):
+        read(tmp_path, ("valid", name))  # a test set of this name
 
 
 def test_files_of_other_names_do_not_join_valid_and_test(tmp_path):

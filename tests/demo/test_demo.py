@@ -37,6 +37,7 @@ from pipeline.demo.answers import MOST_MAPPED, Model, words
 from pipeline.demo.models import ModelSource, defaults, find_model
 from pipeline.stage import run
 from transformer.inference.engine import Check
+from transformer.inference.remarks import SeenWords
 from transformer.inference.translator import Translator
 
 LINE = TEXT[0]
@@ -81,6 +82,24 @@ def test_the_demo_translates_as_the_translator_does(client, folders):
     answer = translated(client, "Hund 😀")
     unknown = dict(zip(answer["source"], answer["unknown"], strict=True))
     assert (unknown["😀"], unknown["</s>"], all(answer["unknown"])) == (True, False, False)
+
+
+def test_sentences_are_translated_one_by_one_and_unseen_words_named(client, model, tmp_path, monkeypatch):
+    text, lines = "Ein Hund rennt. Zwei Männer spielen.", ["Ein Hund rennt.", "Zwei Männer spielen."]
+    first, second = (translated(client, line)["hypotheses"][0] for line in lines)
+    answer = translated(client, text)
+    (both,) = answer["hypotheses"]
+    assert both["text"] == f"{first['text']} {second['text']}" == model.translator.translate([text], extra_length=10)[0]
+    assert both["subwords"] == first["subwords"][:-1] + second["subwords"]
+    assert both["probabilities"] == pytest.approx(first["probabilities"][:-1] + second["probabilities"], rel=1e-4)
+    assert answer["unseen"] == []  # the folder does not name its words
+    refused = client.post("/attention", json={"model": 0, "text": text, "target": both["subwords"][:-1]})
+    assert (
+        refused.json()["message"] == "Attention is shown for one sentence. This text has 2, each translated by itself."
+    )
+    (tmp_path / "words.txt").write_text("ein\nhund\nrennt\n")
+    monkeypatch.setattr(model.translator, "seen_words", SeenWords(tmp_path / "words.txt", model.translator.source))
+    assert translated(client, text + " 12 Männer")["unseen"] == ["Zwei", "Männer", "spielen"]
 
 
 def test_probabilities_of_subwords_make_that_of_the_translation(folders, tmp_path):

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transformer.corpora.overlap import Overlap, TestText
-from transformer.corpora.rules import FilterConfig, rules
+from transformer.corpora.rules import FilterConfig, Rule, rules
 from transformer.files import place_of
 from transformer.text.blocks import Block
+from transformer.text.characters import ODD, normalise
 
 EXAMPLES = 5  # pairs shown for each rule
 SHOWN = 300  # characters of each side of an example
@@ -25,7 +26,8 @@ class Screened(NamedTuple):
 
     block: Block
     reasons: np.ndarray  # (pairs,) a bit for each rule that would drop the pair, in the order of the rules
-    digests: np.ndarray  # (columns, pairs) hashes for the search of duplicates; no columns if it is off
+    odd: np.ndarray  # (pairs,) a bit for each kind of odd characters on a side, in the order of ODD
+    digests: np.ndarray  # (columns, pairs) hashes of each pair, or of each side if filter_duplicates is side
     lengths: np.ndarray  # (2, LENGTH_BINS) lines of each side by length
     overlap: Overlap  # test lines in these training lines
 
@@ -35,15 +37,16 @@ class Screen:
 
     def __init__(self, config: FilterConfig, source: str, target: str, tests: TestText):
         self.rules = list(rules(config, source, target).values())
-        self.duplicates, self.tests = config.filter_duplicates, tests
+        self.duplicates, self.tests, self.normal_form = config.filter_duplicates, tests, config.normalise
 
     def __call__(self, block: Block) -> Screened:
         sides = block.lines()
-        reasons = np.zeros(block.count, np.uint16)
-        for bit, rule in enumerate(self.rules):
-            reasons |= np.fromiter(map(rule, *sides), bool, block.count).astype(np.uint16) << bit
-        keys = {"none": (), "pair": ((f"{s}\n{t}" for s, t in zip(*sides, strict=True)),), "side": sides}
-        digests = np.array([[digest(key) for key in column] for column in keys[self.duplicates]], np.uint64)
+        odd = bits([lambda s, t, has=has: bool(has(s) or has(t)) for has in ODD.values()], sides)
+        if self.normal_form == "nfc":
+            sides = [[normalise(line).strip() for line in lines] for lines in sides]
+        reasons = bits(self.rules, sides)
+        columns = sides if self.duplicates == "side" else [[f"{s}\n{t}" for s, t in zip(*sides, strict=True)]]
+        digests = np.array([[digest(key) for key in column] for column in columns], np.uint64)
         lengths = np.array(
             [
                 np.bincount([min(len(line) // LENGTH_STEP, LENGTH_BINS - 1) for line in lines], minlength=LENGTH_BINS)
@@ -53,7 +56,15 @@ class Screen:
         overlap = Overlap()
         for pair in zip(*sides, strict=True):
             overlap.add(*(self.tests.look_up(line, side) for side, line in enumerate(pair)))
-        return Screened(block, reasons, digests, lengths, overlap)
+        return Screened(block, reasons, odd, digests, lengths, overlap)
+
+
+def bits(checks: Sequence[Rule], sides: Sequence[Sequence[str]]) -> np.ndarray:
+    """The pairs of two sides to a number each, in which bit n is set if check n is true of the pair."""
+    numbers = np.zeros(len(sides[0]), np.uint16)
+    for bit, check in enumerate(checks):
+        numbers |= np.fromiter(map(check, *sides), bool, len(numbers)).astype(np.uint16) << bit
+    return numbers
 
 
 def digest(text: str) -> int:
@@ -74,6 +85,7 @@ class Report:
         self.examples: dict[str, list[dict[str, Any]]] = {name: [] for name in self.names}
         self.lengths = np.zeros((2, LENGTH_BINS), np.int64)
         self.overlap = Overlap()
+        self._digests: list[np.ndarray] = []  # of each block, one number a pair
 
     def add(self, screened: Screened, reasons: np.ndarray) -> None:
         """Count a block. reasons: those of the rules, with the bit of duplicates."""
@@ -81,6 +93,7 @@ class Report:
         self.combinations.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
         self.lengths += screened.lengths
         self.overlap.merge(screened.overlap)
+        self._digests.append(screened.digests[0] * np.uint64(0x9E3779B97F4A7C14) + screened.digests[-1])
         missing = sum(1 << bit for bit, name in enumerate(self.names) if len(self.examples[name]) < EXAMPLES)
         if not (reasons & missing).any():
             return
@@ -106,6 +119,12 @@ class Report:
     def kept(self) -> int:
         """How many of them no rule drops."""
         return self.combinations[0]
+
+    @property
+    def repeated(self) -> int:
+        """How many pairs occurred before."""
+        digests = np.concatenate([np.zeros(0, np.uint64), *self._digests])
+        return len(digests) - len(np.unique(digests))
 
     def fired(self, name: str) -> int:
         """For how many pairs a rule fires."""
@@ -140,11 +159,13 @@ def rule_names(config: FilterConfig, source: str, target: str) -> list[str]:
     return [*rules(config, source, target), *([DUPLICATE] if config.filter_duplicates != "none" else [])]
 
 
-def summary(report: Report, reports: Mapping[str, Report], test_sets: Iterable[str]) -> dict[str, Any]:
-    """What filter.json holds. report: of train. reports: of valid and the test sets, by name."""
+def summary(report: Report, odd: Report, reports: Mapping[str, Report], test_sets: Iterable[str]) -> dict[str, Any]:
+    """What filter.json holds. report, odd: of train. reports: of valid and the test sets, by name."""
     return {
         **report.counts(),
+        "repeated": report.repeated,
         "examples": report.examples,
+        "odd": {name: {"pairs": odd.fired(name), "examples": odd.examples[name]} for name in ODD},
         "length_step": LENGTH_STEP,
         "lengths": report.lengths.tolist(),
         "others": {name: {"pairs": split.pairs, "kept": split.kept} for name, split in reports.items()},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -14,6 +15,7 @@ from transformer.corpora.text_files import COMPRESSED, Lines, check_counts, line
 
 LinePair = tuple[str, str]
 REMOVE = "Its pairs would be there twice; remove one, or give it another name."
+VALID = ("validation", "dev", "val", "devtest")  # other names of valid
 _SURROGATE = re.compile("[\ud800-\udfff]")  # half of a character, which JSON may spell
 
 
@@ -83,7 +85,15 @@ class OneFile:
         split = self._tsv if plain_name(self.path).endswith(".tsv") else self._json
         for line in raw:
             source, target = split(line, f"{self.path}:{raw.count}")
+            if raw.count == 1 and split == self._tsv and self._is_header(source, target):
+                print(f"{self.path}:1: left out, since {line!r} is a header and no pair", file=sys.stderr)
+                continue
             yield " ".join(source.split()), " ".join(target.split())
+
+    def _is_header(self, *columns: str) -> bool:
+        """Whether the columns of the first line name the languages: their codes, or source and target."""
+        codes = {code.lower() for code in self.languages}
+        return {column.strip().lower() for column in columns} in (codes, {"source", "target"}, {"src", "tgt"})
 
     def _tsv(self, line: str, place: str) -> LinePair:
         """The pair of a line with one tab."""
@@ -100,13 +110,13 @@ class OneFile:
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{place}: not JSON ({error}). Write an object with the keys of both languages.") from None
         value = value.get("translation", value) if isinstance(value, dict) else value
-        texts = tuple(value.get(code) for code in self.languages) if isinstance(value, dict) else (None, None)
-        if not all(isinstance(text, str) and "\0" not in text and not _SURROGATE.search(text) for text in texts):
-            keys = " and ".join(self.languages)
-            raise ValueError(
-                f"{place}: no object with the texts {keys}, or a NUL character or half a character in one."
-            )
-        return texts  # type: ignore[return-value]
+        source, target = map(value.get, self.languages) if isinstance(value, dict) else (None, None)
+        if not isinstance(source, str) or not isinstance(target, str):
+            has = f"Its keys are {str([*value])[1:-1][:100]}" if isinstance(value, dict) else "It has no object"
+            raise ValueError(f"{place}: no object with the texts {' and '.join(self.languages)}. {has}.")
+        if any("\0" in text or _SURROGATE.search(text) for text in (source, target)):
+            raise ValueError(f"{place}: a NUL character or half a character in a text. Remove it.")
+        return source, target
 
 
 class _Raw(Lines):
@@ -161,8 +171,14 @@ def plain_name(path: Path) -> str:
 
 
 def user_splits(folder: Path, splits: Iterable[str], source: str, target: str) -> dict[str, list[ParallelText]]:
-    """The texts of each split in a folder. Raises ValueError for a split that has none, with those that are there."""
+    """The texts of each split in a folder. Raises ValueError for a split that has none, with those that are there.
+
+    If none has the name valid, those of the first other name in VALID that is no split are the texts of valid.
+    """
+    splits = list(splits)
     by_split = {split: user_texts(folder, split, source, target) for split in splits}
+    for name in (name for name in VALID if name not in splits and "valid" in splits):
+        by_split["valid"] = by_split["valid"] or user_texts(folder, name, source, target)
     for split, texts in by_split.items():
         if not texts:
             there = sorted(path.name for path in folder.glob("*.*"))

@@ -52,8 +52,12 @@ _NUMBER = re.compile(r"((?!0)\d{1,3}(?:[.,'\u00a0\u202f ]\d{3}(?!\d))+|\d+)(?:[.
 
 @dataclass(frozen=True)
 class FilterConfig:
-    """The knobs of the filter; 0, false or none switches a rule off. Lengths are in characters, a space included."""
+    """The knobs of the filter; 0, false or none switches a rule off. Lengths are in characters, a space included.
 
+    The rules see lines in the normal form that `normalise` names; see text/characters.py.
+    """
+
+    normalise: str
     filter_empty: bool
     filter_max_characters: int
     filter_max_ratio: float

@@ -10,7 +10,7 @@ import numpy as np
 from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import _bootstrap_resample, estimate_ci
 
-from transformer.evaluation.scores import bleu_of, metrics, rows_by_label
+from transformer.evaluation.scores import bleu_of, matches, metrics, rows_by_label
 
 RESAMPLES = 1000
 SEED = 12345  # sacreBLEU's own
@@ -39,8 +39,8 @@ def estimate_bleu(hypotheses: Sequence[str], references: Sequence[str], language
 
 
 def estimate_exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> Estimate:
-    """The percentage of hypotheses that equal their reference, with its interval from RESAMPLES resamples."""
-    equal = np.array([ours == theirs for ours, theirs in zip(hypotheses, references, strict=True)], np.float64)
+    """See `scores.exact_match`, with its interval from RESAMPLES resamples."""
+    equal = np.array(matches(hypotheses, references) or [False], np.float64)
     chosen = np.random.default_rng(SEED).choice(len(equal), size=(RESAMPLES, len(equal)), replace=True)
     margin = float(estimate_ci(100 * equal[chosen].mean(1))[1])
     return Estimate(100 * float(equal.mean()), margin if len(equal) > 1 else None)

@@ -107,9 +107,15 @@ def lower_case_words(language: str) -> Callable[[str], str] | None:
     return lambda line: " ".join(spacy_words(nlp, line.lower()))
 
 
+def matches(hypotheses: Sequence[str], references: Sequence[str]) -> list[bool]:
+    """Whether each hypothesis equals its reference in every character, without pairs that are blank on both sides."""
+    return [ours == theirs for ours, theirs in zip(hypotheses, references, strict=True) if ours or theirs]
+
+
 def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """Percent of hypotheses that equal their reference in every character."""
-    return round(100 * sum(map(str.__eq__, hypotheses, references)) / len(references), 4)
+    """Percent of `matches`; 0 if there are none."""
+    equal = matches(hypotheses, references)
+    return round(100 * sum(equal) / max(1, len(equal)), 4)
 
 
 def exact_match_by_label(

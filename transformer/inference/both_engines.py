@@ -85,6 +85,25 @@ def load_engine(folders: Sequence[Path], name: str, vocabulary: Vocabulary) -> E
     return BothEngines(fast, folder) if both else fast
 
 
+def check_ensemble(first: Path, first_content: dict, other: Path, content: dict) -> None:
+    """Raise ValueError if two model folders, with the contents of their model.json, cannot be one ensemble."""
+    why = next(
+        (
+            f"{name} is {content.get(name)}, and {first_content.get(name)} in {first}"
+            for name in ("source", "target", "lowercase", "lowercase_source", "normalise")
+            if content.get(name) != first_content.get(name)
+        ),
+        "",
+    )
+    if any((other / name).read_bytes() != (first / name).read_bytes() for name in ("vocab.txt", "bpe.codes")):
+        why = f"it has another vocabulary or other merges than {first}"
+    if why:
+        raise ValueError(
+            f"{other} cannot be in an ensemble with {first}: {why}. Use models of one corpus, with the "
+            "same text settings in params.yaml."
+        )
+
+
 def check_export(folder: Path) -> None:
     """Raise ValueError if the export in a folder was not made from the weights that are there."""
     path = folder / EXPORTED

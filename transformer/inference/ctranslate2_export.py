@@ -17,7 +17,7 @@ from transformer.files import sha256, whole_folder, write_text
 from transformer.model.attention import Attention
 from transformer.model.transformer import FeedForward, Transformer
 from transformer.model.weights import load_model
-from transformer.model_folder import EXPORTED, POSITIONS, WEIGHTS
+from transformer.model_folder import EXPORTED, POSITIONS, WEIGHTS, WORDS
 from transformer.text.vocabulary import Vocabulary
 
 
@@ -27,8 +27,9 @@ def export(model_folder: Path, target: Path, quantization: str) -> None:
     quantization: see `add_export`.
     """
     with whole_folder(target) as folder:
-        for name in ("bpe.codes", "model.json", "vocab.txt"):
-            shutil.copyfile(model_folder / name, folder / name)
+        for name in ("bpe.codes", "model.json", "vocab.txt", WORDS):
+            if name != WORDS or (model_folder / name).is_file():
+                shutil.copyfile(model_folder / name, folder / name)
         add_export(model_folder, folder, quantization)
 
 

@@ -10,18 +10,20 @@ both_engines.py chooses between CTranslate2, which is faster on a CPU, and torch
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transformer.decoding.config import SamplingConfig, SearchConfig
 from transformer.decoding.hypothesis import Hypothesis
-from transformer.inference.both_engines import load_engine
+from transformer.inference.both_engines import check_ensemble, load_engine
 from transformer.inference.engine import Check, Engine, Progress
-from transformer.model_folder import WEIGHTS, read_model_json
+from transformer.inference.remarks import SeenWords
+from transformer.inference.translation import SentencePair, Translation, join_translations
+from transformer.model_folder import WEIGHTS, WORDS, read_model_json
 from transformer.text.bpe import Merges
 from transformer.text.marks import SPACE, join
+from transformer.text.sentences import split_sentences
 from transformer.text.vocabulary import SPECIALS, UNK, Vocabulary
 from transformer.text.words import Side
 
@@ -29,16 +31,6 @@ if TYPE_CHECKING:
     from transformer.decoding.attention_maps import AttentionMaps
 
 UNKNOWN = SPACE + SPECIALS[UNK]  # how Vocabulary.text shows <unk>: as a word. No token of a text equals it (marks.py).
-
-
-@dataclass(frozen=True)
-class Translation:
-    """A translation with its subwords and its probability under the model."""
-
-    text: str
-    score: float  # log_probability / ((5 + n) / 6)^length_penalty, n subwords with </s>
-    log_probability: float  # log P(subwords, </s> | source), in nats; without </s> if it met the length limit
-    subwords: tuple[str, ...]
 
 
 class PairAttention(NamedTuple):
@@ -49,23 +41,16 @@ class PairAttention(NamedTuple):
     target: list[str]  # T subwords, </s> last: those that the model predicts in the rows of maps.cross
 
 
-def check_ensemble(first: Path, first_content: dict, other: Path, content: dict) -> None:
-    """Raise ValueError if two model folders, with the contents of their model.json, cannot be one ensemble."""
-    why = next(
-        (
-            f"{name} is {content[name]}, and {first_content[name]} in {first}"
-            for name in ("source", "target", "lowercase", "lowercase_source")
-            if content[name] != first_content[name]
-        ),
-        "",
-    )
-    if any((other / name).read_bytes() != (first / name).read_bytes() for name in ("vocab.txt", "bpe.codes")):
-        why = f"it has another vocabulary or other merges than {first}"
-    if why:
-        raise ValueError(
-            f"{other} cannot be in an ensemble with {first}: {why}. Use models of one corpus, with the "
-            "same text settings in params.yaml."
-        )
+def checked_lines(lines: Iterable[str]) -> list[str]:
+    """Lines as a list. Raises TypeError for one string, which would be read letter by letter, and for no strings."""
+    if isinstance(lines, str):
+        raise TypeError(f"{lines[:40]!r} is one string. Give a list of lines.")
+    if not isinstance(lines, Iterable):
+        raise TypeError(f"{lines!r} is no list. Give a list of lines.")
+    lines = list(lines)
+    if wrong := [line for line in lines if not isinstance(line, str)]:
+        raise TypeError(f"{str(wrong[0])[:40]!r} is no string. Give a list of lines.")
+    return lines
 
 
 class Translator:
@@ -75,6 +60,7 @@ class Translator:
         """engine: computes on ids. merges, vocabulary: of the model. source, target: how lines become tokens."""
         self.engine, self.merges, self.vocabulary = engine, merges, vocabulary
         self.source, self.target = source, target
+        self.seen_words = SeenWords(None, source)
 
     @classmethod
     def load(cls, *folders: Path | str, engine: str = "auto") -> Translator:
@@ -93,11 +79,36 @@ class Translator:
                 f"{paths[0]}: vocab.txt has {len(vocabulary):,} subwords, model.json says "
                 f"{first['sizes']['vocabulary']:,}. Copy the folder again."
             )
-        return cls(load_engine(paths, engine, vocabulary), merges, vocabulary, *Side.read_both(first))
+        translator = cls(load_engine(paths, engine, vocabulary), merges, vocabulary, *Side.read_both(first))
+        translator.seen_words = SeenWords(paths[0] / WORDS, translator.source)
+        return translator
 
-    def translate(self, lines: Iterable[str], **settings: Any) -> list[str]:
-        """Lines to the best translation of each. settings: see `alternatives`."""
-        return [hypotheses[0].text for hypotheses in self.alternatives(lines, best_only=True, **settings)]
+    def translate(self, lines: Iterable[str], split: bool = True, **settings: Any) -> list[str]:
+        """Lines to the best translation of each. settings: see `alternatives`.
+
+        split: the sentences of a line are translated one by one (split_sentences) and joined by a space, since a model
+        that was trained on single sentences translates only the first of several. `alternatives`, `sample`, `score` and
+        `attention` take a line as it is.
+        """
+        return [join_translations(pairs) for pairs in self.translate_sentences(lines, split, **settings)]
+
+    def translate_sentences(
+        self, lines: Iterable[str], split: bool = True, progress: Progress = lambda count: None, **settings: Any
+    ) -> list[list[SentencePair]]:
+        """Lines to the sentences of each, with their best translations; see `translate`. A blank line has none."""
+        lines = checked_lines(lines)
+        parts = [split_sentences(line, self.source) if split else [line] for line in lines]
+        sentences, done = [sentence for part in parts for sentence in part], [0, 0]  # sentences, and lines for progress
+
+        def progress_in_lines(count: int) -> None:
+            done[0] += count
+            lines_done = len(lines) * done[0] // max(1, len(sentences))
+            progress(lines_done - done[1])
+            done[1] = lines_done
+
+        best = iter(self.alternatives(sentences, progress=progress_in_lines, best_only=True, **settings))
+        progress(len(lines) - done[1])  # blank lines alone
+        return [[SentencePair(sentence, next(best)[0]) for sentence in part] for part in parts]
 
     def alternatives(
         self,
@@ -168,14 +179,9 @@ class Translator:
     def subwords(self, lines: Iterable[str], side: Side | None = None) -> list[list[str]]:
         """Lines to the subwords of each. side: self.source (the default) or self.target.
 
-        Raises TypeError for one string, which would be read letter by letter, and for what is no string.
+        Raises TypeError for what is no list of strings.
         """
-        if isinstance(lines, str):
-            raise TypeError(f"{lines[:40]!r} is one string. Give a list of lines.")
-        lines = list(lines)
-        if wrong := [line for line in lines if not isinstance(line, str)]:
-            raise TypeError(f"{wrong[0]!r} is no string. Give a list of lines.")
-        return [self.merges.subwords((side or self.source).tokens(line)) for line in lines]
+        return [self.merges.subwords((side or self.source).tokens(line)) for line in checked_lines(lines)]
 
     def split_by_word(self, line: str, side: Side) -> list[list[str]]:
         """A line to the subwords of each of its tokens.

@@ -66,10 +66,10 @@ def choice(scores: Sequence[float], references: Sequence[str], hypotheses: Seque
     """The indices of the sentences to show, each with the reason: the longest right one (in characters) and the worst.
 
     scores: sentence chrF; it is 0 for an empty reference, also if the translation is right. If no translation equals
-    its reference, the one of the highest chrF takes the place of the longest right one. Of equal ones the first is
-    chosen.
+    its reference, the one of the highest chrF takes the place of the longest right one; a blank reference is none. Of
+    equal ones the first is chosen.
     """
-    right = [i for i, reference in enumerate(references) if hypotheses[i] == reference]
+    right = [i for i, reference in enumerate(references) if reference and hypotheses[i] == reference]
     if right:
         best, why = max(right, key=lambda i: (len(references[i]), -i)), "the longest that is translated exactly right"
     else:

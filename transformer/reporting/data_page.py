@@ -1,8 +1,9 @@
-"""The report of a corpus as one HTML page: what the filter dropped, lengths, subwords, and test lines in train."""
+"""The report of a corpus as one HTML page, for a look before training: samples, what was dropped, odd characters."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
@@ -23,6 +24,14 @@ RULES = {  # name in filter.json -> what the rule drops
     "script": "a script that the language does not use",
     "language": "another language, by py3langid",
 }
+ODD = {  # name in filter.json -> what the characters are
+    "invisible": "invisible: soft hyphen, zero-width space, marks of direction",
+    "decomposed": "not in the form NFC, such as u + U+0308 for ü",
+    "entity": "HTML entities, such as &amp;",
+    "replacement": "U+FFFD, which stands for a character that was lost",
+    "mojibake": "UTF-8 read as another encoding, such as Ã¼ for ü",
+    "control": "control characters",
+}
 OVERLAP = {
     "source_exact": "source, exactly",
     "source_near": "source, nearly",
@@ -32,17 +41,34 @@ OVERLAP = {
 }
 
 
-def data_page(filtered: Mapping[str, Any], subwords: Mapping[str, Any], languages: tuple[str, str], name: str) -> str:
-    """The page of a corpus. filtered: filter.json. subwords: subwords.json. name: of the corpus."""
+def data_page(
+    name: str,
+    corpus: Mapping[str, Any],
+    filtered: Mapping[str, Any],
+    subwords: Mapping[str, Any],
+    samples: Sequence[Mapping[str, Any]],
+) -> str:
+    """The page of a corpus.
+
+    name: of the corpus. corpus: corpus.json. filtered: filter.json. subwords: subwords.json. samples: training pairs,
+    each with line, source and target.
+    """
+    languages = corpus["source"], corpus["target"]
     chart = length_chart(filtered["lengths"], filtered["length_step"], languages)
-    dropped = filtered["pairs"] - filtered["kept"]
     return render(
         "data",
         corpus=f"{name}, {languages[0]} to {languages[1]}",
-        lead=f"{filtered['pairs']:,} training pairs. The filter kept {filtered['kept']:,} and dropped {dropped:,}.",
+        lead=lead(filtered, corpus),
+        samples=samples,
         rules=rule_rows(filtered),
         together=[{"rules": rules, "pairs": f"{count:,}"} for rules, count in filtered["together"].items()],
         examples={RULES[name]: rows for name, rows in filtered["examples"].items() if rows},
+        normalise=corpus.get("normalise", "none"),
+        odd=[
+            {"characters": title, "training pairs": share(filtered["odd"][name]["pairs"], filtered["pairs"])}
+            for name, title in ODD.items()
+        ],
+        odd_examples={title: shown(filtered["odd"][name]["examples"]) for name, title in ODD.items()},
         splits=split_rows(filtered),
         subwords=subword_rows(subwords),
         overlap=[
@@ -52,6 +78,28 @@ def data_page(filtered: Mapping[str, Any], subwords: Mapping[str, Any], language
         ],
         charts={"lengths": specification(chart)},
     )
+
+
+def lead(filtered: Mapping[str, Any], corpus: Mapping[str, Any]) -> str:
+    """How many pairs there are, how many each step dropped, and how many are left."""
+    dropped, encode = filtered["pairs"] - filtered["kept"], corpus["dropped_pairs"]
+    return (
+        f"{filtered['pairs']:,} training pairs, {share(filtered['repeated'], filtered['pairs'])} of which occurred "
+        f"before. The filter dropped {dropped:,}. The stage encode dropped {encode:,}, which have an empty side or "
+        f"more than {corpus['max_length']} subwords. {corpus['train_pairs']:,} are left."
+    )
+
+
+def shown(examples: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Examples in which characters that cannot be seen, or that change the one before them, are spelled: ⟨U+00AD⟩."""
+
+    def spelled(text: object) -> str:
+        return "".join(
+            f"⟨U+{ord(c):04X}⟩" if unicodedata.category(c) in ("Cf", "Cc") or "\u0300" <= c <= "\u036f" else c
+            for c in str(text)
+        )
+
+    return [{name: spelled(text) for name, text in example.items()} for example in examples]
 
 
 def share(count: int, of: int) -> str:

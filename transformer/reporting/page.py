@@ -51,7 +51,8 @@ class RunReport:
 
     params: the knobs. training: the summary in training.json. curves: the columns of training.csv. scores: in percent,
     by name. margins: half of the 95% interval of each score, by name. signatures: sacreBLEU's, by name of the score.
-    sentences: the first test set. buckets: what its parts differ in -> the parts. costs: see `costs.costs`.
+    sentences: the first test set. remarks: what may be wrong with its translations, in sentences. buckets: what its
+    parts differ in -> the parts. costs: see `costs.costs`.
     attention: see attention.contents; None: the page shows none.
     """
 
@@ -64,6 +65,7 @@ class RunReport:
     sentences: Sentences
     buckets: Mapping[str, Sequence[Bucket]]
     costs: Mapping[str, float]
+    remarks: Sequence[str] = ()
     attention: Mapping[str, object] | None = None
 
 
@@ -158,6 +160,7 @@ def page(run: RunReport, charts: Mapping[str, Mapping]) -> str:
             sentences=sentences,
             shown=count,
             all=len(run.sentences),
+            remarks=run.remarks,
             attention=run.attention,
         )
 

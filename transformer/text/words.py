@@ -8,6 +8,7 @@ from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from transformer.text.characters import FORMS, normalise
 from transformer.text.languages import spacy_words, tokenizer
 from transformer.text.marks import marked
 from transformer.text.scripts import runs
@@ -39,15 +40,17 @@ def splitter_of(language: str) -> tuple[str, str]:
 class Side:
     """How lines of one side, source or target, become tokens.
 
-    language: its code. splitter: spacy or unicode, see `splitter_of`. lowercase: whether lines are lower-cased first.
-    Each piece of a line between two spaces is split by itself, so the tokens of a piece are remembered, for at most
-    `pieces` pieces.
+    language: its code. splitter: spacy or unicode, see `splitter_of`. normal_form: nfc (characters.normalise) or none.
+    lowercase: whether lines are lower-cased first. Each piece of a line between two spaces is split by itself, so the
+    tokens of a piece are remembered, for at most `pieces` pieces.
     """
 
     pieces = PIECES_IN_MEMORY
 
-    def __init__(self, language: str, lowercase: bool, splitter: str = "spacy"):
-        self.language, self.lowercase, self.splitter = language, lowercase, splitter
+    def __init__(self, language: str, lowercase: bool, splitter: str = "spacy", normal_form: str = "nfc"):
+        if normal_form not in FORMS:
+            raise ValueError(f"normalise={str(normal_form)[:40]!r} must be one of {', '.join(FORMS)}.")
+        self.language, self.lowercase, self.splitter, self.normal_form = language, lowercase, splitter, normal_form
         self._tokens: dict[str, list[str]] = {}  # of pieces met before
 
     @cached_property
@@ -59,13 +62,19 @@ class Side:
     def read_both(cls, description: Mapping[str, Any]) -> tuple[Side, Side]:
         """The source side and the target side that a model.json, corpus.json or text.json describes."""
         splitters = [description.get(f"{side}_splitter", "spacy") for side in ("source", "target")]
-        source = cls(description["source"], description["lowercase_source"], splitters[0])
-        return source, cls(description["target"], description["lowercase"], splitters[1])
+        form = description.get("normalise", "none")
+        source = cls(description["source"], description["lowercase_source"], splitters[0], form)
+        return source, cls(description["target"], description["lowercase"], splitters[1], form)
+
+    def text(self, line: str) -> str:
+        """The characters of a line that tokens spell: in the normal form, and lower-cased if `lowercase`."""
+        line = normalise(line) if self.normal_form == "nfc" else line
+        return line.lower() if self.lowercase else line
 
     def tokens(self, line: str) -> list[str]:
         """The tokens of a line, with `▁` before each token that follows a space. A run of white space is one space."""
         known, line_tokens = self._tokens, []
-        for piece in (line.lower() if self.lowercase else line).split():
+        for piece in self.text(line).split():
             tokens = known.get(piece)
             if tokens is None:
                 if len(known) >= self.pieces:
