@@ -48,7 +48,7 @@ def main() -> None:
 
 def show(rows: list[dict], title: str = "") -> None:
     """Print a table."""
-    print(f"\n{title}\n\n" if title else "", pd.DataFrame(rows).to_string(index=False, na_rep=""), sep="")
+    print(f"\n{title}\n\n" if title else "", pd.DataFrame(rows, dtype=object).to_string(index=False, na_rep=""), sep="")
 
 
 def read_systems(history: bool) -> tuple[list[System], list[str]]:
