@@ -19,6 +19,7 @@ from transformer.decoding.config import SamplingConfig, SearchConfig
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.inference.both_engines import load_engine
 from transformer.inference.engine import Check, Engine, Progress
+from transformer.model.config import TransformerConfig
 from transformer.model_folder import WEIGHTS, read_model_json
 from transformer.text.bpe import Merges
 from transformer.text.marks import SPACE, join
@@ -88,10 +89,11 @@ class Translator:
         for path, content in zip(paths[1:], contents[1:], strict=True):
             check_ensemble(paths[0], first, path, content)
         vocabulary, merges = Vocabulary.load(paths[0] / "vocab.txt"), Merges.load(paths[0] / "bpe.codes")
-        if len(vocabulary) != first["sizes"]["vocabulary"]:
+        sizes = TransformerConfig.read(first["sizes"], paths[0] / "model.json")
+        if len(vocabulary) != sizes.vocabulary:
             raise ValueError(
-                f"{paths[0]}: vocab.txt has {len(vocabulary):,} subwords, model.json says "
-                f"{first['sizes']['vocabulary']:,}. Copy the folder again."
+                f"{paths[0]}: vocab.txt has {len(vocabulary):,} subwords, model.json says {sizes.vocabulary:,}. Copy "
+                "the folder again."
             )
         return cls(load_engine(paths, engine, vocabulary), merges, vocabulary, *Side.read_both(first))
 
