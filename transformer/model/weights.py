@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -20,13 +22,18 @@ from transformer.model_folder import WEIGHTS, read_model_json
 TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # of weights
 
 
-def save_weights(weights: dict[str, Tensor], path: Path) -> None:
-    """Write weights as safetensors, completely or not at all.
+def save_weights(weights: dict[str, Tensor], path: Path, durable: bool = False) -> None:
+    """Write weights as safetensors, completely or not at all. durable: see whole_file.
 
     Without metadata: safetensors writes its keys in another order each time, and equal weights would differ in bytes.
+    Raises OSError, as Python's own functions do, if the disk is full.
     """
-    with whole_file(path) as temporary:
-        save_file(weights, temporary)
+    with whole_file(path, durable) as temporary:
+        try:
+            save_file(weights, temporary)
+        except SafetensorError as error:
+            number = re.search(r"\(os error (\d+)\)", str(error))
+            raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) if number else error from None
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
