@@ -119,7 +119,8 @@ def translate_file(translator: Translator, options: argparse.Namespace, file: Bu
     with tqdm(total=total, unit="sentence", disable=None, leave=False) as progress:
 
         def translate(first: int, lines: list[str]) -> str:
-            results = translations(translator, options, lines, progress.update)
+            with translator.source.zone():  # memory stays flat, however many words a file has
+                results = translations(translator, options, lines, progress.update)
             return "".join(output_of(options, number, best) for number, best in enumerate(results, first))
 
         if options.output and (path := replaceable(options.output)):
