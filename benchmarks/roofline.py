@@ -3,8 +3,8 @@
     python -m benchmarks.roofline --size tiny
 
 The roofline is the shortest time that an update of these operations can take on this machine: all products of matrices
-at the rate at which torch multiplies matrices of the model's shapes, then the tensors of every other operation, read and
-written once, at the rate at which torch copies memory. Random numbers and Python are not counted.
+at the rate at which torch multiplies matrices of the model's shapes, then what every other operation reads and writes,
+once, at the rate at which torch copies memory. Random numbers and Python are not counted.
 """
 
 from __future__ import annotations
