@@ -10,32 +10,30 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import fields
 from io import BufferedReader
 from pathlib import Path
-from typing import cast
 
 try:
     from tqdm import tqdm
 
     from transformer.decoding.config import SamplingConfig, SearchConfig
-    from transformer.files import chunks, whole_file
+    from transformer.files import printable, sha256
     from transformer.inference.both_engines import ENGINES
     from transformer.inference.engine import Progress
+    from transformer.inference.lines import count_lines, line_groups, open_input, replaceable, write_in_parts
     from transformer.inference.translator import Translation, Translator
 except ModuleNotFoundError as error:
     sys.exit(
         f"error: {sys.executable} has no package {error.name}. Nothing was run. Type `. .venv/bin/activate`, or "
         "`pip install .`, and the same command again."
     )
-
-CHUNK_LINES = 1000  # most lines that are translated in one call, sorted and batched together
-READ_BYTES = 1 << 20  # most bytes that are read at a time
 
 
 def output_file(text: str) -> Path:
@@ -52,8 +50,13 @@ def parse_options() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("models", nargs="+", type=Path, metavar="MODEL", help="model folder; several are an ensemble")
-    add("--input", type=Path, metavar="FILE", help="UTF-8, one sentence per line; default: standard input")
-    add("--output", type=output_file, metavar="FILE", help="written completely, at the end; default: standard output")
+    add("--input", type=Path, metavar="FILE", help="UTF-8, one sentence per line, or .gz; default: standard input")
+    add(
+        "--output",
+        type=output_file,
+        metavar="FILE",
+        help="written at the end; until then FILE.parts keeps finished lines, and the same command resumes",
+    )
     add("--engine", choices=ENGINES, default="auto", help="auto (the default): CTranslate2 where it computes the same")
     search, sampling = SearchConfig(), SamplingConfig()
     add_number(add, "--beam-size", search.beam_size, "hypotheses kept per sentence; 1: greedy")
@@ -109,49 +112,31 @@ def output_of(options: argparse.Namespace, number: int, best: list[Translation])
     return "".join(f"{number}\t{each.score:.6f}\t{each.log_probability:.6f}\t{each.text}\n" for each in best)
 
 
-def line_groups(file: BufferedReader, name: str) -> Iterator[list[str]]:
-    """Yield the lines of a file, in groups that are there without waiting for more; only a line feed ends a line.
+def translate_file(translator: Translator, options: argparse.Namespace, file: BufferedReader) -> None:
+    """Translate the input to the output, at most PART_LINES lines at a time, with a progress bar."""
+    total = count_lines(options.input)
+    groups = line_groups(file, str(options.input or "standard input"))
+    with tqdm(total=total, unit="sentence", disable=None, leave=False) as progress:
 
-    A group has CHUNK_LINES lines at most. Raises ValueError for a line that is not UTF-8. name: of the file, for this.
-    """
-    count, rest = 0, b""
-    while data := file.read1(READ_BYTES):
-        *lines, rest = (rest + data).split(b"\n")
-        for group in chunks(lines, CHUNK_LINES):
-            yield [decoded(line, f"{name}:{number}") for number, line in enumerate(group, start=count + 1)]
-            count += len(group)
-    if rest:
-        yield [decoded(rest, f"{name}:{count + 1}")]
+        def translate(first: int, lines: list[str]) -> str:
+            results = translations(translator, options, lines, progress.update)
+            return "".join(output_of(options, number, best) for number, best in enumerate(results, first))
 
-
-def decoded(line: bytes, place: str) -> str:
-    """The text of a line. Raises ValueError, which names its place, if it is not UTF-8."""
-    try:
-        return line.decode()
-    except UnicodeDecodeError:
-        raise ValueError(f"{place}: not UTF-8. Convert it, for example with iconv -t utf-8.") from None
+        if options.output and (path := replaceable(options.output)):
+            write_in_parts(path, key_of(options), groups, translate, progress.update)
+            return
+        first = 1
+        with open(options.output, "w", encoding="utf-8") if options.output else nullcontext(sys.stdout) as out:
+            for group in groups:
+                out.write(translate(first, group))
+                out.flush()
+                first += len(group)
 
 
-def translate_file(translator: Translator, options: argparse.Namespace) -> None:
-    """Translate the input to the output, at most CHUNK_LINES lines at a time, with a progress bar."""
-    name = str(options.input or "standard input")
-    total = None
-    if options.input:
-        with open(options.input, "rb") as file:
-            total = sum(1 for _ in file)
-    stdin = nullcontext(cast("BufferedReader", sys.stdin.buffer))
-    source = open(options.input, "rb") if options.input else stdin  # noqa: SIM115 (closed below)
-    target = whole_file(options.output) if options.output else nullcontext(None)
-    with source as file, target as path, tqdm(total=total, unit="sentence", disable=None, leave=False) as progress:
-        out = open(path, "w", encoding="utf-8", newline="\n") if path else sys.stdout  # noqa: SIM115
-        number = 0
-        for group in line_groups(file, name):
-            for best in translations(translator, options, group, progress.update):
-                number += 1
-                out.write(output_of(options, number, best))
-            out.flush()
-        if path:
-            out.close()
+def key_of(options: argparse.Namespace) -> str:
+    """What translations depend on beside their lines, as a text: the files of the models, and the options."""
+    knobs = {name: value for name, value in vars(options).items() if name not in ("models", "input", "output")}
+    return json.dumps([knobs, *map(sha256, options.models)])
 
 
 def translate_interactively(translator: Translator, options: argparse.Namespace) -> None:
@@ -166,41 +151,46 @@ def translate_interactively(translator: Translator, options: argparse.Namespace)
             (best,) = translations(translator, options, [line], lambda count: None)
             print(output_of(options, number, best), end="")
         except ValueError as error:
-            print(f"error: {error}", file=sys.stderr)
+            print(f"error: {printable(str(error))}", file=sys.stderr)
+
+
+def check_options(options: argparse.Namespace) -> None:
+    """Raise ValueError for options that exclude each other, and for folders and outputs that do not exist."""
+    if options.alternatives < 0:
+        raise ValueError(f"--alternatives {options.alternatives}: must be 1 or more.")
+    if options.alternatives > options.beam_size and not options.sample:
+        raise ValueError(f"--alternatives {options.alternatives} needs --beam-size {options.alternatives} or more.")
+    if options.output and not options.output.parent.is_dir():
+        raise ValueError(f"{options.output.parent} does not exist. Make this folder, or write to another one.")
+    if not options.output and sys.stdout is None:
+        raise ValueError("There is no output: standard output is closed. Use --output FILE.")
+    for folder in options.models:
+        if not folder.is_dir():
+            raise ValueError(f"{folder} is not a folder. MODEL is one; text comes from standard input or --input FILE.")
 
 
 def main() -> None:
     options = parse_options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a half-written --output is removed
-    sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
     try:
-        if options.alternatives < 0:
-            raise ValueError(f"--alternatives {options.alternatives}: must be 1 or more.")
-        if options.alternatives > options.beam_size and not options.sample:
-            raise ValueError(f"--alternatives {options.alternatives} needs --beam-size {options.alternatives} or more.")
-        if options.output and not options.output.parent.is_dir():
-            raise ValueError(f"{options.output.parent} does not exist. Make this folder, or write to another one.")
-        for folder in options.models:
-            if not folder.is_dir():
-                raise ValueError(
-                    f"{folder} is not a folder. MODEL is one; text comes from standard input or --input FILE."
-                )
-        translator = Translator.load(*options.models, engine=options.engine)
-        if options.input is None and sys.stdin is None:
-            raise ValueError("There is no input: standard input is closed. Use --input FILE.")
-        if options.input is None and sys.stdin.isatty():
-            import readline  # noqa: F401 (input() uses it for history and editing)
+        check_options(options)
+        if sys.stdout:
+            sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
+        with open_input(options.input) as file:  # before the model is loaded, so that a missing file is noticed
+            translator = Translator.load(*options.models, engine=options.engine)
+            if options.input is None and file.isatty():
+                import readline  # noqa: F401 (input() uses it for history and editing)
 
-            translate_interactively(translator, options)
-        else:
-            translate_file(translator, options)
+                translate_interactively(translator, options)
+            else:
+                translate_file(translator, options, file)
     except BrokenPipeError:  # the program that reads the output, for example `head`, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         sys.exit(130)
     except (ValueError, OSError) as error:
         reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
-        sys.exit(f"error: {reason}")
+        sys.exit(f"error: {printable(str(reason))}")
     finally:
         gc.freeze()  # without it Python searches spaCy for garbage at the end, 0.1 s
 

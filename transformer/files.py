@@ -1,4 +1,4 @@
-"""Files and folders that are written completely or not at all, lines of text files, and checksums."""
+"""Files and folders that are written completely or not at all, lines of text files, checksums, printable messages."""
 
 from __future__ import annotations
 
@@ -144,3 +144,8 @@ def sha256(path: Path) -> str:
 def sha256_text(text: str) -> str:
     """Hexadecimal sha256 of a string in UTF-8."""
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def printable(text: str) -> str:
+    """A message as a terminal may show it: each character that moves a cursor or hides text becomes its escape."""
+    return "".join(mark if mark.isprintable() else ascii(mark)[1:-1] for mark in text)

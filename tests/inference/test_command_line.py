@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import pty
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
+from types import SimpleNamespace
 
 import pytest
 from support.tiny import ROOT, TEXT, model_folder
 
 from transformer.__main__ import main
 from transformer.inference.ctranslate2_export import add_export
+from transformer.inference.lines import line_groups
 from transformer.inference.translator import Translator
 
 
@@ -80,6 +85,108 @@ def test_a_file_is_translated_as_by_the_method_translate(folder, translator, tmp
     assert run(folder, "--input", source, "--output", target, *options) == ""
     assert target.read_text().split("\n")[:-1] == translator.translate(lines, beam_size=2, extra_length=4)
     assert run(folder, *options, text=source.read_bytes()) == target.read_text()
+
+
+def test_pipes_are_read_once_and_written_through(folder, translator, tmp_path, run):
+    """As are devices. The output may be a link to a pipe."""
+    source, target, link = tmp_path / "in", tmp_path / "out", tmp_path / "link"
+    os.mkfifo(source)
+    os.mkfifo(target)
+    link.symlink_to(target)
+    read: list[str] = []
+    ends = [
+        Thread(target=source.write_text, args=("Hund\nMann\n",)),
+        Thread(target=lambda: read.append(target.read_text())),
+    ]
+    for thread in ends:
+        thread.start()
+    run(folder, "--input", source, "--output", link, "--extra-length", 4)
+    for thread in ends:
+        thread.join()
+    assert read[0].split("\n")[:-1] == translator.translate(["Hund", "Mann"], extra_length=4)
+    assert link.is_symlink()
+    assert target.is_fifo()
+
+
+def test_a_link_stays_and_only_its_target_is_replaced(folder, tmp_path, run):
+    (tmp_path / "there").mkdir()
+    target, link = tmp_path / "there/a.en", tmp_path / "link"
+    mine = tmp_path / "link.tmp"
+    for path in (target, mine):
+        path.write_text("old")
+    link.symlink_to(target)
+    run(folder, "--output", link, "--extra-length", 0, text=b"Hund\n")
+    assert link.readlink() == target
+    assert target.read_text() != mine.read_text() == "old"
+    assert len(list(tmp_path.rglob("*"))) == 4
+
+
+def test_a_compressed_input_is_read_or_the_remedy_named(folder, tmp_path, run):
+    source = tmp_path / "a.de.gz"
+    source.write_bytes(gzip.compress(b"Hund\nMann\n"))
+    options = (folder, "--extra-length", 0, "--input", source)
+    assert run(*options) == run(folder, "--extra-length", 0, text=b"Hund\nMann\n")
+    source.write_bytes(source.read_bytes()[:-9])
+    assert "a.de.gz is damaged after line" in error_of(run, *options)
+    pieces = iter([b"a\n" + bytes(60_000), bytes(60_000)])
+    with pytest.raises(ValueError, match="a:2: a line of more than 100,000 bytes"):  # no more of it is read
+        list(line_groups(SimpleNamespace(read1=lambda size: next(pieces)), "a"))  # type: ignore[arg-type]
+    assert "Type `zstd -dc a.zst | python -m transformer MODEL`" in error_of(run, folder, "--input", "a.zst")
+
+
+def test_input_and_output_are_checked_before_the_model_is_loaded(tmp_path, run, monkeypatch):
+    """The folder has no model, which is not what the messages are about."""
+    assert f"{tmp_path}/a.de: No such file" in error_of(run, tmp_path, "--input", tmp_path / "a.de")
+    monkeypatch.setattr(sys, "argv", ["transformer", str(tmp_path)])
+    for stream, message in (("stdin", "There is no input"), ("stdout", "There is no output")):
+        with monkeypatch.context() as closed:
+            closed.setattr(sys, stream, None)  # as Python does for a closed one
+            with pytest.raises(SystemExit, match=message):
+                main()
+
+
+def test_a_message_moves_no_cursor(folder, tmp_path, run):
+    assert error_of(run, folder, "--input", tmp_path / "a\x1b[2J\nb").endswith(
+        r"/a\x1b[2J\nb: No such file or directory"
+    )
+
+
+def test_a_stopped_translation_of_a_file_resumes(folder, tmp_path, run, monkeypatch):
+    """It repeats only the part that it was stopped in. Other settings, lines or models use no part of it."""
+    source, target, parts = tmp_path / "a.de", tmp_path / "a.en", tmp_path / "a.en.parts"
+    source.write_text("Hund\nMann\nGras\nSchach\nzwei\n")
+    options = (folder, "--input", source, "--output", target, "--extra-length")
+    run(*options, 2)
+    expected = target.read_text()
+    target.unlink()
+    translated: list[str] = []
+    alternatives = Translator.alternatives
+
+    def stopped_at(last: str) -> Callable:
+        def method(translator: Translator, lines: list[str], **settings):
+            translated.extend(lines)
+            if last in lines:
+                raise KeyboardInterrupt
+            return alternatives(translator, lines, **settings)
+
+        return method
+
+    monkeypatch.setattr("transformer.inference.lines.PART_LINES", 2)
+    for last, extra_length, lines in (
+        ("Schach", 2, ["Hund", "Mann", "Gras", "Schach"]),
+        ("Hund", 3, ["Hund", "Mann"]),
+        ("", 2, ["Gras", "Schach", "zwei"]),
+    ):
+        assert not target.exists()
+        translated.clear()
+        monkeypatch.setattr(Translator, "alternatives", stopped_at(last))
+        with suppress(SystemExit):
+            run(*options, extra_length)
+        assert translated == lines
+        if parts.exists():
+            (parts / "mine").touch()
+    assert target.read_text() == expected
+    assert [path.name for path in parts.iterdir()] == ["mine"]
 
 
 def test_alternatives_and_samples_are_printed(folder, translator, run):

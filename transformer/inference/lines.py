@@ -1,0 +1,118 @@
+"""Lines of text into and out of a program: input that is read once, output that appears whole, parts that are kept."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from io import BufferedReader
+from itertools import chain
+from pathlib import Path
+from typing import cast
+
+from transformer.files import chunks, sha256_text, whole_file
+
+PART_LINES = 1000  # most lines that are translated in one call, sorted and batched together
+READ_BYTES = 1 << 20  # most bytes that are read at a time
+LONGEST_LINE = 100_000  # bytes
+
+Translate = Callable[[int, list[str]], str]  # the number of the first line, from 1, and lines -> what is written
+
+
+@contextmanager
+def open_input(path: Path | None) -> Iterator[BufferedReader]:
+    """The bytes of a file, decompressed if its name ends in .gz, or of standard input if `path` is None.
+
+    Raises ValueError if standard input is closed, and for a .zst file.
+    """
+    if path is None:
+        if sys.stdin is None:
+            raise ValueError("There is no input: standard input is closed. Use --input FILE.")
+        yield cast("BufferedReader", sys.stdin.buffer)
+        return
+    if path.suffix == ".zst":
+        raise ValueError(f"{path} is compressed. Type `zstd -dc {path} | python -m transformer MODEL`.")
+    with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+        yield cast("BufferedReader", file)
+
+
+def count_lines(path: Path | None) -> int | None:
+    """The number of lines of a file; None if it can be read only once, or has another size when it is decompressed."""
+    if path is None or path.suffix == ".gz" or not path.is_file():
+        return None
+    with open(path, "rb") as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(READ_BYTES), b""))
+
+
+def line_groups(file: BufferedReader, name: str) -> Iterator[list[str]]:
+    """Yield the lines of a file, in groups that are there without waiting for more; only a line feed ends a line.
+
+    A group has PART_LINES lines at most. Raises ValueError for a line that is not UTF-8 or longer than LONGEST_LINE,
+    and for a damaged .gz file. name: of the file, for this.
+    """
+    count, rest = 0, b""
+    try:
+        while data := file.read1(READ_BYTES):
+            *lines, rest = (rest + data).split(b"\n")
+            for group in chunks(lines, PART_LINES):
+                yield [decoded(line, f"{name}:{number}") for number, line in enumerate(group, start=count + 1)]
+                count += len(group)
+            check_length(rest, f"{name}:{count + 1}")
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{name} is damaged after line {count} ({error}). Copy it again.") from None
+    if rest:
+        yield [decoded(rest, f"{name}:{count + 1}")]
+
+
+def decoded(line: bytes, place: str) -> str:
+    """The text of a line. Raises ValueError, which names its place, if it is not UTF-8 or too long."""
+    check_length(line, place)
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        raise ValueError(f"{place}: not UTF-8. Convert it, for example with iconv -t utf-8.") from None
+
+
+def check_length(line: bytes, place: str) -> None:
+    """Raise ValueError, which names its place, for a line longer than LONGEST_LINE."""
+    if len(line) > LONGEST_LINE:
+        raise ValueError(f"{place}: a line of more than {LONGEST_LINE:,} bytes. Write one sentence per line.")
+
+
+def replaceable(path: Path) -> Path | None:
+    """The regular file that a path leads to, by its links if it is one; None for a device or a pipe."""
+    return None if path.exists() and not path.is_file() else Path(os.path.realpath(path))
+
+
+def write_in_parts(path: Path, key: str, groups: Iterable[list[str]], translate: Translate, progress: Callable) -> None:
+    """Write the translations of groups of lines to a regular file, which appears whole.
+
+    The translations of each PART_LINES lines are kept in the folder PATH.parts until the file is complete, under a name
+    made of these lines and `key`. So a process that was stopped loses one part at most. key: a text that differs when
+    anything else differs that the translations are made from. progress: called with the number of lines of a part that
+    is there already.
+    """
+    folder, parts, first = path.with_name(f"{path.name}.parts"), [], 1
+    for group in chunks(chain.from_iterable(groups), PART_LINES):
+        name = sha256_text("\n".join([key, str(first), *group]))
+        part = folder / f"{name}.part"
+        if part.is_file():
+            progress(len(group))
+        else:
+            text = translate(first, group)
+            with whole_file(part, durable=True) as temporary:
+                temporary.write_text(text, encoding="utf-8", newline="\n")
+        parts.append(part)
+        first += len(group)
+    with whole_file(path) as temporary, open(temporary, "wb") as target:
+        for part in parts:
+            with open(part, "rb") as file:
+                shutil.copyfileobj(file, target)
+    for part in folder.glob(f"{'[0-9a-f]' * 64}.part*"):  # also those of other settings, or half-written
+        part.unlink()
+    with suppress(OSError):  # it was never made, or has files of the user
+        folder.rmdir()
