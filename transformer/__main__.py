@@ -14,7 +14,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import fields
 from io import BufferedReader
@@ -28,7 +28,9 @@ try:
     from transformer.inference.both_engines import ENGINES
     from transformer.inference.engine import Progress
     from transformer.inference.lines import count_lines, line_groups, open_input, replaceable, write_in_parts
-    from transformer.inference.translator import Translation, Translator
+    from transformer.inference.remarks import RemarkCounts
+    from transformer.inference.translation import Translation, join_translations
+    from transformer.inference.translator import Translator
 except ModuleNotFoundError as error:
     sys.exit(
         f"error: {sys.executable} has no package {error.name}. Nothing was run. Type `. .venv/bin/activate`, or "
@@ -62,15 +64,16 @@ def parse_options() -> argparse.Namespace:
     add_number(add, "--beam-size", search.beam_size, "hypotheses kept per sentence; 1: greedy")
     add_number(add, "--length-penalty", search.length_penalty, "alpha of ((5 + n) / 6)^alpha")
     add_number(add, "--extra-length", search.extra_length, "a translation has at most source subwords + this many")
+    add("--no-split", action="store_true", help="translate a line of several sentences as one")
     add("--replace-unk", action="store_true", help="replace <unk> by the source word it attends to; for whole words")
     add(
         "--alternatives",
         type=int,
         default=0,
         metavar="N",
-        help="N lines for each: line number, score, log-probability, translation, separated by tabs",
+        help="N lines for each, not split: line number, score, log-probability, translation, separated by tabs",
     )
-    add("--sample", action="store_true", help="draw translations at random instead of searching for the best one")
+    add("--sample", action="store_true", help="draw a translation of each line, which is not split, at random")
     add_number(add, "--seed", sampling.seed, "of --sample")
     add_number(add, "--temperature", sampling.temperature, "of --sample: below 1 is less random")
     add_number(add, "--top-k", sampling.top_k, "of --sample: draw from the N likeliest subwords; 0: all")
@@ -92,16 +95,38 @@ def add_number(add: Callable, option: str, default: float, help: str) -> None:
 
 
 def translations(
+    translator: Translator,
+    options: argparse.Namespace,
+    lines: list[str],
+    first: int,
+    remarks: RemarkCounts,
+    progress: Progress,
+) -> list[str]:
+    """Lines to what is written for each: its best translation, alternatives or samples.
+
+    first: the number of the first line. remarks: counts what may be wrong with the best translations.
+    """
+    if options.sample or options.alternatives:
+        every = several(translator, options, lines, progress)
+        return [output_of(options, number, some) for number, some in enumerate(every, first)]
+    settings = {field.name: getattr(options, field.name) for field in fields(SearchConfig)}
+    best = translator.translate_sentences(lines, not options.no_split, progress, **settings)
+    for number, pairs in enumerate(best, first):
+        remarks.add(number, pairs)
+    return [f"{join_translations(pairs)}\n" for pairs in best]
+
+
+def several(
     translator: Translator, options: argparse.Namespace, lines: list[str], progress: Progress
 ) -> list[list[Translation]]:
-    """Lines to the translations of each that the command line asks for: the best, alternatives or samples."""
+    """Lines to alternatives or samples of each."""
     count = options.alternatives or 1
     if options.sample:
         names = {field.name for field in fields(SamplingConfig)} - {"samples"}
         settings = {name: getattr(options, name) for name in names}
         return translator.sample(lines, samples=count, progress=progress, **settings)
     settings = {field.name: getattr(options, field.name) for field in fields(SearchConfig)}
-    every = translator.alternatives(lines, progress=progress, best_only=not options.alternatives, **settings)
+    every = translator.alternatives(lines, progress=progress, **settings)
     return [hypotheses[:count] for hypotheses in every]
 
 
@@ -114,23 +139,39 @@ def output_of(options: argparse.Namespace, number: int, best: list[Translation])
 
 def translate_file(translator: Translator, options: argparse.Namespace, file: BufferedReader) -> None:
     """Translate the input to the output, at most PART_LINES lines at a time, with a progress bar."""
-    total = count_lines(options.input)
+    total, remarks = count_lines(options.input), remarks_for(translator, options)
     groups = line_groups(file, str(options.input or "standard input"))
     with tqdm(total=total, unit="sentence", disable=None, leave=False) as progress:
 
         def translate(first: int, lines: list[str]) -> str:
-            results = translations(translator, options, lines, progress.update)
-            return "".join(output_of(options, number, best) for number, best in enumerate(results, first))
+            return "".join(translations(translator, options, lines, first, remarks, progress.update))
 
         if options.output and (path := replaceable(options.output)):
             write_in_parts(path, key_of(options), groups, translate, progress.update)
-            return
-        first = 1
-        with open(options.output, "w", encoding="utf-8") if options.output else nullcontext(sys.stdout) as out:
-            for group in groups:
-                out.write(translate(first, group))
-                out.flush()
-                first += len(group)
+        else:
+            write_through(options.output, groups, translate)
+    show(remarks)
+
+
+def write_through(path: Path | None, groups: Iterable[list[str]], translate: Callable[[int, list[str]], str]) -> None:
+    """Write the translations of each group of lines at once, to a device or pipe, or to standard output."""
+    first = 1
+    with open(path, "w", encoding="utf-8") if path else nullcontext(sys.stdout) as out:
+        for group in groups:
+            out.write(translate(first, group))
+            out.flush()
+            first += len(group)
+
+
+def remarks_for(translator: Translator, options: argparse.Namespace) -> RemarkCounts:
+    """An empty count of remarks."""
+    return RemarkCounts(translator.subwords, translator.seen_words, options.extra_length)
+
+
+def show(remarks: RemarkCounts) -> None:
+    """Print the remarks on standard error, one line each."""
+    for line in remarks.describe():
+        print(f"remark: {printable(line)}", file=sys.stderr)
 
 
 def key_of(options: argparse.Namespace) -> str:
@@ -148,8 +189,9 @@ def translate_interactively(translator: Translator, options: argparse.Namespace)
             print()
             return
         try:
-            (best,) = translations(translator, options, [line], lambda count: None)
-            print(output_of(options, number, best), end="")
+            remarks = remarks_for(translator, options)
+            print(*translations(translator, options, [line], number, remarks, lambda count: None), end="")
+            show(remarks)
         except ValueError as error:
             print(f"error: {printable(str(error))}", file=sys.stderr)
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from transformer.text.blocks import blocks
 from transformer.text.bpe import Merges, learn_merges
+from transformer.text.characters import INVISIBLE, ODD, normalise
 from transformer.text.encoding import Encoder
 from transformer.text.languages import LONGEST_RUN, import_spacy, spacy_words, tokenizer
 from transformer.text.marks import join
@@ -20,7 +21,12 @@ from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
 from transformer.text.words import Side, splitter_of
 
-SIDES = [(code, lowercase) for code in ("ar", "de", "en", "ru", "th", "xx", "zh") for lowercase in (False, True)]
+SIDES = [
+    (code, lowercase, form)
+    for code in ("ar", "de", "en", "ru", "th", "xx", "zh")
+    for lowercase in (False, True)
+    for form in ("none", "nfc")
+]
 SAMPLE = [
     "Die Protokolldatei kann nicht geöffnet werden .",
     "a@@ b@@ c </w> ▁ ▂ <s> </s> <pad> a</s>",
@@ -29,9 +35,9 @@ SAMPLE = [
 
 
 @cache
-def side(code: str, lowercase: bool = False) -> Side:
+def side(code: str, lowercase: bool = False, form: str = "none") -> Side:
     """The side of a language; made when a test needs it, since a tokenizer takes a second."""
-    return Side(code, lowercase, splitter_of(code)[0])
+    return Side(code, lowercase, splitter_of(code)[0], form)
 
 
 @cache
@@ -44,12 +50,16 @@ nasty = st.text() | st.text("a@ ▁▂</w>s0123\u2028\x85\x0b\x00\r\n.😀\u200d
 
 
 @given(nasty, st.sampled_from(SIDES))
-@example("▁▂1 <s></s>a</s> @@ word@@ U+2028\u2028NUL\x00 👩‍👩‍👧‍👦 </w>", ("de", False))
-@example("Über ALLEM  steht", ("de", True))
+@example("▁▂1 <s></s>a</s> @@ word@@ U+2028\u2028NUL\x00 👩‍👩‍👧‍👦 </w>", ("de", False, "none"))
+@example("Über ALLEM  steht", ("de", True, "none"))
+@example("a\u200b b \u200b c\u0301\ufeff u\u0308", ("de", True, "nfc"))
 @settings(deadline=None, max_examples=300)
 def test_every_line_comes_back_from_its_subwords(line, kind):
-    tokens = side(*kind).tokens(line)
-    assert join(merges().subwords(tokens)) == join(tokens) == " ".join((line.lower() if kind[1] else line).split())
+    """After the normal form and the case that the side names."""
+    code, lowercase, form = kind
+    tokens = side(code, lowercase, form).tokens(line)
+    text = normalise(line) if form == "nfc" else line
+    assert join(merges().subwords(tokens)) == join(tokens) == " ".join((text.lower() if lowercase else text).split())
 
 
 @given(nasty)
@@ -123,6 +133,44 @@ def test_a_word_of_spacy_with_a_space_in_it_is_two_tokens(language):
     tokens = Side(language, lowercase=False).tokens(line)
     assert not any(" " in token for token in tokens)
     assert join(tokens) == line
+
+
+@given(st.text() | st.text(f"{INVISIBLE}u\u0308 \u0301\u200c\u200d가ᄀ", max_size=20))
+@settings(deadline=None)
+def test_a_normal_form_has_no_hidden_characters_and_is_stable(line):
+    text = normalise(line)
+    assert normalise(text) == text
+    assert not ODD["invisible"](text)
+    assert not ODD["decomposed"](text)
+    assert [c for c in text if c in "\u200c\u200d"] == [c for c in line if c in "\u200c\u200d"]
+
+
+def test_odd_characters_are_told_apart():
+    lines = {
+        "invisible": ["Donau\u00addampf", "a\u200b", "\ufeffa", "\u200ea", "\u202ea", "\u2066a"],
+        "decomposed": ["u\u0308ber", "\u1100\u1161"],
+        "entity": ["Tom &amp; Jerry", "&#39;", "&#x27;", "&frac12;"],
+        "replacement": ["caf\ufffd"],
+        "mojibake": ["Ã¼ber", "â€œHi", "GrÃ¶ÃŸe", "Â£5"],
+        "control": ["a\x07b", "\x1b[0m"],
+    }
+    plain = [
+        "über",
+        "AT&T; R&D",
+        "a & b;",
+        "Ã",
+        "Â",
+        "👩\u200d👧",
+        "می\u200cخواهم",
+        "naïve façade",
+        "SÃO PAULO",
+        "Ñandú",
+        "ÐÐ",
+    ]
+    for name, odd in lines.items():
+        assert [kind for kind in ODD if ODD[kind](odd[0])] == [name]
+        assert all(map(ODD[name], odd)), name
+    assert not [(line, kind) for line in plain for kind in ODD if ODD[kind](line)]
 
 
 def test_each_side_has_its_own_lowercase_setting():

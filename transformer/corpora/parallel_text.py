@@ -110,13 +110,13 @@ class OneFile:
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{place}: not JSON ({error}). Write an object with the keys of both languages.") from None
         value = value.get("translation", value) if isinstance(value, dict) else value
-        texts = [value.get(code) for code in self.languages] if isinstance(value, dict) else [None]
-        if not all(isinstance(text, str) for text in texts):
+        source, target = map(value.get, self.languages) if isinstance(value, dict) else (None, None)
+        if not isinstance(source, str) or not isinstance(target, str):
             has = f"Its keys are {str([*value])[1:-1][:100]}" if isinstance(value, dict) else "It has no object"
             raise ValueError(f"{place}: no object with the texts {' and '.join(self.languages)}. {has}.")
-        if any("\0" in text or _SURROGATE.search(text) for text in texts):
+        if any("\0" in text or _SURROGATE.search(text) for text in (source, target)):
             raise ValueError(f"{place}: a NUL character or half a character in a text. Remove it.")
-        return texts[0], texts[1]
+        return source, target
 
 
 class _Raw(Lines):

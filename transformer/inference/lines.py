@@ -59,20 +59,24 @@ def line_groups(file: BufferedReader, name: str) -> Iterator[list[str]]:
         while data := file.read1(READ_BYTES):
             *lines, rest = (rest + data).split(b"\n")
             for group in chunks(lines, PART_LINES):
-                yield [decoded(line, f"{name}:{number}") for number, line in enumerate(group, start=count + 1)]
+                yield [decoded(line, name, number) for number, line in enumerate(group, start=count + 1)]
                 count += len(group)
             check_length(rest, f"{name}:{count + 1}")
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"{name} is damaged after line {count} ({error}). Copy it again.") from None
     if rest:
-        yield [decoded(rest, f"{name}:{count + 1}")]
+        yield [decoded(rest, name, count + 1)]
 
 
-def decoded(line: bytes, place: str) -> str:
-    """The text of a line. Raises ValueError, which names its place, if it is not UTF-8 or too long."""
+def decoded(line: bytes, name: str, number: int) -> str:
+    """The text of a line of a file, without the byte-order mark of the first line.
+
+    Raises ValueError, which names its place, if it is not UTF-8 or too long.
+    """
+    place = f"{name}:{number}"
     check_length(line, place)
     try:
-        return line.decode()
+        return line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError:
         raise ValueError(f"{place}: not UTF-8. Convert it, for example with iconv -t utf-8.") from None
 

@@ -13,14 +13,14 @@ from transformer.inference.translation import SentencePair
 from transformer.text.marks import SPACE
 from transformer.text.words import Side
 
-KINDS = {  # kind -> what is said of the lines
-    "limit": "were cut at the length limit",
-    "repeated": "say the same words again and again",
-    "empty": "are empty",
-    "short": "are far shorter than the source",
-    "long": "are far longer than the source",
-    "copied": "are a copy of the source",
-    "unseen": "have source words that are not in the training text",
+KINDS = {  # kind -> what is said of a translation
+    "limit": "cut at the length limit",
+    "repeated": "the same words again and again",
+    "empty": "empty",
+    "short": "far shorter than the source",
+    "long": "far longer than the source",
+    "copied": "a copy of the source",
+    "unseen": "made from words that the training text lacks",
 }
 TIMES, LONGEST = 3, 4  # so many times in a row, of so many words at most
 MOST_RATIO, LEAST_RATIO = 3, 4  # times the subwords of the source, and of the translation
@@ -61,8 +61,11 @@ class SeenWords:
 
     @cached_property
     def words(self) -> frozenset[str]:
-        """The words; empty without a file."""
-        return frozenset(read_lines(self.path)) if self.path and self.path.is_file() else frozenset()
+        """The words; empty without a file. Raises ValueError for a file that is not UTF-8."""
+        try:
+            return frozenset(read_lines(self.path)) if self.path and self.path.is_file() else frozenset()
+        except UnicodeDecodeError:
+            raise ValueError(f"{self.path} is damaged (not UTF-8). Copy the model folder again.") from None
 
     def unseen(self, line: str) -> list[str]:
         """The words of a line that the training text lacks, in their order. A word has a letter."""
@@ -112,11 +115,12 @@ class RemarkCounts:
         return {"lines": self.counts, "remarks": self.describe()}
 
     def describe(self) -> list[str]:
-        """A sentence for each kind that occurs."""
-        sentences = []
+        """For each kind that occurs, what is said, and the numbers of the first lines, in a line."""
+        lines = []
         for kind, count in self.counts.items():
             if count:
-                numbers = ", ".join(map(str, self.first[kind])) + (" ..." if count > SHOWN else "")
                 words = f" ({', '.join(self.unseen)})" if kind == "unseen" else ""
-                sentences.append(f"{count:,} translated lines {KINDS[kind]}{words}: {numbers}")
-        return sentences
+                places = f"{count:,} lines: " if count > 1 else "line "
+                numbers = ", ".join(map(str, self.first[kind])) + (", ..." if count > SHOWN else "")
+                lines.append(f"{KINDS[kind]}{words}: {places}{numbers}")
+        return lines

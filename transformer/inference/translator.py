@@ -102,10 +102,11 @@ class Translator:
 
         def progress_in_lines(count: int) -> None:
             done[0] += count
-            progress(len(lines) * done[0] // len(sentences) - done[1])
-            done[1] = len(lines) * done[0] // len(sentences)
+            lines_done = len(lines) * done[0] // max(1, len(sentences))
+            progress(lines_done - done[1])
+            done[1] = lines_done
 
-        best = iter(self.alternatives(sentences, progress_in_lines, best_only=True, **settings))
+        best = iter(self.alternatives(sentences, progress=progress_in_lines, best_only=True, **settings))
         return [[SentencePair(sentence, next(best)[0]) for sentence in part] for part in parts]
 
     def alternatives(

@@ -49,7 +49,7 @@ class Side:
 
     def __init__(self, language: str, lowercase: bool, splitter: str = "spacy", normal_form: str = "nfc"):
         if normal_form not in FORMS:
-            raise ValueError(f"normalise={normal_form!r} must be one of {', '.join(FORMS)}.")
+            raise ValueError(f"normalise={str(normal_form)[:40]!r} must be one of {', '.join(FORMS)}.")
         self.language, self.lowercase, self.splitter, self.normal_form = language, lowercase, splitter, normal_form
         self._tokens: dict[str, list[str]] = {}  # of pieces met before
 

@@ -1,0 +1,80 @@
+"""A line of several sentences is split where it is certain, and nowhere else."""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transformer.text.characters import normalise
+from transformer.text.sentences import split_sentences
+from transformer.text.words import Side, splitter_of
+
+# language, and a line in which a | stands where it is split
+LINES = [
+    ("de", "Ein Hund bellt. |Eine Katze schläft."),
+    ("de", "Er wohnt z. B. in Köln. |Sie nicht."),
+    ("de", "Dr. Müller kommt am 3. Mai. |Er bleibt bis zum 5. Juni."),
+    ("de", "Es war im Jahr 1990. |Dann kam der Regen."),
+    ("de", "Ludwig XIV. König von Frankreich"),
+    ("de", "Äpfel, Birnen usw. Alles war da."),
+    ("de", "Er sagte: „Komm.“ |Dann ging er."),
+    ("de", "„Halt!“ rief er. |Niemand kam."),
+    ("de", "Was? |Wer? |Ich! |12 Hunde!"),
+    ("de", "Hallo! |😀 Wie geht's?"),
+    ("de", "Prof. Dr. Hans Meier e. V. Er"),
+    ("de", "Das kostet 5 Mio. Euro. |Gut."),
+    ("de", "Er kam… Dann ging er... Gut."),
+    ("de", "Das Haus Nr. 5 ist alt, siehe Abb. 3 und S. 12."),
+    ("de", "Der Hund bellt. |2 Katzen schlafen."),
+    ("de", "Die BMW AG und die USA. |Beide."),
+    ("de", "Er kaufte Brot. dann ging er."),
+    ("de", "Ein Hund.\u200b |Eine Katze."),
+    ("de", ". ! ?"),
+    ("en", "Mr. Smith lives in the U.S. Army base. |He likes it."),
+    ("en", "See Fig. 3 in No. 5. |It is old."),
+    ("en", "J. R. R. Tolkien wrote it. |Yes."),
+    ("en", 'He said "Go." |Then he left.'),
+    ("en", "Yahoo! is a firm."),
+    ("en", "Mail me@a.org or see www.a.org/x. Version 1.2 is out."),
+    ("fr", "Il est né en 300 av. J.-C. Il est mort."),
+    ("es", "¡Hola! |¿Qué tal? |Bien."),
+    ("zh", "我有一只狗。|它在跑。"),
+    ("zh", "他说：“走。”|然后他走了。"),
+    ("ja", "犬が走る。|猫が寝る！"),
+    ("ko", "나는 갔다. |그는 왔다."),
+    ("hi", "कुत्ता दौड़ता है। |बिल्ली सोती है।"),
+    ("vi", "Tôi ở TP. Hồ Chí Minh. |Tôi vui."),
+    ("ru", "Он пришёл в 1990 г. в Москву. |Она ушла."),
+    ("ar", "كيف حالك؟ |أنا بخير."),
+]
+
+
+@cache
+def side(language: str) -> Side:
+    """The side of a language."""
+    return Side(language, lowercase=False, splitter=splitter_of(language)[0])
+
+
+@pytest.mark.parametrize(("language", "line"), LINES)
+def test_a_line_is_split_where_a_sentence_certainly_ends(language, line):
+    expected = [normalise(sentence.strip()) for sentence in line.split("|")]
+    assert split_sentences(line.replace("|", ""), side(language)) == expected
+
+
+@given(st.text("aB1.!?。… \u200b\u2028'„“()", max_size=60))
+@settings(deadline=None, max_examples=300)
+def test_sentences_have_all_characters_of_the_line(line):
+    sentences = split_sentences(line, side("de"))
+    assert "".join("".join(sentences).split()) == "".join(normalise(line).split())
+    assert all(sentence == sentence.strip() != "" for sentence in sentences)
+
+
+@pytest.mark.parametrize("line", [".", ". ", "a. ", "A. ", "!", "! ", "。", "(", "a"])
+def test_splitting_takes_time_in_proportion_to_the_line(line):
+    start = time.process_time()
+    split_sentences(line * (100_000 // len(line)), side("zh"))
+    assert time.process_time() - start < 5
