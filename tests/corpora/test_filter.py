@@ -14,8 +14,10 @@ from transformer.corpora.filtering import SHOWN, Report, Screen, mark_duplicates
 from transformer.corpora.overlap import Overlap, TestText, trigrams
 from transformer.corpora.rules import FilterConfig, alphabetic, figures, rules
 from transformer.text.blocks import blocks, map_in_order
+from transformer.text.characters import ODD
 
 OFF = {
+    "normalise": "none",
     "filter_empty": False,
     "filter_max_characters": 0,
     "filter_max_ratio": 0.0,
@@ -145,12 +147,49 @@ def test_rules_are_counted_alone_and_jointly_with_examples(tmp_path):
     assert counts["fired"] == {"empty": 2, "identical": 2, "duplicates": 2}
     assert counts["alone"] == {"empty": 1, "identical": 1, "duplicates": 2}
     assert counts["together"] == {"empty + identical": 1}
+    assert report.repeated == 2
     assert report.examples["empty"] == [
         {"line": "2", "source": "", "target": "c"},
         {"line": "6", "source": "", "target": ""},
     ]
     assert [example["line"] for example in report.examples["duplicates"]] == ["3", "8"]
     assert report.lengths.sum(axis=1).tolist() == [8, 8]
+
+
+HIDDEN = [
+    ("a", "b"),
+    ("\u200b", "b"),
+    ("\u00ad \u200b", "b"),
+    ("a\u00ad", "b"),
+    ("u\u0308", "c"),
+    ("ü", "c"),
+    ("ü", "ü\ufeff"),
+]
+
+
+@pytest.mark.parametrize(
+    ("form", "dropped", "kept"),
+    [
+        ("nfc", {"empty": 2, "identical": 1, "duplicates": 2}, [1, 5]),
+        ("none", {"empty": 0, "identical": 0, "duplicates": 0}, [*range(1, 8)]),
+    ],
+)
+def test_rules_see_lines_in_their_normal_form(tmp_path, form, dropped, kept):
+    knobs = {"filter_empty": True, "filter_identical": True, "filter_duplicates": "pair"}
+    numbers, report = filtered(tmp_path, HIDDEN, normalise=form, **knobs)
+    assert (numbers, report.counts()["fired"]) == (kept, dropped)
+
+
+def test_odd_characters_are_counted_with_examples_as_they_are(tmp_path):
+    pairs = [*HIDDEN, ("x &amp; y", "GrÃ¼ÃŸe"), ("\ufffd", "a\x07")]
+    screen = Screen(FilterConfig(**OFF), "de", "en", TestText({}))
+    odd = Report(ODD, [("a", 3), ("b", 6)])
+    for block in map(screen, blocks(*corpus(tmp_path, pairs), size=2)):
+        odd.add(block, block.odd)
+    counts = {"invisible": 4, "decomposed": 1, "entity": 1, "replacement": 1, "mojibake": 1, "control": 1}
+    assert {name: odd.fired(name) for name in ODD} == counts
+    assert odd.examples["decomposed"] == [{"line": "b 2", "source": "u\u0308", "target": "c"}]
+    assert [example["line"] for example in odd.examples["invisible"]] == ["a 2", "a 3", "b 1", "b 4"]
 
 
 @pytest.mark.parametrize("number", ["1", "2", "5"])

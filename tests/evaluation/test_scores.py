@@ -10,7 +10,8 @@ from sacrebleu.metrics.bleu import BLEU
 
 from transformer.evaluation import scores as scoring
 from transformer.evaluation.comparison import System, compare_with_first
-from transformer.evaluation.scores import bleu, bleu_tokenizer, corpus_scores, sentence_scores
+from transformer.evaluation.intervals import estimate_exact_match
+from transformer.evaluation.scores import bleu, bleu_tokenizer, corpus_scores, exact_match, sentence_scores
 
 # language: a reference, a translation that shares a part of its words, and one that shares none
 LINES = {
@@ -111,3 +112,9 @@ def test_sentence_chrf_is_the_mean_over_character_n_grams():
         pytest.approx(100 * (3 / 6 + 2 / 5 + 1 / 4) / 6),
         pytest.approx(100),
     ]
+
+
+def test_pairs_that_are_blank_on_both_sides_are_no_exact_match():
+    assert exact_match(["a", "", "b", ""], ["a", "", "c", "d"]) == pytest.approx(100 / 3, abs=1e-3)
+    assert exact_match(["", ""], ["", ""]) == 0
+    assert estimate_exact_match(["a", "", "b"], ["a", "", "c"]).score == 50

@@ -6,6 +6,7 @@ import gzip
 import io
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -187,6 +188,21 @@ def test_a_stopped_translation_of_a_file_resumes(folder, tmp_path, run, monkeypa
             (parts / "mine").touch()
     assert target.read_text() == expected
     assert [path.name for path in parts.iterdir()] == ["mine"]
+
+
+def test_lines_are_split_into_sentences_and_odd_ones_named(translator, folder, tmp_path, run, monkeypatch):
+    shutil.copytree(folder, tmp_path / "model")
+    (tmp_path / "model/words.txt").write_text("ein\nhund\nrennt\n")
+    lines, options = ["Ein Hund. Ein Hund rennt.", "Ein Hund", "Zwei Hunde"], ("--extra-length", 1, "--beam-size", 1)
+    errors = []
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=errors.append, flush=lambda: None, isatty=lambda: False))
+    for split, more in ((True, ()), (False, ("--no-split",))):
+        output = run(tmp_path / "model", *options, *more, text="".join(f"{line}\n" for line in lines).encode())
+        assert output.split("\n")[:-1] == translator.translate(lines, split=split, extra_length=1, beam_size=1)
+        assert "remark: made from words that the training text lacks (Zwei, Hunde): line 3" in errors
+        errors.clear()
+    assert run(tmp_path / "model", "--alternatives", 1, "--extra-length", 1, text=b"Zwei\n").startswith("1\t")
+    assert errors == []
 
 
 def test_alternatives_and_samples_are_printed(folder, translator, run):

@@ -41,6 +41,13 @@ def test_each_line_is_translated_and_an_empty_line_stays_empty(translator):
     assert translator.translate([]) == []
 
 
+@pytest.mark.parametrize("lines", [["Ein Hund. Ein Mann. Zwei.", "", TEXT[1]], ["", " "], [], ["Ein. Ein."] * 3])
+def test_progress_counts_lines_whatever_their_sentences(translator, lines):
+    done: list[int] = []
+    translator.translate(lines, progress=done.append, extra_length=1)
+    assert sum(done) == len(lines)
+
+
 def test_lines_may_come_from_an_iterator(translator):
     assert translator.translate(iter(TEXT), extra_length=5) == translator.translate(TEXT, extra_length=5)
     assert translator.sample(iter(TEXT), extra_length=5) == translator.sample(TEXT, extra_length=5)
@@ -66,7 +73,7 @@ def test_a_saved_model_translates_as_before(translator, tmp_path, language):
     assert load_model(str(tmp_path / "m")).config == model.config
 
 
-@pytest.mark.parametrize("lines", ["Hund", [None], [b"Hund"]])
+@pytest.mark.parametrize("lines", ["Hund", None, 7, [None], [b"Hund"], [["Hund"]]])
 def test_what_is_no_list_of_strings_is_refused(translator, lines):
     for call in (translator.translate, translator.sample, lambda lines: translator.score(lines, lines)):
         with pytest.raises(TypeError, match="Give a list of lines"):
@@ -96,7 +103,9 @@ def test_several_folders_are_an_ensemble(folder, translator, tmp_path):
         Translator.load(folder, model_folder(tmp_path / "third", merges=5))
 
 
-@pytest.mark.parametrize(("name", "value"), [("source", "fr"), ("lowercase", True), ("lowercase_source", True)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("source", "fr"), ("lowercase", True), ("lowercase_source", True), ("normalise", "none")]
+)
 def test_models_of_other_languages_or_case_are_no_ensemble(folder, tmp_path, name, value):
     other = tmp_path / "other"
     shutil.copytree(folder, other)

@@ -89,6 +89,7 @@ def test_of_equal_sentences_the_lower_number_is_chosen_and_none_twice():
     lines = ["same", "same", "other"]
     assert list(attention.choice([100.0, 100.0, 100.0], lines, lines)) == [2, 0]
     assert list(attention.choice([5.0, 5.0, 5.0], lines, ["", "", ""])) == [0]
+    assert list(attention.choice([0.0, 50.0], ["", "sane"], ["", "same"])) == [1]  # a blank line is not right
     assert list(attention.choice([3.0, 9.0, 3.0], lines, ["", "sane", ""])) == [1, 0]
     assert "none is exactly right" in attention.choice([3.0, 9.0], lines[:2], ["", "sane"])[1]
     # an empty line that is translated right is not the worst

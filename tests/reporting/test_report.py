@@ -61,6 +61,11 @@ FILTERED = {
     "together": {"empty + identical": 1},
     "length_step": 20,
     "lengths": LENGTHS,
+    "repeated": 7,
+    "odd": {
+        name: {"pairs": 2 * (name == "invisible"), "examples": []}
+        for name in ("invisible", "decomposed", "entity", "replacement", "mojibake", "control")
+    },
     "examples": {"empty": [{"line": 7, "source": "<script>alert(1)</script>", "target": ""}], "identical": []},
     "others": {"valid": {"pairs": 20, "kept": 19}},
     "overlap": {
@@ -269,7 +274,8 @@ def finished(tmp_path: Path) -> Path:
         path = tmp_path / "data" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    jsons = {"filtered/filter": FILTERED, "subwords": SUBWORDS, "tokens/text": TEXT, "attention": attention_of_two()}
+    remarks = {"test": {"lines": {}, "remarks": ["cut at the length limit: line 3"]}}
+    jsons = {"hypotheses/remarks": remarks, "subwords": SUBWORDS, "tokens/text": TEXT, "attention": attention_of_two()}
     for name, values in jsons.items():
         (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / f"data/{name}.json").write_text(json.dumps(values), encoding="utf-8")
@@ -347,6 +353,7 @@ def test_the_page_of_the_stage_has_buckets_costs_and_attention(finished, monkeyp
     assert "Spent on the training updates40 target tokens1,000 source tokens, about2,000" in text
     assert re.search(r"FLOP, about\d", text)
     assert 'id="attention"' in html
+    assert "Of the test set, found without the references. cut at the length limit: line 3" in text
     assert "7: the longest (chrF 50.0)" in text
 
 
@@ -375,8 +382,20 @@ def test_a_broken_file_is_named_in_one_line(finished, monkeypatch, name, content
 
 
 def test_the_page_of_a_corpus_shows_all_and_escapes_the_text():
-    text = data_page(FILTERED, SUBWORDS, ("de", "en"), "files")
-    assert "100 training pairs. The filter kept 96 and dropped 4." in text
+    corpus = {**TEXT, "normalise": "nfc", "max_length": 50, "train_pairs": 90, "dropped_pairs": 6}
+    FILTERED["odd"]["invisible"]["examples"] = [{"line": "3", "source": "Donau\u00addampf", "target": "u\u0308 <i>"}]
+    samples = [{"line": "1", "source": "Ein <b>Hund</b>", "target": "a dog"}]
+    text = data_page("mytexts", corpus, FILTERED, SUBWORDS, samples)
+    assert "<h1>Corpus <span>mytexts, de to en</span></h1>" in text
+    assert (
+        "100 training pairs, 7 (7.0%) of which occurred before. The filter dropped 4. The stage encode dropped 6, "
+        "which have an empty side or more than 50 subwords. 90 are left." in text
+    )
+    assert "Ein &lt;b&gt;Hund&lt;/b&gt;" in text
+    assert "Donau⟨U+00AD⟩dampf" in text
+    assert "u⟨U+0308⟩ &lt;i&gt;" in text
+    assert "soft hyphen, zero-width space, marks of direction</td><td>2 (2.0%)</td>" in text
+    assert "<code>normalise: nfc</code>" in text
     assert "<td>an empty side</td><td>3 (3.0%)</td><td>2 (2.0%)</td>" in text
     assert "<td>empty + identical</td><td>1</td>" in text
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text

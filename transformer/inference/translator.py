@@ -107,6 +107,7 @@ class Translator:
             done[1] = lines_done
 
         best = iter(self.alternatives(sentences, progress=progress_in_lines, best_only=True, **settings))
+        progress(len(lines) - done[1])  # blank lines alone
         return [[SentencePair(sentence, next(best)[0]) for sentence in part] for part in parts]
 
     def alternatives(
