@@ -19,6 +19,7 @@ from support.stages import training_place
 from support.tiny import stage
 
 from pipeline.stage import run
+from pipeline.train import overfitting_remark
 from transformer.files import read_lines, sha256
 from transformer.model.cpu import multiplies_bfloat16
 
@@ -35,17 +36,22 @@ def place(project, tmp_path) -> Path:
     return training_place(project, tmp_path / "place")
 
 
-def test_only_the_source_side_can_be_lower_cased(tmp_path):
+def test_text_is_normalised_and_only_the_source_lower_cased(tmp_path):
     (tmp_path / "data/raw").mkdir(parents=True)
     for split in SPLITS:
         for side in ("src", "tgt"):
-            (tmp_path / f"data/raw/{split}.{side}").write_text("Ein Hund.\n", encoding="utf-8")
+            (tmp_path / f"data/raw/{split}.{side}").write_text("Ein Hu\u00adnd fu\u0308r\ufeff.\n", encoding="utf-8")
     (tmp_path / "data/raw/train.files.json").write_text("[]")
     params_file(tmp_path, lowercase_source=True)
     assert stage("filter", tmp_path).returncode == 0
     assert stage("tokenise", tmp_path).returncode == 0
-    assert list(read_lines(tmp_path / "data/tokens/valid.src")) == ["▁ein ▁hund ."]
-    assert list(read_lines(tmp_path / "data/tokens/valid.tgt")) == ["▁Ein ▁Hund ."]
+    assert list(read_lines(tmp_path / "data/tokens/valid.src")) == ["▁ein ▁hund ▁für ."]
+    assert list(read_lines(tmp_path / "data/tokens/valid.tgt")) == ["▁Ein ▁Hund ▁für ."]
+    assert list(read_lines(tmp_path / "data/tokens/words.txt")) == [".", "ein", "für", "hund"]
+    assert list(read_lines(tmp_path / "data/filtered/train.src")) == ["Ein Hu\u00adnd fu\u0308r\ufeff."]
+    params_file(tmp_path, normalise="none")
+    assert stage("tokenise", tmp_path).returncode == 0
+    assert "hu\u00adnd" in (tmp_path / "data/tokens/valid.src").read_text().lower()
 
 
 @pytest.mark.full
@@ -66,6 +72,34 @@ def test_download_says_that_a_queue_needs_the_corpus_committed(tmp_path):
     assert remark in stage("download", tmp_path).stdout
     (tmp_path / "own.dvc").touch()  # as `dvc add own` writes it
     assert remark not in stage("download", tmp_path).stdout
+
+
+def test_encode_says_that_the_vocabulary_is_of_another_text(project, place):
+    for name in ("tokens", "raw", "filtered"):
+        shutil.copytree(project / "data" / name, place / "data" / name)
+    shutil.copy(project / "data/bpe.codes", place / "data/bpe.codes")
+    assert "are not in" not in stage("encode", place).stdout
+    (place / "data/vocab.txt").write_text("<pad>\n<unk>\n<s>\n</s>\n.\n")
+    done = stage("encode", place)
+    assert re.search(r"^[78]\d\.\d% of the source subwords of train are not in data/vocab\.txt, so", done.stdout, re.M)
+
+
+def test_the_page_of_a_corpus_is_there_before_training(project, place):
+    for name in ("filtered", "subwords.json"):
+        (shutil.copytree if name == "filtered" else shutil.copy)(project / "data" / name, place / "data" / name)
+    assert stage("inspect", place).stdout == "written to reports/data.html\n"
+    page = (place / "reports/data.html").read_text(encoding="utf-8")
+    assert page == (project / "reports/data.html").read_text(encoding="utf-8")
+    assert "<h1>Corpus <span>own, de to en</span></h1>" in page
+    assert page.count('<td data-label="source"') == 10
+    line = next(read_lines(project / "data/raw/train.src"))
+    assert f'<td data-label="line">1</td><td></td>\n<td data-label="source" dir="auto">{line}</td>' in page
+
+
+@pytest.mark.parametrize(("last", "said"), [(2.5, True), (2.3, False), (2.0, False)])
+def test_train_says_when_it_learned_the_text_by_heart(last, said):
+    remark = overfitting_remark({"valid_loss": last, "best_valid_loss": 2.0})
+    assert ("rose from 2.00 to 2.50" in remark) == said == bool(remark)
 
 
 def first_loss(folder: Path) -> float:
@@ -126,6 +160,7 @@ def test_a_model_that_does_not_fit_is_refused(project, place, changes, vocabular
 @pytest.mark.full
 def test_the_model_is_a_mean_of_checkpoints_or_the_moving_average(project, place):
     params_file(place, ema_decay=0.9, best_by="bleu", keep=3, average_last=2)
+    shutil.copytree(project / "data/tokens", place / "data/tokens")
     assert stage("train", place).returncode == 0
     for name in ("bpe.codes", "vocab.txt"):
         shutil.copy(project / f"data/{name}", place / "data" / name)
