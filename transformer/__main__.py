@@ -136,7 +136,8 @@ def translate_file(translator: Translator, options: argparse.Namespace, file: Bu
     with tqdm(total=total, unit="sentence", disable=None, leave=False) as progress:
 
         def translate(first: int, lines: list[str]) -> str:
-            return "".join(translations(translator, options, lines, first, remarks, progress.update))
+            with translator.source.zone():  # memory stays flat, however many words a file has
+                return "".join(translations(translator, options, lines, first, remarks, progress.update))
 
         if options.output and (path := replaceable(options.output)):
             write_in_parts(path, key_of(options), groups, translate, progress.update)

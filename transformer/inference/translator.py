@@ -20,6 +20,7 @@ from transformer.inference.both_engines import check_ensemble, load_engine
 from transformer.inference.engine import Check, Engine, Progress
 from transformer.inference.remarks import SeenWords
 from transformer.inference.translation import SentencePair, Translation, join_translations
+from transformer.model.config import TransformerConfig
 from transformer.model_folder import WEIGHTS, WORDS, read_model_json
 from transformer.text.bpe import Merges
 from transformer.text.marks import SPACE, join
@@ -74,10 +75,11 @@ class Translator:
         for path, content in zip(paths[1:], contents[1:], strict=True):
             check_ensemble(paths[0], first, path, content)
         vocabulary, merges = Vocabulary.load(paths[0] / "vocab.txt"), Merges.load(paths[0] / "bpe.codes")
-        if len(vocabulary) != first["sizes"]["vocabulary"]:
+        sizes = TransformerConfig.read(first["sizes"], paths[0] / "model.json")
+        if len(vocabulary) != sizes.vocabulary:
             raise ValueError(
-                f"{paths[0]}: vocab.txt has {len(vocabulary):,} subwords, model.json says "
-                f"{first['sizes']['vocabulary']:,}. Copy the folder again."
+                f"{paths[0]}: vocab.txt has {len(vocabulary):,} subwords, model.json says {sizes.vocabulary:,}. Copy "
+                "the folder again."
             )
         translator = cls(load_engine(paths, engine, vocabulary), merges, vocabulary, *Side.read_both(first))
         translator.seen_words = SeenWords(paths[0] / WORDS, translator.source)
