@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock
 
 from transformer.credentials import check_address, mask_credentials
-from transformer.files import remove_temporaries, whole_file, write_text
+from transformer.files import printable, remove_temporaries, whole_file, write_text
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -104,7 +104,7 @@ def store_errors() -> tuple[type[Exception], ...]:
 
 def reason(error: Exception) -> str:
     """The message of an error on one line of about 200 characters, without credentials. A long one lacks its middle."""
-    text = mask_credentials(" ".join(str(error).split())) or type(error).__name__
+    text = printable(mask_credentials(" ".join(str(error).split()))) or type(error).__name__
     return text if len(text) <= 200 else f"{text[:80]} ... {text[-120:]}"
 
 

@@ -243,3 +243,15 @@ def test_weights_that_are_no_numbers_are_refused(folder, tmp_path, value):
     save_file(weights, path)
     with pytest.raises(ValueError, match=f"'{name}' has values that are no finite numbers"):
         Translator.load(tmp_path / "model")
+
+
+def test_an_overflow_of_the_model_is_an_error(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "model")
+    path = tmp_path / "model/weights.safetensors"
+    weights = load_file(path)
+    weights["decoder.0.feed_forward.inner.weight"][0, 0] = 1e38
+    save_file(weights, path)
+    translator = Translator.load(tmp_path / "model")
+    for call in (translator.translate, translator.sample):
+        with pytest.raises(ValueError, match=r"The model gives no numbers as probabilities\."):
+            call([TEXT[0]], extra_length=2)

@@ -155,9 +155,7 @@ def write(
             if stop.is_set():
                 return False
             if file.tell() > most:
-                raise Broken(
-                    f"it has more than {most:,} bytes{', its size in the manifest' if size is not None else ''}"
-                )
+                raise Broken(f"it has more than {most:,} bytes{', as the manifest says' if size is not None else ''}")
         end = file.tell()
     return end == most or (size is None and length is None)
 

@@ -9,6 +9,7 @@ both_engines.py chooses between CTranslate2, which is faster on a CPU, and torch
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -205,12 +206,17 @@ class Translator:
         return getattr(self.engine, name)
 
     def _hypotheses(self, sources: list[list[str]], method: Callable, progress: Progress) -> list[list[Hypothesis]]:
-        """The subwords of each line to hypotheses, by a method of the engine, which gets no empty line."""
+        """The subwords of each line to hypotheses, by a method of the engine, which gets no empty line.
+
+        Raises ValueError if the model's probabilities are no numbers, as after an overflow.
+        """
         ids = [self.vocabulary.ids(subwords) for subwords in sources]
         rows = [row for row, sequence in enumerate(ids) if sequence]
         results = [[Hypothesis((), 0.0, 0.0)] for _ in ids]
         progress(len(ids) - len(rows))
         for row, hypotheses in zip(rows, method([ids[row] for row in rows], progress=progress), strict=True):
+            if not hypotheses or not math.isfinite(hypotheses[0].log_probability):
+                raise ValueError("The model gives no numbers as probabilities. Copy its folder again, or train again.")
             results[row] = hypotheses
         return results
 
