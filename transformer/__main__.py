@@ -99,7 +99,7 @@ def translations(
     first: the number of the first line. remarks: counts what may be wrong with the best translations.
     """
     if options.sample or options.alternatives:
-        every = several(translator, options, lines, progress)
+        every = alternatives_or_samples(translator, options, lines, progress)
         return [output_of(options, number, some) for number, some in enumerate(every, first)]
     settings = {field.name: getattr(options, field.name) for field in fields(SearchConfig)}
     best = translator.translate_sentences(lines, not options.no_split, progress, **settings)
@@ -108,7 +108,7 @@ def translations(
     return [f"{join_translations(pairs)}\n" for pairs in best]
 
 
-def several(
+def alternatives_or_samples(
     translator: Translator, options: argparse.Namespace, lines: list[str], progress: Progress
 ) -> list[list[Translation]]:
     """Lines to alternatives or samples of each."""
