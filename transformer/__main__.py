@@ -54,10 +54,7 @@ def parse_options() -> argparse.Namespace:
     add("models", nargs="+", type=Path, metavar="MODEL", help="model folder; several are an ensemble")
     add("--input", type=Path, metavar="FILE", help="UTF-8, one sentence per line, or .gz; default: standard input")
     add(
-        "--output",
-        type=output_file,
-        metavar="FILE",
-        help="written at the end; until then FILE.parts keeps finished lines, and the same command resumes",
+        "--output", type=output_file, metavar="FILE", help="appears when complete; FILE.parts keeps what is done so far"
     )
     add("--engine", choices=ENGINES, default="auto", help="auto (the default): CTranslate2 where it computes the same")
     search, sampling = SearchConfig(), SamplingConfig()
