@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import fields
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from reprlib import repr as shorten
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 
 Config = TypeVar("Config", bound="DataclassInstance")
 Word = Annotated[str, Field(min_length=1)]
-DEEPEST = 20  # lists and mappings of a YAML file within each other
-LARGEST = 100_000  # bytes of a params.yaml
+DEEPEST, LARGEST = 20, 100_000  # lists and mappings within each other; bytes of a params.yaml
 TEST_SET = re.compile(r"(?!train|valid$)[A-Za-z0-9][\w.-]*")
 
 
@@ -149,16 +148,13 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
             params = cls.model_validate(values)
         except ValidationError as error:
             mistake = error.errors()[0]
-            if not mistake["loc"]:  # values that exclude each other; the message begins with the name of a knob
-                place = place_of(path, text, reason(mistake).partition("=")[0])
-                raise ValueError(f"{place}: {reason(mistake)}. {restore(path)}") from None
-            name = str(mistake["loc"][0])
+            # of values that exclude each other the message begins with the name of a knob
+            name = str(mistake["loc"][0]) if mistake["loc"] else reason(mistake).partition("=")[0]
             place = place_of(path, text, name)
             if mistake["type"] == "extra_forbidden":
                 raise ValueError(f"{place}: unknown knob {shorten(name)}. Remove it or correct its name.") from None
-            raise ValueError(
-                f"{place}: {name}={shorten(mistake['input'])} {reason(mistake)}. {restore(path)}"
-            ) from None
+            value = f"{name}={shorten(mistake['input'])} " if mistake["loc"] else ""
+            raise ValueError(f"{place}: {value}{reason(mistake)}. {restore(path)}") from None
         if missing:
             raise ValueError(f"{path}: {missing[0]} is missing. Add `{missing[0]}: …` (see recipes/toy.yaml).")
         return params
@@ -203,12 +199,6 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
 DIVIDES = (("save_every", "max_steps"), ("save_every", "back_translation_steps"), ("log_every", "save_every"))
 
 
-def corpus_name(params: Mapping[str, Any]) -> str:
-    """The name of the corpus of these params for people: for your own files, that of their folder."""
-    folder = Path(str(params.get("corpus_path"))).name if params.get("corpus") == "files" else ""
-    return folder or str(params.get("corpus"))
-
-
 def check_value(name: str, value: Any) -> Any:
     """The value of a knob in its type: an int becomes a float. Raises ValueError if the knob may not have it."""
     if (field := Params.model_fields.get(name)) is None:
@@ -222,12 +212,12 @@ def check_value(name: str, value: Any) -> Any:
 
 @cache
 def parse_yaml(text: str, path: Path | str, remedy: str = "") -> dict[str, Any]:
-    """The names and values of a YAML text; to be read only, since they are cached. Raises ValueError for another text.
-
-    path, remedy: for the message.
-    """
+    """The names and values of a YAML text, cached, so only to be read. Raises ValueError with path and remedy."""
     try:
-        check_depth(text)
+        events = YAML(typ="safe").parse(text)
+        steps = (isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent) for event in events)
+        if any(depth > DEEPEST for depth in accumulate(steps)):  # the C loader would overflow its stack
+            raise ValueError(f"nested more than {DEEPEST} deep")
         values = YAML(typ="safe").load(text)
     except Exception as error:  # of YAML, and of any kind where a tag and its value do not go together
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", error)
@@ -237,15 +227,6 @@ def parse_yaml(text: str, path: Path | str, remedy: str = "") -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ValueError(f"{path}: must contain one `name: value` a line. {remedy}".strip())
     return {str(name): value for name, value in values.items()}
-
-
-def check_depth(text: str) -> None:
-    """Raise ValueError for YAML that is nested deeper than DEEPEST, which would overflow the stack of the C loader."""
-    depth = 0
-    for event in YAML(typ="safe").parse(text):
-        depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
-        if depth > DEEPEST:
-            raise ValueError(f"nested more than {DEEPEST} deep")
 
 
 def reason(mistake: Any) -> str:

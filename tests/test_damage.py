@@ -8,6 +8,7 @@ import os
 import resource
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -82,8 +83,11 @@ def exit_code(program: Callable[[], Any]) -> Any:
 
 
 def check_end(program: Callable[[], Any]) -> None:
-    """Assert that a program succeeds, or ends in one line that can be printed."""
-    if (code := exit_code(program)) is not None:
+    """Assert that a program succeeds, or ends in one line that can be printed, after SECONDS of computing at most."""
+    start = time.process_time()
+    code = exit_code(program)
+    assert time.process_time() - start < SECONDS
+    if code is not None:
         assert isinstance(code, str), code
         assert code.startswith("error: ")
         assert code.isprintable()
@@ -101,7 +105,7 @@ def bounded_memory() -> Iterator[None]:
 
 def each(count: int, **strategies: st.SearchStrategy) -> Callable:
     """Run a function for `count` cases, which are the same each time."""
-    options = settings(max_examples=count, deadline=SECONDS * 1000, derandomize=True, database=None)
+    options = settings(max_examples=count, deadline=None, derandomize=True, database=None)
     return lambda function: options(given(**strategies)(function))
 
 

@@ -54,10 +54,7 @@ def parse_options() -> argparse.Namespace:
     add("models", nargs="+", type=Path, metavar="MODEL", help="model folder; several are an ensemble")
     add("--input", type=Path, metavar="FILE", help="UTF-8, one sentence per line, or .gz; default: standard input")
     add(
-        "--output",
-        type=output_file,
-        metavar="FILE",
-        help="written at the end; until then FILE.parts keeps finished lines, and the same command resumes",
+        "--output", type=output_file, metavar="FILE", help="appears when complete; FILE.parts keeps what is done so far"
     )
     add("--engine", choices=ENGINES, default="auto", help="auto (the default): CTranslate2 where it computes the same")
     search, sampling = SearchConfig(), SamplingConfig()
@@ -99,7 +96,7 @@ def translations(
     first: the number of the first line. remarks: counts what may be wrong with the best translations.
     """
     if options.sample or options.alternatives:
-        every = several(translator, options, lines, progress)
+        every = alternatives_or_samples(translator, options, lines, progress)
         return [output_of(options, number, some) for number, some in enumerate(every, first)]
     settings = {field.name: getattr(options, field.name) for field in fields(SearchConfig)}
     best = translator.translate_sentences(lines, not options.no_split, progress, **settings)
@@ -108,7 +105,7 @@ def translations(
     return [f"{join_translations(pairs)}\n" for pairs in best]
 
 
-def several(
+def alternatives_or_samples(
     translator: Translator, options: argparse.Namespace, lines: list[str], progress: Progress
 ) -> list[list[Translation]]:
     """Lines to alternatives or samples of each."""
