@@ -5,7 +5,7 @@ READY := $(VENV)/.ready
 ON := . $(VENV)/bin/activate &&
 export MLFLOW_DISABLE_TELEMETRY = true
 
-.PHONY: setup lock bench-setup walkthrough-setup run test test-all gpu-check ui walkthrough notebook lint clean
+.PHONY: setup lock bench-setup docs-setup run test test-all gpu-check ui walkthrough docs lint clean
 
 setup: $(READY)
 
@@ -43,12 +43,12 @@ lock: | $(UV)
 bench-setup: $(READY)
 	$(INSTALL) benchmarks/requirements.txt --no-deps
 
-# The packages that run docs/walkthrough.py as a notebook and make a page of it.
-NOTEBOOK := $(VENV)/.notebook
+# The packages that make a page of the walkthrough, and a site of docs/.
+DOCS := $(VENV)/.docs
 
-walkthrough-setup: $(NOTEBOOK)
+docs-setup: $(DOCS)
 
-$(NOTEBOOK): $(READY) docs/requirements.txt
+$(DOCS): $(READY) docs/requirements.txt
 	$(INSTALL) docs/requirements.txt
 	touch $@
 
@@ -68,7 +68,7 @@ TEST := python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder --max-wo
 test: $(READY)
 	$(ON) $(TEST) -m "not full"
 
-test-all: $(NOTEBOOK)
+test-all: $(DOCS)
 	$(ON) $(TEST)
 
 # Measures a CUDA device and writes docs/gpu.md; PARTS="losses profile": only these parts.
@@ -78,12 +78,13 @@ gpu-check: $(READY)
 ui: $(READY)
 	$(ON) python -m pipeline ui
 
-# The paper part by part, with the code that runs: docs/walkthrough.py as a page, or as a notebook to change and run.
-walkthrough: $(NOTEBOOK)
+# The paper line by line: docs/walkthrough.md with its pictures, a notebook, and a page of one file.
+walkthrough: $(DOCS)
 	$(ON) python -m pipeline walkthrough
 
-notebook: $(NOTEBOOK)
-	$(ON) python -m pipeline walkthrough --notebook
+# README.md and docs/ as a site in build/site, which needs no network and no server.
+docs: $(DOCS)
+	$(ON) python -m pipeline site
 
 lint: $(READY)
 	$(ON) ruff check . && ruff format --check . && pyright && hadolint deploy/Dockerfile

@@ -51,8 +51,9 @@ COMMANDS = {  # name -> (module, and function if not main; purpose)
     "pictures": ("docs.make.pictures", "make the pictures in docs/images/, in Chromium"),
     "walkthrough": (
         "docs.make.walkthrough",
-        "run docs/walkthrough.py and make a page of it, or a notebook (make walkthrough, make notebook)",
+        "write docs/walkthrough.md, with a notebook and a page of one file (make walkthrough)",
     ),
+    "site": ("docs.make.site", "make a site of README.md and docs/ (make docs)"),
     "plots_template": ("docs.make.plots_template", "write the page that `dvc plots show` fills (make setup)"),
 }
 

@@ -1,1 +1,1 @@
-"""Builds what is generated in README.md and docs/: tables, pictures, the walkthrough, the page of `dvc plots show`."""
+"""Builds what is generated: tables, pictures, the walkthrough, the site of docs/, the page of `dvc plots show`."""

@@ -1,146 +1,253 @@
 # pyright: reportMissingImports=false
-"""Run docs/walkthrough.py and make one HTML page of it, or make a notebook of it.
+"""Write the walkthrough: docs/walkthrough.md with its pictures, a notebook, and a page of one file.
 
-    python -m pipeline walkthrough                # `make walkthrough`: reports/walkthrough.html, in about three minutes
-    python -m pipeline walkthrough --notebook     # `make notebook`: docs/walkthrough.ipynb, not run
+    python -m pipeline walkthrough               # `make walkthrough`: from the stored measurements, in seconds
+    python -m pipeline walkthrough --measure     # measure anew first: about ten minutes on two cores
 
-Reads   docs/walkthrough.py, docs/walkthrough_charts.py, docs/walkthrough.html.jinja; page.css.jinja of the report;
-        data/model and data/raw, if they exist
-Writes  reports/walkthrough.html, which makes no request; or docs/walkthrough.ipynb. Open the notebook in any editor,
-        with the Python of .venv as its kernel
+Reads   docs/make/walkthrough.md.jinja (the text), the package (the code that the text shows), docs/walkthrough.json
+        (what experiments.py measured), docs/multi30k.json (what recorded_run.py took from a training)
+Writes  docs/walkthrough.md and docs/images/walkthrough/, for git; docs/walkthrough.ipynb, whose cells are the blocks of
+        the text; reports/walkthrough.html, which makes no request
 """
 
 from __future__ import annotations
 
 import argparse
-import os
+import ast
+import inspect
+import json
+import re
 import subprocess
 import sys
-from html import escape
+import textwrap
+from collections.abc import Iterator
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from pipeline.stage import bar, run
+from docs.make.figures import figures
+from docs.make.sentences import sentences
+from pipeline.stage import run
 from transformer.files import write_text
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
-SCRIPT, TEMPLATE = Path("docs/walkthrough.py"), "walkthrough.html.jinja"
-PACKAGES = ("jupytext", "nbclient", "ipykernel", "latex2mathml", "mdit_py_plugins")
-SECONDS_PER_CELL = 1200
+TEXT, MEASURED, RECORDED = "walkthrough.md.jinja", Path("docs/walkthrough.json"), Path("docs/multi30k.json")
+MARKDOWN, IMAGES = Path("docs/walkthrough.md"), Path("docs/images/walkthrough")
+PAGE, NOTEBOOK = Path("reports/walkthrough.html"), Path("docs/walkthrough.ipynb")
+COLUMNS = 88  # of inlined code, which then fits a code host's page without scrolling
+CUT = "# the next block"
+PACKAGES = ("latex2mathml", "mdit_py_plugins", "zensical")
 STYLES = {"light": "default", "dark": "github-dark"}  # of Pygments
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--notebook", action="store_true", help="make a notebook, and do not run it")
-    parser.add_argument("--output", type=Path, metavar="PATH", help="the file to write")
+    parser.add_argument("--measure", nargs="*", metavar="NAME", help="measure anew before: all, or the named ones")
+    parser.add_argument("--page", type=Path, metavar="PATH", default=PAGE, help=f"the page of one file; now {PAGE}")
     asked = parser.parse_args()
     check_packages()
-    notebook = read_script(SCRIPT)
-    if asked.notebook:
-        path = asked.output or SCRIPT.with_suffix(".ipynb")
-        write_text(path, as_ipynb(notebook))
-        print("Open this in an editor of notebooks (VS Code, JupyterLab), with the Python of .venv as kernel:")
-    else:
-        path = asked.output or Path("reports/walkthrough.html")
-        print(f"Running {SCRIPT}: about three minutes on two cores.", file=sys.stderr)
-        execute(notebook)
-        write_text(path, page(notebook))
-    print(path)
+    if asked.measure is not None:
+        write_measurements(asked.measure)
+    pictures = figures(measured(), recorded())
+    for name, picture in pictures.items():
+        write_text(IMAGES / f"{name}.svg", picture)
+    text = markdown()
+    write_text(MARKDOWN, text)
+    write_text(NOTEBOOK, notebook(text))
+    write_text(asked.page, page(text, pictures))
+    print(MARKDOWN, NOTEBOOK, asked.page, sep="\n")
 
 
 def check_packages() -> None:
     """Raise ValueError if a package is missing that only the walkthrough needs."""
     missing = [name for name in PACKAGES if find_spec(name) is None]
     if missing:
-        raise ValueError(f"{', '.join(missing)}: not installed. Nothing was made. Run `make walkthrough-setup`.")
+        raise ValueError(f"{', '.join(missing)}: not installed. Nothing was written. Run `make docs-setup`.")
 
 
-def read_script(path: Path) -> Any:
-    """A percent script as a notebook (nbformat's NotebookNode), not run."""
-    import jupytext
+def write_measurements(names: list[str]) -> None:
+    """Measure anew, all or the named measurements, and write them among the stored ones."""
+    from docs.make import experiments, program
 
-    return jupytext.read(path)
-
-
-def as_ipynb(notebook: Any) -> str:
-    """A notebook in Jupyter's format. The ids of cells are their numbers, so equal scripts give equal bytes."""
-    import nbformat
-
-    for number, cell in enumerate(notebook.cells):
-        cell["id"] = f"cell-{number}"
-    notebook.nbformat_minor = max(notebook.nbformat_minor, 5)
-    return nbformat.writes(notebook) + "\n"
+    print("Measuring: about ten minutes on two cores.", file=sys.stderr)
+    stored = measured() if MEASURED.is_file() else {}
+    if not names or "program" in names:
+        stored["program"] = program.measure(markdown())
+    names = [name for name in names or experiments.MEASURES if name != "program"]
+    write_text(MEASURED, as_json(stored | experiments.measure(names) if names else stored))
 
 
-def execute(notebook: Any) -> None:
-    """Run the cells of a notebook in a kernel, from the current folder, and store their outputs in it.
+def as_json(values: dict[str, Any]) -> str:
+    """Measurements as a file that git can compare: numbers of six digits, short lists on a line."""
+    text = json.dumps(rounded(values), indent=1, ensure_ascii=False, sort_keys=True)
+    return re.sub(r"\[[^\[\]{}]*\]", lambda match: " ".join(match[0].split()), text) + "\n"
 
-    Raises ValueError with the cell and the error if one fails, or if the kernel ends, and KeyboardInterrupt on SIGINT
-    and SIGTERM.
-    """
-    from nbclient import NotebookClient
-    from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
-    from traitlets.config import Config
 
-    client = NotebookClient(
-        notebook,
-        timeout=SECONDS_PER_CELL,
-        kernel_name="python3",
-        resources={"metadata": {"path": str(Path.cwd())}},
-        config=Config({"AsyncKernelManager": {"transport": "ipc"}}),  # files instead of open ports
-    )
-    progress = bar(len(notebook.cells), "cell", "walkthrough")
-    client.on_cell_complete = lambda cell, cell_index: progress.update()
-    try:
-        with progress, TemporaryDirectory(prefix="walkthrough-") as folder:  # the kernel may end before it can clean up
-            client.execute(env=os.environ | {"TMPDIR": folder}, stderr=subprocess.DEVNULL)  # tracebacks on a signal
-    except (AssertionError, CellTimeoutError, DeadKernelError) as error:
-        if client.km is None:  # on a signal nbclient ends the kernel, and then goes on without it
-            raise KeyboardInterrupt from None
-        raise ValueError(
-            f"{SCRIPT}: the kernel that ran the cells ended, or a cell took over {SECONDS_PER_CELL} s "
-            f"({' '.join(str(error).split())[:200]}). No page was written. If memory was short, end "
-            "other programs."
-        ) from None
-    except CellExecutionError as error:
-        failed = next(
-            cell for cell in notebook.cells for output in cell.get("outputs", ()) if output.output_type == "error"
+def rounded(value: Any) -> Any:
+    """A value whose numbers have six digits."""
+    if isinstance(value, dict):
+        return {str(name): rounded(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [rounded(part) for part in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def measured() -> dict[str, Any]:
+    """The stored measurements."""
+    return json.loads(MEASURED.read_text(encoding="utf-8"))
+
+
+def recorded() -> dict[str, Any]:
+    """What was stored of a training on Multi30k."""
+    return json.loads(RECORDED.read_text(encoding="utf-8"))
+
+
+def markdown() -> str:
+    """The text with its code and its numbers."""
+    environment = Environment(loader=FileSystemLoader("docs/make"), undefined=StrictUndefined, trim_blocks=True)
+    environment.keep_trailing_newline = True
+    codes = list[str]()
+
+    def source(*names: str, keep: tuple[str, ...] = (), drop: tuple[str, ...] = ()) -> str:
+        """The code of functions and classes of the package, under the path of their file; see `code_of`."""
+        by_module: dict[str, list[str]] = {}
+        for name in names:
+            by_module.setdefault(name.partition(":")[0].replace(".", "/"), []).append(code_of(name, keep, drop))
+        codes.extend(map("\n".join, by_module.values()))
+        numbers = range(len(codes) - len(by_module), len(codes))
+        return "\n\n".join(
+            f"[`transformer/{module}.py`](../transformer/{module}.py)\n\n```python\nCODE {number}\n```"
+            for module, number in zip(by_module, numbers, strict=True)
         )
-        reason = f"{error.ename}: {' '.join(error.evalue.split())[:200]}"
-        raise ValueError(
-            f"{SCRIPT}: the cell that starts with {failed.source.splitlines()[0]!r} failed "
-            f"({reason}). No page was written. Run it in a notebook: `make notebook`."
-        ) from None
+
+    environment.globals |= {"source": source, "figure": figure, "m": measured(), "r": recorded()}
+    environment.globals |= sentences(measured()["trainings"], measured()["setup"], measured())
+    text = re.sub(r"\n{4,}", "\n\n\n", environment.get_template(TEXT).render())
+    narrowed = narrow(codes)
+    return re.sub(r"(?m)^CODE (\d+)$", lambda match: narrowed[int(match[1])], text)
 
 
-def page(notebook: Any) -> str:
-    """The page of a notebook that was run."""
+def figure(name: str, caption: str) -> str:
+    """A picture with its caption."""
+    return f"![{caption.replace('`', '')}](images/walkthrough/{name}.svg)\n\n*{caption}*"
+
+
+def code_of(name: str, keep: tuple[str, ...] = (), drop: tuple[str, ...] = ()) -> str:
+    """The code of an object, as its file has it.
+
+    name: `text.pairs:Batch`, the object Batch of transformer/text/pairs.py. keep: the only methods of a class that are
+    shown. drop: those that are not shown.
+    """
+    module, _, path = name.partition(":")
+    thing = import_module(f"transformer.{module}")
+    for part in path.split("."):
+        thing = inspect.getattr_static(thing, part)
+    lines = textwrap.dedent(inspect.getsource(inspect.unwrap(thing))).rstrip().split("\n")
+    if keep or drop:
+        (definition,) = ast.parse("\n".join(lines)).body
+        for node in reversed(definition.body):
+            if isinstance(node, ast.FunctionDef) and (node.name in drop or (keep and node.name not in keep)):
+                start = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+                del lines[start - 1 : node.end_lineno]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def narrow(codes: list[str]) -> list[str]:
+    """The same code in COLUMNS columns: docstrings and comments wrapped anew, long remarks above their line."""
+    command = [sys.executable, "-m", "ruff", "format", "--line-length", str(COLUMNS), "-"]
+    code = "\n".join(with_remarks_above(f"\n{CUT}\n".join(codes).split("\n")))
+    code = subprocess.run(command, input=code, capture_output=True, text=True, check=True).stdout
+    return ["\n".join(narrow_lines(part.strip("\n").split("\n"))) for part in code.split(CUT)]
+
+
+def with_remarks_above(lines: list[str]) -> Iterator[str]:
+    """Lines of code; a remark behind code that makes its line too long stands above it."""
+    for line in lines:
+        code, mark, remark = line.partition("  # ")
+        if mark and len(line) > COLUMNS and code.strip():
+            yield f"{code[: len(code) - len(code.lstrip())]}# {remark}"
+            line = code
+        yield line
+
+
+def narrow_lines(lines: list[str]) -> Iterator[str]:
+    """Lines whose docstrings and comments are wrapped to COLUMNS columns, paragraph by paragraph."""
+    paragraph, inside = list[str](), False
+    for line in lines:
+        text = line.strip()
+        opens = text.startswith('"""')
+        prose = text.startswith("# ") or opens or (inside and text not in ("", '"""'))
+        if paragraph and (not prose or opens or (text[0] == "#") != (paragraph[0].lstrip()[0] == "#")):
+            yield from wrapped(paragraph)
+            paragraph = []
+        if prose:
+            paragraph.append(line)
+        else:
+            yield line
+        if text.count('"""') == 1:
+            inside = not inside
+    yield from wrapped(paragraph) if paragraph else ()
+
+
+def wrapped(paragraph: list[str]) -> list[str]:
+    """A paragraph of a docstring or comment, wrapped anew if a line of it is too long."""
+    if max(map(len, paragraph)) <= COLUMNS:
+        return paragraph
+    mark = "# " if paragraph[0].lstrip().startswith("# ") else ""
+    margin = paragraph[0][: len(paragraph[0]) - len(paragraph[0].lstrip())] + mark
+    text = " ".join(line.strip().removeprefix(mark) for line in paragraph)
+    text = re.sub(r"\([^()]{1,30}\)", lambda shape: shape[0].replace(" ", "\0"), text)  # shapes stay on a line
+    lines = textwrap.wrap(text, COLUMNS, initial_indent=margin, subsequent_indent=margin, break_on_hyphens=False)
+    return [line.replace("\0", " ") for line in lines]
+
+
+def program(text: str) -> str:
+    """The blocks of code of the text, in order, as one file."""
+    return "\n\n".join(BLOCK.findall(text))
+
+
+def notebook(text: str) -> str:
+    """The text as a notebook in Jupyter's format: its blocks of code are cells that run."""
+    cells = []
+    for number, part in enumerate(BLOCK.split(text)):
+        if part.strip():
+            lines = part.strip().splitlines(keepends=True)
+            cell: dict[str, Any] = {"id": f"cell-{number}", "metadata": {}, "source": lines}
+            code = {"cell_type": "code", "execution_count": None, "outputs": []}
+            cells.append(cell | (code if number % 2 else {"cell_type": "markdown"}))
+    kernel = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
+    return json.dumps({"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}, indent=1) + "\n"
+
+
+def page(text: str, pictures: dict[str, str]) -> str:
+    """The text as one file of HTML, with its pictures in it."""
     from pygments.formatters import HtmlFormatter
 
-    markdown = renderer()
-    folders = ["docs", "transformer/reporting/templates"]
+    html = renderer().render(text)
+    html = re.sub(r'src="images/walkthrough/([\w-]+)\.svg"', lambda match: as_data(pictures[match[1]]), html)
+    html = re.sub(r"(?s)<table>.*?</table>", lambda match: f'<div class="wide" tabindex="0">{match[0]}</div>', html)
+    folders = ["docs/make", "transformer/reporting/templates"]
     environment = Environment(loader=FileSystemLoader(folders), autoescape=False, undefined=StrictUndefined)
     styles = {name: HtmlFormatter(style=style).get_style_defs("pre") for name, style in STYLES.items()}
-    contents = [
-        heading
-        for cell in notebook.cells
-        if cell.cell_type == "markdown"
-        for heading in headings(markdown, cell.source)
-    ]
-    return environment.get_template(TEMPLATE).render(
-        cells=[cell_html(markdown, cell) for cell in notebook.cells], contents=contents, styles=styles
-    )
+    contents = re.findall(r'<h2 id="([^"]+)">(.*?)</h2>', html)
+    return environment.get_template("walkthrough.html.jinja").render(html=html, contents=contents, styles=styles)
+
+
+def as_data(picture: str) -> str:
+    """The attribute of an image that holds its picture."""
+    from base64 import b64encode
+
+    return f'src="data:image/svg+xml;base64,{b64encode(picture.encode()).decode()}"'
 
 
 def renderer() -> MarkdownIt:
-    """Markdown to HTML: formulas as MathML, code in colours, anchors at headings. Tags are shown as text."""
+    """Markdown to HTML: formulas as MathML, code in colours, anchors at headings."""
     from latex2mathml.converter import convert
     from markdown_it import MarkdownIt
     from mdit_py_plugins.anchors import anchors_plugin
@@ -149,9 +256,24 @@ def renderer() -> MarkdownIt:
     def formula(latex: str, settings: dict) -> str:
         return convert(latex, display="block" if settings["display_mode"] else "inline")
 
-    markdown = MarkdownIt("commonmark", {"html": False, "highlight": lambda code, *language: coloured(code)})
+    def fence(self: Any, tokens: Any, number: int, *rest: Any) -> str:
+        token = tokens[number]
+        if token.info == "math":
+            return convert(token.content, display="block")
+        code = coloured(token.content) if token.info == "python" else escape(token.content)
+        return f'<pre class="code" tabindex="0">{code}</pre>\n'
+
+    markdown = MarkdownIt("commonmark", {"html": True})
     markdown.enable("table").use(dollarmath_plugin, renderer=formula, allow_digits=False)
+    markdown.add_render_rule("fence", fence)
     return markdown.use(anchors_plugin, min_level=2, max_level=3)
+
+
+def escape(text: str) -> str:
+    """Text as HTML."""
+    from html import escape as as_html
+
+    return as_html(text)
 
 
 def coloured(code: str) -> str:
@@ -161,52 +283,6 @@ def coloured(code: str) -> str:
     from pygments.lexers import PythonLexer
 
     return highlight(code, PythonLexer(), HtmlFormatter(nowrap=True))
-
-
-def headings(markdown: MarkdownIt, text: str) -> list[dict[str, str]]:
-    """The headings of the second level: their anchor and their text as HTML."""
-    tokens = markdown.parse(text)
-    return [
-        {
-            "anchor": str(token.attrs["id"]),
-            "html": markdown.renderer.render(tokens[i + 1].children or [], markdown.options, {}),
-        }
-        for i, token in enumerate(tokens)
-        if token.type == "heading_open" and token.tag == "h2"
-    ]
-
-
-def cell_html(markdown: MarkdownIt, cell: Any) -> dict[str, str]:
-    """A cell for the template: its kind (text, source, say, code or folded), its HTML, and the HTML of its outputs."""
-    if cell.cell_type == "markdown":
-        return {"kind": "text", "html": markdown.render(cell.source), "outputs": ""}
-    outputs = "\n".join(output_html(markdown, output) for output in joined(cell.outputs))
-    kind = next((name for name in ("source", "say") if cell.source.startswith(f"{name}(")), "code")
-    if "folded" in cell.metadata.get("tags", ()):
-        kind = "folded"
-    return {"kind": kind, "html": coloured(cell.source), "outputs": outputs}
-
-
-def joined(outputs: list[Any]) -> list[Any]:
-    """The outputs of a cell, with lines that were printed one after another as one output."""
-    joined: list[Any] = []
-    for output in outputs:
-        if joined and output.output_type == "stream" == joined[-1].output_type and output.name == joined[-1].name:
-            joined[-1].text += output.text
-        else:
-            joined.append(output)
-    return joined
-
-
-def output_html(markdown: MarkdownIt, output: Any) -> str:
-    """What a cell printed or displayed, as HTML. Warnings, which go to standard error, are left out."""
-    if output.output_type == "stream":
-        return f'<pre class="printed">{escape(output.text)}</pre>' if output.name == "stdout" else ""
-    if "text/html" in output.data:
-        return output.data["text/html"]
-    if "text/markdown" in output.data:
-        return f'<div class="text">{markdown.render(output.data["text/markdown"])}</div>'
-    return f'<pre class="printed">{escape(output.data.get("text/plain", ""))}</pre>'
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ def test_no_position_sees_the_future():
 
 
 def test_a_source_that_is_all_padding_is_an_error():
-    with pytest.raises(ValueError, match=r"^Source 1 of the batch is all padding \(id 0\)\. Leave it out, or .*\.$"):
+    with pytest.raises(ValueError, match=r"^Source 1 is all padding \(id 0\)\. Leave it out, or .*\.$"):
         tiny_model()(SOURCE * torch.tensor([[1], [0]]), TARGET)
 
 

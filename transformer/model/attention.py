@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer.model.cpu import Linear, dropout, fused_is_faster, scaled_softmax, split_heads
+from transformer.model.cpu import Linear, attention, attention_weights, split_heads
 
 KeysValues = tuple[Tensor, Tensor]  # keys (B, H, S, K) and values (B, H, S, D/H)
 
@@ -106,19 +105,9 @@ class Attention(nn.Module):
 
     def attend(self, queries: Tensor, keys_values: KeysValues, bias: Tensor | None) -> Tensor:
         """The output of attention for queries (B, H, T, K) over keys and values (see keys_values): (B, T, D)."""
-        keys, values = keys_values
-        if fused_is_faster(queries, self.training):
-            rate = self.dropout if self.training else 0.0
-            heads = F.scaled_dot_product_attention(queries, keys, values, attn_mask=bias, dropout_p=rate)
-        else:
-            weights = self.weights(queries, keys, bias)  # (B, H, T, S)
-            heads = dropout(weights, self.dropout, self.training) @ values  # (B, H, T, D/H)
+        heads = attention(queries, *keys_values, bias, self.dropout, self.training)  # (B, H, T, D/H)
         return self.output(merge_heads(heads))
 
     def weights(self, queries: Tensor, keys: Tensor, bias: Tensor | None) -> Tensor:
-        """softmax(Q K^T / sqrt(K) + bias) for queries (B, H, T, K) and keys (B, H, S, K) (equation 1): (B, H, T, S)."""
-        scale = queries.shape[-1] ** -0.5
-        if self.training:
-            return scaled_softmax(queries @ keys.transpose(-2, -1), scale, bias)
-        scores = queries * scale @ keys.transpose(-2, -1)
-        return (scores if bias is None else scores.add_(bias)).softmax(-1)
+        """The weights of queries (B, H, T, K) over keys (B, H, S, K), before dropout: (B, H, T, S)."""
+        return attention_weights(queries, keys, bias, self.training)

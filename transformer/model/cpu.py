@@ -63,14 +63,6 @@ def split_heads(x: Tensor, widths: Sequence[int], heads: int) -> tuple[Tensor, .
     return split if x.is_cuda else tuple(part.contiguous() for part in split)  # GPU kernels read any strides
 
 
-def fused_is_faster(queries: Tensor, training: bool) -> bool:
-    """Whether torch's fused attention is faster for queries (B, H, T, K) than equation 1 step by step.
-
-    On a processor it is slow for few queries and has no dropout. Its gain is that it never stores the weights.
-    """
-    return queries.is_cuda or (queries.shape[-2] > FUSED_ABOVE and not training)
-
-
 class _Softmax(torch.autograd.Function):
     """W = softmax(scale * scores + bias) over the last dimension, in at least float32, in the precision of scores."""
 
@@ -102,6 +94,28 @@ def scaled_softmax(scores: Tensor, scale: float, bias: Tensor | None) -> Tensor:
     torch's softmax takes several times longer for rows as short as a sentence.
     """
     return _Softmax.apply(scores, scale, bias)
+
+
+def attention_weights(queries: Tensor, keys: Tensor, bias: Tensor | None, training: bool) -> Tensor:
+    """softmax(Q K^T / sqrt(K) + bias) for queries (B, H, T, K) and keys (B, H, S, K) (equation 1): (B, H, T, S)."""
+    scale = queries.shape[-1] ** -0.5
+    if training:
+        return scaled_softmax(queries @ keys.transpose(-2, -1), scale, bias)
+    scores = queries * scale @ keys.transpose(-2, -1)
+    return (scores if bias is None else scores.add_(bias)).softmax(-1)
+
+
+def attention(
+    queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, rate: float, training: bool
+) -> Tensor:
+    """dropout(softmax(Q K^T / sqrt(K) + bias)) V (equation 1), for values (B, H, S, D/H): (B, H, T, D/H).
+
+    torch's fused attention never stores the weights. On a processor it is slow for few queries and has no dropout.
+    """
+    if queries.is_cuda or (queries.shape[-2] > FUSED_ABOVE and not training):
+        dropped = rate if training else 0.0
+        return F.scaled_dot_product_attention(queries, keys, values, attn_mask=bias, dropout_p=dropped)
+    return dropout(attention_weights(queries, keys, bias, training), rate, training) @ values
 
 
 def keep_mask(x: Tensor, rate: float) -> tuple[Tensor, float]:

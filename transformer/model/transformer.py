@@ -170,7 +170,7 @@ class Transformer(nn.Module):
         unchecked = (self.training and source.is_cuda) or torch.compiler.is_compiling()
         if not unchecked and bool((empty := (source == 0).all(1)).any()):
             row = int(empty.nonzero()[0])
-            raise ValueError(f"Source {row} of the batch is all padding (id 0). Leave it out, or give it </s> (id 3).")
+            raise ValueError(f"Source {row} is all padding (id 0). Leave it out, or give it </s> (id 3).")
         return padding_bias(source, self.compute or self.source_embedding.weight.dtype)
 
     def encode(self, source: Tensor, bias: Tensor) -> Tensor:

@@ -133,6 +133,18 @@ class Batch(NamedTuple):
     targets: np.ndarray
 
 
+def make_batch(source: np.ndarray, output: np.ndarray) -> Batch:
+    """Padded ids of both sides, each sentence with </s> at its end, to a batch: (B, S), (B, T) -> Batch.
+
+    The decoder reads the output shifted by one: <s> and the target, without its last subword.
+    """
+    input = np.concatenate([np.full((len(output), 1), BOS, output.dtype), output[:, :-1]], axis=1)
+    input[output == PAD] = PAD
+    places = np.flatnonzero(output != PAD)
+    targets = output.reshape(-1)[places]
+    return Batch(*(part.astype(np.int64) for part in (source, input, places, targets)))  # torch indexes by int64
+
+
 class Pairs:
     """Parallel sequences: source and target, each ending in </s>.
 
@@ -220,9 +232,4 @@ class Pairs:
 
     def batch(self, rows: np.ndarray) -> Batch:
         """The pairs with the numbers `rows`, padded to the longest of them on each side."""
-        source, output = self.source.padded(rows), self.target.padded(rows)
-        input = np.concatenate([np.full((len(rows), 1), BOS, output.dtype), output[:, :-1]], axis=1)
-        input[output == PAD] = PAD
-        places = np.flatnonzero(output != PAD)
-        targets = output.reshape(-1)[places]
-        return Batch(*(part.astype(np.int64) for part in (source, input, places, targets)))  # torch indexes by int64
+        return make_batch(self.source.padded(rows), self.target.padded(rows))

@@ -59,5 +59,5 @@ def learning_rate(step: int, d_model: int, warmup: int, factor: float = 1.0) -> 
     Raises ValueError for a step or warmup below 1.
     """
     if step < 1 or warmup < 1:
-        raise ValueError(f"step={step} and warmup={warmup} must be at least 1. Updates are counted from 1.")
+        raise ValueError(f"step={step} and warmup={warmup} must be at least 1. Both count updates.")
     return factor * d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)

@@ -1,0 +1,157 @@
+"""Store what the walkthrough shows of a training on Multi30k, from a project in which it was run.
+
+    python -m docs.make.recorded_run COMMIT "COMMAND"    # how the training was started
+
+Reads   data/ and reports/ of the current folder, after `dvc repro` with a recipe of Multi30k
+Writes  docs/multi30k.json, which the walkthrough's part on a real translator is made of
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import multiprocessing
+import sys
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from docs.make.walkthrough import RECORDED, as_json
+from pipeline.params import Params
+from transformer import Translator
+from transformer.decoding.beam_search import translate_ids
+from transformer.decoding.config import SearchConfig
+from transformer.evaluation.scores import bleu
+from transformer.files import read_lines, write_text
+from transformer.model.averaging import mean_weights
+from transformer.model.config import TransformerConfig
+from transformer.model.transformer import Transformer
+from transformer.model.weights import load_model, read_weights
+from transformer.text.pairs import Pairs
+from transformer.text.vocabulary import Vocabulary
+from transformer.training.config import TrainConfig
+from transformer.training.distributed import World
+from transformer.training.train_step import Trainer, seed_everything
+from transformer.training.validation import valid_loss
+
+MODEL, IDS = Path("data/model"), Path("data/ids")
+BEAMS, PENALTIES = (1, 4, 8), (0.0, 0.6, 1.5)
+UNSEEN = ["Regenschirmverkäufer", "Fahrradklingel", "Zuckerwattestand", "übermütigster"]
+SENTENCES = [  # written for this page, in the world of the captions
+    "Ein Mann mit einem Regenschirm wartet auf den Bus.",
+    "Zwei Kinder spielen mit einem roten Ball im Garten.",
+    "Eine alte Frau verkauft Blumen auf dem Markt.",
+    "Der schwarze Hund springt über einen kleinen Bach.",
+    "Drei Musiker spielen auf der Straße, und niemand hört zu.",
+]
+SHOWN = "Zwei Kinder spielen mit einem roten Ball im Garten."
+UPDATES = 5  # of the comparison of devices
+
+
+def main() -> None:
+    commit, command = sys.argv[1:]
+    translator, difference = Translator.load(MODEL), difference_of_devices()
+    print("devices", difference)
+    averaging, reported = averaged(), json.loads(Path("reports/scores.json").read_text(encoding="utf-8"))
+    write_text(
+        RECORDED,
+        as_json(
+            {
+                "commit": commit,
+                "command": command,
+                "pairs": len(Pairs.load(IDS, "train")),
+                "sentences": len(Pairs.load(IDS, "valid")),
+                "scores": {name: reported[name] for name in ("bleu", "chrf", "valid_bleu")},
+                "curve": curve(),
+                "averaging": averaging,
+                "search": {"penalties": PENALTIES, "bleu": [(beams, searched(translator, beams)) for beams in BEAMS]},
+                "unseen": [(word, pieces) for word, pieces in zip(UNSEEN, translator.subwords(UNSEEN), strict=True)],
+                "translations": list(zip(SENTENCES, translator.translate(SENTENCES, beam_size=4), strict=True)),
+                "attention": maps(translator),
+                "devices": {"updates": UPDATES, "difference": difference},
+            }
+        ),
+    )
+    print(RECORDED)
+
+
+def curve() -> list[tuple[int, float, float]]:
+    """Step, validation loss and learning rate of each validation."""
+    with open("reports/training.csv", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["valid_loss"]]
+    return [(int(row["step"]), float(row["valid_loss"]), float(row["learning_rate"])) for row in rows]
+
+
+def searched(translator: Translator, beams: int) -> list[float]:
+    """BLEU on valid with some beams, for each length penalty."""
+    sources, references = (list(read_lines(Path(f"data/raw/valid.{side}"))) for side in ("src", "tgt"))
+    return [
+        bleu(translator.translate(sources, beam_size=beams, length_penalty=penalty), references, "en")
+        for penalty in PENALTIES
+    ]
+
+
+def averaged() -> dict[str, Any]:
+    """Loss and greedy BLEU on valid of the last checkpoint, and of the mean of all that were kept."""
+    paths = sorted(Path("data/checkpoints").glob("*.safetensors"))
+    weights = {"last": read_weights(paths[-1]), "mean": mean_weights(paths)}
+    result = {name: judged(tensors) for name, tensors in weights.items()}
+    return {**result, "count": len(paths), "steps": [int(path.stem) for path in paths]}
+
+
+def judged(weights: dict[str, torch.Tensor]) -> dict[str, float]:
+    """Loss and greedy BLEU on valid of some weights."""
+    pairs, vocabulary = Pairs.load(IDS, "valid"), Vocabulary.load(MODEL / "vocab.txt")
+    model = load_model(MODEL)
+    model.load_state_dict(weights)
+    loss = valid_loss(Trainer(model, pairs, pairs, config=TrainConfig(max_steps=1250)))
+    sources = [ids[:-1].tolist() for ids in pairs.source]
+    hypotheses_of_all = translate_ids([model.eval()], sources, SearchConfig(beam_size=1, length_penalty=0.0))
+    lines = [vocabulary.text(hypotheses[0].ids) for hypotheses in hypotheses_of_all]
+    return {"loss": loss, "bleu": bleu(lines, list(read_lines(Path("data/raw/valid.tgt"))), "en")}
+
+
+def maps(translator: Translator) -> dict[str, Any]:
+    """The attention of all layers and heads on a sentence and its translation."""
+    translation = translator.translate([SHOWN], beam_size=4)[0]
+    weights, source, target = translator.attention(SHOWN, translation)
+    kinds = {
+        name: getattr(weights, name).mul(100).round().div(100).tolist() for name in ("encoder", "decoder", "cross")
+    }
+    return {"source_text": SHOWN, "target_text": translation, "source": source, "target": target, **kinds}
+
+
+def difference_of_devices() -> float:
+    """The largest relative difference between the losses of some updates on two processes and on one."""
+    single = losses(0, 1, "")
+    spawn = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(2, spawn) as pool:
+        jobs = [pool.submit(losses, rank, 2, f"file://{folder}/meeting") for rank in (0, 1)]
+        both = [job.result() for job in jobs]
+    return max(abs(two - alone) / alone for of_rank in both for two, alone in zip(of_rank, single, strict=True))
+
+
+def losses(rank: int, size: int, meeting: str) -> list[float]:
+    """The losses of the first updates by process `rank` of `size`, in float64."""
+    torch.set_num_threads(1)
+    params = Params.load(Path("params.yaml")).changed(precision="float64", device_tokens=512, batch_tokens=2048)
+    pairs = Pairs.load(IDS, "train")
+    seed_everything(params.seed)
+    model = Transformer(
+        params.take(TransformerConfig, vocabulary=len(Vocabulary.load(MODEL / "vocab.txt")), max_positions=128)
+    )
+    if size > 1:
+        dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=size)
+    trainer = Trainer(
+        model, pairs, Pairs.load(IDS, "valid"), replace(World(), rank=rank, size=size), params.take(TrainConfig)
+    )
+    return [float(trainer.update(step).loss) for step in range(1, UPDATES + 1)]
+
+
+if __name__ == "__main__":
+    main()
