@@ -19,7 +19,7 @@ class Upper:
     def __init__(self, fails: int = 0):
         self.calls, self.fails, self.lines = 0, fails, []
 
-    def translate(self, lines: list[str], progress: Any) -> list[str]:
+    def translate(self, lines: list[str], split: bool, progress: Any) -> list[str]:
         self.calls += 1
         self.lines += lines
         if self.calls == self.fails:
