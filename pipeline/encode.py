@@ -2,9 +2,10 @@
 
 Reads   data/tokens, data/bpe.codes, data/vocab.txt, data/filtered/train.lines.npy, data/raw/{valid.*,train.files.json}
 Writes  data/ids: for train and valid, for each side the ids, each sequence with </s> at its end, and the offset of
-        each; the line numbers of the pairs in data/raw; train.files.json; valid.{source,target}.txt, the real lines,
-        but for numbers of placeholders, against which training scores its translations; corpus.json. data/subwords.json: subwords per word, the rate of
-        <unk>, and the share of the vocabulary that occurs; for the page about the corpus
+        each; the line numbers of the pairs in data/raw; train.files.json; valid.{source,target}.txt, the real lines
+        with the numbers of placeholders, against which training scores its translations; corpus.json.
+        data/subwords.json: subwords per word, the rate of <unk>, and the share of the vocabulary that occurs; for the
+        page about the corpus
 Params  max_length: training pairs with an empty side, or a side of more subwords, are dropped and counted
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
+from collections.abc import Mapping
 from functools import partial
 from itertools import starmap
 from pathlib import Path
@@ -66,12 +68,7 @@ def main() -> None:
         write_json(folder / "corpus.json", corpus)
     summaries = {split: count.summary() for split, count in counts.items()}
     write_json(paths.subwords, summaries)
-    for side, summary in summaries["train"].items():
-        if summary["unknown_rate"] > MOST_UNKNOWN:
-            print(
-                f"{summary['unknown_rate']:.1%} of the {side} subwords of train are not in {paths.vocab}, so the model "
-                "cannot learn them. Take the vocabulary from this text (init_from=recipes/random), or lower min_count."
-            )
+    say_unknown(summaries["train"], paths.vocab)
     print(f"{kept['train']:,} training pairs; {dropped:,} dropped (empty, or longer than {params.max_length} subwords)")
 
 
@@ -91,6 +88,16 @@ def write_ids(paths: Namespace, split: str, max_length: int, folder: Path) -> Su
 
         Pairs.save(folder, split, written(), size)
     return counts
+
+
+def say_unknown(summaries: Mapping[str, Mapping[str, float]], vocab: Path) -> None:
+    """Print a line for each side of train of which more than MOST_UNKNOWN is not in the vocabulary."""
+    for side, summary in summaries.items():
+        if summary["unknown_rate"] > MOST_UNKNOWN:
+            print(
+                f"{summary['unknown_rate']:.1%} of the {side} subwords of train are not in {vocab}, so the model "
+                "cannot learn them. Take the vocabulary from this text (init_from=recipes/random), or lower min_count."
+            )
 
 
 def check(counts: dict[str, int], tokens: Path, max_length: int, params: Path) -> None:

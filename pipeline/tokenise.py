@@ -30,7 +30,7 @@ MOST_WORDS = 200_000  # of words.txt: 2 MB; rarer ones are almost never met
 
 
 class Tokeniser:
-    """The function of a worker process: a block of pairs to the tokens of each side, and their counts if it is train."""
+    """The function of a worker process: a block of pairs to the tokens of each side, with their counts for train."""
 
     def __init__(self, text: dict[str, Any]):
         self.sides = Side.read_both(text)

@@ -16,7 +16,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from dataclasses import fields
+from dataclasses import asdict, fields
 from io import BufferedReader
 from pathlib import Path
 
@@ -78,15 +78,7 @@ def parse_options() -> argparse.Namespace:
     add_number(add, "--temperature", sampling.temperature, "of --sample: below 1 is less random")
     add_number(add, "--top-k", sampling.top_k, "of --sample: draw from the N likeliest subwords; 0: all")
     add_number(add, "--top-p", sampling.top_p, "of --sample: draw from the likeliest subwords that reach probability N")
-    options = parser.parse_args()
-    unused = [
-        f"--{name.replace('_', '-')}"
-        for name in ("seed", "temperature", "top_k", "top_p")
-        if getattr(options, name) != getattr(sampling, name) and not options.sample
-    ]
-    if unused:
-        parser.error(f"{', '.join(unused)} needs --sample")
-    return options
+    return parser.parse_args()
 
 
 def add_number(add: Callable, option: str, default: float, help: str) -> None:
@@ -198,6 +190,10 @@ def translate_interactively(translator: Translator, options: argparse.Namespace)
 
 def check_options(options: argparse.Namespace) -> None:
     """Raise ValueError for options that exclude each other, and for folders and outputs that do not exist."""
+    sampling = asdict(SamplingConfig())
+    for name in ("seed", "temperature", "top_k", "top_p"):
+        if getattr(options, name) != sampling[name] and not options.sample:
+            raise ValueError(f"--{name.replace('_', '-')} needs --sample.")
     if options.alternatives < 0:
         raise ValueError(f"--alternatives {options.alternatives}: must be 1 or more.")
     if options.alternatives > options.beam_size and not options.sample:

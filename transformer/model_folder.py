@@ -1,8 +1,9 @@
 """What a model folder contains.
 
 model.json: format, sizes of the Transformer, languages, normal form, placeholders, lower-casing and how the model was
-trained. Beside it are vocab.txt, bpe.codes, the weights for torch, and the export for CTranslate2: model.bin, config.json,
-shared_vocabulary.json, and exported.sha256, the weights that it was made from. One of the two models may be absent.
+trained. Beside it are vocab.txt, bpe.codes, the weights for torch, and the export for CTranslate2: model.bin,
+config.json, shared_vocabulary.json, and exported.sha256, the weights that it was made from. One of the two models may
+be absent.
 words.txt, which may be absent too: the words of the source side of train, lower-cased.
 `FORMAT` is the version of this layout.
 """
