@@ -3,6 +3,7 @@
 python -m transformer data/model < source.de > target.en
 python -m transformer data/model --input source.de --output target.en --beam-size 8
 python -m transformer data/model                                   in a terminal: translates each line you type
+python -m transformer data/model --input de.po --output de.po      fills what is not translated yet, as fuzzy
 python -m transformer data/ct2/int8                                the same with 8-bit weights, without torch
 """
 
@@ -24,10 +25,18 @@ try:
     from tqdm import tqdm
 
     from transformer.decoding.config import SamplingConfig, SearchConfig
-    from transformer.files import printable, sha256
+    from transformer.files import chunks, printable, sha256, whole_file
+    from transformer.inference import documents
     from transformer.inference.both_engines import ENGINES
     from transformer.inference.engine import Progress
-    from transformer.inference.lines import count_lines, line_groups, open_input, replaceable, write_in_parts
+    from transformer.inference.lines import (
+        PART_LINES,
+        count_lines,
+        line_groups,
+        open_input,
+        replaceable,
+        write_in_parts,
+    )
     from transformer.inference.remarks import RemarkCounts
     from transformer.inference.translation import Translation, join_translations
     from transformer.inference.translator import Translator
@@ -52,7 +61,7 @@ def parse_options() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("models", nargs="+", type=Path, metavar="MODEL", help="model folder; several are an ensemble")
-    add("--input", type=Path, metavar="FILE", help="UTF-8, one sentence per line, or .gz; default: standard input")
+    add("--input", type=Path, metavar="FILE", help="UTF-8, one sentence per line, or .gz; .po, .xliff, .tmx, .srt")
     add(
         "--output",
         type=output_file,
@@ -145,6 +154,22 @@ def translate_file(translator: Translator, options: argparse.Namespace, file: Bu
     show(remarks)
 
 
+def translate_document(translator: Translator, options: argparse.Namespace) -> None:
+    """Translate the entries of a catalogue, of subtitles or the like that have no translation, and write the file."""
+    languages = translator.source.language, translator.target.language
+    document = documents.read_document(options.input, *languages)
+    lines, remarks, results = documents.lines_of(document.entries), remarks_for(translator, options), []
+    with tqdm(total=len(lines), unit="sentence", disable=None, leave=False) as progress:
+        for part in chunks(lines, PART_LINES):
+            results += translations(translator, options, part, len(results) + 1, remarks, progress.update)
+    documents.fill(document.entries, (result.removesuffix("\n") for result in results))
+    with whole_file(replaceable(options.output) or options.output) as temporary:
+        document.write(temporary)
+    show(remarks)
+    skipped = f" {document.skipped:,} have elements inside their text and were left out." if document.skipped else ""
+    print(f"{len(document.entries):,} entries were translated.{skipped}", file=sys.stderr)
+
+
 def write_through(path: Path | None, groups: Iterable[list[str]], translate: Callable[[int, list[str]], str]) -> None:
     """Write the translations of each group of lines at once, to a device or pipe, or to standard output."""
     first = 1
@@ -202,9 +227,16 @@ def check_options(options: argparse.Namespace) -> None:
         raise ValueError(f"{options.output.parent} does not exist. Make this folder, or write to another one.")
     if not options.output and sys.stdout is None:
         raise ValueError("There is no output: standard output is closed. Use --output FILE.")
+    if is_document(options) and (options.alternatives or not (options.output and replaceable(options.output))):
+        raise ValueError(f"{options.input} is no plain text. It needs --output FILE, and no --alternatives.")
     for folder in options.models:
         if not folder.is_dir():
             raise ValueError(f"{folder} is not a folder. MODEL is one; text comes from standard input or --input FILE.")
+
+
+def is_document(options: argparse.Namespace) -> bool:
+    """Whether the input is a file of entries, such as a catalogue of messages."""
+    return options.input is not None and options.input.suffix in documents.ENDS
 
 
 def main() -> None:
@@ -220,6 +252,8 @@ def main() -> None:
                 import readline  # noqa: F401 (input() uses it for history and editing)
 
                 translate_interactively(translator, options)
+            elif is_document(options):
+                translate_document(translator, options)
             else:
                 translate_file(translator, options, file)
     except BrokenPipeError:  # the program that reads the output, for example `head`, has ended

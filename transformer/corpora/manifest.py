@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 from urllib.parse import urlsplit
 
 from transformer.corpora.archives import check_archive, is_archive, open_member
@@ -17,6 +17,7 @@ from transformer.corpora.fetching import Download
 from transformer.corpora.markup import segments, untagged
 from transformer.corpora.parallel_text import ParallelText, TwoFiles
 from transformer.corpora.text_files import Lines, open_file
+from transformer.credentials import check_address
 
 SIDES = ("source", "target")
 Entry = Mapping[str, Any]
@@ -107,8 +108,9 @@ class Manifest:
         """Where a file may be: its address, or the places of a mirror that stand for it."""
         mirror = os.environ.get("CORPUS_MIRROR")
         if not mirror:
-            yield address
+            yield check_address(address, str(self.path))
             return
+        check_address(mirror, "CORPUS_MIRROR")
         mirror = mirror.rstrip("/") if "://" in mirror else str(Path(mirror).absolute())
         if len(self.content["bases"]) > 1:
             parts = urlsplit(address)
@@ -137,14 +139,14 @@ class Manifest:
 def lines(part: Entry, path: Path) -> Lines:
     """The lines of a part of a split."""
     name = part.get("member") or Path(part["file"]).name
-    opened: Callable[[], AbstractContextManager[BinaryIO]]
+    opened: Callable[[], AbstractContextManager[Iterable[bytes]]]
     opened = partial(open_member, path, part["member"]) if "member" in part else partial(open_file, path)
     parse = {"text": None, "ted": untagged, "seg": segments}[part.get("format", "text")]
     return Lines(name, opened if parse is None else partial(parsed, opened, parse, name), expected=part.get("lines"))
 
 
 @contextmanager
-def parsed(opened: Callable[[], AbstractContextManager[BinaryIO]], parse: Callable, name: str) -> Iterator[Any]:
+def parsed(opened: Callable[[], AbstractContextManager[Iterable[bytes]]], parse: Callable, name: str) -> Iterator[Any]:
     """The lines that a parser finds in a file, whose name is for its messages."""
     with opened() as file:
         yield parse(file, name)

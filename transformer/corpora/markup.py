@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from html.parser import HTMLParser
-from typing import Any, BinaryIO
+from typing import Any
 
 from transformer.corpora.text_files import decoded
 
@@ -79,7 +79,7 @@ class _Segments(HTMLParser):
             yield " ".join(segment.split()).encode("utf-8") + b"\n"
 
 
-def segments(file: BinaryIO, name: str) -> Iterator[bytes]:
+def segments(file: Iterable[bytes], name: str) -> Iterator[bytes]:
     """The text of each <seg> of an XML or SGML file, as a line that ends in a line feed.
 
     name: of the file. Raises ValueError with file and line for text that is not UTF-8, and for wrong markup.
@@ -105,7 +105,7 @@ class _Tags(HTMLParser):
         self.first = self.first or tag
 
 
-def untagged(file: BinaryIO, name: str) -> Iterator[bytes]:
+def untagged(file: Iterable[bytes], name: str) -> Iterator[bytes]:
     """The lines of a train.tags file that are text: those that do not begin with one of TED_TAGS.
 
     name: of the file. Raises ValueError with file, line and character for text that is not UTF-8.

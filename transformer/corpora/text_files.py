@@ -6,15 +6,16 @@ import gzip
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import zstandard
 
 COMPRESSED = (".gz", ".zst")
+LONGEST_LINE = 1_000_000  # bytes
 MOST_WINDOW = 1 << 27  # bytes of memory that unpacking a .zst file may need; the command zstd has the same limit
 # What str.splitlines, and tools like it, take for line ends beside the line feed.
 _OTHER_ENDS = re.compile("\r(?!\n|$)|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
@@ -36,7 +37,7 @@ class Lines:
     """
 
     name: str
-    opened: Callable[[], AbstractContextManager[BinaryIO]]
+    opened: Callable[[], AbstractContextManager[Iterable[bytes]]]
     expected: int | None = None
     count: int = 0
     separators: int = 0
@@ -75,7 +76,12 @@ class Lines:
 
 
 def decoded(line: bytes, name: str, number: int) -> str:
-    """A line of a file as text. Raises ValueError with file, line and character for invalid UTF-8 and for a NUL."""
+    """A line of a file as text. Raises ValueError with file, line and character for invalid UTF-8 and for a NUL.
+
+    Raises ValueError also for a line that is longer than LONGEST_LINE.
+    """
+    if len(line) > LONGEST_LINE:
+        raise ValueError(f"{name}:{number}: a line of more than {LONGEST_LINE:,} bytes. Write one sentence per line.")
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -86,13 +92,21 @@ def decoded(line: bytes, name: str, number: int) -> str:
     return text
 
 
-def open_file(path: Path) -> AbstractContextManager[BinaryIO]:
-    """Open a file for reading; the content of a .gz or .zst file is decompressed on the way."""
-    if path.suffix == ".gz":
-        return gzip.open(path, "rb")  # type: ignore[return-value]
+@contextmanager
+def open_file(path: Path) -> Iterator[Iterator[bytes]]:
+    """The lines of a file; those of a .gz or .zst file are decompressed on the way.
+
+    Of a line that is longer than LONGEST_LINE only a part comes, which `decoded` refuses. Raises ValueError for what is
+    no regular file: a pipe or a device may have no end.
+    """
+    if not path.is_file():
+        raise ValueError(f"{path} is no regular file. Put the text itself there.")
     if path.suffix == ".zst":
-        return zstandard_lines(path)  # type: ignore[return-value]
-    return open(path, "rb")
+        with zstandard_lines(path) as lines:
+            yield lines
+        return
+    with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+        yield iter(lambda: file.readline(LONGEST_LINE + 2), b"")
 
 
 @contextmanager
@@ -111,6 +125,8 @@ def zstandard_lines(path: Path) -> Iterator[Iterator[bytes]]:
                     frame = unpacker.decompressobj()
                 *complete, rest = (rest + unpacked(frame, block)).split(b"\n")
                 yield from (line + b"\n" for line in complete)
+                if len(rest) > LONGEST_LINE:
+                    yield rest
                 block = frame.unused_data if frame.eof else b""
         if not frame.eof:
             raise EOFError("it ends in the middle")
