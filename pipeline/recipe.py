@@ -107,10 +107,10 @@ class Look:
             for language, words, types in zip(languages, self.words, self.types, strict=True)
         )
         first = f" (of the first {LOOK:,})" if self.pairs > LOOK else ""
-        half, most = self.length(0.5), self.length(SHARE)
         return (
-            f"{self.pairs:,} training pairs{first}: {'; '.join(sides)}. About {half} subwords a line, {most} in the "
-            f"longest. {self.marked:,} pairs have placeholders, in {self.kept:,} both sides the same."
+            f"{self.pairs:,} training pairs{first}: {'; '.join(sides)}. Half of the lines have at most about "
+            f"{self.length(0.5)} subwords, {SHARE:.1%} at most {self.length(SHARE)}. {self.marked:,} pairs have "
+            f"placeholders, in {self.kept:,} both sides the same."
         )
 
 
@@ -125,7 +125,7 @@ def choice(look: Look) -> dict[str, tuple[Any, str]]:
     column = sum(look.pairs > size for size in SIZES)
     chosen = {name: (values[column], why) for name, (values, why) in KNOBS.items()}
     most = next((length for length in LENGTHS if look.length(SHARE) <= length), LENGTHS[-1])
-    chosen["max_length"] = most, f"the longest lines have about {look.length(SHARE)} subwords"
+    chosen["max_length"] = most, f"{SHARE:.1%} of the lines have at most about {look.length(SHARE)} subwords"
     marked = 100 * look.kept >= len(look.lengths)
     chosen["placeholders"] = marked, f"{look.kept:,} pairs have the same ones on both sides"
     return chosen
@@ -183,7 +183,10 @@ def main() -> None:
     Params.parse(text, options.output)
     write_text(options.output, text)
     print(look.describe(languages))
-    print(*(f"  {name}: {value}  {why}" for name, (value, why) in knobs.items() if f"# {why}\n" in text), sep="\n")
+    print(
+        *(f"  {name}: {str(value).lower()}  {why}" for name, (value, why) in knobs.items() if f"# {why}\n" in text),
+        sep="\n",
+    )
     if look.pairs < FEW:
         print(
             f"{size} are too few, fewer than {FEW:,}: the model will know them by heart and translate little else. Add "

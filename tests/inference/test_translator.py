@@ -142,7 +142,7 @@ def protecting() -> Translator:
 
 
 def test_a_translation_gets_the_placeholders_of_its_source(protecting):
-    assert protecting.translate(["%s von {Name}", "x", ""]) == ["{Name} von%s", "x", ""]
+    assert protecting.translate(["%s von {Name}", "x", ""]) == ["{Name}  von%s", "x", ""]
     assert protecting.sample(["%s {a}"])[0][0].text == "{a} %s"
     (pair,) = protecting.translate_sentences(["%s von {Name}"])[0]
     assert pair.translation.subwords == ("②", "▁", "▁von", "①", "▁")

@@ -23,6 +23,7 @@ LINES = {  # line -> its placeholders
     "Siehe http://a.de/x?y=1&z=2. Oder (www.b.org/%20), ftp://c": ["http://a.de/x?y=1&z=2", "www.b.org/%20", "ftp://c"],
     "Mail an a.b+c@d-e.co.uk.": ["a.b+c@d-e.co.uk"],
     '<b>fett</b>, <a href="x y">Seite</a><br/>; a < b und c > d': ["<b>", "</b>", '<a href="x y">', "</a>", "<br/>"],
+    "<Datei> <q id='1' n=\"\"/> <x  y='1'> <x y='a  b'> <x y=1>": ["<q id='1' n=\"\"/>"],
     "R&amp;D &#228; &nbsp": ["&amp;", "&#228;", "&"],
     "{name} ${name} {0} {} { a }": ["{name}", "${name}", "{0}", "{}"],
     "%s %1$d %(name)s %-5.2f %lu %ds 50% der 50 %, 50 % in 100%ige %%": [

@@ -18,11 +18,14 @@ from transformer.text.characters import ENTITY
 PIECES = "①②③④⑤⑥⑦⑧⑨⑩⑪⑫⑬⑭⑮⑯"  # further placeholders of a line stay text
 _SPACE = r"\s\x1c-\x1f"  # \s of the package regex lacks what str.split takes for white space too
 _EMOJI = r"\p{Extended_Pictographic}(?:\ufe0f|\p{EMod})?"
+# An opening tag without attributes is one of these; <file> stands for a word that is translated.
+_TAGS = "a|b|big|br|center|code|dd|div|dl|dt|em|h[1-6]|hr|i|kbd|li|ol|p|pre|qt|s|small|span|strong|su[bp]|t[dhrt]|u|ul"
+_ATTRIBUTE = rf" [\w:-]+=(?:\"(?:[^\"<>{_SPACE}]| (?! ))*+\"|'(?:[^'<>{_SPACE}]| (?! ))*+')"
 KINDS = {  # the first kind that matches counts
     "address": rf"(?:https?|ftps?|file)://[^{_SPACE}<>\"]*[\w/#=&+~-]",
     "web site": rf"(?<!\w)www\.[^{_SPACE}<>\"]*[\w/#=&+~-]",
     "e-mail address": r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}",
-    "tag": rf"</?[A-Za-z][\w:-]*(?: [^{_SPACE}<>]++)*+ ?/?>",
+    "tag": rf"</[A-Za-z][\w:-]*>|<[A-Za-z][\w:-]*(?:{_ATTRIBUTE})++ ?/?>|<[A-Za-z][\w:-]* ?/>|<(?:{_TAGS})>",
     "HTML entity": ENTITY,
     "name in braces": rf"\$?\{{[^{_SPACE}{{}}]{{0,60}}\}}",
     "percent sign": "%%",
