@@ -9,12 +9,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import fields
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
+from reprlib import repr as shorten
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError, model_validator
 from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
+from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent
 
 from transformer.decoding.config import Beams, ExtraLength, LengthPenalty
 from transformer.model.config import (
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 Config = TypeVar("Config", bound="DataclassInstance")
 Word = Annotated[str, Field(min_length=1)]
+DEEPEST, LARGEST = 20, 100_000  # lists and mappings within each other; bytes of a params.yaml
 TEST_SET = re.compile(r"(?!train|valid$)[A-Za-z0-9][\w.-]*")
 
 
@@ -119,6 +122,8 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
         knob that is missing or unknown, a value of the wrong type or out of range, and values that exclude each other.
         """
         path = Path(path)
+        if path.exists() and not (path.is_file() and path.stat().st_size <= LARGEST):
+            raise ValueError(f"{path} is no regular file of at most {LARGEST:,} bytes. {restore(path)}")
         try:
             return cls.parse(path.read_text(encoding="utf-8"), path)
         except OSError as error:
@@ -145,14 +150,13 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
             params = cls.model_validate(values)
         except ValidationError as error:
             mistake = error.errors()[0]
-            if not mistake["loc"]:  # values that exclude each other; the message begins with the name of a knob
-                place = place_of(path, text, reason(mistake).partition("=")[0])
-                raise ValueError(f"{place}: {reason(mistake)}. {restore(path)}") from None
-            name = str(mistake["loc"][0])
+            # of values that exclude each other the message begins with the name of a knob
+            name = str(mistake["loc"][0]) if mistake["loc"] else reason(mistake).partition("=")[0]
             place = place_of(path, text, name)
             if mistake["type"] == "extra_forbidden":
-                raise ValueError(f"{place}: unknown knob {name!r}. Remove it or correct its name.") from None
-            raise ValueError(f"{place}: {name}={mistake['input']!r} {reason(mistake)}. {restore(path)}") from None
+                raise ValueError(f"{place}: unknown knob {shorten(name)}. Remove it or correct its name.") from None
+            value = f"{name}={shorten(mistake['input'])} " if mistake["loc"] else ""
+            raise ValueError(f"{place}: {value}{reason(mistake)}. {restore(path)}") from None
         if missing:
             raise ValueError(f"{path}: {missing[0]} is missing. Add `{missing[0]}: …` (see recipes/toy.yaml).")
         return params
@@ -221,10 +225,14 @@ def parse_yaml(text: str, path: Path | str, remedy: str = "") -> dict[str, Any]:
     path, remedy: for the message.
     """
     try:
+        events = YAML(typ="safe").parse(text)
+        steps = (isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent) for event in events)
+        if any(depth > DEEPEST for depth in accumulate(steps)):  # the C loader would overflow its stack
+            raise ValueError(f"nested more than {DEEPEST} deep")
         values = YAML(typ="safe").load(text)
-    except (YAMLError, ValueError) as error:  # ValueError: a date that does not exist
+    except Exception as error:  # of YAML, and of any kind where a tag and its value do not go together
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", error)
-        problem = " ".join(str(problem).split()).split(" with value")[0]  # of a duplicate key
+        problem = " ".join(str(problem).split()).split(" with value")[0][:100]  # of a duplicate key
         line = f":{mark.line + 1}" if mark else ""
         raise ValueError(f"{path}{line}: not valid YAML ({problem}). {remedy}".strip()) from None
     if not isinstance(values, dict):

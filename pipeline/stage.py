@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 from pipeline import STARTED, show_error
 from pipeline.params import parse_yaml
 from pipeline.versions import ROOT, check_versions
-from transformer.files import remove_temporaries, sha256
+from transformer.files import printable, remove_temporaries, sha256
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -63,7 +63,7 @@ def run(main: Callable[[], None]) -> None:
     except (ValueError, OSError) as error:
         if os.environ.get("TRACEBACK"):
             raise
-        reason = error_line(error)
+        reason = printable(error_line(error))
         sys.exit(1 if pass_on(reason) else f"error: {reason}")
     except KeyboardInterrupt as error:
         show_error(KeyboardInterrupt, error, None)

@@ -39,14 +39,14 @@ def main() -> None:
                     for lines in chunks(read_lines(source), CHUNK_LINES)
                     for (pair,) in translator.translate_sentences(lines, False, progress.update, **settings)
                 )
-                count = write_lines(folder / f"{split}.hyp", noted(pairs, remarks[split]))
+                count = write_lines(folder / f"{split}.hyp", count_remarks(pairs, remarks[split]))
             print(f"{count:,} {split} sentences translated")
             for line in remarks[split].describe():
                 print(f"{split}: {line}")
         write_json(folder / "remarks.json", {split: counts.contents() for split, counts in remarks.items()})
 
 
-def noted(pairs: Iterable[SentencePair], counts: RemarkCounts) -> Iterator[str]:
+def count_remarks(pairs: Iterable[SentencePair], counts: RemarkCounts) -> Iterator[str]:
     """The translations of pairs. What may be wrong with them is counted."""
     for number, pair in enumerate(pairs, start=1):
         counts.add(number, [pair])

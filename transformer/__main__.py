@@ -17,7 +17,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from dataclasses import asdict, fields
+from dataclasses import fields
 from io import BufferedReader
 from pathlib import Path
 
@@ -27,7 +27,6 @@ try:
     from transformer.decoding.config import SamplingConfig, SearchConfig
     from transformer.files import chunks, printable, sha256, whole_file
     from transformer.inference import documents
-    from transformer.inference.both_engines import ENGINES
     from transformer.inference.engine import Progress
     from transformer.inference.lines import (
         PART_LINES,
@@ -37,6 +36,7 @@ try:
         replaceable,
         write_in_parts,
     )
+    from transformer.inference.options import check_options, is_document, parse_options
     from transformer.inference.remarks import RemarkCounts
     from transformer.inference.translation import Translation, join_translations
     from transformer.inference.translator import Translator
@@ -45,54 +45,6 @@ except ModuleNotFoundError as error:
         f"error: {sys.executable} has no package {error.name}. Nothing was run. Type `. .venv/bin/activate`, or "
         "`pip install .`, and the same command again."
     )
-
-
-def output_file(text: str) -> Path:
-    """The path of --output. Raises ArgumentTypeError for a folder."""
-    if text.endswith(("/", os.sep)) or Path(text).is_dir():
-        raise argparse.ArgumentTypeError(f"{text} is a folder; name a file in it")
-    return Path(text)
-
-
-def parse_options() -> argparse.Namespace:
-    """The arguments of the command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m transformer", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add = parser.add_argument
-    add("models", nargs="+", type=Path, metavar="MODEL", help="model folder; several are an ensemble")
-    add("--input", type=Path, metavar="FILE", help="UTF-8, one sentence per line, or .gz; .po, .xliff, .tmx, .srt")
-    add(
-        "--output",
-        type=output_file,
-        metavar="FILE",
-        help="written at the end; until then FILE.parts keeps finished lines, and the same command resumes",
-    )
-    add("--engine", choices=ENGINES, default="auto", help="auto (the default): CTranslate2 where it computes the same")
-    search, sampling = SearchConfig(), SamplingConfig()
-    add_number(add, "--beam-size", search.beam_size, "hypotheses kept per sentence; 1: greedy")
-    add_number(add, "--length-penalty", search.length_penalty, "alpha of ((5 + n) / 6)^alpha")
-    add_number(add, "--extra-length", search.extra_length, "a translation has at most source subwords + this many")
-    add("--no-split", action="store_true", help="translate a line of several sentences as one")
-    add("--replace-unk", action="store_true", help="replace <unk> by the source word it attends to; for whole words")
-    add(
-        "--alternatives",
-        type=int,
-        default=0,
-        metavar="N",
-        help="N lines for each, not split: line number, score, log-probability, translation, separated by tabs",
-    )
-    add("--sample", action="store_true", help="draw a translation of each line, which is not split, at random")
-    add_number(add, "--seed", sampling.seed, "of --sample")
-    add_number(add, "--temperature", sampling.temperature, "of --sample: below 1 is less random")
-    add_number(add, "--top-k", sampling.top_k, "of --sample: draw from the N likeliest subwords; 0: all")
-    add_number(add, "--top-p", sampling.top_p, "of --sample: draw from the likeliest subwords that reach probability N")
-    return parser.parse_args()
-
-
-def add_number(add: Callable, option: str, default: float, help: str) -> None:
-    """Add an option that takes a number of the type of its default."""
-    add(option, type=type(default), default=default, metavar="N", help=f"{help} (default {default})")
 
 
 def translations(
@@ -108,7 +60,7 @@ def translations(
     first: the number of the first line. remarks: counts what may be wrong with the best translations.
     """
     if options.sample or options.alternatives:
-        every = several(translator, options, lines, progress)
+        every = alternatives_or_samples(translator, options, lines, progress)
         return [output_of(options, number, some) for number, some in enumerate(every, first)]
     settings = {field.name: getattr(options, field.name) for field in fields(SearchConfig)}
     best = translator.translate_sentences(lines, not options.no_split, progress, **settings)
@@ -117,7 +69,7 @@ def translations(
     return [f"{join_translations(pairs)}\n" for pairs in best]
 
 
-def several(
+def alternatives_or_samples(
     translator: Translator, options: argparse.Namespace, lines: list[str], progress: Progress
 ) -> list[list[Translation]]:
     """Lines to alternatives or samples of each."""
@@ -145,7 +97,8 @@ def translate_file(translator: Translator, options: argparse.Namespace, file: Bu
     with tqdm(total=total, unit="sentence", disable=None, leave=False) as progress:
 
         def translate(first: int, lines: list[str]) -> str:
-            return "".join(translations(translator, options, lines, first, remarks, progress.update))
+            with translator.source.zone():  # memory stays flat, however many words a file has
+                return "".join(translations(translator, options, lines, first, remarks, progress.update))
 
         if options.output and (path := replaceable(options.output)):
             write_in_parts(path, key_of(options), groups, translate, progress.update)
@@ -213,34 +166,8 @@ def translate_interactively(translator: Translator, options: argparse.Namespace)
             print(f"error: {printable(str(error))}", file=sys.stderr)
 
 
-def check_options(options: argparse.Namespace) -> None:
-    """Raise ValueError for options that exclude each other, and for folders and outputs that do not exist."""
-    sampling = asdict(SamplingConfig())
-    for name in ("seed", "temperature", "top_k", "top_p"):
-        if getattr(options, name) != sampling[name] and not options.sample:
-            raise ValueError(f"--{name.replace('_', '-')} needs --sample.")
-    if options.alternatives < 0:
-        raise ValueError(f"--alternatives {options.alternatives}: must be 1 or more.")
-    if options.alternatives > options.beam_size and not options.sample:
-        raise ValueError(f"--alternatives {options.alternatives} needs --beam-size {options.alternatives} or more.")
-    if options.output and not options.output.parent.is_dir():
-        raise ValueError(f"{options.output.parent} does not exist. Make this folder, or write to another one.")
-    if not options.output and sys.stdout is None:
-        raise ValueError("There is no output: standard output is closed. Use --output FILE.")
-    if is_document(options) and (options.alternatives or not (options.output and replaceable(options.output))):
-        raise ValueError(f"{options.input} is no plain text. It needs --output FILE, and no --alternatives.")
-    for folder in options.models:
-        if not folder.is_dir():
-            raise ValueError(f"{folder} is not a folder. MODEL is one; text comes from standard input or --input FILE.")
-
-
-def is_document(options: argparse.Namespace) -> bool:
-    """Whether the input is a file of entries, such as a catalogue of messages."""
-    return options.input is not None and options.input.suffix in documents.ENDS
-
-
 def main() -> None:
-    options = parse_options()
+    options = parse_options(__doc__)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a half-written --output is removed
     try:
         check_options(options)

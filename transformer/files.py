@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import hashlib
 import json
@@ -26,7 +27,8 @@ def whole_file(path: Path, durable: bool = False) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = temporary_path(path)
     try:
-        yield temporary
+        with disk_of(path):
+            yield temporary
         if durable:
             _sync(temporary)
         os.replace(temporary, path)
@@ -34,6 +36,17 @@ def whole_file(path: Path, durable: bool = False) -> Iterator[Path]:
             _sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def disk_of(path: Path) -> Iterator[None]:
+    """In this block the error of a full disk, in which Python names no file, names `path`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) and error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def write_text(path: Path, text: str) -> None:
@@ -65,7 +78,8 @@ def whole_folder(path: Path) -> Iterator[Path]:
     temporary = temporary_path(path)
     temporary.mkdir(parents=True)
     try:
-        yield temporary
+        with disk_of(path):
+            yield temporary
         if path.exists():
             shutil.rmtree(path)
         os.replace(temporary, path)

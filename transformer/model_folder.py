@@ -2,9 +2,9 @@
 
 model.json: format, sizes of the Transformer, languages, normal form, placeholders, lower-casing and how the model was
 trained. Beside it are vocab.txt, bpe.codes, the weights for torch, and the export for CTranslate2: model.bin,
-config.json, shared_vocabulary.json, and exported.sha256, the weights that it was made from. One of the two models may
-be absent.
-words.txt, which may be absent too: the words of the source side of train, lower-cased.
+config.json, shared_vocabulary.json, and exported.sha256, the sums of these three and of the weights that they were made
+from. One of the two models may be absent. words.txt, which may be absent too: the words of the source side of train,
+lower-cased.
 `FORMAT` is the version of this layout.
 """
 
@@ -12,38 +12,64 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from reprlib import repr as shorten
 
 FORMAT = 1
 EXPORT, WEIGHTS = "model.bin", "weights.safetensors"  # the models that CTranslate2 and torch read
 EXPORTED = "exported.sha256"  # as sha256sum writes it
+EXPORT_FILES = (EXPORT, "config.json", "shared_vocabulary.json")
 WORDS = "words.txt"
-FILES = (
-    "model.json",
-    "vocab.txt",
-    "bpe.codes",
-    WORDS,
-    WEIGHTS,
-    EXPORT,
-    "config.json",
-    "shared_vocabulary.json",
-    EXPORTED,
-)
+FILES = ("model.json", "vocab.txt", "bpe.codes", WORDS, WEIGHTS, *EXPORT_FILES, EXPORTED)
+BINARY = (WEIGHTS, EXPORT)
+LARGEST = 1 << 25  # bytes of each other file, which is read at once
 POSITIONS = 4096  # rows of the position table in EXPORT: limits the length of a source and of a translation
 
 
+KINDS = {  # what model.json must contain, beside its format
+    "sizes": (dict, "an object"),
+    "source": (str, "a text"),
+    "target": (str, "a text"),
+    "lowercase": (bool, "true or false"),
+    "lowercase_source": (bool, "true or false"),
+}
+
+
+def check_files(folder: Path) -> None:
+    """Raise ValueError if a file of a model folder is a device, a pipe or a folder, or too large to be read at once."""
+    for path in (folder / name for name in FILES):
+        if path.exists() and not path.is_file():
+            raise ValueError(f"{path} is no regular file. Copy the model folder again.")
+        if path.exists() and path.name not in BINARY and (size := path.stat().st_size) > LARGEST:
+            raise ValueError(f"{path} has {size:,} bytes, more than {LARGEST:,}. Copy the model folder again.")
+
+
 def read_model_json(path: Path) -> dict:
-    """The contents of a model.json. Raises ValueError for a missing file or an unknown format."""
+    """The contents of a model.json, whose sizes TransformerConfig.read checks.
+
+    Raises ValueError if it is missing, has an unknown format or values of other types than KINDS, and as `check_files`
+    for its folder.
+    """
+    check_files(path.parent)
     if not path.is_file():
         raise ValueError(f"{path} is missing. A model folder contains model.json, weights, vocab.txt and bpe.codes.")
     try:
         description = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: damaged ({error}). Copy the model folder again.") from None
+    if not isinstance(description, dict):
+        raise ValueError(f"{path}: damaged (it is no object). Copy the model folder again.")
     version = description.get("format")
-    if version != FORMAT:
-        raise ValueError(f"{path}: format {version!r} is not {FORMAT}. Use the version that wrote it, or train again.")
-    if missing := {"sizes", "source", "target", "lowercase", "lowercase_source"} - description.keys():
+    if version != FORMAT or isinstance(version, bool):
+        raise ValueError(
+            f"{path}: format {shorten(version)} is not {FORMAT}. Use the version that wrote it, or train again."
+        )
+    if missing := KINDS.keys() - description.keys():
         raise ValueError(f"{path}: damaged (no {', '.join(sorted(missing))}). Copy the model folder again.")
+    for name, (kind, words) in KINDS.items():
+        if not isinstance(description[name], kind):
+            raise ValueError(
+                f"{path}: damaged ({name}={shorten(description[name])} must be {words}). Copy the model folder again."
+            )
     return description
 
 

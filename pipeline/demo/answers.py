@@ -90,7 +90,7 @@ class Model:
             progress=lambda count: check(),
         )
         scored: list[Scored] = list(zip(translations, logs, strict=True))
-        return [joined(scored)] if len(every) > 1 else scored
+        return [join_scored(scored)] if len(every) > 1 else scored
 
     def subwords(self, text: str, check: Check) -> list[str]:
         """The subwords of a text, without </s>. Raises ValueError for what the limits of a request refuse."""
@@ -128,7 +128,7 @@ class Model:
         }
 
 
-def joined(scored: Sequence[Scored]) -> Scored:
+def join_scored(scored: Sequence[Scored]) -> Scored:
     """The translations of several sentences as one."""
     translations = [translation for translation, _ in scored]
     logs = [log for _, logs in scored for log in logs[:-1]]

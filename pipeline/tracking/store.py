@@ -12,12 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from filelock import FileLock
 
-from transformer.credentials import mask_credentials
-from transformer.files import remove_temporaries, whole_file, write_text
+from transformer.credentials import check_address, mask_credentials
+from transformer.files import printable, remove_temporaries, whole_file, write_text
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -105,7 +104,7 @@ def store_errors() -> tuple[type[Exception], ...]:
 
 def reason(error: Exception) -> str:
     """The message of an error on one line of about 200 characters, without credentials. A long one lacks its middle."""
-    text = mask_credentials(" ".join(str(error).split())) or type(error).__name__
+    text = printable(mask_credentials(" ".join(str(error).split()))) or type(error).__name__
     return text if len(text) <= 200 else f"{text[:80]} ... {text[-120:]}"
 
 
@@ -117,10 +116,9 @@ def store_uri(root: Path) -> str:
     uri = os.environ.get("MLFLOW_TRACKING_URI") or OWN
     if not uri.startswith(RELATIVE) or uri.startswith(f"{RELATIVE}/"):
         try:
-            _ = urlsplit(uri).port
-        except ValueError as error:  # as for brackets in a password, or letters in a port
-            raise OSError(f"MLFLOW_TRACKING_URI is not an address ({error})") from None
-        return uri
+            return check_address(uri, "MLFLOW_TRACKING_URI")
+        except ValueError as error:
+            raise OSError(str(error)) from None
     if any(mark in str(root) for mark in "%?"):
         raise OSError(f"The folder {root} cannot be part of a database address. Rename it: without % and ?.")
     return f"{RELATIVE}{root / uri.removeprefix(RELATIVE)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from transformer.corpora.copy_task import copy_corpus
 from transformer.corpora.parallel_text import TwoFiles, user_splits
-from transformer.corpora.text_files import Lines
+from transformer.corpora.text_files import Lines, lines_of
 
 SPLITS = ("train", "valid", "test")
 
@@ -140,6 +141,22 @@ def test_compressed_files_are_read_and_damaged_ones_named(tmp_path, suffix):
     path.write_bytes(path.read_bytes()[:-2000])
     with pytest.raises(ValueError, match=r"train\.de\.(gz|zst) is damaged after line \d+"):
         read(tmp_path)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+def test_a_line_without_end_is_refused_while_it_is_read(tmp_path, suffix):
+    """The rest of the file, which is damaged, is not read."""
+    pack = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}[suffix]
+    path = tmp_path / f"train.de{suffix}"
+    path.write_bytes(pack(b"a\n" + bytes(2_500_000)) + b"\n\xff")
+    with pytest.raises(ValueError, match=rf"train\.de{suffix}:2: a line of more than 1,000,000 bytes"):
+        list(lines_of(path))
+
+
+def test_a_pipe_is_no_corpus(tmp_path):
+    os.mkfifo(files(tmp_path / "corpus") / "train-b.jsonl")
+    with pytest.raises(ValueError, match=r"train-b\.jsonl is no regular file"):
+        read(tmp_path / "corpus")
 
 
 def test_a_zst_file_that_needs_much_memory_is_refused(tmp_path):

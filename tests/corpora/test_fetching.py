@@ -20,7 +20,7 @@ from support.stages import wait_until
 
 from transformer.corpora import receiving
 from transformer.corpora.fetching import Download, fetch_all
-from transformer.credentials import mask_credentials
+from transformer.credentials import check_address, mask_credentials
 
 ROOT = Path(__file__).parents[2]
 DATA = bytes(range(256)) * 2000  # 512,000 bytes
@@ -98,6 +98,25 @@ class Server(BaseHTTPRequestHandler):
         while not self.server.stop.wait(0.02):
             self.wfile.write(b"x")
 
+    def slow_headers(self) -> None:
+        """Sends a byte of a header at a time, each within the time limit for a byte."""
+        self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Long: ")
+        while not self.server.stop.wait(0.1):
+            self.wfile.write(b"x")
+
+    def endless(self) -> None:
+        """Does not say how much it sends."""
+        self.send_response(200)
+        self.end_headers()
+        for _ in range(100):
+            self.wfile.write(DATA)
+
+    def no_number(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "abc\x1b[2J")
+        self.end_headers()
+        self.wfile.write(DATA)
+
     def chunk(self) -> None:
         self.send_response(200)
         self.send_header("Transfer-Encoding", "chunked")
@@ -127,6 +146,9 @@ class Server(BaseHTTPRequestHandler):
     def missing(self) -> None:
         self.reply(404)
 
+    def odd_reason(self) -> None:
+        self.wfile.write(b"HTTP/1.1 404 \x1b[2JGone\r\n\r\n")
+
     def moved(self) -> None:
         self.reply(307, Location="/well/0/file")
 
@@ -151,6 +173,7 @@ class Server(BaseHTTPRequestHandler):
 def server(monkeypatch) -> Iterator[Site]:
     monkeypatch.setattr(receiving, "PAUSE", 0.0)
     monkeypatch.setattr(receiving, "TIMEOUT", 0.5)
+    monkeypatch.setattr(receiving, "LONGEST_ANSWER", 100)
     with Site() as site:
         threading.Thread(target=site.serve_forever, daemon=True).start()
         yield site
@@ -195,8 +218,10 @@ def test_a_failure_that_passes_is_survived(server, tmp_path, path):
 
 REFUSED = [
     ("missing/99", "the server answered 404 Not Found"),
+    ("odd_reason/99", r"the server answered 404 \x1b[2JGone"),
     ("corrupt/99", "The download was deleted"),
-    ("longer/99", f"it has more than the {len(DATA):,} bytes of the manifest"),
+    ("longer/99", f"it has more than {len(DATA):,} bytes, as the manifest says"),
+    ("no_number/99", r"its Content-Length is 'abc\x1b[2J'"),
     ("stall/99", "no byte came for 0.5 s, in each of 5 attempts"),
     ("trickle/99", "it sent fewer than 1,000 bytes a second for 0.5 s, in each of 5 attempts"),
     ("truncate/99", "the connection broke, in each of 5 attempts"),
@@ -262,6 +287,19 @@ def test_a_file_without_a_locked_sum_is_checked_by_its_published_md5(server, tmp
         get(server, tmp_path / "other", "corrupt/99", size=None, sha256=None, md5=MD5)
 
 
+def test_headers_that_trickle_are_given_up(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(receiving, "LONGEST_ANSWER", 2)
+    with pytest.raises(ValueError, match="its headers did not come within 1 s, in each of 5 attempts"):
+        get(server, tmp_path, "slow_headers/99")
+
+
+def test_a_file_of_unknown_size_has_an_end(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(receiving, "MOST_UNKNOWN", 10 * len(DATA))
+    with pytest.raises(ValueError, match="it has more than 5,120,000 bytes"):
+        get(server, tmp_path, "endless/99", size=None, sha256=None, md5=None)
+    assert get(server, tmp_path, "well/0", size=None, sha256=None, md5=None).read_bytes() == DATA
+
+
 def test_a_password_is_sent_to_its_host_alone_and_shown_nowhere(server, tmp_path, monkeypatch):
     login = "me:ge%2Fh@eim@"
     monkeypatch.setenv("CORPUS_MIRROR", f"http://{login}127.0.0.1")
@@ -315,3 +353,14 @@ def test_the_progress_forgets_what_an_address_sent_in_vain(server, tmp_path):
 def test_a_message_hides_passwords_in_users_fields_and_on_their_own(monkeypatch, text):
     monkeypatch.setenv("CORPUS_MIRROR", "http://me:ge%2Fh@eim@host")
     assert not any(part in mask_credentials(text) for part in ("ge/h", "ge%2F", "eim"))
+
+
+@pytest.mark.parametrize("login", ["me:ge h@eim", "me:ge/h@eim", "me:ge?h@eim", "me:ge[h@eim", "me:ge\nh@eim"])
+def test_a_password_that_hides_its_host_is_refused_unseen(monkeypatch, login):
+    """Its address is masked all the same, wherever it occurs."""
+    monkeypatch.setenv("CORPUS_MIRROR", address := f"https://{login}@host/corpora")
+    with pytest.raises(ValueError, match="CORPUS_MIRROR is not an address, or its password") as error:
+        check_address(address, "CORPUS_MIRROR")
+    assert "eim" not in str(error.value) + mask_credentials(address)
+    for address in ("https://host:80/@me/a b", "https://me:ge%20h@eim@host", "sqlite:////home/a b@c/d", "/mnt/a b@c"):
+        assert check_address(address, "x") == address

@@ -68,6 +68,9 @@ def test_a_mirror_of_several_bases_is_asked_by_host_first_then_itself(made, monk
         "https://mirror.invalid/m/nowhere.invalid/base/data/train.de.gz",
         "https://mirror.invalid/m/data/train.de.gz",
     )
+    monkeypatch.setenv("CORPUS_MIRROR", "https://me:two words@mirror.invalid/m/")
+    with pytest.raises(ValueError, match="CORPUS_MIRROR is not an address"):
+        manifest.download("train.de.gz")
     monkeypatch.delenv("CORPUS_MIRROR")
     assert manifest.download("train.de.gz").addresses == ("https://nowhere.invalid/base/data/train.de.gz",)
 

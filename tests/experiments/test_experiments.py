@@ -80,8 +80,8 @@ def test_a_run_names_its_data_machine_commit_and_stages(project):
     assert {"env_torch", "env_cpu", "env_devices", "signature_bleu", "git_commit", "DVC_EXP_NAME"} <= set(tags)
     assert {"learning_rate", "valid_loss", "train_loss"} <= set(metrics)
     data = {entry.dataset.name: json.loads(entry.dataset.profile) for entry in run.inputs.dataset_inputs}
-    assert data["files train.src"]["lines"] == 150
-    assert len(data["files test.tgt"]["sha256"]) == 64
+    assert data["own train.src"]["lines"] == 150
+    assert len(data["own test.tgt"]["sha256"]) == 64
 
 
 def test_track_rebuilds_a_lost_database_and_a_second_one_adds_nothing(project):

@@ -21,7 +21,7 @@ from transformer.inference.ctranslate2_engine import CTranslate2Engine
 from transformer.inference.ctranslate2_export import add_export, export
 from transformer.inference.torch_engine import TorchEngine, threads_for
 from transformer.inference.translator import Translator
-from transformer.model_folder import POSITIONS
+from transformer.model_folder import EXPORT_FILES, POSITIONS
 
 LINES = [*TEXT, "Hund", "", "Ein Mann spielt Schach im Gras und zwei Hunde rennen ."]
 MANY = [" ".join(order) for order in permutations(["Hund", "Mann", "zwei", "Gras", "spielt"], 4)]
@@ -191,11 +191,13 @@ def test_a_sentence_longer_than_the_position_table_is_an_error(folders):
         translator.translate(["Hund", "Hund " * POSITIONS])
 
 
-def test_a_truncated_export_is_an_error_with_its_path(folders, tmp_path):
+@pytest.mark.parametrize("name", EXPORT_FILES)
+def test_a_damaged_export_is_an_error_with_its_file(folders, tmp_path, name):
+    """CTranslate2 takes a changed number or subword as it is."""
     shutil.copytree(folders / "float32", tmp_path / "model")
-    with open(tmp_path / "model/model.bin", "r+b") as file:
-        file.truncate(1000)
-    with pytest.raises(ValueError, match=f"{tmp_path}/model: CTranslate2 cannot read this model"):
+    path = tmp_path / "model" / name
+    path.write_bytes(path.read_bytes()[:-1] + b" ")
+    with pytest.raises(ValueError, match=f"model: {name} is not the file that exported.sha256 describes"):
         Translator.load(tmp_path / "model")
 
 
@@ -205,7 +207,7 @@ def test_an_export_of_other_weights_is_refused(tmp_path):
     add_export(tmp_path / "model", tmp_path / "model", "float32")
     assert Translator.load(tmp_path / "model").translate(["Hund"])
     shutil.copyfile(tmp_path / "other/weights.safetensors", tmp_path / "model/weights.safetensors")
-    with pytest.raises(ValueError, match=r"model: model\.bin was not made from weights\.safetensors\. Copy the whole"):
+    with pytest.raises(ValueError, match=r"model: weights\.safetensors is not the file that"):
         Translator.load(tmp_path / "model")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -12,12 +13,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 from support.tiny import ODD, TEXT, model_folder
 
 from transformer.decoding.attention_maps import AttentionMaps
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.inference.save_model import save_model
 from transformer.inference.translator import Translator
+from transformer.model.transformer import ROWS
 from transformer.model.weights import load_model
 from transformer.text.bpe import Merges
 from transformer.text.marks import SPACE
@@ -211,7 +214,12 @@ def test_a_truncated_file_is_an_error_with_its_folder(folder, tmp_path, name):
     [
         ("model.json", '{"format": 2}', "model.json: format 2 is not 1"),
         ("model.json", '{"format": 1}', "model.json: damaged (no lowercase, lowercase_source, sizes"),
-        ("bpe.codes", "#version: 0.2\nab", "bpe.codes is damaged: it has a line that is no merge"),
+        ("model.json", "[1]", "model.json: damaged (it is no object)"),
+        ("model.json", "[" * 100_000, "model.json: damaged (maximum recursion depth"),
+        ("model.json", " " * (1 << 26), "model.json has 67,108,864 bytes, more than 33,554,432"),
+        ("bpe.codes", "#version: 0.2\nab", "bpe.codes is damaged: another version, or a line that is no merge"),
+        ("bpe.codes", "#version: 0.1\na b\n", "bpe.codes is damaged: another version, or a line that is no merge"),
+        ("vocab.txt", "<pad>\n<unk>\n<s>\n</s>\na\na\n", "vocab.txt: The subword 'a' is in the vocabulary twice"),
     ],
 )
 def test_a_damaged_file_of_a_model_folder_is_named(tmp_path, name, content, message, capsys):
@@ -220,3 +228,73 @@ def test_a_damaged_file_of_a_model_folder_is_named(tmp_path, name, content, mess
     with pytest.raises(ValueError, match=re.escape(message)):
         Translator.load(folder)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("lowercase", 1, "lowercase=1 must be true or false"),
+        ("source", None, "source=None must be a text"),
+        ("source", "de.x", "'de.x' is no language code"),
+        ("target_splitter", ["spacy"], "must be spacy or unicode"),
+        ("sizes", [], "sizes=[] must be an object"),
+        ("sizes.layers", 10**9, "weights.safetensors and model.json are not of one model"),
+        ("sizes.d_ff", 10**9, "weights.safetensors and model.json are not of one model"),
+        ("sizes.heads", 0, "sizes: heads=0 must be a whole number, at least 1"),
+        ("sizes.d_model", 10**30, "sizes: d_model=1000000000000000000000000000000 must be a whole number, at least 2"),
+        ("sizes.norm", {"a": "\x1b" * 10**6}, "sizes: norm={'a': "),
+        ("sizes.width", 8, "sizes: 'width' is unknown"),
+    ],
+)
+def test_model_json_is_checked_as_params_yaml_is(folder, tmp_path, name, value, message):
+    shutil.copytree(folder, tmp_path / "model")
+    contents = json.loads((folder / "model.json").read_text())
+    part, _, size = name.partition(".")
+    contents[part] = contents[part] | {size: value} if size else value
+    (tmp_path / "model/model.json").write_text(json.dumps(contents))
+    with pytest.raises(ValueError, match=re.escape(message)) as mistake:
+        Translator.load(tmp_path / "model")
+    assert len(str(mistake.value)) < 400
+
+
+def test_a_long_table_of_positions_is_not_made_in_advance(folder, tmp_path):
+    """Its rows are no weights, so that no size in the file of the weights limits it."""
+    shutil.copytree(folder, tmp_path / "model")
+    contents = json.loads((folder / "model.json").read_text())
+    contents["sizes"]["max_positions"] = 10**9
+    (tmp_path / "model/model.json").write_text(json.dumps(contents))
+    assert load_model(tmp_path / "model").sinusoids.shape[0] == ROWS
+
+
+@pytest.mark.parametrize("name", ["model.json", "vocab.txt", "weights.safetensors"])
+def test_a_file_of_a_model_folder_is_a_regular_file(folder, tmp_path, name):
+    shutil.copytree(folder, tmp_path / "model")
+    (tmp_path / "model" / name).unlink()
+    os.mkfifo(tmp_path / "model" / name)
+    with pytest.raises(ValueError, match=rf"{name} is no regular file"):
+        Translator.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), None])
+def test_weights_that_are_no_numbers_are_refused(folder, tmp_path, value):
+    shutil.copytree(folder, tmp_path / "model")
+    path = tmp_path / "model/weights.safetensors"
+    weights = load_file(path)
+    name = min(weights)
+    weights = {each: tensor.int() for each, tensor in weights.items()} if value is None else weights
+    weights[name].view(-1)[-1] = value or 0
+    save_file(weights, path)
+    with pytest.raises(ValueError, match=f"'{name}' has values that are no finite numbers"):
+        Translator.load(tmp_path / "model")
+
+
+def test_an_overflow_of_the_model_is_an_error(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "model")
+    path = tmp_path / "model/weights.safetensors"
+    weights = load_file(path)
+    weights["decoder.0.feed_forward.inner.weight"][0, 0] = 1e38
+    save_file(weights, path)
+    translator = Translator.load(tmp_path / "model")
+    for call in (translator.translate, translator.sample):
+        with pytest.raises(ValueError, match=r"The model gives no numbers as probabilities\."):
+            call([TEXT[0]], extra_length=2)

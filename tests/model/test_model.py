@@ -141,7 +141,11 @@ def test_a_bfloat16_model_keeps_its_weights_in_float32():
         (TransformerConfig, {"positions": "rotary"}, "positions='rotary' must be 'sinusoidal' or 'learned'."),
         (TransformerConfig, {"heads": 0}, "heads=0 must be a whole number, at least 1, at most 1,000,000,000."),
         (TransformerConfig, {"layers": 2.0}, "layers=2.0 must be a whole number, at least 1, at most 1,000,000,000."),
-        (TransformerConfig, {"d_model": 9}, "d_model=9 must be a whole number, at least 2, a multiple of 2."),
+        (
+            TransformerConfig,
+            {"d_model": 9},
+            "d_model=9 must be a whole number, at least 2, at most 1,000,000,000, a multiple of 2.",
+        ),
         (
             TransformerConfig,
             {"d_model": 10, "heads": 4},
@@ -158,7 +162,7 @@ def test_a_bfloat16_model_keeps_its_weights_in_float32():
             "save_every=3 does not divide max_steps=8. Change one of them, for example max_steps=6 or 9.",
         ),
         (SearchConfig, {"beam_size": "4"}, "beam_size='4' must be a whole number, at least 1, at most 64."),
-        (TrainConfig, {"lr_factor": 10**400}, f"lr_factor={10**400} must be a finite number, above 0."),
+        (TrainConfig, {"lr_factor": 10**400}, f"lr_factor=1{'0' * 17}...{'0' * 19} must be a finite number, above 0."),
         (SearchConfig, {"replace_unk": None}, "replace_unk=None must be True or False."),
         (SamplingConfig, {"top_p": 1.1}, "top_p=1.1 must be a finite number, at least 1e-09, at most 1."),
     ],

@@ -108,14 +108,35 @@ def test_results_older_than_a_knob_have_the_value_of_the_toy_recipe():
     assert Params.parse(older, "params.yaml", recorded=True) == Params.parse(TOY, "params.yaml") == Params()
 
 
-@pytest.mark.parametrize("text", ["- a\n", "a: [\n", "", "a: 1\na: 2\n", "1: 2\n", None])
-def test_a_file_that_is_not_a_params_file_is_refused_in_one_line(tmp_path, text):
-    path = tmp_path / "params.yaml"
+NO_PARAMS = {
+    "missing": None,
+    "a list": "- a\n",
+    "an open list": "a: [\n",
+    "nothing": "",
+    "a knob twice": "a: 1\na: 2\n",
+    "a number as a name": "1: 2\n",
+    "a tag of another type": "a: !!bool maybe\n",
+    "many brackets": "[" * 90_000,
+    "many dashes": "- " * 50_000,
+}
+
+
+@pytest.mark.parametrize("kind", NO_PARAMS)
+def test_a_file_that_is_not_a_params_file_is_refused_in_one_line(tmp_path, kind):
+    path, text = tmp_path / "params.yaml", NO_PARAMS[kind]
     if text is not None:
         path.write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=r"params\.yaml") as mistake:
         Params.load(path)
     assert "\n" not in str(mistake.value)
+
+
+def test_a_params_file_is_regular_and_small(tmp_path):
+    (tmp_path / "large").write_text("#" * 10**6 + f"\n{TOY}")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("large", "pipe"):
+        with pytest.raises(ValueError, match=f"{name} is no regular file of at most 100,000 bytes"):
+            Params.load(tmp_path / name)
 
 
 def test_norwegian_and_small_numbers_are_read_as_dvc_writes_them(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import sys
 import time
 from pathlib import Path
@@ -11,10 +12,12 @@ from threading import Thread
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from pipeline import stage
 from pipeline.stage import Inputs, error_line, hold_lock, run
-from transformer.files import whole_file
+from transformer.files import whole_file, whole_folder, write_lines
+from transformer.model.weights import save_weights
 
 DVC_YAML = """\
 stages:
@@ -142,6 +145,41 @@ def test_a_large_input_is_compared_by_size_and_time(project, monkeypatch):
 )
 def test_an_error_is_one_line_that_names_the_file(error, line):
     assert error_line(error).startswith(line)
+
+
+def test_a_message_moves_no_cursor(project):
+    def main() -> None:
+        raise ValueError("a\x1b[2J\r\nb")
+
+    with pytest.raises(SystemExit, match=r"^error: a\\x1b\[2J\\r\\nb$"):
+        run(main)
+
+
+def fill_folder(path: Path) -> None:
+    """Write a large file into a new folder."""
+    with whole_folder(path) as folder:
+        (folder / "a").write_bytes(bytes(2000))
+
+
+LARGE = {
+    "file": lambda path: write_lines(path, ["a" * 2000]),
+    "folder": fill_folder,
+    "weights": lambda path: save_weights({"a": torch.zeros(1000)}, path),
+}
+
+
+@pytest.mark.parametrize("kind", LARGE)
+def test_a_full_disk_is_that_of_the_file(tmp_path, kind):
+    """A limit of the size of files stands for the disk: its error has no file name either."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as error:
+            LARGE[kind](tmp_path / "there")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert error.value.filename == str(tmp_path / "there")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_interrupted_stage_exits_with_130(project, capsys):

@@ -35,9 +35,9 @@ def record(project):
 @pytest.mark.parametrize(
     ("package", "stages"),
     [
-        ("spacy", {*MODEL, "tokenise", "score", "report"}),
+        ("spacy", {*MODEL, "tokenise", "inspect", "score", "report"}),
         ("subword-nmt", {*MODEL, "learn_bpe", "build_vocab", "encode"}),
-        ("sacrebleu", {*MODEL - {"translate"}, "train", "score", "report"}),
+        ("sacrebleu", {*MODEL - {"translate"}, "inspect", "train", "score", "report"}),
     ],
 )
 def test_another_version_makes_stale_what_computes_with_it(project, record, package, stages):

@@ -151,8 +151,8 @@ def test_passwords_are_neither_printed_nor_written(tmp_path, key, monkeypatch, c
 
 def test_a_secret_inside_an_error_message_is_masked(monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "geheim")
-    error = OSError("401 for Bearer geheim at https://me:hunter2@runs.example.org/api")
-    assert store.reason(error) == "401 for Bearer *** at https://***@runs.example.org/api"
+    error = OSError("401 for Bearer geheim\x1b[2J at https://me:hunter2@runs.example.org/api")
+    assert store.reason(error) == r"401 for Bearer ***\x1b[2J at https://***@runs.example.org/api"
 
 
 def test_a_finished_configuration_gets_no_second_curve(root, key):

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from support.trainings import outcome, train_tiny
 
 from transformer.files import sha256
-from transformer.training import checkpoints as checkpoint
+from transformer.model import weights
 from transformer.training import loop
 from transformer.training.checkpoints import CheckpointStore, best_steps, copy_checkpoints
 from transformer.training.loop import Interrupted
@@ -101,7 +101,7 @@ def killed_training(folder, work, operation, number):
         killing(kind, function)
         for kind, function in (("replace", os.replace), ("fsync", os.fsync), ("unlink", Path.unlink))
     )
-    checkpoint.save_file = killing("write", save_file, half_a_file)
+    weights.save_file = killing("write", save_file, half_a_file)
     loop.valid_loss = killing("validate", loop.valid_loss)
     update = Trainer.update
     Trainer.update = killing("update", update, before=update)  # killed after the update
@@ -145,7 +145,7 @@ def test_a_full_disk_loses_only_the_state_being_written(tmp_path, unkilled, monk
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         save_file(tensors, path)
 
-    monkeypatch.setattr(checkpoint, "save_file", full)
+    monkeypatch.setattr(weights, "save_file", full)
     with pytest.raises(OSError, match="No space left"):
         train_tiny(tmp_path, tmp_path / "w")
     assert not list((tmp_path / "w").glob("*.tmp"))

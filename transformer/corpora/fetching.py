@@ -13,7 +13,7 @@ from pathlib import Path
 
 from transformer.corpora.receiving import Broken, Position, receive
 from transformer.credentials import mask_credentials
-from transformer.files import sha256, sha256_text
+from transformer.files import printable, sha256, sha256_text
 
 AT_ONCE = 4  # downloads
 
@@ -86,7 +86,7 @@ def fetch(download: Download, folder: Path, position: Position, stop: threading.
                 return target
         file = file.otherwise
     raise ValueError(
-        f"Cannot get {download.name}. {mask_credentials('; '.join(problems))}. Try again later, or set "
+        f"Cannot get {download.name}. {printable(mask_credentials('; '.join(problems)))}. Try again later, or set "
         "CORPUS_MIRROR to a folder or address that has this file."
     )
 

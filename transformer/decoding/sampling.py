@@ -107,6 +107,6 @@ def draw_subwords(steps: Tensor, chances: Tensor, config: SamplingConfig) -> Ten
     cumulative = shares.cumsum(-1)
     total = cumulative[..., -1:].contiguous()
     places = torch.searchsorted(cumulative, chances[:, :, None] * total, right=True)
-    # rounding must not lead beyond the last possible subword, which is the first to reach the total
-    places = places.minimum(torch.searchsorted(cumulative, total))
+    # rounding must not lead beyond the last possible subword, which is the first to reach the total, nor nan beyond all
+    places = places.minimum(torch.searchsorted(cumulative, total)).clamp(max=cumulative.shape[-1] - 1)
     return (places if subwords is None else subwords.gather(2, places))[:, :, 0]

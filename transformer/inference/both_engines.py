@@ -11,7 +11,7 @@ from transformer.decoding.config import SamplingConfig, SearchConfig
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.files import sha256
 from transformer.inference.engine import Check, Engine, Ids, Progress
-from transformer.model_folder import EXPORT, EXPORTED, WEIGHTS
+from transformer.model_folder import EXPORT, EXPORT_FILES, EXPORTED, WEIGHTS
 from transformer.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -79,8 +79,7 @@ def load_engine(folders: Sequence[Path], name: str, vocabulary: Vocabulary) -> E
         raise ValueError(f"{folder} needs ctranslate2, which is not installed: pip install ctranslate2.") from None
     if both and has_gpu():
         return load_torch(folders)
-    if both:
-        check_export(folder)
+    check_export(folder)
     fast = CTranslate2Engine(folder, vocabulary)
     return BothEngines(fast, folder) if both else fast
 
@@ -105,13 +104,14 @@ def check_ensemble(first: Path, first_content: dict, other: Path, content: dict)
 
 
 def check_export(folder: Path) -> None:
-    """Raise ValueError if the export in a folder was not made from the weights that are there."""
+    """Raise ValueError if the export in a folder is not as it was written, or not made from the weights beside it."""
     path = folder / EXPORTED
-    recorded = path.read_text(encoding="utf-8").split(" ")[0] if path.is_file() else ""
-    if recorded != sha256(folder / WEIGHTS):
-        raise ValueError(
-            f"{folder}: {EXPORT} was not made from {WEIGHTS}. Copy the whole folder again, or use engine=torch."
-        )
+    recorded = path.read_bytes().decode(errors="replace").split("\n") if path.is_file() else []
+    for name in (*EXPORT_FILES, WEIGHTS):
+        if (folder / name).is_file() and f"{sha256(folder / name)}  {name}" not in recorded:
+            raise ValueError(
+                f"{folder}: {name} is not the file that {EXPORTED} describes. Copy the whole folder again."
+            )
 
 
 def load_torch(folders: Sequence[Path]) -> TorchEngine:

@@ -17,7 +17,7 @@ from transformer.files import sha256, whole_folder, write_text
 from transformer.model.attention import Attention
 from transformer.model.transformer import FeedForward, Transformer
 from transformer.model.weights import load_model
-from transformer.model_folder import EXPORTED, POSITIONS, WEIGHTS, WORDS
+from transformer.model_folder import EXPORT_FILES, EXPORTED, POSITIONS, WEIGHTS, WORDS
 from transformer.text.vocabulary import Vocabulary
 
 
@@ -40,7 +40,8 @@ def add_export(model_folder: Path, target: Path, quantization: str) -> None:
     """
     vocabulary = Vocabulary.load(model_folder / "vocab.txt").subwords
     specification(load_model(model_folder).float(), vocabulary, quantization).save(str(target))
-    write_text(target / EXPORTED, f"{sha256(model_folder / WEIGHTS)}  {WEIGHTS}\n")
+    files = [model_folder / WEIGHTS, *(target / name for name in EXPORT_FILES)]
+    write_text(target / EXPORTED, "".join(f"{sha256(file)}  {file.name}\n" for file in files))
 
 
 def specification(model: Transformer, vocabulary: list[str], quantization: str) -> Any:

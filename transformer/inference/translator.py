@@ -9,6 +9,7 @@ both_engines.py chooses between CTranslate2, which is faster on a CPU, and torch
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from transformer.inference.both_engines import check_ensemble, load_engine
 from transformer.inference.engine import Check, Engine, Progress
 from transformer.inference.remarks import SeenWords
 from transformer.inference.translation import SentencePair, Translation, join_translations
+from transformer.model.config import TransformerConfig
 from transformer.model_folder import WEIGHTS, WORDS, read_model_json
 from transformer.text.bpe import Merges
 from transformer.text.marks import SPACE, join
@@ -75,10 +77,11 @@ class Translator:
         for path, content in zip(paths[1:], contents[1:], strict=True):
             check_ensemble(paths[0], first, path, content)
         vocabulary, merges = Vocabulary.load(paths[0] / "vocab.txt"), Merges.load(paths[0] / "bpe.codes")
-        if len(vocabulary) != first["sizes"]["vocabulary"]:
+        sizes = TransformerConfig.read(first["sizes"], paths[0] / "model.json")
+        if len(vocabulary) != sizes.vocabulary:
             raise ValueError(
-                f"{paths[0]}: vocab.txt has {len(vocabulary):,} subwords, model.json says "
-                f"{first['sizes']['vocabulary']:,}. Copy the folder again."
+                f"{paths[0]}: vocab.txt has {len(vocabulary):,} subwords, model.json says {sizes.vocabulary:,}. Copy "
+                "the folder again."
             )
         translator = cls(load_engine(paths, engine, vocabulary), merges, vocabulary, *Side.read_both(first))
         translator.seen_words = SeenWords(paths[0] / WORDS, translator.source)
@@ -213,12 +216,17 @@ class Translator:
         return getattr(self.engine, name)
 
     def _hypotheses(self, sources: list[list[str]], method: Callable, progress: Progress) -> list[list[Hypothesis]]:
-        """The subwords of each line to hypotheses, by a method of the engine, which gets no empty line."""
+        """The subwords of each line to hypotheses, by a method of the engine, which gets no empty line.
+
+        Raises ValueError if the model's probabilities are no numbers, as after an overflow.
+        """
         ids = [self.vocabulary.ids(subwords) for subwords in sources]
         rows = [row for row, sequence in enumerate(ids) if sequence]
         results = [[Hypothesis((), 0.0, 0.0)] for _ in ids]
         progress(len(ids) - len(rows))
         for row, hypotheses in zip(rows, method([ids[row] for row in rows], progress=progress), strict=True):
+            if not hypotheses or not math.isfinite(hypotheses[0].log_probability):
+                raise ValueError("The model gives no numbers as probabilities. Copy its folder again, or train again.")
             results[row] = hypotheses
         return results
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from numbers import Integral, Real
 from operator import attrgetter, ge, gt, le, lt
+from pathlib import Path
+from reprlib import repr as shorten
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Lt, MultipleOf
@@ -20,7 +22,7 @@ CountOrNone = Annotated[int, Ge(0), Le(10**9)]  # 0: none, never, or as another 
 NotNegative = Annotated[float, Ge(0)]
 Positive = Annotated[float, Gt(0)]
 Share = Annotated[float, Ge(0), Lt(1)]
-Even = Annotated[int, Ge(2), MultipleOf(2)]
+Even = Annotated[int, Ge(2), Le(10**9), MultipleOf(2)]
 Norm = Literal["pre", "post"]
 Positions = Literal["sinusoidal", "learned"]
 
@@ -44,7 +46,7 @@ def check_settings(settings: Any) -> None:
     for name, kind in _types(type(settings), include_extras=True).items():
         value = getattr(settings, name)
         if why := mistake(value, kind):
-            raise ValueError(f"{name}={value!r} must be {why}.")
+            raise ValueError(f"{name}={shorten(value)} must be {why}.")
         if get_origin(kind) is not Literal:
             object.__setattr__(settings, name, plain_type(kind)(value))
 
@@ -123,6 +125,16 @@ class TransformerConfig:
         check_settings(self)
         if self.d_model % self.heads:
             raise ValueError(f"d_model={self.d_model} does not divide into heads={self.heads}. Change one of them.")
+
+    @classmethod
+    def read(cls, sizes: dict[str, Any], path: Path) -> TransformerConfig:
+        """The sizes in the model.json `path`. Raises ValueError, which names the file, for a mistake in them."""
+        try:
+            if wrong := {field.name for field in fields(cls)} ^ sizes.keys():
+                raise ValueError(f"{shorten(min(wrong))} is {'unknown' if min(wrong) in sizes else 'missing'}.")
+            return cls(**sizes)
+        except ValueError as error:
+            raise ValueError(f"{path}: damaged (sizes: {error}) Copy the model folder again.") from None
 
     @property
     def complete(self) -> TransformerConfig:

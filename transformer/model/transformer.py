@@ -20,6 +20,8 @@ from transformer.model.attention import Attention, KeysValues, KeyValueCache, ca
 from transformer.model.config import TransformerConfig
 from transformer.model.cpu import Linear, add_dropout, dropout, product, relu_dropout
 
+ROWS = 4096  # of the table of sinusoids, at most; it grows when a longer text comes
+
 
 def sinusoids(length: int, d_model: int) -> Tensor:
     """Position encodings of positions 0 to length - 1 (section 3.5): (length, D), float64.
@@ -141,7 +143,7 @@ class Transformer(nn.Module):
         self.projection = None if tied else nn.Linear(d_model, vocabulary, bias=False)
         learned, pre = config.positions == "learned", config.norm == "pre"
         self.position_embedding = nn.Embedding(config.max_positions, d_model) if learned else None
-        self.register_buffer("sinusoids", sinusoids(config.max_positions, d_model), persistent=False)
+        self.register_buffer("sinusoids", sinusoids(min(config.max_positions, ROWS), d_model), persistent=False)
         rates = DropoutRates(config.dropout, config.attention_dropout, config.activation_dropout)
         complete = config.complete
         sizes = (d_model, config.d_ff, config.heads, complete.key_size, rates, config.norm)

@@ -2,41 +2,85 @@
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from safetensors import SafetensorError
+import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from transformer.files import whole_file
 from transformer.model.config import TransformerConfig
 from transformer.model.transformer import Transformer
-from transformer.model_folder import read_model_json
+from transformer.model_folder import WEIGHTS, read_model_json
+
+TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # of weights
 
 
-def save_weights(weights: dict[str, Tensor], path: Path) -> None:
-    """Write weights as safetensors, completely or not at all.
+def save_weights(weights: dict[str, Tensor], path: Path, durable: bool = False) -> None:
+    """Write weights as safetensors, completely or not at all. durable: see whole_file.
 
     Without metadata: safetensors writes its keys in another order each time, and equal weights would differ in bytes.
+    Raises OSError, as Python's own functions do, if the disk is full.
     """
-    with whole_file(path) as temporary:
-        save_file(weights, temporary)
+    with whole_file(path, durable) as temporary:
+        try:
+            save_file(weights, temporary)
+        except SafetensorError as error:
+            number = re.search(r"\(os error (\d+)\)", str(error))
+            raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) if number else error from None
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, name -> tensor. Raises ValueError for a file that is missing or damaged."""
+    """The tensors of a safetensors file, name -> tensor.
+
+    Raises ValueError for a file that is missing or damaged, and for tensors that are no finite numbers in one of TYPES.
+    """
+    with reading(path):
+        weights = load_file(path)
+    for name, tensor in weights.items():
+        if tensor.dtype not in TYPES or not tensor.isfinite().all():
+            raise ValueError(f"{path}: {name[:60]!r} has values that are no finite numbers. Copy the file again.")
+    return weights
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """In this block an error of a safetensors file that is missing or damaged becomes a ValueError with its path."""
     try:
-        return load_file(path)
+        yield
     except (OSError, SafetensorError) as error:
         raise ValueError(
-            f"{path}: cannot read the weights ({' '.join(str(error).split())}). Copy the file again, or train again."
+            f"{path}: cannot read the weights ({' '.join(str(error).split())[:200]}). Copy the file again, or train "
+            "again."
         ) from None
+
+
+def check_shapes(path: Path, config: TransformerConfig) -> None:
+    """Raise ValueError if a safetensors file has not the weights of a model with these sizes.
+
+    Only its header is read. The model is built on torch's device meta, where it takes no memory, and not at all if it
+    has more layers than the file has tensors.
+    """
+    with reading(path), safe_open(path, framework="pt") as file:
+        stored = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    layers = config.complete.encoder_layers + config.complete.decoder_layers
+    with torch.device("meta"), suppress(RuntimeError):  # RuntimeError: a number of weights that is no int64
+        weights = Transformer(config).state_dict() if layers <= len(stored) else {}
+        if stored == {name: tuple(tensor.shape) for name, tensor in weights.items()}:
+            return
+    raise ValueError(f"{path} and model.json are not of one model. Copy the model folder again.")
 
 
 def stored_config(folder: Path) -> TransformerConfig:
     """The sizes of the model of a folder."""
-    return TransformerConfig(**read_model_json(folder / "model.json")["sizes"])
+    path = folder / "model.json"
+    return TransformerConfig.read(read_model_json(path)["sizes"], path)
 
 
 def load_model(folder: Path | str) -> Transformer:
@@ -45,12 +89,9 @@ def load_model(folder: Path | str) -> Transformer:
     Raises ValueError for weights that cannot be read, or that do not fit the sizes in model.json.
     """
     folder = Path(folder)
-    model = Transformer(stored_config(folder))
-    weights = read_weights(folder / "weights.safetensors")
-    if {name: tensor.shape for name, tensor in weights.items()} != {
-        name: tensor.shape for name, tensor in model.state_dict().items()
-    }:
-        raise ValueError(f"{folder}: weights.safetensors and model.json are not of one model. Copy the folder again.")
+    config, path = stored_config(folder), folder / WEIGHTS
+    check_shapes(path, config)
+    model, weights = Transformer(config), read_weights(path)
     model.to(next(iter(weights.values())).dtype).load_state_dict(weights)
     return model.eval()
 
@@ -58,7 +99,7 @@ def load_model(folder: Path | str) -> Transformer:
 def warm_start(model: Transformer, folder: Path, vocabulary: Path) -> None:
     """Copy the weights of a model folder into a new model, as the start of a training. Raises as `check_start`."""
     check_start(model.config, folder, vocabulary)
-    model.load_state_dict(read_weights(folder / "weights.safetensors"))
+    model.load_state_dict(read_weights(folder / WEIGHTS))
 
 
 def check_start(config: TransformerConfig, folder: Path, vocabulary: Path) -> None:
@@ -67,7 +108,9 @@ def check_start(config: TransformerConfig, folder: Path, vocabulary: Path) -> No
     vocabulary: the vocab.txt of the new model. Both models must have the same vocabulary and sizes. Only the dropouts
     and, with sinusoids, max_positions may differ.
     """
-    stored, sizes = asdict(stored_config(folder).complete), asdict(config.complete)
+    start = stored_config(folder)
+    check_shapes(folder / WEIGHTS, start)
+    stored, sizes = asdict(start.complete), asdict(config.complete)
     may_differ = {"dropout", "attention_dropout", "activation_dropout", "layers"}  # layers: as of encoder and decoder
     may_differ |= {"max_positions"} if sizes["positions"] == "sinusoidal" else set()
     for name in sorted(sizes.keys() - may_differ):

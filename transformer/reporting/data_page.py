@@ -69,7 +69,7 @@ def data_page(
             {"what is odd": title, "training pairs": share(filtered["odd"][name]["pairs"], filtered["pairs"])}
             for name, title in ODD.items()
         ],
-        odd_examples={title: shown(filtered["odd"][name]["examples"]) for name, title in ODD.items()},
+        odd_examples={title: spell_hidden(filtered["odd"][name]["examples"]) for name, title in ODD.items()},
         splits=split_rows(filtered),
         subwords=subword_rows(subwords),
         overlap=[
@@ -91,7 +91,7 @@ def lead(filtered: Mapping[str, Any], corpus: Mapping[str, Any]) -> str:
     )
 
 
-def shown(examples: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def spell_hidden(examples: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Examples in which characters that cannot be seen, or that change the one before them, are spelled: ⟨U+00AD⟩."""
 
     def spelled(text: object) -> str:

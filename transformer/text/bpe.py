@@ -14,6 +14,7 @@ from subword_nmt import apply_bpe, learn_bpe
 
 from transformer.files import read_lines
 
+VERSION = "#version: 0.2\n"  # of the codes file, its first line
 CACHED_WORDS = 100_000  # words whose subwords are remembered
 
 
@@ -32,9 +33,14 @@ class Merges:
         """Read a bpe.codes file as `learn_merges` wrote it."""
         try:
             with redirect_stderr(io.StringIO()):  # subword-nmt prints an error and exits
-                return cls(path.read_text(encoding="utf-8"))
+                codes = path.read_text(encoding="utf-8")
+                if not codes.startswith(VERSION):
+                    raise ValueError
+                return cls(codes)
         except (SystemExit, ValueError, IndexError):
-            raise ValueError(f"{path} is damaged: it has a line that is no merge. Copy the file again.") from None
+            raise ValueError(
+                f"{path} is damaged: another version, or a line that is no merge. Copy it again."
+            ) from None
 
     @property
     def empty(self) -> bool:
@@ -85,4 +91,4 @@ def learn_merges(counts: Mapping[str, int], merges: int) -> str:
         with redirect_stderr(_BarAlone(sys.stderr)):  # type: ignore[type-var]
             learn_bpe.learn_bpe(table, codes, merges, is_dict=True)
         return codes.getvalue()
-    return "#version: 0.2\n"
+    return VERSION

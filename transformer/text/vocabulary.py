@@ -18,9 +18,12 @@ class Vocabulary:
 
     def __init__(self, subwords: Sequence[str]):
         if tuple(subwords[: len(SPECIALS)]) != SPECIALS:
-            raise ValueError(f"A vocabulary must start with {' '.join(SPECIALS)}; got {' '.join(subwords[:4])!r}.")
+            raise ValueError(f"A vocabulary must start with {' '.join(SPECIALS)}; got {' '.join(subwords[:4])[:40]!r}.")
         self.subwords = list(subwords)
         self._ids = {subword: number for number, subword in enumerate(self.subwords)}
+        if len(self._ids) < len(self.subwords):
+            twice = next(subword for number, subword in enumerate(subwords) if self._ids[subword] != number)
+            raise ValueError(f"The subword {twice[:40]!r} is in the vocabulary twice. Copy the file again.")
 
     @classmethod
     def build(cls, counts: Counter[str], min_count: int) -> Vocabulary:

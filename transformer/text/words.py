@@ -21,14 +21,19 @@ PIECES_IN_MEMORY = 500_000  # of a side, each with its tokens: about 180 MB
 _CODE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 
 
+def check_code(language: str) -> None:
+    """Raise ValueError for what is no language code."""
+    if not _CODE.fullmatch(language):
+        raise ValueError(f"{language[:40]!r} is no language code. Use a code such as de, en or zh.")
+
+
 def splitter_of(language: str) -> tuple[str, str]:
     """How the words of a language are split, spacy or unicode, and a remark that is empty for spacy.
 
     spacy: by spaCy's rules for the language. unicode: by script (scripts.runs), for languages that are written without
     spaces, and for those that spaCy does not know or splits by another package. Raises ValueError for what is no code.
     """
-    if not _CODE.fullmatch(language):
-        raise ValueError(f"{language!r} is no language code. Use a code such as de, en or zh.")
+    check_code(language)
     try:
         if type(tokenizer(language).tokenizer).__name__ == "Tokenizer":
             return "spacy", ""
@@ -60,6 +65,8 @@ class Side:
         if normal_form not in FORMS:
             raise ValueError(f"normalise={str(normal_form)[:40]!r} must be one of {', '.join(FORMS)}.")
         self.language, self.lowercase, self.splitter, self.normal_form = language, lowercase, splitter, normal_form
+        if not isinstance(placeholders, bool):
+            raise ValueError(f"placeholders={str(placeholders)[:40]!r} must be true or false.")
         self.placeholders = placeholders
         self._tokens: dict[str, list[str]] = {}  # of pieces met before
 
@@ -70,8 +77,16 @@ class Side:
 
     @classmethod
     def read_both(cls, description: Mapping[str, Any]) -> tuple[Side, Side]:
-        """The source side and the target side that a model.json, corpus.json or text.json describes."""
+        """The source side and the target side that a model.json, corpus.json or text.json describes.
+
+        Raises ValueError for what is no language code, no splitter or no normal form.
+        """
         splitters = [description.get(f"{side}_splitter", "spacy") for side in ("source", "target")]
+        for splitter in splitters:
+            if splitter not in ("spacy", "unicode"):
+                raise ValueError(f"The splitter {str(splitter)[:40]!r} must be spacy or unicode. Copy the file again.")
+        for side in ("source", "target"):
+            check_code(description[side])
         same = description.get("normalise", "none"), description.get("placeholders", False)
         source = cls(description["source"], description["lowercase_source"], splitters[0], *same)
         return source, cls(description["target"], description["lowercase"], splitters[1], *same)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from transformer.files import sha256, sha256_text, whole_file, write_json
@@ -138,8 +138,7 @@ class CheckpointStore:
     def save(self, state: TrainingState, weights: dict[str, Tensor], optimiser: dict[str, Tensor]) -> None:
         """Write a state: its tensors, then its JSON file. Older files are removed when all of it is on the disk."""
         for path, tensors in ((self.weights(state.step), weights), (self._optimiser(state.step), optimiser)):
-            with whole_file(path, durable=True) as temporary:
-                save_file(tensors, temporary)
+            save_weights(tensors, path, durable=True)
             state.files[path.name] = sha256(path)
         kept = {self.weights(int(step)).name for step in state.checkpoints}
         kept |= {self.weights(state.step).name, self._optimiser(state.step).name}
