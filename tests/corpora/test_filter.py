@@ -14,7 +14,6 @@ from transformer.corpora.filtering import ODD_PAIRS, SHOWN, Report, Screen, mark
 from transformer.corpora.overlap import Overlap, TestText, trigrams
 from transformer.corpora.rules import FilterConfig, alphabetic, figures, rules
 from transformer.text.blocks import blocks, map_in_order
-from transformer.text.characters import ODD
 
 OFF = {
     "normalise": "none",

@@ -56,7 +56,7 @@ class Catalogue:
         """Whether an entry from one language to another is from our target to our source."""
         if fits(codes, self.languages):
             return False
-        if fits(codes, self.languages[::-1]):
+        if fits(codes, (self.languages[1], self.languages[0])):
             return True
         known = " to ".join(code or "?" for code in codes)
         raise ValueError(
