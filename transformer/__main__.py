@@ -15,9 +15,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable
-from contextlib import nullcontext
-from dataclasses import fields
+from collections.abc import Callable
+from dataclasses import asdict, fields
 from io import BufferedReader
 from pathlib import Path
 
@@ -25,18 +24,18 @@ try:
     from tqdm import tqdm
 
     from transformer.decoding.config import SamplingConfig, SearchConfig
-    from transformer.files import chunks, printable, sha256, whole_file
-    from transformer.inference import documents
+    from transformer.files import printable, sha256
+    from transformer.inference.both_engines import ENGINES
+    from transformer.inference.documents import is_document, translate_document
     from transformer.inference.engine import Progress
     from transformer.inference.lines import (
-        PART_LINES,
         count_lines,
         line_groups,
         open_input,
         replaceable,
         write_in_parts,
+        write_through,
     )
-    from transformer.inference.options import check_options, is_document, parse_options
     from transformer.inference.remarks import RemarkCounts
     from transformer.inference.translation import Translation, join_translations
     from transformer.inference.translator import Translator
@@ -45,6 +44,51 @@ except ModuleNotFoundError as error:
         f"error: {sys.executable} has no package {error.name}. Nothing was run. Type `. .venv/bin/activate`, or "
         "`pip install .`, and the same command again."
     )
+
+
+def output_file(text: str) -> Path:
+    """The path of --output. Raises ArgumentTypeError for a folder."""
+    if text.endswith(("/", os.sep)) or Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a folder; name a file in it")
+    return Path(text)
+
+
+def parse_options() -> argparse.Namespace:
+    """The arguments of the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m transformer", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("models", nargs="+", type=Path, metavar="MODEL", help="model folder; several are an ensemble")
+    add("--input", type=Path, metavar="FILE", help="UTF-8, one sentence per line, or .gz; .po, .xliff, .tmx, .srt")
+    add(
+        "--output", type=output_file, metavar="FILE", help="appears when complete; FILE.parts keeps what is done so far"
+    )
+    add("--engine", choices=ENGINES, default="auto", help="auto (the default): CTranslate2 where it computes the same")
+    search, sampling = SearchConfig(), SamplingConfig()
+    add_number(add, "--beam-size", search.beam_size, "hypotheses kept per sentence; 1: greedy")
+    add_number(add, "--length-penalty", search.length_penalty, "alpha of ((5 + n) / 6)^alpha")
+    add_number(add, "--extra-length", search.extra_length, "a translation has at most source subwords + this many")
+    add("--no-split", action="store_true", help="translate a line of several sentences as one")
+    add("--replace-unk", action="store_true", help="replace <unk> by the source word it attends to; for whole words")
+    add(
+        "--alternatives",
+        type=int,
+        default=0,
+        metavar="N",
+        help="N lines for each, not split: line number, score, log-probability, translation, separated by tabs",
+    )
+    add("--sample", action="store_true", help="draw a translation of each line, which is not split, at random")
+    add_number(add, "--seed", sampling.seed, "of --sample")
+    add_number(add, "--temperature", sampling.temperature, "of --sample: below 1 is less random")
+    add_number(add, "--top-k", sampling.top_k, "of --sample: draw from the N likeliest subwords; 0: all")
+    add_number(add, "--top-p", sampling.top_p, "of --sample: draw from the likeliest subwords that reach probability N")
+    return parser.parse_args()
+
+
+def add_number(add: Callable, option: str, default: float, help: str) -> None:
+    """Add an option that takes a number of the type of its default."""
+    add(option, type=type(default), default=default, metavar="N", help=f"{help} (default {default})")
 
 
 def translations(
@@ -92,7 +136,8 @@ def output_of(options: argparse.Namespace, number: int, best: list[Translation])
 
 def translate_file(translator: Translator, options: argparse.Namespace, file: BufferedReader) -> None:
     """Translate the input to the output, at most PART_LINES lines at a time, with a progress bar."""
-    total, remarks = count_lines(options.input), remarks_for(translator, options)
+    total = None if is_document(options.input) else count_lines(options.input)
+    remarks = remarks_for(translator, options)
     groups = line_groups(file, str(options.input or "standard input"))
     with tqdm(total=total, unit="sentence", disable=None, leave=False) as progress:
 
@@ -100,37 +145,15 @@ def translate_file(translator: Translator, options: argparse.Namespace, file: Bu
             with translator.source.zone():  # memory stays flat, however many words a file has
                 return "".join(translations(translator, options, lines, first, remarks, progress.update))
 
-        if options.output and (path := replaceable(options.output)):
+        path = replaceable(options.output) if options.output else None
+        if path and is_document(options.input):
+            languages = translator.source.language, translator.target.language
+            print(translate_document(options.input, path, languages, translate), file=sys.stderr)
+        elif path:
             write_in_parts(path, key_of(options), groups, translate, progress.update)
         else:
             write_through(options.output, groups, translate)
     show(remarks)
-
-
-def translate_document(translator: Translator, options: argparse.Namespace) -> None:
-    """Translate the entries of a catalogue, of subtitles or the like that have no translation, and write the file."""
-    languages = translator.source.language, translator.target.language
-    document = documents.read_document(options.input, *languages)
-    lines, remarks, results = documents.lines_of(document.entries), remarks_for(translator, options), []
-    with tqdm(total=len(lines), unit="sentence", disable=None, leave=False) as progress:
-        for part in chunks(lines, PART_LINES):
-            results += translations(translator, options, part, len(results) + 1, remarks, progress.update)
-    documents.fill(document.entries, (result.removesuffix("\n") for result in results))
-    with whole_file(replaceable(options.output) or options.output) as temporary:
-        document.write(temporary)
-    show(remarks)
-    skipped = f" {document.skipped:,} have elements inside their text and were left out." if document.skipped else ""
-    print(f"{len(document.entries):,} entries were translated.{skipped}", file=sys.stderr)
-
-
-def write_through(path: Path | None, groups: Iterable[list[str]], translate: Callable[[int, list[str]], str]) -> None:
-    """Write the translations of each group of lines at once, to a device or pipe, or to standard output."""
-    first = 1
-    with open(path, "w", encoding="utf-8") if path else nullcontext(sys.stdout) as out:
-        for group in groups:
-            out.write(translate(first, group))
-            out.flush()
-            first += len(group)
 
 
 def remarks_for(translator: Translator, options: argparse.Namespace) -> RemarkCounts:
@@ -166,8 +189,29 @@ def translate_interactively(translator: Translator, options: argparse.Namespace)
             print(f"error: {printable(str(error))}", file=sys.stderr)
 
 
+def check_options(options: argparse.Namespace) -> None:
+    """Raise ValueError for options that exclude each other, and for folders and outputs that do not exist."""
+    sampling = asdict(SamplingConfig())
+    for name in ("seed", "temperature", "top_k", "top_p"):
+        if getattr(options, name) != sampling[name] and not options.sample:
+            raise ValueError(f"--{name.replace('_', '-')} needs --sample.")
+    if options.alternatives < 0:
+        raise ValueError(f"--alternatives {options.alternatives}: must be 1 or more.")
+    if options.alternatives > options.beam_size and not options.sample:
+        raise ValueError(f"--alternatives {options.alternatives} needs --beam-size {options.alternatives} or more.")
+    if options.output and not options.output.parent.is_dir():
+        raise ValueError(f"{options.output.parent} does not exist. Make this folder, or write to another one.")
+    if not options.output and sys.stdout is None:
+        raise ValueError("There is no output: standard output is closed. Use --output FILE.")
+    if is_document(options.input) and (options.alternatives or not (options.output and replaceable(options.output))):
+        raise ValueError(f"{options.input} is no plain text. It needs --output FILE, and no --alternatives.")
+    for folder in options.models:
+        if not folder.is_dir():
+            raise ValueError(f"{folder} is not a folder. MODEL is one; text comes from standard input or --input FILE.")
+
+
 def main() -> None:
-    options = parse_options(__doc__)
+    options = parse_options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a half-written --output is removed
     try:
         check_options(options)
@@ -179,8 +223,6 @@ def main() -> None:
                 import readline  # noqa: F401 (input() uses it for history and editing)
 
                 translate_interactively(translator, options)
-            elif is_document(options):
-                translate_document(translator, options)
             else:
                 translate_file(translator, options, file)
     except BrokenPipeError:  # the program that reads the output, for example `head`, has ended

@@ -16,6 +16,8 @@ from typing import NamedTuple, cast
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
+from transformer.files import chunks, whole_file
+from transformer.inference.lines import PART_LINES, Translate
 from transformer.text.languages import strip_region
 from transformer.text.subtitles import cues
 
@@ -50,6 +52,28 @@ def read_document(path: Path, source: str, target: str) -> Document:
         return read(path, source, target)
     except (ElementTree.ParseError, UnicodeDecodeError, LookupError) as error:
         raise ValueError(f"{path} is damaged ({error}). Nothing was translated. Copy it again.") from None
+
+
+def is_document(path: Path | None) -> bool:
+    """Whether a file has entries, by its name. None, which is standard input, has none."""
+    return path is not None and path.suffix in ENDS
+
+
+def translate_document(path: Path, output: Path, languages: tuple[str, str], translate: Translate) -> str:
+    """Translate the entries of a file that have no translation, and write it to `output`. Returns the counts, in words.
+
+    languages: of the model.
+    """
+    document = read_document(path, *languages)
+    first, translations = 1, []
+    for lines in chunks(lines_of(document.entries), PART_LINES):
+        translations += translate(first, lines).split("\n")[:-1]
+        first += len(lines)
+    fill(document.entries, translations)
+    with whole_file(output) as temporary:
+        document.write(temporary)
+    skipped = f" {document.skipped:,} have elements inside their text and were left out." if document.skipped else ""
+    return f"{len(document.entries):,} entries were translated.{skipped}"
 
 
 def lines_of(entries: Iterable[Entry]) -> list[str]:
