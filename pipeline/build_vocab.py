@@ -14,7 +14,7 @@ from pathlib import Path
 from pipeline.params import Params
 from pipeline.stage import arguments, require, run
 from transformer.files import chunks, copy_file
-from transformer.model_folder import starting_model
+from transformer.model_folder import read_model_json, starting_model
 from transformer.text.blocks import map_in_order
 from transformer.text.bpe import Merges, read_counts
 from transformer.text.marks import SPACE
@@ -44,6 +44,9 @@ def main() -> None:
     words = paths.tokens / "counts.txt"
     require(words, paths.codes)
     if (folder := starting_model(params.init_from)) is not None:
+        numbered = read_model_json(folder / "model.json").get("placeholders", False)
+        if numbered != params.placeholders:
+            raise ValueError(f"{folder} was trained with placeholders={str(numbered).lower()}. Set it here too.")
         copy_file(folder / "vocab.txt", paths.vocab)
         print(f"vocabulary taken over from {folder}")
         return

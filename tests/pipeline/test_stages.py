@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from support.projects import SPLITS, command, commit_all, finished_project, own_corpus, params_file
 from support.stages import training_place
-from support.tiny import stage
+from support.tiny import model_folder, stage
 
 from pipeline.report import placeholder_remark
 from pipeline.stage import run
@@ -75,6 +75,8 @@ def test_placeholders_of_both_sides_are_numbers_from_tokens_to_vocabulary(tmp_pa
     assert [*read_lines(tmp_path / "data/ids/valid.target.txt")] == ["② has ①", "only"]
     assert json.loads((tmp_path / "data/ids/corpus.json").read_text())["placeholders"] is True
     assert json.loads((tmp_path / "data/filtered/filter.json").read_text())["odd"]["placeholders"]["pairs"] == 1
+    params_file(tmp_path, placeholders=True, init_from=str(model_folder(tmp_path / "model")))
+    assert "model was trained with placeholders=false. Set it here too." in stage("build_vocab", tmp_path).stderr
 
 
 def test_the_report_counts_the_translations_that_keep_placeholders():
