@@ -84,6 +84,8 @@ def test_a_catalogue_is_filled_in_place(folder, translator, tmp_path, run, capsy
     path.write_text(f'msgid ""\nmsgstr "Language: en\\n"\n\nmsgid "{TEXT[0]}\\n  {TEXT[1]}"\nmsgstr ""\n')
     assert "needs --output FILE" in error_of(run, folder, "--input", path)
     assert "needs --output FILE" in error_of(run, folder, "--input", path, "--output", "/dev/null")
+    for name in ("a.po.gz", "a.mo"):
+        assert "is packed or compiled" in error_of(run, folder, "--input", name, "--output", path)
     capsys.readouterr()
     run(folder, "--input", path, "--output", path, "--extra-length", 4)
     (entry,) = polib.pofile(str(path))

@@ -149,7 +149,7 @@ def test_a_translation_gets_the_placeholders_of_its_source(protecting):
     assert protecting.sample(["%s {a}"])[0][0].text == "{a} %s"
     (pair,) = protecting.translate_sentences(["%s von {Name}"])[0]
     assert pair.translation.subwords == ("②", "▁", "▁von", "①", "▁")
-    assert protecting.split_by_word("%s von", protecting.source) == [["▁"], ["①"], ["▁von"]]
+    assert protecting.split_by_word("%s {a}", protecting.source) == [["▁"], ["①"], ["▁"], ["②"]]
 
 
 def test_a_pair_is_scored_with_the_numbers_that_training_gave_it(protecting):

@@ -55,7 +55,12 @@ def read_document(path: Path, source: str, target: str) -> Document:
 
 
 def is_document(path: Path | None) -> bool:
-    """Whether a file has entries, by its name. None, which is standard input, has none."""
+    """Whether a file has entries, by its name. None, which is standard input, has none.
+
+    Raises ValueError for one that is packed or compiled.
+    """
+    if path and (path.suffix == ".mo" or (path.suffix in (".gz", ".zst") and Path(path.stem).suffix in ENDS)):
+        raise ValueError(f"{path} is packed or compiled. Nothing was translated. Give the .po or other file itself.")
     return path is not None and path.suffix in ENDS
 
 
