@@ -78,9 +78,9 @@ def test_each_process_translates_its_share_of_the_missing_parts(translations, mo
 def test_placeholders_of_back_translations_are_numbered_anew():
     """By the order of the new source; a pair with a side that is too long is left out."""
     vocabulary = Vocabulary([*SPECIALS, SPACE, *PIECES, "▁a", "▁b"])
-    sides = [Side(code, lowercase=False, placeholders=True) for code in ("en", "de")]
+    sides = [Side(code, lowercase=code == "de", placeholders=True) for code in ("en", "de")]
     translator = Translator(None, Merges("#version: 0.2\n"), vocabulary, *sides)  # type: ignore[arg-type]
     real = SimpleNamespace(lines=np.array([4, 7]))
-    rows = added_rows(real, iter(["b {x} %s", "b"]), iter(["%s a {x}", "a " * 7]), translator, 6)  # type: ignore[arg-type]
+    rows = added_rows(real, iter(["b {x} %s", "b"]), iter(["%s A {x}", "a " * 7]), translator, 6)  # type: ignore[arg-type]
     expected = ["▁", "①", "▁a", "▁", "②"], ["▁b", "▁", "②", "▁", "①"]
     assert list(rows) == [(*map(vocabulary.ids, expected), 4)]
