@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import fields
 from functools import cache
@@ -201,12 +200,6 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
 DIVIDES = (("save_every", "max_steps"), ("save_every", "back_translation_steps"), ("log_every", "save_every"))
 
 
-def corpus_name(params: Mapping[str, Any]) -> str:
-    """The name of the corpus of these params for people: for your own files, that of their folder."""
-    folder = Path(str(params.get("corpus_path"))).name if params.get("corpus") == "files" else ""
-    return folder or str(params.get("corpus"))
-
-
 def check_value(name: str, value: Any) -> Any:
     """The value of a knob in its type: an int becomes a float. Raises ValueError if the knob may not have it."""
     if (field := Params.model_fields.get(name)) is None:
@@ -220,10 +213,7 @@ def check_value(name: str, value: Any) -> Any:
 
 @cache
 def parse_yaml(text: str, path: Path | str, remedy: str = "") -> dict[str, Any]:
-    """The names and values of a YAML text; to be read only, since they are cached. Raises ValueError for another text.
-
-    path, remedy: for the message.
-    """
+    """The names and values of a YAML text, cached, so only to be read. Raises ValueError with path and remedy."""
     try:
         events = YAML(typ="safe").parse(text)
         steps = (isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent) for event in events)

@@ -227,6 +227,12 @@ def project_root() -> Path:
     return Path(os.environ.get(MAIN_CHECKOUT) or os.environ.get("DVC_ROOT") or ".").absolute()
 
 
+def corpus_name(params: Mapping[str, Any]) -> str:
+    """The name of the corpus of these params for people: for your own files, that of their folder."""
+    folder = Path(str(params.get("corpus_path"))).name if params.get("corpus") == "files" else ""
+    return folder or str(params.get("corpus"))
+
+
 def require(*paths: Path) -> None:
     """Raise ValueError for the first path that does not exist: the stage that writes it has not run."""
     for path in paths:

@@ -15,9 +15,8 @@ from typing import Any
 
 from pipeline.experiments.md5 import md5_on_disk
 from pipeline.experiments.revisions import link_folder, results
-from pipeline.params import corpus_name
 from pipeline.results import WORKSPACE, Results
-from pipeline.stage import project_root
+from pipeline.stage import corpus_name, project_root
 from pipeline.tracking.finished_run import run_keys
 from pipeline.tracking.model_files import FOLDER
 from pipeline.tracking.registry import download, find_version, options

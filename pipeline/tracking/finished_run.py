@@ -17,8 +17,8 @@ import pandas as pd
 from pipeline.earlier_stages import stages_above
 from pipeline.git import difference, git
 from pipeline.identity import content_key
-from pipeline.params import corpus_name
 from pipeline.results import Results
+from pipeline.stage import corpus_name
 from pipeline.tracking.store import SAMPLES, VALID, Row, who
 from transformer.evaluation.comparison import TESTS, compare_with_first
 from transformer.evaluation.scores import sentence_scores
