@@ -46,6 +46,7 @@ COMMANDS = {  # name -> (module, and function if not main; purpose)
         "pipeline.manifest",
         "complete the manifest of a corpus: sizes, checksums, line counts of files",
     ),
+    "recipe": ("pipeline.recipe", "write a params.yaml for your own text, chosen by its size"),
     "versions": ("pipeline.versions", "record the installed versions of the packages that stages compute with"),
     "docs": ("docs.make.tables", "write the tables of README.md and docs/ from metrics and params.yaml"),
     "pictures": ("docs.make.pictures", "make the pictures in docs/images/, in Chromium"),

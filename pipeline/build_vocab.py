@@ -2,7 +2,7 @@
 
 Reads   data/tokens/counts.txt: the words of both sides of train, with their numbers; data/bpe.codes
 Writes  data/vocab.txt: one subword per line, ordered by id
-Params  min_count; init_from: training starts from this model, and its vocabulary is copied
+Params  min_count, placeholders; init_from: training starts from this model, and its vocabulary is copied
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from pathlib import Path
 from pipeline.params import Params
 from pipeline.stage import arguments, require, run
 from transformer.files import chunks, copy_file
-from transformer.model_folder import starting_model
+from transformer.model_folder import read_model_json, starting_model
 from transformer.text.blocks import map_in_order
 from transformer.text.bpe import Merges, read_counts
+from transformer.text.marks import SPACE
+from transformer.text.placeholders import PIECES
 from transformer.text.vocabulary import Vocabulary
 
 WORDS_AT_ONCE = 20_000  # for one process
@@ -42,6 +44,9 @@ def main() -> None:
     words = paths.tokens / "counts.txt"
     require(words, paths.codes)
     if (folder := starting_model(params.init_from)) is not None:
+        numbered = read_model_json(folder / "model.json").get("placeholders", False)
+        if numbered != params.placeholders:
+            raise ValueError(f"{folder} was trained with placeholders={str(numbered).lower()}. Set it here too.")
         copy_file(folder / "vocab.txt", paths.vocab)
         print(f"vocabulary taken over from {folder}")
         return
@@ -49,6 +54,8 @@ def main() -> None:
     parts = chunks(read_counts(words).items(), WORDS_AT_ONCE)
     for part_counts in map_in_order(partial(SubwordCounter, paths.codes), parts):
         counts.update(part_counts)
+    if params.placeholders:
+        counts |= dict.fromkeys((SPACE, *PIECES), params.min_count)  # so that none of them is missing
     vocabulary = Vocabulary.build(counts, params.min_count)
     vocabulary.save(paths.vocab)
     print(f"{len(vocabulary):,} subwords")

@@ -2,9 +2,10 @@
 
 Reads   data/tokens, data/bpe.codes, data/vocab.txt, data/filtered/train.lines.npy, data/raw/{valid.*,train.files.json}
 Writes  data/ids: for train and valid, for each side the ids, each sequence with </s> at its end, and the offset of
-        each; the line numbers of the pairs in data/raw; train.files.json; valid.{source,target}.txt, the real lines,
-        against which training scores its translations; corpus.json. data/subwords.json: subwords per word, the rate of
-        <unk>, and the share of the vocabulary that occurs; for the page about the corpus
+        each; the line numbers of the pairs in data/raw; train.files.json; valid.{source,target}.txt, the real lines
+        with the numbers of placeholders, against which training scores its translations; corpus.json.
+        data/subwords.json: subwords per word, the rate of <unk>, and the share of the vocabulary that occurs; for the
+        page about the corpus
 Params  max_length: training pairs with an empty side, or a side of more subwords, are dropped and counted
 """
 
@@ -14,16 +15,18 @@ import json
 from argparse import Namespace
 from collections.abc import Mapping
 from functools import partial
+from itertools import starmap
 from pathlib import Path
 
 import numpy as np
 
 from pipeline.params import Params
 from pipeline.stage import arguments, bar, require, run
-from transformer.files import copy_file, whole_folder, write_json
+from transformer.files import copy_file, read_lines, whole_folder, write_json, write_lines
 from transformer.text.blocks import blocks, map_in_order
 from transformer.text.encoding import Encoder, SubwordCounts
 from transformer.text.pairs import Pairs
+from transformer.text.placeholders import protect_pair
 from transformer.text.vocabulary import Vocabulary
 
 MOST_UNKNOWN = 0.05  # share of <unk> in the subwords of a side, above which encode prints a remark
@@ -56,9 +59,11 @@ def main() -> None:
         dropped = counts["train"].pairs - kept["train"]
         check(kept, paths.tokens, params.max_length, paths.params)
         copy_file(paths.raw / "train.files.json", folder / "train.files.json")
-        for side, name in (("src", "source"), ("tgt", "target")):
-            copy_file(paths.raw / f"valid.{side}", folder / f"valid.{name}.txt")
         corpus = json.loads((paths.tokens / "text.json").read_text(encoding="utf-8"))
+        valid = zip(*(read_lines(paths.raw / f"valid.{side}") for side in ("src", "tgt")), strict=True)
+        pairs = starmap(protect_pair, valid) if corpus["placeholders"] else valid
+        for name, lines in zip(("source", "target"), zip(*pairs, strict=True), strict=True):
+            write_lines(folder / f"valid.{name}.txt", lines)
         corpus |= {"max_length": params.max_length, "train_pairs": kept["train"], "dropped_pairs": dropped}
         write_json(folder / "corpus.json", corpus)
     summaries = {split: count.summary() for split, count in counts.items()}

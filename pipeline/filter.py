@@ -20,13 +20,13 @@ import numpy as np
 
 from pipeline.params import Params
 from pipeline.stage import arguments, bar, require, run
-from transformer.corpora.filtering import Report, Screen, mark_duplicates, rule_names, summary
+from transformer.corpora.filtering import ODD_PAIRS, Report, Screen, mark_duplicates, rule_names, summary
 from transformer.corpora.overlap import TestText
 from transformer.corpora.rules import FilterConfig
 from transformer.files import read_lines, whole_folder, write_json
 from transformer.text.array_file import ArrayFile
 from transformer.text.blocks import blocks, map_in_order
-from transformer.text.characters import ODD, normalise
+from transformer.text.characters import normalise
 
 SIDES = ("src", "tgt")
 
@@ -42,7 +42,7 @@ def main() -> None:
     tests: Any = {name: tuple([*map(form, read_lines(path))] for path in texts[name]) for name in test_sets}
     files = json.loads((paths.raw / "train.files.json").read_text(encoding="utf-8"))
     with whole_folder(paths.filtered) as folder:
-        report, odd = Report(rule_names(*settings), files), Report(ODD, files)
+        report, odd = Report(rule_names(*settings), files), Report(ODD_PAIRS, files)
         write_kept(texts["train"], partial(Screen, *settings, TestText(tests)), report, odd, folder)
         if not report.kept:
             raise ValueError(f"{paths.raw}: no training pair is left by the rules {', '.join(report.names)}.")

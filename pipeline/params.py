@@ -61,6 +61,7 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
     filter_script: bool = False
     filter_language: bool = False
     normalise: Literal["nfc", "none"] = "nfc"
+    placeholders: bool = False
     lowercase: bool = False
     lowercase_source: bool = False
     bpe_merges: CountOrNone = 500

@@ -11,6 +11,7 @@ Params  all: the page shows them
 """
 
 from argparse import Namespace
+from collections.abc import Iterable
 
 import pandas as pd
 
@@ -25,6 +26,7 @@ from transformer.reporting import page as report
 from transformer.reporting.costs import costs
 from transformer.reporting.pictures import chart_files, curves_picture
 from transformer.reporting.sentences import Sentences
+from transformer.text.placeholders import count_kept
 from transformer.text.words import Side
 
 
@@ -86,9 +88,19 @@ def run_report(paths: Namespace, params: Params, curve: pd.DataFrame, subwords: 
         sentences=Sentences(sources, references, hypotheses, [len(line) for line in words]),
         buckets=bucket_scores(words, counts, hypotheses, references, params.target),
         costs=costs(vars(params), summary, subwords, vocabulary),
-        remarks=read(paths.hypotheses / "remarks.json", read_table)[first]["remarks"],
+        remarks=[
+            *read(paths.hypotheses / "remarks.json", read_table)[first]["remarks"],
+            *placeholder_remark(zip(sources, references, hypotheses, strict=True)),
+        ],
         attention=read(paths.attention, read_table),
     )
+
+
+def placeholder_remark(lines: Iterable[tuple[str, str, str]]) -> list[str]:
+    """How many translations keep the placeholders of their sources, as a sentence; none if the sources have none."""
+    kept, count = count_kept(lines)
+    words = "whose source and reference have the same placeholders, such as %s or an address, "
+    return [f"of {count:,} lines {words}{kept:,} ({kept / count:.1%}) keep them"] if count else []
 
 
 if __name__ == "__main__":

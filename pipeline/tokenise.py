@@ -4,13 +4,14 @@ Reads   data/filtered/train.{src,tgt}, data/raw/valid.{src,tgt}
 Writes  data/tokens/{train,valid}.{src,tgt}: words separated by one space; counts.txt: the words of train, each with how
         often it occurs on both sides; source_counts.txt: the same for the source side; words.txt: the words of the
         source side, lower-cased, for remarks on words that a model has not seen; text.json: languages, normal form,
-        case and how words are split. Test sets are split by the stage translate
-Params  source, target, normalise, lowercase, lowercase_source
+        placeholders, case and how words are split. Test sets are split by the stage translate
+Params  source, target, normalise, placeholders, lowercase, lowercase_source
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,46 +22,55 @@ from transformer.cores import workers
 from transformer.files import whole_folder, write_json, write_lines
 from transformer.text.blocks import Block, blocks, map_in_order
 from transformer.text.marks import SPACE
+from transformer.text.placeholders import protect_pair
 from transformer.text.words import PIECES_IN_MEMORY, Side, splitter_of
 
+SIDES = ("src", "tgt")
 MOST_WORDS = 200_000  # of words.txt: 2 MB; rarer ones are almost never met
 
 
 class Tokeniser:
-    """The function of a worker process: a block of lines of one side to its tokens, and their counts if it is train."""
+    """The function of a worker process: a block of pairs to the tokens of each side, with their counts for train."""
 
     def __init__(self, text: dict[str, Any]):
-        self.sides: dict[str, Side] = dict(zip(("src", "tgt"), Side.read_both(text), strict=True))
-        for side in self.sides.values():
+        self.sides = Side.read_both(text)
+        for side in self.sides:
             side.pieces = 2 * PIECES_IN_MEMORY // workers()
 
-    def __call__(self, work: tuple[str, str, Block]) -> tuple[str, str, str, Counter[str]]:
-        split, suffix, block = work
-        side = self.sides[suffix]
+    def __call__(self, work: tuple[str, Block]) -> tuple[str, list[tuple[str, Counter[str]]]]:
+        split, block = work
+        texts = block.lines()
+        if self.sides[0].placeholders:
+            texts = zip(*map(protect_pair, *texts), strict=True)
+        return split, [self.side_tokens(side, lines, split) for side, lines in zip(self.sides, texts, strict=True)]
+
+    @staticmethod
+    def side_tokens(side: Side, lines: Iterable[str], split: str) -> tuple[str, Counter[str]]:
+        """The tokens of the lines of a side, and their counts if it is train."""
         with side.zone():
-            lines = [side.tokens(line) for line in block.lines()[0]]
-        counts = Counter(token for tokens in lines for token in tokens) if split == "train" else Counter()
-        return split, suffix, "".join(f"{' '.join(tokens)}\n" for tokens in lines), counts
+            tokens = [side.split(line) for line in lines]
+        counts = Counter(token for line in tokens for token in line) if split == "train" else Counter()
+        return "".join(f"{' '.join(line)}\n" for line in tokens), counts
 
 
 def main() -> None:
     paths = arguments(__doc__, raw="data/raw", filtered="data/filtered", tokens="data/tokens")
     params = Params.load(paths.params)
-    files = [
-        (split, suffix, folder / f"{split}.{suffix}")
+    files = {
+        split: [folder / f"{split}.{suffix}" for suffix in SIDES]
         for split, folder in (("train", paths.filtered), ("valid", paths.raw))
-        for suffix in ("src", "tgt")
-    ]
-    require(*(path for *_, path in files))
-    work = ((split, suffix, block) for split, suffix, path in files for block in blocks(path))
+    }
+    require(*(path for both in files.values() for path in both))
+    work = ((split, block) for split, both in files.items() for block in blocks(*both))
     with whole_folder(paths.tokens) as folder:
         text = description(params)
-        counts: dict[str, Counter[str]] = {"src": Counter(), "tgt": Counter()}
+        counts: dict[str, Counter[str]] = {suffix: Counter() for suffix in SIDES}
         with bar(0, "block", "tokenise") as progress:
-            for split, suffix, lines, words in map_in_order(partial(Tokeniser, text), work):
-                with open(folder / f"{split}.{suffix}", "a", encoding="utf-8", newline="\n") as file:
-                    file.write(lines)
-                counts[suffix].update(words)
+            for split, sides in map_in_order(partial(Tokeniser, text), work):
+                for suffix, (lines, words) in zip(SIDES, sides, strict=True):
+                    with open(folder / f"{split}.{suffix}", "a", encoding="utf-8", newline="\n") as file:
+                        file.write(lines)
+                    counts[suffix].update(words)
                 progress.update()
         write_counts(folder / "source_counts.txt", counts["src"])
         write_counts(folder / "counts.txt", counts["src"] + counts["tgt"])
@@ -87,6 +97,7 @@ def description(params: Params) -> dict[str, Any]:
         "source": params.source,
         "target": params.target,
         "normalise": params.normalise,
+        "placeholders": params.placeholders,
         "lowercase": params.lowercase,
         "lowercase_source": params.lowercase or params.lowercase_source,
     }

@@ -200,8 +200,9 @@ def test_the_params_of_a_stage_are_the_knobs_it_reads(stage):
 # Packages that are imported by the code that a stage reaches, and cannot change what it writes.
 NEVER = {"annotated_types", "filelock", "markupsafe", "psutil", "pynvml", "ruamel", "safetensors", "tqdm"}
 UNUSED = {
-    # download asks spaCy whether it knows a language; the others bring bytes whose checksum is known
-    "download": {"regex", "requests", "spacy", "urllib3", "zstandard"},
+    # download asks spaCy whether it knows a language; polib reads a format that is the same for all; the others bring
+    # bytes whose checksum is known
+    "download": {"polib", "regex", "requests", "spacy", "urllib3", "zstandard"},
     "filter": {"spacy"},  # only codes of languages are read
     "encode": {"torchtext"},  # torchtext builds the vocabulary in build_vocab alone
     "back_translate": {"ctranslate2", "torchtext", "pandas"},  # the torch engine translates

@@ -3,6 +3,7 @@
 python -m transformer data/model < source.de > target.en
 python -m transformer data/model --input source.de --output target.en --beam-size 8
 python -m transformer data/model                                   in a terminal: translates each line you type
+python -m transformer data/model --input de.po --output de.po      fills what is not translated yet, as fuzzy
 python -m transformer data/ct2/int8                                the same with 8-bit weights, without torch
 """
 
@@ -14,8 +15,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from collections.abc import Callable
 from dataclasses import asdict, fields
 from io import BufferedReader
 from pathlib import Path
@@ -26,8 +26,16 @@ try:
     from transformer.decoding.config import SamplingConfig, SearchConfig
     from transformer.files import printable, sha256
     from transformer.inference.both_engines import ENGINES
+    from transformer.inference.documents import is_document, translate_document
     from transformer.inference.engine import Progress
-    from transformer.inference.lines import count_lines, line_groups, open_input, replaceable, write_in_parts
+    from transformer.inference.lines import (
+        count_lines,
+        line_groups,
+        open_input,
+        replaceable,
+        write_in_parts,
+        write_through,
+    )
     from transformer.inference.remarks import RemarkCounts
     from transformer.inference.translation import Translation, join_translations
     from transformer.inference.translator import Translator
@@ -52,7 +60,7 @@ def parse_options() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("models", nargs="+", type=Path, metavar="MODEL", help="model folder; several are an ensemble")
-    add("--input", type=Path, metavar="FILE", help="UTF-8, one sentence per line, or .gz; default: standard input")
+    add("--input", type=Path, metavar="FILE", help="UTF-8, one sentence per line, or .gz; .po, .xliff, .tmx, .srt")
     add(
         "--output", type=output_file, metavar="FILE", help="appears when complete; FILE.parts keeps what is done so far"
     )
@@ -128,7 +136,8 @@ def output_of(options: argparse.Namespace, number: int, best: list[Translation])
 
 def translate_file(translator: Translator, options: argparse.Namespace, file: BufferedReader) -> None:
     """Translate the input to the output, at most PART_LINES lines at a time, with a progress bar."""
-    total, remarks = count_lines(options.input), remarks_for(translator, options)
+    total = None if is_document(options.input) else count_lines(options.input)
+    remarks = remarks_for(translator, options)
     groups = line_groups(file, str(options.input or "standard input"))
     with tqdm(total=total, unit="sentence", disable=None, leave=False) as progress:
 
@@ -136,21 +145,15 @@ def translate_file(translator: Translator, options: argparse.Namespace, file: Bu
             with translator.source.zone():  # memory stays flat, however many words a file has
                 return "".join(translations(translator, options, lines, first, remarks, progress.update))
 
-        if options.output and (path := replaceable(options.output)):
+        path = replaceable(options.output) if options.output else None
+        if path and is_document(options.input):
+            languages = translator.source.language, translator.target.language
+            print(translate_document(options.input, path, languages, translate), file=sys.stderr)
+        elif path:
             write_in_parts(path, key_of(options), groups, translate, progress.update)
         else:
             write_through(options.output, groups, translate)
     show(remarks)
-
-
-def write_through(path: Path | None, groups: Iterable[list[str]], translate: Callable[[int, list[str]], str]) -> None:
-    """Write the translations of each group of lines at once, to a device or pipe, or to standard output."""
-    first = 1
-    with open(path, "w", encoding="utf-8") if path else nullcontext(sys.stdout) as out:
-        for group in groups:
-            out.write(translate(first, group))
-            out.flush()
-            first += len(group)
 
 
 def remarks_for(translator: Translator, options: argparse.Namespace) -> RemarkCounts:
@@ -200,6 +203,8 @@ def check_options(options: argparse.Namespace) -> None:
         raise ValueError(f"{options.output.parent} does not exist. Make this folder, or write to another one.")
     if not options.output and sys.stdout is None:
         raise ValueError("There is no output: standard output is closed. Use --output FILE.")
+    if is_document(options.input) and (options.alternatives or not (options.output and replaceable(options.output))):
+        raise ValueError(f"{options.input} is no plain text. It needs --output FILE, and no --alternatives.")
     for folder in options.models:
         if not folder.is_dir():
             raise ValueError(f"{folder} is not a folder. MODEL is one; text comes from standard input or --input FILE.")

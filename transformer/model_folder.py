@@ -1,9 +1,10 @@
 """What a model folder contains.
 
-model.json: format, sizes of the Transformer, languages, normal form, lower-casing and how the model was trained. Beside
-it are vocab.txt, bpe.codes, the weights for torch, and the export for CTranslate2: model.bin, config.json,
-shared_vocabulary.json, and exported.sha256, the sums of these three and of the weights that they were made from. One of
-the two models may be absent. words.txt, which may be absent too: the words of the source side of train, lower-cased.
+model.json: format, sizes of the Transformer, languages, normal form, placeholders, lower-casing and how the model was
+trained. Beside it are vocab.txt, bpe.codes, the weights for torch, and the export for CTranslate2: model.bin,
+config.json, shared_vocabulary.json, and exported.sha256, the sums of these three and of the weights that they were made
+from. One of the two models may be absent. words.txt, which may be absent too: the words of the source side of train,
+lower-cased.
 `FORMAT` is the version of this layout.
 """
 

@@ -101,9 +101,18 @@ def kept_lines(text: Path, pairs: Pairs) -> Iterator[str]:
             next_kept = next(kept, None)
 
 
-def added_rows(real: Pairs, translations: Iterator[str], translator: Translator, max_length: int) -> Iterator[IdPair]:
-    """The training pairs with a translated source instead of their own; those whose source fits max_length."""
-    for (_, target, line), translation in zip(real.rows(), translations, strict=True):
-        (subwords,) = translator.subwords([translation], translator.target)
-        if 1 <= len(subwords) <= max_length:
-            yield translator.vocabulary.ids(subwords), target, line
+def added_rows(
+    real: Pairs, text: Iterator[str], translations: Iterator[str], translator: Translator, max_length: int
+) -> Iterator[IdPair]:
+    """The training pairs with a translated source instead of their own; those whose sides fit max_length.
+
+    text: the target lines. translator: made `translations` of them. The placeholders of a pair get new numbers.
+    """
+    forward = Translator(
+        translator.engine, translator.merges, translator.vocabulary, translator.target, translator.source
+    )
+    for line, translation, target in zip(real.lines.tolist(), translations, text, strict=True):
+        sides = forward.split_pair(translation, target)
+        if all(1 <= len(subwords) <= max_length for subwords in sides):
+            source_ids, target_ids = map(forward.vocabulary.ids, sides)
+            yield source_ids, target_ids, line

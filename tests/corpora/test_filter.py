@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer.corpora.filtering import SHOWN, Report, Screen, mark_duplicates, rule_names
+from transformer.corpora.filtering import ODD_PAIRS, SHOWN, Report, Screen, mark_duplicates, rule_names
 from transformer.corpora.overlap import Overlap, TestText, trigrams
 from transformer.corpora.rules import FilterConfig, alphabetic, figures, rules
 from transformer.text.blocks import blocks, map_in_order
-from transformer.text.characters import ODD
 
 OFF = {
     "normalise": "none",
@@ -79,6 +78,7 @@ def test_a_script_rule_knows_the_scripts_of_its_languages():
 
 
 @given(st.text(max_size=30))
+@settings(deadline=None)
 def test_rules_accept_any_text(line):
     assert 0 <= alphabetic(line) <= 1
     assert figures(line) == figures(line)
@@ -181,13 +181,14 @@ def test_rules_see_lines_in_their_normal_form(tmp_path, form, dropped, kept):
 
 
 def test_odd_characters_are_counted_with_examples_as_they_are(tmp_path):
-    pairs = [*HIDDEN, ("x &amp; y", "GrÃ¼ÃŸe"), ("\ufffd", "a\x07")]
+    pairs = [*HIDDEN, ("x &amp; y", "&amp; GrÃ¼ÃŸe"), ("\ufffd %s", "a\x07"), ("%s {a}", "{a} %s")]
     screen = Screen(FilterConfig(**OFF), "de", "en", TestText({}))
-    odd = Report(ODD, [("a", 3), ("b", 6)])
+    odd = Report(ODD_PAIRS, [("a", 3), ("b", 7)])
     for block in map(screen, blocks(*corpus(tmp_path, pairs), size=2)):
         odd.add(block, block.odd)
     counts = {"invisible": 4, "decomposed": 1, "entity": 1, "replacement": 1, "mojibake": 1, "control": 1}
-    assert {name: odd.fired(name) for name in ODD} == counts
+    assert {name: odd.fired(name) for name in ODD_PAIRS} == counts | {"placeholders": 1}
+    assert [example["line"] for example in odd.examples["placeholders"]] == ["b 6"]
     assert odd.examples["decomposed"] == [{"line": "b 2", "source": "u\u0308", "target": "c"}]
     assert [example["line"] for example in odd.examples["invisible"]] == ["a 2", "a 3", "b 1", "b 4"]
 

@@ -78,6 +78,21 @@ def error_of(run: Callable[..., str], *options: object, text: bytes = b"a\n") ->
     return ended.value.code
 
 
+def test_a_catalogue_is_filled_in_place(folder, translator, tmp_path, run, capsys):
+    polib = pytest.importorskip("polib")
+    path = tmp_path / "a.po"
+    path.write_text(f'msgid ""\nmsgstr "Language: en\\n"\n\nmsgid "{TEXT[0]}\\n  {TEXT[1]}"\nmsgstr ""\n')
+    assert "needs --output FILE" in error_of(run, folder, "--input", path)
+    assert "needs --output FILE" in error_of(run, folder, "--input", path, "--output", "/dev/null")
+    for name in ("a.po.gz", "a.mo"):
+        assert "is packed or compiled" in error_of(run, folder, "--input", name, "--output", path)
+    capsys.readouterr()
+    run(folder, "--input", path, "--output", path, "--extra-length", 4)
+    (entry,) = polib.pofile(str(path))
+    first, second = translator.translate(TEXT[:2], extra_length=4)
+    assert (entry.msgstr, entry.fuzzy) == (f"{first}\n  {second}", True)
+
+
 def test_a_file_is_translated_as_by_the_method_translate(folder, translator, tmp_path, run):
     source, target = tmp_path / "a.de", tmp_path / "a.en"
     lines = [*TEXT, "", "Hund\r", "Mann\u2028Hund"]

@@ -22,6 +22,9 @@ from transformer.inference.save_model import save_model
 from transformer.inference.translator import Translator
 from transformer.model.transformer import ROWS
 from transformer.model.weights import load_model
+from transformer.text.bpe import Merges
+from transformer.text.marks import SPACE
+from transformer.text.placeholders import PIECES
 from transformer.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
 from transformer.text.words import Side, splitter_of
 
@@ -107,7 +110,8 @@ def test_several_folders_are_an_ensemble(folder, translator, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("source", "fr"), ("lowercase", True), ("lowercase_source", True), ("normalise", "none")]
+    ("name", "value"),
+    [("source", "fr"), ("lowercase", True), ("lowercase_source", True), ("normalise", "none"), ("placeholders", True)],
 )
 def test_models_of_other_languages_or_case_are_no_ensemble(folder, tmp_path, name, value):
     other = tmp_path / "other"
@@ -116,6 +120,45 @@ def test_models_of_other_languages_or_case_are_no_ensemble(folder, tmp_path, nam
     (other / "model.json").write_text(json.dumps(contents | {name: value}))
     with pytest.raises(ValueError, match=f"^{other} cannot be in an ensemble with {folder}: {name} is {value}"):
         Translator.load(folder, other)
+
+
+class Backwards:
+    """An engine whose translation is the source's subwords in the opposite order. It keeps what it scored."""
+
+    def search(self, sources, config, progress, before_step, best_only):
+        return [[Hypothesis(tuple(reversed(source)), 0.0, 0.0)] for source in sources]
+
+    def sample(self, sources, config, progress):
+        return self.search(sources, config, progress, None, False)
+
+    def score(self, sources, targets, progress):
+        self.scored = sources, targets
+        return []
+
+
+@pytest.fixture
+def protecting() -> Translator:
+    """A translator of a word-level model with placeholders."""
+    vocabulary = Vocabulary([*SPECIALS, SPACE, *PIECES, "▁von", "▁x", "▁%", "s"])
+    sides = [Side(code, lowercase=False, placeholders=True) for code in ("de", "en")]
+    return Translator(Backwards(), Merges("#version: 0.2\n"), vocabulary, *sides)  # type: ignore[arg-type]
+
+
+def test_a_translation_gets_the_placeholders_of_its_source(protecting):
+    assert protecting.translate(["%s von {Name}", "x", ""]) == ["{Name}  von%s", "x", ""]
+    assert protecting.sample(["%s {a}"])[0][0].text == "{a} %s"
+    (pair,) = protecting.translate_sentences(["%s von {Name}"])[0]
+    assert pair.translation.subwords == ("②", "▁", "▁von", "①", "▁")
+    assert protecting.split_by_word("%s {a}", protecting.source) == [["▁"], ["①"], ["▁"], ["②"]]
+
+
+def test_a_pair_is_scored_with_the_numbers_that_training_gave_it(protecting):
+    protecting.score(["%s von {a}", "%s"], ["{a} %s", "x"])
+    ids = protecting.vocabulary.ids
+    assert protecting.engine.scored == (
+        [ids(["▁", "①", "▁von", "▁", "②"]), ids(["▁%", "s"])],
+        [ids(["▁", "②", "▁", "①"]), ids(["▁x"])],
+    )
 
 
 def test_score_is_the_log_probability_of_the_search(translator):

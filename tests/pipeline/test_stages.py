@@ -16,12 +16,15 @@ import torch
 from safetensors.torch import load_file, save_file
 from support.projects import SPLITS, command, commit_all, finished_project, own_corpus, params_file
 from support.stages import training_place
-from support.tiny import stage
+from support.tiny import model_folder, stage
 
+from pipeline.report import placeholder_remark
 from pipeline.stage import run
 from pipeline.train import overfitting_remark
 from transformer.files import read_lines, sha256
 from transformer.model.cpu import multiplies_bfloat16
+from transformer.text.marks import SPACE
+from transformer.text.placeholders import PIECES
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +55,36 @@ def test_text_is_normalised_and_only_the_source_lower_cased(tmp_path):
     params_file(tmp_path, normalise="none")
     assert stage("tokenise", tmp_path).returncode == 0
     assert "hu\u00adnd" in (tmp_path / "data/tokens/valid.src").read_text().lower()
+
+
+def test_placeholders_of_both_sides_are_numbers_from_tokens_to_vocabulary(tmp_path):
+    (tmp_path / "data/raw").mkdir(parents=True)
+    for split in SPLITS:
+        (tmp_path / f"data/raw/{split}.src").write_text("{Name} hat %s\nnur {hier}\n")
+        (tmp_path / f"data/raw/{split}.tgt").write_text("%s has {Name}\nonly\n")
+    (tmp_path / "data/raw/train.files.json").write_text("[]")
+    params_file(tmp_path, placeholders=True, min_count=2)
+    for name in ("filter", "tokenise", "learn_bpe", "build_vocab", "encode"):
+        assert stage(name, tmp_path).stderr == ""
+    for split in ("train", "valid"):
+        assert next(read_lines(tmp_path / f"data/tokens/{split}.src")) == "▁ ① ▁hat ▁ ②"
+        assert next(read_lines(tmp_path / f"data/tokens/{split}.tgt")) == "▁ ② ▁has ▁ ①"
+    assert [*read_lines(tmp_path / "data/tokens/train.src")][1] == "▁nur ▁{ hier }"
+    assert not set(PIECES) & set((tmp_path / "data/bpe.codes").read_text())
+    assert {*PIECES, SPACE} <= set(read_lines(tmp_path / "data/vocab.txt"))
+    assert [*read_lines(tmp_path / "data/ids/valid.target.txt")] == ["② has ①", "only"]
+    assert json.loads((tmp_path / "data/ids/corpus.json").read_text())["placeholders"] is True
+    assert json.loads((tmp_path / "data/filtered/filter.json").read_text())["odd"]["placeholders"]["pairs"] == 1
+    params_file(tmp_path, placeholders=True, init_from=str(model_folder(tmp_path / "model")))
+    assert "model was trained with placeholders=false. Set it here too." in stage("build_vocab", tmp_path).stderr
+
+
+def test_the_report_counts_the_translations_that_keep_placeholders():
+    lines = [("%s a", "b %s", "c %s"), ("%s", "%s", "x"), ("%s", "%d", "%s"), ("a", "b", "c")]
+    (remark,) = placeholder_remark(lines)
+    assert remark.startswith("of 2 lines whose source and reference have the same placeholders")
+    assert remark.endswith("1 (50.0%) keep them")
+    assert placeholder_remark(lines[3:]) == []
 
 
 @pytest.mark.full

@@ -64,7 +64,7 @@ FILTERED = {
     "repeated": 7,
     "odd": {
         name: {"pairs": 2 * (name == "invisible"), "examples": []}
-        for name in ("invisible", "decomposed", "entity", "replacement", "mojibake", "control")
+        for name in ("invisible", "decomposed", "entity", "replacement", "mojibake", "control", "placeholders")
     },
     "examples": {"empty": [{"line": 7, "source": "<script>alert(1)</script>", "target": ""}], "identical": []},
     "others": {"valid": {"pairs": 20, "kept": 19}},

@@ -35,9 +35,9 @@ SAMPLE = [
 
 
 @cache
-def side(code: str, lowercase: bool = False, form: str = "none") -> Side:
+def side(code: str, lowercase: bool = False, form: str = "none", placeholders: bool = False) -> Side:
     """The side of a language; made when a test needs it, since a tokenizer takes a second."""
-    return Side(code, lowercase, splitter_of(code)[0], form)
+    return Side(code, lowercase, splitter_of(code)[0], form, placeholders)
 
 
 @cache

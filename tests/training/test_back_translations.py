@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pipeline.training import back_translations
-from pipeline.training.back_translations import Translations
+from pipeline.training.back_translations import Translations, added_rows
 from transformer.files import write_lines
+from transformer.inference.translator import Translator
+from transformer.text.bpe import Merges
+from transformer.text.marks import SPACE
+from transformer.text.placeholders import PIECES
+from transformer.text.vocabulary import SPECIALS, Vocabulary
+from transformer.text.words import Side
 from transformer.training.distributed import World
 
 
@@ -19,7 +27,7 @@ class Upper:
     def __init__(self, fails: int = 0):
         self.calls, self.fails, self.lines = 0, fails, []
 
-    def translate(self, lines: list[str], progress: Any) -> list[str]:
+    def translate(self, lines: list[str], split: bool, progress: Any) -> list[str]:
         self.calls += 1
         self.lines += lines
         if self.calls == self.fails:
@@ -65,3 +73,14 @@ def test_each_process_translates_its_share_of_the_missing_parts(translations, mo
     upper = [line.upper() for line in LINES]
     assert list(translations.lines()) == upper[:3] + ["made before"] * 3 + upper[6:]
     assert [translator.lines for translator in translators] == [LINES[:3] + LINES[9:], LINES[6:9]]
+
+
+def test_placeholders_of_back_translations_are_numbered_anew():
+    """By the order of the new source; a pair with a side that is too long is left out."""
+    vocabulary = Vocabulary([*SPECIALS, SPACE, *PIECES, "▁a", "▁b"])
+    sides = [Side(code, lowercase=code == "de", placeholders=True) for code in ("en", "de")]
+    translator = Translator(None, Merges("#version: 0.2\n"), vocabulary, *sides)  # type: ignore[arg-type]
+    real = SimpleNamespace(lines=np.array([4, 7]))
+    rows = added_rows(real, iter(["b {x} %s", "b"]), iter(["%s A {x}", "a " * 7]), translator, 6)  # type: ignore[arg-type]
+    expected = ["▁", "①", "▁a", "▁", "②"], ["▁b", "▁", "②", "▁", "①"]
+    assert list(rows) == [(*map(vocabulary.ids, expected), 4)]

@@ -14,11 +14,17 @@ from transformer.corpora.rules import FilterConfig, Rule, rules
 from transformer.files import place_of
 from transformer.text.blocks import Block
 from transformer.text.characters import ODD, normalise
+from transformer.text.placeholders import disagree
 
 EXAMPLES = 5  # pairs shown for each rule
 SHOWN = 300  # characters of each side of an example
 LENGTH_STEP, LENGTH_BINS = 20, 26  # characters; the last bin holds all longer lines
 DUPLICATE = "duplicates"
+# What is odd in a pair, but no reason to drop it: characters of a side; placeholders that only one side has.
+ODD_PAIRS: dict[str, Rule] = {
+    **{name: lambda s, t, has=has: bool(has(s) or has(t)) for name, has in ODD.items()},
+    "placeholders": disagree,
+}
 
 
 class Screened(NamedTuple):
@@ -26,7 +32,7 @@ class Screened(NamedTuple):
 
     block: Block
     reasons: np.ndarray  # (pairs,) a bit for each rule that would drop the pair, in the order of the rules
-    odd: np.ndarray  # (pairs,) a bit for each kind of odd characters on a side, in the order of ODD
+    odd: np.ndarray  # (pairs,) a bit for each check of ODD_PAIRS that is true, in their order
     digests: np.ndarray  # (columns, pairs) hashes of each pair, or of each side if filter_duplicates is side
     lengths: np.ndarray  # (2, LENGTH_BINS) lines of each side by length
     overlap: Overlap  # test lines in these training lines
@@ -41,7 +47,7 @@ class Screen:
 
     def __call__(self, block: Block) -> Screened:
         sides = block.lines()
-        odd = bits([lambda s, t, has=has: bool(has(s) or has(t)) for has in ODD.values()], sides)
+        odd = bits([*ODD_PAIRS.values()], sides)
         if self.normal_form == "nfc":
             sides = [[normalise(line).strip() for line in lines] for lines in sides]
         reasons = bits(self.rules, sides)
@@ -165,7 +171,7 @@ def summary(report: Report, odd: Report, reports: Mapping[str, Report], test_set
         **report.counts(),
         "repeated": report.repeated,
         "examples": report.examples,
-        "odd": {name: {"pairs": odd.fired(name), "examples": odd.examples[name]} for name in ODD},
+        "odd": {name: {"pairs": odd.fired(name), "examples": odd.examples[name]} for name in ODD_PAIRS},
         "length_step": LENGTH_STEP,
         "lengths": report.lengths.tolist(),
         "others": {name: {"pairs": split.pairs, "kept": split.kept} for name, split in reports.items()},

@@ -7,13 +7,16 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Protocol
 
+from transformer.corpora.catalogues import ENDS, Catalogue, open_cues
 from transformer.corpora.text_files import COMPRESSED, Lines, check_counts, lines_of, open_file
 
 LinePair = tuple[str, str]
+SUBTITLES = ".srt"
 REMOVE = "Its pairs would be there twice; remove one, or give it another name."
 VALID = ("validation", "dev", "val", "devtest")  # other names of valid
 _SURROGATE = re.compile("[\ud800-\udfff]")  # half of a character, which JSON may spell
@@ -130,21 +133,22 @@ class _Raw(Lines):
 def user_texts(folder: Path, split: str, source: str, target: str) -> list[ParallelText]:
     """The texts of a split in a folder, in the order of their names. For train all that begin with `train`.
 
-    They are NAME.{source,target}, NAME.{source}-{target}.tsv or NAME.jsonl, plain, .gz or .zst. Raises ValueError for
-    one side without the other, and for a text that is there twice: plain and compressed, or in two of these forms.
+    They are NAME.{source,target}, with .srt for subtitles; NAME.{source}-{target}.tsv, NAME.jsonl or NAME with one of
+    catalogues.ENDS; also with .gz or .zst; and the catalogues in a folder with the name of the split. Raises ValueError
+    for one side without the other, and for a text that is there twice: plain and compressed, or in two of these forms.
     """
-    ends = (f".{source}-{target}.tsv", f".{target}-{source}.tsv", ".jsonl")
+    ends = (f".{source}-{target}.tsv", f".{target}-{source}.tsv", ".jsonl", *ENDS)
     texts: dict[str, ParallelText] = {}
     sides: dict[str, dict[str, Path]] = {}
     seen: dict[str, Path] = {}  # plain name -> file
     single: dict[str, Path] = {}  # name of a text -> the one file with both of its sides
     for path in sorted(folder.glob(f"{split}*" if split == "train" else f"{split}.*")):
         name = plain_name(path)
-        stem, _, suffix = name.rpartition(".")
+        stem, _, suffix = name.removesuffix(SUBTITLES).rpartition(".")
         if suffix in (source, target) and (split == "train" or stem == split):
             sides.setdefault(stem, {})[suffix] = path
         elif name.endswith(ends) and (split == "train" or name in [f"{split}{end}" for end in ends]):
-            texts[name] = OneFile(path, (source, target))
+            texts[name] = (Catalogue if name.endswith(ENDS) else OneFile)(path, (source, target))
             stem = next(name.removesuffix(end) for end in ends if name.endswith(end))
             if stem in single and name not in seen:
                 raise ValueError(f"{single[stem]} and {path} are both text {stem}. {REMOVE}")
@@ -161,8 +165,15 @@ def user_texts(folder: Path, split: str, source: str, target: str) -> list[Paral
             )
         if stem in single:
             raise ValueError(f"{single[stem]} and {files[source]} are both text {stem}. {REMOVE}")
-        texts[f"{stem}.{source}"] = TwoFiles(lines_of(files[source]), lines_of(files[target]))
+        texts[f"{stem}.{source}"] = TwoFiles(side_lines(files[source]), side_lines(files[target]))
+    for path in (path for path in (folder / split).glob("*") if plain_name(path).endswith(ENDS)):
+        texts[f"{split}/{path.name}"] = Catalogue(path, (source, target))
     return [texts[name] for name in sorted(texts)]
+
+
+def side_lines(path: Path) -> Lines:
+    """The lines of a file with one side of a text; of subtitles, the text of each cue."""
+    return Lines(str(path), partial(open_cues, path)) if plain_name(path).endswith(SUBTITLES) else lines_of(path)
 
 
 def plain_name(path: Path) -> str:

@@ -89,7 +89,7 @@ def check_ensemble(first: Path, first_content: dict, other: Path, content: dict)
     why = next(
         (
             f"{name} is {content.get(name)}, and {first_content.get(name)} in {first}"
-            for name in ("source", "target", "lowercase", "lowercase_source", "normalise")
+            for name in ("source", "target", "lowercase", "lowercase_source", "normalise", "placeholders")
             if content.get(name) != first_content.get(name)
         ),
         "",

@@ -8,7 +8,7 @@ import shutil
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from io import BufferedReader
 from itertools import chain
 from pathlib import Path
@@ -90,6 +90,16 @@ def check_length(line: bytes, place: str) -> None:
 def replaceable(path: Path) -> Path | None:
     """The regular file that a path leads to, by its links if it is one; None for a device or a pipe."""
     return None if path.exists() and not path.is_file() else Path(os.path.realpath(path))
+
+
+def write_through(path: Path | None, groups: Iterable[list[str]], translate: Translate) -> None:
+    """Write the translations of each group of lines at once, to a device or pipe, or to standard output."""
+    first = 1
+    with open(path, "w", encoding="utf-8") if path else nullcontext(sys.stdout) as out:
+        for group in groups:
+            out.write(translate(first, group))
+            out.flush()
+            first += len(group)
 
 
 def write_in_parts(path: Path, key: str, groups: Iterable[list[str]], translate: Translate, progress: Callable) -> None:

@@ -32,7 +32,7 @@ def save_model(
     description |= {"source": source.language, "source_splitter": source.splitter}
     description |= {"target": target.language, "target_splitter": target.splitter}
     description |= {"lowercase": target.lowercase, "lowercase_source": source.lowercase}
-    description |= {"normalise": source.normal_form}
+    description |= {"normalise": source.normal_form, "placeholders": source.placeholders}
     with whole_folder(Path(folder)) as temporary:
         save_weights(cpu_copy(model.state_dict()), temporary / "weights.safetensors")
         write_text(temporary / "bpe.codes", merges.codes)

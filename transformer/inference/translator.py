@@ -25,6 +25,7 @@ from transformer.model.config import TransformerConfig
 from transformer.model_folder import WEIGHTS, WORDS, read_model_json
 from transformer.text.bpe import Merges
 from transformer.text.marks import SPACE, join
+from transformer.text.placeholders import protect, protect_pair
 from transformer.text.sentences import split_sentences
 from transformer.text.vocabulary import SPECIALS, UNK, Vocabulary
 from transformer.text.words import Side
@@ -133,13 +134,14 @@ class Translator:
         config = SearchConfig(**settings)
         if config.replace_unk and not self.merges.empty:
             raise ValueError("replace_unk is for word-level models (bpe_merges: 0); this one has subwords")
-        sources = self.subwords(lines)  # read once: lines may be an iterator
+        lines = checked_lines(lines)
+        sources = self.subwords(lines)
         search = partial(self.engine.search, config=config, before_step=before_step, best_only=best_only)
         results = self._hypotheses(sources, search, progress)
         words = sources if config.replace_unk else [None] * len(sources)
         return [
-            [self._translation(hypothesis, source) for hypothesis in hypotheses]
-            for source, hypotheses in zip(words, results, strict=True)
+            [self._translation(hypothesis, line, source) for hypothesis in hypotheses]
+            for line, source, hypotheses in zip(lines, words, results, strict=True)
         ]
 
     def sample(
@@ -151,19 +153,22 @@ class Translator:
         `alternatives`. Raises ValueError for a setting out of range.
         """
         method = partial(self._torch_method("sample"), config=SamplingConfig(**settings))
+        lines = checked_lines(lines)
         results = self._hypotheses(self.subwords(lines), method, progress)
-        return [[self._translation(hypothesis) for hypothesis in hypotheses] for hypotheses in results]
+        return [
+            [self._translation(hypothesis, line) for hypothesis in hypotheses]
+            for line, hypotheses in zip(lines, results, strict=True)
+        ]
 
     def score(
         self, sources: Iterable[str], targets: Iterable[str], progress: Progress = lambda count: None
     ) -> list[list[float]]:
         """Sources and their translations to log P of each target subword, </s> last, in nats (forced decoding)."""
-        source_ids = [self.vocabulary.ids(subwords) for subwords in self.subwords(sources)]
-        target_ids = [self.vocabulary.ids(subwords) for subwords in self.subwords(targets, self.target)]
-        if len(source_ids) != len(target_ids):
-            raise ValueError(
-                f"Got {len(source_ids)} sources and {len(target_ids)} targets. Give one target per source."
-            )
+        sources, targets = checked_lines(sources), checked_lines(targets)
+        if len(sources) != len(targets):
+            raise ValueError(f"Got {len(sources)} sources and {len(targets)} targets. Give one target per source.")
+        pairs = [self.split_pair(*pair) for pair in zip(sources, targets, strict=True)]
+        source_ids, target_ids = ([self.vocabulary.ids(pair[side]) for pair in pairs] for side in (0, 1))
         return self._torch_method("score")(source_ids, target_ids, progress=progress)
 
     def attention(self, source: str, target: str) -> PairAttention:
@@ -186,6 +191,11 @@ class Translator:
         """
         return [self.merges.subwords((side or self.source).tokens(line)) for line in checked_lines(lines)]
 
+    def split_pair(self, source: str, target: str) -> tuple[list[str], list[str]]:
+        """A source and its translation to the subwords of each, as in training."""
+        source, target = protect_pair(source, target) if self.source.placeholders else (source, target)
+        return self.merges.subwords(self.source.split(source)), self.merges.subwords(self.target.split(target))
+
     def split_by_word(self, line: str, side: Side) -> list[list[str]]:
         """A line to the subwords of each of its tokens.
 
@@ -193,7 +203,7 @@ class Translator:
         rest follows without a space.
         """
         tokens = []
-        for piece in line.split():
+        for piece in (protect(line)[0] if side.placeholders else line).split():
             unknown = side is self.target and piece.startswith(SPECIALS[UNK])
             rest = side.tokens(piece.removeprefix(SPECIALS[UNK]) if unknown else piece)
             tokens += [UNKNOWN, *(token.removeprefix(SPACE) for token in rest)] if unknown else rest
@@ -220,8 +230,8 @@ class Translator:
             results[row] = hypotheses
         return results
 
-    def _translation(self, hypothesis: Hypothesis, source: list[str] | None = None) -> Translation:
-        """A hypothesis to a Translation.
+    def _translation(self, hypothesis: Hypothesis, line: str, source: list[str] | None = None) -> Translation:
+        """A hypothesis of a source line to a Translation.
 
         source: the source words. If given, each <unk> is replaced by the word with its largest attention weight: the
         mean over the heads of the last decoder layer.
@@ -236,4 +246,5 @@ class Translator:
                 source[best[place]] if number == UNK else subwords[place] for place, number in enumerate(hypothesis.ids)
             ]
             text = join(copied)
+        text = self.source.restore(text, line)
         return Translation(text, hypothesis.score, hypothesis.log_probability, tuple(subwords))

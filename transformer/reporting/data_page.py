@@ -24,13 +24,14 @@ RULES = {  # name in filter.json -> what the rule drops
     "script": "a script that the language does not use",
     "language": "another language, by py3langid",
 }
-ODD = {  # name in filter.json -> what the characters are
+ODD = {  # name in filter.json -> what is odd
     "invisible": "invisible: soft hyphen, zero-width space, marks of direction",
     "decomposed": "not in the form NFC, such as u + U+0308 for ü",
     "entity": "HTML entities, such as &amp;",
     "replacement": "U+FFFD, which stands for a character that was lost",
     "mojibake": "UTF-8 read as another encoding, such as Ã¼ for ü",
     "control": "control characters",
+    "placeholders": "placeholders, such as %s, {name} or an address, that only one side has",
 }
 OVERLAP = {
     "source_exact": "source, exactly",
@@ -65,7 +66,7 @@ def data_page(
         examples={RULES[name]: rows for name, rows in filtered["examples"].items() if rows},
         normalise=corpus.get("normalise", "none"),
         odd=[
-            {"characters": title, "training pairs": share(filtered["odd"][name]["pairs"], filtered["pairs"])}
+            {"what is odd": title, "training pairs": share(filtered["odd"][name]["pairs"], filtered["pairs"])}
             for name, title in ODD.items()
         ],
         odd_examples={title: spell_hidden(filtered["odd"][name]["examples"]) for name, title in ODD.items()},

@@ -14,7 +14,7 @@ FORMS = ("nfc", "none")
 # Soft hyphen, zero-width space, word joiner, byte-order mark, and the marks, embeddings and isolates of directions.
 INVISIBLE = "\u00ad\u200b\u2060\ufeff\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _INVISIBLE = re.compile(f"[{INVISIBLE}]")
-_ENTITY = re.compile(r"&(?:#\d{1,7}|#x[0-9A-Fa-f]{1,6}|[A-Za-z]{2,8}\d{0,2});")
+ENTITY = r"&(?:#\d{1,7}|#x[0-9A-Fa-f]{1,6}|[A-Za-z]{2,8}\d{0,2});"  # of HTML
 # UTF-8 that was read as Latin-1 or Windows-1252: "Ã¼" for "ü", "â€œ" for a quotation mark, "Ð°" for a Cyrillic letter.
 _MOJIBAKE = re.compile("[ÂÃ][\u0080-\u00bfŒœŠšŸŽžƒˆ˜–—‘’‚“”„†‡•…‰‹›€™]|â€|[ÐÑ][\u0080-\u00bf]")
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x7f]")
@@ -22,7 +22,7 @@ _CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x7f]")
 ODD: dict[str, Callable[[str], object]] = {
     "invisible": _INVISIBLE.search,
     "decomposed": lambda line: not unicodedata.is_normalized("NFC", line),
-    "entity": _ENTITY.search,
+    "entity": re.compile(ENTITY).search,
     "replacement": lambda line: "\ufffd" in line,
     "mojibake": _MOJIBAKE.search,
     "control": _CONTROL.search,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from transformer.text.characters import FORMS, normalise
 from transformer.text.languages import spacy_words, tokenizer
 from transformer.text.marks import marked
+from transformer.text.placeholders import PIECES, cut, protect, restore
 from transformer.text.scripts import runs
 
 if TYPE_CHECKING:
@@ -46,16 +47,27 @@ class Side:
     """How lines of one side, source or target, become tokens.
 
     language: its code. splitter: spacy or unicode, see `splitter_of`. normal_form: nfc (characters.normalise) or none.
-    lowercase: whether lines are lower-cased first. Each piece of a line between two spaces is split by itself, so the
-    tokens of a piece are remembered, for at most `pieces` pieces.
+    lowercase: whether lines are lower-cased first. placeholders: whether tokens have numbers in place of placeholders
+    (placeholders.protect). Each piece of a line between two spaces is split by itself, so the tokens of a piece are
+    remembered, for at most `pieces` pieces.
     """
 
     pieces = PIECES_IN_MEMORY
 
-    def __init__(self, language: str, lowercase: bool, splitter: str = "spacy", normal_form: str = "nfc"):
+    def __init__(
+        self,
+        language: str,
+        lowercase: bool,
+        splitter: str = "spacy",
+        normal_form: str = "nfc",
+        placeholders: bool = False,
+    ):
         if normal_form not in FORMS:
             raise ValueError(f"normalise={str(normal_form)[:40]!r} must be one of {', '.join(FORMS)}.")
         self.language, self.lowercase, self.splitter, self.normal_form = language, lowercase, splitter, normal_form
+        if not isinstance(placeholders, bool):
+            raise ValueError(f"placeholders={str(placeholders)[:40]!r} must be true or false.")
+        self.placeholders = placeholders
         self._tokens: dict[str, list[str]] = {}  # of pieces met before
 
     @cached_property
@@ -75,9 +87,9 @@ class Side:
                 raise ValueError(f"The splitter {str(splitter)[:40]!r} must be spacy or unicode. Copy the file again.")
         for side in ("source", "target"):
             check_code(description[side])
-        form = description.get("normalise", "none")
-        source = cls(description["source"], description["lowercase_source"], splitters[0], form)
-        return source, cls(description["target"], description["lowercase"], splitters[1], form)
+        same = description.get("normalise", "none"), description.get("placeholders", False)
+        source = cls(description["source"], description["lowercase_source"], splitters[0], *same)
+        return source, cls(description["target"], description["lowercase"], splitters[1], *same)
 
     def text(self, line: str) -> str:
         """The characters of a line that tokens spell: in the normal form, and lower-cased if `lowercase`."""
@@ -86,6 +98,14 @@ class Side:
 
     def tokens(self, line: str) -> list[str]:
         """The tokens of a line, with `▁` before each token that follows a space. A run of white space is one space."""
+        return self.split(protect(line)[0] if self.placeholders else line)
+
+    def restore(self, translation: str, line: str) -> str:
+        """A translation with the placeholders of its source line in place of their numbers."""
+        return restore(translation, protect(line)[1]) if self.placeholders else translation
+
+    def split(self, line: str) -> list[str]:
+        """The tokens of a line in which placeholders that are no number yet stay text."""
         known, line_tokens = self._tokens, []
         for piece in self.text(line).split():
             tokens = known.get(piece)
@@ -97,8 +117,16 @@ class Side:
         return line_tokens
 
     def _split(self, piece: str) -> list[str]:
-        """The tokens of a text without white space."""
-        return marked(spacy_words(self._spacy, piece) if self._spacy else runs(piece))
+        """The tokens of a text without white space. The number of a placeholder is a token without `▁`."""
+        words: list[str] = []
+        for part in cut(piece) if self.placeholders else [piece]:
+            number = self.placeholders and part in PIECES
+            words += ["", part] if number and not words else [part] if number else self._words(part)
+        return marked(words)
+
+    def _words(self, text: str) -> list[str]:
+        """The words of a text without white space."""
+        return spacy_words(self._spacy, text) if self._spacy else runs(text)
 
     @contextmanager
     def zone(self, forget: bool = False) -> Iterator[None]:

@@ -1,0 +1,108 @@
+"""Placeholders become numbers, in training pairs those of both sides; a translation gets them back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from text.test_text import nasty, side
+
+from transformer.text.bpe import Merges, learn_merges
+from transformer.text.characters import normalise
+from transformer.text.marks import SPACE, join
+from transformer.text.placeholders import KINDS, PIECES, count_kept, placeholders, protect, protect_pair, restore
+from transformer.text.words import Side
+
+parts = st.sampled_from(["%s", "%1$d", "{a}", "<b>", "&amp;", "_F", "&F", " ", "①", "⑯", "12345", "a@b.de", "😀", "▁"])
+mixed = st.lists(parts | nasty, max_size=25).map("".join)
+
+LINES = {  # line -> its placeholders
+    "Siehe http://a.de/x?y=1&z=2. Oder (www.b.org/%20), ftp://c": ["http://a.de/x?y=1&z=2", "www.b.org/%20", "ftp://c"],
+    "Mail an a.b+c@d-e.co.uk.": ["a.b+c@d-e.co.uk"],
+    '<b>fett</b>, <a href="x y">Seite</a><br/>; a < b und c > d': ["<b>", "</b>", '<a href="x y">', "</a>", "<br/>"],
+    "<Datei> <q id='1' n=\"\"/> <x  y='1'> <x y='a  b'> <x y=1>": ["<q id='1' n=\"\"/>"],
+    "R&amp;D &#228; &nbsp": ["&amp;", "&#228;", "&"],
+    "{name} ${name} {0} {} { a }": ["{name}", "${name}", "{0}", "{}"],
+    "%s %1$d %(name)s %-5.2f %lu %ds 50% der 50 %, 50 % in 100%ige %%": [
+        *["%s", "%1$d", "%(name)s", "%-5.2f", "%lu", "%d", "%%"]
+    ],
+    "%1 von %2, %L3, 5%1": ["%1", "%2", "%L3"],
+    "👩\u200d👩\u200d👧 😀😀! 🇩🇪 1\ufe0f\u20e3 👍🏽": ["👩\u200d👩\u200d👧", "😀😀", "🇩🇪", "1\ufe0f\u20e3", "👍🏽"],
+    "2024, 12345 und a1234567b": ["12345", "1234567"],
+    "_Datei, &Datei, E_xit, a & b, _ 1": ["_", "&", "_"],
+    "Ein Hund rennt im Gras. 1.234,5 %": [],
+}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_placeholder_is_found(line):
+    assert placeholders(line) == LINES[line]
+    assert [restore(text, values) for text, values in [protect(line)]] == [line]
+
+
+@given(mixed)
+@settings(deadline=None, max_examples=150)
+@example("①② %s" + "%d" * 20)
+@example("%s" * 20)
+def test_a_protected_line_comes_back(line):
+    assert restore(*protect(line)) == line
+
+
+@given(mixed, st.sampled_from(["de", "zh"]), st.sampled_from(["none", "nfc"]))
+@settings(deadline=None, max_examples=150)
+def test_a_protected_line_comes_back_from_its_subwords(line, code, form):
+    protecting = side(code, False, form, True)
+    subwords = merges().subwords(protecting.tokens(line))
+    change = normalise if form == "nfc" else str
+    assert change(protecting.restore(join(subwords), line)) == " ".join(change(line).split())
+    assert all(subword in PIECES or not set(subword) & set(PIECES) for subword in subwords)
+
+
+@cache
+def merges() -> Merges:
+    """Merges of a text with a placeholder in each word."""
+    return Merges(learn_merges(Counter(side("zh", placeholders=True).tokens("a%sb %sc ab%s <b>ab</b> " * 9)), 40))
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        ("%s of %d", "%d von %s", ("① of ②", "② von ①")),
+        ("%s %s %s", "%s, %s", ("① ② %s", "①, ②")),  # the third is text
+        ("{a} %s", "%s", ("{a} ①", "①")),
+        ("%s", "%d", ("%s", "%d")),
+        ("① %s", "%s", ("① %s", "%s")),
+        ("_File %s", "%s-_Datei", ("①File ②", "②-①Datei")),
+        ("%d" * 17, "%d" * 17, (f"{PIECES}%d", f"{PIECES}%d")),
+        ("", "%s", ("", "%s")),
+    ],
+)
+def test_a_pair_has_numbers_for_what_both_sides_have(source, target, expected):
+    assert protect_pair(source, target) == expected
+
+
+def test_an_odd_number_in_a_translation_gives_its_text():
+    values = protect("%s of {a}")[1]
+    assert restore("② ② ③ von ①", values) == "{a} {a}  von %s"
+    assert restore("① ⑤", protect("①")[1]) == "① ⑤"  # numbers of the line itself
+
+
+def test_a_number_is_a_token_without_a_space_mark():
+    both = Side("de", lowercase=True, placeholders=True)
+    assert both.tokens("Die Datei (%s) {A}") == ["▁die", "▁datei", "▁(", "①", ")", SPACE, "②"]
+    assert both.split("①A %s") == [SPACE, "①", "a", "▁%", "s"]
+
+
+def test_lines_that_keep_their_placeholders_are_counted():
+    lines = [("%s a", "b %s", "c %s"), ("%s", "%s", "x"), ("%s", "%d", "%s"), ("a", "b", "c"), ("%s", "%s", "%s %s")]
+    assert count_kept(lines) == (1, 3)
+
+
+def test_each_kind_of_placeholder_has_an_example():
+    import regex
+
+    missing = [kind for kind, pattern in KINDS.items() if not any(regex.search(pattern, line) for line in LINES)]
+    assert missing == []

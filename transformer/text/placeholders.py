@@ -1,0 +1,111 @@
+"""What a translation must keep as it is, such as %s, {name} or an address, in place of which the model sees ①, ②, ...
+
+Each of these numbers is a token and a subword of its own. In a line to translate, all placeholders get a number, in
+their order. In a training pair only those that both sides have get one. A translation gets the source's placeholders
+back by their numbers: a number that comes twice gives its text twice, one that the source lacks gives nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
+
+import regex
+
+from transformer.text.characters import ENTITY
+
+PIECES = "①②③④⑤⑥⑦⑧⑨⑩⑪⑫⑬⑭⑮⑯"  # further placeholders of a line stay text
+_SPACE = r"\s\x1c-\x1f"  # \s of the package regex lacks what str.split takes for white space too
+_EMOJI = r"\p{Extended_Pictographic}(?:\ufe0f|\p{EMod})?"
+# An opening tag without attributes is one of these; <file> stands for a word that is translated.
+_TAGS = "a|b|big|br|center|code|dd|div|dl|dt|em|h[1-6]|hr|i|kbd|li|ol|p|pre|qt|s|small|span|strong|su[bp]|t[dhrt]|u|ul"
+_ATTRIBUTE = rf" [\w:-]+=(?:\"(?:[^\"<>{_SPACE}]| (?! ))*+\"|'(?:[^'<>{_SPACE}]| (?! ))*+')"
+KINDS = {  # the first kind that matches counts
+    "address": rf"(?:https?|ftps?|file)://[^{_SPACE}<>\"]*[\w/#=&+~-]",
+    "web site": rf"(?<!\w)www\.[^{_SPACE}<>\"]*[\w/#=&+~-]",
+    "e-mail address": r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}",
+    "tag": rf"</[A-Za-z][\w:-]*>|<[A-Za-z][\w:-]*(?:{_ATTRIBUTE})++ ?/?>|<[A-Za-z][\w:-]* ?/>|<(?:{_TAGS})>",
+    "HTML entity": ENTITY,
+    "name in braces": rf"\$?\{{[^{_SPACE}{{}}]{{0,60}}\}}",
+    "percent sign": "%%",
+    "C or Python format": (
+        r"(?<!\d ?)%(?:\(\w+\)|\d+\$)?[-+#0']*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh|h|ll|l|q|j|z|t|L)?"
+        r"[diouxXeEfFgGaAcspn@]"
+    ),
+    "Qt format": r"(?<!\d)%L?\d{1,2}(?!\d)",
+    "emoji": rf"(?:\p{{RI}}\p{{RI}}|[0-9#*]\ufe0f?\u20e3|{_EMOJI}(?:\u200d{_EMOJI})*)+",
+    "number": r"\d{5,}",
+    "mark of an accelerator": r"[_&](?=\p{L})",  # the mark alone: its letter is of the word
+}
+_PLACEHOLDER = regex.compile("|".join(KINDS.values()))
+_POSSIBLE = re.compile(
+    r"[%{<&@_]|\d{5}|://|www\.|[\u00a9\u00ae\u203c-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001ffff]"
+)
+_PIECE = re.compile(f"([{PIECES}])")
+
+
+def placeholders(line: str) -> list[str]:
+    """The placeholders of a line, in their order."""
+    return _PLACEHOLDER.findall(line) if _POSSIBLE.search(line) else []
+
+
+def protect(line: str) -> tuple[str, Sequence[str]]:
+    """A line to the line with numbers in place of its placeholders, and the placeholders.
+
+    A line that has such numbers itself is not changed: they stand for themselves.
+    """
+    if _PIECE.search(line):
+        return line, PIECES
+    values = placeholders(line)[: len(PIECES)]
+    return _numbered(line, iter(PIECES[: len(values)])), values
+
+
+def protect_pair(source: str, target: str) -> tuple[str, str]:
+    """A training pair with numbers in place of the placeholders that both sides have, in the order of the source."""
+    values = placeholders(source)
+    shared = Counter(values) & Counter(placeholders(target) if values else ())
+    if not shared or _PIECE.search(source + target):
+        return source, target
+    numbers: dict[str, deque[str]] = defaultdict(deque)  # of the target
+    pieces, source_pieces = iter(PIECES), []
+    for value in values:
+        piece = next(pieces, None) if shared[value] else None
+        source_pieces.append(piece)
+        if piece:
+            shared[value] -= 1
+            numbers[value].append(piece)
+    target_pieces = [numbers[value].popleft() if numbers[value] else None for value in placeholders(target)]
+    return _numbered(source, iter(source_pieces)), _numbered(target, iter(target_pieces))
+
+
+def _numbered(line: str, pieces: Iterator[str | None]) -> str:
+    """A line with a number in place of each placeholder; None, or no number left: it stays text."""
+    if not _POSSIBLE.search(line):
+        return line
+    return _PLACEHOLDER.sub(lambda match: next(pieces, None) or match[0], line)
+
+
+def restore(text: str, values: Sequence[str]) -> str:
+    """A translation with the placeholders of its source in place of their numbers."""
+    places = dict(zip(PIECES, values, strict=False))
+    return _PIECE.sub(lambda match: places.get(match[0], ""), text)
+
+
+def cut(text: str) -> list[str]:
+    """A text to its numbers and what is between them."""
+    return [part for part in _PIECE.split(text) if part]
+
+
+def disagree(source: str, target: str) -> bool:
+    """Whether one side of a pair has a placeholder that the other lacks."""
+    return Counter(placeholders(source)) != Counter(placeholders(target))
+
+
+def count_kept(lines: Iterable[tuple[str, str, str]]) -> tuple[int, int]:
+    """Sources, references and translations to the number of those whose translation has the source's placeholders, and
+    to the number of those that count: source and reference have the same, at least one."""
+    counted = [
+        (source, text) for source, reference, text in lines if placeholders(source) and not disagree(source, reference)
+    ]
+    return sum(not disagree(source, text) for source, text in counted), len(counted)
