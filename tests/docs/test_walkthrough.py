@@ -221,7 +221,7 @@ def test_the_site_needs_no_network_and_finds_words_from_files(tmp_path):
         requests = []
         tab.on("request", lambda request: requests.append(request.url))
         tab.goto((ROOT / site.SITE / "index.html").as_uri())
-        tab.keyboard.press("/")
-        tab.keyboard.type("sinusoids")
-        tab.locator("a[href*='walkthrough.html']", has_text="sinusoids").first.wait_for()
+        tab.get_by_role("button", name="Search").first.click()
+        tab.get_by_role("combobox", name="Search").fill("sinusoids")
+        tab.locator("a[href*='walkthrough.html#']", has_text="Embeddings and positions").wait_for()
         assert [url for url in requests if url.startswith("http")] == []
