@@ -14,7 +14,7 @@ Options = Mapping[str, int | float]
 
 PACKAGE = Path(transformer.__path__[0])
 # to serve a model
-PACKAGES = ("ctranslate2", "mlflow", "numpy", "pandas", "safetensors", "spacy", "subword-nmt", "torch", "tqdm")
+PACKAGES = ("ctranslate2", "mlflow", "numpy", "pandas", "regex", "safetensors", "spacy", "subword-nmt", "torch", "tqdm")
 FOLDER = "artifacts/model"  # where MLflow puts the model folder inside the model
 
 

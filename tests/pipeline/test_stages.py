@@ -22,9 +22,12 @@ from pipeline.report import placeholder_remark
 from pipeline.stage import run
 from pipeline.train import overfitting_remark
 from transformer.files import read_lines, sha256
+from transformer.inference.remarks import SeenWords
+from transformer.inference.translation import SentencePair, Translation
 from transformer.model.cpu import multiplies_bfloat16
 from transformer.text.marks import SPACE
 from transformer.text.placeholders import PIECES
+from transformer.text.words import Side
 
 
 @pytest.fixture(scope="module")
@@ -301,7 +304,14 @@ def test_devices_without_work_are_warned_of_at_the_start(project, tmp_path):
 def test_translate_holds_a_limited_number_of_lines(monkeypatch, tmp_path):
     """Hypotheses of a large test set are written as they come."""
     calls: list[int] = []
-    translator = SimpleNamespace(translate=lambda lines, progress, **_: calls.append(len(lines)) or lines)
+
+    def copy(lines: list[str], *_: object, **settings: object) -> list[list[SentencePair]]:
+        calls.append(len(lines))
+        return [[SentencePair(line, Translation(line, 0.0, 0.0, ()))] for line in lines]
+
+    subwords = lambda lines: [line.split() for line in lines]  # noqa: E731
+    seen = SeenWords(None, Side("de", lowercase=False))
+    translator = SimpleNamespace(translate_sentences=copy, subwords=subwords, seen_words=seen)
     monkeypatch.setattr("pipeline.translate.Translator.load", lambda folder, engine: translator)
     monkeypatch.setattr("pipeline.translate.CHUNK_LINES", 5)
     (tmp_path / "data/raw").mkdir(parents=True)

@@ -127,6 +127,7 @@ def zstandard_lines(path: Path) -> Iterator[Iterator[bytes]]:
                 yield from (line + b"\n" for line in complete)
                 if len(rest) > LONGEST_LINE:
                     yield rest
+                    rest = b""
                 block = frame.unused_data if frame.eof else b""
         if not frame.eof:
             raise EOFError("it ends in the middle")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
+from math import prod
 from pathlib import Path
 
 import torch
@@ -61,20 +62,28 @@ def reading(path: Path) -> Iterator[None]:
         ) from None
 
 
-def check_shapes(path: Path, config: TransformerConfig) -> None:
-    """Raise ValueError if a safetensors file has not the weights of a model with these sizes.
+def build_model(path: Path, config: TransformerConfig) -> Transformer:
+    """A new model of these sizes. Raises ValueError if a safetensors file has not the weights of such a model.
 
-    Only its header is read. The model is built on torch's device meta, where it takes no memory, and not at all if it
-    has more layers than the file has tensors.
+    Only the header of the file is read. No model is built that is much larger than the file, or has more layers than it
+    has tensors.
     """
     with reading(path), safe_open(path, framework="pt") as file:
         stored = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     layers = config.complete.encoder_layers + config.complete.decoder_layers
-    with torch.device("meta"), suppress(RuntimeError):  # RuntimeError: a number of weights that is no int64
-        weights = Transformer(config).state_dict() if layers <= len(stored) else {}
-        if stored == {name: tuple(tensor.shape) for name, tensor in weights.items()}:
-            return
+    if layers <= len(stored) and least_weights(config) <= sum(map(prod, stored.values())):
+        model = Transformer(config)
+        if stored == {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}:
+            return model
     raise ValueError(f"{path} and model.json are not of one model. Copy the model folder again.")
+
+
+def least_weights(config: TransformerConfig) -> int:
+    """A number of weights that a model of these sizes exceeds: one matrix for each of its dimensions."""
+    sizes = config.complete
+    rows = sizes.d_model + sizes.d_ff + sizes.heads * sizes.key_size
+    positions = sizes.max_positions if sizes.positions == "learned" else 0
+    return sizes.d_model * (sizes.vocabulary + positions + (sizes.encoder_layers + sizes.decoder_layers) * rows)
 
 
 def stored_config(folder: Path) -> TransformerConfig:
@@ -90,8 +99,7 @@ def load_model(folder: Path | str) -> Transformer:
     """
     folder = Path(folder)
     config, path = stored_config(folder), folder / WEIGHTS
-    check_shapes(path, config)
-    model, weights = Transformer(config), read_weights(path)
+    model, weights = build_model(path, config), read_weights(path)
     model.to(next(iter(weights.values())).dtype).load_state_dict(weights)
     return model.eval()
 
@@ -109,7 +117,7 @@ def check_start(config: TransformerConfig, folder: Path, vocabulary: Path) -> No
     and, with sinusoids, max_positions may differ.
     """
     start = stored_config(folder)
-    check_shapes(folder / WEIGHTS, start)
+    build_model(folder / WEIGHTS, start)
     stored, sizes = asdict(start.complete), asdict(config.complete)
     may_differ = {"dropout", "attention_dropout", "activation_dropout", "layers"}  # layers: as of encoder and decoder
     may_differ |= {"max_positions"} if sizes["positions"] == "sinusoidal" else set()

@@ -1,4 +1,4 @@
 """Pages and charts made from plain numbers and lines of text.
 
-May import: evaluation
+May import: evaluation, files
 """
