@@ -95,7 +95,7 @@ def smoothing() -> str:
         shares = [0.02 + 0.0005 * i for i in range(1960)]
         values = [-(1 - amount) * math.log(p) - amount * math.log((1 - p) / 8) for p in shares]
         points = [(p, value) for p, value in zip(shares, values, strict=True) if value <= 4]
-        plot.curve(*zip(*points[::4], strict=True), number)
+        plot.curve([p for p, _ in points[::4]], [value for _, value in points[::4]], number)
         drawing.key(550, 60 + 24 * number, number, f"smoothing {amount:g}")
     return drawing.svg("The loss by the probability of the right subword")
 

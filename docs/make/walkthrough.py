@@ -145,12 +145,13 @@ def code_of(name: str, keep: tuple[str, ...] = (), drop: tuple[str, ...] = ()) -
     shown. drop: those that are not shown.
     """
     module, _, path = name.partition(":")
-    thing = import_module(f"transformer.{module}")
+    thing: Any = import_module(f"transformer.{module}")
     for part in path.split("."):
         thing = inspect.getattr_static(thing, part)
     lines = textwrap.dedent(inspect.getsource(inspect.unwrap(thing))).rstrip().split("\n")
     if keep or drop:
-        (definition,) = ast.parse("\n".join(lines)).body
+        definition = ast.parse("\n".join(lines)).body[0]
+        assert isinstance(definition, ast.ClassDef)
         for node in reversed(definition.body):
             if isinstance(node, ast.FunctionDef) and (node.name in drop or (keep and node.name not in keep)):
                 start = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
