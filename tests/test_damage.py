@@ -24,7 +24,7 @@ from pipeline import download, stage
 from pipeline.params import Params
 from transformer.__main__ import main as translate
 from transformer.inference.ctranslate2_export import add_export
-from transformer.model_folder import FILES
+from transformer.model_folder import FILES, WORDS
 
 ROOT = Path(__file__).parents[1]
 TOY = (ROOT / "recipes/toy.yaml").read_text(encoding="utf-8")
@@ -111,8 +111,9 @@ def each(count: int, **strategies: st.SearchStrategy) -> Callable:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> Path:
-    """A model folder with an export."""
+    """A model folder with an export and the words of its training text."""
     folder = model_folder(tmp_path_factory.mktemp("damage") / "model")
+    (folder / WORDS).write_text("ein\n", encoding="utf-8")
     add_export(folder, folder, "float32")
     return folder
 
