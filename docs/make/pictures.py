@@ -41,7 +41,7 @@ FLAGS = [
 ]
 SECONDS = 300  # for a page to be drawn
 SENTENCE = "Heute wollen die Ärzte das kleine Ei nicht kaufen."  # shown by the demo
-PART = "Its attention, everywhere"  # the heading of the walkthrough that is shown
+PART = "Attention (section 3.2)"  # the heading of the walkthrough that is shown
 # Lengths of the drawing of the stages, in pixels.
 WIDTH, MARGIN, BOX, ROW, GAP = 760, 14, 146, 38, 12
 STYLE = """
