@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
 
@@ -203,7 +204,7 @@ def drawing_library() -> Markup:
 
     vl-convert takes four seconds to bundle it, so the script is kept beside vl-convert, if that folder can be written.
     """
-    kept = Path(vl_convert.__file__).with_name(f"vega-lite-{VEGA_LITE}-by-{vl_convert.__version__}.js")
+    kept = Path(vl_convert.__file__).with_name(f"vega-lite-{VEGA_LITE}-by-{version('vl-convert-python')}.js")
     if kept.is_file():
         return Markup(kept.read_text(encoding="utf-8"))
     library = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed", VEGA_LITE)
