@@ -353,7 +353,7 @@ def test_the_page_of_the_stage_has_buckets_costs_and_attention(finished, monkeyp
     assert "Spent on the training updates40 target tokens1,000 source tokens, about2,000" in text
     assert re.search(r"FLOP, about\d", text)
     assert 'id="attention"' in html
-    assert "Of the test set, found without the references. cut at the length limit: line 3" in text
+    assert "cut at the length limit: line 3" in text
     assert "7: the longest (chrF 50.0)" in text
 
 
