@@ -133,10 +133,8 @@ def belongs(path: str, entry: dict) -> bool:
     return any(Path(path).is_relative_to(dep["path"]) for dep in entry["deps"])
 
 
-@pytest.mark.parametrize(
-    ("count", "first", "elsewhere"),
-    [(6, "translate", 0.0), pytest.param(60, "download", 0.3, marks=pytest.mark.full)],  # 60 take half an hour
-)
+@pytest.mark.full  # each edit repeats the pipeline: ten minutes for six, more than an hour for sixty
+@pytest.mark.parametrize(("count", "first", "elsewhere"), [(6, "translate", 0.0), (60, "download", 0.3)])
 def test_an_edit_at_any_moment_gives_no_false_run(tmp_path, shared_folder, count, first, elsewhere):
     """first: the first stage that runs, after an edit that was made before."""
     project = Edited(prepared_project(shared_folder, tmp_path / "project"), tmp_path / "edits", count, elsewhere)
