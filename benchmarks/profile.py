@@ -18,11 +18,10 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.flops import SIZES
-from benchmarks.programs import Ours, Program, synchronise
+from benchmarks.programs import Ours, Program, add_data_options, fastest_precision, synchronise
 from benchmarks.table import text_table
 from benchmarks.worker import task_of
 from pipeline.stage import require, run
-from transformer.model.cpu import multiplies_bfloat16
 
 WARM = 3  # updates before the measured ones
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")  # and all operations of oneDNN
@@ -90,10 +89,8 @@ def options() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     add = parser.add_argument
-    add("--ids", type=Path, default=Path("data/ids"), metavar="PATH", help="id arrays as the stage encode writes them")
-    add("--vocab", type=Path, default=Path("data/vocab.txt"), metavar="PATH", help="their vocabulary")
+    add_data_options(parser)
     add("--size", choices=[*SIZES], default="tiny")
-    add("--batch-tokens", type=int, default=4096, metavar="N", help="sentences x longest side of an update")
     add("--updates", type=int, default=20, metavar="N")
     add("--least", type=float, default=0.01, metavar="SHARE", help="smallest share of the time with a line of its own")
     add("--device", choices=("cpu", "cuda"), default="cpu")
@@ -110,8 +107,7 @@ def main() -> None:
     if asked.updates < 1:
         raise ValueError(f"--updates {asked.updates}: must be 1 or more")
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or the profiler prints a line when it starts and when it stops
-    fastest = "bfloat16" if multiplies_bfloat16(torch.device(asked.device)) else "float32"
-    precision = asked.precision or fastest
+    precision = asked.precision or fastest_precision(torch.device(asked.device))
     task = task_of(vars(asked) | {"precision": precision})
     rows, line = condensed(profiled(Ours(task), asked.updates), asked.least)
     print(text_table(rows, COLUMNS))

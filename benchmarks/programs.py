@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from argparse import ArgumentParser
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +21,7 @@ from torch import Tensor, nn
 from benchmarks.feeding import Epochs
 from benchmarks.flops import DROPOUT, SMOOTHING, Size
 from transformer.model.config import TransformerConfig
+from transformer.model.cpu import multiplies_bfloat16
 from transformer.model.transformer import Transformer, sinusoids
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import PAD
@@ -65,6 +68,19 @@ class Task:
     def batch(self, rows: np.ndarray) -> Padded:
         """The pairs with the numbers `rows`, on the device."""
         return Padded(*(part.to(self.device, non_blocking=True) for part in self.padded(rows)))
+
+
+def add_data_options(parser: ArgumentParser) -> None:
+    """Add the options that name the pairs of a task, and the size of its batches."""
+    add = parser.add_argument
+    add("--ids", type=Path, default=Path("data/ids"), metavar="PATH", help="id arrays as the stage encode writes them")
+    add("--vocab", type=Path, default=Path("data/vocab.txt"), metavar="PATH", help="their vocabulary")
+    add("--batch-tokens", type=int, default=4096, metavar="N", help="sentences x longest side of an update")
+
+
+def fastest_precision(device: torch.device) -> Precision:
+    """bfloat16 on a device with instructions for it, else float32."""
+    return "bfloat16" if multiplies_bfloat16(device) else "float32"
 
 
 def synchronise(device: torch.device) -> None:

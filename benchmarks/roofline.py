@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -24,10 +23,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.flops import SIZES
 from benchmarks.matrices import MatrixRate
 from benchmarks.profile import WARM, is_product, seconds_of
-from benchmarks.programs import Ours
+from benchmarks.programs import Ours, add_data_options, fastest_precision
 from benchmarks.worker import task_of
 from pipeline.stage import require, run
-from transformer.model.cpu import multiplies_bfloat16
 
 COPIED = 2**24  # numbers in the tensor that measures the copy rate: 64 MiB, more than caches hold
 ROWS = (
@@ -86,15 +84,13 @@ def copy_rate(times: int = 5) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     add = parser.add_argument
-    add("--ids", type=Path, default=Path("data/ids"), metavar="PATH", help="id arrays as the stage encode writes them")
-    add("--vocab", type=Path, default=Path("data/vocab.txt"), metavar="PATH", help="their vocabulary")
+    add_data_options(parser)
     add("--size", choices=[*SIZES], default="tiny")
-    add("--batch-tokens", type=int, default=4096, metavar="N", help="sentences x longest side of an update")
     add("--updates", type=int, default=10, metavar="N", help="updates of a round")
     add("--rounds", type=int, default=5, metavar="N", help="rounds of updates, products and copies in alternation")
     asked = parser.parse_args()
     require(asked.ids, asked.vocab)
-    precision = "bfloat16" if multiplies_bfloat16(torch.device("cpu")) else "float32"
+    precision = fastest_precision(torch.device("cpu"))
     task = task_of(vars(asked) | {"precision": precision, "device": "cpu"})
     program, matrices = Ours(task), MatrixRate(task)
     for step in range(1, WARM + 1):

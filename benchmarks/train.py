@@ -19,6 +19,7 @@ import torch
 
 from benchmarks.flops import SIZES
 from benchmarks.processes import alternate, workers
+from benchmarks.programs import add_data_options
 from benchmarks.table import rate, row_of, summary, text_table, with_ratios
 from pipeline.stage import require, run
 from transformer.model.cpu import multiplies_bfloat16
@@ -34,12 +35,10 @@ def options() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     add = parser.add_argument
-    add("--ids", type=Path, default=Path("data/ids"), metavar="PATH", help="id arrays as the stage encode writes them")
-    add("--vocab", type=Path, default=Path("data/vocab.txt"), metavar="PATH", help="their vocabulary")
+    add_data_options(parser)
     add("--size", choices=(*SIZES, "both"), default="tiny")
     add("--precision", choices=(*BOTH, "float16", "all"), default="all", help="all: each that the program offers")
     add("--programs", metavar="A,B", help=f"some of {', '.join(PROGRAMS)}; default: all that can be run")
-    add("--batch-tokens", type=int, default=4096, metavar="N", help="sentences x longest side of an update")
     add("--rounds", type=int, default=5, metavar="N")
     add("--seconds", type=float, default=10.0, metavar="S", help="length of a round; its last update is finished")
     add("--device", choices=("cpu", "cuda"), default="cpu")

@@ -2,8 +2,8 @@
 
     python -m pipeline recipe FOLDER --source de --target en
 
-FOLDER has train, valid and test, as the stage download reads them (docs/corpora.md). A params.yaml that is no copy of a
-recipe is replaced only with --force.
+FOLDER has train, valid and test, as the stage download reads them (docs/corpora.md). A params.yaml that
+differs from all recipes is replaced only with --force.
 """
 
 from __future__ import annotations

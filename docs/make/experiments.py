@@ -212,7 +212,7 @@ def trainings(names: list[str] | None = None) -> dict[str, Any]:
 def words() -> dict[str, Any]:
     """Byte-pair encoding: the first merges, a word while merges are added, lengths, a sentence as ids."""
     text = corpus()
-    header, *learned = text.codes.splitlines()
+    header, *learned = text.codes.rstrip("\n").split("\n")
 
     def with_merges(count: int) -> Merges:
         return Merges("\n".join([header, *learned[:count], ""]))

@@ -5,12 +5,11 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
+import polib
 import pytest
 import zstandard
 
 from transformer.corpora.parallel_text import user_splits
-
-polib = pytest.importorskip("polib")
 
 PO = """\
 # a comment

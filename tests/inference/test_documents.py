@@ -9,8 +9,6 @@ import pytest
 
 from transformer.inference.documents import fill, lines_of, read_document
 
-polib = pytest.importorskip("polib")
-
 PO = """\
 # a comment
 msgid ""
