@@ -136,9 +136,10 @@ def output_of(options: argparse.Namespace, number: int, best: list[Translation])
 
 def translate_file(translator: Translator, options: argparse.Namespace, file: BufferedReader) -> None:
     """Translate the input to the output, at most PART_LINES lines at a time, with a progress bar."""
-    total = None if is_document(options.input) else count_lines(options.input)
+    document = is_document(options.input)
     remarks = remarks_for(translator, options)
     groups = line_groups(file, str(options.input or "standard input"))
+    total = None if document else count_lines(options.input)
     with tqdm(total=total, unit="sentence", disable=None, leave=False) as progress:
 
         def translate(first: int, lines: list[str]) -> str:
@@ -146,14 +147,15 @@ def translate_file(translator: Translator, options: argparse.Namespace, file: Bu
                 return "".join(translations(translator, options, lines, first, remarks, progress.update))
 
         path = replaceable(options.output) if options.output else None
-        if path and is_document(options.input):
+        if path and document:
             languages = translator.source.language, translator.target.language
-            print(translate_document(options.input, path, languages, translate), file=sys.stderr)
+            counts = translate_document(options.input, path, languages, key_of(options), translate, progress)
+            progress.write(counts, file=sys.stderr)
         elif path:
             write_in_parts(path, key_of(options), groups, translate, progress.update)
         else:
             write_through(options.output, groups, translate)
-    show(remarks)
+    show(remarks, "text" if document else "line")
 
 
 def remarks_for(translator: Translator, options: argparse.Namespace) -> RemarkCounts:
@@ -161,9 +163,9 @@ def remarks_for(translator: Translator, options: argparse.Namespace) -> RemarkCo
     return RemarkCounts(translator.subwords, translator.seen_words, options.extra_length)
 
 
-def show(remarks: RemarkCounts) -> None:
-    """Print the remarks on standard error, one line each."""
-    for line in remarks.describe():
+def show(remarks: RemarkCounts, unit: str = "line") -> None:
+    """Print the remarks on standard error, one line each. unit: what was counted: lines, or texts of a document."""
+    for line in remarks.describe(unit):
         print(f"remark: {printable(line)}", file=sys.stderr)
 
 

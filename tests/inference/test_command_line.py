@@ -167,10 +167,11 @@ def test_a_message_moves_no_cursor(folder, tmp_path, run):
     )
 
 
-def test_a_stopped_translation_of_a_file_resumes(folder, tmp_path, run, monkeypatch):
+@pytest.mark.parametrize(("end", "form"), [(".de", "{}"), (".po", 'msgid "{}"\nmsgstr ""\n')])
+def test_a_stopped_translation_of_a_file_resumes(folder, tmp_path, run, monkeypatch, end, form):
     """It repeats only the part that it was stopped in. Other settings, lines or models use no part of it."""
-    source, target, parts = tmp_path / "a.de", tmp_path / "a.en", tmp_path / "a.en.parts"
-    source.write_text("Hund\nMann\nGras\nSchach\nzwei\n")
+    source, target, parts = tmp_path / f"a{end}", tmp_path / f"b{end}", tmp_path / f"b{end}.parts"
+    source.write_text("".join(form.format(word) + "\n" for word in ("Hund", "Mann", "Gras", "Schach", "zwei")))
     options = (folder, "--input", source, "--output", target, "--extra-length")
     run(*options, 2)
     expected = target.read_text()

@@ -54,12 +54,17 @@ XLIFF = f"""\
 <trans-unit id="2"><source> no\n&amp; yes </source>
 </trans-unit>
 <trans-unit id="3"><source>new</source><target state="needs-translation">new</target></trans-unit>
+<trans-unit id="6"><source>now</source><target state="initial">now</target></trans-unit>
 <trans-unit id="4"><source>a <g id="1">dog</g></source></trans-unit>
 <trans-unit id="5" translate="no"><source>%s</source></trans-unit>
 </body></file></xliff>"""
-XLIFF_FILLED = XLIFF.replace(
-    "yes </source>\n", 'yes </source>\n<target state="needs-review-translation"> NO\n&amp; YES </target>\n'
-).replace('<target state="needs-translation">new', '<target state="needs-review-translation">NEW')
+XLIFF_FILLED = (
+    XLIFF.replace(
+        "yes </source>\n", 'yes </source>\n<target state="needs-review-translation"> NO\n&amp; YES </target>\n'
+    )
+    .replace('"needs-translation">new', '"needs-review-translation">NEW')
+    .replace('"initial">now', '"needs-review-translation">NOW')
+)
 XLIFF2 = f"""\
 <xliff {NAMESPACE.format(2.0)} version="2.0" srcLang="en" trgLang="de"><file id="f"><unit id="1">
 <segment><source>no</source></segment><segment><source>yes</source><target>ja</target></segment></unit></file></xliff>"""

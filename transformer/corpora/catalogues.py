@@ -17,13 +17,12 @@ from typing import cast
 from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
 from transformer.corpora.text_files import decoded, open_file
+from transformer.text.formats import LANGUAGE, cues, local
 from transformer.text.languages import strip_region
-from transformer.text.subtitles import cues
 
 ENDS = (".po", ".mo", ".tmx", ".xliff", ".xlf")
 Pair = tuple[str, str]
 Codes = tuple[str | None, str | None]  # of source and target, as a file names them
-_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 _CODE_OF_A_TOOL = ("bpt", "ept", "ph", "it", "ut", "sub", "x", "bx", "ex")  # elements inside a text that are no text
 _UNFINISHED = ("new", "needs", "initial")  # how states of XLIFF begin
 
@@ -129,11 +128,6 @@ def xml_entries(path: Path, languages: tuple[str, str]) -> Iterator[tuple[Codes,
         raise ValueError(f"{path} is damaged ({error}). Copy it again.") from None
 
 
-def local(element: Element) -> str:
-    """The name of an element without its namespace."""
-    return element.tag.rpartition("}")[2]
-
-
 def languages_of(element: Element, codes: Codes) -> Codes:
     """The languages that an element of XLIFF names, versions 1 and 2; `codes` if it names none."""
     source = element.get("source-language") or element.get("srcLang")
@@ -144,7 +138,7 @@ def memory_entries(unit: Element, languages: tuple[str, str]) -> Iterator[tuple[
     """The first text of a unit of TMX in each of two languages, if it has both; without a region if none has it."""
     texts: dict[str, str] = {}
     for variant in (part for part in unit if local(part) == "tuv"):
-        code = variant.get(_LANGUAGE) or variant.get("lang") or ""
+        code = variant.get(LANGUAGE) or variant.get("lang") or ""
         for segment in (part for part in variant if local(part) == "seg"):
             texts.setdefault(code.lower(), text_of(segment))
             texts.setdefault(strip_region(code), text_of(segment))

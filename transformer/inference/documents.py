@@ -12,19 +12,21 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from textwrap import wrap
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from transformer.files import chunks, whole_file
-from transformer.inference.lines import PART_LINES, Translate
+from transformer.files import read_lines, whole_file
+from transformer.inference.lines import Translate, finished_parts, remove_parts
+from transformer.text.formats import LANGUAGE, cues, local
 from transformer.text.languages import strip_region
-from transformer.text.subtitles import cues
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 ENDS = (".po", ".xliff", ".xlf", ".tmx", ".srt")
 WIDTH = 42  # characters of a line of a subtitle
-_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
-_UNTRANSLATED = ("new", "needs-translation")  # states of XLIFF, which may come with a copy of the source
+_UNTRANSLATED = ("new", "initial", "needs-translation")  # states of XLIFF, which may come with a copy of the source
 
 
 class Entry(NamedTuple):
@@ -64,19 +66,21 @@ def is_document(path: Path | None) -> bool:
     return path is not None and path.suffix in ENDS
 
 
-def translate_document(path: Path, output: Path, languages: tuple[str, str], translate: Translate) -> str:
+def translate_document(
+    path: Path, output: Path, languages: tuple[str, str], key: str, translate: Translate, progress: tqdm
+) -> str:
     """Translate the entries of a file that have no translation, and write it to `output`. Returns the counts, in words.
 
-    languages: of the model.
+    languages: of the model. key: see lines.finished_parts, which keeps what is translated so far.
     """
     document = read_document(path, *languages)
-    first, translations = 1, []
-    for lines in chunks(lines_of(document.entries), PART_LINES):
-        translations += translate(first, lines).split("\n")[:-1]
-        first += len(lines)
-    fill(document.entries, translations)
+    lines = lines_of(document.entries)
+    progress.total = len(lines)
+    parts = finished_parts(output, key, [lines], translate, progress.update)
+    fill(document.entries, (line for part in parts for line in read_lines(part)))
     with whole_file(output) as temporary:
         document.write(temporary)
+    remove_parts(output)
     skipped = f" {document.skipped:,} have elements inside their text and were left out." if document.skipped else ""
     return f"{len(document.entries):,} entries were translated.{skipped}"
 
@@ -191,12 +195,12 @@ def read_memory(path: Path, source: str, target: str) -> Document:
     tree, entries, skipped = read_xml(path), [], 0
 
     def add_variant(unit: Element, text: str) -> None:
-        variant = ElementTree.SubElement(unit, "tuv", {_LANGUAGE: target})
+        variant = ElementTree.SubElement(unit, "tuv", {LANGUAGE: target})
         ElementTree.SubElement(variant, "seg").text = text
         variant.tail = "\n"
 
     for unit in (element for element in elements(tree) if local(element) == "tu"):
-        variants = {strip_region(part.get(_LANGUAGE) or part.get("lang") or "-"): part for part in unit.findall("tuv")}
+        variants = {strip_region(part.get(LANGUAGE) or part.get("lang") or "-"): part for part in unit.findall("tuv")}
         segment = variants[strip_region(source)].find("seg") if strip_region(source) in variants else None
         if segment is not None and strip_region(target) not in variants:
             skipped += bool(len(segment))
@@ -221,8 +225,3 @@ def write_xml(tree: ElementTree.ElementTree, path: Path) -> None:
 def elements(tree: ElementTree.ElementTree) -> Iterator[Element]:
     """The elements of a tree, without comments."""
     return (element for element in tree.iter() if isinstance(element.tag, str))
-
-
-def local(element: Element) -> str:
-    """The name of an element without its namespace."""
-    return element.tag.rpartition("}")[2]

@@ -103,14 +103,25 @@ def write_through(path: Path | None, groups: Iterable[list[str]], translate: Tra
 
 
 def write_in_parts(path: Path, key: str, groups: Iterable[list[str]], translate: Translate, progress: Callable) -> None:
-    """Write the translations of groups of lines to a regular file, which appears whole.
+    """Write the translations of groups of lines to a regular file, which appears whole. See `finished_parts`."""
+    parts = finished_parts(path, key, groups, translate, progress)
+    with whole_file(path) as temporary, open(temporary, "wb") as target:
+        for part in parts:
+            with open(part, "rb") as file:
+                shutil.copyfileobj(file, target)
+    remove_parts(path)
 
-    The translations of each PART_LINES lines are kept in the folder PATH.parts until the file is complete, under a name
-    made of these lines and `key`. So a process that was stopped loses one part at most. key: a text that differs when
-    anything else differs that the translations are made from. progress: called with the number of lines of a part that
-    is there already.
+
+def finished_parts(
+    path: Path, key: str, groups: Iterable[list[str]], translate: Translate, progress: Callable
+) -> list[Path]:
+    """Translate groups of lines, and return the files that hold the translations of each PART_LINES lines.
+
+    They are kept in the folder PATH.parts, under a name made of these lines and `key`, until `remove_parts`. So a
+    process that was stopped loses one part at most. key: a text that differs when anything else differs that the
+    translations are made from. progress: called with the number of lines of a part that is there already.
     """
-    folder, parts, first = path.with_name(f"{path.name}.parts"), [], 1
+    folder, parts, first = parts_folder(path), [], 1
     for group in chunks(chain.from_iterable(groups), PART_LINES):
         name = sha256_text("\n".join([key, str(first), *group]))
         part = folder / f"{name}.part"
@@ -122,11 +133,18 @@ def write_in_parts(path: Path, key: str, groups: Iterable[list[str]], translate:
                 temporary.write_text(text, encoding="utf-8", newline="\n")
         parts.append(part)
         first += len(group)
-    with whole_file(path) as temporary, open(temporary, "wb") as target:
-        for part in parts:
-            with open(part, "rb") as file:
-                shutil.copyfileobj(file, target)
-    for part in folder.glob(f"{'[0-9a-f]' * 64}.part*"):  # also those of other settings, or half-written
+    return parts
+
+
+def parts_folder(path: Path) -> Path:
+    """The folder of the finished parts of an output."""
+    return path.with_name(f"{path.name}.parts")
+
+
+def remove_parts(path: Path) -> None:
+    """Remove the finished parts of an output, also those of other settings, or half-written."""
+    folder = parts_folder(path)
+    for part in folder.glob(f"{'[0-9a-f]' * 64}.part*"):
         part.unlink()
     with suppress(OSError):  # it was never made, or has files of the user
         folder.rmdir()

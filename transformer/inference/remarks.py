@@ -114,13 +114,13 @@ class RemarkCounts:
         """The number of lines of each kind, and `describe`, as JSON values."""
         return {"lines": self.counts, "remarks": self.describe()}
 
-    def describe(self) -> list[str]:
-        """For each kind that occurs, what is said, and the numbers of the first lines, in a line."""
+    def describe(self, unit: str = "line") -> list[str]:
+        """For each kind that occurs, a line: what is said, and the first numbers. unit: what a line is."""
         lines = []
         for kind, count in self.counts.items():
             if count:
                 words = f" ({', '.join(self.unseen)})" if kind == "unseen" else ""
-                places = f"{count:,} lines: " if count > 1 else "line "
+                places = f"{count:,} {unit}s: " if count > 1 else f"{unit} "
                 numbers = ", ".join(map(str, self.first[kind])) + (", ..." if count > SHOWN else "")
                 lines.append(f"{KINDS[kind]}{words}: {places}{numbers}")
         return lines
