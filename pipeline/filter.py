@@ -38,8 +38,10 @@ def main() -> None:
     texts = {split: [paths.raw / f"{split}.{side}" for side in SIDES] for split in ("train", "valid", *test_sets)}
     require(*(path for both in texts.values() for path in both), paths.raw / "train.files.json")
     settings = params.take(FilterConfig), params.source, params.target
-    form = normalise if params.normalise == "nfc" else str
-    tests: Any = {name: tuple([*map(form, read_lines(path))] for path in texts[name]) for name in test_sets}
+    tests: Any = {
+        name: tuple([normalise(line, params.normalise).strip() for line in read_lines(path)] for path in texts[name])
+        for name in test_sets
+    }
     files = json.loads((paths.raw / "train.files.json").read_text(encoding="utf-8"))
     with whole_folder(paths.filtered) as folder:
         report, odd = Report(rule_names(*settings), files), Report(ODD_PAIRS, files)

@@ -22,7 +22,6 @@ from transformer.cores import workers
 from transformer.files import whole_folder, write_json, write_lines
 from transformer.text.blocks import Block, blocks, map_in_order
 from transformer.text.marks import SPACE
-from transformer.text.placeholders import protect_pair
 from transformer.text.words import PIECES_IN_MEMORY, Side, splitter_of
 
 SIDES = ("src", "tgt")
@@ -39,9 +38,7 @@ class Tokeniser:
 
     def __call__(self, work: tuple[str, Block]) -> tuple[str, list[tuple[str, Counter[str]]]]:
         split, block = work
-        texts = block.lines()
-        if self.sides[0].placeholders:
-            texts = zip(*map(protect_pair, *texts), strict=True)
+        texts = zip(*map(self.sides[0].numbered_pair, *block.lines()), strict=True)
         return split, [self.side_tokens(side, lines, split) for side, lines in zip(self.sides, texts, strict=True)]
 
     @staticmethod

@@ -48,8 +48,7 @@ class Screen:
     def __call__(self, block: Block) -> Screened:
         sides = block.lines()
         odd = bits([*ODD_PAIRS.values()], sides)
-        if self.normal_form == "nfc":
-            sides = [[normalise(line).strip() for line in lines] for lines in sides]
+        sides = [[normalise(line, self.normal_form).strip() for line in lines] for lines in sides]
         reasons = bits(self.rules, sides)
         columns = sides if self.duplicates == "side" else [[f"{s}\n{t}" for s, t in zip(*sides, strict=True)]]
         digests = np.array([[digest(key) for key in column] for column in columns], np.uint64)

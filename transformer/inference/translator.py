@@ -25,7 +25,6 @@ from transformer.model.config import TransformerConfig
 from transformer.model_folder import WEIGHTS, WORDS, read_model_json
 from transformer.text.bpe import Merges
 from transformer.text.marks import SPACE, join
-from transformer.text.placeholders import protect, protect_pair
 from transformer.text.sentences import split_sentences
 from transformer.text.vocabulary import SPECIALS, UNK, Vocabulary
 from transformer.text.words import Side
@@ -193,7 +192,7 @@ class Translator:
 
     def split_pair(self, source: str, target: str) -> tuple[list[str], list[str]]:
         """A source and its translation to the subwords of each, as in training."""
-        source, target = protect_pair(source, target) if self.source.placeholders else (source, target)
+        source, target = self.source.numbered_pair(source, target)
         return self.merges.subwords(self.source.split(source)), self.merges.subwords(self.target.split(target))
 
     def split_by_word(self, line: str, side: Side) -> list[list[str]]:
@@ -203,7 +202,7 @@ class Translator:
         rest follows without a space.
         """
         tokens = []
-        for piece in (protect(line)[0] if side.placeholders else line).split():
+        for piece in side.numbered(line).split():
             unknown = side is self.target and piece.startswith(SPECIALS[UNK])
             rest = side.tokens(piece.removeprefix(SPECIALS[UNK]) if unknown else piece)
             tokens += [UNKNOWN, *(token.removeprefix(SPACE) for token in rest)] if unknown else rest

@@ -64,7 +64,7 @@ def data_page(
         rules=rule_rows(filtered),
         together=[{"rules": rules, "pairs": f"{count:,}"} for rules, count in filtered["together"].items()],
         examples={RULES[name]: rows for name, rows in filtered["examples"].items() if rows},
-        normalise=corpus.get("normalise", "none"),
+        normalise=corpus["normalise"],
         odd=[
             {"what is odd": title, "training pairs": share(filtered["odd"][name]["pairs"], filtered["pairs"])}
             for name, title in ODD.items()

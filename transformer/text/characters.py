@@ -29,8 +29,8 @@ ODD: dict[str, Callable[[str], object]] = {
 }
 
 
-def normalise(line: str) -> str:
-    """The normal form of a line. That of a normal form is itself."""
-    if line.isascii():
+def normalise(line: str, form: str) -> str:
+    """A line in a form of FORMS: none leaves it as it is. The normal form of a normal form is itself."""
+    if form == "none" or line.isascii():
         return line
     return unicodedata.normalize("NFC", _INVISIBLE.sub("", line))

@@ -18,7 +18,8 @@ _LAST_WORD = re.compile(r"(\w*)\W+$")
 _NUMERAL = re.compile("[IVXLCDM]+")
 _WIDE = re.compile("[。！？｡။។]+[」』”’）)]*")  # scripts without spaces between sentences
 _MARKS = tuple("!?؟।॥۔։።")  # with a full stop, what ends a sentence before a space
-LONGEST_BEFORE_NUMBER, LONGEST_WITHOUT_SPACY = 4, 3  # letters of an abbreviation, as in "Fig. 3"
+LONGEST_BEFORE_NUMBER = 4  # letters of an abbreviation before a number, as in "Fig. 3"
+LONGEST_WITHOUT_SPACY = 3  # letters of an abbreviation in a language that spaCy does not split
 
 
 def split_sentences(line: str, side: Side) -> list[str]:
@@ -26,7 +27,7 @@ def split_sentences(line: str, side: Side) -> list[str]:
 
     Joined by a space, they give the line in the normal form of the side, but for its white space.
     """
-    line = normalise(line) if side.normal_form == "nfc" else line
+    line = normalise(line, side.normal_form)
     sentences, start = [], 0
     for match in re.finditer(r"\S+", line):
         ends = [match.start() + wide.end() for wide in _WIDE.finditer(match[0])]
@@ -53,8 +54,8 @@ def _is_abbreviation(word: str, following: str, side: Side) -> bool:
     """Whether a word may be an abbreviation that spaCy does not know, or a numeral such as the "VIII" of a king."""
     if not (word.isascii() and word.isalpha()):
         return False
+    most = LONGEST_BEFORE_NUMBER if following.isdecimal() else 1
+    if side.splitter == "unicode":
+        most = LONGEST_WITHOUT_SPACY
     consonants = not re.search("[aeiouy]", word.lower()) and not word.isupper()
-    most = (
-        LONGEST_WITHOUT_SPACY if side.splitter == "unicode" else LONGEST_BEFORE_NUMBER if following.isdecimal() else 1
-    )
     return len(word) <= most or consonants or bool(_NUMERAL.fullmatch(word))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from transformer.text.characters import FORMS, normalise
 from transformer.text.languages import spacy_words, tokenizer
 from transformer.text.marks import marked
-from transformer.text.placeholders import PIECES, cut, protect, restore
+from transformer.text.placeholders import PIECES, cut, protect, protect_pair, restore
 from transformer.text.scripts import runs
 
 if TYPE_CHECKING:
@@ -93,19 +93,27 @@ class Side:
 
     def text(self, line: str) -> str:
         """The characters of a line that tokens spell: in the normal form, and lower-cased if `lowercase`."""
-        line = normalise(line) if self.normal_form == "nfc" else line
+        line = normalise(line, self.normal_form)
         return line.lower() if self.lowercase else line
+
+    def numbered(self, line: str) -> str:
+        """A line with numbers in place of its placeholders, if this side has them."""
+        return protect(line)[0] if self.placeholders else line
+
+    def numbered_pair(self, source: str, target: str) -> tuple[str, str]:
+        """A training pair with numbers in place of the placeholders that both sides have, if this side has them."""
+        return protect_pair(source, target) if self.placeholders else (source, target)
 
     def tokens(self, line: str) -> list[str]:
         """The tokens of a line, with `▁` before each token that follows a space. A run of white space is one space."""
-        return self.split(protect(line)[0] if self.placeholders else line)
+        return self.split(self.numbered(line))
 
     def restore(self, translation: str, line: str) -> str:
         """A translation with the placeholders of its source line in place of their numbers."""
         return restore(translation, protect(line)[1]) if self.placeholders else translation
 
     def split(self, line: str) -> list[str]:
-        """The tokens of a line in which placeholders that are no number yet stay text."""
+        """The tokens of a line: the numbers of placeholders are tokens, other placeholders stay text."""
         known, line_tokens = self._tokens, []
         for piece in self.text(line).split():
             tokens = known.get(piece)
