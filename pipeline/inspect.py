@@ -39,7 +39,10 @@ def main() -> None:
 
 def samples(paths: Namespace, pairs: int) -> list[dict[str, Any]]:
     """SAMPLES training pairs at even distances, each with its line in the corpus. pairs: how many there are."""
-    lines, files = np.load(paths.filtered / "train.lines.npy"), json.loads((paths.ids / "train.files.json").read_text(encoding="utf-8"))
+    lines, files = (
+        np.load(paths.filtered / "train.lines.npy"),
+        json.loads((paths.ids / "train.files.json").read_text(encoding="utf-8")),
+    )
     every, rows = max(1, pairs // SAMPLES), []
     sides = (islice(read_lines(paths.filtered / f"train.{side}"), None, None, every) for side in ("src", "tgt"))
     for number, (source, target) in zip(lines[::every][:SAMPLES].tolist(), zip(*sides, strict=True), strict=False):

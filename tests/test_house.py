@@ -145,12 +145,16 @@ def test_stages_and_tokenizers_without_a_model_start_without_torch():
 
 
 def test_modules_and_functions_are_short_and_no_pickle_is_loaded():
-    for name, tree in TREES.items():
+    trees = {
+        path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+        for path in (ROOT / "docs/make").glob("*.py")
+    }
+    for name, tree in (TREES | trees).items():
         text = (ROOT / name).read_text(encoding="utf-8")
         assert text.count("\n") <= 250 or name == "transformer/model/cpu.py", name
         assert "torch.load" not in text, name
         assert "allow_pickle=True" not in text, name
-        assert "manual_seed" not in text or name == "transformer/training/train_step.py", name
+        assert "manual_seed" not in text or name == "transformer/training/train_step.py" or name in trees, name
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef):
                 assert (node.end_lineno or 0) - node.lineno < 40, f"{name}: {node.name}"

@@ -56,7 +56,6 @@ UPDATES = 5  # of the comparison of devices
 def main() -> None:
     commit, command = sys.argv[1:]
     translator, difference = Translator.load(MODEL), difference_of_devices()
-    print("devices", difference)
     averaging, reported = averaged(), json.loads(Path("reports/scores.json").read_text(encoding="utf-8"))
     write_text(
         RECORDED,

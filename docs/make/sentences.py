@@ -33,8 +33,9 @@ def relation(values: list[float], second: list[float]) -> str:
     return "lower" if max(values) < min(second) else "higher" if min(values) > max(second) else "not clearly different"
 
 
-def sentences(trainings: Trainings, setup: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+def sentences(values: dict[str, Any]) -> dict[str, Any]:
     """The functions and lists that the text uses, by name, for these measurements."""
+    trainings: Trainings = values["trainings"]
 
     def runs(name: str, key: str = "loss") -> str:
         return mean_and_range(trainings[name][key])
@@ -69,4 +70,4 @@ def sentences(trainings: Trainings, setup: dict[str, Any], values: dict[str, Any
 
     plain = (tiny, millions, each)
     with_numbers = (runs, against, sentence, averaging_sentence, spectrum_sentence, milliseconds)
-    return {"SETUP": setup} | {function.__name__: function for function in (*plain, *with_numbers)}
+    return {"SETUP": values["setup"]} | {function.__name__: function for function in (*plain, *with_numbers)}

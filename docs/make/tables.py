@@ -61,7 +61,7 @@ def filled(text: str, marker: str, table: str, name: str) -> str:
     return f"{head}{begin}\n{table}\n{end}{tail}"
 
 
-def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table_of(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table in Markdown."""
     return "".join(f"| {' | '.join(row)} |\n" for row in [head, ["---"] * len(head), *rows])
 
@@ -90,7 +90,7 @@ def results(root: Path) -> str:
         changes = "".join(f", `{change}`" for change in entry.get("changes", "").split(", ") if change)
         cells = [f"{scores[name]:.1f}{'%' * (name == 'exact_match')}" if name in scores else "" for name in SCORES]
         rows.append([f"`{entry['recipe']}`{changes}", entry["text"], *cells, entry["time"]])
-    return markdown(["recipe", "test set", *SCORES.values(), "time on two cores"], rows)
+    return table_of(["recipe", "test set", *SCORES.values(), "time on two cores"], rows)
 
 
 def toy(root: Path) -> str:
@@ -102,7 +102,7 @@ def toy(root: Path) -> str:
         for name, value in scores.items()
         if name.startswith(PHENOMENON)
     ]
-    return markdown(["phenomenon", "exact match"], rows)
+    return table_of(["phenomenon", "exact match"], rows)
 
 
 def engines(root: Path) -> str:
@@ -119,7 +119,7 @@ def engines(root: Path) -> str:
                     "" if same is None else f"{same:.1f}%",
                 ]
             )
-    return markdown(["engine", "beam", "BLEU on valid", "translations identical to torch"], rows)
+    return table_of(["engine", "beam", "BLEU on valid", "translations identical to torch"], rows)
 
 
 def params(root: Path) -> str:
@@ -133,7 +133,7 @@ def params(root: Path) -> str:
             section = SECTION.search(comment)
             places = ", ".join(part for part in section.groups() if part) if section else ""
             rows.append([f"`{name}`", f"`{value}`", meaning(SECTION.sub("", comment)), places])
-    return markdown(["knob", "toy recipe", "meaning", "section of the paper"], rows)
+    return table_of(["knob", "toy recipe", "meaning", "section of the paper"], rows)
 
 
 def meaning(comment: str) -> str:

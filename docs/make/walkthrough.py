@@ -1,11 +1,10 @@
-# pyright: reportMissingImports=false
 """Write the walkthrough: docs/walkthrough.md with its pictures, a notebook, and a page of one file.
 
     python -m pipeline walkthrough               # `make walkthrough`: from the stored measurements, in seconds
     python -m pipeline walkthrough --measure     # measure anew first: about ten minutes on two cores
 
 Reads   docs/make/walkthrough.md.jinja (the text), the package (the code that the text shows), docs/walkthrough.json
-        (what experiments.py measured), docs/multi30k.json (what recorded_run.py took from a training)
+        (what measurements.py measured), docs/multi30k.json (what recorded_run.py took from a training)
 Writes  docs/walkthrough.md and docs/images/walkthrough/, for git; docs/walkthrough.ipynb, whose cells are the blocks of
         the text; reports/walkthrough.html, which makes no request
 """
@@ -13,37 +12,27 @@ Writes  docs/walkthrough.md and docs/images/walkthrough/, for git; docs/walkthro
 from __future__ import annotations
 
 import argparse
-import ast
-import inspect
 import json
 import re
-import subprocess
 import sys
-import textwrap
-from collections.abc import Iterator
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from docs.make.figures import figures
+from docs.make.html_page import page
+from docs.make.inlined_code import code_of, narrow
+from docs.make.program import BLOCK
 from docs.make.sentences import sentences
 from pipeline.stage import run
 from transformer.files import write_text
 
-if TYPE_CHECKING:
-    from markdown_it import MarkdownIt
-
 TEXT, MEASURED, RECORDED = "walkthrough.md.jinja", Path("docs/walkthrough.json"), Path("docs/multi30k.json")
 MARKDOWN, IMAGES = Path("docs/walkthrough.md"), Path("docs/images/walkthrough")
 PAGE, NOTEBOOK = Path("reports/walkthrough.html"), Path("docs/walkthrough.ipynb")
-COLUMNS = 88  # of inlined code, which then fits a code host's page without scrolling
-CUT = "# the next block"
 PACKAGES = ("latex2mathml", "mdit_py_plugins", "zensical")
-STYLES = {"light": "default", "dark": "github-dark"}  # of Pygments
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def main() -> None:
@@ -73,14 +62,14 @@ def check_packages() -> None:
 
 def write_measurements(names: list[str]) -> None:
     """Measure anew, all or the named measurements, and write them among the stored ones."""
-    from docs.make import experiments, program
+    from docs.make import measurements, program
 
     print("Measuring: about ten minutes on two cores.", file=sys.stderr)
     stored = measured() if MEASURED.is_file() else {}
     if not names or "program" in names:
         stored["program"] = program.measure(markdown())
-    names = [name for name in names or experiments.MEASURES if name != "program"]
-    write_text(MEASURED, as_json(stored | experiments.measure(names) if names else stored))
+    names = [name for name in names or measurements.MEASURES if name != "program"]
+    write_text(MEASURED, as_json(stored | measurements.measure(names) if names else stored))
 
 
 def as_json(values: dict[str, Any]) -> str:
@@ -126,8 +115,8 @@ def markdown() -> str:
             for module, number in zip(by_module, numbers, strict=True)
         )
 
-    environment.globals |= {"source": source, "figure": figure, "m": measured(), "r": recorded()}
-    environment.globals |= sentences(measured()["trainings"], measured()["setup"], measured())
+    values = measured()
+    environment.globals |= {"source": source, "figure": figure, "m": values, "r": recorded(), **sentences(values)}
     text = re.sub(r"\n{4,}", "\n\n\n", environment.get_template(TEXT).render())
     narrowed = narrow(codes)
     return re.sub(r"(?m)^CODE (\d+)$", lambda match: narrowed[int(match[1])], text)
@@ -136,76 +125,6 @@ def markdown() -> str:
 def figure(name: str, caption: str) -> str:
     """A picture with its caption."""
     return f"![{caption.replace('`', '')}](images/walkthrough/{name}.svg)\n\n*{caption}*"
-
-
-def code_of(name: str, keep: tuple[str, ...] = (), drop: tuple[str, ...] = ()) -> str:
-    """The code of an object, as its file has it.
-
-    name: `text.pairs:Batch`, the object Batch of transformer/text/pairs.py. keep: the only methods of a class that are
-    shown. drop: those that are not shown.
-    """
-    module, _, path = name.partition(":")
-    thing: Any = import_module(f"transformer.{module}")
-    for part in path.split("."):
-        thing = inspect.getattr_static(thing, part)
-    lines = textwrap.dedent(inspect.getsource(inspect.unwrap(thing))).rstrip().split("\n")
-    if keep or drop:
-        definition = ast.parse("\n".join(lines)).body[0]
-        assert isinstance(definition, ast.ClassDef)
-        for node in reversed(definition.body):
-            if isinstance(node, ast.FunctionDef) and (node.name in drop or (keep and node.name not in keep)):
-                start = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-                del lines[start - 1 : node.end_lineno]
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def narrow(codes: list[str]) -> list[str]:
-    """The same code in COLUMNS columns: docstrings and comments wrapped anew, long remarks above their line."""
-    command = [sys.executable, "-m", "ruff", "format", "--line-length", str(COLUMNS), "-"]
-    code = "\n".join(with_remarks_above(f"\n{CUT}\n".join(codes).split("\n")))
-    code = subprocess.run(command, input=code, capture_output=True, text=True, check=True).stdout
-    return ["\n".join(narrow_lines(part.strip("\n").split("\n"))) for part in code.split(CUT)]
-
-
-def with_remarks_above(lines: list[str]) -> Iterator[str]:
-    """Lines of code; a remark behind code that makes its line too long stands above it."""
-    for line in lines:
-        code, mark, remark = line.partition("  # ")
-        if mark and len(line) > COLUMNS and code.strip():
-            yield f"{code[: len(code) - len(code.lstrip())]}# {remark}"
-            line = code
-        yield line
-
-
-def narrow_lines(lines: list[str]) -> Iterator[str]:
-    """Lines whose docstrings and comments are wrapped to COLUMNS columns, paragraph by paragraph."""
-    paragraph, inside = list[str](), False
-    for line in lines:
-        text = line.strip()
-        opens = text.startswith('"""')
-        prose = text.startswith("# ") or opens or (inside and text not in ("", '"""'))
-        if paragraph and (not prose or opens or (text[0] == "#") != (paragraph[0].lstrip()[0] == "#")):
-            yield from wrapped(paragraph)
-            paragraph = []
-        if prose:
-            paragraph.append(line)
-        else:
-            yield line
-        if text.count('"""') == 1:
-            inside = not inside
-    yield from wrapped(paragraph) if paragraph else ()
-
-
-def wrapped(paragraph: list[str]) -> list[str]:
-    """A paragraph of a docstring or comment, wrapped anew if a line of it is too long."""
-    if max(map(len, paragraph)) <= COLUMNS:
-        return paragraph
-    mark = "# " if paragraph[0].lstrip().startswith("# ") else ""
-    margin = paragraph[0][: len(paragraph[0]) - len(paragraph[0].lstrip())] + mark
-    text = " ".join(line.strip().removeprefix(mark) for line in paragraph)
-    text = re.sub(r"\([^()]{1,30}\)", lambda shape: shape[0].replace(" ", "\0"), text)  # shapes stay on a line
-    lines = textwrap.wrap(text, COLUMNS, initial_indent=margin, subsequent_indent=margin, break_on_hyphens=False)
-    return [line.replace("\0", " ") for line in lines]
 
 
 def program(text: str) -> str:
@@ -224,66 +143,6 @@ def notebook(text: str) -> str:
             cells.append(cell | (code if number % 2 else {"cell_type": "markdown"}))
     kernel = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
     return json.dumps({"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}, indent=1) + "\n"
-
-
-def page(text: str, pictures: dict[str, str]) -> str:
-    """The text as one file of HTML, with its pictures in it."""
-    from pygments.formatters import HtmlFormatter
-
-    html = renderer().render(text)
-    html = re.sub(r'src="images/walkthrough/([\w-]+)\.svg"', lambda match: as_data(pictures[match[1]]), html)
-    html = re.sub(r"(?s)<table>.*?</table>", lambda match: f'<div class="wide" tabindex="0">{match[0]}</div>', html)
-    folders = ["docs/make", "transformer/reporting/templates"]
-    environment = Environment(loader=FileSystemLoader(folders), autoescape=False, undefined=StrictUndefined)
-    styles = {name: HtmlFormatter(style=style).get_style_defs("pre") for name, style in STYLES.items()}
-    contents = re.findall(r'<h2 id="([^"]+)">(.*?)</h2>', html)
-    return environment.get_template("walkthrough.html.jinja").render(html=html, contents=contents, styles=styles)
-
-
-def as_data(picture: str) -> str:
-    """The attribute of an image that holds its picture."""
-    from base64 import b64encode
-
-    return f'src="data:image/svg+xml;base64,{b64encode(picture.encode()).decode()}"'
-
-
-def renderer() -> MarkdownIt:
-    """Markdown to HTML: formulas as MathML, code in colours, anchors at headings."""
-    from latex2mathml.converter import convert
-    from markdown_it import MarkdownIt
-    from mdit_py_plugins.anchors import anchors_plugin
-    from mdit_py_plugins.dollarmath import dollarmath_plugin
-
-    def formula(latex: str, settings: dict) -> str:
-        return convert(latex, display="block" if settings["display_mode"] else "inline")
-
-    def fence(self: Any, tokens: Any, number: int, *rest: Any) -> str:
-        token = tokens[number]
-        if token.info == "math":
-            return convert(token.content, display="block")
-        code = coloured(token.content) if token.info == "python" else escape(token.content)
-        return f'<pre class="code" tabindex="0">{code}</pre>\n'
-
-    markdown = MarkdownIt("commonmark", {"html": True})
-    markdown.enable("table").use(dollarmath_plugin, renderer=formula, allow_digits=False)
-    markdown.add_render_rule("fence", fence)
-    return markdown.use(anchors_plugin, min_level=2, max_level=3)
-
-
-def escape(text: str) -> str:
-    """Text as HTML."""
-    from html import escape as as_html
-
-    return as_html(text)
-
-
-def coloured(code: str) -> str:
-    """Python code as HTML with a class for each kind of word."""
-    from pygments import highlight
-    from pygments.formatters import HtmlFormatter
-    from pygments.lexers import PythonLexer
-
-    return highlight(code, PythonLexer(), HtmlFormatter(nowrap=True))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import pytest
 from support.browsers import chromium
 from support.tiny import ROOT
 
-from docs.make import experiments, program, sentences, walkthrough
+from docs.make import measurements, program, sentences, trainings, walkthrough
 from docs.make.figures import figures
 from transformer.model.config import TransformerConfig
 from transformer.model.transformer import Transformer
@@ -121,7 +121,7 @@ def test_code_fits_a_page_and_pictures_fit_git():
     [([1, 2], [3, 4], "lower"), ([5, 6], [3, 4], "higher"), ([1, 5], [3, 4], "not clearly different")],
 )
 def test_a_sentence_follows_its_numbers(values, second, words):
-    functions = sentences.sentences({"a": {"loss": values}, "b": {"loss": second}}, {}, {})
+    functions = sentences.sentences({"trainings": {"a": {"loss": values}, "b": {"loss": second}}, "setup": {}})
     assert functions["sentence"]("a", "b", "Without it").endswith(f": {words}.")
     assert functions["against"]("a", "b") == f"loss {words}"
 
@@ -154,9 +154,9 @@ def differences(new: Any, old: Any, place: str = "") -> list[str]:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", sorted(experiments.MEASURES.keys() - {"trainings"}))
+@pytest.mark.parametrize("name", sorted(measurements.MEASURES.keys() - {"trainings"}))
 def test_a_number_that_is_computed_is_the_one_on_the_page(name):
-    new = json.loads(walkthrough.as_json(experiments.measure([name])))[name]
+    new = json.loads(walkthrough.as_json(measurements.measure([name])))[name]
     assert differences(new, walkthrough.measured()[name]) == []
 
 
@@ -167,11 +167,11 @@ def test_the_program_prints_what_the_page_shows():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", experiments.SETUPS)
+@pytest.mark.parametrize("name", trainings.SETUPS)
 def test_a_training_ends_within_the_range_of_its_seeds(name):
     """Another processor rounds differently; so the range of the page, widened by a twentieth of the loss, must hold."""
     old = walkthrough.measured()["trainings"][name]["loss"]
-    new = experiments.trained(experiments.SETUPS[name], experiments.SEEDS[0])["loss"]
+    new = trainings.trained(trainings.SETUPS[name], trainings.SEEDS[0])["loss"]
     assert 0.95 * min(old) <= new <= 1.05 * max(old)
 
 

@@ -1,0 +1,67 @@
+# pyright: reportMissingImports=false
+"""The walkthrough as one file of HTML, which makes no request."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+
+STYLES = {"light": "default", "dark": "github-dark"}  # of Pygments
+
+
+def page(text: str, pictures: dict[str, str]) -> str:
+    """The text as one file of HTML, with its pictures in it."""
+    from pygments.formatters import HtmlFormatter
+
+    html = renderer().render(text)
+    html = re.sub(r'src="images/walkthrough/([\w-]+)\.svg"', lambda match: as_data(pictures[match[1]]), html)
+    html = re.sub(r"(?s)<table>.*?</table>", lambda match: f'<div class="wide" tabindex="0">{match[0]}</div>', html)
+    folders = ["docs/make", "transformer/reporting/templates"]
+    environment = Environment(loader=FileSystemLoader(folders), autoescape=False, undefined=StrictUndefined)
+    styles = {name: HtmlFormatter(style=style).get_style_defs("pre") for name, style in STYLES.items()}
+    contents = re.findall(r'<h2 id="([^"]+)">(.*?)</h2>', html)
+    return environment.get_template("walkthrough.html.jinja").render(html=html, contents=contents, styles=styles)
+
+
+def as_data(picture: str) -> str:
+    """The attribute of an image that holds its picture."""
+    return f'src="data:image/svg+xml;base64,{b64encode(picture.encode()).decode()}"'
+
+
+def renderer() -> MarkdownIt:
+    """Markdown to HTML: formulas as MathML, code in colours, anchors at headings."""
+    from latex2mathml.converter import convert
+    from markdown_it import MarkdownIt
+    from mdit_py_plugins.anchors import anchors_plugin
+    from mdit_py_plugins.dollarmath import dollarmath_plugin
+
+    def formula(latex: str, settings: dict) -> str:
+        return convert(latex, display="block" if settings["display_mode"] else "inline")
+
+    def fence(self: Any, tokens: Any, number: int, *rest: Any) -> str:
+        token = tokens[number]
+        if token.info == "math":
+            return convert(token.content, display="block")
+        code = coloured(token.content) if token.info == "python" else escape(token.content)
+        return f'<pre class="code" tabindex="0">{code}</pre>\n'
+
+    markdown = MarkdownIt("commonmark", {"html": True})
+    markdown.enable("table").use(dollarmath_plugin, renderer=formula, allow_digits=False)
+    markdown.add_render_rule("fence", fence)
+    return markdown.use(anchors_plugin, min_level=2, max_level=3)
+
+
+def coloured(code: str) -> str:
+    """Python code as HTML with a class for each kind of word."""
+    from pygments import highlight
+    from pygments.formatters import HtmlFormatter
+    from pygments.lexers import PythonLexer
+
+    return highlight(code, PythonLexer(), HtmlFormatter(nowrap=True))
