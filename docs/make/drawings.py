@@ -84,7 +84,7 @@ def attention() -> str:
         d.arrow((x, 290), (x, 230))
         d.text(x + 6, 258, name, "muted small", "start")
         d.arrow((x, 388), (x, 322))
-        d.text(x, 402, source, "small bold")
+        d.text(x, 402, source, "small")
         d.text(x, 419, shape, "muted small")
     d.text(690, 166, "H of them", "muted small", "end")
     d.arrow((530, 174), (530, 146))

@@ -126,7 +126,7 @@ def trainings(m: Values) -> str:
     """The loss of each training with each seed."""
     drawing = Drawing(720, 60 + 27 * len(NAMES) + 40)
     values = [value for name in NAMES for value in m[name]["loss"]]
-    low, high = math.floor(4 * min(values)) / 4, math.ceil(4 * max(values)) / 4
+    low, high = math.floor(2 * min(values)) / 2, math.ceil(2 * max(values)) / 2
     plot = Plot(drawing, (210, 40, 470, 27 * len(NAMES)), (low, high), (0, len(NAMES)))
     step = 0.5 if high - low > 1.5 else 0.25
     plot.axes("loss on unseen pairs, nats", "", [low + step * i for i in range(int((high - low) / step) + 1)], ())

@@ -160,7 +160,7 @@ SETUPS = {
     "no smoothing": setup(label_smoothing=0.0),
     "no dropout": setup(dropout=0.0),
     "pre": setup(norm="pre"),
-    "muon": setup(optimiser="muon"),
+    "muon": setup(optimiser="muon", muon_factor=1.0),
     "deep post": setup(**DEEP),
     "deep pre": setup(norm="pre", **DEEP),
     "deep pre, no last norm": setup(WithoutLastNorm, norm="pre", **DEEP),
