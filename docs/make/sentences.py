@@ -107,8 +107,8 @@ def speed_sentence(speed: dict[str, dict[str, float]]) -> str:
 
 
 def milliseconds(times: dict[str, float]) -> str:
-    """Two cells of a table: a plain and a fast form."""
-    return f"{times['plain']:.1f} ms | {times['fast']:.1f} ms"
+    """Two cells of a table: the milliseconds of a plain and a fast form."""
+    return f"{times['plain']:.1f} | {times['fast']:.1f}"
 
 
 def beams_sentence(greedy: float, widest: list[float]) -> str:
