@@ -24,7 +24,7 @@ import torch
 from support.browsers import chromium
 from support.tiny import ROOT
 
-from docs.make import html_page, measurements, program, sentences, trainings, walkthrough
+from docs.make import html_page, measurements, program, recorded_run, sentences, trainings, walkthrough
 from docs.make.figures import figures
 from transformer.model.config import TransformerConfig
 from transformer.model.transformer import Transformer
@@ -174,6 +174,14 @@ def test_sentences_on_speed_beams_and_longer_trainings_follow_too():
     for losses, start in (([2, 2], "That does not last: after 9 updates"), ([0.5, 0.5], "That does not change soon:")):
         longer = {"usual": {"loss": [1, 1]}, "no positions": {"loss": losses}}
         assert sentences.longer_sentence(longer, 9).startswith(start)
+
+
+def test_the_curve_has_the_last_validation_and_those_at_each_25_updates(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("reports").mkdir()
+    rows = ["5,,0.1", "20,4.0,0.1", "25,3.5,0.1", "50,3.0,0.1", "60,2.5,0.1"]
+    Path("reports/training.csv").write_text("\n".join(["step,valid_loss,learning_rate", *rows, ""]))
+    assert recorded_run.curve() == [(25, 3.5), (50, 3.0), (60, 2.5)]
 
 
 def test_the_notebook_has_the_blocks_as_cells():
