@@ -46,7 +46,7 @@ UPDATE = {
     "warmup": 50,
     "lr_factor": 0.4,
 }
-DEEP = {"layers": 6, "d_model": 32, "d_ff": 64}
+DEEP: dict[str, Any] = {"layers": 6, "d_model": 32, "d_ff": 64}
 
 
 class Corpus(NamedTuple):
