@@ -1,6 +1,6 @@
 """The measurements of the walkthrough: the trainings, and what can be computed without any.
 
-python -m pipeline walkthrough --measure     # all, in about ten minutes on two cores: docs/walkthrough.json
+python -m pipeline walkthrough --measure     # all, in about half an hour on two cores: docs/walkthrough.json
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from docs.make.trainings import (
     NoPositions,
     WithoutLastNorm,
     corpus,
+    longer,
     new_model,
     trainings,
 )
@@ -232,6 +233,7 @@ MEASURES: dict[str, Callable[[], Any]] = {
     "padding": padding,
     "spectrum": spectrum,
     "trainings": trainings,
+    "longer": longer,
 }
 
 

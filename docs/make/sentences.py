@@ -80,6 +80,17 @@ def sentences(values: dict[str, Any]) -> dict[str, Any]:
     return {"SETUP": values["setup"]} | {function.__name__: function for function in functions}
 
 
+def longer_sentence(longer: Trainings, updates: int) -> str:
+    """What becomes of the training without positions when it is longer."""
+    losses, usual = longer["no positions"]["loss"], longer["usual"]["loss"]
+    how = relation(losses, usual)
+    turned = "That does not last" if how == "higher" else "That does not change soon"
+    return (
+        f"{turned}: after {updates} updates the loss without positions is {mean_and_range(losses)} and with them "
+        f"{mean_and_range(usual)} ({len(losses)} seeds), {how}."
+    )
+
+
 def spectrum_sentence(before: list[float], after: list[float]) -> str:
     """Singular values before and after `orthogonal`, largest first."""
     small, ratio = sum(value < 0.5 for value in after), before[3] / before[4]
@@ -110,4 +121,4 @@ def beams_sentence(greedy: float, widest: list[float]) -> str:
     return f"With more beams BLEU falls; a length penalty takes back {share}."
 
 
-PLAIN = (tiny, millions, each, spectrum_sentence, speed_sentence, milliseconds, beams_sentence)
+PLAIN = (tiny, millions, each, longer_sentence, spectrum_sentence, speed_sentence, milliseconds, beams_sentence)

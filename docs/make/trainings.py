@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import multiprocessing
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -32,7 +33,8 @@ from transformer.training.distributed import World
 from transformer.training.train_step import Trainer, predict, seed_everything
 from transformer.training.validation import valid_loss
 
-SEEDS, UPDATES, MERGES = (1, 2, 3), 120, 300
+SEEDS, UPDATES, MERGES = (1, 2, 3, 4, 5, 6), 120, 300
+LONG, LONG_SEEDS = 4 * UPDATES, SEEDS[:3]  # of the longer trainings
 CURVE_EVERY = 40  # updates
 PAIRS = {"train": 4000, "valid": 200}
 SIZES = {"d_model": 64, "d_ff": 128, "heads": 4, "layers": 2, "dropout": 0.1, "norm": "post"}
@@ -122,20 +124,28 @@ class WithoutLastNorm(Transformer):
         self.encoder_norm = self.decoder_norm = nn.Identity()
 
 
+class WithoutWarmUp(Trainer):
+    """A Trainer whose rate is the highest one of equation 3 from the first update to the last one of the warm-up."""
+
+    def rate(self, step: int) -> float:
+        return super().rate(max(step, self.config.warmup))
+
+
 @dataclass(frozen=True)
 class Setup:
-    """How a training differs from the others: the class of the model, and changed sizes and knobs."""
+    """How a training differs from the others: the classes of model and trainer, and changed sizes and knobs."""
 
     kind: type[Transformer] = Transformer
+    trainer: type[Trainer] = Trainer
     sizes: tuple[tuple[str, Any], ...] = ()
     knobs: tuple[tuple[str, Any], ...] = ()
 
 
-def setup(kind: type[Transformer] = Transformer, **changes: Any) -> Setup:
+def setup(kind: type[Transformer] = Transformer, trainer: type[Trainer] = Trainer, **changes: Any) -> Setup:
     """A Setup from changed sizes and knobs by name."""
     names = set(TransformerConfig.__dataclass_fields__)
     sizes = tuple((name, value) for name, value in changes.items() if name in names)
-    return Setup(kind, sizes, tuple((name, value) for name, value in changes.items() if name not in names))
+    return Setup(kind, trainer, sizes, tuple((name, value) for name, value in changes.items() if name not in names))
 
 
 SETUPS = {
@@ -146,11 +156,11 @@ SETUPS = {
     "learned positions": setup(positions="learned"),
     "one head": setup(heads=1),
     "undivided": setup(Undivided, heads=1),
-    "no warm-up": setup(warmup=1, lr_factor=0.4 * 50**-0.5),  # equation 3: from the same highest rate
+    "no warm-up": setup(trainer=WithoutWarmUp),
     "no smoothing": setup(label_smoothing=0.0),
     "no dropout": setup(dropout=0.0),
     "pre": setup(norm="pre"),
-    "muon": setup(optimiser="muon"),
+    "muon": setup(optimiser="muon", muon_factor=1.0),
     "deep post": setup(**DEEP),
     "deep pre": setup(norm="pre", **DEEP),
     "deep pre, no last norm": setup(WithoutLastNorm, norm="pre", **DEEP),
@@ -163,19 +173,19 @@ def new_model(kind: type[Transformer] = Transformer, seed: int = 1, **sizes: Any
     return kind(TransformerConfig(len(corpus().vocabulary), max_positions=128, **{**SIZES, **sizes}))
 
 
-def trained(setting: Setup, seed: int) -> dict[str, Any]:
+def trained(setting: Setup, seed: int, updates: int = UPDATES) -> dict[str, Any]:
     """Train a model with a seed. Returns what it reaches on the validation pairs, and its curve."""
     torch.set_num_threads(1)
     pairs = corpus().pairs
     config = TrainConfig(**{"seed": seed, **UPDATE, **dict(setting.knobs)})
     model = new_model(setting.kind, seed, **dict(setting.sizes))
-    trainer = Trainer(model, pairs["train"], pairs["valid"], World(), config)
+    trainer = setting.trainer(model, pairs["train"], pairs["valid"], World(), config)
     curve, checkpoints = [], []
-    for step in range(1, UPDATES + 1):
+    for step in range(1, updates + 1):
         trainer.update(step)
         if step % CURVE_EVERY == 0:
             curve.append(valid_loss(trainer))
-        if step > UPDATES - 50 and step % 10 == 0:
+        if step > updates - 50 and step % 10 == 0:
             checkpoints.append({name: value.clone() for name, value in model.state_dict().items()})
     sure, right = confidence(trainer)
     model.load_state_dict({name: sum(some[name] for some in checkpoints) / 5 for name in checkpoints[0]})
@@ -191,10 +201,15 @@ def confidence(trainer: Trainer) -> tuple[float, float]:
     return best.values.mean().item(), (best.indices == targets).double().mean().item()
 
 
-def trainings(names: list[str] | None = None) -> dict[str, Any]:
+def trainings(names: list[str] | None = None, seeds: Sequence[int] = SEEDS, updates: int = UPDATES) -> dict[str, Any]:
     """Each training of SETUPS with each seed: name -> measure -> a value for each seed."""
     names = names or list(SETUPS)
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
-        jobs = {name: [pool.submit(trained, SETUPS[name], seed) for seed in SEEDS] for name in names}
+        jobs = {name: [pool.submit(trained, SETUPS[name], seed, updates) for seed in seeds] for name in names}
         results = {name: [job.result() for job in of_name] for name, of_name in jobs.items()}
     return {name: {key: [run[key] for run in runs] for key in runs[0]} for name, runs in results.items()}
+
+
+def longer() -> dict[str, Any]:
+    """The usual training, and the one without positions, with four times the updates."""
+    return trainings(["usual", "no positions"], LONG_SEEDS, LONG)

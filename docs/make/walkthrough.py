@@ -1,7 +1,7 @@
 """Write the walkthrough: docs/walkthrough.md with its pictures, a notebook, and a page of one file.
 
     python -m pipeline walkthrough               # `make walkthrough`: from the stored measurements, in seconds
-    python -m pipeline walkthrough --measure     # measure anew first: about ten minutes on two cores
+    python -m pipeline walkthrough --measure     # measure anew first: about half an hour on two cores
 
 Reads   docs/make/walkthrough.md.jinja (the text), the package (the code that the text shows), docs/walkthrough.json
         (what measurements.py measured), docs/multi30k.json (what recorded_run.py took from a training)
@@ -64,7 +64,7 @@ def write_measurements(names: list[str]) -> None:
     """Measure anew, all or the named measurements, and write them among the stored ones."""
     from docs.make import measurements, program
 
-    print("Measuring: about ten minutes on two cores.", file=sys.stderr)
+    print("Measuring: about half an hour on two cores.", file=sys.stderr)
     stored = measured() if MEASURED.is_file() else {}
     if not names or "program" in names:
         stored["program"] = program.measure(markdown())

@@ -35,7 +35,7 @@ def test_a_sentence_follows_its_numbers(values, second, words):
     assert words.startswith(functions["against"]("a", "b").removeprefix("loss "))
 
 
-def test_sentences_on_speed_and_beams_follow_too():
+def test_sentences_on_speed_beams_and_longer_trainings_follow_too():
     times = {"a": {"plain": 1, "fast": 2}, "b": {"plain": 2, "fast": 1}}
     assert sentences.speed_sentence(times) == "On this machine `a` gained nothing."
     assert sentences.speed_sentence({"b": times["b"]}) == "Each is faster on this machine."
@@ -48,6 +48,9 @@ def test_sentences_on_speed_and_beams_follow_too():
     assert sentences.beams_sentence(19, [20, 21]) == (
         "More beams gain 1.0 BLEU without a length penalty, 2.0 with the best one."
     )
+    for losses, start in (([2, 2], "That does not last: after 9 updates"), ([0.5, 0.5], "That does not change soon:")):
+        longer = {"usual": {"loss": [1, 1]}, "no positions": {"loss": losses}}
+        assert sentences.longer_sentence(longer, 9).startswith(start)
 
 
 def test_the_curve_has_the_last_validation_and_those_at_each_25_updates(tmp_path, monkeypatch):
@@ -74,7 +77,7 @@ def differences(new: Any, old: Any, place: str = "") -> list[str]:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", sorted(measurements.MEASURES.keys() - {"trainings"}))
+@pytest.mark.parametrize("name", sorted(measurements.MEASURES.keys() - {"trainings", "longer"}))
 def test_a_number_that_is_computed_is_the_one_on_the_page(name):
     new = json.loads(walkthrough.as_json(measurements.measure([name])))[name]
     assert differences(new, walkthrough.measured()[name]) == []
