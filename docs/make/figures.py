@@ -40,6 +40,7 @@ def figures(m: Values, r: Values) -> dict[str, str]:
         "losses": losses(m["program"]["losses"]),
         "copied": copied(m["program"]["looked"]),
         "trainings": trainings(m["trainings"]),
+        "longer": longer(m["longer"], 4 * m["setup"]["updates"]),
         "norms": norms(m["untrained"]),
         "spectrum": spectrum(m["spectrum"]),
         "curve": curve(r["curve"], r["averaging"]["steps"], r["schedule"]),
@@ -141,6 +142,20 @@ def trainings(m: Values) -> str:
         for x in xs:
             drawing.dot(x, y)
     return drawing.svg("Loss of all trainings, a dot for each seed")
+
+
+def longer(m: Values, updates: int) -> str:
+    """The mean loss of the longer trainings by update. updates: their number."""
+    drawing = Drawing(720, 300)
+    means = {name: [sum(of_seeds) / len(of_seeds) for of_seeds in zip(*m[name]["curve"], strict=True)] for name in m}
+    top = math.ceil(max(map(max, means.values())))
+    plot = Plot(drawing, (60, 40, 460, 200), (0, updates), (0, top))
+    plot.axes("update", "loss on unseen pairs, nats", range(0, updates + 1, updates // 4), range(top + 1))
+    for number, name in enumerate(("usual", "no positions")):
+        every = updates // len(means[name])
+        plot.curve(range(every, updates + 1, every), means[name], number)
+        drawing.key(550, 60 + 24 * number, number, NAMES[name])
+    return drawing.svg("Loss with and without positions by update, in longer trainings")
 
 
 def norms(m: Values) -> str:

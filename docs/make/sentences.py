@@ -84,10 +84,11 @@ def longer_sentence(longer: Trainings, updates: int) -> str:
     """What becomes of the training without positions when it is longer."""
     losses, usual = longer["no positions"]["loss"], longer["usual"]["loss"]
     how = relation(losses, usual)
-    turned = "That does not last" if how == "higher" else "That does not change soon"
+    turned = "They pay in the end" if how == "higher" else "They do not pay soon"
+    link = "than" if how in ("lower", "higher") else "from"
     return (
-        f"{turned}: after {updates} updates the loss without positions is {mean_and_range(losses)} and with them "
-        f"{mean_and_range(usual)} ({len(losses)} seeds), {how}."
+        f"{turned}: after {updates} updates the loss without positions is {mean_and_range(losses)}, {how} {link} "
+        f"{mean_and_range(usual)} with them ({len(losses)} seeds)."
     )
 
 

@@ -48,7 +48,7 @@ def test_sentences_on_speed_beams_and_longer_trainings_follow_too():
     assert sentences.beams_sentence(19, [20, 21]) == (
         "More beams gain 1.0 BLEU without a length penalty, 2.0 with the best one."
     )
-    for losses, start in (([2, 2], "That does not last: after 9 updates"), ([0.5, 0.5], "That does not change soon:")):
+    for losses, start in (([2, 2], "They pay in the end: after 9 updates"), ([0.5, 0.5], "They do not pay soon:")):
         longer = {"usual": {"loss": [1, 1]}, "no positions": {"loss": losses}}
         assert sentences.longer_sentence(longer, 9).startswith(start)
 
