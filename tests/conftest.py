@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from support.browsers import chromium
 from support.servers import mlflow_server, postgres
 
 from pipeline.tracking import live
@@ -30,6 +32,13 @@ def team_server(tmp_path_factory) -> Iterator[str]:
     """The address of an MLflow server over PostgreSQL, as a team has it."""
     with postgres() as backend, mlflow_server(tmp_path_factory.mktemp("server"), backend) as address:
         yield address
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A headless Chromium."""
+    with chromium() as window:
+        yield window
 
 
 @pytest.fixture(scope="session")
