@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import settings
 from support.browsers import chromium
 from support.servers import mlflow_server, postgres
 
@@ -18,6 +19,8 @@ from pipeline.tracking import store as tracking
 # One thread a process: test processes and the stages that they start share the cores, and sums have a fixed order.
 os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(1)
+# A check of each change tries fewer examples than `make test-all`.
+settings.register_profile("ci", settings.get_profile("ci"), max_examples=40)
 # Whole pipelines, minutes each, and trainings: about a minute each
 SLOWEST = ("edits", "pipeline", "experiments", "back_translation", "kills", "resuming", "several_processes")
 

@@ -93,7 +93,7 @@ def test_only_a_line_feed_ends_a_line(some):
 
 @given(st.binary(max_size=60), st.binary(max_size=60))
 @example(b"", b"\n")
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=200)
 def test_any_two_files_are_accepted_whole_or_refused_with_an_address(source, target):
     text = TwoFiles(lines(source, "a.de"), lines(target, "a.en"))
     contents = [data.removeprefix(b"\xef\xbb\xbf") for data in (source, target)]

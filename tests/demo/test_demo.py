@@ -315,7 +315,11 @@ def ended(monkeypatch, *words: object) -> str:
         (["without"], "error: without has no dvc.lock in git. Run `dvc exp run`"),
         ([], "error: data/model is missing. Run `dvc repro`"),
         (["workspace"], "error: data/model is missing. Run `dvc repro`"),
-        (["models:/nobody@champion"], "error: The model models:/nobody@champion cannot be fetched: "),
+        pytest.param(
+            ["models:/nobody@champion"],
+            "error: The model models:/nobody@champion cannot be fetched: ",
+            marks=pytest.mark.full,
+        ),
         (["models:/a@b@c"], "is not NAME, NAME@ALIAS or NAME/VERSION"),
     ],
 )
@@ -541,6 +545,7 @@ def test_an_answer_that_comes_late_is_dropped(page, folders):
     assert shown(page, LINE) == translation == Translator.load(folders[0]).translate([LINE], beam_size=4)[0]
 
 
+@pytest.mark.full
 def test_the_page_fits_a_narrow_window(page):
     page.set_viewport_size({"width": 375, "height": 800})
     page.locator("#text").fill(" ".join(TEXT))

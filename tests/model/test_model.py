@@ -165,7 +165,6 @@ def test_a_bfloat16_model_keeps_its_weights_in_float32():
         (TrainConfig, {"lr_factor": 10**400}, f"lr_factor=1{'0' * 17}...{'0' * 19} must be a finite number, above 0."),
         (SearchConfig, {"replace_unk": None}, "replace_unk=None must be True or False."),
         (SamplingConfig, {"top_p": 1.1}, "top_p=1.1 must be a finite number, at least 1e-09, at most 1."),
-        (SamplingConfig, {"temperature": 0.0}, "temperature=0.0 must be a finite number, above 0."),
     ],
 )
 def test_a_setting_that_its_type_does_not_allow_is_an_error(config, values, message):
