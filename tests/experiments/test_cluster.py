@@ -74,7 +74,7 @@ def project(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("setting", ["color.ui=always", "diff.noprefix=true", "diff.external=true", "diff.context=0"])
+@pytest.mark.parametrize("setting", ["color.ui=always", "diff.noprefix=true"])
 def test_a_clone_gets_edits_whatever_git_is_set_to(project, tmp_path, monkeypatch, setting):
     monkeypatch.setenv(MAIN_CHECKOUT, str(project))
     command(project, "git", "config", *setting.split("="))

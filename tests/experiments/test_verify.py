@@ -293,7 +293,7 @@ time.sleep(600)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.full)])
 def test_a_signal_stops_the_stages_and_removes_the_clone(committed, tmp_path, number):
     commit(committed, "dvc.py", ENDLESS)  # runs in place of DVC
     child = tmp_path / "child"

@@ -42,6 +42,7 @@ def test_a_process_killed_while_it_creates_one_leaves_no_half(tmp_path, monkeypa
     assert tracking.connect(tmp_path).search("") == []
 
 
+@pytest.mark.full
 def test_a_relative_store_is_in_the_project(tmp_path, monkeypatch, fresh_process):
     temporary, project = tmp_path / "temporary copy", tmp_path / "project"
     for folder in (temporary, project / "runs"):
