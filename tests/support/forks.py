@@ -13,6 +13,10 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
+# What DVC imports when it needs it
+IMPORTS = "dvc.cli.parser dvc.repo dvc.repo.reproduce dvc.stage.run dvc.scm dvc.dirs dvc.cachemgr dvc.data_cloud dvc.lock dvc.rwlock"
+IMPORTS += " dvc.render dvc_render.vega networkx dulwich.index pygit2 rich.progress ruamel.yaml"
+
 
 def forked(
     program: Callable[[], object], words: Sequence[str], folder: Path, env: dict[str, str], merged: bool = False
@@ -69,8 +73,8 @@ def forget() -> None:
 
 def dvc(words: Sequence[str], folder: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Run DVC in a copy of this process. words: its command line, "dvc" included."""
-    for name in ("cli.parser", "repo", "repo.reproduce", "stage.run", "scm"):  # DVC imports them when it needs them
-        import_module(f"dvc.{name}")
+    for name in IMPORTS.split():
+        import_module(name)
 
     def program() -> int:
         for name in ("dvc", "dvc_objects", "dvc_data"):
