@@ -184,16 +184,7 @@ def get(
     return fetch_all({"file": download}, folder, lambda count: None)["file"]
 
 
-SURVIVED = [
-    "well/0",
-    "truncate/1",
-    "stall/1",
-    "ignores/2",
-    "wrong_range/2",
-    "busy/2",
-    "error/4",
-    "moved/1",
-]
+SURVIVED = ["well/0", "truncate/1", "stall/1", "ignores/2", "wrong_range/2", "busy/2", "error/4", "moved/1"]
 
 
 @pytest.mark.parametrize("path", SURVIVED)

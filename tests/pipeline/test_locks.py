@@ -82,8 +82,7 @@ def test_a_training_waits_for_its_cores_and_says_so_once(waiting, capsys, count,
 
 
 @pytest.mark.parametrize(
-    ("module", "name", "value"),
-    [(locks, "core_numbers", [4, 5, 6, 7]), (platform, "node", "other")],
+    ("module", "name", "value"), [(locks, "core_numbers", [4, 5, 6, 7]), (platform, "node", "other")]
 )
 def test_a_training_on_other_cores_or_machines_does_not_wait(monkeypatch, module, name, value):
     with locks.hold_cores(4):

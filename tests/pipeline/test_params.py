@@ -97,10 +97,7 @@ def test_results_older_than_a_knob_have_the_value_of_the_toy_recipe():
     assert Params.parse(older, "params.yaml", recorded=True) == Params.parse(TOY, "params.yaml") == Params()
 
 
-NO_PARAMS = {
-    "a knob twice": "a: 1\na: 2\n",
-    "a number as a name": "1: 2\n",
-}
+NO_PARAMS = {"a knob twice": "a: 1\na: 2\n", "a number as a name": "1: 2\n"}
 
 
 @pytest.mark.parametrize("kind", NO_PARAMS)

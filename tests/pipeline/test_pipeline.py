@@ -132,10 +132,7 @@ def test_another_beam_size_trains_nothing_and_adds_a_run(project):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (
-            ["warmup=abc"],
-            "warmup='abc' must be a valid integer. Correct it, or run `git checkout params.yaml`",
-        ),
+        (["warmup=abc"], "warmup='abc' must be a valid integer. Correct it, or run `git checkout params.yaml`"),
         pytest.param(
             ["d_model=18", "heads=4"],  # a params.yaml of the same size
             "d_model=18 does not divide into heads=4",

@@ -14,8 +14,8 @@ from tempfile import TemporaryFile
 from typing import IO
 
 # What DVC imports when it needs it
-IMPORTS = "dvc.cli.parser dvc.repo dvc.repo.reproduce dvc.stage.run dvc.scm dvc.dirs dvc.cachemgr dvc.data_cloud dvc.lock dvc.rwlock"
-IMPORTS += " dvc.render dvc_render.vega networkx dulwich.index pygit2 rich.progress ruamel.yaml"
+IMPORTS = "dvc.cli.parser dvc.repo dvc.repo.reproduce dvc.stage.run dvc.scm dvc.dirs dvc.cachemgr dvc.data_cloud"
+IMPORTS += " dvc.lock dvc.rwlock dvc.render dvc_render.vega networkx dulwich.index pygit2 rich.progress ruamel.yaml"
 
 
 def forked(

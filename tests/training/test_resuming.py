@@ -31,11 +31,7 @@ def test_a_stopped_training_resumes_to_the_same_bytes(tmp_path, stop_after, opti
         Interrupted, match=rf"stopped after update {stop_after}\. Its state is saved\. Run the same command again"
     ):
         train_tiny(
-            tmp_path,
-            tmp_path / "stopped",
-            **stop_after_update(stop_after),
-            optimiser=optimiser,
-            on_rows=rows.extend,
+            tmp_path, tmp_path / "stopped", **stop_after_update(stop_after), optimiser=optimiser, on_rows=rows.extend
         )
     resumed, again = train_tiny(tmp_path, tmp_path / "stopped", optimiser=optimiser, on_rows=resumed_rows.extend)
     assert again == digest
