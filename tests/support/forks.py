@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
+CAN_FORK = sys.platform == "linux"  # libraries of macOS may crash in a copy of a process
 # What DVC imports when it needs it
 IMPORTS = "dvc.cli.parser dvc.repo dvc.repo.reproduce dvc.stage.run dvc.scm dvc.dirs dvc.cachemgr dvc.data_cloud"
 IMPORTS += " dvc.lock dvc.rwlock dvc.render dvc_render.vega networkx dulwich.index pygit2 rich.progress ruamel.yaml"

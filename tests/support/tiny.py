@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
-from support.forks import forked
+from support.forks import CAN_FORK, forked
 
 from pipeline.stage import run
 from transformer.inference.save_model import save_model
@@ -117,7 +117,7 @@ def stage(name: str, folder: Path, *options: str, env: dict | None = None) -> su
     """
     place = {"PYTHONPATH": str(ROOT), "MLFLOW_TRACKING_URI": "", "DVC_ROOT": ""}
     variables = {**os.environ, **place, **(env or {})}
-    if name in ("train", "back_translate") or (folder / "pipeline").exists():
+    if not CAN_FORK or name in ("train", "back_translate") or (folder / "pipeline").exists():
         words = [sys.executable, "-m", f"pipeline.{name}", *options]
         return subprocess.run(words, cwd=folder, env=variables, capture_output=True, text=True)
     main = import_module(f"pipeline.{name}").main
