@@ -71,7 +71,8 @@ def test_a_deleted_experiment_is_restored(root, key, monkeypatch):
     assert [opened(root).experiment_id, len(opened(root).runs(key))] == [store.experiment_id, 1]
 
 
-def test_the_table_shows_scores_by_a_tag_that_mlflows_pages_know(root, key):
+def test_the_table_shows_scores_by_a_tag_that_mlflows_pages_know(root, key, monkeypatch):
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", key)  # without runs
     store = opened(root)
     runs_table.show_differing_params(store.client, store.experiment_id)
     tags = store.client.get_experiment(store.experiment_id).tags
