@@ -86,7 +86,7 @@ def test_what_is_no_list_of_strings_is_refused(translator, lines):
 
 
 @given(line=st.text(max_size=30) | st.sampled_from(sorted(ODD.values())))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=15)
 def test_every_line_has_a_translation_of_one_line(translator, line):
     (translation,) = translator.translate([line], beam_size=1, extra_length=0)
     assert "\n" not in translation
