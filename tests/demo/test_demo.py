@@ -442,7 +442,8 @@ def first_article(page) -> Any:
 
 
 def test_two_models_translate_what_is_typed_and_in_the_address(page, folders, address):
-    page.locator("#text").press_sequentially(LINE)
+    page.locator("#text").fill(LINE[:-2])
+    page.locator("#text").press_sequentially(LINE[-2:])
     for place, folder in enumerate(folders):
         (best,) = Translator.load(folder).alternatives([LINE], beam_size=4)
         assert shown(page, LINE, place) == best[0].text
