@@ -59,8 +59,7 @@ def test_a_base_that_sets_a_knob_of_the_grid_is_refused():
 def finished(valid_bleu: float, bleu: float) -> Any:
     """An experiment with these BLEU scores on valid and on test."""
     return SimpleNamespace(
-        scores=lambda: {"valid_bleu": valid_bleu, "bleu": bleu},
-        training=lambda: {"valid_perplexity": 100 / valid_bleu},
+        scores=lambda: {"valid_bleu": valid_bleu, "bleu": bleu}, training=lambda: {"valid_perplexity": 100 / valid_bleu}
     )
 
 

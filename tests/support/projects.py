@@ -15,6 +15,7 @@ import pytest
 from filelock import FileLock
 from mlflow import MlflowClient
 from ruamel.yaml import YAML
+from support.forks import CAN_FORK, dvc, forget
 from support.tiny import ROOT
 
 from pipeline.__main__ import main
@@ -71,7 +72,10 @@ def command(folder: Path, *words: str, status: int | tuple[int, ...] = 0, **envi
     """Run a command line in a folder; returns what it printed. status: the one it must end with, or several."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("DVC_", "MLFLOW_"))}
     env = {**kept, "PATH": PATHS, "DVC_NO_ANALYTICS": "1", "MLFLOW_DISABLE_TELEMETRY": "true", **environment}
-    done = subprocess.run(words, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if CAN_FORK and words[0] == "dvc" and words[1] not in ("exp", "queue"):  # those start DVC again
+        done = dvc(words, folder, env)
+    else:
+        done = subprocess.run(words, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert done.returncode in (status if isinstance(status, tuple) else (status,)), done.stdout
     return done.stdout
 
@@ -81,10 +85,7 @@ def pipeline_command(folder: Path, capsys: pytest.CaptureFixture[str], *words: s
 
     As in a new process, nothing is remembered of other folders or of commits made since.
     """
-    for name, module in list(sys.modules.items()):
-        for value in vars(module).values() if name.startswith("pipeline.") else ():
-            if hasattr(value, "cache_clear"):
-                value.cache_clear()
+    forget()
     capsys.readouterr()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

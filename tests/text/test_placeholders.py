@@ -44,7 +44,7 @@ def test_a_placeholder_is_found(line):
 
 
 @given(mixed)
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @example("①② %s" + "%d" * 20)
 @example("%s" * 20)
 def test_a_protected_line_comes_back(line):
@@ -52,7 +52,7 @@ def test_a_protected_line_comes_back(line):
 
 
 @given(mixed, st.sampled_from(["de", "zh"]), st.sampled_from(["none", "nfc"]))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 def test_a_protected_line_comes_back_from_its_subwords(line, code, form):
     protecting = side(code, False, form, True)
     subwords = merges().subwords(protecting.tokens(line))

@@ -41,7 +41,7 @@ LINES = [
     ("en", 'He said "Go." |Then he left.'),
     ("en", "Yahoo! is a firm."),
     ("en", "Mail me@a.org or see www.a.org/x. Version 1.2 is out."),
-    ("fr", "Il est né en 300 av. J.-C. Il est mort."),
+    pytest.param("fr", "Il est né en 300 av. J.-C. Il est mort.", marks=pytest.mark.full),  # spaCy needs seconds
     ("es", "¡Hola! |¿Qué tal? |Bien."),
     ("zh", "我有一只狗。|它在跑。"),
     ("zh", "他说：“走。”|然后他走了。"),
@@ -74,7 +74,7 @@ def test_a_placeholder_is_not_cut_and_may_begin_a_sentence():
 
 
 @given(st.text("aB1.!?。… \u200b\u2028'„“(){}%①", max_size=60), st.booleans())
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 def test_sentences_have_all_characters_of_the_line(line, placeholders):
     sentences = split_sentences(line, Side("de", lowercase=False, placeholders=placeholders))
     assert "".join("".join(sentences).split()) == "".join(normalise(line, "nfc").split())
