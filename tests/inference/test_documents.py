@@ -81,9 +81,7 @@ TMX = """\
 <tu><tuv xml:lang="EN-us"><seg>no</seg></tuv></tu><tu><tuv xml:lang="fr"><seg>non</seg></tuv></tu></body></tmx>"""
 TMX_FILLED = TMX.replace("<seg>no</seg></tuv>", '<seg>no</seg></tuv><tuv xml:lang="de"><seg>NO</seg></tuv>\n')
 SRT = "1\n00:00:01,000 --> 00:00:02,000\n{}\n\n2\n00:00:03,000 --> 00:00:04,000\n\n3\n00:00:05,000 --> 00:00:06,000\n{}"
-BARE = (
-    "1\n00:01,000 --> 00:02,000\n{}\n2\n1:02.5 --> 1:03.5\n \n{}\n"  # no hours; no empty line, or one too many
-)
+BARE = "1\n00:01,000 --> 00:02,000\n{}\n2\n1:02.5 --> 1:03.5\n \n{}\n"  # no hours; no empty line, or one too many
 TWO_LINES = "a sentence that has more than forty\ncharacters, in two lines of one subtitle"
 
 
