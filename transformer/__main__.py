@@ -160,8 +160,7 @@ def translate_file(translator: Translator, options: argparse.Namespace, file: Bu
             write_in_parts(path, key_of(options), groups, translate, resume)
         else:
             write_through(options.output, groups, translate)
-    unit = "text" if document else "line"
-    show(remarks, unit)
+    show(remarks, unit := "text" if document else "line")
     if resumed:
         print(f"remark: {resumed:,} {unit}s of an earlier run are not looked at again", file=sys.stderr)
 

@@ -22,7 +22,8 @@ Item = TypeVar("Item")
 def whole_file(path: Path, durable: bool = False) -> Iterator[Path]:
     """Yield a temporary path to write. It is renamed to `path` when the block succeeds, and removed when it raises.
 
-    A file that is there keeps its permissions, so that what is private stays so.
+    A file that is there keeps its permissions: what is private stays so.
+
     durable: flush file and folder to the disk around the rename, so that a power cut leaves the old or the new file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -162,6 +162,6 @@ def parts_folder(path: Path) -> Iterator[Path]:
         for part in folder.glob(f"{'[0-9a-f]' * 64}.part*"):
             part.unlink()
     finally:
-        os.close(descriptor)
         with suppress(OSError):  # it has finished parts, or files of the user
             folder.rmdir()
+        os.close(descriptor)
