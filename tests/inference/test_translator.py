@@ -149,7 +149,10 @@ def test_a_translation_gets_the_placeholders_of_its_source(protecting):
     assert protecting.sample(["%s {a}"])[0][0].text == "{a} %s"
     (pair,) = protecting.translate_sentences(["%s von {Name}"])[0]
     assert pair.translation.subwords == ("②", "▁", "▁von", "①", "▁")
-    assert protecting.split_by_word("%s {a}", protecting.source) == [["▁"], ["①"], ["▁"], ["②"]]
+    source, target = "%s {a}", "{a} %s {b}"
+    sides = protecting.source.numbered(source), protecting.source.numbered_target(source, target)
+    assert protecting.split_by_word(sides[0], protecting.source) == [["▁"], ["①"], ["▁"], ["②"]]
+    assert protecting.split_by_word(sides[1], protecting.target)[:4] == [["▁"], ["②"], ["▁"], ["①"]]
 
 
 def test_a_pair_is_scored_with_the_numbers_that_training_gave_it(protecting):

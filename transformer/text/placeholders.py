@@ -79,6 +79,17 @@ def protect_pair(source: str, target: str) -> tuple[str, str]:
     return _numbered(source, iter(source_pieces)), _numbered(target, iter(target_pieces))
 
 
+def protect_target(target: str, values: Sequence[str]) -> str:
+    """A translation with numbers in place of the placeholders that its source has. values: see `protect`."""
+    if _PIECE.search(target):
+        return target
+    numbers: dict[str, deque[str]] = defaultdict(deque)
+    for piece, value in zip(PIECES, values, strict=False):
+        numbers[value].append(piece)
+    pieces = [numbers[value].popleft() if numbers[value] else None for value in placeholders(target)]
+    return _numbered(target, iter(pieces))
+
+
 def _numbered(line: str, pieces: Iterator[str | None]) -> str:
     """A line with a number in place of each placeholder; None, or no number left: it stays text."""
     if not _POSSIBLE.search(line):
