@@ -102,6 +102,7 @@ def pairs(folder: Path, split: str = "train") -> list[tuple[str, str]]:
         ("train.po", PO.replace("Language: de", "Language: "), [pair[::-1] for pair in PO_PAIRS]),
         ("train.tmx", TMX, [("Ein Hund & eine Katze", "A dog & a cat"), ("ja", "yes")]),
         ("train.xliff", XLIFF, [("Ein Hund", "A dog")]),
+        ("train.po.xliff", XLIFF, [("Ein Hund", "A dog")]),
         ("train.xlf", XLIFF2, [("ja", "yes")]),
     ],
 )
@@ -134,7 +135,8 @@ def test_plural_forms_translate_the_form_that_they_stand_for(tmp_path, forms, ex
 
 
 def test_subtitles_are_read_cue_by_cue(tmp_path):
-    (tmp_path / "train.de.srt").write_text(SRT.format("Ja", "Ein\nHund"))
+    """Also if a file lacks the empty line between two."""
+    (tmp_path / "train.de.srt").write_text(SRT.format("Ja", "Ein\nHund").replace("\n\n2", "\n2"))
     (tmp_path / "train.en.srt").write_text(SRT.format("Yes", "A dog").replace("\n", "\r\n"), newline="")
     assert pairs(tmp_path) == [("- Ja - Nein", "- Yes - Nein"), ("Ein Hund", "A dog"), ("", "")]
     (tmp_path / "train.en.srt").write_text(SRT.format("Yes", "A dog") + "\n4\n00:00:07,0 --> 00:00:08,0\nX\n")
@@ -151,6 +153,7 @@ def test_subtitles_are_read_cue_by_cue(tmp_path):
         ("train.mo", "no catalogue", r"train\.mo is damaged"),
         ("train.tmx", TMX[:-9], r"train\.tmx is damaged \(unclosed token: line 7"),
         ("train.tmx", TMX.replace('lang="de', 'lang="ja'), r"train\.tmx has no translations between de and en"),
+        ("train.tmx", TMX.replace("cat", "cat" * 400_000), r"train\.tmx: a line of more than 1,000,000 bytes"),
         ("train.xlf", XLIFF2.replace("trgLang", "x"), None),
         ("train.xlf", XLIFF2.replace('srcLang="de"', 'srcLang="ja"'), "from ja to en, not between de and en"),
     ],

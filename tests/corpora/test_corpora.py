@@ -212,7 +212,15 @@ def test_the_columns_of_a_tsv_are_those_of_the_end_of_its_name(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "header"), [("de-en", "de\ten"), ("en-de", "EN\tde "), ("de-en", "source\ttarget"), ("de-en", "tgt\tsrc")]
+    ("name", "header"),
+    [
+        ("de-en", "de\ten"),
+        ("en-de", "EN\tde "),
+        ("de-en", "de_DE\ten-US"),
+        ("de-en", "\"de\"\t'en'"),
+        ("de-en", "source\ttarget"),
+        ("de-en", "tgt\tsrc"),
+    ],
 )
 def test_a_header_line_of_a_tsv_is_no_pair(tmp_path, capsys, name, header):
     (tmp_path / f"train.{name}.tsv").write_text(f"{header}\na\ta\n{header}\n")
@@ -222,13 +230,15 @@ def test_a_header_line_of_a_tsv_is_no_pair(tmp_path, capsys, name, header):
 
 
 @pytest.mark.parametrize("name", ["dev", "val", "validation", "devtest"])
-def test_valid_may_have_another_common_name(tmp_path, name):
+def test_valid_may_have_another_common_name(tmp_path, capsys, name):
     files(tmp_path)
     (tmp_path / f"{name}.jsonl").write_text('{"de": "x", "en": "y"}\n')
     assert len(read(tmp_path)["valid"]) == 2  # valid.de and valid.en come first
     for language in ("de", "en"):
         (tmp_path / f"valid.{language}").unlink()
+    assert capsys.readouterr().err == ""
     assert read(tmp_path)["valid"] == [("x", "y")]
+    assert capsys.readouterr().err == f"{tmp_path} has no text named valid: {name}.jsonl took its place\n"
     with pytest.raises(ValueError, match="has no text of valid"):
         read(tmp_path, ("valid", name))  # a test set of this name
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import cast
 from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
-from transformer.corpora.text_files import decoded, open_file
+from transformer.corpora.text_files import check_length, decoded, open_file, plain_name
 from transformer.text.formats import LANGUAGE, cues, local
 from transformer.text.languages import strip_region
 
@@ -40,14 +40,17 @@ class Catalogue:
 
     def pairs(self) -> Iterator[Pair]:
         """The pairs of lines. Raises ValueError for a file that is damaged, or has none in these languages."""
-        gettext, count = {".po", ".mo"} & {*self.path.suffixes}, 0
+        gettext, count = plain_name(self.path).endswith((".po", ".mo")), 0
         entries = gettext_entries(self.path) if gettext else xml_entries(self.path, self.languages)
         for codes, source, target in entries:
             if "\0" in source + target:
                 raise ValueError(f"{self.path}: a NUL character in {source[:40]!r}. Remove it.")
             pair = (target, source) if self._is_backwards(codes) else (source, target)
             count += 1
-            yield from line_pairs(*pair)
+            for lines in line_pairs(*pair):
+                for line in lines:
+                    check_length(line.encode(), str(self.path))
+                yield lines
         if not count:
             raise ValueError(f"{self.path} has no translations between {' and '.join(self.languages)}. Remove it.")
 
@@ -87,9 +90,8 @@ def gettext_entries(path: Path) -> Iterator[tuple[Codes, str, str]]:
     with open_file(path) as file:
         content = b"".join(file)
     try:
-        catalogue = (
-            polib.mofile(cast("str", content)) if ".mo" in path.suffixes else polib.pofile(content.decode("utf-8-sig"))
-        )
+        compiled = plain_name(path).endswith(".mo")
+        catalogue = polib.mofile(cast("str", content)) if compiled else polib.pofile(content.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise ValueError(f"{path}: not UTF-8. Convert it: msgconv --to-code=utf-8.") from None
     except (OSError, ValueError, LookupError, struct.error) as error:
@@ -173,4 +175,5 @@ def open_cues(path: Path) -> Iterator[Iterator[bytes]]:
     """The cues of a .srt file, each as a line."""
     with open_file(path) as file:
         text = "".join(decoded(line, str(path), number) for number, line in enumerate(file, start=1))
-    yield (f"{' '.join(cue['text'].split())}\n".encode() for cue in cues(text.removeprefix("\ufeff")))
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    yield (f"{' '.join(cue['text'].split())}\n".encode() for cue in cues(text))

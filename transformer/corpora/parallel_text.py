@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from transformer.corpora.catalogues import ENDS, Catalogue, open_cues
-from transformer.corpora.text_files import COMPRESSED, Lines, check_counts, lines_of, open_file
+from transformer.corpora.text_files import Lines, check_counts, lines_of, open_file, plain_name
+from transformer.text.languages import strip_region
 
 LinePair = tuple[str, str]
 SUBTITLES = ".srt"
@@ -95,8 +96,9 @@ class OneFile:
 
     def _is_header(self, *columns: str) -> bool:
         """Whether the columns of the first line name the languages: their codes, or source and target."""
-        codes = {code.lower() for code in self.languages}
-        return {column.strip().lower() for column in columns} in (codes, {"source", "target"}, {"src", "tgt"})
+        codes = {strip_region(code) for code in self.languages}
+        names = {strip_region(column.strip().strip("\"'")) for column in columns}
+        return names in (codes, {"source", "target"}, {"src", "tgt"})
 
     def _tsv(self, line: str, place: str) -> LinePair:
         """The pair of a line with one tab."""
@@ -176,11 +178,6 @@ def side_lines(path: Path) -> Lines:
     return Lines(str(path), partial(open_cues, path)) if plain_name(path).endswith(SUBTITLES) else lines_of(path)
 
 
-def plain_name(path: Path) -> str:
-    """The name of a file without the ending of its compression."""
-    return path.name.removesuffix(path.suffix) if path.suffix in COMPRESSED else path.name
-
-
 def user_splits(folder: Path, splits: Iterable[str], source: str, target: str) -> dict[str, list[ParallelText]]:
     """The texts of each split in a folder. Raises ValueError for a split that has none, with those that are there.
 
@@ -188,8 +185,11 @@ def user_splits(folder: Path, splits: Iterable[str], source: str, target: str) -
     """
     splits = list(splits)
     by_split = {split: user_texts(folder, split, source, target) for split in splits}
-    for name in (name for name in VALID if name not in splits and "valid" in splits):
-        by_split["valid"] = by_split["valid"] or user_texts(folder, name, source, target)
+    for name in (name for name in VALID if name not in splits and not by_split.get("valid", True)):
+        by_split["valid"] = user_texts(folder, name, source, target)
+        if names := [*dict.fromkeys(Path(name).name for text in by_split["valid"] for name in text.names)]:
+            used = " and ".join(names[:2]) + (" and more" if names[2:] else "")
+            print(f"{folder} has no text named valid: {used} took its place", file=sys.stderr)
     for split, texts in by_split.items():
         if not texts:
             there = sorted(path.name for path in folder.glob("*.*"))
