@@ -28,6 +28,12 @@ msgstr "eine Zeile\\n  zwei Zeilen\\n"
 msgid "wrapped\\ntext"
 msgstr "Text auf einer Zeile"
 
+msgid "a title\\n\\na text"
+msgstr "ein Titel\\nein\\n\\nText"
+
+msgid "a line\\n\\na line"
+msgstr "\\neine Zeile\\neine Zeile"
+
 msgid "%d dog"
 msgid_plural "%d dogs"
 msgstr[0] "%d Hund"
@@ -48,6 +54,8 @@ PO_PAIRS = [
     ("eine Zeile", "one line"),
     ("zwei Zeilen", "two lines"),
     ("Text auf einer Zeile", "wrapped text"),
+    ("ein Titel ein Text", "a title a text"),
+    ("eine Zeile eine Zeile", "a line a line"),
     ("%d Hund", "%d dog"),
     ("%d Hunde", "%d dogs"),
 ]
@@ -122,9 +130,11 @@ def test_compiled_catalogues_and_folders_of_catalogues_are_read(tmp_path):
     (tmp_path / "c.mo").write_bytes(polib.pofile(PO).to_binary())
     (tmp_path / "train/c.mo.zst").write_bytes(zstandard.compress((tmp_path / "c.mo").read_bytes()))
     read = pairs(tmp_path)
-    assert read[:6] == [("_Datei", "a"), *PO_PAIRS[1:]]
-    assert read[6:12] == [("_Datei", "b"), *PO_PAIRS[1:]]
-    assert sorted(read[12:]) == sorted(PO_PAIRS)
+    texts = [[("_Datei", name), *PO_PAIRS[1:]] for name in ("a", "b")]
+    assert read[: -len(PO_PAIRS)] == [pair for text in texts for pair in text]
+    assert sorted(read[-len(PO_PAIRS) :]) == sorted(PO_PAIRS)
+    with pytest.raises(ValueError, match="catalogues in test/.* It has c.mo, train. "):
+        user_splits(tmp_path, ["train", "test"], "de", "en")
 
 
 @pytest.mark.parametrize(("forms", "expected"), [(1, ["ja", "dogs"]), (3, ["ja", "dog", "ja2", "dogs", "ja3", "dogs"])])

@@ -2,8 +2,8 @@
 
 What nobody has translated or checked is left out: entries that are empty, fuzzy or obsolete, and those of XLIFF that
 are new or need work. Of plural forms, the first translates the singular, each further one the plural. An entry of
-several lines gives a pair a line if both sides have equally many, else one pair. A catalogue may also be used
-backwards: one from English to German holds pairs from German to English.
+several lines gives a pair a line if both sides have equally many, and blank ones at the same places, else one pair. A
+catalogue may also be used backwards: one from English to German holds pairs from German to English.
 """
 
 from __future__ import annotations
@@ -73,9 +73,13 @@ def fits(codes: Codes, languages: tuple[str, str]) -> bool:
 
 
 def line_pairs(source: str, target: str) -> Iterator[Pair]:
-    """The lines of an entry, in pairs if both sides have equally many, else joined. Blank pairs are left out."""
+    """The lines of an entry, in pairs if both sides have equally many, and blank ones at the same places; else joined.
+
+    Blank pairs are left out.
+    """
     sides = source.split("\n"), target.split("\n")
-    if len(sides[0]) != len(sides[1]):
+    blank = [[not line.strip() for line in side] for side in sides]
+    if blank[0] != blank[1]:
         sides = [source], [target]
     for pair in zip(*sides, strict=True):
         first, second = (" ".join(line.split()) for line in pair)

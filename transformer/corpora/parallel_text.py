@@ -192,11 +192,11 @@ def user_splits(folder: Path, splits: Iterable[str], source: str, target: str) -
             print(f"{folder} has no text named valid: {used} took its place", file=sys.stderr)
     for split, texts in by_split.items():
         if not texts:
-            there = sorted(path.name for path in folder.glob("*.*"))
+            there = sorted(path.name for path in folder.glob("*"))
             has = f"It has {', '.join(there[:12])}{' and more' if there[12:] else ''}" if there else "It has no files"
             raise ValueError(
                 f"{folder} has no text of {split}: {split}.{source} and {split}.{target}, or {split}.{source}-{target}"
-                f".tsv, or {split}.jsonl; also with .gz or .zst. {has}. corpus_path names the folder, test_sets its "
-                "test sets. For the built-in corpus set corpus=toy."
+                f".tsv, or {split}.jsonl, or catalogues in {split}/; also with .gz or .zst. {has}. corpus_path names "
+                "the folder, test_sets its test sets. For the built-in corpus set corpus=toy."
             )
     return by_split

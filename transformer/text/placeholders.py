@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
 
 import regex
 
@@ -43,6 +44,7 @@ _POSSIBLE = re.compile(
     r"[%{<&@_]|\d{5}|://|www\.|[\u00a9\u00ae\u203c-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001ffff]"
 )
 _PIECE = re.compile(f"([{PIECES}])")
+_CONVERSION = re.compile(r"%([^%($]*[A-Za-z@])")  # of C, without the number of its argument
 
 
 def placeholders(line: str) -> list[str]:
@@ -109,8 +111,18 @@ def cut(text: str) -> list[str]:
 
 
 def disagree(source: str, target: str) -> bool:
-    """Whether one side of a pair has a placeholder that the other lacks."""
-    return Counter(placeholders(source)) != Counter(placeholders(target))
+    """Whether one side of a pair has a placeholder that the other lacks. %2$d is the same as the second one, %d."""
+    sides = placeholders(source), placeholders(target)
+    return Counter(sides[0]) != Counter(sides[1]) and Counter(_by_argument(sides[0])) != Counter(_by_argument(sides[1]))
+
+
+def _by_argument(values: Iterable[str]) -> list[str]:
+    """Placeholders, with the number of its argument in each conversion of C: %s %d to %1$s %2$d."""
+    numbers = count(1)
+    return [
+        _CONVERSION.sub(lambda match: f"%{next(numbers)}${match[1]}", value) if _CONVERSION.fullmatch(value) else value
+        for value in values
+    ]
 
 
 def count_kept(lines: Iterable[tuple[str, str, str]]) -> tuple[int, int]:
