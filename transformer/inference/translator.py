@@ -173,16 +173,10 @@ class Translator:
         return self._torch_method("score")(source_ids, target_ids, progress=progress)
 
     def attention(self, source: str, target: str) -> PairAttention:
-        """A source and its translation to the attention weights of each layer and head, and to their subwords.
-
-        The subwords are those of `split_by_word`.
-        """
+        """A source and its translation to attention weights, and to the subwords of each (`split_by_word`)."""
+        sides = (self.source.numbered(source), self.source), (self.source.numbered_target(source, target), self.target)
         source_subwords, target_subwords = (
-            [subword for word in self.split_by_word(line, side) for subword in word]
-            for line, side in (
-                (self.source.numbered(source), self.source),
-                (self.source.numbered_target(source, target), self.target),
-            )
+            [subword for word in self.split_by_word(line, side) for subword in word] for line, side in sides
         )
         source_ids, target_ids = self.vocabulary.ids(source_subwords), self.vocabulary.ids(target_subwords)
         maps = self._torch_method("attention")(source_ids, target_ids)
