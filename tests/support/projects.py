@@ -72,7 +72,8 @@ def command(folder: Path, *words: str, status: int | tuple[int, ...] = 0, **envi
     """Run a command line in a folder; returns what it printed. status: the one it must end with, or several."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("DVC_", "MLFLOW_"))}
     env = {**kept, "PATH": PATHS, "DVC_NO_ANALYTICS": "1", "MLFLOW_DISABLE_TELEMETRY": "true", **environment}
-    if CAN_FORK and words[0] == "dvc" and words[1] not in ("exp", "queue"):  # those start DVC again
+    apart = ("exp", "queue", "status")  # they start DVC again, or print by a console that this process made
+    if CAN_FORK and words[0] == "dvc" and words[1] not in apart:
         done = dvc(words, folder, env)
     else:
         done = subprocess.run(words, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
