@@ -190,7 +190,7 @@ def test_a_stopped_translation_of_a_file_resumes(folder, tmp_path, run, monkeypa
         return method
 
     monkeypatch.setattr("transformer.inference.lines.PART_LINES", 2)
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.setattr(sys, "stderr", errors := io.StringIO())
     for last, extra_length, lines in (
         ("Schach", 2, ["Hund", "Mann", "Gras", "Schach"]),
         ("Hund", 3, ["Hund", "Mann"]),
@@ -207,7 +207,7 @@ def test_a_stopped_translation_of_a_file_resumes(folder, tmp_path, run, monkeypa
     assert target.read_text() == expected
     assert [path.name for path in parts.iterdir()] == ["mine"]
     unit = "texts" if end == ".po" else "lines"
-    assert sys.stderr.getvalue().endswith(f"remark: 2 {unit} of an earlier run are not looked at again\n")
+    assert errors.getvalue().endswith(f"remark: 2 {unit} of an earlier run are not looked at again\n")
 
 
 def test_an_output_is_written_by_one_process_at_a_time(tmp_path):
