@@ -44,6 +44,7 @@ SMALL = {
     "extra_length": 5,
     "max_length": 60,
 }
+LIVE = ("gradient_norm", "tokens_per_second")
 SPLITS = {"train": 150, "valid": 12, "test": 12}
 PATHS = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
@@ -177,14 +178,18 @@ def registered_name(folder: Path) -> str:
 
 
 def seen(folder: Path, uri: str = "") -> dict[str, tuple]:
-    """What a person sees of each run: config_key -> name, status, params, metrics, files, data, tags."""
+    """What a person sees of each run: config_key -> name, status, params, metrics, files, data, tags.
+
+    Without the metrics that only the live curve has.
+    """
     client, shown = reader(folder, uri), {}
     for run in runs(folder, uri):
         files = {file.path for file in client.list_artifacts(run.info.run_id)} - {"model"}
         data = {(entry.dataset.name, entry.dataset.profile) for entry in run.inputs.dataset_inputs}
         prefixes = ("dvc_", "env_", "signature", "mlflow.user")
         tags = {name: value for name, value in run.data.tags.items() if name.startswith(prefixes)}
+        metrics = {name: value for name, value in run.data.metrics.items() if name not in LIVE}
         key = run.data.tags["config_key"]
         assert key not in shown
-        shown[key] = (run.info.run_name, run.info.status, run.data.params, run.data.metrics, files, data, tags)
+        shown[key] = (run.info.run_name, run.info.status, run.data.params, metrics, files, data, tags)
     return shown
