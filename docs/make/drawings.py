@@ -69,8 +69,8 @@ def attention() -> str:
     d.arrow((135, 144), (135, 114))
     d.text(143, 134, "weights (B, H, T, S)", "muted small", "start")
     d.arrow((180, 82), (180, 54))
-    d.text(188, 70, "(B, H, T, K)", "muted small", "start")
-    for x, name, shape in ((90, "Q", "(B, H, T, K)"), (175, "K", "(B, H, S, K)"), (270, "V", "(B, H, S, K)")):
+    d.text(188, 70, "(B, H, T, D/H)", "muted small", "start")
+    for x, name, shape in ((90, "Q", "(B, H, T, K)"), (175, "K", "(B, H, S, K)"), (270, "V", "(B, H, S, D/H)")):
         d.text(x, 402, name, "bold")
         d.text(x, 419, shape, "muted small")
         d.arrow((x, 388), (x, 362 if name != "V" else 114))
@@ -79,10 +79,13 @@ def attention() -> str:
         d.box(410 + 10 * number, 190 - 8 * number, 240, 40, "attention" if not number else "", "warm")
         for x in (420, 500, 580):
             d.box(x + 10 * number, 290 - 8 * number, 60, 32, "linear" if not number else "", "cool")
-    for x, name in ((450, "queries"), (530, "keys"), (610, "values")):
+    inputs = ("x", "(B, T, D)"), ("memory or x", "(B, S, D)"), ("memory or x", "(B, S, D)")
+    for x, name, (source, shape) in zip((450, 530, 610), ("queries", "keys", "values"), inputs, strict=True):
         d.arrow((x, 290), (x, 230))
-        d.arrow((x, 372), (x, 322))
-        d.text(x, 390, name)
+        d.text(x + 6, 258, name, "muted small", "start")
+        d.arrow((x, 388), (x, 322))
+        d.text(x, 402, source, "small")
+        d.text(x, 419, shape, "muted small")
     d.text(690, 166, "H of them", "muted small", "end")
     d.arrow((530, 174), (530, 146))
     d.box(450, 114, 160, 32, "join (B, T, D)", "grey")
@@ -124,7 +127,13 @@ def batch() -> str:
         for i, row in enumerate(rows):
             for j, number in enumerate(row):
                 d.box(left + 44 * j, 50 + 40 * i, 40, 34, number or "0", look if number else "grey")
-    d.text(20, 180, "2 is <s>, 3 is </s>, 0 is <pad>: grey cells cost time and give no loss", "muted small", "start")
+    d.text(
+        20,
+        180,
+        "2 is <s>, 3 is </s>, 0 is <pad>: grey cells pass through the layers, but are not projected and give no loss",
+        "muted small",
+        "start",
+    )
     return d.svg("A batch of three pairs with its padding")
 
 
@@ -149,7 +158,7 @@ def cache() -> str:
 def deal() -> str:
     """How an update is dealt to two devices."""
     d = Drawing(720, 300)
-    d.box(20, 120, 130, 60, "one update\n25,000 tokens", "soft")
+    d.box(20, 120, 130, 60, "one update\n10,160 tokens", "soft")
     parts = [("part 0: 3,000", 0), ("part 1: 2,990", 1), ("part 2: 2,970", 1), ("part 3: 1,200", 0)]
     for number, (label, device) in enumerate(parts):
         y = 25 + 66 * number

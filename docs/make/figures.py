@@ -42,10 +42,13 @@ def figures(m: Values, r: Values) -> dict[str, str]:
         "trainings": trainings(m["trainings"]),
         "norms": norms(m["untrained"]),
         "spectrum": spectrum(m["spectrum"]),
-        "curve": curve(r["curve"], r["averaging"]["steps"]),
+        "curve": curve(r["curve"], r["averaging"]["steps"], r["schedule"]),
         "cross": cross(r["attention"]),
     }
-    charts |= {f"{kind}-heads": heads(r["attention"][kind], kind) for kind in ("encoder", "decoder", "cross")}
+    source, target = r["attention"]["source"], r["attention"]["target"]
+    read = ["<s>", *target[:-1]]
+    names = {"encoder": (source, source), "decoder": (read, read), "cross": (target, source)}
+    charts |= {f"{kind}-heads": heads(r["attention"][kind], kind, *both) for kind, both in names.items()}
     return drawings() | charts
 
 
@@ -123,12 +126,12 @@ def trainings(m: Values) -> str:
     """The loss of each training with each seed."""
     drawing = Drawing(720, 60 + 27 * len(NAMES) + 40)
     values = [value for name in NAMES for value in m[name]["loss"]]
-    low, high = math.floor(4 * min(values)) / 4, math.ceil(4 * max(values)) / 4
+    low, high = math.floor(2 * min(values)) / 2, math.ceil(2 * max(values)) / 2
     plot = Plot(drawing, (210, 40, 470, 27 * len(NAMES)), (low, high), (0, len(NAMES)))
-    usual = [plot.at(value, 0)[0] for value in m["usual"]["loss"]]
-    drawing.rect(min(usual), 40, max(usual) - min(usual), 27 * len(NAMES), "grey", stroke_opacity=0)
     step = 0.5 if high - low > 1.5 else 0.25
     plot.axes("loss on unseen pairs, nats", "", [low + step * i for i in range(int((high - low) / step) + 1)], ())
+    usual = sum(m["usual"]["loss"]) / len(m["usual"]["loss"])
+    drawing.line([plot.at(usual, 0), plot.at(usual, len(NAMES))], "orange-line dashed")
     for number, (name, shown) in enumerate(NAMES.items()):
         y = 40 + 27 * number + 14
         xs = [plot.at(value, 0)[0] for value in m[name]["loss"]]
@@ -137,18 +140,18 @@ def trainings(m: Values) -> str:
         drawing.line([(min(xs), y), (max(xs), y)], "blue-line")
         for x in xs:
             drawing.dot(x, y)
-    return drawing.svg("Loss of all trainings, three seeds each")
+    return drawing.svg("Loss of all trainings, a dot for each seed")
 
 
 def norms(m: Values) -> str:
     """Growth of states and of gradients by layer."""
     drawing = Drawing(720, 300)
-    for left, key, title in ((50, "states", "typical entry of a state"), (400, "gradients", "norm of the gradient")):
+    states, gradients = ("typical entry of a state", (0, 1, 2, 3)), ("norm of the gradient", (0, 0.25, 0.5))
+    for left, key, (title, ticks) in ((50, "states", states), (400, "gradients", gradients)):
         curves = m[key]
         top = 1.1 * max(map(max, curves.values()))
         count = len(curves["pre"])
         plot = Plot(drawing, (left, 50, 240, 190), (1, count), (0, top))
-        ticks = [float(f"{top * share:.1g}") for share in (0, 0.45, 0.9)]
         plot.axes("layer", title, range(1, count + 1), ticks)
         for number, name in enumerate(("pre", "post")):
             plot.curve(range(1, count + 1), curves[name], number, name)
@@ -166,32 +169,39 @@ def spectrum(m: Values) -> str:
     return drawing.svg("Singular values before and after the iteration")
 
 
-def curve(rows: list[list[float]], averaged: list[int]) -> str:
-    """Validation loss and learning rate of the recorded training. rows: step, loss, rate."""
+def curve(rows: list[list[float]], averaged: list[int], schedule: Values) -> str:
+    """Validation loss and learning rate of the recorded training. rows: step and loss. schedule: see learning_rate."""
     drawing = Drawing(720, 400)
-    steps, values, rate = zip(*rows, strict=True)
+    steps, values = zip(*rows, strict=True)
+    every = range(1, steps[-1] + 1)
+    rates = [learning_rate(step, **schedule) for step in every]
     plot = Plot(drawing, (60, 40, 600, 200), (0, steps[-1]), (0, 1.05 * max(values)))
     plot.axes("", "validation loss, nats per subword", (), range(int(max(values)) + 1))
     plot.curve(steps, values)
     for step, value in zip(steps, values, strict=True):
         if step in averaged:
             drawing.dot(*plot.at(step, value))
-    below = Plot(drawing, (60, 285, 600, 65), (0, steps[-1]), (0, 1.1 * max(rate)))
-    below.axes("update", "learning rate", range(0, steps[-1] + 1, 100), (0, float(f"{max(rate):.1g}")))
-    below.curve(steps, rate)
+    below = Plot(drawing, (60, 285, 600, 65), (0, steps[-1]), (0, 1.1 * max(rates)))
+    below.axes(
+        "update",
+        "learning rate",
+        range(0, steps[-1] + 1, 100 * max(1, steps[-1] // 600)),
+        (0, float(f"{max(rates):.1g}")),
+    )
+    below.curve(every, rates)
     return drawing.svg("The training on Multi30k")
 
 
-def heads(layers: list[list[list[list[float]]]], kind: str) -> str:
-    """Maps of all layers and heads: a row of heads for each layer."""
-    rows, columns = len(layers[0][0]), len(layers[0][0][0])
-    cell = min(9.0, 150 / columns)
-    wide, high = cell * columns + 16, cell * rows + 30
-    drawing = Drawing(20 + wide * len(layers[0]), 10 + high * len(layers))
+def heads(layers: list[list[list[list[float]]]], kind: str, rows: list[str], columns: list[str]) -> str:
+    """Maps of all layers and heads: a row of heads for each layer. rows, columns: names, at the first map of each."""
+    cell, left, top = 12, 75, 75
+    wide, high = cell * len(columns) + 16, cell * len(rows) + 30
+    drawing = Drawing(left + wide * len(layers[0]) + 20, top + high * len(layers))
     for i, layer in enumerate(layers):
         for j, values in enumerate(layer):
-            drawing.text(14 + wide * j, 22 + high * i, f"layer {i + 1}, head {j + 1}", "small muted", "start")
-            drawing.matrix(14 + wide * j, 28 + high * i, values, cell)
+            x, y = left + wide * j, top + high * i
+            drawing.text(x, 16 if not i else y - 8, f"layer {i + 1}, head {j + 1}", "small muted", "start")
+            drawing.matrix(x, y, values, cell, (() if j else rows, () if i else columns))
     return drawing.svg(f"Attention of all layers and heads: {kind}")
 
 

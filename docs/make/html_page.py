@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import os
+import posixpath
 import re
 from base64 import b64encode
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -14,19 +17,22 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
 STYLES = {"light": "default", "dark": "github-dark"}  # of Pygments
+LINK = re.compile(r'href="(?![a-z]+:|#)([^"]+)"')  # to a file, written as from docs/
 
 
-def page(text: str, pictures: dict[str, str]) -> str:
-    """The text as one file of HTML, with its pictures in it."""
+def page(text: str, pictures: dict[str, str], path: Path) -> str:
+    """The text as one file of HTML, with its pictures in it. path: of that file, where its links start from."""
     from pygments.formatters import HtmlFormatter
 
     html = renderer().render(text)
     html = re.sub(r'src="images/walkthrough/([\w-]+)\.svg"', lambda match: as_data(pictures[match[1]]), html)
     html = re.sub(r"(?s)<table>.*?</table>", lambda match: f'<div class="wide" tabindex="0">{match[0]}</div>', html)
+    docs = Path(os.path.relpath("docs", path.parent)).as_posix()
+    html = re.sub(LINK, lambda match: f'href="{posixpath.normpath(posixpath.join(docs, match[1]))}"', html)
     folders = ["docs/make", "transformer/reporting/templates"]
     environment = Environment(loader=FileSystemLoader(folders), autoescape=False, undefined=StrictUndefined)
     styles = {name: HtmlFormatter(style=style).get_style_defs("pre") for name, style in STYLES.items()}
-    contents = re.findall(r'<h2 id="([^"]+)">(.*?)</h2>', html)
+    contents = re.findall(r'<h([123]) id="([^"]+)">(.*?)</h\1>', html)[1:]  # without the title
     return environment.get_template("walkthrough.html.jinja").render(html=html, contents=contents, styles=styles)
 
 
@@ -55,7 +61,7 @@ def renderer() -> MarkdownIt:
     markdown = MarkdownIt("commonmark", {"html": True})
     markdown.enable("table").use(dollarmath_plugin, renderer=formula, allow_digits=False)
     markdown.add_render_rule("fence", fence)
-    return markdown.use(anchors_plugin, min_level=2, max_level=3)
+    return markdown.use(anchors_plugin, min_level=1, max_level=3)
 
 
 def coloured(code: str) -> str:

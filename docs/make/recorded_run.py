@@ -42,21 +42,26 @@ from transformer.training.validation import valid_loss
 MODEL, IDS = Path("data/model"), Path("data/ids")
 BEAMS, PENALTIES = (1, 4, 8), (0.0, 0.6, 1.5)
 UNSEEN = ["Regenschirmverkäufer", "Fahrradklingel", "Zuckerwattestand", "übermütigster"]
-SENTENCES = [  # written for this page, in the world of the captions
-    "Ein Mann mit einem Regenschirm wartet auf den Bus.",
-    "Zwei Kinder spielen mit einem roten Ball im Garten.",
-    "Eine alte Frau verkauft Blumen auf dem Markt.",
-    "Der schwarze Hund springt über einen kleinen Bach.",
-    "Drei Musiker spielen auf der Straße, und niemand hört zu.",
-]
+SENTENCES = {  # written for this page, in the world of the captions, with what they mean
+    "Ein Mann mit einem Regenschirm wartet auf den Bus.": "A man with an umbrella is waiting for the bus.",
+    "Zwei Kinder spielen mit einem roten Ball im Garten.": "Two children are playing with a red ball in the garden.",
+    "Eine alte Frau verkauft Blumen auf dem Markt.": "An old woman sells flowers at the market.",
+    "Der schwarze Hund springt über einen kleinen Bach.": "The black dog jumps over a small stream.",
+    "Drei Musiker spielen auf der Straße, und niemand hört zu.": (
+        "Three musicians are playing in the street, and nobody is listening."
+    ),
+}
 SHOWN = "Zwei Kinder spielen mit einem roten Ball im Garten."
 UPDATES = 5  # of the comparison of devices
+CURVE_EVERY = 25  # updates
 
 
 def main() -> None:
     commit, command = sys.argv[1:]
     translator, difference = Translator.load(MODEL), difference_of_devices()
     averaging, reported = averaged(), json.loads(Path("reports/scores.json").read_text(encoding="utf-8"))
+    translations = translator.translate(list(SENTENCES), beam_size=4)
+    params = Params.load(Path("params.yaml"))
     write_text(
         RECORDED,
         as_json(
@@ -67,10 +72,11 @@ def main() -> None:
                 "sentences": len(Pairs.load(IDS, "valid")),
                 "scores": {name: reported[name] for name in ("bleu", "chrf", "valid_bleu")},
                 "curve": curve(),
+                "schedule": {"d_model": params.d_model, "warmup": params.warmup, "factor": params.lr_factor},
                 "averaging": averaging,
                 "search": {"penalties": PENALTIES, "bleu": [(beams, searched(translator, beams)) for beams in BEAMS]},
                 "unseen": [(word, pieces) for word, pieces in zip(UNSEEN, translator.subwords(UNSEEN), strict=True)],
-                "translations": list(zip(SENTENCES, translator.translate(SENTENCES, beam_size=4), strict=True)),
+                "translations": list(zip(SENTENCES, SENTENCES.values(), translations, strict=True)),
                 "attention": maps(translator),
                 "devices": {"updates": UPDATES, "difference": difference},
             }
@@ -79,11 +85,11 @@ def main() -> None:
     print(RECORDED)
 
 
-def curve() -> list[tuple[int, float, float]]:
-    """Step, validation loss and learning rate of each validation."""
+def curve() -> list[tuple[int, float]]:
+    """Step and loss of the validations, one of them in CURVE_EVERY updates at most."""
     with open("reports/training.csv", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["valid_loss"]]
-    return [(int(row["step"]), float(row["valid_loss"]), float(row["learning_rate"])) for row in rows]
+        rows = [(int(row["step"]), float(row["valid_loss"])) for row in csv.DictReader(file) if row["valid_loss"]]
+    return [(step, loss) for step, loss in rows if step % CURVE_EVERY == 0 or step == rows[-1][0]]
 
 
 def searched(translator: Translator, beams: int) -> list[float]:

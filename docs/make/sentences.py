@@ -25,12 +25,19 @@ def each(values: list[float]) -> str:
 
 def mean_and_range(values: list[float]) -> str:
     """The mean of some seeds with their range: 3.21 (3.10 to 3.30)."""
-    return f"{sum(values) / len(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+    return f"{sum(values) / len(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
+def differences(values: list[float], second: list[float]) -> tuple[float, float]:
+    """The smallest and the largest difference of a value to the second one of the same seed."""
+    by_seed = [a - b for a, b in zip(values, second, strict=True)]
+    return min(by_seed), max(by_seed)
 
 
 def relation(values: list[float], second: list[float]) -> str:
-    """Whether all values are lower, or higher, than all of the second."""
-    return "lower" if max(values) < min(second) else "higher" if min(values) > max(second) else "not clearly different"
+    """Whether a value is lower, or higher, than the second one with every seed."""
+    low, high = differences(values, second)
+    return "lower" if high < 0 else "higher" if low > 0 else "not clearly different"
 
 
 def sentences(values: dict[str, Any]) -> dict[str, Any]:
@@ -43,9 +50,18 @@ def sentences(values: dict[str, Any]) -> dict[str, Any]:
     def against(name: str, other: str) -> str:
         return f"loss {relation(trainings[name]['loss'], trainings[other]['loss'])}"
 
-    def sentence(name: str, other: str, words: str, other_words: str = "as usual") -> str:
-        how = relation(trainings[name]["loss"], trainings[other]["loss"])
-        return f"{words} the loss is {runs(name)}, {other_words} {runs(other)}: {how}."
+    def sentence(name: str, other: str, words: str, other_words: str = "the usual {}") -> str:
+        """A comparison of two trainings. other_words: how to call the mean of the other one."""
+        losses, other_losses = trainings[name]["loss"], trainings[other]["loss"]
+        low, high = differences(losses, other_losses)
+        how, mean = relation(losses, other_losses), sum(other_losses) / len(other_losses)
+        start = f"{words} the loss is {runs(name)}, {how}"
+        if how in ("lower", "higher"):
+            near, far = sorted((abs(low), abs(high)))
+            return f"{start} than {other_words.format(f'{mean:.2f}')}, by {near:.2f} to {far:.2f}."
+        return (
+            f"{start} from {other_words.format(f'{mean:.2f}')}: with the same seed between {low:+.2f} and {high:+.2f}."
+        )
 
     def averaging_sentence() -> str:
         last, mean = trainings["usual"]["loss"], trainings["usual"]["mean of checkpoints"]
@@ -53,21 +69,45 @@ def sentences(values: dict[str, Any]) -> dict[str, Any]:
         return (
             f"The mean of five checkpoints, ten updates apart, has a loss of {mean_and_range(mean)}, the last of them "
             f"{mean_and_range(last)}; the mean is lower with {lower} of {len(last)} seeds."
-            + (" While the loss still falls fast, as here, older checkpoints pull the mean back." if lower < 2 else "")
+            + (
+                " While the loss still falls fast, as here, older checkpoints pull the mean back."
+                if lower < len(last) / 2
+                else ""
+            )
         )
 
-    def spectrum_sentence() -> str:
-        before, after = values["spectrum"]["before"], values["spectrum"]["after"]
-        small, ratio = sum(value < 0.5 for value in after), before[3] / before[4]
-        return (
-            f"Before, the four largest are at least {ratio:.0f} times the others. After, {len(after) - small} of "
-            f"{len(after)} are between 0.5 and {max(after):.2f}; {small} of the smallest stay below 0.5."
-        )
+    functions = (*PLAIN, runs, against, sentence, averaging_sentence)
+    return {"SETUP": values["setup"]} | {function.__name__: function for function in functions}
 
-    def milliseconds(name: str) -> str:
-        times = values["program"]["speed"][name]
-        return f"{times['plain']:.2f} ms | {times['fast']:.2f} ms"
 
-    plain = (tiny, millions, each)
-    with_numbers = (runs, against, sentence, averaging_sentence, spectrum_sentence, milliseconds)
-    return {"SETUP": values["setup"]} | {function.__name__: function for function in (*plain, *with_numbers)}
+def spectrum_sentence(before: list[float], after: list[float]) -> str:
+    """Singular values before and after `orthogonal`, largest first."""
+    small, ratio = sum(value < 0.5 for value in after), before[3] / before[4]
+    return (
+        f"Before, the four largest are at least {ratio:.0f} times the others. After, {len(after) - small} of "
+        f"{len(after)} are between 0.5 and {max(after):.2f}; {small} of the smallest stay below 0.5."
+    )
+
+
+def speed_sentence(speed: dict[str, dict[str, float]]) -> str:
+    """Which fast forms are not faster than the plain ones, by more than the noise of a twentieth."""
+    slower = [f"`{name}`" for name, times in speed.items() if times["fast"] > 1.05 * times["plain"]]
+    return f"On this machine {' and '.join(slower)} gained nothing." if slower else "Each is faster on this machine."
+
+
+def milliseconds(times: dict[str, float]) -> str:
+    """Two cells of a table: the milliseconds of a plain and a fast form."""
+    return f"{times['plain']:.1f} | {times['fast']:.1f}"
+
+
+def beams_sentence(greedy: float, widest: list[float]) -> str:
+    """BLEU of the widest search for growing length penalties, beside that of greedy search."""
+    if widest[0] >= greedy:
+        gains = f"{widest[0] - greedy:.1f} BLEU without a length penalty, {max(widest) - greedy:.1f} with the best one"
+        return f"More beams gain {gains}."
+    lost, back = greedy - widest[0], max(widest) - widest[0]
+    share = "all of it" if back >= lost else "most of it, not all" if back > lost / 2 else "less than half of it"
+    return f"With more beams BLEU falls; a length penalty takes back {share}."
+
+
+PLAIN = (tiny, millions, each, spectrum_sentence, speed_sentence, milliseconds, beams_sentence)

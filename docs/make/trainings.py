@@ -1,7 +1,8 @@
 """The small trainings of the walkthrough, on the built-in corpus. Each differs from the usual one in one thing.
 
 The setup is the paper's in small: post-norm, Adam, dropout 0.1, label smoothing 0.1, the rate of equation 3. Each
-training is repeated with the seeds of SEEDS, which draw the weights, the order of the batches and dropout.
+training is repeated with the seeds of SEEDS, which draw the weights, the order of the batches and dropout. So two
+setups have the same batches in the same order with the same seed, and are compared seed by seed.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from transformer.training.train_step import Trainer, predict, seed_everything
 from transformer.training.validation import valid_loss
 
 SEEDS, UPDATES, MERGES = (1, 2, 3), 120, 300
+CURVE_EVERY = 40  # updates
 PAIRS = {"train": 4000, "valid": 200}
 SIZES = {"d_model": 64, "d_ff": 128, "heads": 4, "layers": 2, "dropout": 0.1, "norm": "post"}
 UPDATE = {
@@ -42,7 +44,7 @@ UPDATE = {
     "warmup": 50,
     "lr_factor": 0.4,
 }
-DEEP = {"layers": 6, "d_model": 32, "d_ff": 64}
+DEEP: dict[str, Any] = {"layers": 6, "d_model": 32, "d_ff": 64}
 
 
 class Corpus(NamedTuple):
@@ -144,7 +146,7 @@ SETUPS = {
     "learned positions": setup(positions="learned"),
     "one head": setup(heads=1),
     "undivided": setup(Undivided, heads=1),
-    "no warm-up": setup(warmup=1, lr_factor=0.4 * 50**-0.5),  # equation 3: to the same highest rate
+    "no warm-up": setup(warmup=1, lr_factor=0.4 * 50**-0.5),  # equation 3: from the same highest rate
     "no smoothing": setup(label_smoothing=0.0),
     "no dropout": setup(dropout=0.0),
     "pre": setup(norm="pre"),
@@ -171,7 +173,7 @@ def trained(setting: Setup, seed: int) -> dict[str, Any]:
     curve, checkpoints = [], []
     for step in range(1, UPDATES + 1):
         trainer.update(step)
-        if step % 40 == 0:
+        if step % CURVE_EVERY == 0:
             curve.append(valid_loss(trainer))
         if step > UPDATES - 50 and step % 10 == 0:
             checkpoints.append({name: value.clone() for name, value in model.state_dict().items()})

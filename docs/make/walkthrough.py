@@ -49,7 +49,7 @@ def main() -> None:
     text = markdown()
     write_text(MARKDOWN, text)
     write_text(NOTEBOOK, notebook(text))
-    write_text(asked.page, page(text, pictures))
+    write_text(asked.page, page(text, pictures, asked.page))
     print(MARKDOWN, NOTEBOOK, asked.page, sep="\n")
 
 

@@ -22,7 +22,7 @@ def mean_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
 
 
 def running_means(paths: Iterable[Path]) -> Iterator[dict[str, Tensor]]:
-    """The means of the first checkpoint, of the first two, and so on; see mean_weights."""
+    """The means of the first checkpoint, of the first two, and so on; sums in float64, means in their precision."""
     total: dict[str, Tensor] = {}
     for count, path in enumerate(paths, start=1):
         weights = read_weights(path)
