@@ -132,7 +132,7 @@ def test_compiled_catalogues_and_folders_of_catalogues_are_read(tmp_path):
     texts = [[("_Datei", name), *PO_PAIRS[1:]] for name in ("a", "b")]
     assert read[: -len(PO_PAIRS)] == [pair for text in texts for pair in text]
     assert sorted(read[-len(PO_PAIRS) :]) == sorted(PO_PAIRS)
-    with pytest.raises(ValueError, match="catalogues in test/.* It has c.mo, train. "):
+    with pytest.raises(ValueError, match=r"catalogues in test/.* It has c\.mo, train\. "):
         user_splits(tmp_path, ["train", "test"], "de", "en")
 
 
