@@ -192,7 +192,7 @@ def main() -> None:
     knobs = choice(look)
     own = {"corpus": "files", "corpus_path": options.folder, "source": options.source, "target": options.target}
     size = f"{look.pairs:,} pairs"
-    head = f"# Your text in {printable(options.folder)}, {size}, by `python -m pipeline recipe`. Run it: dvc repro"
+    head = f"# Your text in {printable(options.folder)}, {size}, by `python -m pipeline recipe`. Run it: dvc exp run"
     toy = (ROOT / "recipes/toy.yaml").read_text(encoding="utf-8")
     text = recipe(toy, {name: (value, "") for name, value in own.items()} | knobs, head)
     Params.parse(text, options.output)
@@ -207,4 +207,4 @@ def main() -> None:
             f"{size} are too few, fewer than {FEW:,}: the model will know them by heart and translate little else. Add "
             "text, or set init_from to a model folder of these languages."
         )
-    print(f"{options.output} was written. Type `dvc repro inspect` to look at the text, `dvc repro` to train.")
+    print(f"{options.output} was written. Type `dvc repro inspect` to look at the text, `dvc exp run` to train.")

@@ -61,9 +61,7 @@ def parse_options() -> argparse.Namespace:
     add = parser.add_argument
     add("models", nargs="+", type=Path, metavar="MODEL", help="model folder; several are an ensemble")
     add("--input", type=Path, metavar="FILE", help="UTF-8, one sentence per line, or .gz; .po, .xliff, .tmx, .srt")
-    add(
-        "--output", type=output_file, metavar="FILE", help="appears when complete; FILE.parts keeps what is done so far"
-    )
+    add("--output", type=output_file, metavar="FILE", help="appears when complete; FILE.parts keeps what is done")
     add("--engine", choices=ENGINES, default="auto", help="auto (the default): CTranslate2 where it computes the same")
     search, sampling = SearchConfig(), SamplingConfig()
     add_number(add, "--beam-size", search.beam_size, "hypotheses kept per sentence; 1: greedy")
@@ -214,6 +212,9 @@ def check_options(options: argparse.Namespace) -> None:
         raise ValueError("There is no output: standard output is closed. Use --output FILE.")
     if is_document(options.input) and (options.alternatives or not (options.output and replaceable(options.output))):
         raise ValueError(f"{options.input} is no plain text. It needs --output FILE, and no --alternatives.")
+    files = options.input, options.output
+    if all(file and file.is_file() for file in files) and not is_document(files[0]) and files[1].samefile(files[0]):
+        raise ValueError(f"--output {options.output} is the input, which would be lost. Name another file.")
     for folder in options.models:
         if not folder.is_dir():
             raise ValueError(f"{folder} is not a folder. MODEL is one; text comes from standard input or --input FILE.")

@@ -160,6 +160,11 @@ def test_input_and_output_are_checked_before_the_model_is_loaded(tmp_path, run, 
     assert f"{tmp_path}/a.de: No such file" in error_of(run, tmp_path, "--input", tmp_path / "a.de")
     (tmp_path / "link").symlink_to(tmp_path / "missing/a.en")
     assert f"{tmp_path}/missing does not exist" in error_of(run, tmp_path, "--output", tmp_path / "link")
+    for name in ("a.tsv", "A.JSONL.gz", "a.vtt"):
+        assert f"{name} is no plain text, and none of .po" in error_of(run, tmp_path, "--input", name)
+    (tmp_path / "b.de").write_text("a\n", encoding="utf-8")
+    both = "--input", tmp_path / "b.de", "--output", tmp_path / "b.de"
+    assert "b.de is the input, which would be lost" in error_of(run, tmp_path, *both)
     monkeypatch.setattr(sys, "argv", ["transformer", str(tmp_path)])
     for stream, message in (("stdin", "There is no input"), ("stdout", "There is no output")):
         with monkeypatch.context() as closed:

@@ -93,7 +93,7 @@ def dos(text: str) -> str:
 @pytest.mark.parametrize(
     ("name", "text", "expected", "skipped"),
     [
-        ("a.po", PO, FILLED, 0),
+        ("A.PO", PO, FILLED, 0),
         (
             "a.po",
             PO.replace("UTF-8", "ISO-8859-1").replace("a dog", "\xff"),

@@ -56,19 +56,13 @@ def test_a_word_is_unseen_in_no_case_and_form_of_train(tmp_path: Path):
         SeenWords(path, seen.side).unseen("Katzen")
 
 
-def test_a_lost_placeholder_is_named_by_a_model_that_keeps_them():
+def test_a_lost_placeholder_is_named():
     translation = Translation("The file.", 0.0, 0.0, ("The", "file", "."))
-    for placeholders, kinds in ((True, 1), (False, 0)):
-        counts = RemarkCounts(lambda lines: [line.split() for line in lines], seen_by(placeholders), 50)
-        counts.add(1, [SentencePair("Datei {name} .", translation)])
-        assert counts.counts["lost"] == kinds
-        counts.add(2, [SentencePair("Datei {name} .", replace(translation, text="File {name}."))])
-        assert counts.counts["lost"] == kinds
-
-
-def seen_by(placeholders: bool) -> SeenWords:
-    """The words of a model that names none."""
-    return SeenWords(None, Side("de", lowercase=False, placeholders=placeholders))
+    counts = RemarkCounts(lambda lines: [line.split() for line in lines], SeenWords(None, Side("de", False)), 50)
+    counts.add(1, [SentencePair("Datei {name} .", replace(translation, text="File {name}."))])
+    assert counts.counts["lost"] == 0
+    counts.add(2, [SentencePair("Datei {name} .", translation)])
+    assert counts.counts["lost"] == 1
 
 
 def test_counts_have_the_first_lines_and_words_and_no_more(tmp_path: Path):

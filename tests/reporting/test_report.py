@@ -382,7 +382,14 @@ def test_a_broken_file_is_named_in_one_line(finished, monkeypatch, name, content
 
 
 def test_the_page_of_a_corpus_shows_all_and_escapes_the_text():
-    corpus = {**TEXT, "normalise": "nfc", "max_length": 50, "train_pairs": 90, "dropped_pairs": 6}
+    corpus = {
+        **TEXT,
+        "normalise": "nfc",
+        "placeholders": False,
+        "max_length": 50,
+        "train_pairs": 90,
+        "dropped_pairs": 6,
+    }
     FILTERED["odd"]["invisible"]["examples"] = [{"line": "3", "source": "Donau\u00addampf", "target": "u\u0308 <i>"}]
     samples = [{"line": "1", "source": "Ein <b>Hund</b>", "target": "a dog"}]
     text = data_page("mytexts", corpus, FILTERED, SUBWORDS, samples)

@@ -90,7 +90,7 @@ class OneFile:
         for line in raw:
             source, target = split(line, f"{self.path}:{raw.count}")
             if raw.count == 1 and split == self._tsv and self._is_header(source, target):
-                print(f"{self.path}:1: left out, since {line!r} is a header and no pair", file=sys.stderr)
+                print(f"remark: {self.path}:1: left out, since {line!r} is a header and no pair", file=sys.stderr)
                 continue
             yield " ".join(source.split()), " ".join(target.split())
 
@@ -183,6 +183,8 @@ def user_splits(folder: Path, splits: Iterable[str], source: str, target: str) -
 
     If none has the name valid, those of the first other name in VALID that is no split are the texts of valid.
     """
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is no folder. Name the one with the files of train, valid and the test sets.")
     splits = list(splits)
     by_split = {split: user_texts(folder, split, source, target) for split in splits}
     for name in (name for name in VALID if name not in splits and not by_split.get("valid", True)):

@@ -25,12 +25,13 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
 ENDS = (".po", ".xliff", ".xlf", ".tmx", ".srt")
+NO_LINES = (".tsv", ".csv", ".json", ".jsonl", ".vtt", ".html", ".docx", ".pdf")  # not a sentence a line, nor in ENDS
 WIDTH = 42  # characters of a line of a subtitle
 
 
 def read_document(path: Path, source: str, target: str) -> Document:
     """A file of one of the formats ENDS. Raises ValueError if it is damaged, or between other languages."""
-    read = {".po": read_catalogue, ".srt": read_subtitles, ".tmx": read_memory}.get(path.suffix, read_exchange)
+    read = {".po": read_catalogue, ".srt": read_subtitles, ".tmx": read_memory}.get(path.suffix.lower(), read_exchange)
     try:
         return read(path, source, target)
     except (ParseError, UnicodeDecodeError, LookupError) as error:
@@ -40,11 +41,20 @@ def read_document(path: Path, source: str, target: str) -> Document:
 def is_document(path: Path | None) -> bool:
     """Whether a file has entries, by its name. None, which is standard input, has none.
 
-    Raises ValueError for one that is packed or compiled.
+    Raises ValueError for one that is packed or compiled, or has neither lines nor entries that can be read.
     """
-    if path and (path.suffix == ".mo" or (path.suffix in (".gz", ".zst") and Path(path.stem).suffix in ENDS)):
+    if path is None:
+        return False
+    *_, inner, suffix = ["", "", *(end.lower() for end in path.suffixes)]
+    packed = suffix in (".gz", ".zst")
+    if suffix == ".mo" or (packed and inner in ENDS):
         raise ValueError(f"{path} is packed or compiled. Nothing was translated. Give the .po or other file itself.")
-    return path is not None and path.suffix in ENDS
+    if (inner if packed else suffix) in NO_LINES:
+        raise ValueError(
+            f"{path} is no plain text, and none of {', '.join(ENDS)}. Nothing was translated. Give its lines alone, as "
+            "by `cut -f1`."
+        )
+    return suffix in ENDS
 
 
 def translate_document(

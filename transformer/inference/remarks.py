@@ -21,7 +21,7 @@ KINDS = {  # kind -> what is said of a translation
     "short": "far shorter than the source",
     "long": "far longer than the source",
     "copied": "a copy of the source",
-    "lost": "without a placeholder of the source, or with another one",
+    "lost": "without a placeholder, address or large number of the source, or with another",
     "unseen": "made from words that the training text lacks",
 }
 TIMES, LONGEST = 3, 4  # so many times in a row, of so many words at most
@@ -106,7 +106,7 @@ class RemarkCounts:
         for source, translation in pairs:
             unseen, (subwords,) = self.seen.unseen(source), self.subwords([source])
             lengths, limit = (len(subwords), len(translation.subwords)), max(1, len(subwords) + self.extra_length)
-            lost = self.seen.side.placeholders and disagree(source, translation.text)
+            lost = disagree(source, translation.text)
             kinds.update(remarks(source, translation.text, lengths, limit, unseen, lost))
             new = [word for word in dict.fromkeys(unseen) if word not in self.unseen]
             self.unseen += new[: SHOWN - len(self.unseen)]
