@@ -26,6 +26,7 @@ TITLES = {
     "multi30k": "`dvc repro` of the recipe multi30k",
 }
 LEFT_OUT = ("device", "rounds")  # columns that are the same in all rows, or too long
+MOST_ROWS = {"profile": 6}  # of a part, on the page
 
 
 def page(results: Mapping[str, dict], parts: Sequence[str]) -> str:
@@ -35,7 +36,7 @@ def page(results: Mapping[str, dict], parts: Sequence[str]) -> str:
     for part in parts:
         outcome = results.get(part, {"skipped": "it was not run"})
         if "rows" in outcome:
-            sections.append(f"## {title(part)}\n\n{body(outcome)}")
+            sections.append(f"## {title(part)}\n\n{body(outcome, MOST_ROWS.get(part))}")
         else:
             reason = next(f"{how}, because {outcome[how]}" for how in ("failed", "skipped") if how in outcome)
             missing.setdefault(reason, []).append(part)
@@ -51,10 +52,10 @@ def title(part: str) -> str:
     return TITLES[kind].format(*(f"{word[:-1]},000" if word[:-1].isdigit() else word for word in rest))
 
 
-def body(outcome: Mapping[str, Any]) -> str:
-    """The text under a heading: a table, and what it was measured on."""
+def body(outcome: Mapping[str, Any], most: int | None) -> str:
+    """The text under a heading: a table of at most `most` rows, and what it was measured on."""
     machine = ", ".join(f"{name} {value}" if name != "device" else value for name, value in outcome["machine"].items())
-    return f"{table(outcome['rows'])}\n{machine}. The part took {outcome['seconds']} s.\n"
+    return f"{table(outcome['rows'][:most])}\n{machine}. The part took {outcome['seconds']} s.\n"
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:

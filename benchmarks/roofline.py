@@ -28,12 +28,8 @@ from benchmarks.worker import task_of
 from pipeline.stage import require, run
 
 COPIED = 2**24  # numbers in the tensor that measures the copy rate: 64 MiB, more than caches hold
-ROWS = (
-    "embedding",
-    "index_select",
-    "gather",
-    "index",
-)  # these read the rows that they return, not all of the first tensor
+# These read the rows that they return, not all of the first tensor.
+ROWS = ("embedding", "index_select", "gather", "index")
 NOTHING = ("empty", "empty_like", "new_empty", "empty_strided", "detach", "_local_scalar_dense")
 
 

@@ -7,10 +7,8 @@ Seconds, bytes and FLOP per second throughout; tokens are target tokens without 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil
-from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -51,7 +49,7 @@ GPUS = {
     "V100, fp16": Gpu(4.94e-3, 46.5e12, 0.295e-9, 43.9e9, 2),
     "A100, fp16": Gpu(3.80e-3, 88.9e12, 0.160e-9, 43.9e9, 2),
 }
-NETWORKS = {"100 Gbit/s": 100e9 / 8, "25 Gbit/s": 25e9 / 8}  # between machines
+NETWORKS = {"100 Gbit/s": 100e9 / 8}  # between machines
 
 
 class Row(NamedTuple):
@@ -135,24 +133,6 @@ def published_error(row: Row) -> float:
     return seconds / (row.gpus * tokens / row.tokens_per_second) - 1
 
 
-def held_out() -> Iterator[tuple[str, str, float, float]]:
-    """Figures that no constant has seen: what, source, published and predicted milliseconds of an update."""
-    big, log = model(SIZES["big"], WORDS), 1000 * 30_878 / 80_000  # seconds and updates of a training log
-    for name, speed in (("V100, mixed", 476_585), ("V100, float32", 128_319)):
-        gpu, tokens = GPUS[name], TARGET_SHARE * 5120
-        seconds = compute_seconds(gpu, big, tokens) + sum_seconds(gpu, gpu.nbytes * big.parameters, 16)
-        yield f"16 {name}, one machine, big", "nvidia", 16_000 * tokens / speed, 1000 * seconds
-    gpu, tokens = GPUS["V100, fp16"], TARGET_SHARE * 5120
-    for name, network in NETWORKS.items():
-        seconds = compute_seconds(gpu, big, tokens) + sum_seconds(gpu, gpu.nbytes * big.parameters, 128, network)
-        yield f"128 V100, fp16, 16 machines, big, at {name}", "issue 233", log, 1000 * seconds
-    slower = GPUS["V100, float32"]._replace(rate=GPUS["V100, float32"].rate * 10.6 / 15)  # peak TFLOP/s in float32
-    for size, published in (("base", 400.0), ("big", 1000.0)):
-        paper = model(SIZES[size], PAPER_WORDS)
-        seconds = compute_seconds(slower, paper, 25_000 / 8) + sum_seconds(slower, 4 * paper.parameters, 8)
-        yield f"8 P100, float32, {size}", "vaswani", published, 1000 * seconds
-
-
 def table(head: tuple[str, ...], lines: list[list[str]]) -> str:
     """A Markdown table."""
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ("---",) * len(head), *lines))
@@ -166,7 +146,7 @@ def expectations(size: str, updates: int) -> str:
     paper, lines = model(SIZES[size], PAPER_WORDS), []
     names = ("V100, float32", "V100, fp16", "A100, fp16")
     plans = [(1, "", 25_000, 3000), (8, "", 25_000, 3282)]
-    plans += [(64, name, *batch) for batch in ((25_000, 411), (200_000, 3282)) for name in NETWORKS]
+    plans += [(64, "100 Gbit/s", 25_000, 411), (64, "100 Gbit/s", 200_000, 3282)]
     for gpus, network, batch, device_tokens in plans:
         cells = []
         for name in names:
@@ -180,23 +160,9 @@ def expectations(size: str, updates: int) -> str:
     )
 
 
-def checks() -> str:
-    """The tables of the errors of the roofline: over the rows of its constants, and over figures held out."""
-    fits, rest = [], []
-    for name in GPUS:
-        errors = [abs(published_error(row)) for row in PUBLISHED if row.gpu == name]
-        fits.append([name, str(len(errors)), f"{median(errors):.0%}", f"{max(errors):.0%}"])
-    for what, source, published, predicted in held_out():
-        numbers = f"{published:,.0f}", f"{predicted:,.0f}", f"{predicted / published - 1:+.0%}"
-        rest.append([what, f"[{source}]({SOURCES[source]})", *numbers])
-    head = ("held out", "source", "published, ms an update", "roofline", "error")
-    return f"{table(('constants', 'rows', 'median error', 'worst'), fits)}\n\n{table(head, rest)}"
-
-
 def main() -> None:
     for size, updates in (("base", 100_000), ("big", 300_000)):
         print(f"### {size}, {updates:,} updates of 25,000 tokens\n\n{expectations(size, updates)}\n")
-    print(checks())
 
 
 if __name__ == "__main__":

@@ -19,12 +19,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 
+from benchmarks.decoders import PLACES
 from benchmarks.table import text_table
 from pipeline.stage import run
 from transformer.inference.translator import Translator
 
 OURS = {"ours": "auto", "ours, torch": "torch"}  # program -> --engine
-PLACES = {"ctranslate2": "ctranslate2", "huggingface": "transformers", "joeynmt": "joeynmt"}
 COLUMNS = {
     "program": ("program", "{}"),
     "first": ("first, s", "{:.2f}"),
@@ -72,7 +72,7 @@ def main() -> None:
     add("--json", type=Path, metavar="FILE", help="write the rows")
     asked = parser.parse_args()
     subwords = " ".join(Translator.load(asked.model).subwords([asked.line])[0])
-    programs = [*OURS, *(name for name, place in PLACES.items() if find_spec(place))]
+    programs = [*OURS, *(name for name, place in PLACES.items() if name != "ours" and find_spec(place))]
     rounds: dict[str, list[dict[str, float]]] = {name: [] for name in programs}
     for _ in range(asked.rounds):
         for name in programs:

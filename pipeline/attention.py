@@ -82,11 +82,13 @@ def show_attention(
 ) -> Sentence:
     """The weights of the model on a source, with each of the targets. number, why, chrf: see Sentence."""
     maps = [translator.attention(source, target).maps for target in targets]
+    numbered = [translator.source.numbered_target(source, target) for target in targets]
     labelled = {
         name: Target(text(translator, translator.target, target), array(weights.decoder), array(weights.cross))
-        for name, target, weights in zip(TARGETS, targets, maps, strict=True)
+        for name, target, weights in zip(TARGETS, numbered, maps, strict=True)
     }
-    return Sentence(number, why, chrf, text(translator, translator.source, source), array(maps[0].encoder), labelled)
+    source_text = text(translator, translator.source, translator.source.numbered(source))
+    return Sentence(number, why, chrf, source_text, array(maps[0].encoder), labelled)
 
 
 def array(weights: Any) -> np.ndarray:
@@ -95,7 +97,10 @@ def array(weights: Any) -> np.ndarray:
 
 
 def text(translator: Translator, side: Side, line: str) -> Text:
-    """The subwords of a line and </s>, each with the number of its word; unknown ones are marked by `<unk>: `."""
+    """The subwords of a line and </s>, each with the number of its word; unknown ones are marked by `<unk>: `.
+
+    line: its placeholders are numbers already.
+    """
     words = [*translator.split_by_word(line, side), ["</s>"]]
     pairs = [(subword, number) for number, word in enumerate(words) for subword in word]
     unknown = [number == UNK for number in translator.vocabulary.ids(subword for subword, _ in pairs)]

@@ -25,6 +25,8 @@ from transformer.corpora.toy.texts import toy_texts
 from transformer.files import whole_folder, write_json, write_lines
 from transformer.text.words import splitter_of
 
+MOST = 12  # training files that are listed with their pairs
+
 
 def main() -> None:
     paths = arguments(__doc__, manifests="corpora", raw="data/raw")
@@ -100,7 +102,8 @@ def write_split(folder: Path, split: str, parts: list[ParallelText]) -> int:
         files = list(zip(names, sizes, strict=True)) if len(parts) > 1 else []
         write_json(folder / "train.files.json", files)
         if files:
-            print(f"train: {', '.join(f'{name} {size:,}' for name, size in files)} pairs")
+            more = f" and {len(files) - MOST:,} more files" if len(files) > MOST else ""
+            print(f"train: {', '.join(f'{name} {size:,}' for name, size in files[:MOST])} pairs{more}")
     return sum(sizes)
 
 

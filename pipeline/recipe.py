@@ -9,16 +9,20 @@ differs from all recipes is replaced only with --force.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from io import StringIO
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from ruamel.yaml import YAML
+
 from pipeline.params import Params
 from pipeline.versions import ROOT
 from transformer.corpora.parallel_text import ParallelText, user_splits
-from transformer.files import write_text
+from transformer.files import printable, write_text
 from transformer.text.placeholders import disagree, placeholders
 from transformer.text.words import splitter_of
 
@@ -141,13 +145,21 @@ def recipe(toy: str, knobs: dict[str, tuple[Any, str]], head: str) -> str:
         name, _, rest = line.partition(": ")
         old, _, remark = rest.partition("#")
         value, why = knobs.get(name, (None, ""))
-        text = str(value).lower() if isinstance(value, bool) else str(value)
-        if value is None or text == old.strip():
+        knob = yaml_line(name, value)
+        if value is None or knob == f"{name}: {old.strip()}":
             lines.append(line)
         else:
             lines += [f"# {why}"] * bool(why)
-            lines.append(f"{f'{name}: {text}':<25}  # (toy: {old.strip()}) {remark.strip()}")
+            lines.append(f"{knob:<25}  # (toy: {old.strip()}) {remark.strip()}")
     return "\n".join(lines)
+
+
+def yaml_line(name: str, value: Any) -> str:
+    """A line of YAML, which gives back this value, with quotes where it needs them."""
+    yaml, stream = YAML(typ="safe", pure=True), StringIO()
+    yaml.width, yaml.default_flow_style = sys.maxsize, False
+    yaml.dump({name: value}, stream)
+    return stream.getvalue().rstrip("\n")
 
 
 def options_of_command() -> argparse.Namespace:
@@ -173,11 +185,14 @@ def main() -> None:
     languages = options.source, options.target
     for language in languages:
         splitter_of(language)  # raises ValueError for what is no language code
-    look = Look.at(user_splits(Path(options.folder), ("train", "valid", "test"), *languages)["train"])
+    texts = user_splits(Path(options.folder), ("train", "valid", "test"), *languages)["train"]
+    look = Look.at(texts)
+    if not look.pairs:
+        raise ValueError(f"{texts[0].names[0]} is empty. The train set needs at least one pair of lines.")
     knobs = choice(look)
     own = {"corpus": "files", "corpus_path": options.folder, "source": options.source, "target": options.target}
     size = f"{look.pairs:,} pairs"
-    head = f"# Your text in {options.folder}, {size}, by `python -m pipeline recipe`. Run it: dvc repro"
+    head = f"# Your text in {printable(options.folder)}, {size}, by `python -m pipeline recipe`. Run it: dvc exp run"
     toy = (ROOT / "recipes/toy.yaml").read_text(encoding="utf-8")
     text = recipe(toy, {name: (value, "") for name, value in own.items()} | knobs, head)
     Params.parse(text, options.output)
@@ -192,4 +207,4 @@ def main() -> None:
             f"{size} are too few, fewer than {FEW:,}: the model will know them by heart and translate little else. Add "
             "text, or set init_from to a model folder of these languages."
         )
-    print(f"{options.output} was written. Type `dvc repro inspect` to look at the text, `dvc repro` to train.")
+    print(f"{options.output} was written. Type `dvc repro inspect` to look at the text, `dvc exp run` to train.")

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from hypothesis import settings
+from support.browsers import chromium
 from support.servers import mlflow_server, postgres
 
 from pipeline.tracking import live
@@ -16,6 +19,8 @@ from pipeline.tracking import store as tracking
 # One thread a process: test processes and the stages that they start share the cores, and sums have a fixed order.
 os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(1)
+# A check of each change tries fewer examples than `make test-all`.
+settings.register_profile("ci", settings.get_profile("ci"), max_examples=40)
 # Whole pipelines, minutes each, and trainings: about a minute each
 SLOWEST = ("edits", "pipeline", "experiments", "back_translation", "kills", "resuming", "several_processes")
 
@@ -30,6 +35,13 @@ def team_server(tmp_path_factory) -> Iterator[str]:
     """The address of an MLflow server over PostgreSQL, as a team has it."""
     with postgres() as backend, mlflow_server(tmp_path_factory.mktemp("server"), backend) as address:
         yield address
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A headless Chromium."""
+    with chromium() as window:
+        yield window
 
 
 @pytest.fixture(scope="session")

@@ -29,7 +29,7 @@ from transformer.model_folder import FILES, WORDS
 ROOT = Path(__file__).parents[1]
 TOY = (ROOT / "recipes/toy.yaml").read_text(encoding="utf-8")
 SECONDS, BYTES, LETTERS = 10, 10**9, 600  # most of a case: time, memory beside that of before, length of its message
-COUNTS = [pytest.param(100), pytest.param(1_700, marks=pytest.mark.full)]
+COUNTS = [pytest.param(40), pytest.param(1_700, marks=pytest.mark.full)]
 
 ODD_BYTES = [b"", b"\0", b"\n", b"\r", b"\t", b"\xff", b"\xef\xbb\xbf", b"\x1b[2J", b"\xe2\x80\xa8", b'"', b"'"]
 ODD_BYTES += [b"[", b"]", b"{", b": ", b"&a ", b"*a", b"null", b"NaN", b"9" * 5000, b"a" * 1_100_000]

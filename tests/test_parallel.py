@@ -149,7 +149,7 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path):
     st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]), max_size=5), max_size=20),
     st.integers(1, 6),
 )
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=30)
 def test_blocks_have_all_lines_of_parallel_files_in_order(tmp_path_factory, lines, size):
     folder = tmp_path_factory.mktemp("blocks")
     paths = [folder / "a", folder / "b"]

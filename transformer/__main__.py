@@ -61,9 +61,7 @@ def parse_options() -> argparse.Namespace:
     add = parser.add_argument
     add("models", nargs="+", type=Path, metavar="MODEL", help="model folder; several are an ensemble")
     add("--input", type=Path, metavar="FILE", help="UTF-8, one sentence per line, or .gz; .po, .xliff, .tmx, .srt")
-    add(
-        "--output", type=output_file, metavar="FILE", help="appears when complete; FILE.parts keeps what is done so far"
-    )
+    add("--output", type=output_file, metavar="FILE", help="appears when complete; FILE.parts keeps what is done")
     add("--engine", choices=ENGINES, default="auto", help="auto (the default): CTranslate2 where it computes the same")
     search, sampling = SearchConfig(), SamplingConfig()
     add_number(add, "--beam-size", search.beam_size, "hypotheses kept per sentence; 1: greedy")
@@ -139,23 +137,30 @@ def translate_file(translator: Translator, options: argparse.Namespace, file: Bu
     document = is_document(options.input)
     remarks = remarks_for(translator, options)
     groups = line_groups(file, str(options.input or "standard input"))
-    total = None if document else count_lines(options.input)
+    total, resumed = None if document else count_lines(options.input), 0
     with tqdm(total=total, unit="sentence", disable=None, leave=False) as progress:
 
         def translate(first: int, lines: list[str]) -> str:
             with translator.source.zone():  # memory stays flat, however many words a file has
                 return "".join(translations(translator, options, lines, first, remarks, progress.update))
 
+        def resume(count: int) -> None:
+            nonlocal resumed
+            resumed += count
+            progress.update(count)
+
         path = replaceable(options.output) if options.output else None
         if path and document:
             languages = translator.source.language, translator.target.language
-            counts = translate_document(options.input, path, languages, key_of(options), translate, progress)
+            counts = translate_document(options.input, path, languages, key_of(options), translate, progress, resume)
             progress.write(counts, file=sys.stderr)
         elif path:
-            write_in_parts(path, key_of(options), groups, translate, progress.update)
+            write_in_parts(path, key_of(options), groups, translate, resume)
         else:
             write_through(options.output, groups, translate)
-    show(remarks, "text" if document else "line")
+    show(remarks, unit := "text" if document else "line")
+    if resumed:
+        print(f"remark: {resumed:,} {unit}s of an earlier run are not looked at again", file=sys.stderr)
 
 
 def remarks_for(translator: Translator, options: argparse.Namespace) -> RemarkCounts:
@@ -201,12 +206,15 @@ def check_options(options: argparse.Namespace) -> None:
         raise ValueError(f"--alternatives {options.alternatives}: must be 1 or more.")
     if options.alternatives > options.beam_size and not options.sample:
         raise ValueError(f"--alternatives {options.alternatives} needs --beam-size {options.alternatives} or more.")
-    if options.output and not options.output.parent.is_dir():
-        raise ValueError(f"{options.output.parent} does not exist. Make this folder, or write to another one.")
+    if options.output and not (parent := (replaceable(options.output) or options.output).parent).is_dir():
+        raise ValueError(f"{parent} does not exist. Make this folder, or write to another one.")
     if not options.output and sys.stdout is None:
         raise ValueError("There is no output: standard output is closed. Use --output FILE.")
     if is_document(options.input) and (options.alternatives or not (options.output and replaceable(options.output))):
         raise ValueError(f"{options.input} is no plain text. It needs --output FILE, and no --alternatives.")
+    files = options.input, options.output
+    if all(file and file.is_file() for file in files) and not is_document(files[0]) and files[1].samefile(files[0]):
+        raise ValueError(f"--output {options.output} is the input, which would be lost. Name another file.")
     for folder in options.models:
         if not folder.is_dir():
             raise ValueError(f"{folder} is not a folder. MODEL is one; text comes from standard input or --input FILE.")

@@ -10,7 +10,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +22,8 @@ Item = TypeVar("Item")
 def whole_file(path: Path, durable: bool = False) -> Iterator[Path]:
     """Yield a temporary path to write. It is renamed to `path` when the block succeeds, and removed when it raises.
 
+    A file that is there keeps its permissions: what is private stays so.
+
     durable: flush file and folder to the disk around the rename, so that a power cut leaves the old or the new file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -29,6 +31,8 @@ def whole_file(path: Path, durable: bool = False) -> Iterator[Path]:
     try:
         with disk_of(path):
             yield temporary
+        with suppress(FileNotFoundError):
+            shutil.copymode(path, temporary)
         if durable:
             _sync(temporary)
         os.replace(temporary, path)
@@ -47,6 +51,13 @@ def disk_of(path: Path) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) and error.filename is None:
             error.filename = str(path)
         raise
+
+
+def read_text(path: Path, encoding: str) -> tuple[str, str]:
+    """The text of a file, with the line ends of Unix, and its own line end. A byte-order mark stays."""
+    with open(path, encoding=encoding) as file:
+        text = file.read()
+        return text, file.newlines if isinstance(file.newlines, str) else "\n"
 
 
 def write_text(path: Path, text: str) -> None:

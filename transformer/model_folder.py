@@ -2,9 +2,9 @@
 
 model.json: format, sizes of the Transformer, languages, normal form, placeholders, lower-casing and how the model was
 trained. Beside it are vocab.txt, bpe.codes, the weights for torch, and the export for CTranslate2: model.bin,
-config.json, shared_vocabulary.json, and exported.sha256, the sums of these three and of the weights that they were made
-from. One of the two models may be absent. words.txt, which may be absent too: the words of the source side of train,
-lower-cased.
+config.json and shared_vocabulary.json, with exported.sha256, the sums of all files and of the weights they were made
+from. One of the two models may be absent. words.txt, which may be absent too: the words of the source side of
+train, lower-cased.
 `FORMAT` is the version of this layout.
 """
 
@@ -13,6 +13,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from reprlib import repr as shorten
+
+from transformer.files import sha256
 
 FORMAT = 1
 EXPORT, WEIGHTS = "model.bin", "weights.safetensors"  # the models that CTranslate2 and torch read
@@ -41,6 +43,19 @@ def check_files(folder: Path) -> None:
             raise ValueError(f"{path} is no regular file. Copy the model folder again.")
         if path.exists() and path.name not in BINARY and (size := path.stat().st_size) > LARGEST:
             raise ValueError(f"{path} has {size:,} bytes, more than {LARGEST:,}. Copy the model folder again.")
+
+
+def check_sums(folder: Path) -> None:
+    """Raise ValueError if a file of a folder with an export is not as it was when the export was made."""
+    path = folder / EXPORTED
+    if not path.is_file() and not (folder / EXPORT).is_file():
+        return
+    recorded = path.read_bytes().decode(errors="replace").split("\n") if path.is_file() else []
+    for name in (name for name in FILES if name != EXPORTED and (folder / name).is_file()):
+        if f"{sha256(folder / name)}  {name}" not in recorded:
+            raise ValueError(
+                f"{folder}: {name} is not the file that {EXPORTED} describes. Copy the whole folder again."
+            )
 
 
 def read_model_json(path: Path) -> dict:

@@ -63,9 +63,8 @@ def check_unedited(results: Results) -> None:
     `work_tree_changes` says the same, but not while DVC runs a stage.
     """
     outs = results.outs()
-    stages = {
-        stage.name: stage for stage in project().stage.load_all()
-    }  # load_one reads dvc.yaml and dvc.lock each time
+    # all at once, since load_one reads dvc.yaml and dvc.lock each time
+    stages = {stage.name: stage for stage in project().stage.load_all()}
     for stage, entry in makers(results).items():
         statuses = [file.workspace_status() for file in (*stages[stage].deps, *stages[stage].outs)]
         names = list(changed_names([{"files": status} for status in statuses if status]))

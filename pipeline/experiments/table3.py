@@ -26,7 +26,6 @@ from typing import Any
 
 from safetensors import safe_open
 
-from docs.make.tables import table_of
 from pipeline.experiments.clones import DVC, check_clones_have
 from pipeline.experiments.revisions import Experiment, project
 from pipeline.experiments.stale import check_fresh
@@ -211,7 +210,7 @@ def table(runs: Mapping[Row, Sequence[Experiment]], shown: Sequence[Row]) -> str
         ]
         for row in shown
     ]
-    return table_of(head, lines)
+    return "".join(f"| {' | '.join(row)} |\n" for row in [head, ["---"] * len(head), *lines])
 
 
 def p_text(p: float | None) -> str:

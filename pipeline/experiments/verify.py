@@ -45,6 +45,7 @@ def main() -> None:
     options = parser.parse_args()
     recorded = Experiment(options.experiment)
     check_fresh(recorded)
+    print(f"Repeating {recorded.name} in a clean clone, with its training.", file=sys.stderr)
     with own_clone(recorded, options.keep) as project:
         repeat(project, recorded_settings(recorded))
         verdict = show(recorded, WorkTree(root=project))

@@ -14,12 +14,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks import profile, train
 from benchmarks.flops import Size, useful_flop
 from benchmarks.programs import Program, Task
-from benchmarks.table import row_of, summary, text_table, with_ratios
 from benchmarks.worker import KINDS
 from transformer.model.config import TransformerConfig
 from transformer.model.transformer import Transformer
 from transformer.text.pairs import Pairs
-from transformer.text.vocabulary import PAD, SPECIALS
+from transformer.text.vocabulary import SPECIALS
 
 LIMIT = 100  # sentences x longest side of a batch
 
@@ -93,24 +92,6 @@ def test_a_peer_makes_batches_by_its_own_rule(folder, name):
     program.update(1)
 
 
-@pytest.mark.parametrize("name", train.MODULES)
-def test_padding_is_counted_in_the_batches_of_a_peer(folder, name):
-    if find_spec(train.MODULES[name]) is None:
-        pytest.skip("make bench-setup installs it")
-    program = program_of(folder, name)
-    rows = program.rows(1)
-    if name == "joeynmt":
-        batch = program.batch(rows)
-        source, target, pad = batch.src, batch.trg, program.model.pad_index
-    else:
-        batch, tokens = program.batch(rows)
-        source, target, pad = batch["src"], batch["tgt"][:, 1:], PAD
-        assert tokens == (target != pad).sum()
-    assert source.numel() + target.numel() == program.positions(rows)
-    for side, lengths in zip((source, target), program.lengths(rows), strict=True):
-        assert (side != pad).sum() == lengths.sum()
-
-
 @pytest.mark.parametrize(
     ("main", "options", "reason"),
     [
@@ -134,38 +115,3 @@ def test_useful_flop_is_what_torch_counts_without_padding():
     ahead = 6 * size.layers * 2 * size.d_model * target * (target - 1) / 2  # masked: computed but not used
     useful = useful_flop(size, words, np.array([source]), np.array([target]))
     assert useful + ahead == 3 * counter.get_total_flops()  # twice as much backward as forward
-
-
-def test_a_profile_divides_the_time_of_an_update(folder):
-    rows = profile.profiled(program_of(folder, "ours"), updates=2)
-    assert sum(row["share"] for row in rows) == pytest.approx(1)
-    assert all(row["share"] > 0 and row["milliseconds"] > 0 for row in rows)
-    products = {row["operation"] for row in rows if profile.is_product(row["operation"])}
-    assert products == {"aten::mm", "aten::addmm", "aten::bmm"}
-    assert rows[-1]["operation"] == profile.REST
-    shown, line = profile.condensed(rows, least=0.1)
-    assert sum(row["share"] for row in shown) == pytest.approx(1)
-    share = sum(row["share"] for row in rows if row["operation"] in products)
-    assert line.endswith(f" ms, {share:.1%} of it in products of matrices")
-
-
-def test_a_row_is_the_median_of_its_rounds():
-    rounds = [
-        {"target_tokens": tokens, "seconds": 2.0, "flop": 1e9 * tokens, "tokens": 60, "positions": 80, "memory": 5e6}
-        for tokens in (20, 60, 400)
-    ]
-    setting = {"size": "tiny", "precision": "float32", "device": "cpu"}
-    slow, fast = ({"program": name, **setting} for name in ("torch", "ours"))
-    rows = with_ratios([row_of(slow, rounds[:1], 60e9), row_of(fast, rounds, 60e9)])
-    assert text_table(rows).splitlines()[2].split() == ["ours", "tiny", "float32", "30", "1.00", "50.0%", "5", "25.0%"]
-    assert [row["ratio"] for row in rows] == [3, 1]
-    assert summary(rows) == ["tiny: ours (float32) is 3.0 x torch (float32)"]
-    assert summary(rows[:1]) == []
-
-
-@pytest.mark.parametrize("fast", [True, False])
-def test_bfloat16_is_measured_only_where_it_is_fast(monkeypatch, fast):
-    monkeypatch.setattr("sys.argv", ["train"])
-    monkeypatch.setattr(train, "multiplies_bfloat16", lambda device: fast)
-    expected = {"ours": ["float32", "bfloat16"][: 1 + fast], "joeynmt": ["float32"]}
-    assert {name: train.precisions(train.options(), name) for name in expected} == expected

@@ -10,7 +10,6 @@ import torch
 from support.tiny import TEXT, model_folder
 
 from benchmarks import decode
-from benchmarks.decode_worker import calls
 from benchmarks.decoders import KINDS, PLACES, Task
 from benchmarks.flops import Size
 
@@ -55,11 +54,3 @@ def test_this_decoder_and_ctranslate2_have_complete_rows(call):
 def test_an_unknown_program_is_named_in_the_error(call):
     with pytest.raises(ValueError, match="'moses' is not one of ours, ctranslate2"):
         call("--programs", "moses")
-
-
-def test_all_programs_get_the_same_batches_of_similar_length():
-    ids = [[5] * length for length in (3, 1, 0, 2, 9, 8, 7)]
-    work = calls(ids, 2)
-    assert work == calls(ids, 2)
-    batches = [batch for call in work for batch in call]
-    assert sorted(tuple(map(len, batch)) for batch in batches) == [(1, 2), (3, 7), (8, 9)]

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import suppress
 
-import psutil
 import pytest
 import torch
 
 from benchmarks import gpu, gpu_parts
 from benchmarks.flops import Size
 from benchmarks.gpu_page import page, title
-from benchmarks.gpu_parts import PARTS, Skipped, needs
+from benchmarks.gpu_parts import PARTS
 
 
 def check(monkeypatch, *options: str) -> None:
@@ -29,41 +27,6 @@ def test_without_a_gpu_every_part_is_skipped_with_its_reason(monkeypatch, tmp_pa
     check(monkeypatch, "--json", str(file), "--page", str(text))
     assert list(json.loads(file.read_text())) == list(PARTS)
     assert f"- skipped, because torch finds no CUDA device: {', '.join(PARTS)}\n" in text.read_text()
-
-
-def test_a_measurement_is_replaced_only_by_a_newer_measurement(monkeypatch, tmp_path):
-    rows = [{"rows": [{"a": number}], "seconds": 2} for number in (1, 3)]
-    outcomes = iter([rows[0], {"failed": "it broke"}, {"skipped": "no GPU"}, rows[1]])
-    monkeypatch.setattr(gpu, "run_apart", lambda part, seconds: next(outcomes))
-    for part in ("profile", "losses", "profile", "losses"):
-        check(monkeypatch, part, "--json", str(tmp_path / "gpu.json"))
-    results = json.loads((tmp_path / "gpu.json").read_text())
-    assert {part: outcome["rows"] for part, outcome in results.items()} == {"profile": [{"a": 1}], "losses": [{"a": 3}]}
-
-
-def test_a_part_that_fails_is_recorded_with_its_last_line(monkeypatch):
-    monkeypatch.setattr(gpu, "command_of", lambda part: [sys.executable, "-c", "raise SystemExit('first\\nlast')"])
-    assert gpu.run_apart("losses", 60) == {"failed": "last"}
-
-
-def test_a_part_that_takes_too_long_is_stopped_with_its_children(monkeypatch, tmp_path):
-    child = tmp_path / "child"
-    code = f"import subprocess; open({str(child)!r}, 'w').write(str(subprocess.Popen(['sleep', '60']).pid)); input()"
-    monkeypatch.setattr(gpu, "command_of", lambda part: ["sh", "-c", f'sleep 60 | {sys.executable} -c "{code}"'])
-    assert gpu.run_apart("toy", 1) == {"failed": "it took longer than 1 s"}
-    with suppress(FileNotFoundError, psutil.NoSuchProcess):
-        psutil.Process(int(child.read_text())).wait(10)
-
-
-def test_an_unknown_part_is_refused_with_the_list_of_parts(monkeypatch, capsys):
-    with pytest.raises(SystemExit):
-        check(monkeypatch, "speed")
-    assert "no such part. The parts are tests, losses, speed-base-25k" in capsys.readouterr().err
-
-
-def test_a_missing_package_skips_a_part():
-    with pytest.raises(Skipped, match="the package nowhere_to_be_found is not installed"):
-        needs("json", "nowhere_to_be_found")
 
 
 @pytest.mark.full

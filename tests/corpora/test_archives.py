@@ -10,10 +10,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-import zstandard
 
 from transformer.corpora.archives import check_archive, open_member
-from transformer.corpora.manifest import lines
 from transformer.corpora.markup import segments, untagged
 
 TEXT = b"eins\nzwei\n"
@@ -95,52 +93,6 @@ def test_a_missing_member_and_a_damaged_archive_are_named(tmp_path, make):
         check_archive(path, ["a.de"])
 
 
-def with_field(data: bytes, offset: int, value: int) -> bytes:
-    """A zip file of one member with another value in a field of its header, and of its entry in the list at the end."""
-    changed, entry = bytearray(data), data.index(b"PK\x01\x02")
-    changed[offset], changed[entry + offset + 2] = value, value
-    return bytes(changed)
-
-
-PASSWORD, METHOD = 6, 8  # places in a header of a zip file
-DEFLATE = r"Pack it without a password, by deflate\."
-AGAIN = r"Get it again, or from another place\."
-
-
-@pytest.mark.parametrize(
-    ("method", "change", "expected"),
-    [
-        (zipfile.ZIP_DEFLATED, lambda data: with_field(data, PASSWORD, 1), rf"encrypted.*\. {DEFLATE}"),
-        (zipfile.ZIP_DEFLATED, lambda data: with_field(data, METHOD, 97), rf"not supported\)\. {DEFLATE}"),
-        (zipfile.ZIP_STORED, lambda data: data.replace(b"99\n", b"98\n", 1), rf"Bad CRC-32.*\. {AGAIN}"),
-        (zipfile.ZIP_DEFLATED, lambda data: data[:60] + b"\xff" * 40 + data[100:], rf"Error -3 .*\. {AGAIN}"),
-    ],
-    ids=["password", "unknown method", "checksum", "deflate"],
-)
-def test_a_member_that_cannot_be_read_is_named_with_a_remedy(tmp_path, method, change, expected):
-    path = tmp_path / "a.zip"
-    with zipfile.ZipFile(path, "w", method) as archive:
-        archive.writestr("a.de", "".join(f"{n * 7919 % 10007}\n" for n in range(10_000)))
-    path.write_bytes(change(path.read_bytes()))
-    check_archive(path, ["a.de"])
-    with (
-        pytest.raises(ValueError, match=rf"^a\.zip: a\.de cannot be read \(.*{expected}$"),
-        open_member(path, "a.de") as file,
-    ):
-        list(file)
-
-
-@pytest.mark.parametrize("kept", [0.1, 0.5, 0.999])
-def test_a_tar_that_ends_while_a_member_is_read_is_named(tmp_path, kept):
-    path = tar(tmp_path / "a.tgz", ("a.de", bytes(range(256)) * 100), ("b.de", bytes(range(256)) * 100))
-    path.write_bytes(gzip.decompress(path.read_bytes())[: int(kept * 52_000)])
-    with (
-        pytest.raises(ValueError, match=r"^a\.tgz: b\.de cannot be read \(.*\)\. Get it again"),
-        open_member(path, "b.de") as file,
-    ):
-        list(file)
-
-
 def header(kind: bytes = tarfile.REGTYPE, size: int = 0) -> bytes:
     """A header of a tar."""
     info = tarfile.TarInfo("x")
@@ -154,22 +106,6 @@ def continued(kind: bytes, text: bytes) -> bytes:
 
 
 SPARSE = b"22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n"
-DAMAGED = {
-    "sparse map": continued(tarfile.XHDTYPE, SPARSE) + header(size=512) + b"no number\n" * 60,
-    "no next header": continued(tarfile.XHDTYPE, SPARSE),
-    "headers upon headers": continued(tarfile.GNUTYPE_LONGNAME, b"x") * 500 + header(),
-    "start of gzip": b"\x1f\x8b\x08",
-}
-
-
-@pytest.mark.parametrize("name", DAMAGED)
-def test_a_tar_with_damaged_headers_is_named(tmp_path, name):
-    (tmp_path / "a.tar").write_bytes(DAMAGED[name])
-    with pytest.raises(ValueError, match=r"^a\.tar is damaged or no archive \(.+\)\. Get it again") as error:
-        check_archive(tmp_path / "a.tar", ["x"])
-    assert "\n" not in str(error.value)
-
-
 BOMBS = {
     "members": [header() * 1000] * 50,
     "name": [header(tarfile.GNUTYPE_LONGNAME, 1 << 30), *[bytes(1 << 20)] * 32],
@@ -177,7 +113,7 @@ BOMBS = {
         continued(tarfile.XHDTYPE, SPARSE),
         header(size=1 << 30),
         b"99999999\n",
-        *[b"1".zfill(31) + b"\n"] * 2_000_000,
+        *[b"1".zfill(31) + b"\n"] * 800_000,
     ],
 }
 
@@ -249,18 +185,6 @@ def test_damaged_markup_is_refused_with_the_line(before, end, expected):
     with pytest.raises(ValueError, match=rf"^a\.xml:{expected}") as error:
         segments_of(before + b"<seg>a</seg>\n" + end)
     assert "\n" not in str(error.value)
-
-
-def test_an_error_in_a_marked_up_file_of_a_corpus_names_the_file(tmp_path):
-    path = tmp_path / "a.sgm.zst"
-    path.write_bytes(zstandard.compress(b"<seg>a</seg>\n<seg>b</seg>\n"))
-    assert list(lines({"file": "a.sgm.zst", "format": "seg"}, path)) == ["a", "b"]
-    path.write_bytes(zstandard.compress(b"<seg>a</seg>\n<seg>b"))
-    with pytest.raises(ValueError, match=r"^a\.sgm\.zst:2: wrong markup"):
-        list(lines({"file": "a.sgm.zst", "format": "seg"}, path))
-    path.write_bytes(zstandard.compress(b"<url>x</url>\na\nb\0\n"))
-    with pytest.raises(ValueError, match=r"^a\.sgm\.zst:3:2: a NUL character"):
-        list(lines({"file": "a.sgm.zst", "format": "ted"}, path))
 
 
 def test_lines_of_tags_are_left_out_of_ted_text():

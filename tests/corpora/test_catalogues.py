@@ -28,6 +28,12 @@ msgstr "eine Zeile\\n  zwei Zeilen\\n"
 msgid "wrapped\\ntext"
 msgstr "Text auf einer Zeile"
 
+msgid "a title\\n\\na text"
+msgstr "ein Titel\\nein\\n\\nText"
+
+msgid "a line\\n\\na line"
+msgstr "\\neine Zeile\\neine Zeile"
+
 msgid "%d dog"
 msgid_plural "%d dogs"
 msgstr[0] "%d Hund"
@@ -48,6 +54,8 @@ PO_PAIRS = [
     ("eine Zeile", "one line"),
     ("zwei Zeilen", "two lines"),
     ("Text auf einer Zeile", "wrapped text"),
+    ("ein Titel ein Text", "a title a text"),
+    ("eine Zeile eine Zeile", "a line a line"),
     ("%d Hund", "%d dog"),
     ("%d Hunde", "%d dogs"),
 ]
@@ -102,6 +110,7 @@ def pairs(folder: Path, split: str = "train") -> list[tuple[str, str]]:
         ("train.po", PO.replace("Language: de", "Language: "), [pair[::-1] for pair in PO_PAIRS]),
         ("train.tmx", TMX, [("Ein Hund & eine Katze", "A dog & a cat"), ("ja", "yes")]),
         ("train.xliff", XLIFF, [("Ein Hund", "A dog")]),
+        ("train.po.xliff", XLIFF, [("Ein Hund", "A dog")]),
         ("train.xlf", XLIFF2, [("ja", "yes")]),
     ],
 )
@@ -121,9 +130,11 @@ def test_compiled_catalogues_and_folders_of_catalogues_are_read(tmp_path):
     (tmp_path / "c.mo").write_bytes(polib.pofile(PO).to_binary())
     (tmp_path / "train/c.mo.zst").write_bytes(zstandard.compress((tmp_path / "c.mo").read_bytes()))
     read = pairs(tmp_path)
-    assert read[:6] == [("_Datei", "a"), *PO_PAIRS[1:]]
-    assert read[6:12] == [("_Datei", "b"), *PO_PAIRS[1:]]
-    assert sorted(read[12:]) == sorted(PO_PAIRS)
+    texts = [[("_Datei", name), *PO_PAIRS[1:]] for name in ("a", "b")]
+    assert read[: -len(PO_PAIRS)] == [pair for text in texts for pair in text]
+    assert sorted(read[-len(PO_PAIRS) :]) == sorted(PO_PAIRS)
+    with pytest.raises(ValueError, match=r"catalogues in test/.* It has c\.mo, train\. "):
+        user_splits(tmp_path, ["train", "test"], "de", "en")
 
 
 @pytest.mark.parametrize(("forms", "expected"), [(1, ["ja", "dogs"]), (3, ["ja", "dog", "ja2", "dogs", "ja3", "dogs"])])
@@ -134,7 +145,8 @@ def test_plural_forms_translate_the_form_that_they_stand_for(tmp_path, forms, ex
 
 
 def test_subtitles_are_read_cue_by_cue(tmp_path):
-    (tmp_path / "train.de.srt").write_text(SRT.format("Ja", "Ein\nHund"))
+    """Also if a file lacks the empty line between two."""
+    (tmp_path / "train.de.srt").write_text(SRT.format("Ja", "Ein\nHund").replace("\n\n2", "\n2"))
     (tmp_path / "train.en.srt").write_text(SRT.format("Yes", "A dog").replace("\n", "\r\n"), newline="")
     assert pairs(tmp_path) == [("- Ja - Nein", "- Yes - Nein"), ("Ein Hund", "A dog"), ("", "")]
     (tmp_path / "train.en.srt").write_text(SRT.format("Yes", "A dog") + "\n4\n00:00:07,0 --> 00:00:08,0\nX\n")
@@ -151,6 +163,7 @@ def test_subtitles_are_read_cue_by_cue(tmp_path):
         ("train.mo", "no catalogue", r"train\.mo is damaged"),
         ("train.tmx", TMX[:-9], r"train\.tmx is damaged \(unclosed token: line 7"),
         ("train.tmx", TMX.replace('lang="de', 'lang="ja'), r"train\.tmx has no translations between de and en"),
+        ("train.tmx", TMX.replace("cat", "cat" * 400_000), r"train\.tmx: a line of more than 1,000,000 bytes"),
         ("train.xlf", XLIFF2.replace("trgLang", "x"), None),
         ("train.xlf", XLIFF2.replace('srcLang="de"', 'srcLang="ja"'), "from ja to en, not between de and en"),
     ],

@@ -193,19 +193,6 @@ def test_odd_characters_are_counted_with_examples_as_they_are(tmp_path):
     assert [example["line"] for example in odd.examples["invisible"]] == ["a 2", "a 3", "b 1", "b 4"]
 
 
-@pytest.mark.parametrize("number", ["1", "2", "5"])
-def test_any_number_of_workers_gives_the_same_report(tmp_path, monkeypatch, number):
-    chance = np.random.default_rng(1)
-    pairs = [(f"w{chance.integers(30)}", f"w{chance.integers(30)}") for _ in range(200)]
-    knobs = {"filter_duplicates": "side", "filter_identical": True, "filter_max_characters": 2}
-    monkeypatch.setenv("WORKERS", "1")
-    expected, report = filtered(tmp_path, pairs, 7, {"test": (["w1"], ["w2"])}, **knobs)
-    monkeypatch.setenv("WORKERS", number)
-    numbers, other = filtered(tmp_path, pairs, 7, {"test": (["w1"], ["w2"])}, **knobs)
-    assert numbers == expected
-    assert (other.counts(), other.examples, other.overlap) == (report.counts(), report.examples, report.overlap)
-
-
 def test_test_lines_in_train_are_found_exactly_and_nearly():
     long = "the quick brown fox jumps over the lazy dog near the old river bank today"
     tests = TestText({"a": (["Guten Tag!", "Ein Hund.", "x", "* * *"], [long, "A dog.", "y", "(…)"])})

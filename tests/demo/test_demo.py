@@ -26,10 +26,9 @@ from fastapi.testclient import TestClient
 from httpx import ASGITransport, AsyncClient
 from hypothesis import given
 from hypothesis import strategies as some
-from support.browsers import chromium
 from support.projects import command, commit_all, params_file, prepared_project, registered_name
 from support.servers import free_port
-from support.tiny import ODD, ROOT, TEXT, model_folder
+from support.tiny import ROOT, TEXT, model_folder
 
 from pipeline.demo import command as demo
 from pipeline.demo import server
@@ -146,13 +145,6 @@ def test_the_attention_is_that_of_the_decoder_over_the_source(client, folders):
     assert (shown["source"][-1], shown["target"]) == ("</s>", [*target, "</s>"])
 
 
-@pytest.mark.parametrize("name", ODD)
-def test_the_demo_answers_odd_lines(client, monkeypatch, name):
-    monkeypatch.setattr(server, "SECONDS", 3600)  # a busy machine must not fail this test
-    shown = translated(client, ODD[name], beam_size=1)
-    assert len(shown["hypotheses"]) == (1 if ODD[name].split() else 0)
-
-
 @pytest.mark.parametrize(
     ("path", "body", "status", "message"),
     [
@@ -160,18 +152,7 @@ def test_the_demo_answers_odd_lines(client, monkeypatch, name):
         ("translations", {"text": "wort " * 1_001}, 400, "1,001 words; the server takes 1,000 subwords: cut it"),
         ("translations", {"text": "x" * 2_001}, 400, "a word of 2,001 characters; the server takes 2,000: cut it"),
         ("translations", {"text": "xyz " * 1_000}, 400, "subwords; the server takes 1,000 subwords: cut it"),
-        (
-            "translations",
-            {"text": "a", "beam_size": 65},
-            400,
-            "beam_size=65 must be a whole number, at least 1",
-        ),
-        (
-            "translations",
-            {"text": "a", "beam_size": 0},
-            400,
-            "beam_size=0 must be a whole number, at least 1, at most 64",
-        ),
+        ("translations", {"text": "a", "beam_size": 65}, 400, "beam_size=65 must be a whole number, at least 1"),
         ("translations", {"text": "a", "model": 1}, 400, "model=1: there are 1, counted from 0"),
         ("translations", {"text": "a", "model": -1}, 400, "body model"),
         ("translations", {"text": 7}, 400, "body text"),
@@ -334,7 +315,11 @@ def ended(monkeypatch, *words: object) -> str:
         (["without"], "error: without has no dvc.lock in git. Run `dvc exp run`"),
         ([], "error: data/model is missing. Run `dvc repro`"),
         (["workspace"], "error: data/model is missing. Run `dvc repro`"),
-        (["models:/nobody@champion"], "error: The model models:/nobody@champion cannot be fetched: "),
+        pytest.param(
+            ["models:/nobody@champion"],
+            "error: The model models:/nobody@champion cannot be fetched: ",
+            marks=pytest.mark.full,
+        ),
         (["models:/a@b@c"], "is not NAME, NAME@ALIAS or NAME/VERSION"),
     ],
 )
@@ -356,26 +341,9 @@ def test_a_model_that_the_cache_lacks_is_named_with_the_remedy(inside, monkeypat
     assert line.startswith("error: data/model of with_model is not in DVC's cache. `dvc exp pull`")
 
 
-def test_a_port_in_use_is_named_with_another_command(monkeypatch, folders):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        line = ended(monkeypatch, folders[0], "--port", port)
-    assert line.startswith(
-        f"error: Port {port} of 127.0.0.1 cannot be used (Address already in use). Use another one: `python -m"
-    )
-    assert line.endswith(f" --port {port + 1 if port < 65535 else 1024}`")
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--port", "0"], "--port 0 is not a port number"),
-        (["--port", "70000"], "--port 70000 is not a port number"),
-        (["a", "b", "c"], "3 models were named; the page shows up to 2"),
-    ],
-)
-def test_a_wrong_command_line_is_explained(monkeypatch, capsys, words, message):
-    assert message in ended(monkeypatch, *words) + capsys.readouterr().err
+def test_a_third_model_is_refused(monkeypatch, capsys):
+    message = "3 models were named; the page shows up to 2"
+    assert message in ended(monkeypatch, "a", "b", "c") + capsys.readouterr().err
 
 
 def started(folder: Path, *words: object) -> tuple[subprocess.Popen[str], str]:
@@ -436,13 +404,6 @@ def address(folders, tmp_path_factory) -> Iterator[str]:
     process.communicate()
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    """Debian's Chromium, driven by Playwright."""
-    with chromium() as started_browser:
-        yield started_browser
-
-
 @pytest.fixture
 def page(browser, address) -> Iterator:
     """A window on the demo. The test fails if the page writes an error to the console or asks another server."""
@@ -481,7 +442,8 @@ def first_article(page) -> Any:
 
 
 def test_two_models_translate_what_is_typed_and_in_the_address(page, folders, address):
-    page.locator("#text").press_sequentially(LINE)
+    page.locator("#text").fill(LINE[:-2])
+    page.locator("#text").press_sequentially(LINE[-2:])
     for place, folder in enumerate(folders):
         (best,) = Translator.load(folder).alternatives([LINE], beam_size=4)
         assert shown(page, LINE, place) == best[0].text
@@ -551,15 +513,6 @@ def test_unsure_words_are_marked_and_an_alternative_can_be_chosen(page, folders)
 @pytest.mark.full
 def test_the_page_survives_odd_texts_and_shows_html_as_text(page):
     box, trouble = page.locator("#text"), page.locator("article .trouble >> nth=0")
-    for text, message in (
-        ("ab " * 3333 + "c", "3,334 words; the server takes 1,000 subwords"),
-        ("x" * 10_001, "10,001 characters; the demo takes 10,000"),
-        ("😀" * 6_000, "a word of 6,000 characters"),
-    ):
-        box.fill(text)
-        contains = "text => document.querySelector('article .trouble').textContent.includes(text)"
-        page.wait_for_function(contains, arg=message)
-        assert trouble.is_visible()
     for text in ("Hund 😀👩\u200d👩\u200d👧 <img src=x onerror=alert(1)>", "   ", "wort " * 150, "كلب hund"):
         box.fill(text)
         shown(page, text)
@@ -593,6 +546,7 @@ def test_an_answer_that_comes_late_is_dropped(page, folders):
     assert shown(page, LINE) == translation == Translator.load(folders[0]).translate([LINE], beam_size=4)[0]
 
 
+@pytest.mark.full
 def test_the_page_fits_a_narrow_window(page):
     page.set_viewport_size({"width": 375, "height": 800})
     page.locator("#text").fill(" ".join(TEXT))

@@ -24,7 +24,7 @@ from transformer.evaluation.comparison import (
 
 WORDS = ["the", "a", "dog", "man", "woman", "runs", "sleeps", "sits", "in", "on", "under", "park", "house", "tree"]
 CHANCE = random.Random(3)
-REFERENCES = [" ".join(CHANCE.choices(WORDS, k=CHANCE.randint(6, 12))) + "." for _ in range(200)]
+REFERENCES = [" ".join(CHANCE.choices(WORDS, k=CHANCE.randint(6, 12))) + "." for _ in range(100)]
 
 
 def spoilt(lines: list[str], share: float, seed: int) -> list[str]:
@@ -44,7 +44,6 @@ def system(name: str, lines: list[str], **changes) -> System:
 def test_only_a_worse_system_differs_significantly(monkeypatch):
     good = spoilt(REFERENCES, 0.1, seed=1)
     systems = [system("base", good), system("same", list(good)), system("worse", spoilt(good, 0.2, seed=2))]
-    systems.append(system("other", spoilt(REFERENCES, 0.1, seed=3)))
     rows = compare_with_first(systems, REFERENCES)
     assert rows[0].keys() == {"name", "bleu"}
     assert rows[1]["delta"] == 0

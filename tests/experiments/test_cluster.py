@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.projects import command, shipped_project
+from support.projects import command, pipeline_command, shipped_project
 from support.stages import wait_for_state
 from support.tiny import ROOT
 
@@ -74,7 +74,7 @@ def project(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("setting", ["color.ui=always", "diff.noprefix=true", "diff.external=true", "diff.context=0"])
+@pytest.mark.parametrize("setting", ["color.ui=always", "diff.noprefix=true"])
 def test_a_clone_gets_edits_whatever_git_is_set_to(project, tmp_path, monkeypatch, setting):
     monkeypatch.setenv(MAIN_CHECKOUT, str(project))
     command(project, "git", "config", *setting.split("="))
@@ -90,6 +90,7 @@ def test_a_clone_gets_edits_whatever_git_is_set_to(project, tmp_path, monkeypatc
     assert (tmp_path / "clone/new file.bin").read_bytes() == b"new \xe4\0"
 
 
+@pytest.mark.full
 def test_an_experiment_that_fails_ends_in_a_line_and_leaves_nothing(project):
     shutil.copy(ROOT / "recipes/copy.yaml", project / "params.yaml")
     words = [sys.executable, "-m", "pipeline", "experiment", "grid.txt"]
@@ -98,10 +99,13 @@ def test_an_experiment_that_fails_ends_in_a_line_and_leaves_nothing(project):
     assert shown.rstrip().split("\n")[-1].startswith("error: The experiment grid-")
     assert {path.name for path in project.glob("work/experiment-*/*")} == {"lock"}
     assert not command(project, "git", "for-each-ref", "refs/exps", "refs/stash")
-    assert "no experiment on line 7" in command(project, *words, "7", status=1)
-    assert "none is not an experiment, branch, tag or commit." in command(
-        project, *words, "1", "--commit", "none", status=1
-    )
+
+
+def test_a_line_or_commit_that_does_not_exist_is_named(project, capsys):
+    words = ("experiment", "grid.txt")
+    assert "no experiment on line 7" in pipeline_command(project, capsys, *words, "7", error=True)
+    output = pipeline_command(project, capsys, *words, "1", "--commit", "none", error=True)
+    assert "none is not an experiment, branch, tag or commit." in output
 
 
 @pytest.mark.full

@@ -22,12 +22,11 @@ from pipeline.experiments.clones import check_clones_have
 from pipeline.experiments.search import trainings as trainings_module
 from pipeline.experiments.search.command import name_of
 from pipeline.experiments.search.finals import DIVERGED, conclusion, table
-from pipeline.experiments.search.space import FIXED, describe, space_of
+from pipeline.experiments.search.space import describe, space_of
 from pipeline.experiments.search.study import SeededSampler, best, open_study, rungs_of, search
-from pipeline.experiments.search.trainings import Trainings, score_of
+from pipeline.experiments.search.trainings import Trainings
 from pipeline.params import Params
 from transformer.evaluation.comparison import System
-from transformer.training.config import SOME_BLEU
 
 DVC = ROOT / "dvc.yaml"
 PARAMS = Params.load(ROOT / "params.yaml")
@@ -155,13 +154,9 @@ def test_proposed_numbers_have_four_digits_within_their_range():
     ("word", "shown"),
     [
         ("warmup=500..8000", "warmup: 500 to 8000, log scale"),
-        ("warmup=500..800", "warmup: 500 to 800, linear scale"),
         ("warmup=500..800:log", "warmup: 500 to 800, log scale"),
-        ("dropout=0..0.4", "dropout: 0.0 to 0.4, linear scale"),
         ("lr_factor=1e-2..10:linear", "lr_factor: 0.01 to 10.0, linear scale"),
-        ("tie_embeddings=true,false", "tie_embeddings: true, false"),
         ("heads=2,4,8", "heads: 2, 4, 8"),
-        ("bpe_merges=500..4000", "bpe_merges: 500 to 4000, linear scale"),
     ],
 )
 def test_a_word_is_a_range_or_choices(word, shown):
@@ -175,16 +170,9 @@ def test_a_word_is_a_range_or_choices(word, shown):
         ("warmup", "'warmup' must be a knob and its values, as warmup=500..8000 or norm=pre,post."),
         ("warm_up=1..2", "warm_up=1..2: unknown knob 'warm_up'. docs/params.md lists the knobs."),
         ("warmup=8000..500", "warmup=8000..500: a range is two numbers, the smaller first, as in 500..8000."),
-        ("warmup=1..2..3", "warmup=1..2..3: a range is two numbers, the smaller first, as in 500..8000."),
-        ("norm=pre..post", "norm=pre..post: a range is two numbers, the smaller first, as in 500..8000."),
         ("warmup=0..8000", "warmup=0..8000: warmup cannot be 0 (docs/params.md). Give a range such as 500..8000"),
-        ("warmup=0.5..8000", "warmup cannot be 0.5"),
-        ("warmup=20-80", "warmup cannot be 20-80"),
-        ("dropout=0.1..1", "dropout cannot be 1"),
         ("norm=pre,past", "norm cannot be past"),
         ("dropout=0..0.4:log", "dropout=0..0.4:log: a logarithmic scale begins above 0."),
-        ("dropout=0..0.4:ln", "dropout=0..0.4:ln: the scale 'ln' must be one of log, linear, as in 500..8000:log."),
-        ("dropout=0.1", "dropout=0.1: give at least two different values, or a range such as 500..8000."),
         ("norm=pre,pre", "norm=pre,pre: give at least two different values, or a range such as 500..8000."),
         ("seed=1..9", "seed=1..9: seed is not searched: the finalists are trained with several seeds (--seeds)."),
         ("beam_size=1..8", "beam_size=1..8: beam_size is not searched: it is read after training"),
@@ -195,10 +183,6 @@ def test_a_wrong_word_is_refused_in_one_line(words, message):
     with pytest.raises(ValueError, match=re.escape(message)) as error:
         space_of(words.split(), PARAMS, DVC)
     assert "\n" not in str(error.value)
-
-
-def test_knobs_that_are_not_searched_exist():
-    assert FIXED.keys() <= vars(PARAMS).keys()
 
 
 @given(st.integers(1, 50), st.integers(1, 10_000))
@@ -244,16 +228,6 @@ def test_another_search_has_another_name(tmp_path, monkeypatch):
     assert len(set(names)) == len(names)
 
 
-@given(st.floats(0.0, 100.0), st.floats(0.0, 20.0), st.floats(0.0, 100.0), st.floats(0.0, 20.0))
-def test_a_higher_bleu_or_without_one_a_lower_loss_scores_more(first_bleu, first_loss, other_bleu, other_loss):
-    first, other = score_of(first_bleu, first_loss), score_of(other_bleu, other_loss)
-    if min(first_bleu, other_bleu) >= SOME_BLEU:
-        assert (first > other) == (first_bleu > other_bleu)
-    elif max(first_bleu, other_bleu) < SOME_BLEU and first_loss + 1e-9 < other_loss:
-        assert first > other
-    assert first > 0  # more than a training that failed
-
-
 @pytest.fixture
 def trainings(tmp_path, monkeypatch) -> Trainings:
     """The trainings of a search whose clones are empty folders."""
@@ -268,8 +242,8 @@ def test_knobs_that_exclude_each_other_are_not_trained(trainings, monkeypatch, c
     assert re.fullmatch(shown, capsys.readouterr().out)
 
 
-@pytest.mark.parametrize(("status", "free", "goes_on"), [(1, 1e9, True), (255, 1e9, True), (1, 1e3, False)])
-def test_a_failing_stage_scores_nothing_and_a_full_disk_stops(trainings, monkeypatch, status, free, goes_on):
+@pytest.mark.parametrize(("status", "free", "goes_on"), [(1, 1e9, True), (1, 1e3, False), (-9, 1e9, False)])
+def test_a_failed_stage_scores_0_a_full_disk_and_signals_stop(trainings, monkeypatch, status, free, goes_on):
     trainings.folder.mkdir()
     monkeypatch.setattr(trainings_module, "run_in", lambda *_, **__: status)
     monkeypatch.setattr(trainings_module.shutil, "disk_usage", lambda folder: SimpleNamespace(free=free))
@@ -278,14 +252,6 @@ def test_a_failing_stage_scores_nothing_and_a_full_disk_stops(trainings, monkeyp
     else:
         with pytest.raises(ValueError, match=f"ended with status {status} .* The search stopped"):
             list(trainings.scores({"dropout": 0.1}, RUNGS))
-
-
-@pytest.mark.parametrize("status", [-9, -15, 143])
-def test_a_training_that_a_signal_ends_stops_the_search(trainings, monkeypatch, status):
-    trainings.folder.mkdir()
-    monkeypatch.setattr(trainings_module, "run_in", lambda *_, **__: status)
-    with pytest.raises(ValueError, match=f"ended with status {status} .* The search stopped"):
-        list(trainings.scores({"dropout": 0.1}, RUNGS))
 
 
 REFERENCES = [f"the {word} dog sees a cat in the garden" for word in ("old", "new", "red", "big")] * 10
@@ -337,11 +303,8 @@ def test_the_last_lines_say_what_the_seeds_show(means, said):
     assert any(line.startswith(said) for line in lines)
     winner = max(means, key=lambda name: means[name]).replace("_", "-")
     assert (lines[-1] == f"Take it over:  dvc exp apply {winner}") == (winner != "search-start")
-
-
-def test_nothing_is_compared_with_a_params_yaml_that_diverged():
-    for row in rows(search_a=11, search_b=25):
-        assert all(value is None for name, value in row.items() if name == "delta" or name.startswith("p_"))
+    if said == DIVERGED:
+        assert not [value for row in rows(**means) for name, value in row.items() if name[:2] in ("de", "p_") and value]
 
 
 @pytest.fixture

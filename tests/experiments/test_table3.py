@@ -59,8 +59,7 @@ def test_a_base_that_sets_a_knob_of_the_grid_is_refused():
 def finished(valid_bleu: float, bleu: float) -> Any:
     """An experiment with these BLEU scores on valid and on test."""
     return SimpleNamespace(
-        scores=lambda: {"valid_bleu": valid_bleu, "bleu": bleu},
-        training=lambda: {"valid_perplexity": 100 / valid_bleu},
+        scores=lambda: {"valid_bleu": valid_bleu, "bleu": bleu}, training=lambda: {"valid_perplexity": 100 / valid_bleu}
     )
 
 
@@ -113,8 +112,8 @@ def test_the_grid_is_queued_once_and_its_table_has_the_finished_rows(tmp_path):
     assert queued == [f"table3-{row}-seed-{seed}" for seed in (1, 2) for row in ("base", "B-key_size-2")]
     assert "0 experiments were queued, 4 are done or waiting" in printed(folder, "queue", "--short", "--parts", "B")
     params_file(folder, warmup=5)
-    refusal = "table3-base-seed-1 is done, or waits in the queue, with other params. Nothing was queued."
-    assert refusal in printed(folder, "queue", "--short", "--parts", "b", status=1)
+    refusal = r"table3-\S+-seed-\d is done, or waits in the queue, with other params\. Nothing was queued\."
+    assert re.search(refusal, printed(folder, "queue", "--short", "--parts", "b", status=1))
     command(folder, "git", "checkout", "params.yaml")
     command(folder, "dvc", "exp", "run", "--run-all")
     lines = cells_of(printed(folder, "show"))
@@ -123,4 +122,4 @@ def test_the_grid_is_queued_once_and_its_table_has_the_finished_rows(tmp_path):
     assert (base["difference"], base["p"], keys["difference"]) == ("", "", "+0.0")  # models this small have BLEU 0
     assert "0 experiments were queued, 4 are done" in printed(folder, "queue", "--short", "--parts", "B")
     params_file(folder, warmup=5)
-    assert refusal in printed(folder, "queue", status=1)
+    assert re.search(refusal, printed(folder, "queue", status=1))

@@ -17,7 +17,6 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 from support.attention import REFERENCE, SOURCE, TRANSLATION, attention_of_two, sentence
-from support.browsers import chromium
 from support.runs import configuration, curve, opened, record
 from support.servers import free_port
 from support.tiny import ROOT
@@ -119,13 +118,6 @@ def address(root: Path) -> Iterator[str]:
         assert probe.connect_ex(("127.0.0.1", port)) != 0
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    """A headless Chromium."""
-    with chromium() as program:
-        yield program
-
-
 @pytest.fixture
 def page(browser) -> Iterator:
     """A new window without stored settings."""
@@ -135,6 +127,7 @@ def page(browser) -> Iterator:
     window.close()
 
 
+@pytest.mark.full
 def test_the_server_answers_and_a_port_in_use_is_refused(root: Path, address: str) -> None:
     place, _, shown = address.partition("/#/")
     assert shown.endswith(f"&viewStateShareKey={view.VIEW}")
@@ -154,6 +147,7 @@ def test_a_server_that_ended_and_a_slow_one_have_two_messages(monkeypatch, statu
         command.wait_for("http://127.0.0.1:1", SimpleNamespace(poll=lambda: status), Path("ui.log"))
 
 
+@pytest.mark.full
 def test_the_table_shows_scores_and_knobs_that_differ(page, address: str) -> None:
     page.goto(address)
     page.get_by_role("link", name="slow").wait_for()

@@ -31,7 +31,7 @@ def test_edits_of_text_and_params_are_no_edits_of_code(project):
     assert "git_dirty" not in configuration.origin()
 
 
-@pytest.mark.parametrize("setting", ["color.ui=always", "diff.noprefix=true", "diff.external=true", "diff.context=0"])
+@pytest.mark.parametrize("setting", ["color.ui=always", "diff.noprefix=true"])
 def test_edits_and_new_files_of_code_are_a_patch_that_git_applies_whatever_git_is_set_to(project, setting):
     command(project, "git", "config", *setting.split("="))
     (project / "transformer/code.py").write_bytes(b"second \xe4\n")

@@ -17,7 +17,7 @@ from support.tiny import ROOT
 
 from pipeline.experiments import clean, verify
 from pipeline.experiments.revisions import Experiment
-from pipeline.experiments.tolerances import RULES, SPREAD, Agreement, curves
+from pipeline.experiments.tolerances import RULES, SPREAD, Agreement
 from pipeline.experiments.verify import changed_inputs, differences, own_clone, recorded_settings
 from pipeline.results import WorkTree
 from pipeline.stage import path_of, read_values
@@ -145,12 +145,8 @@ def test_tokens_may_differ_in_number_only_with_other_back_text(tmp_path):
     [
         ({"training": TRAINING | {"train_loss": 2.09}}, "within tolerance"),
         ({"training": TRAINING | {"train_loss": 2.11}}, "different"),
-        ({"scores": SCORES | {"exact_match": 85.5}}, "within tolerance"),
-        ({"scores": SCORES | {"exact_match": 84.5}}, "different"),
         ({"scores": SCORES | {"bleu": 97.6}}, "within tolerance"),  # 1.2 of BLEU
         ({"scores": SCORES | {"bleu": 97.5}}, "different"),
-        ({"engines": ENGINES | {"int8_bleu_beam_4": 96.0}}, "within tolerance"),
-        ({"engines": ENGINES | {"int8_bleu_beam_4": 95.7}}, "different"),
     ],
 )
 def test_another_processor_widens_the_tolerances(tmp_path, reports, verdict):
@@ -173,26 +169,6 @@ def test_the_verdict_names_the_spread_if_the_processor_differs(tmp_path, capsys,
     )
     assert verify.show(recorded, new) == ("different" if like else "within tolerance")
     assert (f"difference were this far apart: {SPREAD}" in capsys.readouterr().out) != like
-
-
-def test_a_row_names_tolerance_largest_difference_and_equal_lines(tmp_path):
-    scores = SCORES | {"bleu": 98.6, "ter": 1.4}
-    table = rows(tmp_path, ["data/hypotheses", "data/back", "reports/scores.json"], scores=scores)
-    assert table["data/ids"]["tolerance"] == "equal"
-    assert table["data/hypotheses"]["tolerance"] == "scores 0.5, exact match 2%"
-    assert table["data/hypotheses"]["difference"] == "66.7% of lines equal; ter +0.4 (tolerance 0.5)"
-    assert table["data/back"]["difference"] == "66.7% of lines equal; ter +0.4 (tolerance 0.5)"
-    assert table["reports/scores.json"]["difference"] == "ter +0.4 (tolerance 0.5)"
-    table = rows(tmp_path, ["reports/scores.json"], scores=SCORES | {"sentences": 490})
-    assert table["reports/scores.json"]["difference"] == "sentences 500 -> 490"
-
-
-def test_a_missing_out_differs_and_one_of_a_removed_stage_does_not(tmp_path):
-    recorded = tree(tmp_path / "recorded", [], {**OUTS, "extra": ["data/extra"]})
-    new = tree(tmp_path / "new", [], {stage: paths for stage, paths in OUTS.items() if stage != "average"})
-    table = Agreement(recorded, new).table().set_index("stage")
-    assert (table.loc["average", "new"], table.loc["average", "verdict"]) == ("missing", "different")
-    assert "extra" not in table.index
 
 
 def test_a_repetition_uses_the_recorded_threads_and_processes(tmp_path, monkeypatch):
@@ -227,13 +203,6 @@ def test_an_input_outside_git_that_was_edited_is_named(tmp_path):
         lock["record"]["deps"] = [{"path": "notes", "md5": own}]  # no result depends on this stage
         write_lock(results.file("dvc.lock").parent, lock)
     assert changed_inputs(recorded, new) == ["own"]
-
-
-def test_a_loss_of_zero_can_be_compared():
-    numbers = list(curves("step,valid_loss\n1,0.0\n2,1.0\n", "step,valid_loss\n1,0.0\n2,1.01\n", 0.02))
-    assert max(number.share for number in numbers) <= 1
-    numbers = list(curves("step,valid_loss\n1,0.0\n", "step,valid_loss\n1,0.1\n", 0.02))
-    assert max(number.share for number in numbers) > 1
 
 
 @pytest.fixture
@@ -324,7 +293,7 @@ time.sleep(600)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.full)])
 def test_a_signal_stops_the_stages_and_removes_the_clone(committed, tmp_path, number):
     commit(committed, "dvc.py", ENDLESS)  # runs in place of DVC
     child = tmp_path / "child"

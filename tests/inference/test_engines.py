@@ -191,12 +191,12 @@ def test_a_sentence_longer_than_the_position_table_is_an_error(folders):
         translator.translate(["Hund", "Hund " * POSITIONS])
 
 
-@pytest.mark.parametrize("name", EXPORT_FILES)
+@pytest.mark.parametrize("name", [*EXPORT_FILES, "vocab.txt", "bpe.codes", "model.json"])
 def test_a_damaged_export_is_an_error_with_its_file(folders, tmp_path, name):
     """CTranslate2 takes a changed number or subword as it is."""
     shutil.copytree(folders / "float32", tmp_path / "model")
     path = tmp_path / "model" / name
-    path.write_bytes(path.read_bytes()[:-1] + b" ")
+    path.write_bytes(path.read_bytes()[:-1] + {"vocab.txt": b"x", "bpe.codes": b""}.get(name, b" "))
     with pytest.raises(ValueError, match=f"model: {name} is not the file that exported.sha256 describes"):
         Translator.load(tmp_path / "model")
 

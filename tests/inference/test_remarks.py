@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,15 @@ def test_a_word_is_unseen_in_no_case_and_form_of_train(tmp_path: Path):
     path.write_bytes(b"\xff\n")
     with pytest.raises(ValueError, match=r"words\.txt is damaged \(not UTF-8\)"):
         SeenWords(path, seen.side).unseen("Katzen")
+
+
+def test_a_lost_placeholder_is_named():
+    translation = Translation("The file.", 0.0, 0.0, ("The", "file", "."))
+    counts = RemarkCounts(lambda lines: [line.split() for line in lines], SeenWords(None, Side("de", False)), 50)
+    counts.add(1, [SentencePair("Datei {name} .", replace(translation, text="File {name}."))])
+    assert counts.counts["lost"] == 0
+    counts.add(2, [SentencePair("Datei {name} .", translation)])
+    assert counts.counts["lost"] == 1
 
 
 def test_counts_have_the_first_lines_and_words_and_no_more(tmp_path: Path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from pathlib import Path
@@ -25,7 +24,7 @@ from transformer.model.weights import load_model
 from transformer.text.bpe import Merges
 from transformer.text.marks import SPACE
 from transformer.text.placeholders import PIECES
-from transformer.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
+from transformer.text.vocabulary import SPECIALS, UNK, Vocabulary
 from transformer.text.words import Side, splitter_of
 
 
@@ -86,15 +85,8 @@ def test_what_is_no_list_of_strings_is_refused(translator, lines):
             call(lines)
 
 
-def test_alternatives_come_best_first_with_their_scores(translator):
-    (best,) = translator.alternatives([TEXT[0]], beam_size=4, extra_length=20)
-    assert [translation.score for translation in best] == sorted((each.score for each in best), reverse=True)
-    assert best[0].text == translator.translate([TEXT[0]], beam_size=4, extra_length=20)[0]
-    assert len({translation.subwords for translation in best}) == len(best)
-
-
 @given(line=st.text(max_size=30) | st.sampled_from(sorted(ODD.values())))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=15)
 def test_every_line_has_a_translation_of_one_line(translator, line):
     (translation,) = translator.translate([line], beam_size=1, extra_length=0)
     assert "\n" not in translation
@@ -149,7 +141,10 @@ def test_a_translation_gets_the_placeholders_of_its_source(protecting):
     assert protecting.sample(["%s {a}"])[0][0].text == "{a} %s"
     (pair,) = protecting.translate_sentences(["%s von {Name}"])[0]
     assert pair.translation.subwords == ("②", "▁", "▁von", "①", "▁")
-    assert protecting.split_by_word("%s {a}", protecting.source) == [["▁"], ["①"], ["▁"], ["②"]]
+    source, target = "%s {a}", "{a} %s {b}"
+    sides = protecting.source.numbered(source), protecting.source.numbered_target(source, target)
+    assert protecting.split_by_word(sides[0], protecting.source) == [["▁"], ["①"], ["▁"], ["②"]]
+    assert protecting.split_by_word(sides[1], protecting.target)[:4] == [["▁"], ["②"], ["▁"], ["①"]]
 
 
 def test_a_pair_is_scored_with_the_numbers_that_training_gave_it(protecting):
@@ -172,15 +167,6 @@ def test_score_is_the_log_probability_of_the_search(translator):
         translator.score(["a", "b"], ["c"])
 
 
-def test_a_sample_is_a_function_of_its_seed_without_specials(translator):
-    samples, again, different = (
-        translator.sample(TEXT, samples=3, extra_length=9, seed=seed, temperature=3.0) for seed in (1, 1, 2)
-    )
-    assert samples == again != different
-    for translation in (translation for line in samples for translation in line):
-        assert not {PAD, BOS, EOS} & set(translator.vocabulary.ids(translation.subwords))
-
-
 def test_unk_is_replaced_by_the_source_word_that_it_attends_to(tmp_path):
     translator = Translator.load(model_folder(tmp_path / "model", merges=0))
     ein, rennt = translator.vocabulary.ids(["▁Ein", "▁rennt"])
@@ -197,16 +183,6 @@ def test_unk_is_replaced_by_the_source_word_that_it_attends_to(tmp_path):
 def test_replace_unk_needs_a_word_level_model(translator):
     with pytest.raises(ValueError, match="bpe_merges: 0"):
         translator.translate(["a"], replace_unk=True)
-
-
-@pytest.mark.parametrize("name", ["weights.safetensors", "vocab.txt", "model.json"])
-def test_a_truncated_file_is_an_error_with_its_folder(folder, tmp_path, name):
-    shutil.copytree(folder, tmp_path / "model")
-    contents = (tmp_path / "model" / name).read_bytes()
-    for size in (0, 5, len(contents) // 2):
-        (tmp_path / "model" / name).write_bytes(contents[:size])
-        with pytest.raises(ValueError, match=str(tmp_path / "model")):
-            Translator.load(tmp_path / "model")
 
 
 @pytest.mark.parametrize(
@@ -236,13 +212,8 @@ def test_a_damaged_file_of_a_model_folder_is_named(tmp_path, name, content, mess
         ("lowercase", 1, "lowercase=1 must be true or false"),
         ("source", None, "source=None must be a text"),
         ("source", "de.x", "'de.x' is no language code"),
-        ("target_splitter", ["spacy"], "must be spacy or unicode"),
         ("sizes", [], "sizes=[] must be an object"),
         ("sizes.layers", 10**9, "weights.safetensors and model.json are not of one model"),
-        ("sizes.d_ff", 10**9, "weights.safetensors and model.json are not of one model"),
-        ("sizes.heads", 0, "sizes: heads=0 must be a whole number, at least 1"),
-        ("sizes.d_model", 10**30, "sizes: d_model=1000000000000000000000000000000 must be a whole number, at least 2"),
-        ("sizes.norm", {"a": "\x1b" * 10**6}, "sizes: norm={'a': "),
         ("sizes.width", 8, "sizes: 'width' is unknown"),
     ],
 )
@@ -264,15 +235,6 @@ def test_a_long_table_of_positions_is_not_made_in_advance(folder, tmp_path):
     contents["sizes"]["max_positions"] = 10**9
     (tmp_path / "model/model.json").write_text(json.dumps(contents))
     assert load_model(tmp_path / "model").sinusoids.shape[0] == ROWS
-
-
-@pytest.mark.parametrize("name", ["model.json", "vocab.txt", "weights.safetensors"])
-def test_a_file_of_a_model_folder_is_a_regular_file(folder, tmp_path, name):
-    shutil.copytree(folder, tmp_path / "model")
-    (tmp_path / "model" / name).unlink()
-    os.mkfifo(tmp_path / "model" / name)
-    with pytest.raises(ValueError, match=rf"{name} is no regular file"):
-        Translator.load(tmp_path / "model")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), None])

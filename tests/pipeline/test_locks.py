@@ -18,8 +18,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from support.tiny import ROOT
 
 from pipeline import locks
@@ -84,8 +82,7 @@ def test_a_training_waits_for_its_cores_and_says_so_once(waiting, capsys, count,
 
 
 @pytest.mark.parametrize(
-    ("module", "name", "value"),
-    [(locks, "core_numbers", [4, 5, 6, 7]), (platform, "node", "other")],
+    ("module", "name", "value"), [(locks, "core_numbers", [4, 5, 6, 7]), (platform, "node", "other")]
 )
 def test_a_training_on_other_cores_or_machines_does_not_wait(monkeypatch, module, name, value):
     with locks.hold_cores(4):
@@ -175,13 +172,6 @@ def test_more_gpus_than_there_are_are_refused_before_any_lock(tmp_path):
 )
 def test_the_visible_gpus_are_those_that_cuda_would_use(variable, names):
     assert locks.visible(FOUR, variable) == names
-
-
-@given(st.lists(st.integers(0, 7), unique=True), st.integers(0, 8))
-def test_gpus_chosen_by_number_end_at_the_first_unknown_one(numbers, count):
-    uuids = [f"GPU-{number}x" for number in range(count)]
-    known = numbers[: next((place for place, number in enumerate(numbers) if number >= count), len(numbers))]
-    assert locks.visible(uuids, ",".join(map(str, numbers))) == {uuids[number]: str(number) for number in known}
 
 
 def test_the_variable_of_the_user_is_restored(monkeypatch):

@@ -18,8 +18,10 @@ from support.projects import command, commit_all, copied_project, params_file
 from support.stages import start, wait_until
 from support.tiny import ROOT, stage
 
+from pipeline.download import write_split
 from transformer.corpora.fetching import fetch_all
 from transformer.corpora.manifest import Manifest
+from transformer.corpora.parallel_text import Listed
 from transformer.files import read_lines, sha256, write_json
 
 WIT3 = Path(os.environ.get("WIT3_MIRROR", ROOT / "shared" / "wit3"))
@@ -188,3 +190,9 @@ def test_a_line_of_several_training_files_is_named_by_its_file(tmp_path):
     assert "train-b.de line 8 has" in stage("train", tmp_path).stderr
     files = json.loads((tmp_path / "data/ids/train.files.json").read_text())
     assert files == [["train-b.de", 30], ["train.de", 30]]
+
+
+def test_of_many_training_files_the_first_are_listed(tmp_path, capsys):
+    write_split(tmp_path, "train", [Listed(f"{number}.po", [("a", "b")]) for number in range(200)])
+    assert ", 11.po 1 pairs and 188 more files" in capsys.readouterr().out
+    assert len(json.loads((tmp_path / "train.files.json").read_text())) == 200

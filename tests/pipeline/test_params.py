@@ -35,23 +35,12 @@ def line_of(name: str) -> int:
     [
         ("warmup", "abc", "warmup='abc' must be a valid integer"),
         ("warmup", "0", "warmup=0 must be greater than or equal to 1"),
-        ("warmup", "1.5", "warmup=1.5 must be a valid integer"),
-        ("warmup", "true", "warmup=True must be a valid integer"),
-        ("warmup", "", "warmup=None must be a valid integer"),
-        ("warmup", "[1, 2]", r"warmup=\[1, 2\] must be a valid integer"),
         ("beam_size", "65", "beam_size=65 must be less than or equal to 64"),  # as for a request to a server
-        ("extra_length", "1001", "extra_length=1001 must be less than or equal to 1000"),
         ("dropout", "1.0", "dropout=1.0 must be less than 1"),
-        ("dropout", "-0.1", "dropout=-0.1 must be greater than or equal to 0"),
         ("dropout", ".nan", "dropout=nan must be a finite number"),
-        ("dropout", "true", "dropout=True must be a valid number"),
-        ("lr_factor", "0", "lr_factor=0 must be greater than 0"),
-        ("lr_factor", ".inf", "lr_factor=inf must be a finite number"),
         ("d_model", "5", "d_model=5 must be a multiple of 2"),
         ("lowercase", "1", "lowercase=1 must be a valid boolean"),
         ("norm", "both", "norm='both' must be 'pre' or 'post'"),
-        ("source", "1", "source=1 must be a valid string"),
-        ("source", "''", "source='' must have at least 1 character"),
     ],
 )
 def test_a_wrong_value_is_reported_with_its_line_and_a_remedy(tmp_path, name, value, message):
@@ -108,35 +97,16 @@ def test_results_older_than_a_knob_have_the_value_of_the_toy_recipe():
     assert Params.parse(older, "params.yaml", recorded=True) == Params.parse(TOY, "params.yaml") == Params()
 
 
-NO_PARAMS = {
-    "missing": None,
-    "a list": "- a\n",
-    "an open list": "a: [\n",
-    "nothing": "",
-    "a knob twice": "a: 1\na: 2\n",
-    "a number as a name": "1: 2\n",
-    "a tag of another type": "a: !!bool maybe\n",
-    "many brackets": "[" * 90_000,
-    "many dashes": "- " * 50_000,
-}
+NO_PARAMS = {"a knob twice": "a: 1\na: 2\n", "a number as a name": "1: 2\n"}
 
 
 @pytest.mark.parametrize("kind", NO_PARAMS)
 def test_a_file_that_is_not_a_params_file_is_refused_in_one_line(tmp_path, kind):
-    path, text = tmp_path / "params.yaml", NO_PARAMS[kind]
-    if text is not None:
-        path.write_text(text, encoding="utf-8")
+    path = tmp_path / "params.yaml"
+    path.write_text(NO_PARAMS[kind], encoding="utf-8")
     with pytest.raises(ValueError, match=r"params\.yaml") as mistake:
         Params.load(path)
     assert "\n" not in str(mistake.value)
-
-
-def test_a_params_file_is_regular_and_small(tmp_path):
-    (tmp_path / "large").write_text("#" * 10**6 + f"\n{TOY}")
-    os.mkfifo(tmp_path / "pipe")
-    for name in ("large", "pipe"):
-        with pytest.raises(ValueError, match=f"{name} is no regular file of at most 100,000 bytes"):
-            Params.load(tmp_path / name)
 
 
 def test_norwegian_and_small_numbers_are_read_as_dvc_writes_them(tmp_path):

@@ -50,3 +50,13 @@ def test_a_recipe_is_written_with_reasons_and_replaces_no_edits(tmp_path: Path, 
     assert "is no copy of a recipe" in pipeline_command(tmp_path, capsys, *words, error=True)
     assert pipeline_command(tmp_path, capsys, *words, "--force") == printed
     assert (tmp_path / "params.yaml").read_text() == text
+    for side in ("de", "en"):
+        (tmp_path / f"own/train.{side}").write_bytes(b"")
+    assert "train.de is empty. The train set needs" in pipeline_command(tmp_path, capsys, *words, "--force", error=True)
+
+
+@pytest.mark.parametrize("name", ["'q'", "x #y", "123", "null", "a: b", "- x", "*star", "a\nb", "müll"])
+def test_a_recipe_names_any_folder(name):
+    knobs = {"corpus": ("files", ""), "corpus_path": (name, "")}
+    text = recipe((ROOT / "recipes/toy.yaml").read_text(), knobs, "# head")
+    assert Params.parse(text, "params.yaml").corpus_path == name

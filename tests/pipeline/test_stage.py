@@ -147,14 +147,6 @@ def test_an_error_is_one_line_that_names_the_file(error, line):
     assert error_line(error).startswith(line)
 
 
-def test_a_message_moves_no_cursor(project):
-    def main() -> None:
-        raise ValueError("a\x1b[2J\r\nb")
-
-    with pytest.raises(SystemExit, match=r"^error: a\\x1b\[2J\\r\\nb$"):
-        run(main)
-
-
 def fill_folder(path: Path) -> None:
     """Write a large file into a new folder."""
     with whole_folder(path) as folder:

@@ -5,25 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from support.attention import ATTACK, REFERENCE, SOURCE, TRANSLATION, attention_of_two, sentence, weights
-from support.browsers import chromium
+from support.attention import ATTACK, REFERENCE, SOURCE, TRANSLATION, attention_of_two, weights
 from test_report import page as report_page
 
 from transformer.reporting.attention import Sentence, Target, Text, as_bytes, colour, contents
 
 ROWS, COLUMNS = "[data-axis=row]", "[data-axis=column]"
 SVG = "{http://www.w3.org/2000/svg}"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    """Chromium, driven by Playwright."""
-    with chromium() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")
@@ -221,26 +212,6 @@ def test_words_are_summed_from_subwords_and_rows_still_sum_to_1(view):
     assert np.abs(summed.sum(1) - 1).max() < 0.021
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("drawn_as", ["map", "lines"])
-def test_what_is_drawn_is_saved_as_svg_and_png(view, drawn_as, tmp_path):
-    view.get_by_label(drawn_as).check()
-    for kind in ("SVG", "PNG"):
-        with view.page.expect_download() as started:
-            view.get_by_role("button", name=f"Save as {kind}").click()
-        assert started.value.suggested_filename == f"attention-7-cross.{kind.lower()}"
-        started.value.save_as(tmp_path / kind)
-    drawing = ElementTree.parse(tmp_path / "SVG").getroot()
-    texts = [text.text for text in drawing.iter(f"{SVG}text")]
-    assert {*SOURCE.subwords, *TRANSLATION.subwords, *REFERENCE.subwords} <= set(texts)
-    paths = [path.get("d") for path in drawing.iter(f"{SVG}path")]
-    shown = view.locator("figure svg path").evaluate_all("all => all.map(one => one.getAttribute('d'))")
-    assert paths == shown
-    assert "".join(paths).count("M") == 25 + 30  # cells or lines of the two targets
-    assert "var(" not in (tmp_path / "SVG").read_text(encoding="utf-8")  # its colours are those of the page
-    assert (tmp_path / "PNG").read_bytes().startswith(b"\x89PNG")
-
-
 @pytest.mark.parametrize(("width", "scheme"), [(375, "dark"), (1280, "light")])
 def test_the_page_fits_any_width_in_light_and_dark(browser, file, width, scheme):
     window, _ = opened(browser, file, viewport={"width": width, "height": 800}, color_scheme=scheme)
@@ -276,31 +247,6 @@ def test_sentences_of_a_large_model_are_cut_and_the_page_stays_small(browser, tm
     for number in range(10, 17):  # seven: the first one and the head that was shown before are taken away
         head(view, 1, number).click()
     assert view.locator(".legend span").all_inner_texts() == [f"Layer 1, head {number}" for number in range(11, 17)]
-    window.close()
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("encoder_layers", [1, 4])
-def test_encoder_and_decoder_show_their_own_layers(browser, tmp_path, encoder_layers):
-    single = sentence(1, "", SOURCE, TRANSLATION, REFERENCE, encoder_layers=encoder_layers)
-    path = tmp_path / "depths.html"
-    path.write_text(report_page(attention=contents([single])), encoding="utf-8")
-    window, trouble = opened(browser, path)
-    view, layers = window.locator("#attention"), window.locator("#attention .heads tbody tr:visible")
-    assert layers.count() == 2  # of the decoder over the source
-    head(view, 2, 3).click()
-    view.get_by_label("encoder self").check()
-    assert layers.count() == encoder_layers
-    layer = min(2, encoder_layers)  # the chosen head, or that of the last layer
-    assert view.locator(".legend").inner_text().startswith(f"Layer {layer}, head 3")
-    assert np.abs(table(view) - weights(5, 5, layers=encoder_layers)[layer - 1, 2]).max() < 0.0101
-    head(view, encoder_layers, 1).click()
-    window.keyboard.press("ArrowDown")  # no layer is below
-    assert np.abs(table(view) - weights(5, 5, layers=encoder_layers)[-1, 0]).max() < 0.0101
-    view.get_by_label("decoder self").check()
-    assert layers.count() == 2
-    assert view.locator(".legend").inner_text().startswith(f"Layer {min(2, encoder_layers)}, head 1")
-    assert trouble == [path.as_uri()]
     window.close()
 
 

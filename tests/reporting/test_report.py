@@ -21,7 +21,7 @@ from pipeline.stage import run
 from transformer.evaluation.buckets import Bucket
 from transformer.reporting import charts as drawn
 from transformer.reporting import page as report
-from transformer.reporting.data_page import data_page, length_chart
+from transformer.reporting.data_page import data_page
 from transformer.reporting.pictures import curves_picture
 from transformer.reporting.sentences import Sentences, different_words, telling
 
@@ -382,7 +382,14 @@ def test_a_broken_file_is_named_in_one_line(finished, monkeypatch, name, content
 
 
 def test_the_page_of_a_corpus_shows_all_and_escapes_the_text():
-    corpus = {**TEXT, "normalise": "nfc", "max_length": 50, "train_pairs": 90, "dropped_pairs": 6}
+    corpus = {
+        **TEXT,
+        "normalise": "nfc",
+        "placeholders": False,
+        "max_length": 50,
+        "train_pairs": 90,
+        "dropped_pairs": 6,
+    }
     FILTERED["odd"]["invisible"]["examples"] = [{"line": "3", "source": "Donau\u00addampf", "target": "u\u0308 <i>"}]
     samples = [{"line": "1", "source": "Ein <b>Hund</b>", "target": "a dog"}]
     text = data_page("mytexts", corpus, FILTERED, SUBWORDS, samples)
@@ -403,13 +410,6 @@ def test_the_page_of_a_corpus_shows_all_and_escapes_the_text():
     assert "<td>test</td><td>60</td><td>6 (10.0%)</td><td>3 (5.0%)</td><td>0</td><td>0</td><td>1 (1.7%)</td>" in text
     assert "<td>1.500</td><td>0.200%</td><td>75.0%</td>" in text
     assert "http://" not in re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)
-
-
-def test_the_chart_of_lengths_draws_a_bin_at_its_middle():
-    spec = length_chart(LENGTHS, 10, ("de", "en")).to_dict()
-    assert spec["encoding"]["x"]["field"] == "middle"
-    (rows,) = spec["datasets"].values()
-    assert [(row["from"], row["middle"], row["to"]) for row in rows[:2]] == [(0, 5, 10), (10, 15, 20)]
 
 
 def test_each_of_several_test_sets_has_a_tile():

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from support.browsers import chromium
 from test_report import run_report
 
 from transformer.reporting import page as report
@@ -28,12 +27,6 @@ class Tab(NamedTuple):
     def column(self, number: int) -> list[str]:
         """The texts of a column of the table, from 1."""
         return self.page.locator(f"{ROWS} td:nth-child({number})").all_inner_texts()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    with chromium() as started:
-        yield started
 
 
 @pytest.fixture
@@ -134,14 +127,3 @@ def test_the_page_works_in_the_sandboxed_frame_of_mlflow(tab, tmp_path):
     inside.locator("#chart-loss svg").wait_for()
     inside.locator(HEADS, has_text="Line").click()
     assert inside.locator(f"{ROWS} td:nth-child(1)").first.inner_text() == "1"
-
-
-@pytest.mark.parametrize("width", [375, 1280])
-def test_the_page_is_as_wide_as_the_window(tab, tmp_path, width):
-    tab.page.set_viewport_size({"width": width, "height": 800})
-    tab.open(written(tmp_path))
-    tab.page.locator("#chart-loss svg").wait_for()
-    tab.page.wait_for_selector(ROWS)
-    assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
-    for head in ("Line", "Hypothesis"):
-        assert tab.page.locator(HEADS, has_text=head).is_visible()

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 from support.servers import free_port
-from support.tiny import ODD, TEXT, model_folder
+from support.tiny import TEXT, model_folder
 
 from pipeline.tracking.model_files import save
 from transformer.inference.ctranslate2_export import add_export
@@ -88,13 +88,6 @@ def test_a_request_without_params_uses_the_options_of_scores(server, folder):
     assert ask(server, {"inputs": list(TEXT)}) == (200, {"predictions": expected})
 
 
-@pytest.mark.parametrize("name", ODD)
-def test_the_server_answers_odd_lines(server, name):
-    status, answer = ask(server, {"inputs": [ODD[name]], "params": {"beam_size": 1, "extra_length": 0}})
-    assert status == 200
-    assert len(answer["predictions"]) == 1
-
-
 @pytest.mark.parametrize(
     ("request_body", "message"),
     [
@@ -103,20 +96,12 @@ def test_the_server_answers_odd_lines(server, name):
         (b'{"inputs": ["a"], "params": {"beam_size": ' + b"1" * 5_000 + b"}}", "Not valid JSON"),
         ({"inputs": ["a"], "params": {"beam_size": None}}, "beam_size=None must be a number"),
         ({"lines": ["a"]}, "inputs"),
-        ({"inputs": []}, "missing inputs"),
         ({"inputs": ["wort " * 1_001]}, "line 1 has 1,001 words; the server takes 1,000 subwords: cut it"),
-        ({"inputs": ["xyz " * 1_000]}, "subwords; the server takes 1,000 subwords: cut it"),
         ({"inputs": ["a", "x y" * 50_000]}, "line 2 has 150,000 characters; the server takes 10,000: cut it"),
         ({"inputs": ["a", "x" * 2_001]}, "line 2 has a word of 2,001 characters; the server takes 2,000: cut it"),
         ({"inputs": ["a"] * 1001}, "1,001 lines; a request may have 1,000"),
         ({"inputs": ["a\ud800"]}, "\\ud800"),
         ({"inputs": ["a"], "params": {"beam_size": 0}}, "beam_size=0 must be a whole number, at least 1, at most 64"),
-        ({"inputs": ["a"], "params": {"beam_size": "wide"}}, "beam_size"),
-        (
-            {"inputs": ["a"], "params": {"extra_length": -1}},
-            "extra_length=-1 must be a whole number, at least 0, at most 1,000",
-        ),
-        ({"inputs": ["a"], "params": {"length_penalty": 1e9}}, "length_penalty=1000000000.0 must be"),
     ],
 )
 def test_a_bad_request_gets_400_and_a_reason(server, request_body, message):

@@ -1,4 +1,4 @@
-"""Real servers on loopback for tests: PostgreSQL, MLflow over it, and a relay that can hold back a server's answers."""
+"""Real servers on loopback for tests: PostgreSQL, and MLflow over it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import ssl
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -21,7 +20,6 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-import psycopg
 import pytest
 from support.tiny import ROOT
 
@@ -116,7 +114,7 @@ DATABASE, ADMIN, SESSION = "hu/nt@er%2: 2", "admin's long p@ss/word", "key of se
 
 
 class Restartable:
-    """A server in a session of its own, which can be killed and started again. Its output is in a file."""
+    """A server in a session of its own, which can be killed. Its output is in a file."""
 
     def __init__(self, words: list, log: Path, env: dict[str, str]):
         self.words, self.log, self.env = words, log, env
@@ -137,15 +135,10 @@ class Restartable:
 
 
 class TeamServer(NamedTuple):
-    """A closed server. authority: the file of the certificate that its certificate is signed by.
-
-    mlflow: MLflow behind Caddy, which can be killed and started again. database: the address of PostgreSQL's.
-    """
+    """A closed server. authority: the file of the certificate that its certificate is signed by."""
 
     address: str
     authority: Path
-    mlflow: Restartable
-    database: str
     secrets: tuple[str, ...] = (DATABASE, ADMIN, SESSION)
 
     def add_member(self, name: str) -> None:
@@ -166,17 +159,6 @@ class TeamServer(NamedTuple):
                 with urllib.request.urlopen(f"{self.address}/health", timeout=5, context=context):
                     return
             time.sleep(0.2)
-
-    def lose_database(self) -> None:
-        """Drop the database, with all runs and members, and start again with an empty one."""
-        self.mlflow.kill()
-        with psycopg.connect(
-            self.database.replace("+psycopg", "").replace("/postgres", "/template1"), autocommit=True
-        ) as connection:
-            connection.execute("DROP DATABASE postgres WITH (FORCE)")
-            connection.execute("CREATE DATABASE postgres")
-        self.mlflow.start()
-        self.wait()
 
     @staticmethod
     def login(name: str, password: str) -> str:
@@ -234,47 +216,6 @@ def closed_server(folder: Path) -> Iterator[TeamServer]:
         )
         caddy.start()
         stack.callback(caddy.kill)
-        server = TeamServer(f"https://{site}", authority, mlflow, database)
+        server = TeamServer(f"https://{site}", authority)
         server.wait()
         yield server
-
-
-class Relay:
-    """A port in front of a server. Until open() is called, it accepts connections and never answers.
-
-    address: of the server.
-    """
-
-    def __init__(self, address: str):
-        self._target = int(address.rpartition(":")[2])
-        self._open = threading.Event()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def open(self) -> None:
-        self._open.set()
-
-    def close(self) -> None:
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with suppress(OSError):  # closed
-            while True:
-                client, _ = self._listener.accept()
-                threading.Thread(target=self._forward, args=(client,), daemon=True).start()
-
-    def _forward(self, client: socket.socket) -> None:
-        self._open.wait()
-        with suppress(OSError):
-            server = socket.create_connection(("127.0.0.1", self._target))
-            threading.Thread(target=copy_bytes, args=(server, client), daemon=True).start()
-            copy_bytes(client, server)
-
-
-def copy_bytes(source: socket.socket, target: socket.socket) -> None:
-    """Copy bytes from one connection to the other until the first one ends."""
-    with suppress(OSError):
-        while block := source.recv(1 << 16):
-            target.sendall(block)
-        target.shutdown(socket.SHUT_WR)

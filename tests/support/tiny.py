@@ -6,11 +6,15 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import torch
+from support.forks import CAN_FORK, forked
 
+from pipeline.stage import run
 from transformer.inference.save_model import save_model
 from transformer.model.config import TransformerConfig
 from transformer.model.transformer import Transformer
@@ -105,15 +109,24 @@ def tiny_trainer(
     return Trainer(model, train, valid, world or World(), TrainConfig(**{**UPDATE, **update}), sharded)
 
 
-def stage(name: str, folder: Path, *options: str, env: dict | None = None) -> subprocess.CompletedProcess:
-    """Run a stage in `folder`, as `dvc repro` does. env: additions to the environment."""
-    return subprocess.run(
-        [sys.executable, "-m", f"pipeline.{name}", *options],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "MLFLOW_TRACKING_URI": "", "DVC_ROOT": "", **(env or {})},
-        capture_output=True,
-        text=True,
-    )
+def stage(name: str, folder: Path, *options: str, env: dict | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a stage in `folder`, as `dvc repro` does. env: additions to the environment.
+
+    A stage that trains has a process of its own: torch computes no gradients in a copy of one that has. So has a stage
+    in a copy of this project, whose code it runs.
+    """
+    place = {"PYTHONPATH": str(ROOT), "MLFLOW_TRACKING_URI": "", "DVC_ROOT": ""}
+    variables = {**os.environ, **place, **(env or {})}
+    if not CAN_FORK or name in ("train", "back_translate") or (folder / "pipeline").exists():
+        words = [sys.executable, "-m", f"pipeline.{name}", *options]
+        return subprocess.run(words, cwd=folder, env=variables, capture_output=True, text=True)
+    main = import_module(f"pipeline.{name}").main
+
+    def program() -> None:
+        sys.modules["__main__"] = SimpleNamespace(__spec__=SimpleNamespace(name=f"pipeline.{name}"))  # type: ignore
+        main() if name == "__main__" else run(main)
+
+    return forked(program, [name, *options], folder, variables)
 
 
 def make_ends_likely(model: Transformer, pull: float) -> None:

@@ -13,7 +13,16 @@ from text.test_text import nasty, side
 from transformer.text.bpe import Merges, learn_merges
 from transformer.text.characters import normalise
 from transformer.text.marks import SPACE, join
-from transformer.text.placeholders import KINDS, PIECES, count_kept, placeholders, protect, protect_pair, restore
+from transformer.text.placeholders import (
+    KINDS,
+    PIECES,
+    count_kept,
+    disagree,
+    placeholders,
+    protect,
+    protect_pair,
+    restore,
+)
 from transformer.text.words import Side
 
 parts = st.sampled_from(["%s", "%1$d", "{a}", "<b>", "&amp;", "_F", "&F", " ", "①", "⑯", "12345", "a@b.de", "😀", "▁"])
@@ -44,7 +53,7 @@ def test_a_placeholder_is_found(line):
 
 
 @given(mixed)
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @example("①② %s" + "%d" * 20)
 @example("%s" * 20)
 def test_a_protected_line_comes_back(line):
@@ -52,7 +61,7 @@ def test_a_protected_line_comes_back(line):
 
 
 @given(mixed, st.sampled_from(["de", "zh"]), st.sampled_from(["none", "nfc"]))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 def test_a_protected_line_comes_back_from_its_subwords(line, code, form):
     protecting = side(code, False, form, True)
     subwords = merges().subwords(protecting.tokens(line))
@@ -94,6 +103,21 @@ def test_a_number_is_a_token_without_a_space_mark():
     both = Side("de", lowercase=True, placeholders=True)
     assert both.tokens("Die Datei (%s) {A}") == ["▁die", "▁datei", "▁(", "①", ")", SPACE, "②"]
     assert both.split("①A %s") == [SPACE, "①", "a", "▁%", "s"]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        ("%s of %d", "%2$d von %1$s", False),
+        ("%s of %d", "%1$d von %2$s", True),
+        ("%-5d%%, {a}, %(b)s, %1", "{a} %1$-5d%%, %1, %(b)s", False),
+        ("%1$s of %2$s", "%s von %s", False),
+        ("%s of %s", "%1$s", True),
+        ("%1", "%1$s", True),
+    ],
+)
+def test_the_number_of_an_argument_is_another_notation(source, target, expected):
+    assert disagree(source, target) == disagree(target, source) == expected
 
 
 def test_lines_that_keep_their_placeholders_are_counted():

@@ -23,7 +23,7 @@ from transformer.text.words import Side, splitter_of
 
 SIDES = [
     (code, lowercase, form)
-    for code in ("ar", "de", "en", "ru", "th", "xx", "zh")
+    for code in ("ar", "de", "ru", "zh")
     for lowercase in (False, True)
     for form in ("none", "nfc")
 ]
@@ -53,7 +53,7 @@ nasty = st.text() | st.text("a@ ▁▂</w>s0123\u2028\x85\x0b\x00\r\n.😀\u200d
 @example("▁▂1 <s></s>a</s> @@ word@@ U+2028\u2028NUL\x00 👩‍👩‍👧‍👦 </w>", ("de", False, "none"))
 @example("Über ALLEM  steht", ("de", True, "none"))
 @example("a\u200b b \u200b c\u0301\ufeff u\u0308", ("de", True, "nfc"))
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 def test_every_line_comes_back_from_its_subwords(line, kind):
     """After the normal form and the case that the side names."""
     code, lowercase, form = kind
@@ -63,7 +63,7 @@ def test_every_line_comes_back_from_its_subwords(line, kind):
 
 
 @given(nasty)
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 def test_no_subword_is_a_special_or_holds_white_space(line):
     for subword in merges().subwords(side("de").tokens(line)):
         assert subword not in SPECIALS
@@ -126,7 +126,7 @@ def test_a_line_with_a_long_run_of_symbols_comes_back():
     assert [token for token in tokens if token.startswith("▁")] == ["▁ein", "▁Strich", "▁=", f"▁{'-' * LONGEST_RUN}"]
 
 
-@pytest.mark.parametrize("language", ["id", "el", "ru"])
+@pytest.mark.parametrize("language", [*(pytest.param(code, marks=pytest.mark.full) for code in ("id", "el")), "ru"])
 def test_a_word_of_spacy_with_a_space_in_it_is_two_tokens(language):
     """spaCy has words such as "Dr. med": a token may not hold a space, which separates tokens on disk."""
     line = {"id": "Dr. med Budi", "el": "Μ. Ασία", "ru": "и т.д. в т.ч."}[language]

@@ -1,4 +1,4 @@
-"""A store for all tests of a file, and a training of its own for each."""
+"""A store for all tests of a process, and a training of its own for each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from support.runs import opened
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a store: creating a database takes seconds."""
     folder = tmp_path_factory.mktemp("root").resolve()

@@ -173,11 +173,7 @@ def test_own_files_have_a_registered_model_for_each_valid_set():
 def test_a_champion_is_challenged_by_the_bleu_of_its_language():
     """By tokens with spaces between them, each Chinese line is one token, and a better model is never better."""
     lines = ["一只狗在公园里跑。", "那个女人今天在家读书。"] * 10
-    results = SimpleNamespace(
-        hypotheses=lambda split: "hyp",
-        raw=lambda side, split: "ref",
-        lines=lambda path: lines,
-    )
+    results = SimpleNamespace(hypotheses=lambda split: "hyp", raw=lambda side, split: "ref", lines=lambda path: lines)
     better = gain(cast(Results, results), {"target": "zh"}, [line[:4] + "猫" + line[5:] for line in lines])
     assert better.delta > 10
     assert better.p_value < 0.05

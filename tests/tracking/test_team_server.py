@@ -44,20 +44,11 @@ def ask(server: TeamServer, path: str, member: str = "", body: dict | str | None
 
 CLOSED = [
     ("/", None),
-    ("/version", None),
     ("/graphql", {}),
-    ("/get-artifact?path=a&run_uuid=b", None),
     ("/model-versions/get-artifact?path=a&name=b&version=1", None),
-    ("/api/2.0/mlflow/experiments/search", {}),
-    ("/api/2.0/mlflow/runs/search", {"experiment_ids": ["0"]}),
     ("/api/2.0/mlflow/runs/create", {"experiment_id": "0"}),
-    ("/api/2.0/mlflow/registered-models/search", None),
-    ("/api/2.0/mlflow/users/get?username=admin", None),
     ("/api/2.0/mlflow/users/create", {"username": "eve", "password": "a long password"}),
-    ("/api/2.0/mlflow-artifacts/artifacts", None),
     ("/ajax-api/2.0/mlflow/experiments/search", {}),
-    ("/ajax-api/3.0/mlflow/logged-models/search", {}),
-    ("/ajax-api/2.0/mlflow-artifacts/artifacts/x", None),
 ]
 
 
@@ -78,22 +69,13 @@ def test_what_is_public_is_what_the_docs_list(server, path):
     "path",
     [
         "/ajax-api/3.0/mlflow/assistant/config",
-        "/ajax-api/3.0/mlflow/ASSISTANT/config",
         "/gateway/x",
-        "/api/3.0/mlflow/gateway/secrets/create",
-        "/ajax-api/2.0/mlflow/gateway-proxy",
         "/api/2.0/mlflow/runs/%2e%2e/webhooks",
-        "/api/3.0/mlflow/scorers/register",
-        "/v1/traces",
         "//ajax-api/3.0/mlflow/assistant/config",
         "/ajax-api/3.0/mlflow/%61ssistant/config",
-        "/ajax-api/3.0/jobs/1",
         "/ajax-api/3.0/mlflow/x/../assistant/config",
         "/metrics",
-        "/docs",
         "/openapi.json",
-        "/mcp",
-        "/signup",
     ],
 )
 def test_what_a_team_does_not_need_is_not_even_an_admins(server, path):

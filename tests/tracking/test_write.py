@@ -24,7 +24,6 @@ from support.runs import (
 )
 
 from pipeline.tracking import store as tracking
-from pipeline.tracking import write
 
 
 def text(root: Path, run_id: str, name: str) -> str:
@@ -101,14 +100,6 @@ def test_record_makes_a_run_again_that_was_deleted(root, key):
     assert [run.info.run_id for run in opened(root).runs(key)] == [deleted]
 
 
-def test_two_clones_that_record_at_once_keep_the_same_run(root, key):
-    """Each has written its run before it sees that of the other one."""
-    both = [score(root, key, f"{key} {number}") for number in range(2)]
-    opened(root).client.set_tag(both[1], "config_key", f"{key} 0")
-    assert score(root, key, f"{key} 0") == both[0]
-    assert [run.info.run_id for run in opened(root).runs(key)] == [both[0]]
-
-
 def test_a_member_who_may_not_delete_a_double_run_marks_it(root, key, monkeypatch):
     def refuse(*_) -> None:
         error = MlflowException("Permission denied")
@@ -122,20 +113,6 @@ def test_a_member_who_may_not_delete_a_double_run_marks_it(root, key, monkeypatc
     run = opened(root).client.get_run(double.info.run_id)
     assert run.data.tags["duplicate_of"] == first
     assert [run.info.run_id for run in opened(root).runs(key)] == [first]
-
-
-def test_a_run_that_another_clone_deletes_meanwhile_is_no_error(root, key, monkeypatch):
-    log, deleted = write.log, []
-
-    def log_late(store, run, *rest, **more) -> None:
-        if not deleted:
-            deleted.append(run.info.run_id)
-            store.client.delete_run(run.info.run_id)
-        log(store, run, *rest, **more)
-
-    monkeypatch.setattr(write, "log", log_late)
-    assert score(root, key, key) not in deleted
-    assert len(opened(root).runs(key)) == 1
 
 
 CLONE = """

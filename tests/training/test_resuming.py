@@ -19,10 +19,11 @@ from transformer.training.checkpoints import CheckpointStore, best_steps, copy_c
 from transformer.training.loop import Interrupted
 from transformer.training.train_step import Trainer
 
+FULL = pytest.mark.full
 WORSE = {"lr_factor": 1e-12}  # weights hardly change, so the first validation stays the best
 
 
-@pytest.mark.parametrize(("stop_after", "optimiser"), [(1, "adam"), (4, "muon"), (7, "adam")])
+@pytest.mark.parametrize(("stop_after", "optimiser"), [pytest.param(1, "adam", marks=FULL), (4, "muon"), (7, "adam")])
 def test_a_stopped_training_resumes_to_the_same_bytes(tmp_path, stop_after, optimiser):
     straight, digest = train_tiny(tmp_path, tmp_path / "unstopped", optimiser=optimiser)
     rows, resumed_rows = [], []
@@ -30,11 +31,7 @@ def test_a_stopped_training_resumes_to_the_same_bytes(tmp_path, stop_after, opti
         Interrupted, match=rf"stopped after update {stop_after}\. Its state is saved\. Run the same command again"
     ):
         train_tiny(
-            tmp_path,
-            tmp_path / "stopped",
-            **stop_after_update(stop_after),
-            optimiser=optimiser,
-            on_rows=rows.extend,
+            tmp_path, tmp_path / "stopped", **stop_after_update(stop_after), optimiser=optimiser, on_rows=rows.extend
         )
     resumed, again = train_tiny(tmp_path, tmp_path / "stopped", optimiser=optimiser, on_rows=resumed_rows.extend)
     assert again == digest
@@ -118,7 +115,7 @@ def unkilled(tmp_path_factory):
 @pytest.mark.parametrize(
     ("operation", "number"),
     [
-        pytest.param(kind, number, marks=[] if (kind, number) in OFTEN else pytest.mark.full)
+        pytest.param(kind, number, marks=[] if (kind, number) in OFTEN else FULL)
         for kind, count in OPERATIONS.items()
         for number in range(1, count + 1)
     ],
@@ -203,24 +200,30 @@ def outs_of(folder, work, **settings):
     ("before", "after", "first", "message"),
     [
         ({}, {"log_every": 4}, None, ""),
-        pytest.param({}, {"save_every": 12}, None, "", marks=pytest.mark.full),
+        pytest.param({}, {"save_every": 12}, None, "", marks=FULL),
         ({}, {"save_every": 6}, 1, "save_every=6 needs a validation after update 6, which was not made. "),
-        pytest.param({"keep": 3}, {"keep": 1}, None, "", marks=pytest.mark.full),
+        pytest.param({"keep": 3}, {"keep": 1}, None, "", marks=FULL),
         (
             {**WORSE, "keep": 1},
             {**WORSE, "keep": 2},
             9,
             "keep=2 needs the checkpoint of update 8, which was not kept. ",
         ),
-        ({**WORSE, "patience": 1}, {**WORSE, "patience": 0}, 9, ""),
+        pytest.param({**WORSE, "patience": 1}, {**WORSE, "patience": 0}, 9, "", marks=FULL),
         (
             {**WORSE, "patience": 0, "max_steps": 24},
             {**WORSE, "patience": 2, "max_steps": 24},
             1,
             "patience=2 ends this training after update 12, whose state was not kept. ",
         ),
-        pytest.param({"best_by": "bleu"}, {"best_by": "loss"}, None, "", marks=pytest.mark.full),
-        ({"best_by": "loss"}, {"best_by": "bleu"}, 1, "best_by=bleu needs the BLEU of the checkpoint of update 4"),
+        pytest.param({"best_by": "bleu"}, {"best_by": "loss"}, None, "", marks=FULL),
+        pytest.param(
+            {"best_by": "loss"},
+            {"best_by": "bleu"},
+            1,
+            "best_by=bleu needs the BLEU of the checkpoint of update 4",
+            marks=pytest.mark.full,
+        ),
     ],
 )
 def test_with_other_bookkeeping_a_fresh_ones_state_is_resumed(tmp_path, capsys, before, after, first, message):
@@ -238,12 +241,14 @@ def test_with_other_bookkeeping_a_fresh_ones_state_is_resumed(tmp_path, capsys, 
         assert not errors
 
 
+@pytest.mark.full
 def test_back_to_the_first_patience_finds_the_state_in_which_it_ended(tmp_path):
     first, _ = outs_of(tmp_path, tmp_path / "w", max_steps=20, patience=1, **WORSE)
     train_tiny(tmp_path, tmp_path / "w", max_steps=20, patience=0, **WORSE)
     assert outs_of(tmp_path, tmp_path / "w", max_steps=20, patience=1, **WORSE) == (first, [])
 
 
+@pytest.mark.full
 def test_patience_that_ended_between_saves_ends_no_training(tmp_path):
     with pytest.raises(Interrupted, match="after update 10"):
         train_tiny(tmp_path, tmp_path / "w", max_steps=20, **stop_after_update(10), **WORSE)
@@ -251,7 +256,7 @@ def test_patience_that_ended_between_saves_ends_no_training(tmp_path):
     assert outs_of(tmp_path, tmp_path / "w", max_steps=20, patience=1, **WORSE)[0] == fresh
 
 
-@pytest.mark.parametrize("victim", ["weights", "optimiser", "state"])
+@pytest.mark.parametrize("victim", ["weights", *(pytest.param(kind, marks=FULL) for kind in ("optimiser", "state"))])
 def test_the_state_before_a_damaged_one_is_resumed(tmp_path, capsys, victim):
     _, digest = train_tiny(tmp_path, tmp_path / "w")
     store = CheckpointStore(tmp_path / "w")

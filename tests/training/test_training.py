@@ -101,8 +101,7 @@ def test_only_prepare_process_changes_settings_of_the_process(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("optimiser", "updates", "lr_factor"),
-    [("muon", 40, 1.0), pytest.param("adam", 400, 2.0, marks=pytest.mark.full)],
+    ("optimiser", "updates", "lr_factor"), [("muon", 40, 1.0), pytest.param("adam", 400, 2.0, marks=pytest.mark.full)]
 )
 def test_training_reduces_the_loss(tmp_path, optimiser, updates, lr_factor):
     state, _ = train_tiny(

@@ -2,8 +2,8 @@
 
 What nobody has translated or checked is left out: entries that are empty, fuzzy or obsolete, and those of XLIFF that
 are new or need work. Of plural forms, the first translates the singular, each further one the plural. An entry of
-several lines gives a pair a line if both sides have equally many, else one pair. A catalogue may also be used
-backwards: one from English to German holds pairs from German to English.
+several lines gives a pair a line if both sides have equally many, and blank ones at the same places, else one pair. A
+catalogue may also be used backwards: one from English to German holds pairs from German to English.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import cast
 from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
-from transformer.corpora.text_files import decoded, open_file
+from transformer.corpora.text_files import check_length, decoded, open_file, plain_name
 from transformer.text.formats import LANGUAGE, cues, local
 from transformer.text.languages import strip_region
 
@@ -40,14 +40,17 @@ class Catalogue:
 
     def pairs(self) -> Iterator[Pair]:
         """The pairs of lines. Raises ValueError for a file that is damaged, or has none in these languages."""
-        gettext, count = {".po", ".mo"} & {*self.path.suffixes}, 0
+        gettext, count = plain_name(self.path).endswith((".po", ".mo")), 0
         entries = gettext_entries(self.path) if gettext else xml_entries(self.path, self.languages)
         for codes, source, target in entries:
             if "\0" in source + target:
                 raise ValueError(f"{self.path}: a NUL character in {source[:40]!r}. Remove it.")
             pair = (target, source) if self._is_backwards(codes) else (source, target)
             count += 1
-            yield from line_pairs(*pair)
+            for lines in line_pairs(*pair):
+                for line in lines:
+                    check_length(line.encode(), str(self.path))
+                yield lines
         if not count:
             raise ValueError(f"{self.path} has no translations between {' and '.join(self.languages)}. Remove it.")
 
@@ -70,9 +73,13 @@ def fits(codes: Codes, languages: tuple[str, str]) -> bool:
 
 
 def line_pairs(source: str, target: str) -> Iterator[Pair]:
-    """The lines of an entry, in pairs if both sides have equally many, else joined. Blank pairs are left out."""
+    """The lines of an entry, in pairs if both sides have equally many, and blank ones at the same places; else joined.
+
+    Blank pairs are left out.
+    """
     sides = source.split("\n"), target.split("\n")
-    if len(sides[0]) != len(sides[1]):
+    blank = [[not line.strip() for line in side] for side in sides]
+    if blank[0] != blank[1]:
         sides = [source], [target]
     for pair in zip(*sides, strict=True):
         first, second = (" ".join(line.split()) for line in pair)
@@ -87,9 +94,8 @@ def gettext_entries(path: Path) -> Iterator[tuple[Codes, str, str]]:
     with open_file(path) as file:
         content = b"".join(file)
     try:
-        catalogue = (
-            polib.mofile(cast("str", content)) if ".mo" in path.suffixes else polib.pofile(content.decode("utf-8-sig"))
-        )
+        compiled = plain_name(path).endswith(".mo")
+        catalogue = polib.mofile(cast("str", content)) if compiled else polib.pofile(content.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise ValueError(f"{path}: not UTF-8. Convert it: msgconv --to-code=utf-8.") from None
     except (OSError, ValueError, LookupError, struct.error) as error:
@@ -173,4 +179,5 @@ def open_cues(path: Path) -> Iterator[Iterator[bytes]]:
     """The cues of a .srt file, each as a line."""
     with open_file(path) as file:
         text = "".join(decoded(line, str(path), number) for number, line in enumerate(file, start=1))
-    yield (f"{' '.join(cue['text'].split())}\n".encode() for cue in cues(text.removeprefix("\ufeff")))
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    yield (f"{' '.join(cue['text'].split())}\n".encode() for cue in cues(text))

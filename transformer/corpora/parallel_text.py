@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from transformer.corpora.catalogues import ENDS, Catalogue, open_cues
-from transformer.corpora.text_files import COMPRESSED, Lines, check_counts, lines_of, open_file
+from transformer.corpora.text_files import Lines, check_counts, lines_of, open_file, plain_name
+from transformer.text.languages import strip_region
 
 LinePair = tuple[str, str]
 SUBTITLES = ".srt"
@@ -89,14 +90,15 @@ class OneFile:
         for line in raw:
             source, target = split(line, f"{self.path}:{raw.count}")
             if raw.count == 1 and split == self._tsv and self._is_header(source, target):
-                print(f"{self.path}:1: left out, since {line!r} is a header and no pair", file=sys.stderr)
+                print(f"remark: {self.path}:1: left out, since {line!r} is a header and no pair", file=sys.stderr)
                 continue
             yield " ".join(source.split()), " ".join(target.split())
 
     def _is_header(self, *columns: str) -> bool:
         """Whether the columns of the first line name the languages: their codes, or source and target."""
-        codes = {code.lower() for code in self.languages}
-        return {column.strip().lower() for column in columns} in (codes, {"source", "target"}, {"src", "tgt"})
+        codes = {strip_region(code) for code in self.languages}
+        names = {strip_region(column.strip().strip("\"'")) for column in columns}
+        return names in (codes, {"source", "target"}, {"src", "tgt"})
 
     def _tsv(self, line: str, place: str) -> LinePair:
         """The pair of a line with one tab."""
@@ -176,27 +178,27 @@ def side_lines(path: Path) -> Lines:
     return Lines(str(path), partial(open_cues, path)) if plain_name(path).endswith(SUBTITLES) else lines_of(path)
 
 
-def plain_name(path: Path) -> str:
-    """The name of a file without the ending of its compression."""
-    return path.name.removesuffix(path.suffix) if path.suffix in COMPRESSED else path.name
-
-
 def user_splits(folder: Path, splits: Iterable[str], source: str, target: str) -> dict[str, list[ParallelText]]:
     """The texts of each split in a folder. Raises ValueError for a split that has none, with those that are there.
 
     If none has the name valid, those of the first other name in VALID that is no split are the texts of valid.
     """
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is no folder. Name the one with the files of train, valid and the test sets.")
     splits = list(splits)
     by_split = {split: user_texts(folder, split, source, target) for split in splits}
-    for name in (name for name in VALID if name not in splits and "valid" in splits):
-        by_split["valid"] = by_split["valid"] or user_texts(folder, name, source, target)
+    for name in (name for name in VALID if name not in splits and not by_split.get("valid", True)):
+        by_split["valid"] = user_texts(folder, name, source, target)
+        if names := [*dict.fromkeys(Path(name).name for text in by_split["valid"] for name in text.names)]:
+            used = " and ".join(names[:2]) + (" and more" if names[2:] else "")
+            print(f"{folder} has no text named valid: {used} took its place", file=sys.stderr)
     for split, texts in by_split.items():
         if not texts:
-            there = sorted(path.name for path in folder.glob("*.*"))
+            there = sorted(path.name for path in folder.glob("*"))
             has = f"It has {', '.join(there[:12])}{' and more' if there[12:] else ''}" if there else "It has no files"
             raise ValueError(
                 f"{folder} has no text of {split}: {split}.{source} and {split}.{target}, or {split}.{source}-{target}"
-                f".tsv, or {split}.jsonl; also with .gz or .zst. {has}. corpus_path names the folder, test_sets its "
-                "test sets. For the built-in corpus set corpus=toy."
+                f".tsv, or {split}.jsonl, or catalogues in {split}/; also with .gz or .zst. {has}. corpus_path names "
+                "the folder, test_sets its test sets. For the built-in corpus set corpus=toy."
             )
     return by_split

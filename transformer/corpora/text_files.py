@@ -80,8 +80,7 @@ def decoded(line: bytes, name: str, number: int) -> str:
 
     Raises ValueError also for a line that is longer than LONGEST_LINE.
     """
-    if len(line) > LONGEST_LINE:
-        raise ValueError(f"{name}:{number}: a line of more than {LONGEST_LINE:,} bytes. Write one sentence per line.")
+    check_length(line, f"{name}:{number}")
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -90,6 +89,17 @@ def decoded(line: bytes, name: str, number: int) -> str:
     if "\0" in text:
         raise ValueError(f"{name}:{number}:{text.index(chr(0)) + 1}: a NUL character. Remove it, or use a text file.")
     return text
+
+
+def check_length(line: bytes, place: str) -> None:
+    """Raise ValueError, which names its place, for a line longer than LONGEST_LINE."""
+    if len(line) > LONGEST_LINE:
+        raise ValueError(f"{place}: a line of more than {LONGEST_LINE:,} bytes. Write one sentence per line.")
+
+
+def plain_name(path: Path) -> str:
+    """The name of a file without the ending of its compression."""
+    return path.name.removesuffix(path.suffix) if path.suffix in COMPRESSED else path.name
 
 
 @contextmanager

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from transformer.decoding.config import SamplingConfig, SearchConfig
 from transformer.decoding.hypothesis import Hypothesis
-from transformer.files import sha256
 from transformer.inference.engine import Check, Engine, Ids, Progress
-from transformer.model_folder import EXPORT, EXPORT_FILES, EXPORTED, WEIGHTS
+from transformer.model_folder import EXPORT, WEIGHTS
 from transformer.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -79,7 +78,6 @@ def load_engine(folders: Sequence[Path], name: str, vocabulary: Vocabulary) -> E
         raise ValueError(f"{folder} needs ctranslate2, which is not installed: pip install ctranslate2.") from None
     if both and has_gpu():
         return load_torch(folders)
-    check_export(folder)
     fast = CTranslate2Engine(folder, vocabulary)
     return BothEngines(fast, folder) if both else fast
 
@@ -101,17 +99,6 @@ def check_ensemble(first: Path, first_content: dict, other: Path, content: dict)
             f"{other} cannot be in an ensemble with {first}: {why}. Use models of one corpus, with the "
             "same text settings in params.yaml."
         )
-
-
-def check_export(folder: Path) -> None:
-    """Raise ValueError if the export in a folder is not as it was written, or not made from the weights beside it."""
-    path = folder / EXPORTED
-    recorded = path.read_bytes().decode(errors="replace").split("\n") if path.is_file() else []
-    for name in (*EXPORT_FILES, WEIGHTS):
-        if (folder / name).is_file() and f"{sha256(folder / name)}  {name}" not in recorded:
-            raise ValueError(
-                f"{folder}: {name} is not the file that {EXPORTED} describes. Copy the whole folder again."
-            )
 
 
 def load_torch(folders: Sequence[Path]) -> TorchEngine:

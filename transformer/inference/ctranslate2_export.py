@@ -17,7 +17,7 @@ from transformer.files import sha256, whole_folder, write_text
 from transformer.model.attention import Attention
 from transformer.model.transformer import FeedForward, Transformer
 from transformer.model.weights import load_model
-from transformer.model_folder import EXPORT_FILES, EXPORTED, POSITIONS, WEIGHTS, WORDS
+from transformer.model_folder import EXPORTED, FILES, POSITIONS, WEIGHTS, WORDS
 from transformer.text.vocabulary import Vocabulary
 
 
@@ -36,12 +36,15 @@ def export(model_folder: Path, target: Path, quantization: str) -> None:
 def add_export(model_folder: Path, target: Path, quantization: str) -> None:
     """Write CTranslate2's files of the model of `model_folder` into the folder `target`, which may be the same.
 
+    All other files of `target` must be there: their sums are written too.
+
     quantization: float32, or int8 for the weights of matrix products (a quarter of the size).
     """
     vocabulary = Vocabulary.load(model_folder / "vocab.txt").subwords
     specification(load_model(model_folder).float(), vocabulary, quantization).save(str(target))
-    files = [model_folder / WEIGHTS, *(target / name for name in EXPORT_FILES)]
-    write_text(target / EXPORTED, "".join(f"{sha256(file)}  {file.name}\n" for file in files))
+    others = [target / name for name in FILES if name not in (WEIGHTS, EXPORTED) and (target / name).is_file()]
+    sums = [f"{sha256(file)}  {file.name}\n" for file in (model_folder / WEIGHTS, *others)]
+    write_text(target / EXPORTED, "".join(sums))
 
 
 def specification(model: Transformer, vocabulary: list[str], quantization: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import os
 import shutil
@@ -14,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import cast
 
-from transformer.files import chunks, sha256_text, whole_file
+from transformer.files import chunks, disk_of, sha256_text, whole_file
 
 PART_LINES = 1000  # most lines that are translated in one call, sorted and batched together
 READ_BYTES = 1 << 20  # most bytes that are read at a time
@@ -95,38 +96,41 @@ def replaceable(path: Path) -> Path | None:
 def write_through(path: Path | None, groups: Iterable[list[str]], translate: Translate) -> None:
     """Write the translations of each group of lines at once, to a device or pipe, or to standard output."""
     first = 1
-    with open(path, "w", encoding="utf-8") if path else nullcontext(sys.stdout) as out:
+    with (
+        disk_of(path or Path("standard output")),
+        open(path, "w", encoding="utf-8") if path else nullcontext(sys.stdout) as out,
+    ):
         for group in groups:
             out.write(translate(first, group))
             out.flush()
             first += len(group)
 
 
-def write_in_parts(path: Path, key: str, groups: Iterable[list[str]], translate: Translate, progress: Callable) -> None:
+def write_in_parts(path: Path, key: str, groups: Iterable[list[str]], translate: Translate, resume: Callable) -> None:
     """Write the translations of groups of lines to a regular file, which appears whole. See `finished_parts`."""
-    parts = finished_parts(path, key, groups, translate, progress)
-    with whole_file(path) as temporary, open(temporary, "wb") as target:
-        for part in parts:
-            with open(part, "rb") as file:
-                shutil.copyfileobj(file, target)
-    remove_parts(path)
+    with parts_folder(path) as folder:
+        parts = finished_parts(folder, key, groups, translate, resume)
+        with whole_file(path) as temporary, open(temporary, "wb") as target:
+            for part in parts:
+                with open(part, "rb") as file:
+                    shutil.copyfileobj(file, target)
 
 
 def finished_parts(
-    path: Path, key: str, groups: Iterable[list[str]], translate: Translate, progress: Callable
+    folder: Path, key: str, groups: Iterable[list[str]], translate: Translate, resume: Callable
 ) -> list[Path]:
     """Translate groups of lines, and return the files that hold the translations of each PART_LINES lines.
 
-    They are kept in the folder PATH.parts, under a name made of these lines and `key`, until `remove_parts`. So a
-    process that was stopped loses one part at most. key: a text that differs when anything else differs that the
-    translations are made from. progress: called with the number of lines of a part that is there already.
+    They are kept in a folder, of `parts_folder`, under a name made of these lines and `key`. So a process that was
+    stopped loses one part at most. key: a text that differs when anything else differs that the translations are made
+    from. resume: called with the number of lines of a part that is there already.
     """
-    folder, parts, first = parts_folder(path), [], 1
+    parts, first = [], 1
     for group in chunks(chain.from_iterable(groups), PART_LINES):
         name = sha256_text("\n".join([key, str(first), *group]))
         part = folder / f"{name}.part"
         if part.is_file():
-            progress(len(group))
+            resume(len(group))
         else:
             text = translate(first, group)
             with whole_file(part, durable=True) as temporary:
@@ -136,15 +140,28 @@ def finished_parts(
     return parts
 
 
-def parts_folder(path: Path) -> Path:
-    """The folder of the finished parts of an output."""
-    return path.with_name(f"{path.name}.parts")
+@contextmanager
+def parts_folder(path: Path) -> Iterator[Path]:
+    """Yield the folder PATH.parts, for the finished parts of an output, to this process alone.
 
-
-def remove_parts(path: Path) -> None:
-    """Remove the finished parts of an output, also those of other settings, or half-written."""
-    folder = parts_folder(path)
-    for part in folder.glob(f"{'[0-9a-f]' * 64}.part*"):
-        part.unlink()
-    with suppress(OSError):  # it was never made, or has files of the user
-        folder.rmdir()
+    All parts, also those of other settings, or half-written, are removed when the block succeeds. Raises ValueError
+    while another process writes this output.
+    """
+    folder = path.with_name(f"{path.name}.parts")
+    folder.mkdir(exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise ValueError(f"{path} is being written by another process. Nothing was translated. Wait for it.") from None
+    except OSError:
+        pass  # a network disk, which cannot lock folders
+    try:
+        yield folder
+        for part in folder.glob(f"{'[0-9a-f]' * 64}.part*"):
+            part.unlink()
+    finally:
+        with suppress(OSError):  # it has finished parts, or files of the user
+            folder.rmdir()
+        os.close(descriptor)

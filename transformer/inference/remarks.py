@@ -11,6 +11,7 @@ from typing import Any
 from transformer.files import read_lines
 from transformer.inference.translation import SentencePair
 from transformer.text.marks import SPACE
+from transformer.text.placeholders import disagree
 from transformer.text.words import Side
 
 KINDS = {  # kind -> what is said of a translation
@@ -20,6 +21,7 @@ KINDS = {  # kind -> what is said of a translation
     "short": "far shorter than the source",
     "long": "far longer than the source",
     "copied": "a copy of the source",
+    "lost": "without a placeholder, address or large number of the source, or with another",
     "unseen": "made from words that the training text lacks",
 }
 TIMES, LONGEST = 3, 4  # so many times in a row, of so many words at most
@@ -29,12 +31,12 @@ SHOWN = 8  # line numbers, and unseen words
 
 
 def remarks(
-    source: str, translation: str, lengths: tuple[int, int], limit: int, unseen: Sequence[str] = ()
+    source: str, translation: str, lengths: tuple[int, int], limit: int, unseen: Sequence[str] = (), lost: bool = False
 ) -> list[str]:
     """The kinds of remarks on a sentence and its translation, in the order of KINDS.
 
     lengths: subwords of source and translation. limit: most subwords of the translation, </s> counted. unseen: words of
-    the source that the training text lacks.
+    the source that the training text lacks. lost: whether the translation has other placeholders than the source.
     """
     letters, (before, after) = any(map(str.isalpha, source)), lengths
     fires = {
@@ -44,6 +46,7 @@ def remarks(
         "short": before > FEW and 0 < after * LEAST_RATIO < before,
         "long": after > MOST_RATIO * before + FEW,
         "copied": letters and " " in source.strip() and source.split() == translation.split(),
+        "lost": lost,
         "unseen": bool(unseen),
     }
     return [kind for kind in KINDS if fires[kind]]
@@ -103,7 +106,8 @@ class RemarkCounts:
         for source, translation in pairs:
             unseen, (subwords,) = self.seen.unseen(source), self.subwords([source])
             lengths, limit = (len(subwords), len(translation.subwords)), max(1, len(subwords) + self.extra_length)
-            kinds.update(remarks(source, translation.text, lengths, limit, unseen))
+            lost = disagree(source, translation.text)
+            kinds.update(remarks(source, translation.text, lengths, limit, unseen, lost))
             new = [word for word in dict.fromkeys(unseen) if word not in self.unseen]
             self.unseen += new[: SHOWN - len(self.unseen)]
         for kind in kinds:

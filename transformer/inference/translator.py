@@ -22,7 +22,7 @@ from transformer.inference.engine import Check, Engine, Progress
 from transformer.inference.remarks import SeenWords
 from transformer.inference.translation import SentencePair, Translation, join_translations
 from transformer.model.config import TransformerConfig
-from transformer.model_folder import WEIGHTS, WORDS, read_model_json
+from transformer.model_folder import WEIGHTS, WORDS, check_sums, read_model_json
 from transformer.text.bpe import Merges
 from transformer.text.marks import SPACE, join
 from transformer.text.sentences import split_sentences
@@ -73,6 +73,8 @@ class Translator:
         """
         paths = [Path(folder) for folder in folders]
         first, *_ = contents = [read_model_json(path / "model.json") for path in paths]
+        for path in paths:
+            check_sums(path)
         for path, content in zip(paths[1:], contents[1:], strict=True):
             check_ensemble(paths[0], first, path, content)
         vocabulary, merges = Vocabulary.load(paths[0] / "vocab.txt"), Merges.load(paths[0] / "bpe.codes")
@@ -171,13 +173,10 @@ class Translator:
         return self._torch_method("score")(source_ids, target_ids, progress=progress)
 
     def attention(self, source: str, target: str) -> PairAttention:
-        """A source and its translation to the attention weights of each layer and head, and to their subwords.
-
-        The subwords are those of `split_by_word`.
-        """
+        """A source and its translation to attention weights, and to the subwords of each (`split_by_word`)."""
+        sides = (self.source.numbered(source), self.source), (self.source.numbered_target(source, target), self.target)
         source_subwords, target_subwords = (
-            [subword for word in self.split_by_word(line, side) for subword in word]
-            for line, side in ((source, self.source), (target, self.target))
+            [subword for word in self.split_by_word(line, side) for subword in word] for line, side in sides
         )
         source_ids, target_ids = self.vocabulary.ids(source_subwords), self.vocabulary.ids(target_subwords)
         maps = self._torch_method("attention")(source_ids, target_ids)
@@ -196,15 +195,15 @@ class Translator:
         return self.merges.subwords(self.source.split(source)), self.merges.subwords(self.target.split(target))
 
     def split_by_word(self, line: str, side: Side) -> list[list[str]]:
-        """A line to the subwords of each of its tokens.
+        """A line, whose placeholders are numbers already, to the subwords of each of its tokens.
 
         side: self.source or self.target. On the target side, `<unk>` at the start of a word is the unknown subword; the
         rest follows without a space.
         """
         tokens = []
-        for piece in side.numbered(line).split():
+        for piece in line.split():
             unknown = side is self.target and piece.startswith(SPECIALS[UNK])
-            rest = side.tokens(piece.removeprefix(SPECIALS[UNK]) if unknown else piece)
+            rest = side.split(piece.removeprefix(SPECIALS[UNK]) if unknown else piece)
             tokens += [UNKNOWN, *(token.removeprefix(SPACE) for token in rest)] if unknown else rest
         return [[token] if token == UNKNOWN else self.merges.subwords([token]) for token in tokens]
 

@@ -65,6 +65,7 @@ def data_page(
         together=[{"rules": rules, "pairs": f"{count:,}"} for rules, count in filtered["together"].items()],
         examples={RULES[name]: rows for name, rows in filtered["examples"].items() if rows},
         normalise=corpus["normalise"],
+        placeholders=corpus["placeholders"],
         odd=[
             {"what is odd": title, "training pairs": share(filtered["odd"][name]["pairs"], filtered["pairs"])}
             for name, title in ODD.items()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
 
 import regex
 
@@ -43,6 +44,7 @@ _POSSIBLE = re.compile(
     r"[%{<&@_]|\d{5}|://|www\.|[\u00a9\u00ae\u203c-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001ffff]"
 )
 _PIECE = re.compile(f"([{PIECES}])")
+_CONVERSION = re.compile(r"%([^%($]*[A-Za-z@])")  # of C, without the number of its argument
 
 
 def placeholders(line: str) -> list[str]:
@@ -79,6 +81,17 @@ def protect_pair(source: str, target: str) -> tuple[str, str]:
     return _numbered(source, iter(source_pieces)), _numbered(target, iter(target_pieces))
 
 
+def protect_target(target: str, values: Sequence[str]) -> str:
+    """A translation with numbers in place of the placeholders that its source has. values: see `protect`."""
+    if _PIECE.search(target):
+        return target
+    numbers: dict[str, deque[str]] = defaultdict(deque)
+    for piece, value in zip(PIECES, values, strict=False):
+        numbers[value].append(piece)
+    pieces = [numbers[value].popleft() if numbers[value] else None for value in placeholders(target)]
+    return _numbered(target, iter(pieces))
+
+
 def _numbered(line: str, pieces: Iterator[str | None]) -> str:
     """A line with a number in place of each placeholder; None, or no number left: it stays text."""
     if not _POSSIBLE.search(line):
@@ -98,8 +111,18 @@ def cut(text: str) -> list[str]:
 
 
 def disagree(source: str, target: str) -> bool:
-    """Whether one side of a pair has a placeholder that the other lacks."""
-    return Counter(placeholders(source)) != Counter(placeholders(target))
+    """Whether one side of a pair has a placeholder that the other lacks. %2$d is the same as the second one, %d."""
+    sides = placeholders(source), placeholders(target)
+    return Counter(sides[0]) != Counter(sides[1]) and Counter(_by_argument(sides[0])) != Counter(_by_argument(sides[1]))
+
+
+def _by_argument(values: Iterable[str]) -> list[str]:
+    """Placeholders, with the number of its argument in each conversion of C: %s %d to %1$s %2$d."""
+    numbers = count(1)
+    return [
+        _CONVERSION.sub(lambda match: f"%{next(numbers)}${match[1]}", value) if _CONVERSION.fullmatch(value) else value
+        for value in values
+    ]
 
 
 def count_kept(lines: Iterable[tuple[str, str, str]]) -> tuple[int, int]:

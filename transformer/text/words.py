@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from transformer.text.characters import FORMS, normalise
 from transformer.text.languages import spacy_words, tokenizer
 from transformer.text.marks import marked
-from transformer.text.placeholders import PIECES, cut, protect, protect_pair, restore
+from transformer.text.placeholders import PIECES, cut, protect, protect_pair, protect_target, restore
 from transformer.text.scripts import runs
 
 if TYPE_CHECKING:
@@ -107,6 +107,10 @@ class Side:
     def tokens(self, line: str) -> list[str]:
         """The tokens of a line, with `▁` before each token that follows a space. A run of white space is one space."""
         return self.split(self.numbered(line))
+
+    def numbered_target(self, source: str, target: str) -> str:
+        """A translation with numbers in place of the placeholders that its source has, if this side has them."""
+        return protect_target(target, protect(source)[1]) if self.placeholders else target
 
     def restore(self, translation: str, line: str) -> str:
         """A translation with the placeholders of its source line in place of their numbers."""
