@@ -92,7 +92,7 @@ class Edited:
         edited = (edits / "edited").exists()
         attempt = Attempt(output, "failed to reproduce" not in output, edited, {name: reads[name] for name in ran})
         if attempt.succeeded:
-            self.opened[first] = int((edits / "moment").read_text())
+            self.opened[first] = int((edits / "moment").read_text()) or self.opened[first]  # 0: nothing was stale
         run = self.folder / "data/run.json"
         self.check(attempt, edited and (edits / "edited").stat().st_mtime_ns > run.stat().st_mtime_ns)
         return attempt
