@@ -82,11 +82,13 @@ def run_for_dvc(name: str, main: Callable[[], None]) -> None:
         for out in outs(stages[name]):
             remove_temporaries(Path(out))
         inputs = Inputs.read(name, stages)
-        check_unchanged(name, [path for path in inputs.paths if is_code_newer(Path(path), STARTED)])
+        check_unchanged(name, [path for path in inputs.paths if is_newer(Path(path), STARTED, ".py")])
         before = inputs.contents()
         main()
+        ended = time.time_ns()
         after = inputs.contents()
         check_unchanged(name, [path for path in before if before[path] != after[path]])
+        check_unchanged(name, [path for path in (*inputs.paths, *inputs.params) if is_newer(Path(path), ended)])
 
 
 @contextmanager
@@ -169,21 +171,25 @@ def read_values(path: Path | str) -> dict[str, Any]:
     return parse_yaml(Path(path).read_text(encoding="utf-8"), path)
 
 
+def files_of(path: Path) -> list[Path]:
+    """A file, or the files in a folder, but for Python's caches."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sorted(file for file in files if file.is_file() and "__pycache__" not in file.parts)
+
+
 def content_of(path: Path) -> str:
     """The content of a file or folder, in a form to compare; of a large file its size and time of change."""
     if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
-        return "".join(f"{file} {content_of(file)}\n" for file in files)
+        return "".join(f"{file} {content_of(file)}\n" for file in files_of(path))
     if not path.exists():
         return "missing"
     facts = path.stat()
     return sha256(path) if facts.st_size < BIG else f"{facts.st_size} {facts.st_mtime_ns}"
 
 
-def is_code_newer(path: Path, moment: int) -> bool:
-    """Whether a Python file, or one in a folder, was written or moved here after a moment (in ns)."""
-    files = path.rglob("*.py") if path.is_dir() else [path] if path.suffix == ".py" and path.exists() else []
-    return any(file.stat().st_ctime_ns > moment for file in files)
+def is_newer(path: Path, moment: int, suffix: str = "") -> bool:
+    """Whether a file whose name ends so, or one in a folder, was written or moved here after a moment (in ns)."""
+    return any(file.stat().st_ctime_ns > moment for file in files_of(path) if file.name.endswith(suffix))
 
 
 def check_unchanged(name: str, changed: list[str]) -> None:

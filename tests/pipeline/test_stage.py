@@ -94,6 +94,22 @@ def test_code_that_was_edited_before_it_was_compared_fails_the_stage(project, mo
         run(lambda: pytest.fail("the stage ran"))
 
 
+def test_an_edit_during_the_last_comparison_fails_the_stage(project, monkeypatch):
+    """The knob of the earlier cases, after params.yaml was read and before the code is."""
+
+    def main() -> None:
+        def edited(path: Path) -> str:
+            time.sleep(0.02)
+            (project / "params.yaml").write_text("knob: 2\nother: 1\nfolder: corpus\n")
+            return read(path)
+
+        read = stage.content_of
+        monkeypatch.setattr(stage, "content_of", edited)
+
+    with pytest.raises(SystemExit, match=r"error: params.yaml changed while stage copy ran"):
+        run(main)
+
+
 def test_a_process_that_dvc_did_not_start_compares_no_inputs(project, monkeypatch):
     monkeypatch.delenv("DVC_STAGE")
     run(lambda: (project / "params.yaml").unlink())
