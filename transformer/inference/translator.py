@@ -115,7 +115,8 @@ class Translator:
     ) -> list[list[Translation]]:
         """Lines to at most beam_size translations of each, best first, those that met the length limit last.
 
-        The only translation of an empty line is empty.
+        The only translation of an empty line is empty. If the model has placeholders, a translation that keeps those of
+        the line comes before better ones (wider_search.py).
 
         settings: the fields of SearchConfig: beam_size, length_penalty, extra_length, replace_unk. progress: called
         with the number of sentences after each batch. before_step: called before each step of the search, by

@@ -82,7 +82,7 @@ def protect_target(target: str, values: Sequence[str]) -> str:
 
 
 def _as_in_source(target: str, numbered: Iterable[tuple[str | None, str]]) -> str:
-    """A target with the numbers of its source. numbered: number or None, and text, of each of its placeholders."""
+    """A target with the numbers of its source. numbered: number or None, and text, of the source's placeholders."""
     numbers: dict[str, deque[str]] = defaultdict(deque)
     for piece, value in numbered:
         if piece:
