@@ -64,7 +64,7 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
     placeholders: bool = False
     lowercase: bool = False
     lowercase_source: bool = False
-    bpe_merges: CountOrNone = 500
+    bpe_merges: CountOrNone = 1000
     min_count: Count = 1
     max_length: Count = 100
     init_from: Word = "recipes/random"
@@ -84,7 +84,7 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
     seed: CountOrNone = 1
     batch_tokens: Count = 2048
     device_tokens: Count = 2048
-    max_steps: Count = 420
+    max_steps: Count = 300
     back_translation_steps: CountOrNone = 0
     label_smoothing: Share = 0.1
     precision: Literal["float32", "float64", "bfloat16"] = "float32"
@@ -92,7 +92,7 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
     deterministic: bool = False
     compile: bool = False
     optimiser: Literal["adam", "muon"] = "muon"
-    warmup: Count = 70
+    warmup: Count = 50
     lr_factor: Positive = 0.4
     muon_factor: Positive = 2.0
     adam_beta1: Share = 0.9
