@@ -64,12 +64,12 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
     placeholders: bool = False
     lowercase: bool = False
     lowercase_source: bool = False
-    bpe_merges: CountOrNone = 500
+    bpe_merges: CountOrNone = 1000
     min_count: Count = 1
     max_length: Count = 100
     init_from: Word = "recipes/random"
     d_model: Even = 128
-    d_ff: Count = 512
+    d_ff: Count = 256
     heads: Count = 4
     key_size: CountOrNone = 0
     layers: Count = 2
@@ -84,7 +84,7 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
     seed: CountOrNone = 1
     batch_tokens: Count = 2048
     device_tokens: Count = 2048
-    max_steps: Count = 600
+    max_steps: Count = 300
     back_translation_steps: CountOrNone = 0
     label_smoothing: Share = 0.1
     precision: Literal["float32", "float64", "bfloat16"] = "float32"
@@ -92,7 +92,7 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
     deterministic: bool = False
     compile: bool = False
     optimiser: Literal["adam", "muon"] = "muon"
-    warmup: Count = 100
+    warmup: Count = 50
     lr_factor: Positive = 0.4
     muon_factor: Positive = 2.0
     adam_beta1: Share = 0.9

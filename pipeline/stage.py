@@ -49,8 +49,7 @@ def run(main: Callable[[], None]) -> None:
     """Run a stage or command. A ValueError or OSError becomes one line on standard error and exit status 1.
 
     In one of several processes of a stage, the launcher prints the line. With TRACEBACK in the environment, Python's
-    traceback is printed instead. A stage does not start with other versions of packages than versions.yaml records,
-    and fails if what it depends on was edited while it ran.
+    traceback is printed instead. A stage does not start with other versions of packages than versions.yaml records.
     """
     try:
         name = running_stage()
@@ -82,11 +81,13 @@ def run_for_dvc(name: str, main: Callable[[], None]) -> None:
         for out in outs(stages[name]):
             remove_temporaries(Path(out))
         inputs = Inputs.read(name, stages)
-        check_unchanged(name, [path for path in inputs.paths if is_code_newer(Path(path), STARTED)])
         before = inputs.contents()
+        check_unchanged(name, [path for path in inputs.paths if is_code_newer(Path(path), STARTED)])
         main()
-        after = inputs.contents()
-        check_unchanged(name, [path for path in before if before[path] != after[path]])
+        stamps = None
+        while stamps != (stamps := inputs.stamps()):  # again if one was touched meanwhile
+            after = inputs.contents()
+            check_unchanged(name, [path for path in before if before[path] != after[path]])
 
 
 @contextmanager
@@ -133,6 +134,11 @@ class Inputs(NamedTuple):
             params[file] = params.get(file, []) + (names or list(read_values(file)))
         return cls([dep for dep in stages[name]["deps"] if dep not in written], params)
 
+    def stamps(self) -> list[tuple[Path, int, int]]:
+        """The files of the inputs, each with its number in the file system and the time when it was last touched."""
+        files = [(file, file.stat()) for path in (*self.paths, *self.params) for file in files_of(Path(path))]
+        return [(file, facts.st_ino, facts.st_ctime_ns) for file, facts in files]
+
     def contents(self) -> dict[str, str]:
         """The content of each input, in a form to compare: name -> content."""
         files = {file: read_values(file) for file in self.params}
@@ -169,11 +175,16 @@ def read_values(path: Path | str) -> dict[str, Any]:
     return parse_yaml(Path(path).read_text(encoding="utf-8"), path)
 
 
+def files_of(path: Path) -> list[Path]:
+    """A file, or the files in a folder, but for Python's caches."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sorted(file for file in files if file.is_file() and file.suffix != ".pyc")
+
+
 def content_of(path: Path) -> str:
     """The content of a file or folder, in a form to compare; of a large file its size and time of change."""
     if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
-        return "".join(f"{file} {content_of(file)}\n" for file in files)
+        return "".join(f"{file} {content_of(file)}\n" for file in files_of(path))
     if not path.exists():
         return "missing"
     facts = path.stat()
@@ -182,8 +193,7 @@ def content_of(path: Path) -> str:
 
 def is_code_newer(path: Path, moment: int) -> bool:
     """Whether a Python file, or one in a folder, was written or moved here after a moment (in ns)."""
-    files = path.rglob("*.py") if path.is_dir() else [path] if path.suffix == ".py" and path.exists() else []
-    return any(file.stat().st_ctime_ns > moment for file in files)
+    return any(file.stat().st_ctime_ns > moment for file in files_of(path) if file.suffix == ".py")
 
 
 def check_unchanged(name: str, changed: list[str]) -> None:

@@ -102,8 +102,9 @@ def searched(translator: Translator, beams: int) -> list[float]:
 
 
 def averaged() -> dict[str, Any]:
-    """Loss and greedy BLEU on valid of the last checkpoint, and of the mean of all that were kept."""
-    paths = sorted(Path("data/checkpoints").glob("*.safetensors"))
+    """Loss and greedy BLEU on valid of the last checkpoint, and of the mean of the last `average_last` ones."""
+    count = Params.load(Path("params.yaml")).average_last
+    paths = sorted(Path("data/checkpoints").glob("[0-9]*.safetensors"))[-count:]
     weights = {"last": read_weights(paths[-1]), "mean": mean_weights(paths)}
     result = {name: judged(tensors) for name, tensors in weights.items()}
     return {**result, "count": len(paths), "steps": [int(path.stem) for path in paths]}

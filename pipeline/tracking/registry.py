@@ -1,7 +1,7 @@
 """MLflow's model registry: a version for each model, search options and code, whose files are never replaced.
 
-champion.py says which version is the champion. A version becomes champion by itself only if its exported models were
-compared with it and agree (tag `engines`).
+champion.py says which version is the champion. A version becomes champion by itself only if its float32 export was
+compared with it and translates alike (tag `engines`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Candidate:
 
     name: the registered model, as in "toy-de-en". folder: the model folder, named "model". options: the beam_size,
     length_penalty and extra_length of the scores; a request that leaves one out is served with these. valid_sha256: of
-    the validation data. card: Markdown, the version's description. engines_agree: whether the exported models translate
+    the validation data. card: Markdown, the version's description. engines_agree: whether the float32 export translates
     as this one does; None: not compared. gain_over: a function from the champion's translations of the validation set
     to the Gain over them. tags: more tags of the version.
     """

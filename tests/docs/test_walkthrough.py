@@ -125,10 +125,9 @@ def test_the_plain_step_of_muon_is_the_packages(names):
     matrix = torch.randn(6, 4, dtype=torch.float64)
     weight, momentum = matrix.clone(), torch.zeros_like(matrix)
     muon = Muon([(matrix, (6,))], torch.float64)
-    muon.param_groups[0]["lr"] = 0.1
     for _ in range(3):
         matrix.grad = torch.randn_like(matrix)
-        muon.step()
+        muon.step(0.1)
         names["muon_step"](weight, matrix.grad, momentum, 0.1)
     assert torch.allclose(weight, matrix, rtol=1e-12)
 

@@ -132,6 +132,9 @@ def test_the_engine_is_chosen_by_folder_name_and_device(engines, folders, tmp_pa
         Translator.load(folder, engine="fast")
     add_export(folder, folder, "float32")
     assert isinstance(Translator.load(folder, folder).engine, TorchEngine)  # an ensemble
+    with monkeypatch.context() as without_torch:
+        without_torch.setattr("transformer.inference.both_engines.find_spec", lambda name: None)
+        assert isinstance(Translator.load(folder).engine, CTranslate2Engine)
     monkeypatch.setattr("transformer.inference.ctranslate2_engine.has_gpu", lambda: True)
     assert isinstance(Translator.load(folder).engine, TorchEngine)
 

@@ -147,6 +147,22 @@ def test_a_translation_gets_the_placeholders_of_its_source(protecting):
     assert protecting.split_by_word(sides[1], protecting.target)[:4] == [["▁"], ["②"], ["▁"], ["①"]]
 
 
+def test_a_line_whose_best_translation_loses_a_placeholder_is_searched_again_more_widely(protecting):
+    losing, wide = [["▁x"], ["▁von"]], [["▁x"], ["▁von"], ["▁von", "▁", "①"], ["▁x", "▁", "①"]]
+
+    def search(sources, config, **how):
+        found = wide if config.beam_size > 4 else losing
+        return [[Hypothesis(tuple(protecting.vocabulary.ids(some)), 0.0, 0.0) for some in found] for _ in sources]
+
+    protecting.engine.search = search
+    assert protecting.translate(["%s", "x"], beam_size=2) == ["von %s", "x"]
+    assert [one.text for one in protecting.alternatives(["%s"], beam_size=2)[0]] == ["von %s", "x"]
+    wide[2:] = []
+    assert protecting.translate(["%s"], beam_size=2) == ["x"]
+    protecting.source.placeholders = False
+    assert protecting.translate(["%s"], beam_size=2) == ["x"]
+
+
 def test_a_pair_is_scored_with_the_numbers_that_training_gave_it(protecting):
     protecting.score(["%s von {a}", "%s"], ["{a} %s", "x"])
     ids = protecting.vocabulary.ids

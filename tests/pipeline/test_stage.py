@@ -94,6 +94,37 @@ def test_code_that_was_edited_before_it_was_compared_fails_the_stage(project, mo
         run(lambda: pytest.fail("the stage ran"))
 
 
+@pytest.mark.parametrize(
+    ("edit", "changed"),
+    [
+        (lambda: Path("params.yaml").write_text("knob: 2\nother: 1\nfolder: corpus\n"), "knob changed"),
+        (lambda: Path("params.yaml").write_text("knob: 1\nother: 2\nfolder: corpus\n"), ""),
+        (lambda: Path("params.yaml").unlink(), "params.yaml: No such file"),
+        (lambda: Path("corpus/a").write_text("zwei\n"), "corpus changed"),
+        (lambda: Path("corpus/a").unlink(), "corpus changed"),
+        (lambda: Path("made").rename("corpus/made"), "corpus changed"),
+        (lambda: Path("corpus/a").chmod(0o600), ""),
+    ],
+)
+def test_an_edit_during_the_last_comparison_fails_the_stage(project, monkeypatch, edit, changed):
+    """After params.yaml and the corpus were read, before the code is."""
+
+    def main() -> None:
+        def edited(path: Path) -> str:
+            if path == Path("code") and not edits:
+                edits.append(edit())
+            return read(path)
+
+        edits, read = [], stage.content_of
+        monkeypatch.setattr(stage, "content_of", edited)
+
+    if not changed:
+        return run(main)
+    with pytest.raises(SystemExit, match=f"error: {changed}"):
+        run(main)
+    return None
+
+
 def test_a_process_that_dvc_did_not_start_compares_no_inputs(project, monkeypatch):
     monkeypatch.delenv("DVC_STAGE")
     run(lambda: (project / "params.yaml").unlink())

@@ -4,7 +4,8 @@ import pytest
 import torch
 from support.tiny import tiny_trainer
 
-from transformer.training.optimiser import Muon
+from transformer.training.config import TrainConfig
+from transformer.training.optimiser import Adam, Muon
 
 RATE = 0.01  # steps of the first update do not depend on the size of its gradient
 
@@ -45,8 +46,6 @@ def test_muons_steps_equal_those_of_torchs_muon(monkeypatch, precision, numbers_
     muon = Muon(list(zip(ours, parts, strict=True)), precision)
     views = [view for matrix, count in zip(theirs, parts, strict=True) for view in matrix.split(count)]
     peer = torch.optim.Muon(views, lr=RATE, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
-    for group in muon.param_groups:
-        group["lr"] = RATE
     random = torch.Generator().manual_seed(1)
     for _ in range(3):
         for matrix, other in zip(ours, theirs, strict=True):
@@ -55,7 +54,7 @@ def test_muons_steps_equal_those_of_torchs_muon(monkeypatch, precision, numbers_
         for view, gradient in zip(views, gradients, strict=True):
             view.grad = gradient.clone()
         before = [matrix.clone() for matrix in (*ours, *theirs)]
-        muon.step()
+        muon.step(RATE)
         peer.step()
         steps = [matrix - old for matrix, old in zip((*ours, *theirs), before, strict=True)]
         for step, other in zip(steps[: len(ours)], steps[len(ours) :], strict=True):
@@ -67,3 +66,16 @@ def test_adams_first_steps_have_the_size_of_the_rate(tmp_path):
         moved = step[step != 0].abs()  # the gradient of a key's bias is rounding errors only
         if len(moved) and not name.endswith("project.bias"):
             assert float(moved.median()) == pytest.approx(1.0, rel=1e-3)
+
+
+def test_adams_steps_are_those_of_torchs_adam():
+    config = TrainConfig(adam_beta1=0.8, adam_beta2=0.95, adam_epsilon=1e-7)
+    ours, theirs = ([torch.ones(shape) for shape in ((5, 3), (7,))] for _ in range(2))
+    adam = Adam(ours, config)
+    peer = torch.optim.Adam(theirs, lr=RATE, betas=(0.8, 0.95), eps=1e-7, fused=True)
+    for _ in range(3):
+        for weight, other in zip(ours, theirs, strict=True):
+            weight.grad = other.grad = torch.randn(weight.shape)
+        adam.step(RATE)
+        peer.step()
+    assert all(map(torch.equal, ours, theirs))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,7 +70,7 @@ def load_engine(folders: Sequence[Path], name: str, vocabulary: Vocabulary) -> E
         return load_torch(folders)
     if not exported:
         raise ValueError(f"engine=ctranslate2 needs one model folder, with {EXPORT} in it. Use engine=torch.")
-    both = name == "auto" and (folder / WEIGHTS).is_file()
+    both = name == "auto" and (folder / WEIGHTS).is_file() and find_spec("torch") is not None
     try:  # imported here, so that each engine works without the library of the other
         from transformer.inference.ctranslate2_engine import CTranslate2Engine, has_gpu
     except ImportError:

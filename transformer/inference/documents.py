@@ -51,8 +51,8 @@ def is_document(path: Path | None) -> bool:
         raise ValueError(f"{path} is packed or compiled. Nothing was translated. Give the .po or other file itself.")
     if (inner if packed else suffix) in NO_LINES:
         raise ValueError(
-            f"{path} is no plain text, and none of {', '.join(ENDS)}. Nothing was translated. Give its lines alone, as "
-            "by `cut -f1`."
+            f"{path} is no plain text, and none of {', '.join(ENDS)}. Nothing was translated. Give its "
+            "sentences alone, one a line."
         )
     return suffix in ENDS
 

@@ -1,10 +1,13 @@
-"""What a translator returns: a translation, and a sentence of a line with its translation."""
+"""What a translator returns: a translation, a sentence of a line with its translation, attention weights."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from transformer.decoding.attention_maps import AttentionMaps
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,14 @@ class SentencePair(NamedTuple):
 
     source: str
     translation: Translation
+
+
+class PairAttention(NamedTuple):
+    """Attention weights on a sentence pair, and the subwords that label their rows and columns."""
+
+    maps: AttentionMaps
+    source: list[str]  # S subwords, </s> last
+    target: list[str]  # T subwords, </s> last: those that the model predicts in the rows of maps.cross
 
 
 def join_translations(pairs: Iterable[SentencePair]) -> str:

@@ -13,14 +13,15 @@ import math
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from transformer.decoding.config import SamplingConfig, SearchConfig
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.inference.both_engines import check_ensemble, load_engine
 from transformer.inference.engine import Check, Engine, Progress
 from transformer.inference.remarks import SeenWords
-from transformer.inference.translation import SentencePair, Translation, join_translations
+from transformer.inference.translation import PairAttention, SentencePair, Translation, join_translations
+from transformer.inference.wider_search import keep_placeholders
 from transformer.model.config import TransformerConfig
 from transformer.model_folder import WEIGHTS, WORDS, check_sums, read_model_json
 from transformer.text.bpe import Merges
@@ -29,18 +30,7 @@ from transformer.text.sentences import split_sentences
 from transformer.text.vocabulary import SPECIALS, UNK, Vocabulary
 from transformer.text.words import Side
 
-if TYPE_CHECKING:
-    from transformer.decoding.attention_maps import AttentionMaps
-
 UNKNOWN = SPACE + SPECIALS[UNK]  # how Vocabulary.text shows <unk>: as a word. No token of a text equals it (marks.py).
-
-
-class PairAttention(NamedTuple):
-    """Attention weights on a sentence pair, and the subwords that label their rows and columns."""
-
-    maps: AttentionMaps
-    source: list[str]  # S subwords, </s> last
-    target: list[str]  # T subwords, </s> last: those that the model predicts in the rows of maps.cross
 
 
 def checked_lines(lines: Iterable[str]) -> list[str]:
@@ -125,7 +115,8 @@ class Translator:
     ) -> list[list[Translation]]:
         """Lines to at most beam_size translations of each, best first, those that met the length limit last.
 
-        The only translation of an empty line is empty.
+        The only translation of an empty line is empty. If the model has placeholders, a translation that keeps those of
+        the line comes before better ones (wider_search.py).
 
         settings: the fields of SearchConfig: beam_size, length_penalty, extra_length, replace_unk. progress: called
         with the number of sentences after each batch. before_step: called before each step of the search, by
@@ -136,14 +127,10 @@ class Translator:
         if config.replace_unk and not self.merges.empty:
             raise ValueError("replace_unk is for word-level models (bpe_merges: 0); this one has subwords")
         lines = checked_lines(lines)
-        sources = self.subwords(lines)
-        search = partial(self.engine.search, config=config, before_step=before_step, best_only=best_only)
-        results = self._hypotheses(sources, search, progress)
-        words = sources if config.replace_unk else [None] * len(sources)
-        return [
-            [self._translation(hypothesis, line, source) for hypothesis in hypotheses]
-            for line, source, hypotheses in zip(lines, words, results, strict=True)
-        ]
+        found = self._searched(lines, config, progress, before_step=before_step, best_only=best_only)
+        if not self.source.placeholders:
+            return found
+        return keep_placeholders(lines, found, config, partial(self._searched, before_step=before_step))
 
     def sample(
         self, lines: Iterable[str], progress: Progress = lambda count: None, **settings: Any
@@ -227,6 +214,18 @@ class Translator:
                 raise ValueError("The model gives no numbers as probabilities. Copy its folder again, or train again.")
             results[row] = hypotheses
         return results
+
+    def _searched(
+        self, lines: list[str], config: SearchConfig, progress: Progress = lambda count: None, **how: Any
+    ) -> list[list[Translation]]:
+        """Lines to translations of each, by the engine's search. how: its other arguments."""
+        sources = self.subwords(lines)
+        results = self._hypotheses(sources, partial(self.engine.search, config=config, **how), progress)
+        words = sources if config.replace_unk else [None] * len(sources)
+        return [
+            [self._translation(hypothesis, line, source) for hypothesis in hypotheses]
+            for line, source, hypotheses in zip(lines, words, results, strict=True)
+        ]
 
     def _translation(self, hypothesis: Hypothesis, line: str, source: list[str] | None = None) -> Translation:
         """A hypothesis of a source line to a Translation.

@@ -69,25 +69,24 @@ def protect_pair(source: str, target: str) -> tuple[str, str]:
     shared = Counter(values) & Counter(placeholders(target) if values else ())
     if not shared or _PIECE.search(source + target):
         return source, target
-    numbers: dict[str, deque[str]] = defaultdict(deque)  # of the target
     pieces, source_pieces = iter(PIECES), []
     for value in values:
-        piece = next(pieces, None) if shared[value] else None
-        source_pieces.append(piece)
-        if piece:
-            shared[value] -= 1
-            numbers[value].append(piece)
-    target_pieces = [numbers[value].popleft() if numbers[value] else None for value in placeholders(target)]
-    return _numbered(source, iter(source_pieces)), _numbered(target, iter(target_pieces))
+        source_pieces.append(next(pieces, None) if shared[value] else None)
+        shared[value] -= shared[value] > 0
+    return _numbered(source, iter(source_pieces)), _as_in_source(target, zip(source_pieces, values, strict=True))
 
 
 def protect_target(target: str, values: Sequence[str]) -> str:
     """A translation with numbers in place of the placeholders that its source has. values: see `protect`."""
-    if _PIECE.search(target):
-        return target
+    return target if _PIECE.search(target) else _as_in_source(target, zip(PIECES, values, strict=False))
+
+
+def _as_in_source(target: str, numbered: Iterable[tuple[str | None, str]]) -> str:
+    """A target with the numbers of its source. numbered: number or None, and text, of the source's placeholders."""
     numbers: dict[str, deque[str]] = defaultdict(deque)
-    for piece, value in zip(PIECES, values, strict=False):
-        numbers[value].append(piece)
+    for piece, value in numbered:
+        if piece:
+            numbers[value].append(piece)
     pieces = [numbers[value].popleft() if numbers[value] else None for value in placeholders(target)]
     return _numbered(target, iter(pieces))
 

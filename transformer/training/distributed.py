@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 
 # Imported before init_process_group: the functions of this module take the current process group as a default argument.
-# Imported later, as Adam does, they would keep our group and its threads alive after destroy_process_group, and a
+# Imported later, they would keep our group and its threads alive after destroy_process_group, and a
 # thread that frees a tensor while Python exits aborts the process.
 import torch.distributed.nn
 from safetensors.torch import load, save

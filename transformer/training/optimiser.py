@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Adam
+from torch.optim.adam import adam
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from transformer.model.attention import Attention
@@ -17,6 +16,7 @@ from transformer.training.config import TrainConfig
 from transformer.training.sharding import full_tensor, own_shard
 
 MOMENTUM = 0.95  # Jordan et al. 2024
+ADAM = ("exp_avg", "exp_avg_sq")  # the moments of Adam
 # The most numbers in the matrices that are made orthogonal at a time, because memory holds a few copies of them.
 NUMBERS_AT_ONCE = 2**24
 A, B, C = 3.4445, -4.7750, 2.0315  # coefficients of the polynomial in `orthogonal` (Jordan et al. 2024)
@@ -37,7 +37,52 @@ def orthogonal(matrices: Tensor, rounds: int = 5) -> Tensor:
     return x.mT if tall else x
 
 
-class Muon(torch.optim.Optimizer):
+def gradients_of(weights: Sequence[Tensor]) -> list[Tensor]:
+    """The gradients of weights that all have one."""
+    return [weight.grad for weight in weights if weight.grad is not None]
+
+
+class Adam:
+    """Adam (Kingma and Ba 2015; section 5.3), by torch's fused operation.
+
+    torch.optim.Adam makes the same steps, but its class imports torch's compiler, which takes 3 s. state: weight ->
+    its two moments and the number of its steps.
+    """
+
+    def __init__(self, weights: Sequence[Tensor], config: TrainConfig):
+        self.weights, self.config = list(weights), config
+        self.state: dict[Tensor, dict[str, Tensor]] = {}
+
+    @torch.no_grad()
+    def step(self, rate: float) -> None:
+        """Update the weights from their gradients. rate: the learning rate."""
+        for weight in self.weights:
+            if weight not in self.state:
+                step = torch.zeros((), device=weight.device)
+                moments = (torch.zeros_like(weight, memory_format=torch.preserve_format) for _ in range(2))
+                self.state[weight] = dict(zip((*ADAM, "step"), (*moments, step), strict=True))
+        gradients = gradients_of(self.weights)
+        means, squares, steps = ([self.state[weight][kind] for weight in self.weights] for kind in (*ADAM, "step"))
+        config = self.config
+        adam(
+            self.weights,
+            gradients,
+            means,
+            squares,
+            [],
+            steps,
+            fused=True,
+            amsgrad=False,
+            beta1=config.adam_beta1,
+            beta2=config.adam_beta2,
+            lr=rate,
+            weight_decay=0.0,
+            eps=config.adam_epsilon,
+            maximize=False,
+        )
+
+
+class Muon:
     """Subtracts from matrices (R, C) the Nesterov momentum of their gradients, made orthogonal (Jordan et al. 2024).
 
     step = learning rate * 0.2 * sqrt(max(R, C)) * orthogonal(momentum). The factor gives a step the root mean square of
@@ -45,40 +90,41 @@ class Muon(torch.optim.Optimizer):
     matrix at a time, and in bfloat16 even where that is 20 times slower.
 
     matrices: (matrix, parts) of each. A matrix is cut into parts with these numbers of rows, equal ones one after the
-    other, and each part is made orthogonal by itself. precision: that of `orthogonal`.
+    other, and each part is made orthogonal by itself. precision: that of `orthogonal`. state: matrix -> its momentum.
     """
 
     def __init__(self, matrices: Sequence[tuple[Tensor, tuple[int, ...]]], precision: torch.dtype):
         alike: dict[tuple[torch.Size, tuple[int, ...]], list[Tensor]] = {}
         for matrix, parts in matrices:
             alike.setdefault((matrix.shape, parts), []).append(matrix)
-        groups: list[dict[str, Any]] = []
+        self.groups: list[tuple[tuple[int, ...], list[Tensor]]] = []  # (parts, matrices) of one shape
         for (shape, parts), same in alike.items():
             count = max(1, NUMBERS_AT_ONCE // shape.numel())
-            groups += [{"params": same[start : start + count], "parts": parts} for start in range(0, len(same), count)]
-        super().__init__(groups, {"lr": 0.0})
+            self.groups += [(parts, same[start : start + count]) for start in range(0, len(same), count)]
+        self.weights = [matrix for _, group in self.groups for matrix in group]
+        self.state: dict[Tensor, dict[str, Tensor]] = {}
         self.precision = precision
 
     @torch.no_grad()
-    def step(self) -> None:
-        """Update the matrices from their gradients. Those of a group have one shape and are computed together."""
-        for group in self.param_groups:
-            matrices, directions = group["params"], []
-            for matrix in matrices:
-                if "momentum_buffer" not in self.state[matrix]:
-                    self.state[matrix]["momentum_buffer"] = torch.zeros_like(matrix)
-                momentum = self.state[matrix]["momentum_buffer"].lerp_(matrix.grad, 1 - MOMENTUM)
-                directions.append(matrix.grad.lerp(momentum, MOMENTUM))
+    def step(self, rate: float) -> None:
+        """Update the matrices from their gradients. Those of a group are computed together. rate: the learning rate."""
+        for all_parts, matrices in self.groups:
+            directions = []
+            for matrix, gradient in zip(matrices, gradients_of(matrices), strict=True):
+                if matrix not in self.state:
+                    self.state[matrix] = {"momentum_buffer": torch.zeros_like(matrix)}
+                momentum = self.state[matrix]["momentum_buffer"].lerp_(gradient, 1 - MOMENTUM)
+                directions.append(gradient.lerp(momentum, MOMENTUM))
             directions = full_tensor(torch.stack(directions).to(self.precision))  # (N, rows, C)
             steps, sides, start = [], [], 0
-            for height, parts in Counter(group["parts"]).items():  # parts of one height follow each other
+            for height, parts in Counter(all_parts).items():  # parts of one height follow each other
                 rows, start = slice(start, start + parts * height), start + parts * height
                 cut = directions[:, rows].unflatten(1, (parts, height)).flatten(0, 1)  # (N * parts, R, C)
                 sides.append(max(cut.shape[1:]) ** 0.5)
                 step = orthogonal(cut).unflatten(0, (-1, parts)).flatten(1, 2)  # (N, parts * R, C)
                 steps.append(step * (sides[-1] / sides[0]))
             for matrix, step in zip(matrices, torch.cat(steps, 1), strict=True):
-                matrix.sub_(own_shard(step, like=matrix), alpha=0.2 * group["lr"] * sides[0])
+                matrix.sub_(own_shard(step, like=matrix), alpha=0.2 * rate * sides[0])
 
 
 def layer_matrices(model: Transformer) -> list[tuple[Tensor, tuple[int, ...]]]:
@@ -102,8 +148,7 @@ class Optimiser:
         matrices = layer_matrices(model) if config.optimiser == "muon" else []
         muon_weights = {matrix for matrix, _ in matrices}
         rest = [weight for weight in model.parameters() if weight not in muon_weights]
-        betas = config.adam_beta1, config.adam_beta2
-        self.optimisers: list[Adam | Muon] = [Adam(rest, lr=0.0, betas=betas, eps=config.adam_epsilon, fused=True)]
+        self.optimisers: list[Adam | Muon] = [Adam(rest, config)]
         if matrices:
             self.optimisers.append(Muon(matrices, model.compute or matrices[0][0].dtype))
         self.muon_factor = config.muon_factor
@@ -112,9 +157,7 @@ class Optimiser:
     def step(self, rate: float) -> None:
         """Update the weights from their gradients. rate: Adam's learning rate; Muon's is muon_factor times as large."""
         for optimiser in self.optimisers:
-            for group in optimiser.param_groups:
-                group["lr"] = rate * (self.muon_factor if isinstance(optimiser, Muon) else 1.0)
-            optimiser.step()
+            optimiser.step(rate * (self.muon_factor if isinstance(optimiser, Muon) else 1.0))
 
     def tensors(self) -> dict[str, Tensor]:
         """The state that the next update needs: `kind.parameter name` -> tensor; empty before the first update."""
@@ -129,15 +172,15 @@ class Optimiser:
     def restore(self, tensors: dict[str, Tensor], step: int) -> None:
         """Restore the state that `tensors` returned after update `step`."""
         for optimiser in self.optimisers:
-            adam = isinstance(optimiser, Adam)
-            kinds = ("exp_avg", "exp_avg_sq") if adam else ("momentum_buffer",)
-            for parameter in (parameter for group in optimiser.param_groups for parameter in group["params"]):
+            is_adam = isinstance(optimiser, Adam)
+            kinds = ADAM if is_adam else ("momentum_buffer",)
+            for parameter in optimiser.weights:
                 name = self.names[parameter]
                 state = {
                     kind: torch.empty_like(parameter).copy_(own_shard(tensors[f"{kind}.{name}"], like=parameter))
                     for kind in kinds
                 }
-                if adam:
+                if is_adam:
                     state["step"] = torch.tensor(float(step), device=parameter.device)
                 optimiser.state[parameter] = state
 
