@@ -57,14 +57,19 @@ def architecture() -> str:
 def attention() -> str:
     """Figure 2: scaled dot-product attention, and several heads."""
     d = Drawing(720, 430)
-    steps = [("Q K^T", "soft"), ("divide by root of K", "grey"), ("add mask (0 or -inf)", "grey"), ("softmax", "soft")]
+    steps = [
+        ("Q K^T", "soft"),
+        ("divide by root of d_k", "grey"),
+        ("add mask (0 or -inf)", "grey"),
+        ("softmax", "soft"),
+    ]
     d.text(170, 26, "one attention", "bold")
     for number, (label, look) in enumerate(steps):
         y = 330 - 62 * number
         d.box(60, y, 150, 32, label, look)
         if number:
             d.arrow((135, y + 62), (135, y + 32))
-    d.text(143, 258 + 62 + 0, "(B, H, T, S)", "muted small", "start")
+    d.text(143, 320, "(B, H, T, S)", "muted small", "start")
     d.box(60, 82, 240, 32, "weights times V", "soft")
     d.arrow((135, 144), (135, 114))
     d.text(143, 134, "weights (B, H, T, S)", "muted small", "start")

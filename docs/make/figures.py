@@ -57,7 +57,7 @@ def mask(m: Values) -> str:
     """The causal mask, and how far states move when a subword changes."""
     names = m["subwords"]
     drawing = Drawing(720, 330)
-    allowed = [[float(j <= i) * 0.6 for j in range(len(names))] for i in range(len(names))]
+    allowed = [[float(j <= i) for j in range(len(names))] for i in range(len(names))]
     drawing.matrix(80, 75, allowed, 20, (names, names))
     largest = max(m["movement"])
     drawing.text(430, 60, "movement of the state", "muted", "start")
@@ -216,7 +216,7 @@ def heads(layers: list[list[list[list[float]]]], kind: str, rows: list[str], col
         for j, values in enumerate(layer):
             x, y = left + wide * j, top + high * i
             drawing.text(x, 16 if not i else y - 8, f"layer {i + 1}, head {j + 1}", "small muted", "start")
-            drawing.matrix(x, y, values, cell, (() if j else rows, () if i else columns))
+            drawing.matrix(x, y, values, cell, (() if j else rows, () if i else columns), largest=1.0)
     return drawing.svg(f"Attention of all layers and heads: {kind}")
 
 

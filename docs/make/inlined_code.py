@@ -16,22 +16,21 @@ COLUMNS = 88  # of inlined code, which then fits a code host's page without scro
 CUT = "# the next block"
 
 
-def code_of(name: str, keep: tuple[str, ...] = (), drop: tuple[str, ...] = ()) -> str:
+def code_of(name: str, drop: tuple[str, ...] = ()) -> str:
     """The code of an object, as its file has it.
 
-    name: `text.pairs:Batch`, the object Batch of transformer/text/pairs.py. keep: the only methods of a class that are
-    shown. drop: those that are not shown.
+    name: `text.pairs:Batch`, the object Batch of transformer/text/pairs.py. drop: methods that are not shown.
     """
     module, _, path = name.partition(":")
     thing: Any = import_module(f"transformer.{module}")
     for part in path.split("."):
         thing = inspect.getattr_static(thing, part)
     lines = textwrap.dedent(inspect.getsource(inspect.unwrap(thing))).rstrip().split("\n")
-    if keep or drop:
+    if drop:
         definition = ast.parse("\n".join(lines)).body[0]
         assert isinstance(definition, ast.ClassDef)
         for node in reversed(definition.body):
-            if isinstance(node, ast.FunctionDef) and (node.name in drop or (keep and node.name not in keep)):
+            if isinstance(node, ast.FunctionDef) and node.name in drop:
                 start = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
                 del lines[start - 1 : node.end_lineno]
     return "\n".join(lines).rstrip() + "\n"

@@ -44,7 +44,7 @@ PAPER_VOCABULARY = 37_000  # section 5.1
 
 
 def words() -> dict[str, Any]:
-    """Byte-pair encoding: the first merges, a word while merges are added, lengths, a sentence as ids."""
+    """Byte-pair encoding: a word while merges are added, the size of the vocabulary, a pair of sentences as ids."""
     text = corpus()
     header, *learned = text.codes.rstrip("\n").split("\n")
 
@@ -62,13 +62,9 @@ def words() -> dict[str, Any]:
     source, target = text.texts["valid"][0]
     pieces = [text.merges.subwords(side.tokens(line)) for side, line in zip(sides, (source, target), strict=True)]
     return {
-        "first": [line.split() for line in learned[:8]],
         "word": word,
         "steps": steps,
         "vocabulary": len(text.vocabulary),
-        "source": source,
-        "target": target,
-        "pieces": pieces,
         "ids": [text.vocabulary.ids(part) for part in pieces],
     }
 
@@ -89,10 +85,13 @@ def first_loss(model: Transformer) -> float:
 
 def untrained() -> dict[str, Any]:
     """What holds before any training: sizes of entries, losses, growth of states and of gradients by layer."""
-    model = new_model(norm="pre")
-    entry, small = mean_square_root(model.source_embedding.weight), first_loss(model)
+    seeds = SEEDS[:3]
+    models = [new_model(seed=seed) for seed in seeds]
+    entry, losses = mean_square_root(models[0].source_embedding.weight), [first_loss(model) for model in models]
     with torch.no_grad():
-        model.source_embedding.weight *= math.sqrt(model.d_model)
+        for model in models:
+            model.source_embedding.weight *= math.sqrt(model.d_model)
+    gradients = {norm: [gradients_by_layer(norm, seed) for seed in seeds] for norm in ("pre", "post")}
     with_norm, without = (
         [first_loss(new_model(kind, norm="pre", layers=layers)) for layers in (2, 6, 12)]
         for kind in (Transformer, WithoutLastNorm)
@@ -100,12 +99,13 @@ def untrained() -> dict[str, Any]:
     return {
         "blind guess": math.log(len(corpus().vocabulary)),
         "entry": entry,
-        "encoding": mean_square_root(model.sinusoids[:25]),
-        "loss": small,
-        "loss with entries of size 1": first_loss(model),
+        "encoding": mean_square_root(models[0].sinusoids[:25]),
+        "loss": losses,
+        "loss with entries of size 1": [first_loss(model) for model in models],
         "loss by depth": {"with the last norm": with_norm, "without": without},
         "states": {norm: sizes_by_layer(norm) for norm in ("pre", "post")},
-        "gradients": {norm: gradients_by_layer(norm) for norm in ("pre", "post")},
+        "gradients": {norm: of_seeds[0] for norm, of_seeds in gradients.items()},
+        "gradient factor": {norm: [by[0] / by[-1] for by in of_seeds] for norm, of_seeds in gradients.items()},
     }
 
 
@@ -121,9 +121,9 @@ def sizes_by_layer(norm: str) -> list[float]:
     return sizes
 
 
-def gradients_by_layer(norm: str) -> list[float]:
+def gradients_by_layer(norm: str, seed: int) -> list[float]:
     """The norm of the gradient of a feed-forward matrix in each of six layers of the decoder."""
-    model, batch = new_model(norm=norm, layers=6).eval(), corpus().pairs["valid"].batch(np.arange(40))
+    model, batch = new_model(seed=seed, norm=norm, layers=6).eval(), corpus().pairs["valid"].batch(np.arange(40))
     states = model(torch.from_numpy(batch.source), torch.from_numpy(batch.target_input)).flatten(0, 1)
     targets = torch.from_numpy(batch.targets)
     loss = smoothed_cross_entropy(states[torch.from_numpy(batch.places)], model.output_weight, targets, 0.1)
@@ -188,7 +188,7 @@ def weights() -> dict[str, Any]:
         for weight_name, weight in model.named_parameters():
             kinds = {"embedding": "embeddings", "attention": "attention", "cross": "attention", "feed": "feed-forward"}
             counts[next((kind for part, kind in kinds.items() if part in weight_name), "norms")] += weight.numel()
-        result[name] = {"parts": counts, "ours": counts.total(), "published": published, "width": d_model}
+        result[name] = {"parts": counts, "ours": counts.total(), "published": published}
     return result
 
 
@@ -203,7 +203,7 @@ def padding() -> dict[str, float]:
     def share(batches: list[np.ndarray]) -> float:
         return 1 - tokens / sum(len(rows) * int(side[rows].max()) for rows in batches for side in sides)
 
-    return {"similar": share(similar), "random": share(at_random), "batches": len(similar)}
+    return {"similar": share(similar), "random": share(at_random)}
 
 
 def spectrum() -> dict[str, list[float]]:

@@ -53,7 +53,6 @@ SENTENCES = {  # written for this page, in the world of the captions, with what 
 }
 SHOWN = "Zwei Kinder spielen mit einem roten Ball im Garten."
 UPDATES = 5  # of the comparison of devices
-CURVE_EVERY = 25  # updates
 
 
 def main() -> None:
@@ -71,6 +70,7 @@ def main() -> None:
                 "pairs": len(Pairs.load(IDS, "train")),
                 "sentences": len(Pairs.load(IDS, "valid")),
                 "scores": {name: reported[name] for name in ("bleu", "chrf", "valid_bleu")},
+                "searched_with": {"beam_size": params.beam_size, "length_penalty": params.length_penalty},
                 "curve": curve(),
                 "schedule": {"d_model": params.d_model, "warmup": params.warmup, "factor": params.lr_factor},
                 "averaging": averaging,
@@ -86,10 +86,9 @@ def main() -> None:
 
 
 def curve() -> list[tuple[int, float]]:
-    """Step and loss of the validations, one of them in CURVE_EVERY updates at most."""
+    """Step and loss of the validations."""
     with open("reports/training.csv", encoding="utf-8") as file:
-        rows = [(int(row["step"]), float(row["valid_loss"])) for row in csv.DictReader(file) if row["valid_loss"]]
-    return [(step, loss) for step, loss in rows if step % CURVE_EVERY == 0 or step == rows[-1][0]]
+        return [(int(row["step"]), float(row["valid_loss"])) for row in csv.DictReader(file) if row["valid_loss"]]
 
 
 def searched(translator: Translator, beams: int) -> list[float]:
@@ -102,12 +101,16 @@ def searched(translator: Translator, beams: int) -> list[float]:
 
 
 def averaged() -> dict[str, Any]:
-    """Loss and greedy BLEU on valid of the last checkpoint, and of the mean of the last `average_last` ones."""
+    """Loss and greedy BLEU on valid of the last checkpoint, and of the mean of the last `average_last` ones.
+
+    chosen: how many of the last checkpoints are in the model, which the stage average wrote.
+    """
     count = Params.load(Path("params.yaml")).average_last
     paths = sorted(Path("data/checkpoints").glob("[0-9]*.safetensors"))[-count:]
     weights = {"last": read_weights(paths[-1]), "mean": mean_weights(paths)}
     result = {name: judged(tensors) for name, tensors in weights.items()}
-    return {**result, "count": len(paths), "steps": [int(path.stem) for path in paths]}
+    chosen = json.loads(Path("reports/average.json").read_text(encoding="utf-8"))["averaged"]
+    return {**result, "count": len(paths), "steps": [int(path.stem) for path in paths], "chosen": chosen}
 
 
 def judged(weights: dict[str, torch.Tensor]) -> dict[str, float]:
@@ -115,7 +118,7 @@ def judged(weights: dict[str, torch.Tensor]) -> dict[str, float]:
     pairs, vocabulary = Pairs.load(IDS, "valid"), Vocabulary.load(MODEL / "vocab.txt")
     model = load_model(MODEL)
     model.load_state_dict(weights)
-    loss = valid_loss(Trainer(model, pairs, pairs, config=TrainConfig(max_steps=1250)))
+    loss = valid_loss(Trainer(model, pairs, pairs, config=TrainConfig()))
     sources = [ids[:-1].tolist() for ids in pairs.source]
     hypotheses_of_all = translate_ids([model.eval()], sources, SearchConfig(beam_size=1, length_penalty=0.0))
     lines = [vocabulary.text(hypotheses[0].ids) for hypotheses in hypotheses_of_all]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 Trainings = dict[str, dict[str, list[float]]]  # name -> measure -> a value for each seed
@@ -32,6 +33,17 @@ def differences(values: list[float], second: list[float]) -> tuple[float, float]
     """The smallest and the largest difference of a value to the second one of the same seed."""
     by_seed = [a - b for a, b in zip(values, second, strict=True)]
     return min(by_seed), max(by_seed)
+
+
+def largest_difference(values: list[float], second: list[float], count: int) -> float:
+    """The largest relative difference among the first `count` of two lists."""
+    return max(abs(a - b) / b for a, b in zip(values[:count], second[:count], strict=True))
+
+
+def digits_that_agree(values: list[float], second: list[float], count: int) -> int:
+    """How many digits agree among the first `count` of two lists; 6 at most, as many as are stored."""
+    difference = largest_difference(values, second, count)
+    return min(6, int(-math.log10(difference))) if difference else 6
 
 
 def relation(values: list[float], second: list[float]) -> str:
@@ -103,8 +115,12 @@ def spectrum_sentence(before: list[float], after: list[float]) -> str:
 
 def speed_sentence(speed: dict[str, dict[str, float]]) -> str:
     """Which fast forms are not faster than the plain ones, by more than the noise of a twentieth."""
-    slower = [f"`{name}`" for name, times in speed.items() if times["fast"] > 1.05 * times["plain"]]
-    return f"On this machine {' and '.join(slower)} gained nothing." if slower else "Each is faster on this machine."
+    slower = [
+        f"the fast form of `{name}` takes {times['fast'] / times['plain'] - 1:.0%} longer"
+        for name, times in speed.items()
+        if times["fast"] > 1.05 * times["plain"]
+    ]
+    return f"On this machine {' and '.join(slower)}." if slower else "Each is faster on this machine."
 
 
 def milliseconds(times: dict[str, float]) -> str:
@@ -122,4 +138,16 @@ def beams_sentence(greedy: float, widest: list[float]) -> str:
     return f"With more beams BLEU falls; a length penalty takes back {share}."
 
 
-PLAIN = (tiny, millions, each, longer_sentence, spectrum_sentence, speed_sentence, milliseconds, beams_sentence)
+PLAIN = (
+    tiny,
+    millions,
+    each,
+    mean_and_range,
+    largest_difference,
+    digits_that_agree,
+    longer_sentence,
+    spectrum_sentence,
+    speed_sentence,
+    milliseconds,
+    beams_sentence,
+)

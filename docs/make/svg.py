@@ -76,10 +76,19 @@ class Drawing:
         self.text(x + 38, y + 4, name, "small", "start")
 
     def matrix(
-        self, x: float, y: float, values: Sequence[Sequence[float]], cell: float, names: Sequence[Sequence[str]] = ()
+        self,
+        x: float,
+        y: float,
+        values: Sequence[Sequence[float]],
+        cell: float,
+        names: Sequence[Sequence[str]] = (),
+        largest: float = 0.0,
     ) -> None:
-        """A matrix as squares: blue above 0, orange below, fuller for larger. names: of the rows, of the columns."""
-        largest = max((abs(value) for row in values for value in row), default=1.0) or 1.0
+        """A matrix as squares: blue above 0, orange below, fuller for larger. names: of the rows, of the columns.
+
+        largest: the value that is drawn full; 0: the largest of the matrix.
+        """
+        largest = largest or max((abs(value) for row in values for value in row), default=1.0) or 1.0
         self.rect(x - 1, y - 1, cell * len(values[0]) + 2, cell * len(values) + 2, "rule")
         for i, row in enumerate(values):
             for j, value in enumerate(row):
@@ -100,7 +109,7 @@ class Drawing:
 
 
 class Plot:
-    """Axes of a chart within a drawing: numbers to places. log: whether the x axis is logarithmic."""
+    """Axes of a chart within a drawing: numbers to places."""
 
     def __init__(self, drawing: Drawing, place: tuple[float, float, float, float], x: tuple, y: tuple):
         """place: left, top, width and height. x, y: smallest and largest number."""

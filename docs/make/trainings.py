@@ -100,7 +100,7 @@ class NoPositions(Transformer):
 
 
 class UndividedAttention(Attention):
-    """Attention whose scores are not divided by sqrt(K)."""
+    """Attention whose scores are not divided by sqrt(d_k)."""
 
     def attend(self, queries: Tensor, keys_values: tuple[Tensor, Tensor], bias: Tensor | None) -> Tensor:
         return super().attend(queries * queries.shape[-1] ** 0.5, keys_values, bias)

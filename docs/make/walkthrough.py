@@ -66,10 +66,11 @@ def write_measurements(names: list[str]) -> None:
 
     print("Measuring: about half an hour on two cores.", file=sys.stderr)
     stored = measured() if MEASURED.is_file() else {}
-    if not names or "program" in names:
-        stored["program"] = program.measure(markdown())
-    names = [name for name in names or measurements.MEASURES if name != "program"]
-    write_text(MEASURED, as_json(stored | measurements.measure(names) if names else stored))
+    names = names or [*measurements.MEASURES, *program.MEASURES]
+    if others := [name for name in names if name not in program.MEASURES]:
+        write_text(MEASURED, as_json(stored | measurements.measure(others)))
+    for name in program.MEASURES.keys() & set(names):
+        write_text(MEASURED, as_json(measured() | {name: program.MEASURES[name](markdown())}))
 
 
 def as_json(values: dict[str, Any]) -> str:
@@ -103,11 +104,11 @@ def markdown() -> str:
     environment.keep_trailing_newline = True
     codes = list[str]()
 
-    def source(*names: str, keep: tuple[str, ...] = (), drop: tuple[str, ...] = ()) -> str:
+    def source(*names: str, drop: tuple[str, ...] = ()) -> str:
         """The code of functions and classes of the package, under the path of their file; see `code_of`."""
         by_module: dict[str, list[str]] = {}
         for name in names:
-            by_module.setdefault(name.partition(":")[0].replace(".", "/"), []).append(code_of(name, keep, drop))
+            by_module.setdefault(name.partition(":")[0].replace(".", "/"), []).append(code_of(name, drop))
         codes.extend(map("\n".join, by_module.values()))
         numbers = range(len(codes) - len(by_module), len(codes))
         return "\n\n".join(
@@ -127,7 +128,7 @@ def figure(name: str, caption: str) -> str:
     return f"![{caption.replace('`', '')}](images/walkthrough/{name}.svg)\n\n*{caption}*"
 
 
-def program(text: str) -> str:
+def program_text(text: str) -> str:
     """The blocks of code of the text, in order, as one file."""
     return "\n\n".join(BLOCK.findall(text))
 
@@ -136,6 +137,7 @@ def notebook(text: str) -> str:
     """The text as a notebook in Jupyter's format: its blocks of code are cells that run."""
     cells = []
     for number, part in enumerate(BLOCK.split(text)):
+        part = re.sub("(?ms)^```math\n(.*?)^```$", r"$$\n\1$$", part)  # Jupyter knows no other form
         if part.strip():
             lines = part.strip().splitlines(keepends=True)
             cell: dict[str, Any] = {"id": f"cell-{number}", "metadata": {}, "source": lines}

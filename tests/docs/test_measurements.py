@@ -6,13 +6,17 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+import re
+from functools import cache
 from typing import Any
 
 import pytest
 from support.tiny import ROOT
 
-from docs.make import measurements, program, recorded_run, sentences, trainings, walkthrough
+from docs.make import measurements, program, sentences, trainings, walkthrough
+
+# The trainings that the text compares: `sentence("a", "b", ...)`.
+COMPARED = re.findall(r'sentence\("([^"]+)", "([^"]+)"', (ROOT / "docs/make" / walkthrough.TEXT).read_text("utf-8"))
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +41,7 @@ def test_a_sentence_follows_its_numbers(values, second, words):
 
 def test_sentences_on_speed_beams_and_longer_trainings_follow_too():
     times = {"a": {"plain": 1, "fast": 2}, "b": {"plain": 2, "fast": 1}}
-    assert sentences.speed_sentence(times) == "On this machine `a` gained nothing."
+    assert sentences.speed_sentence(times) == "On this machine the fast form of `a` takes 100% longer."
     assert sentences.speed_sentence({"b": times["b"]}) == "Each is faster on this machine."
     for widest, words in (
         ([17, 19], "most of it, not all."),
@@ -51,14 +55,6 @@ def test_sentences_on_speed_beams_and_longer_trainings_follow_too():
     for losses, start in (([2, 2], "They pay in the end: after 9 updates"), ([0.5, 0.5], "They do not pay soon:")):
         longer = {"usual": {"loss": [1, 1]}, "no positions": {"loss": losses}}
         assert sentences.longer_sentence(longer, 9).startswith(start)
-
-
-def test_the_curve_has_the_last_validation_and_those_at_each_25_updates(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("reports").mkdir()
-    rows = ["5,,0.1", "20,4.0,0.1", "25,3.5,0.1", "50,3.0,0.1", "60,2.5,0.1"]
-    Path("reports/training.csv").write_text("\n".join(["step,valid_loss,learning_rate", *rows, ""]))
-    assert recorded_run.curve() == [(25, 3.5), (50, 3.0), (60, 2.5)]
 
 
 def differences(new: Any, old: Any, place: str = "") -> list[str]:
@@ -85,14 +81,46 @@ def test_a_number_that_is_computed_is_the_one_on_the_page(name):
 
 @pytest.mark.full
 def test_the_program_prints_what_the_page_shows():
-    new = json.loads(walkthrough.as_json(program.measure(walkthrough.markdown())))
-    assert differences(new, walkthrough.measured()["program"]) == []
+    """Another processor rounds differently, which grows in training: its end may have other digits."""
+    new = json.loads(walkthrough.as_json(program.measured_program(walkthrough.markdown())))
+    old = walkthrough.measured()["program"]
+    assert new["losses"][:60] == pytest.approx(old["losses"][:60], rel=1e-6)
+    assert new["losses"][-1] == pytest.approx(old["losses"][-1], rel=0.05)
+    assert new["printed"][1].splitlines()[-1].endswith("[4, 5, 6, 7, 8, 9, 10, 11, 12, 13]")
+    assert [new["printed"][i] for i in (0, 3, 4, 5)] == [old["printed"][i] for i in (0, 3, 4, 5)]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", program.EXERCISES)
+def test_the_answer_of_an_exercise_comes_true(name):
+    new, old = program.exercise(walkthrough.markdown(), name), walkthrough.measured()["exercises"][name]
+    assert new["losses"][:60] == pytest.approx(old["losses"][:60], rel=1e-5)
+    for step in (199, -1):
+        assert new["losses"][step] == pytest.approx(old["losses"][step], rel=0.2)
+
+
+@cache
+def trained(name: str) -> dict[str, Any]:
+    """A training with the first seed."""
+    return trainings.trained(trainings.SETUPS[name], trainings.SEEDS[0])
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", trainings.SETUPS)
-def test_a_training_ends_within_the_range_of_its_seeds(name):
-    """Another processor rounds differently; so the range of the page, widened by a twentieth of the loss, must hold."""
-    old = walkthrough.measured()["trainings"][name]["loss"]
-    new = trainings.trained(trainings.SETUPS[name], trainings.SEEDS[0])["loss"]
-    assert 0.95 * min(old) <= new <= 1.05 * max(old)
+def test_a_training_ends_where_it_did(name):
+    """Another processor rounds differently; so a twentieth is allowed."""
+    old = walkthrough.measured()["trainings"][name]
+    new = trained(name)
+    for key in ("loss", "sure", "right", "mean of checkpoints"):
+        assert new[key] == pytest.approx(old[key][0], rel=0.05), key
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("pair", COMPARED, ids=" against ".join)
+def test_a_clear_difference_between_two_trainings_is_found_again(pair):
+    old = walkthrough.measured()["trainings"]
+    name, other = pair
+    difference = trained(name)["loss"] - trained(other)["loss"]
+    stored = old[name]["loss"][0] - old[other]["loss"][0]
+    if sentences.relation(old[name]["loss"], old[other]["loss"]) in ("lower", "higher") and abs(stored) > 0.05:
+        assert difference * stored > 0

@@ -24,11 +24,15 @@ import torch
 from support.browsers import chromium
 from support.tiny import ROOT
 
-from docs.make import html_page, program, walkthrough
+from docs.make import html_page, program, trainings, walkthrough
 from docs.make.figures import figures
+from transformer.decoding import cached_decoder
+from transformer.model import transformer
 from transformer.model.config import TransformerConfig
 from transformer.model.transformer import Transformer
+from transformer.text.bpe import Merges, learn_merges
 from transformer.text.pairs import Pairs
+from transformer.training import loss, optimiser
 from transformer.training.config import TrainConfig
 from transformer.training.optimiser import Muon
 from transformer.training.train_step import Trainer, seed_everything
@@ -80,7 +84,7 @@ def test_a_block_under_a_path_is_the_code_of_that_file():
 
 
 def test_each_class_and_function_is_there_once_but_for_its_fast_form():
-    names = Counter(node.name for node in ast.parse(walkthrough.program(TEXT)).body if hasattr(node, "name"))
+    names = Counter(node.name for node in ast.parse(walkthrough.program_text(TEXT)).body if hasattr(node, "name"))
     assert [name for name, count in names.items() if count > 1] == []
     model = {
         "Attention",
@@ -98,12 +102,12 @@ def test_each_class_and_function_is_there_once_but_for_its_fast_form():
 @pytest.fixture(scope="module")
 def names() -> dict[str, Any]:
     """The namespace of the program, run with UPDATES updates."""
-    return program.run_blocks(TEXT, lambda code: code.replace("= 1, 300, 1024, 512", f"= 1, {UPDATES}, 1024, 512"))[0]
+    return program.run_blocks(program.changed(TEXT, (("= 1, 300, 1024, 512", f"= 1, {UPDATES}, 1024, 512"),)))[0]
 
 
 def test_the_program_defines_each_name_that_it_uses_and_imports_no_other():
     command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F401,F811,F821", "-"]
-    done = subprocess.run(command, input=walkthrough.program(TEXT), capture_output=True, text=True)
+    done = subprocess.run(command, input=walkthrough.program_text(TEXT), capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 
 
@@ -130,6 +134,35 @@ def test_the_plain_step_of_muon_is_the_packages(names):
         muon.step(0.1)
         names["muon_step"](weight, matrix.grad, momentum, 0.1)
     assert torch.allclose(weight, matrix, rtol=1e-12)
+
+
+@pytest.mark.parametrize("corpus", ["built-in", {"aaab": 5, "aab": 3}, {"ab": 1, "cd": 1}, {"low": 5}])
+def test_the_loop_of_byte_pairs_learns_and_applies_the_merges_of_subword_nmt(names, corpus):
+    words = trainings.corpus().counts if corpus == "built-in" else corpus
+    codes = learn_merges(Counter(words), 60)
+    learned = [tuple(line.split()) for line in codes.rstrip("\n").split("\n")[1:]]
+    merges = names["learn_pairs"](words, 60)
+    assert merges == learned
+    for word in [*words, "zzaab", "lowest"] if merges else ():
+        assert [piece.removesuffix("</w>") for piece in names["cut"](word, merges)] == [
+            piece.removesuffix("@@") for piece in Merges(codes).subwords([word])
+        ]
+
+
+def test_the_plain_dropouts_drop_a_share_and_keep_the_mean(names):
+    x, zero = torch.full((400, 500), 2.0), torch.zeros(400, 500)
+    for dropped in (names["dropout"](x, 0.3), names["relu_dropout"](x, 0.3), names["add_dropout"](zero, x, 0.3)):
+        assert dropped.unique().tolist() == pytest.approx([0, 2 / 0.7])
+        assert float((dropped == 0).double().mean()) == pytest.approx(0.3, abs=0.01)
+    assert torch.equal(names["relu_dropout"](-x, 0.3), zero)
+    assert torch.equal(names["add_dropout"](x, x, 0.3, False), 2 * x)
+
+
+def test_the_constants_of_the_page_are_the_packages(names):
+    modules = {"ROWS": transformer, "BLOCK": cached_decoder, "SCORES_AT_ONCE": cached_decoder, "TOKEN_MULTIPLE": loss}
+    for name, module in {**modules, "MOMENTUM": optimiser, "A": optimiser, "B": optimiser, "C": optimiser}.items():
+        assert names[name] == getattr(module, name), name
+    assert (names["PAD"], names["UNK"], names["BOS"], names["EOS"]) == (0, 1, 2, 3)
 
 
 def test_code_fits_a_page_and_pictures_fit_git():

@@ -60,7 +60,7 @@ class KeyValueCache:
 class Attention(nn.Module):
     """Multi-head attention: MultiHead(Q, K, V) = Concat(head_1, .., head_H) W_O (section 3.2.2).
 
-    Each head is Attention(Q, K, V) = softmax(Q K^T / sqrt(K)) V (equation 1), with its own projections to Q, K and V.
+    Each head is Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V (equation 1), with its own projections to Q, K and V.
     key_size: K; 0: D / H.
     """
 

@@ -97,7 +97,7 @@ def scaled_softmax(scores: Tensor, scale: float, bias: Tensor | None) -> Tensor:
 
 
 def attention_weights(queries: Tensor, keys: Tensor, bias: Tensor | None, training: bool) -> Tensor:
-    """softmax(Q K^T / sqrt(K) + bias) for queries (B, H, T, K) and keys (B, H, S, K) (equation 1): (B, H, T, S)."""
+    """softmax(Q K^T / sqrt(d_k) + bias) for queries (B, H, T, K) and keys (B, H, S, K) (equation 1): (B, H, T, S)."""
     scale = queries.shape[-1] ** -0.5
     if training:
         return scaled_softmax(queries @ keys.transpose(-2, -1), scale, bias)
@@ -108,7 +108,7 @@ def attention_weights(queries: Tensor, keys: Tensor, bias: Tensor | None, traini
 def attention(
     queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, rate: float, training: bool
 ) -> Tensor:
-    """dropout(softmax(Q K^T / sqrt(K) + bias)) V (equation 1), for values (B, H, S, D/H): (B, H, T, D/H).
+    """dropout(softmax(Q K^T / sqrt(d_k) + bias)) V (equation 1), for values (B, H, S, D/H): (B, H, T, D/H).
 
     torch's fused attention never stores the weights. On a processor it is slow for few queries and has no dropout.
     """
