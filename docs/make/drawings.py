@@ -57,12 +57,7 @@ def architecture() -> str:
 def attention() -> str:
     """Figure 2: scaled dot-product attention, and several heads."""
     d = Drawing(720, 430)
-    steps = [
-        ("Q K^T", "soft"),
-        ("divide by root of d_k", "grey"),
-        ("add mask (0 or -inf)", "grey"),
-        ("softmax", "soft"),
-    ]
+    steps = [("Q K^T", "soft"), ("divide by √d_k", "grey"), ("add mask (0 or -inf)", "grey"), ("softmax", "soft")]
     d.text(170, 26, "one attention", "bold")
     for number, (label, look) in enumerate(steps):
         y = 330 - 62 * number
