@@ -40,7 +40,7 @@ def figures(m: Values, r: Values) -> dict[str, str]:
         "losses": losses(m["program"]["losses"]),
         "copied": copied(m["program"]["looked"]),
         "trainings": trainings(m["trainings"]),
-        "longer": longer(m["longer"], 4 * m["setup"]["updates"]),
+        "longer": longer(m["longer"], m["setup"]["long_updates"]),
         "norms": norms(m["untrained"]),
         "spectrum": spectrum(m["spectrum"]),
         "curve": curve(r["curve"], r["averaging"]["steps"], r["schedule"]),

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from docs.make.trainings import (
+    LONG,
     PAIRS,
     SEEDS,
     SIZES,
@@ -218,7 +219,13 @@ def spectrum() -> dict[str, list[float]]:
 
 def setup_of_all() -> dict[str, Any]:
     """The numbers of the setup that the text names."""
-    counts = {"pairs": PAIRS["train"], "valid": PAIRS["valid"], "updates": UPDATES, "seeds": len(SEEDS)}
+    counts = {
+        "pairs": PAIRS["train"],
+        "valid": PAIRS["valid"],
+        "updates": UPDATES,
+        "long_updates": LONG,
+        "seeds": len(SEEDS),
+    }
     return {**SIZES, **UPDATE, **counts}
 
 

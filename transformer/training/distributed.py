@@ -21,8 +21,8 @@ import torch
 import torch.distributed as dist
 
 # Imported before init_process_group: the functions of this module take the current process group as a default argument.
-# Imported later, they would keep our group and its threads alive after destroy_process_group, and a
-# thread that frees a tensor while Python exits aborts the process.
+# Imported later, they would keep our group and its threads alive after destroy_process_group, and a thread that frees a
+# tensor while Python exits aborts the process.
 import torch.distributed.nn
 from safetensors.torch import load, save
 from torch import Tensor

@@ -16,7 +16,6 @@ from transformer.training.config import TrainConfig
 from transformer.training.sharding import full_tensor, own_shard
 
 MOMENTUM = 0.95  # Jordan et al. 2024
-ADAM = ("exp_avg", "exp_avg_sq")  # the moments of Adam
 # The most numbers in the matrices that are made orthogonal at a time, because memory holds a few copies of them.
 NUMBERS_AT_ONCE = 2**24
 A, B, C = 3.4445, -4.7750, 2.0315  # coefficients of the polynomial in `orthogonal` (Jordan et al. 2024)
@@ -55,29 +54,30 @@ class Adam:
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
-        """Update the weights from their gradients. rate: the learning rate."""
-        for weight in self.weights:
+        """Update the weights that have a gradient. rate: the learning rate."""
+        weights = [weight for weight in self.weights if weight.grad is not None]
+        for weight in weights:
             if weight not in self.state:
-                step = torch.zeros((), device=weight.device)
-                moments = (torch.zeros_like(weight, memory_format=torch.preserve_format) for _ in range(2))
-                self.state[weight] = dict(zip((*ADAM, "step"), (*moments, step), strict=True))
-        gradients = gradients_of(self.weights)
-        means, squares, steps = ([self.state[weight][kind] for weight in self.weights] for kind in (*ADAM, "step"))
-        config = self.config
+                self.state[weight] = {
+                    "exp_avg": torch.zeros_like(weight),
+                    "exp_avg_sq": torch.zeros_like(weight),
+                    "step": torch.zeros((), device=weight.device),
+                }
+        states = [self.state[weight] for weight in weights]
         adam(
-            self.weights,
-            gradients,
-            means,
-            squares,
+            weights,
+            gradients_of(weights),
+            [state["exp_avg"] for state in states],
+            [state["exp_avg_sq"] for state in states],
             [],
-            steps,
+            [state["step"] for state in states],
             fused=True,
             amsgrad=False,
-            beta1=config.adam_beta1,
-            beta2=config.adam_beta2,
+            beta1=self.config.adam_beta1,
+            beta2=self.config.adam_beta2,
             lr=rate,
             weight_decay=0.0,
-            eps=config.adam_epsilon,
+            eps=self.config.adam_epsilon,
             maximize=False,
         )
 
@@ -173,7 +173,7 @@ class Optimiser:
         """Restore the state that `tensors` returned after update `step`."""
         for optimiser in self.optimisers:
             is_adam = isinstance(optimiser, Adam)
-            kinds = ADAM if is_adam else ("momentum_buffer",)
+            kinds = ("exp_avg", "exp_avg_sq") if is_adam else ("momentum_buffer",)
             for parameter in optimiser.weights:
                 name = self.names[parameter]
                 state = {
