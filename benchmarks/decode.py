@@ -17,7 +17,7 @@ from benchmarks.decoders import KINDS, OFFERED, PLACES
 from benchmarks.flops import SIZES
 from benchmarks.processes import alternate, workers
 from benchmarks.table import rate, text_table
-from pipeline.stage import require, run
+from pipeline.workflow.stage import require, run
 
 COLUMNS = {
     "program": ("program", "{}"),

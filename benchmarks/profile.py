@@ -21,7 +21,7 @@ from benchmarks.flops import SIZES
 from benchmarks.programs import Ours, Program, add_data_options, fastest_precision, synchronise
 from benchmarks.table import text_table
 from benchmarks.worker import task_of
-from pipeline.stage import require, run
+from pipeline.workflow.stage import require, run
 
 WARM = 3  # updates before the measured ones
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")  # and all operations of oneDNN

@@ -25,7 +25,7 @@ from benchmarks.matrices import MatrixRate
 from benchmarks.profile import WARM, is_product, seconds_of
 from benchmarks.programs import Ours, add_data_options, fastest_precision
 from benchmarks.worker import task_of
-from pipeline.stage import require, run
+from pipeline.workflow.stage import require, run
 
 COPIED = 2**24  # numbers in the tensor that measures the copy rate: 64 MiB, more than caches hold
 # These read the rows that they return, not all of the first tensor.

@@ -21,7 +21,7 @@ from statistics import median
 
 from benchmarks.decoders import PLACES
 from benchmarks.table import text_table
-from pipeline.stage import run
+from pipeline.workflow.stage import run
 from transformer.inference.translator import Translator
 
 OURS = {"ours": "auto", "ours, torch": "torch"}  # program -> --engine

@@ -21,7 +21,7 @@ from benchmarks.flops import SIZES
 from benchmarks.processes import alternate, workers
 from benchmarks.programs import add_data_options
 from benchmarks.table import rate, row_of, summary, text_table, with_ratios
-from pipeline.stage import require, run
+from pipeline.workflow.stage import require, run
 from transformer.model.cpu import multiplies_bfloat16
 
 BOTH = ("float32", "bfloat16")

@@ -5,32 +5,32 @@ import sys
 from difflib import get_close_matches
 from importlib import import_module
 
-from pipeline.stage import ROOT, read_values, run
+from pipeline.workflow.stage import ROOT, read_values, run
 
 COMMANDS = {  # name -> (module, and function if not main; purpose)
     "compare": (
-        "pipeline.experiments.compare",
+        "pipeline.results.compare",
         "compare experiments on the test set, with p-values and the sentences that changed most",
     ),
     "table3": (
-        "pipeline.experiments.table3",
+        "pipeline.results.table3",
         "queue the paper's Table 3 as experiments around params.yaml, or print it with p-values",
     ),
     "summary": (
-        "pipeline.experiments.summary",
+        "pipeline.results.summary",
         "show all experiments on one page: scores, and the effect of each knob",
     ),
     "search": (
-        "pipeline.experiments.search.command",
+        "pipeline.search.command",
         "search for better knobs by many trainings that are mostly stopped early",
     ),
-    "verify": ("pipeline.experiments.verify", "repeat a commit or experiment in a clean clone and compare each out"),
+    "verify": ("pipeline.results.verify", "repeat a commit or experiment in a clean clone and compare each out"),
     "experiment": (
         "pipeline.experiments.experiment_list",
         "run one line of a list of experiments, as a task of a cluster does",
     ),
-    "ui": ("pipeline.experiments.ui", "start MLflow's server and print the address of the table of runs (make ui)"),
-    "track": ("pipeline.experiments.track", "write the MLflow runs that are missing"),
+    "ui": ("pipeline.results.ui", "start MLflow's server and print the address of the table of runs (make ui)"),
+    "track": ("pipeline.results.track", "write the MLflow runs that are missing"),
     "serve": ("pipeline.experiments.serve", "serve a registered model after checking its weights and code"),
     "demo": ("pipeline.demo.command", "translate what you type, on a local page, with one model or two side by side"),
     "promote": ("pipeline.tracking.promotion:promote", "make a version of a registered model the champion"),
@@ -39,15 +39,18 @@ COMMANDS = {  # name -> (module, and function if not main; purpose)
         "make the former champion of a registered model champion again",
     ),
     "clean": (
-        "pipeline.experiments.clean",
+        "pipeline.results.clean",
         "remove caches, states of trainings and outs that nothing needs (make clean)",
     ),
     "manifest": (
-        "pipeline.manifest",
+        "pipeline.corpus.manifest",
         "complete the manifest of a corpus: sizes, checksums, line counts of files",
     ),
-    "recipe": ("pipeline.recipe", "write a params.yaml for your own text, chosen by its size"),
-    "versions": ("pipeline.versions", "record the installed versions of the packages that stages compute with"),
+    "recipe": ("pipeline.corpus.recipe", "write a params.yaml for your own text, chosen by its size"),
+    "versions": (
+        "pipeline.workflow.versions",
+        "record the installed versions of the packages that stages compute with",
+    ),
     "docs": ("docs.make.tables", "write the tables of README.md and docs/ from metrics and params.yaml"),
     "pictures": ("docs.make.pictures", "make the pictures in docs/images/, in Chromium"),
     "walkthrough": (

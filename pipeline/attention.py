@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.earlier_stages import Texts
-from pipeline.locks import prefer_free_gpu
-from pipeline.params import Params
-from pipeline.stage import arguments, require, run
+from pipeline.workflow.gpus import prefer_free_gpu
+from pipeline.workflow.params import Params
+from pipeline.workflow.stage import arguments, require, run
 from transformer.evaluation.scores import sentence_scores
+from transformer.evaluation.texts import Texts
 from transformer.files import whole_file, write_json, write_text
 from transformer.inference.translator import UNKNOWN, Translator
 from transformer.reporting.attention import Sentence, Target, Text, choice, contents, image, picture

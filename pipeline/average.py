@@ -14,8 +14,8 @@ import shutil
 
 from torch import Tensor
 
-from pipeline.params import Params
-from pipeline.stage import arguments, require, run
+from pipeline.workflow.params import Params
+from pipeline.workflow.stage import arguments, require, run
 from transformer.decoding.forced_decoding import score_ids
 from transformer.files import whole_folder, write_json
 from transformer.inference.ctranslate2_export import add_export

@@ -19,8 +19,8 @@ from argparse import Namespace
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from pipeline.params import Params
-from pipeline.stage import arguments, require, run
+from pipeline.workflow.params import Params
+from pipeline.workflow.stage import arguments, require, run
 from transformer.files import whole_folder, write_json, write_lines
 from transformer.text.pairs import Pairs
 

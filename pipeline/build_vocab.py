@@ -11,8 +11,8 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
-from pipeline.params import Params
-from pipeline.stage import arguments, require, run
+from pipeline.workflow.params import Params
+from pipeline.workflow.stage import arguments, require, run
 from transformer.files import chunks, copy_file
 from transformer.model_folder import read_model_json, starting_model
 from transformer.text.blocks import map_in_order

@@ -9,9 +9,9 @@ Params  target, length_penalty, extra_length; engine: with ctranslate2, the stag
 import json
 from dataclasses import asdict
 
-from pipeline.locks import prefer_free_gpu
-from pipeline.params import Params
-from pipeline.stage import arguments, require, run
+from pipeline.workflow.gpus import prefer_free_gpu
+from pipeline.workflow.params import Params
+from pipeline.workflow.stage import arguments, require, run
 from transformer.decoding.config import SearchConfig
 from transformer.evaluation.scores import bleu, exact_match
 from transformer.files import read_lines, write_json

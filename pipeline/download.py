@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from pipeline.git import remark_if_uncommitted
-from pipeline.params import Params
-from pipeline.stage import arguments, bar, project_root, run
+from pipeline.workflow.git import remark_if_uncommitted
+from pipeline.workflow.params import Params
+from pipeline.workflow.stage import arguments, bar, project_root, run
 from transformer.corpora.copy_task import copy_corpus
 from transformer.corpora.fetching import fetch_all
 from transformer.corpora.manifest import Manifest, NoChecksum

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.params import Params
-from pipeline.stage import arguments, bar, require, run
+from pipeline.workflow.params import Params
+from pipeline.workflow.stage import arguments, bar, require, run
 from transformer.files import copy_file, read_lines, whole_folder, write_json, write_lines
 from transformer.text.blocks import blocks, map_in_order
 from transformer.text.encoding import Encoder, SubwordCounts

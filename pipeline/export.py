@@ -5,7 +5,7 @@ Writes  data/ct2/int8: a self-contained model folder for programs without torch
 Params  none
 """
 
-from pipeline.stage import arguments, require, run
+from pipeline.workflow.stage import arguments, require, run
 from transformer.inference.ctranslate2_export import export
 
 

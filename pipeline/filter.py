@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.params import Params
-from pipeline.stage import arguments, bar, require, run
+from pipeline.workflow.params import Params
+from pipeline.workflow.stage import arguments, bar, require, run
 from transformer.corpora.filtering import ODD_PAIRS, Report, Screen, mark_duplicates, rule_names, summary
 from transformer.corpora.overlap import TestText
 from transformer.corpora.rules import FilterConfig

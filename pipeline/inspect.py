@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.earlier_stages import read, read_table
-from pipeline.params import Params
-from pipeline.stage import arguments, corpus_name, run
+from pipeline.workflow.params import Params
+from pipeline.workflow.stage import arguments, corpus_name, run
+from transformer.evaluation.texts import read, read_table
 from transformer.files import place_of, read_lines, write_text
 from transformer.reporting.data_page import data_page
 

@@ -5,9 +5,9 @@ Writes  data/bpe.codes: the merges; none with bpe_merges 0, which leaves words w
 Params  bpe_merges; init_from: training starts from this model, and its merges are copied
 """
 
-from pipeline.git import remark_if_uncommitted
-from pipeline.params import Params
-from pipeline.stage import arguments, require, run
+from pipeline.workflow.git import remark_if_uncommitted
+from pipeline.workflow.params import Params
+from pipeline.workflow.stage import arguments, require, run
 from transformer.files import copy_file, write_text
 from transformer.model_folder import starting_model
 from transformer.text.bpe import learn_merges, read_counts

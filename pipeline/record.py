@@ -12,14 +12,12 @@ Writes  the MLflow run; data/run.json: config_key and train_key, the hashes that
 Params  all: each configuration has a run
 """
 
-from pipeline.experiments.revisions import Experiment
-from pipeline.experiments.stale import check_unedited
-from pipeline.results import Results, WorkTree
-from pipeline.stage import arguments, project_root, require, run
-from pipeline.tracking.finished_run import FinishedRun, finished_run, origin
+from pipeline.tracking.content import FinishedRun, finished_run, origin
 from pipeline.tracking.registry import register_model
 from pipeline.tracking.store import connect, reason, store_errors
 from pipeline.tracking.write import write_run
+from pipeline.workflow.dvc_lock import Result
+from pipeline.workflow.stage import arguments, project_root, require, run
 from transformer.files import write_json
 
 PLACES = {  # option -> path in the project
@@ -42,21 +40,21 @@ def main() -> None:
     paths = arguments(__doc__, None, **PLACES, run="data/run.json")
     places = {path: getattr(paths, option) for option, path in PLACES.items()}
     require(*(place for place in places.values() if place != paths.engines))
-    results, tags = WorkTree({"params.yaml": paths.params, **places}), origin()
-    check_unedited(results)
+    results, tags = Result(), origin()
+    results.entries()
     finished = finished_run(results, tags, baseline(tags.get("DVC_EXP_BASELINE_REV")))
     print(record(results, finished, tags))
     write_json(paths.run, {"config_key": finished.config_key, "train_key": finished.train_key})
 
 
-def baseline(commit: str | None) -> Results | None:
+def baseline(commit: str | None) -> Result | None:
     """The results of the commit that an experiment started from; None outside of an experiment."""
     if commit is None:
         return None
-    return Experiment("baseline", commit)
+    return Result("baseline", commit)
 
 
-def record(results: Results, finished: FinishedRun, origin: dict[str, str]) -> str:
+def record(results: Result, finished: FinishedRun, origin: dict[str, str]) -> str:
     """Write the run and register the model. Returns the message to print, also if MLflow cannot be reached."""
     try:
         store = connect(project_root())
@@ -64,7 +62,7 @@ def record(results: Results, finished: FinishedRun, origin: dict[str, str]) -> s
         return register_model(store, results, finished, origin)
     except store_errors() as error:
         return (
-            f"The run or its model was not written: {reason(error)}. Results are not affected. Check "
+            f"The run or its model was not written: {reason(error)}. Result are not affected. Check "
             "MLFLOW_TRACKING_URI or, if unset, mlflow.db, then run `python -m pipeline track`."
         )
 

@@ -15,11 +15,11 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from pipeline.earlier_stages import Texts, check_params, read, read_table
-from pipeline.params import Params
-from pipeline.stage import arguments, run
+from pipeline.workflow.params import Params
+from pipeline.workflow.stage import arguments, run
 from transformer.evaluation.buckets import bucket_scores, counted
 from transformer.evaluation.intervals import margins_of_sets
+from transformer.evaluation.texts import Texts, read, read_table
 from transformer.files import read_lines, whole_folder, write_text
 from transformer.reporting import charts
 from transformer.reporting import page as report
@@ -50,7 +50,6 @@ def main() -> None:
         attention="data/attention.json",
     )
     params = Params.load(paths.params)
-    check_params(paths.params, paths.scores, paths.curve, paths.subwords, paths.attention)
     curve = read(paths.curve, lambda path: charts.checked(pd.read_csv(path)))
     shown = run_report(paths, params, curve, read(paths.subwords, read_table))
     drawn = report.charts_of(shown)

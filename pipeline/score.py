@@ -8,10 +8,10 @@ Params  test_sets; target: the language of the references; it chooses how sacreB
 
 import pandas as pd
 
-from pipeline.earlier_stages import Texts
-from pipeline.params import Params
-from pipeline.stage import arguments, run
+from pipeline.workflow.params import Params
+from pipeline.workflow.stage import arguments, run
 from transformer.evaluation.scores import bleu, bleu_tokenizer, corpus_scores, exact_match_by_label
+from transformer.evaluation.texts import Texts
 from transformer.files import read_lines, write_json
 
 

@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline.params import Params
-from pipeline.stage import arguments, bar, require, run
+from pipeline.workflow.params import Params
+from pipeline.workflow.stage import arguments, bar, require, run
 from transformer.cores import workers
 from transformer.files import whole_folder, write_json, write_lines
 from transformer.text.blocks import Block, blocks, map_in_order

@@ -16,13 +16,13 @@ from dataclasses import asdict
 
 import pandas as pd
 
-from pipeline.params import Params
-from pipeline.stage import arguments, project_root, require, run
 from pipeline.tracking.live import LiveRun
 from pipeline.training.devices import all_processes, environment, taking_part
 from pipeline.training.job import TrainingJob
 from pipeline.training.launch import Machines
 from pipeline.training.observers import observing
+from pipeline.workflow.params import Params
+from pipeline.workflow.stage import arguments, project_root, require, run
 from transformer.files import whole_file, whole_folder, write_json, write_text
 from transformer.model_folder import starting_model
 from transformer.training.checkpoints import FORMAT, CheckpointStore, TrainingState, copy_checkpoints

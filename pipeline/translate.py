@@ -9,9 +9,9 @@ Params  test_sets, engine, beam_size, length_penalty, extra_length, replace_unk
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 
-from pipeline.locks import prefer_free_gpu
-from pipeline.params import Params
-from pipeline.stage import arguments, bar, require, run
+from pipeline.workflow.gpus import prefer_free_gpu
+from pipeline.workflow.params import Params
+from pipeline.workflow.stage import arguments, bar, require, run
 from transformer.decoding.config import SearchConfig
 from transformer.files import chunks, read_lines, whole_folder, write_json, write_lines
 from transformer.inference.remarks import RemarkCounts

@@ -20,8 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.tiny import TEXT, model_folder
 
-from pipeline import download, stage
-from pipeline.params import Params
+from pipeline import download
+from pipeline.workflow import stage
+from pipeline.workflow.params import Params
 from transformer.__main__ import main as translate
 from transformer.inference.ctranslate2_export import add_export
 from transformer.model_folder import FILES, WORDS

@@ -166,6 +166,11 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def content_key(**parts: object) -> str:
+    """One hash of named plain values. The order of the names does not matter."""
+    return sha256_text(json.dumps(parts, sort_keys=True))
+
+
 def sha256_text(text: str) -> str:
     """Hexadecimal sha256 of a string in UTF-8."""
     return hashlib.sha256(text.encode("utf-8")).hexdigest()

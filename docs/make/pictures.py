@@ -24,7 +24,7 @@ from urllib.parse import quote
 
 from ruamel.yaml import YAML
 
-from pipeline.stage import require, run
+from pipeline.workflow.stage import require, run
 from transformer.files import whole_file
 
 IMAGES = Path("docs/images")

@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 
 from docs.make.walkthrough import RECORDED, as_json
-from pipeline.params import Params
+from pipeline.workflow.params import Params
 from transformer import Translator
 from transformer.decoding.beam_search import translate_ids
 from transformer.decoding.config import SearchConfig

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from docs.make.walkthrough import check_packages
-from pipeline.stage import run
+from pipeline.workflow.stage import run
 from transformer.files import write_text
 
 PAGES, SITE = Path("build/pages"), Path("build/site")

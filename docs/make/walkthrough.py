@@ -26,7 +26,7 @@ from docs.make.html_page import page
 from docs.make.inlined_code import code_of, narrow
 from docs.make.program import BLOCK
 from docs.make.sentences import sentences
-from pipeline.stage import run
+from pipeline.workflow.stage import run
 from transformer.files import write_text
 
 TEXT, MEASURED, RECORDED = "walkthrough.md.jinja", Path("docs/walkthrough.json"), Path("docs/multi30k.json")

@@ -1,4 +1,4 @@
 """A page, served to this machine only, that translates what is typed into it.
 
-May import: experiments, tracking
+May import: results, tracking, workflow
 """

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pipeline.experiments.servers import HOST, open_port
+from pipeline.results.servers import HOST, open_port
 
 MOST_MODELS = 2  # beside each other on the page
 

@@ -13,14 +13,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.experiments.md5 import md5_on_disk
-from pipeline.experiments.revisions import link_folder, results
-from pipeline.results import WORKSPACE, Results
-from pipeline.stage import corpus_name, project_root
-from pipeline.tracking.finished_run import run_keys
+from pipeline.tracking.content import run_keys
 from pipeline.tracking.model_files import FOLDER
 from pipeline.tracking.registry import download, find_version, options
 from pipeline.tracking.store import Store, connect, reason, store_errors
+from pipeline.workflow.dvc_lock import WORKSPACE, Result, link_folder, result_of
+from pipeline.workflow.stage import corpus_name, project_root
 from transformer.decoding.config import SEARCH_OPTIONS, SearchConfig
 from transformer.files import sha256_text
 
@@ -58,7 +56,7 @@ def find_model(name: str, place: Path) -> ModelSource:
     if (Path(name) / "model.json").is_file():
         return ModelSource(name, Path(name), defaults(), {})
     try:
-        experiment = results(name)
+        experiment = result_of(name)
     except ValueError as error:
         raise ValueError(f"{error} A model can also be a folder with model.json, or models:/NAME@ALIAS.") from None
     return read_experiment(experiment, place)
@@ -71,27 +69,27 @@ def defaults() -> dict[str, int | float]:
 
 def read_workspace() -> ModelSource:
     """data/model of this folder; its run and data, if dvc.lock says that this is the model it was made of."""
-    folder, here = Path(MODEL), results(WORKSPACE)
+    folder, here = Path(MODEL), Result()
     if not (folder / "model.json").is_file():
         raise ValueError(f"{folder} is missing. Run `dvc repro`, which makes it, or name an experiment.")
     with suppress(ValueError, KeyError, OSError):
-        if here.outs().get(MODEL) == md5_on_disk(folder):
+        if here.entries():
             return ModelSource(MODEL, folder, search(here), facts(here), examples(here))
     return ModelSource(MODEL, folder, defaults(), {"run": "unknown, since this is not the model of dvc.lock"})
 
 
-def read_experiment(experiment: Results, place: Path) -> ModelSource:
+def read_experiment(experiment: Result, place: Path) -> ModelSource:
     """The model of an experiment, from DVC's cache. Raises ValueError if it has none, or DVC's cache lacks it."""
     link_folder(experiment.folder(MODEL), place)
     return ModelSource(experiment.name, place, search(experiment), facts(experiment), examples(experiment))
 
 
-def search(experiment: Results) -> dict[str, int | float]:
+def search(experiment: Result) -> dict[str, int | float]:
     """The search options of an experiment."""
     return {name: getattr(experiment.params, name) for name in SEARCH_OPTIONS}
 
 
-def facts(experiment: Results) -> dict[str, str]:
+def facts(experiment: Result) -> dict[str, str]:
     """The key of an experiment's run and the hash of its data, as MLflow has them.
 
     Both are unknown if DVC's cache lacks a file that they are computed from.
@@ -99,12 +97,12 @@ def facts(experiment: Results) -> dict[str, str]:
     try:
         _, config_key = run_keys(experiment)
         name = corpus_name(vars(experiment.params))
-        return {"run": f"{name} {config_key[:7]}", "data": experiment.sha256(f"{DATA}/")[:12]}
+        return {"run": f"{name} {config_key[:7]}", "data": experiment.outs[DATA][:12]}
     except (ValueError, KeyError, OSError):
         return {"run": "unknown, since DVC's cache lacks its data or translations"}
 
 
-def examples(experiment: Results) -> tuple[str, ...]:
+def examples(experiment: Result) -> tuple[str, ...]:
     """The first test sentences of an experiment; none if they are not there."""
     with suppress(ValueError, KeyError, OSError):
         return tuple(line for line in experiment.lines(experiment.raw("src"))[:EXAMPLES] if line)

@@ -38,7 +38,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pipeline.demo.answers import MOST_MAPPED, Model
-from pipeline.experiments.servers import HOST
+from pipeline.results.servers import HOST
 from transformer import reporting
 from transformer.inference.engine import Check
 from transformer.serving.limits import MAX_CHARACTERS, Deadline, OutOfTime

@@ -14,9 +14,9 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from pipeline.stage import corpus_name
 from pipeline.tracking.open_runs import PROCESS, close_abandoned, has, open_runs, owner, run_tags
 from pipeline.tracking.store import SAMPLES, WAIT, Row, Store, connect, now, reason, store_errors, who
+from pipeline.workflow.stage import corpus_name
 from transformer.files import chunks
 
 if TYPE_CHECKING:

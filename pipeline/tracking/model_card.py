@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipeline.tracking.finished_run import FinishedRun
+from pipeline.tracking.content import FinishedRun
 
 CARD = """# {name}, {valid_bleu:.1f} BLEU on valid
 

@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pipeline.stage import project_root
 from pipeline.tracking import champion
 from pipeline.tracking.store import Store, connect, reason, store_errors
+from pipeline.workflow.stage import project_root
 
 
 def promote() -> None:

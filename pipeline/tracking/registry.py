@@ -20,12 +20,12 @@ from typing import Any
 
 from filelock import FileLock
 
-from pipeline.results import Results
 from pipeline.tracking.champion import CHAMPION, Gain, challenge, champion_of, versions_of, withdraw
-from pipeline.tracking.finished_run import FinishedRun
+from pipeline.tracking.content import FinishedRun
 from pipeline.tracking.model_card import model_card
 from pipeline.tracking.model_files import Options, code_sha256, save
 from pipeline.tracking.store import Store
+from pipeline.workflow.dvc_lock import Result
 from transformer.decoding.config import SEARCH_OPTIONS
 from transformer.evaluation.comparison import TESTS, System, compare_with_first
 from transformer.files import sha256, sha256_text
@@ -62,7 +62,7 @@ class Candidate:
     tags: Mapping[str, str] = field(default_factory=dict)
 
 
-def register_model(store: Store, results: Results, finished: FinishedRun, origin: Mapping[str, str]) -> str:
+def register_model(store: Store, results: Result, finished: FinishedRun, origin: Mapping[str, str]) -> str:
     """Register the model of results whose run exists. Returns the message to print. Raises store errors."""
     params: Mapping[str, Any] = finished.params
     name = model_name(results, params)
@@ -88,18 +88,18 @@ def register_model(store: Store, results: Results, finished: FinishedRun, origin
         return register(store, candidate)
 
 
-def model_name(results: Results, params: Mapping[str, object]) -> str:
+def model_name(results: Result, params: Mapping[str, object]) -> str:
     """The name of the registered model, as in toy-de-en; for your own files with a hash of the valid set at its end."""
     name = f"{params['corpus']}-{params['source']}-{params['target']}"
     return f"{name}-{valid_sha256(results)[:8]}" if params["corpus"] == "files" else name
 
 
-def valid_sha256(results: Results) -> str:
+def valid_sha256(results: Result) -> str:
     """A hash of both sides of the validation set."""
-    return sha256_text("".join(results.sha256(results.raw(side, "valid")) for side in ("src", "tgt")))
+    return sha256_text("".join(sha256(results.file(results.raw(side, "valid"))) for side in ("src", "tgt")))
 
 
-def gain(results: Results, params: Mapping[str, object], champion: Sequence[str]) -> Gain:
+def gain(results: Result, params: Mapping[str, object], champion: Sequence[str]) -> Gain:
     """How much better these results are on valid than a champion's translations of it.
 
     params: of the run; the target language chooses how BLEU splits lines into tokens.

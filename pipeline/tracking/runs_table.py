@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from pipeline.params import Params
+from pipeline.workflow.params import Params
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

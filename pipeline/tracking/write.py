@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
-from pipeline.tracking.finished_run import COMPARED, PATCH, FinishedRun
+from pipeline.tracking.content import COMPARED, PATCH, FinishedRun
 from pipeline.tracking.open_runs import age, close_abandoned, open_runs, run_tags
 from pipeline.tracking.store import WAIT, Store, now
 from transformer.files import chunks

@@ -1,4 +1,4 @@
 """What the stages train and back_translate share: the training, its processes, its environment. It can change a result.
 
-May import: nothing
+May import: workflow
 """

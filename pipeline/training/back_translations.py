@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.identity import code_keys, content_key
-from pipeline.stage import bar
+from pipeline.training.identity import code_keys
 from pipeline.training.job import TrainingJob
-from pipeline.versions import installed
-from transformer.files import chunks, read_lines, sha256, write_lines
+from pipeline.workflow.stage import bar
+from pipeline.workflow.versions import installed
+from transformer.files import chunks, content_key, read_lines, sha256, write_lines
 from transformer.inference.torch_engine import TorchEngine
 from transformer.inference.translator import Translator
 from transformer.model.averaging import mean_weights

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import torch
 
-from pipeline.locks import hold_cores, hold_gpus, visible_gpus
-from pipeline.stage import error_line, hold_lock, pass_on
 from pipeline.training.job import TrainingJob, sharding_requested
 from pipeline.training.launch import IS_FIRST, LAUNCHER, LOST, REPORT, Machines, launch
+from pipeline.workflow.gpus import hold_cores, hold_gpus, visible_gpus
+from pipeline.workflow.stage import error_line, hold_lock, pass_on
 from transformer.cores import cores, end_with_parent
 from transformer.model.cpu import multiplies_bfloat16
 from transformer.training.distributed import World, join_processes

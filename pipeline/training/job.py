@@ -9,12 +9,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipeline.identity import code_keys, content_key
-from pipeline.params import Params
-from pipeline.stage import project_root
-from pipeline.versions import installed
+from pipeline.training.identity import code_keys
+from pipeline.workflow.params import Params
+from pipeline.workflow.stage import project_root
+from pipeline.workflow.versions import installed
 from transformer.evaluation.scores import bleu_tokenizer
-from transformer.files import read_lines, sha256
+from transformer.files import content_key, read_lines, sha256
 from transformer.model.config import TransformerConfig
 from transformer.model.transformer import Transformer
 from transformer.model.weights import check_start, warm_start

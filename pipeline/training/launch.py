@@ -26,7 +26,7 @@ from torch.distributed.elastic.rendezvous import RendezvousConnectionError, Rend
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from pipeline.stage import SECONDS_TO_SAVE
+from pipeline.workflow.stage import SECONDS_TO_SAVE
 
 LAUNCHER = "TRANSFORMER_LAUNCHER"  # environment variable: the number of the process that started this one
 # Environment variable: the file into which a process writes a user's mistake; if it exists, nothing is restarted.
@@ -196,7 +196,7 @@ def print_failure(failures: dict[int, ProcessFailure]) -> int:
     )
     if cause.exitcode in STOPPED:
         return cause.exitcode if cause.exitcode > 0 else 128 - cause.exitcode
-    if cause.error_file_data.get("reported"):  # see pipeline/stage.py
+    if cause.error_file_data.get("reported"):  # see pipeline/workflow/stage.py
         print(f"error: {cause.message}", file=sys.stderr)
         return 1
     end = cause.signal_name() if cause.exitcode < 0 else f"exit status {cause.exitcode}"

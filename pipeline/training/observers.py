@@ -11,7 +11,7 @@ from typing import Protocol, SupportsFloat
 
 from tqdm import tqdm
 
-from pipeline.identity import changed_since
+from pipeline.training.identity import changed_since
 from pipeline.training.job import TrainingJob, sharding_requested
 from transformer.evaluation.scores import bleu_tokenizer
 from transformer.files import write_json

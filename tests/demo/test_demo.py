@@ -34,7 +34,7 @@ from pipeline.demo import command as demo
 from pipeline.demo import server
 from pipeline.demo.answers import MOST_MAPPED, Model, words
 from pipeline.demo.models import ModelSource, defaults, find_model
-from pipeline.stage import run
+from pipeline.workflow.stage import run
 from transformer.inference.engine import Check
 from transformer.inference.remarks import SeenWords
 from transformer.inference.translator import Translator

@@ -22,7 +22,7 @@ from support.projects import command, prepared_project
 from support.tiny import ROOT, model_folder
 
 from pipeline.__main__ import COMMANDS
-from pipeline.params import Params
+from pipeline.workflow.params import Params
 from transformer.inference.ctranslate2_export import add_export
 
 # The lines that are not run, as the patterns of their words, with the reasons. What they do has tests of its own.

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.tiny import ROOT, SIZES, tiny_model
 
-from pipeline.params import Params
+from pipeline.workflow.params import Params
 from transformer.decoding.config import SamplingConfig, SearchConfig
 from transformer.model.attention import Attention
 from transformer.model.config import TransformerConfig

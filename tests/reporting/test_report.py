@@ -17,7 +17,7 @@ import pytest
 from support.attention import attention_of_two
 
 from pipeline.report import main
-from pipeline.stage import run
+from pipeline.workflow.stage import run
 from transformer.evaluation.buckets import Bucket
 from transformer.reporting import charts as drawn
 from transformer.reporting import page as report

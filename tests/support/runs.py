@@ -11,7 +11,7 @@ from typing import Any
 from mlflow.entities import Run
 
 from pipeline.tracking import store as tracking
-from pipeline.tracking.finished_run import FinishedRun
+from pipeline.tracking.content import FinishedRun
 from pipeline.tracking.live import LiveRun
 from pipeline.tracking.write import write_run
 

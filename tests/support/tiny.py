@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from support.forks import CAN_FORK, forked
 
-from pipeline.stage import run
+from pipeline.workflow.stage import run
 from transformer.inference.save_model import save_model
 from transformer.model.config import TransformerConfig
 from transformer.model.transformer import Transformer

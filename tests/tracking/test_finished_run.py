@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from support.tiny import ROOT
 
-from pipeline.results import WorkTree
-from pipeline.tracking import finished_run as content
+from pipeline.tracking import content as content
+from pipeline.workflow.dvc_lock import Result
 from transformer.files import write_json
 
 LOCK = """
@@ -36,12 +36,12 @@ stages:
 
 
 @pytest.fixture
-def results(tmp_path: Path) -> WorkTree:
+def results(tmp_path: Path) -> Result:
     """A work tree in which params.yaml was edited after train had run, and a stage of the past is in dvc.lock."""
     (tmp_path / "dvc.lock").write_text(LOCK)
     (tmp_path / "dvc.yaml").write_text("stages: {train: , average: , compare_engines: , record: }")
     (tmp_path / "params.yaml").write_text((ROOT / "recipes/toy.yaml").read_text(encoding="utf-8"))
-    return WorkTree(root=tmp_path)
+    return Result(root=tmp_path)
 
 
 def test_params_are_those_that_the_stages_ran_with(results):
@@ -72,8 +72,8 @@ def test_the_curve_of_the_model_that_translates_back_is_added(results, tmp_path)
     assert json.dumps(content.curve(results)).count("back_") == 0
 
 
-def scored(folder: Path, beam_size: int, translations: list[str]) -> WorkTree:
-    """Results that have what a comparison reads: params, translations of the test set, scores, signatures."""
+def scored(folder: Path, beam_size: int, translations: list[str]) -> Result:
+    """Result that have what a comparison reads: params, translations of the test set, scores, signatures."""
     toy = (ROOT / "recipes/toy.yaml").read_text(encoding="utf-8")
     texts = {
         "params.yaml": toy.replace("beam_size: 4", f"beam_size: {beam_size}"),
@@ -87,7 +87,7 @@ def scored(folder: Path, beam_size: int, translations: list[str]) -> WorkTree:
         (folder / path).write_text(text, encoding="utf-8")
     for name in ("scores", "signatures"):
         write_json(folder / f"reports/{name}.json", {"bleu": 1.0})
-    return WorkTree(root=folder)
+    return Result(root=folder)
 
 
 def test_an_experiment_has_its_difference_from_the_baseline(tmp_path):

@@ -13,7 +13,7 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from support.runs import curve, opened, score, start, steps, train, training, wait_for_steps
 
-from pipeline.experiments.track import rebuild
+from pipeline.results.track import rebuild
 from pipeline.tracking import live, store
 from pipeline.tracking.open_runs import PROCESS
 from pipeline.tracking.store import SAMPLES

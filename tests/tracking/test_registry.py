@@ -13,13 +13,13 @@ from mlflow import pyfunc
 from support.runs import configuration, opened, record
 from support.tiny import TEXT, model_folder
 
-from pipeline.results import Results
 from pipeline.tracking import registry
 from pipeline.tracking.champion import Gain, challenge, champion_of, promote, roll_back
-from pipeline.tracking.finished_run import FinishedRun
+from pipeline.tracking.content import FinishedRun
 from pipeline.tracking.model_card import model_card
 from pipeline.tracking.registry import Candidate, gain, model_name, register
 from pipeline.tracking.store import Store
+from pipeline.workflow.dvc_lock import Result
 from transformer.inference.translator import Translator
 
 OPTIONS = {"beam_size": 3, "length_penalty": 1.5, "extra_length": 20}
@@ -156,14 +156,14 @@ def test_a_version_has_the_options_that_made_its_scores(store, models, monkeypat
         engines_agree=lambda: None,
     )
     params = {"corpus": "toy", "source": "de", "target": "en", "warmup": 9, **OPTIONS}
-    registry.register_model(store, cast(Results, results), FinishedRun(params, "t", "c", [], {}, {}), {})
+    registry.register_model(store, cast(Result, results), FinishedRun(params, "t", "c", [], {}, {}), {})
     assert [(candidate.name, candidate.options) for candidate in candidates] == [("toy-de-en", OPTIONS)]
 
 
 def test_own_files_have_a_registered_model_for_each_valid_set():
     def name(corpus: str, valid: str) -> str:
         params = {"corpus": corpus, "source": "de", "target": "en"}
-        return model_name(cast(Results, SimpleNamespace(sha256=lambda _: valid, raw=lambda *_: "")), params)
+        return model_name(cast(Result, SimpleNamespace(sha256=lambda _: valid, raw=lambda *_: "")), params)
 
     assert name("toy", "1") == name("toy", "2") == "toy-de-en"
     assert re.fullmatch(r"files-de-en-[0-9a-f]{8}", name("files", "1"))
@@ -174,7 +174,7 @@ def test_a_champion_is_challenged_by_the_bleu_of_its_language():
     """By tokens with spaces between them, each Chinese line is one token, and a better model is never better."""
     lines = ["一只狗在公园里跑。", "那个女人今天在家读书。"] * 10
     results = SimpleNamespace(hypotheses=lambda split: "hyp", raw=lambda side, split: "ref", lines=lambda path: lines)
-    better = gain(cast(Results, results), {"target": "zh"}, [line[:4] + "猫" + line[5:] for line in lines])
+    better = gain(cast(Result, results), {"target": "zh"}, [line[:4] + "猫" + line[5:] for line in lines])
     assert better.delta > 10
     assert better.p_value < 0.05
 

@@ -1,0 +1,210 @@
+"""Write a params.yaml for your own text, chosen by its size, with a line for each knob that says why.
+
+    python -m pipeline recipe FOLDER --source de --target en
+
+FOLDER has train, valid and test, as the stage download reads them (docs/corpora.md). A params.yaml that
+differs from all recipes is replaced only with --force.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from io import StringIO
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from pipeline.workflow.params import Params
+from pipeline.workflow.versions import ROOT
+from transformer.corpora.parallel_text import ParallelText, user_splits
+from transformer.files import printable, write_text
+from transformer.text.placeholders import disagree, placeholders
+from transformer.text.words import splitter_of
+
+FEW, SIZES = 1_000, (10_000, 100_000, 1_000_000)  # pairs: fewer are too few; from one row of KNOBS to the next
+LOOK = 200_000  # pairs of which words and lengths are counted
+LENGTHS, SHARE = (100, 150, 250), 0.995  # values of max_length; the share of pairs that should fit
+LETTERS = 4  # of a subword, about
+LOW = "Sennrich and Zhang 2019"  # of recurrent models, with 5,000 pairs
+# Knob -> its values for up to 10,000, 100,000 and 1,000,000 pairs, and for more; and why. The second column was
+# measured on Multi30k, 29,000 pairs (docs/results.md), the others were not yet.
+KNOBS: dict[str, tuple[tuple[Any, Any, Any, Any], str]] = {
+    "bpe_merges": (
+        (2_000, 8_000, 16_000, 32_000),
+        f"a subword must occur often to be learnt ({LOW}: 2,000, not 14,000)",
+    ),
+    "d_model": ((128, 128, 256, 512), "more text fills a wider model; half of 128 loses 3 BLEU even with 10,000 pairs"),
+    "d_ff": ((256, 256, 1_024, 2_048), "as wide as the text can fill"),
+    "heads": ((4, 4, 4, 8), "with the width"),
+    "layers": ((2, 4, 4, 6), "little text needs few layers: with 10,000 pairs, one is as good as three"),
+    "dropout": ((0.3, 0.25, 0.15, 0.1), f"little text is soon learnt by heart ({LOW})"),
+    "batch_tokens": (
+        (1_024, 4_096, 8_192, 25_000),
+        f"little text learns better in small batches ({LOW}: 1,000 tokens)",
+    ),
+    "device_tokens": ((1_024, 4_096, 4_096, 4_096), "what fits into memory at a time"),
+    "max_steps": ((3_000, 5_200, 20_000, 100_000), "until the validation loss hardly falls any more"),
+    "back_translation_steps": ((0, 2_400, 0, 0), "0.8 BLEU on Multi30k; less text translates back badly"),
+    "optimiser": (("muon", "muon", "muon", "adam"), "muon needs two thirds of the updates; adam is the paper's"),
+    "warmup": ((400, 800, 2_000, 4_000), "about a tenth of the updates"),
+    "lr_factor": (
+        (0.9, 1.28, 1.8, 1.0),
+        "with width and warmup: the rate of equation 3 has its peak at 0.004 to 0.0007",
+    ),
+    "log_every": ((20, 50, 100, 100), "divides save_every"),
+    "save_every": ((100, 100, 500, 1_000), "divides max_steps"),
+    "keep": ((9, 9, 9, 9), "as many as are averaged"),
+    "average_last": ((9, 9, 9, 9), "the mean of the last nine is 0.4 BLEU better than the last alone"),
+}
+
+
+@dataclass
+class Look:
+    """What the training text is like.
+
+    pairs: their number; all else is of the first LOOK pairs. words, types: words and different words of each side.
+    lengths: of the longer side of each pair, in subwords, estimated. marked, kept: pairs with placeholders, and those
+    of them whose sides have the same.
+    """
+
+    pairs: int = 0
+    words: list[int] = field(default_factory=lambda: [0, 0])
+    types: tuple[set[str], set[str]] = field(default_factory=lambda: (set(), set()))
+    lengths: list[int] = field(default_factory=list)
+    marked: int = 0
+    kept: int = 0
+
+    @classmethod
+    def at(cls, texts: Iterable[ParallelText]) -> Look:
+        """A look at the texts of train."""
+        look = cls()
+        for pair in chain.from_iterable(text.pairs() for text in texts):
+            look.pairs += 1
+            if look.pairs <= LOOK:
+                look.add(*pair)
+        return look
+
+    def add(self, source: str, target: str) -> None:
+        """Count a pair."""
+        for side, line in enumerate((source, target)):
+            words = line.split()
+            self.words[side] += len(words)
+            self.types[side].update(words)
+        self.lengths.append(max(map(subwords, (source, target))))
+        if placeholders(source) or placeholders(target):
+            self.marked += 1
+            self.kept += not disagree(source, target)
+
+    def length(self, share: float) -> int:
+        """The length that so many of the pairs do not exceed."""
+        return sorted(self.lengths)[min(len(self.lengths) - 1, int(share * len(self.lengths)))]
+
+    def describe(self, languages: tuple[str, str]) -> str:
+        """The counts, for people."""
+        sides = (
+            f"{language} {words:,} words, {len(types):,} different"
+            for language, words, types in zip(languages, self.words, self.types, strict=True)
+        )
+        first = f" (of the first {LOOK:,})" if self.pairs > LOOK else ""
+        return (
+            f"{self.pairs:,} training pairs{first}: {'; '.join(sides)}. Half of the lines have at most about "
+            f"{self.length(0.5)} subwords, {SHARE:.1%} at most {self.length(SHARE)}. {self.marked:,} pairs have "
+            f"placeholders, in {self.kept:,} both sides the same."
+        )
+
+
+def subwords(line: str) -> int:
+    """About how many subwords a line has: one for each LETTERS letters, one for each word or Chinese character."""
+    wide = sum(character >= "\u2e80" for character in line)
+    return max(len(line.split()), (len(line) - wide) // LETTERS + wide)
+
+
+def choice(look: Look) -> dict[str, tuple[Any, str]]:
+    """Knobs to their values for a text, and why."""
+    column = sum(look.pairs > size for size in SIZES)
+    chosen = {name: (values[column], why) for name, (values, why) in KNOBS.items()}
+    most = next((length for length in LENGTHS if look.length(SHARE) <= length), LENGTHS[-1])
+    chosen["max_length"] = most, f"{SHARE:.1%} of the lines have at most about {look.length(SHARE)} subwords"
+    marked = 100 * look.kept >= len(look.lengths)
+    chosen["placeholders"] = marked, f"{look.kept:,} pairs have the same ones on both sides"
+    return chosen
+
+
+def recipe(toy: str, knobs: dict[str, tuple[Any, str]], head: str) -> str:
+    """The text of a params.yaml: that of the recipe toy with other values, each with a line above it that says why.
+
+    head: its first line.
+    """
+    lines = [head]
+    for line in toy.split("\n")[1:]:
+        name, _, rest = line.partition(": ")
+        old, _, remark = rest.partition("#")
+        value, why = knobs.get(name, (None, ""))
+        knob = yaml_line(name, value)
+        if value is None or knob == f"{name}: {old.strip()}":
+            lines.append(line)
+        else:
+            lines += [f"# {why}"] * bool(why)
+            lines.append(f"{knob:<25}  # (toy: {old.strip()}) {remark.strip()}")
+    return "\n".join(lines)
+
+
+def yaml_line(name: str, value: Any) -> str:
+    """A line of YAML, which gives back this value, with quotes where it needs them."""
+    yaml, stream = YAML(typ="safe", pure=True), StringIO()
+    yaml.width, yaml.default_flow_style = sys.maxsize, False
+    yaml.dump({name: value}, stream)
+    return stream.getvalue().rstrip("\n")
+
+
+def options_of_command() -> argparse.Namespace:
+    """The command line. Raises ValueError for an output with edits that would be lost."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", metavar="FOLDER", help="your text: train, valid and test in two languages")
+    parser.add_argument("--source", required=True, metavar="CODE", help="language code of the source side")
+    parser.add_argument("--target", required=True, metavar="CODE", help="language code of the target side")
+    parser.add_argument("--output", type=Path, default=Path("params.yaml"), metavar="PATH", help="default: params.yaml")
+    parser.add_argument("--force", action="store_true", help="replace a file that has edits")
+    options = parser.parse_args()
+    recipes = {path.read_text(encoding="utf-8") for path in (ROOT / "recipes").glob("*.yaml")}
+    if options.output.exists() and not options.force and options.output.read_text(encoding="utf-8") not in recipes:
+        raise ValueError(
+            f"{options.output} is no copy of a recipe, so its values would be lost. Nothing was written. Use --force, "
+            "or --output with another name."
+        )
+    return options
+
+
+def main() -> None:
+    options = options_of_command()
+    languages = options.source, options.target
+    for language in languages:
+        splitter_of(language)  # raises ValueError for what is no language code
+    texts = user_splits(Path(options.folder), ("train", "valid", "test"), *languages)["train"]
+    look = Look.at(texts)
+    if not look.pairs:
+        raise ValueError(f"{texts[0].names[0]} is empty. The train set needs at least one pair of lines.")
+    knobs = choice(look)
+    own = {"corpus": "files", "corpus_path": options.folder, "source": options.source, "target": options.target}
+    size = f"{look.pairs:,} pairs"
+    head = f"# Your text in {printable(options.folder)}, {size}, by `python -m pipeline recipe`. Run it: dvc exp run"
+    toy = (ROOT / "recipes/toy.yaml").read_text(encoding="utf-8")
+    text = recipe(toy, {name: (value, "") for name, value in own.items()} | knobs, head)
+    Params.parse(text, options.output)
+    write_text(options.output, text)
+    print(look.describe(languages))
+    print(
+        *(f"  {name}: {str(value).lower()}  {why}" for name, (value, why) in knobs.items() if f"# {why}\n" in text),
+        sep="\n",
+    )
+    if look.pairs < FEW:
+        print(
+            f"{size} are too few, fewer than {FEW:,}: the model will know them by heart and translate little else. Add "
+            "text, or set init_from to a model folder of these languages."
+        )
+    print(f"{options.output} was written. Type `dvc repro inspect` to look at the text, `dvc exp run` to train.")

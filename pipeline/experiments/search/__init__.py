@@ -1,1 +1,0 @@
-"""A search for better knobs by many trainings, most of which are stopped early."""

@@ -1,0 +1,76 @@
+"""Show your experiments on one page: scores, means over seeds, and the effect of each knob.
+
+    python -m pipeline summary              # DVC experiments, HEAD and the work tree
+    python -m pipeline summary --history    # also the results of all other commits that changed dvc.lock
+
+The effect of a knob is measured between results that are equal in all else: knobs, data, code, versions and machine.
+
+Reads   git: DVC experiments and commits; the work tree
+Writes  reports/experiments.html
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+
+from pipeline.workflow.dvc_lock import Result, stored_results
+from pipeline.workflow.stage import bar
+from transformer.evaluation.comparison import System, means_over_seeds
+from transformer.evaluation.knob_effects import effects, remarks, score_table
+from transformer.files import write_text
+from transformer.reporting.knob_page import page
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--history", action="store_true", help="also the results of all other commits")
+    parser.add_argument("--output", type=Path, default=Path("reports/experiments.html"), metavar="PATH")
+    options = parser.parse_args()
+    systems, left_out = read_systems(options.history)
+    if not systems:
+        raise ValueError("\n".join(["There are no results yet. Run `dvc repro`, or add --history.", *left_out]))
+    write_text(options.output, page(systems, left_out))
+    show(score_table(systems))
+    print("".join(f"\n{line}\n" for line in remarks(systems)), end="")
+    if means := [row for row in means_over_seeds(systems) if row["runs"] > 1]:
+        show(means, "means over seeds")
+    if changes := effects(systems):
+        show(changes, "effect of each knob, all else equal: mean change of BLEU")
+    print("".join(f"\nleft out: {line}\n" for line in left_out), end="")
+    print(f"\nwritten to {options.output}")
+
+
+def show(rows: list[dict], title: str = "") -> None:
+    """Print a table."""
+    print(f"\n{title}\n\n" if title else "", pd.DataFrame(rows, dtype=object).to_string(index=False, na_rep=""), sep="")
+
+
+def read_systems(history: bool) -> tuple[list[System], list[str]]:
+    """Each configuration that has scores, and a line for each result that is not shown, with the reason.
+
+    Several results with the same knobs, data, code, versions and machine are one, under the name of the first.
+    """
+    systems: dict[str, System] = {}
+    left_out: list[str] = []
+    candidates: list[Result] = [*(results for results, _ in stored_results(history)), Result()]
+    with bar(len(candidates), " results", "reading") as progress:
+        for results in candidates:
+            try:
+                results.entries()
+                system = results.system(translations=False)
+                # The machine is added to what the scores are made from, so that only results of equal machines are
+                # compared.
+                system = replace(system, made_from={**system.made_from, "machine": system.machine})
+                first = systems.setdefault(repr((sorted(system.params.items()), system.made_from)), system)
+                if first is not system and not isinstance(results, Result):
+                    left_out.append(
+                        f"{system.name}: BLEU {system.scores['bleu']:.2f}, in all else equal to {first.name}"
+                    )
+            except (ValueError, KeyError, OSError) as error:
+                left_out.append(f"{results.name}: {error}")
+            progress.update()
+    return list(systems.values()), left_out

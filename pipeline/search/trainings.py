@@ -1,0 +1,137 @@
+"""The trainings of a search and their scores.
+
+A trial trains in a clone of its own: DVC runs the stages before `train`, then the stage `train` runs up to each rung in
+turn, resuming. DVC runs all stages only for a trial that has come to the last rung. So a trial that was stopped early
+leaves no experiment, no checkpoints in DVC's cache and no MLflow run.
+"""
+
+from __future__ import annotations
+
+import csv
+import shutil
+import sys
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pipeline.search.clones import DVC, clone, publish, reference, run_in
+from pipeline.search.space import Knobs, as_yaml
+from pipeline.workflow.dvc_lock import Result, stale
+from pipeline.workflow.git import command, experiments
+from pipeline.workflow.params import Params
+from transformer.files import content_key, read_lines, write_json
+from transformer.training.config import SOME_BLEU
+
+CLONES = "clones"
+CURVES = "curves.db"  # an MLflow database of the search, for the curves of trainings that are no experiments yet
+STAGE_FAILED = (1, 255)  # exit status of a stage, and of DVC when a stage has failed
+FREE_SPACE = 100_000_000  # bytes; with less, a failure is taken for that of a full disk
+
+
+class Untrainable(Exception):
+    """Raised for a training that its knobs make fail: its loss is not finite, or they exclude each other."""
+
+
+@dataclass(frozen=True)
+class Trainings:
+    """The trainings of a search.
+
+    folder: of the search, in work/; its name begins the names of experiments. params: those of params.yaml. commit,
+    edits: HEAD, and what the work tree had changed when this process started; see `clone`.
+    """
+
+    folder: Path
+    params: Params
+    commit: str
+    edits: bytes
+
+    def experiment(self, knobs: Knobs) -> str:
+        """The name of the experiment with these knobs."""
+        return f"{self.folder.name}-{content_key(**knobs)[:6]}"
+
+    def scores(self, knobs: Knobs, rungs: Sequence[int]) -> Generator[float, None, None]:
+        """Train a trial to each rung in turn and yield its score there, higher is better; 0 if it fails.
+
+        The score is BLEU on valid: of greedy translations at the first rungs, of all stages at the last.
+        """
+        name, values = self.experiment(knobs), {**knobs, "best_by": "bleu"}
+        shown = " ".join(f"{knob}={as_yaml(value)}" for knob, value in knobs.items())
+        try:
+            with self.prepare(name, values) as folder:
+                for updates in rungs:
+                    bleu, loss = self.train(folder, name, values, updates)
+                    if updates == rungs[-1]:
+                        bleu = self.complete(folder, name).scores()["valid_bleu"]
+                    print(f"{name}  {shown}  score {score_of(bleu, loss):.2f} after {updates} updates", flush=True)
+                    yield score_of(bleu, loss)
+        except Untrainable as reason:
+            print(f"{name}  {shown}  {reason}", flush=True)
+            yield 0.0
+
+    def experiment_with(self, name: str, values: Knobs) -> Result:
+        """The experiment with these values, all stages run; it is run unless there is one. Raises Untrainable."""
+        for entry in experiments():
+            experiment = Result(name, entry.commit) if entry.name == name else None
+            if experiment and experiment.params == self.params.changed(**values) and not stale(experiment):
+                return experiment
+        with self.prepare(name, values) as folder:
+            self.train(folder, name, values, self.params.max_steps)
+            return self.complete(folder, name)
+
+    @contextmanager
+    def prepare(self, name: str, values: Knobs) -> Iterator[Path]:
+        """A clone with these values in params.yaml in which the stages before `train` have run. Raises Untrainable."""
+        try:
+            self.params.changed(**values)
+        except ValueError as error:
+            reason = str(error).split(". ")[0]
+            raise Untrainable(f"was not trained: {reason}") from None
+        (self.folder / CLONES).mkdir(exist_ok=True)
+        with TemporaryDirectory(dir=self.folder / CLONES, prefix=f"{name}-", ignore_cleanup_errors=True) as place:
+            clone(Path(place), self.commit, self.edits)
+            knobs = [word for knob, value in values.items() for word in ("-S", f"{knob}={as_yaml(value)}")]
+            self.run(Path(place), name, *DVC, "exp", "run", *knobs, "back_translate")
+            yield Path(place)
+
+    def train(self, folder: Path, name: str, values: Knobs, updates: int) -> tuple[float, float]:
+        """Run the stage train in a clone up to an update. Returns BLEU and loss of its last validation.
+
+        Raises Untrainable.
+        """
+        params = self.folder / f"{name}.json"  # JSON is YAML
+        write_json(params, vars(self.params.changed(**values, max_steps=updates)))
+        self.run(folder, name, sys.executable, "-m", "pipeline.train", "--params", str(params))
+        curve = csv.DictReader(read_lines(folder / "reports/training.csv"))
+        last = [row for row in curve if row["valid_loss"]][-1]
+        return float(last.get("valid_bleu") or 0), float(last["valid_loss"])
+
+    def complete(self, folder: Path, name: str) -> Result:
+        """Run all stages as an experiment, in a clone whose training has ended, and send it to the main checkout."""
+        self.run(folder, name, *DVC, "exp", "run", "--name", name)
+        for entry in experiments():
+            if entry.name == name:  # of another commit
+                command("git", "update-ref", "-d", reference(entry.baseline, name))
+        publish(folder, self.commit, name)
+        return Result(name)
+
+    def run(self, folder: Path, name: str, *words: str) -> None:
+        """Run a command line in a clone; its output goes to the log of the training.
+
+        Raises Untrainable if a stage fails: it cannot work with these knobs. Raises ValueError for another end, as by a
+        signal, or if the disk is full, so that the search stops.
+        """
+        log, experiment = self.folder / f"{name}.log", "--name" in words
+        store = {} if experiment else {"MLFLOW_TRACKING_URI": f"sqlite:///{self.folder / CURVES}"}
+        with log.open("ab") as output:
+            status = run_in(folder, words, output, **store)
+        if status in STAGE_FAILED and shutil.disk_usage(self.folder).free > FREE_SPACE:
+            raise Untrainable(f"failed, see {log}")
+        if status:
+            raise ValueError(f"{name} ended with status {status} (see {log}). The search stopped. Start it again.")
+
+
+def score_of(bleu: float, loss: float) -> float:
+    """The score of a training: the BLEU of valid or, if that is noise, a number below 1 that falls with the loss."""
+    return bleu if bleu >= SOME_BLEU else SOME_BLEU / (1 + loss)

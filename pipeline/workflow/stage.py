@@ -1,0 +1,250 @@
+"""How a stage starts and ends: command line, inputs, error messages, progress bars, the project's folder."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import gc
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from filelock import FileLock, Timeout
+
+from pipeline import STARTED, show_error
+from pipeline.workflow.params import parse_yaml
+from pipeline.workflow.versions import ROOT, check_versions
+from transformer.files import printable, remove_temporaries, sha256
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+OUTS = ("outs", "metrics", "plots")  # what a stage writes, by the names of dvc.yaml
+SECONDS_TO_SAVE = 300  # for a training that is asked to stop, before it is killed
+BIG = 10_000_000  # bytes: a larger file is compared by size and time of change
+MAKES_IT = "Run `dvc repro`, which makes it."
+MAIN_CHECKOUT = "MAIN_CHECKOUT"  # environment variable: the folder of the project whose clone a stage runs in
+
+
+def arguments(doc: str | None, texts: Mapping[str, str] | None = None, **paths: str) -> argparse.Namespace:
+    """Parse a stage's command line: --params, and an option --NAME PATH for each of `paths` (name -> default).
+
+    texts: options with a text value, --NAME -> help. An option that is not given is None.
+    """
+    parser = argparse.ArgumentParser(description=(doc or "").split("\n")[0])
+    for name, default in {"params": "params.yaml", **paths}.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=Path, default=Path(default), metavar="PATH")
+    for name, meaning in (texts or {}).items():
+        parser.add_argument(name, help=meaning)
+    return parser.parse_args()
+
+
+def run(main: Callable[[], None]) -> None:
+    """Run a stage or command. A ValueError or OSError becomes one line on standard error and exit status 1.
+
+    In one of several processes of a stage, the launcher prints the line. With TRACEBACK in the environment, Python's
+    traceback is printed instead. A stage does not start with other versions of packages than versions.yaml records.
+    """
+    try:
+        name = running_stage()
+        stages = read_values(ROOT / "dvc.yaml")["stages"]
+        check_versions(stages.get(name, {}))
+        if name in stages and "DVC_STAGE" in os.environ and "RANK" not in os.environ:
+            run_for_dvc(name, main)
+        else:
+            main()
+    except (ValueError, OSError) as error:
+        if os.environ.get("TRACEBACK"):
+            raise
+        reason = printable(error_line(error))
+        sys.exit(1 if pass_on(reason) else f"error: {reason}")
+    except KeyboardInterrupt as error:
+        show_error(KeyboardInterrupt, error, None)
+        sys.exit(130)
+    finally:
+        gc.freeze()  # without it Python searches torch and MLflow for garbage at exit: up to 1.4 s
+
+
+def run_for_dvc(name: str, main: Callable[[], None]) -> None:
+    """Run a stage for DVC. It waits for a process of the same stage, such as one that outlived a killed DVC.
+
+    Raises ValueError if an input changed while the stage ran.
+    """
+    stages = stages_of((ROOT / "dvc.yaml").read_text(encoding="utf-8"), read_values("params.yaml"))
+    with hold_lock(Path("work") / f"stage-{name}.lock", "stage"):
+        for out in outs(stages[name]):
+            remove_temporaries(Path(out))
+        inputs = Inputs.read(name, stages)
+        before = inputs.contents()
+        check_unchanged(name, [path for path in inputs.paths if is_code_newer(Path(path), STARTED)])
+        main()
+        stamps = None
+        while stamps != (stamps := inputs.stamps()):  # again if one was touched meanwhile
+            after = inputs.contents()
+            check_unchanged(name, [path for path in before if before[path] != after[path]])
+
+
+@contextmanager
+def hold_lock(path: Path, what: str = "training") -> Iterator[None]:
+    """Hold a lock file, of a stage, a training or `what`. If another process holds it, print a message and wait."""
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        print(
+            f"Another process runs the same {what} (lock {path}). This process waits until that one has ended. "
+            "Stop one of the two if you need only one.",
+            flush=True,
+        )
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def running_stage() -> str:
+    """The stage that this process runs as `python -m pipeline.STAGE`, or another name if it runs none."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return spec.name.removeprefix("pipeline.") if spec else ""
+
+
+class Inputs(NamedTuple):
+    """The inputs of a stage that no other stage writes. paths: deps. params: file -> names (none: the whole file).
+
+    DVC writes deps and params to dvc.lock when a stage has ended. An edit while it ran would then be recorded as what
+    made the result.
+    """
+
+    paths: list[str]
+    params: dict[str, list[str]]
+
+    @classmethod
+    def read(cls, name: str, stages: Mapping[str, Any]) -> Inputs:
+        """The inputs of a stage. stages: see `stages_of`."""
+        written = {out for stage in stages.values() for out in outs(stage)}
+        params: dict[str, list[str]] = {}
+        for file, names in params_of(stages[name]):
+            params[file] = params.get(file, []) + (names or list(read_values(file)))
+        return cls([dep for dep in stages[name]["deps"] if dep not in written], params)
+
+    def stamps(self) -> list[tuple[Path, int, int]]:
+        """The files of the inputs, each with its number in the file system and the time when it was last touched."""
+        files = [(file, file.stat()) for path in (*self.paths, *self.params) for file in files_of(Path(path))]
+        return [(file, facts.st_ino, facts.st_ctime_ns) for file, facts in files]
+
+    def contents(self) -> dict[str, str]:
+        """The content of each input, in a form to compare: name -> content."""
+        files = {file: read_values(file) for file in self.params}
+        return {path: content_of(Path(path)) for path in self.paths} | {
+            name: repr(files[file].get(name)) for file, names in self.params.items() for name in names
+        }
+
+
+def stages_of(dvc_yaml: str, params: Mapping[str, object]) -> dict[str, dict]:
+    """The stages in the text of a dvc.yaml, with the values of params in place of ${name}."""
+    text = re.sub(r"(?<!\\)\$\{(\w+)\}", lambda match: str(params.get(match[1], match[0])), dvc_yaml)
+    return dict(parse_yaml(text, "dvc.yaml")["stages"])
+
+
+def outs(stage: Mapping[str, Any]) -> list[str]:
+    """The paths that a stage in dvc.yaml writes."""
+    return [path_of(out) for kind in OUTS for out in stage.get(kind, [])]
+
+
+def path_of(entry: str | Mapping[str, Any]) -> str:
+    """The path of a dep or out in dvc.yaml."""
+    return entry if isinstance(entry, str) else next(iter(entry))
+
+
+def params_of(stage: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """The params of a stage in dvc.yaml: each file and its names; no names stand for all of the file."""
+    for entry in stage.get("params", []):
+        for file, names in (entry if isinstance(entry, dict) else {"params.yaml": [entry]}).items():
+            yield file, names or []
+
+
+def read_values(path: Path | str) -> dict[str, Any]:
+    """The names and values of a YAML file, unchecked; see `parse_yaml`."""
+    return parse_yaml(Path(path).read_text(encoding="utf-8"), path)
+
+
+def files_of(path: Path) -> list[Path]:
+    """A file, or the files in a folder, but for Python's caches."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sorted(file for file in files if file.is_file() and file.suffix != ".pyc")
+
+
+def content_of(path: Path) -> str:
+    """The content of a file or folder, in a form to compare; of a large file its size and time of change."""
+    if path.is_dir():
+        return "".join(f"{file} {content_of(file)}\n" for file in files_of(path))
+    if not path.exists():
+        return "missing"
+    facts = path.stat()
+    return sha256(path) if facts.st_size < BIG else f"{facts.st_size} {facts.st_mtime_ns}"
+
+
+def is_code_newer(path: Path, moment: int) -> bool:
+    """Whether a Python file, or one in a folder, was written or moved here after a moment (in ns)."""
+    return any(file.stat().st_ctime_ns > moment for file in files_of(path) if file.suffix == ".py")
+
+
+def check_unchanged(name: str, changed: list[str]) -> None:
+    """Raise ValueError if inputs of a stage were edited while it ran. changed: their paths."""
+    if changed:
+        raise ValueError(
+            f"{', '.join(sorted(changed))} changed while stage {name} ran. The results belong to the old content, so "
+            "they were not recorded. Run `dvc repro`. If you undo the edit first, no training is repeated."
+        )
+
+
+def error_line(error: Exception) -> str:
+    """What a user needs to know of an error."""
+    if not isinstance(error, OSError):
+        return str(error)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):  # a write names no file
+        return f"The disk of {error.filename or Path.cwd()} is full. Free some space, and run the same command again."
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+
+
+def pass_on(reason: str) -> bool:
+    """In one of several processes of a stage: pass the reason of its end to their launcher, which prints it once."""
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if path:
+        Path(path).write_text(json.dumps({"message": reason, "timestamp": int(time.time()), "reported": True}))
+    return bool(path)
+
+
+def bar(total: int, unit: str, name: str, shown: bool = True) -> tqdm:
+    """A progress bar, shown on a terminal only. shown: False for all processes of a stage but the first."""
+    from tqdm import tqdm
+
+    return tqdm(total=total, unit=unit, desc=name, unit_scale=True, disable=None if shown else True, leave=False)
+
+
+def project_root() -> Path:
+    """The folder of the main checkout: DVC_ROOT, which DVC sets, since it may run a stage in a temporary copy.
+
+    An experiment on a cluster runs in a temporary clone, so there the command `experiment` sets MAIN_CHECKOUT.
+    """
+    return Path(os.environ.get(MAIN_CHECKOUT) or os.environ.get("DVC_ROOT") or ".").absolute()
+
+
+def corpus_name(params: Mapping[str, Any]) -> str:
+    """The name of the corpus of these params for people: for your own files, that of their folder."""
+    folder = Path(str(params.get("corpus_path"))).name if params.get("corpus") == "files" else ""
+    return folder or str(params.get("corpus"))
+
+
+def require(*paths: Path) -> None:
+    """Raise ValueError for the first path that does not exist: the stage that writes it has not run."""
+    for path in paths:
+        if not path.exists():
+            raise ValueError(f"{path} is missing. {MAKES_IT}")

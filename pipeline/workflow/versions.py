@@ -1,0 +1,84 @@
+"""The versions of the packages that stages compute with, which dvc.yaml lists as params.
+
+    python -m pipeline versions
+
+Reads   versions.yaml: the names of the packages
+Writes  versions.yaml: the installed versions. `dvc repro` then runs again the stages that compute with a package whose
+        version changed
+"""
+
+from __future__ import annotations
+
+import argparse
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from pipeline.workflow.params import parse_yaml
+from transformer.files import write_text
+
+ROOT = Path(__file__).parent.parent  # of this checkout, which may be a temporary copy of the project
+RECORD = "versions.yaml"
+HEADER = """\
+# Versions of the packages that stages compute with. dvc.yaml lists for each stage those that can change its result, so
+# that DVC runs it again under another version. `python -m pipeline versions` writes the installed versions.
+"""
+
+
+def release(number: str) -> str:
+    """A version without the part from `+` on, which names the build, such as the CUDA version of torch."""
+    return number.split("+")[0]
+
+
+def installed(package: str) -> str:
+    """The installed version of a package without its build, or "" if it is not installed."""
+    try:
+        return release(version(package))
+    except PackageNotFoundError:
+        return ""
+
+
+def recorded(root: Path = ROOT) -> dict[str, str]:
+    """versions.yaml: package -> version. Raises ValueError if it is not written as `text` writes it."""
+    remedy = "`git checkout versions.yaml` restores it."
+    versions = parse_yaml((root / RECORD).read_text(encoding="utf-8"), RECORD, remedy)
+    for name, number in versions.items():
+        if not isinstance(number, str):
+            raise ValueError(f'{RECORD}: the version of {name} must be in quotes, as in {name}: "{number}". {remedy}')
+    return versions
+
+
+def packages_of(stage: dict) -> list[str]:
+    """The packages that a stage's entry in dvc.yaml lists; [] for all of versions.yaml."""
+    listed = [entry[RECORD] for entry in stage.get("params", []) if isinstance(entry, dict) and RECORD in entry]
+    return [name for names in listed for name in names or []]
+
+
+def check_versions(stage: dict, root: Path = ROOT) -> None:
+    """Raise ValueError if a package that a stage's entry in dvc.yaml lists is not of the recorded version."""
+    versions = recorded(root) if (packages := packages_of(stage)) else {}
+    for package in packages:
+        number = versions.get(package, "")
+        if installed(package) != release(number):
+            raise ValueError(
+                f"{package} {installed(package) or '(none)'} is installed, {RECORD} records {number or 'none'}. "
+                "Install the recorded versions: uv pip install -r requirements.lock. Or record the installed ones: "
+                "python -m pipeline versions; `dvc repro` then runs again what computes with them."
+            )
+
+
+def text(versions: dict[str, str]) -> str:
+    """The text of versions.yaml."""
+    return HEADER + "".join(f'{name}: "{versions[name]}"\n' for name in sorted(versions, key=str.lower))
+
+
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    before = recorded()
+    now = {name: installed(name) for name in before}
+    for name, number in now.items():
+        if not number:
+            raise ValueError(f"{name} is not installed. Run: uv pip install -r requirements.lock. Nothing was written.")
+    changed = [f"{name} {before[name]} -> {now[name]}" for name in before if now[name] != before[name]]
+    if changed:
+        write_text(ROOT / RECORD, text(now))
+    print(f"written to {RECORD}: {', '.join(changed)}" if changed else f"{RECORD} names the installed versions.")

@@ -1,0 +1,62 @@
+"""The recipe for a text of one's own: chosen by its size, complete, with a reason for each knob."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from support.projects import own_corpus, pipeline_command
+from support.tiny import ROOT
+
+from pipeline.corpus.recipe import KNOBS, LENGTHS, SIZES, Look, choice, recipe, subwords
+from pipeline.workflow.params import Params
+
+
+def look(pairs: int, length: int = 20, kept: int = 0) -> Look:
+    """A text of lines of equal lengths."""
+    return Look(pairs, [pairs * 5, pairs * 5], ({"a"}, {"b"}), [length] * min(pairs, 100), kept, kept)
+
+
+@pytest.mark.parametrize("column", range(4))
+def test_each_size_of_text_has_a_recipe_that_params_accepts(column):
+    size = [*SIZES, 5_000_000][column]
+    knobs = choice(look(size))
+    params = Params.parse(recipe((ROOT / "recipes/toy.yaml").read_text(), knobs, "# head"), "params.yaml")
+    assert {name: getattr(params, name) for name in KNOBS} == {name: row[0][column] for name, row in KNOBS.items()}
+    assert (params.max_length, params.placeholders) == (100, False)
+
+
+def test_length_and_placeholders_are_those_of_the_text():
+    assert [choice(look(5_000, length))["max_length"][0] for length in (99, 101, 999)] == [*LENGTHS]
+    assert [choice(look(100, kept=kept))["placeholders"][0] for kept in (0, 1)] == [False, True]
+    assert [subwords(line) for line in ("", "a b", "Donaudampfschiff", "漢字ab")] == [0, 2, 4, 2]
+
+
+def test_a_recipe_is_written_with_reasons_and_replaces_no_edits(tmp_path: Path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    own_corpus(tmp_path / "own")
+    words = ("recipe", "own", "--source", "de", "--target", "en")
+    (tmp_path / "params.yaml").write_bytes((ROOT / "recipes/multi30k.yaml").read_bytes())
+    printed = pipeline_command(tmp_path, capsys, *words)
+    assert printed.startswith("150 training pairs: de ")
+    assert "150 pairs are too few, fewer than 1,000" in printed
+    text = (tmp_path / "params.yaml").read_text()
+    params = Params.load(tmp_path / "params.yaml")
+    assert (params.corpus, params.corpus_path, params.bpe_merges) == ("files", "own", 2_000)
+    for name, (values, why) in KNOBS.items():
+        changed = re.search(rf"^# (.*)\n{name}: .* # \(toy: .*\) ", text, re.MULTILINE)
+        assert (changed[1] == why) if changed else getattr(params, name) == values[0]
+    assert "is no copy of a recipe" in pipeline_command(tmp_path, capsys, *words, error=True)
+    assert pipeline_command(tmp_path, capsys, *words, "--force") == printed
+    assert (tmp_path / "params.yaml").read_text() == text
+    for side in ("de", "en"):
+        (tmp_path / f"own/train.{side}").write_bytes(b"")
+    assert "train.de is empty. The train set needs" in pipeline_command(tmp_path, capsys, *words, "--force", error=True)
+
+
+@pytest.mark.parametrize("name", ["'q'", "x #y", "123", "null", "a: b", "- x", "*star", "a\nb", "müll"])
+def test_a_recipe_names_any_folder(name):
+    knobs = {"corpus": ("files", ""), "corpus_path": (name, "")}
+    text = recipe((ROOT / "recipes/toy.yaml").read_text(), knobs, "# head")
+    assert Params.parse(text, "params.yaml").corpus_path == name

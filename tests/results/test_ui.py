@@ -1,0 +1,191 @@
+"""The pages of `make ui` in a real browser: the table of runs, and the files of a run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+from support.attention import REFERENCE, SOURCE, TRANSLATION, attention_of_two, sentence
+from support.runs import configuration, curve, opened, record
+from support.servers import free_port
+from support.tiny import ROOT
+
+from pipeline.results import ui as command
+from pipeline.tracking import runs_table as view
+from transformer.reporting import page as report
+from transformer.reporting.attention import picture
+from transformer.reporting.sentences import Sentences
+
+TABLE = """line,chrf,reference,translation,source
+1,40.1,"A dog, running.",A dog runs.,"Ein Hund, der rennt."
+2,100.0,A man.,A man.,Ein Mann.
+"""
+SAMPLES = """step,translation,reference,source,sentence
+30,the the the,A man.,Ein Mann.,2
+60,A man.,A man.,Ein Mann.,2
+"""
+MODEL = {
+    "corpus": "toy",
+    "source": "de",
+    "target": "en",
+    "test_sets": "test",
+    "layers": 2,
+    "encoder_layers": 0,
+    "decoder_layers": 0,
+    "d_model": 8,
+    "heads": 3,
+    "key_size": 0,
+    "max_steps": 60,
+}
+RUN = report.RunReport(
+    params=MODEL,
+    training={},
+    curves=pd.DataFrame(curve(60)),
+    scores={"bleu": 30.0},
+    margins={},
+    signatures={},
+    sentences=Sentences(["Ein Mann."], ["A man."], ["A man."], [3]),
+    buckets={},
+    costs={},
+    attention=attention_of_two(),
+)
+FILES = {"translations.csv": TABLE, "samples.csv": SAMPLES}
+
+
+def width(svg: str) -> int:
+    """The width that an SVG says it has, in pixels."""
+    match = re.search(r'width="(\d+)"', svg)
+    assert match
+    return int(match[1])
+
+
+def ui(root: Path, port: int) -> subprocess.Popen[str]:
+    """Start `python -m pipeline ui` for the store of the project in `root`."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "pipeline", "ui", "--port", str(port)],
+        cwd=ROOT,
+        env=os.environ | {"DVC_ROOT": str(root), "PYTHONPATH": str(ROOT), "MLFLOW_TRACKING_URI": ""},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project whose store has four runs, which differ in warmup, beam_size and seed."""
+    folder = tmp_path_factory.mktemp("ui").resolve()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        for name, warmup, beam_size, bleu, seed in (
+            ("plain", 100, 4, 30.0, 1),
+            ("slow", 800, 4, 33.0, 1),
+            ("narrow", 100, 1, 29.0, 1),
+            ("again", 100, 4, 32.0, 2),
+        ):
+            contents = configuration(f"training {warmup} {seed}", name, warmup=warmup, beam_size=beam_size, seed=seed)
+            contents["scores"] = {"bleu": bleu, "valid_bleu": bleu + 1, "delta_bleu": bleu - 30, "p_bootstrap": 0.04}
+            contents["tags"]["DVC_EXP_NAME"] = name
+            record(folder, {**contents, "texts": FILES})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(root: Path) -> Iterator[str]:
+    """The address that `make ui` prints. Its server runs during the tests and is ended by Ctrl-C."""
+    port = free_port()
+    server = ui(root, port)
+    try:
+        assert server.stdout is not None
+        yield server.stdout.readline().strip()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGINT)
+    assert server.wait(timeout=60) == 0
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+@pytest.fixture
+def page(browser) -> Iterator:
+    """A new window without stored settings."""
+    window = browser.new_page(viewport={"width": 1600, "height": 900})
+    window.set_default_timeout(300_000)  # on a busy machine the page takes minutes
+    yield window
+    window.close()
+
+
+@pytest.mark.full
+def test_the_server_answers_and_a_port_in_use_is_refused(root: Path, address: str) -> None:
+    place, _, shown = address.partition("/#/")
+    assert shown.endswith(f"&viewStateShareKey={view.VIEW}")
+    with urllib.request.urlopen(f"{place}/health", timeout=10) as answer:
+        assert answer.status == 200
+    second = ui(root, int(place.rpartition(":")[2]))
+    assert second.communicate(timeout=60)[1].startswith("error: Port ")
+    assert second.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "message"), [(1, "did not start. ui.log has"), (None, "did not answer in 0 seconds")]
+)
+def test_a_server_that_ended_and_a_slow_one_have_two_messages(monkeypatch, status, message) -> None:
+    monkeypatch.setattr(command, "START_SECONDS", 0)
+    with pytest.raises(SystemExit, match=message):
+        command.wait_for("http://127.0.0.1:1", SimpleNamespace(poll=lambda: status), Path("ui.log"))
+
+
+@pytest.mark.full
+def test_the_table_shows_scores_and_knobs_that_differ(page, address: str) -> None:
+    page.goto(address)
+    page.get_by_role("link", name="slow").wait_for()
+    heads = page.get_by_role("columnheader").all_inner_texts()
+    shown = [head.strip() for head in heads]
+    for name in ("bleu", "valid_bleu", "delta_bleu", "p_bootstrap", "warmup", "beam_size"):
+        assert name in shown
+    assert "corpus" not in shown  # the same in all runs
+    assert "dropout" not in shown
+    links = [link.inner_text() for link in page.get_by_role("link").all()]
+    names = ["slow", "again", "plain", "narrow"]
+    assert [name for name in links if name in names] == names
+
+
+@pytest.mark.full
+def test_the_files_of_a_run_are_shown_in_its_page(page, root: Path, address: str) -> None:
+    drawing = picture(sentence(7, "", SOURCE, TRANSLATION, REFERENCE), "translation")
+    (run,) = opened(root).runs("training 800 1")
+    for name, text in (("report.html", report.page(RUN, report.charts_of(RUN))), ("attention.svg", drawing)):
+        opened(root).client.log_text(run.info.run_id, text, name)
+    page.goto(address)
+    page.get_by_role("link", name="slow").click()
+    page.get_by_role("tab", name="Artifacts").click()
+    page.get_by_text("translations.csv").first.click()
+    page.get_by_text("Previewing the first 2 rows").wait_for()
+    for text in ("reference", "translation", "A dog, running.", "A dog runs."):
+        page.get_by_text(text, exact=True).first.wait_for()
+    page.get_by_text("samples.csv").first.click()
+    for text in ("step", "the the the"):
+        page.get_by_text(text, exact=True).first.wait_for()
+    page.get_by_text("report.html").first.click()
+    shown = page.frame_locator("iframe")
+    shown.get_by_text("de → en").wait_for()
+    shown.locator("#chart-loss svg").wait_for()  # drawn by a script
+    attention = shown.locator("#attention")
+    attention.get_by_role("button", name="Layer 2, head 2").click()
+    attention.locator("[data-axis=row]").nth(1).hover()
+    attention.get_by_text("▁dog attends to").wait_for()
+    page.get_by_text("attention.svg").first.click()
+    images = "[...document.querySelectorAll('img')].filter(image => image.src.startsWith('blob:'))"
+    page.wait_for_function(f"{images}.some(image => image.naturalWidth === {width(drawing)})")
