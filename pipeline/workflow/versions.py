@@ -16,7 +16,7 @@ from pathlib import Path
 from pipeline.workflow.params import parse_yaml
 from transformer.files import write_text
 
-ROOT = Path(__file__).parent.parent  # of this checkout, which may be a temporary copy of the project
+ROOT = Path(__file__).parents[2]  # of this checkout, which may be a temporary copy of the project
 RECORD = "versions.yaml"
 HEADER = """\
 # Versions of the packages that stages compute with. dvc.yaml lists for each stage those that can change its result, so

@@ -1,8 +1,13 @@
-"""Programs run in a copy of this process: what they import is there, which takes them longer than what tests ask."""
+"""Programs run in a copy of a process that has imported what they need and started no thread: a fork server.
+
+Importing takes them longer than what tests ask. A test process has threads of torch and CTranslate2, which a copy of it
+would lack and wait for.
+"""
 
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -10,58 +15,83 @@ import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import IO
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
 CAN_FORK = sys.platform == "linux"  # libraries of macOS may crash in a copy of a process
-# What DVC imports when it needs it
-IMPORTS = "dvc.cli.parser dvc.repo dvc.repo.reproduce dvc.stage.run dvc.scm dvc.dirs dvc.cachemgr dvc.data_cloud"
-IMPORTS += " dvc.lock dvc.rwlock dvc.render dvc_render.vega networkx dulwich.index pygit2 rich.progress ruamel.yaml"
+SERVER = multiprocessing.get_context("forkserver") if CAN_FORK else None
+if SERVER:
+    SERVER.set_forkserver_preload(["support.preloaded"])
+
+
+def run_stage(words: Sequence[str]) -> None:
+    """Run a stage, or for `__main__` a command of the pipeline. words: its name and its options."""
+    from pipeline.workflow.stage import run
+
+    main = import_module(f"pipeline.{words[0]}").main
+    sys.modules["__main__"] = SimpleNamespace(__spec__=SimpleNamespace(name=f"pipeline.{words[0]}"))  # type: ignore
+    main() if words[0] == "__main__" else run(main)
+
+
+def run_dvc(words: Sequence[str]) -> int:
+    """Run DVC. words: its command line, "dvc" included."""
+    for name in ("dvc", "dvc_objects", "dvc_data"):
+        for handler in logging.getLogger(name).handlers:
+            handler.setStream(sys.stdout)  # type: ignore[attr-defined]
+    return import_module("dvc.cli").main(list(words[1:]))
 
 
 def forked(
-    program: Callable[[], object], words: Sequence[str], folder: Path, env: dict[str, str], merged: bool = False
+    program: Callable[[Sequence[str]], int | None],
+    words: Sequence[str],
+    folder: Path,
+    env: dict[str, str],
+    merged: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program in a folder, in a copy of this process. words: its command line.
+    """Run a program in a folder, in a copy of the fork server. words: its command line.
 
-    As in a new process, nothing is remembered of other folders. merged: standard error goes to standard output.
+    merged: standard error goes to standard output.
     """
-    with TemporaryFile() as output, TemporaryFile() as errors:
-        child = os.fork()
-        if not child:
-            os._exit(status_of(program, words, folder, env, (output, output if merged else errors)))
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        texts = [(file.seek(0), file.read().decode())[1] for file in (output, errors)]
-    return subprocess.CompletedProcess(list(words), status, *texts)
+    assert SERVER
+    with TemporaryDirectory() as place:
+        files = [Path(place, name) for name in ("output", "output" if merged else "errors")]
+        process = SERVER.Process(target=run_program, args=(program, list(words), str(folder), dict(env), files))
+        process.start()
+        process.join()
+        texts = [file.read_text(encoding="utf-8") for file in dict.fromkeys(files)]
+    return subprocess.CompletedProcess(list(words), process.exitcode or 0, *texts, *[""] * merged)
 
 
-def status_of(
-    program: Callable[[], object], words: Sequence[str], folder: Path, env: dict[str, str], files: Sequence[IO[bytes]]
-) -> int:
-    """Run a program with its output in two files; returns its exit status."""
+def run_program(
+    program: Callable[[Sequence[str]], int | None],
+    words: list[str],
+    folder: str,
+    env: dict[str, str],
+    files: Sequence[Path],
+) -> None:
+    """Run a program with its output in files, and end this process with its status."""
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(env)
-    sys.argv = list(words)
+    sys.argv = words
     for number, file in enumerate(files, start=1):
-        os.dup2(file.fileno(), number)
-    sys.stdin, sys.stdout, sys.stderr = (
-        open(number, mode, buffering=1, encoding="utf-8", closefd=False)  # noqa: SIM115
-        for number, mode in enumerate("rww")
+        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+    sys.stdout, sys.stderr = (
+        open(number, "w", buffering=1, encoding="utf-8", closefd=False)  # noqa: SIM115
+        for number in (1, 2)
     )
-    forget()
     try:
-        return int(program() or 0)  # type: ignore[call-overload]
+        status = int(program(words) or 0)
     except SystemExit as end:
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
         traceback.print_exc()
-        return 1
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def forget() -> None:
@@ -70,17 +100,3 @@ def forget() -> None:
         for value in vars(module).values() if name.startswith("pipeline.") else ():
             if hasattr(value, "cache_clear"):
                 value.cache_clear()
-
-
-def dvc(words: Sequence[str], folder: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run DVC in a copy of this process. words: its command line, "dvc" included."""
-    for name in IMPORTS.split():
-        import_module(name)
-
-    def program() -> int:
-        for name in ("dvc", "dvc_objects", "dvc_data"):
-            for handler in logging.getLogger(name).handlers:
-                handler.setStream(sys.stdout)  # type: ignore[attr-defined]
-        return import_module("dvc.cli").main(list(words[1:]))
-
-    return forked(program, words, folder, env, merged=True)

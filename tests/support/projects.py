@@ -15,7 +15,7 @@ import pytest
 from filelock import FileLock
 from mlflow import MlflowClient
 from ruamel.yaml import YAML
-from support.forks import CAN_FORK, dvc, forget
+from support.forks import CAN_FORK, forget, forked, run_dvc
 from support.tiny import ROOT
 
 from pipeline.__main__ import main
@@ -75,7 +75,7 @@ def command(folder: Path, *words: str, status: int | tuple[int, ...] = 0, **envi
     env = {**kept, "PATH": PATHS, "DVC_NO_ANALYTICS": "1", "MLFLOW_DISABLE_TELEMETRY": "true", **environment}
     apart = ("exp", "queue", "status")  # they start DVC again, or print by a console that this process made
     if CAN_FORK and words[0] == "dvc" and words[1] not in apart:
-        done = dvc(words, folder, env)
+        done = forked(run_dvc, words, folder, env, merged=True)
     else:
         done = subprocess.run(words, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert done.returncode in (status if isinstance(status, tuple) else (status,)), done.stdout

@@ -6,15 +6,12 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import torch
-from support.forks import CAN_FORK, forked
+from support.forks import CAN_FORK, forked, run_stage
 
-from pipeline.workflow.stage import run
 from transformer.inference.save_model import save_model
 from transformer.model.config import TransformerConfig
 from transformer.model.transformer import Transformer
@@ -112,7 +109,7 @@ def tiny_trainer(
 def stage(name: str, folder: Path, *options: str, env: dict | None = None) -> subprocess.CompletedProcess[str]:
     """Run a stage in `folder`, as `dvc repro` does. env: additions to the environment.
 
-    A stage that trains has a process of its own: torch computes no gradients in a copy of one that has. So has a stage
+    A stage that trains has a process of its own: it may start others. So has a stage
     in a copy of this project, whose code it runs.
     """
     place = {"PYTHONPATH": str(ROOT), "MLFLOW_TRACKING_URI": "", "DVC_ROOT": ""}
@@ -120,13 +117,7 @@ def stage(name: str, folder: Path, *options: str, env: dict | None = None) -> su
     if not CAN_FORK or name in ("train", "back_translate") or (folder / "pipeline").exists():
         words = [sys.executable, "-m", f"pipeline.{name}", *options]
         return subprocess.run(words, cwd=folder, env=variables, capture_output=True, text=True)
-    main = import_module(f"pipeline.{name}").main
-
-    def program() -> None:
-        sys.modules["__main__"] = SimpleNamespace(__spec__=SimpleNamespace(name=f"pipeline.{name}"))  # type: ignore
-        main() if name == "__main__" else run(main)
-
-    return forked(program, [name, *options], folder, variables)
+    return forked(run_stage, [name, *options], folder, variables)
 
 
 def make_ends_likely(model: Transformer, pull: float) -> None:
