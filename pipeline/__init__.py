@@ -12,7 +12,7 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 def show_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Print an error that ends the process: Ctrl-C and a missing package in one line, since both happen in imports."""
-    if isinstance(error, ModuleNotFoundError) and not os.environ.get("TRACEBACK"):
+    if isinstance(error, ModuleNotFoundError):
         print(
             f"error: {sys.executable} has no package {error.name}. Nothing was run. Type `. .venv/bin/activate`, which "
             "`make setup` makes, and the same command again.",

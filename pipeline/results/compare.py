@@ -42,11 +42,11 @@ def main() -> None:
 def comparison(experiments: list[Result], sentences: int) -> dict[str, Any]:
     """The comparison of experiments with the first. sentences: how many of those that changed most it contains.
 
-    Raises ValueError if results are stale, or if test sets or signatures differ.
+    Raises ValueError if a result is not complete, or if test sets or signatures differ.
     """
     first = experiments[0]
     for experiment in experiments:
-        experiment.entries()
+        experiment.remark_edits()
     sources, references = (first.lines(first.raw(side)) for side in ("src", "tgt"))
     for experiment in experiments[1:]:
         if experiment.lines(experiment.raw("tgt")) != references:

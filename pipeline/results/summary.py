@@ -3,7 +3,7 @@
     python -m pipeline summary              # DVC experiments, HEAD and the work tree
     python -m pipeline summary --history    # also the results of all other commits that changed dvc.lock
 
-The effect of a knob is measured between results that are equal in all else: knobs, data, code, versions and machine.
+The effect of a knob is measured between results that are equal in all else: knobs, data, versions and machine.
 
 Reads   git: DVC experiments and commits; the work tree
 Writes  reports/experiments.html
@@ -52,7 +52,7 @@ def show(rows: list[dict], title: str = "") -> None:
 def read_systems(history: bool) -> tuple[list[System], list[str]]:
     """Each configuration that has scores, and a line for each result that is not shown, with the reason.
 
-    Several results with the same knobs, data, code, versions and machine are one, under the name of the first.
+    Several results with the same knobs, data, versions and machine are one, under the name of the first.
     """
     systems: dict[str, System] = {}
     left_out: list[str] = []
@@ -60,17 +60,16 @@ def read_systems(history: bool) -> tuple[list[System], list[str]]:
     with bar(len(candidates), " results", "reading") as progress:
         for results in candidates:
             try:
-                results.entries()
                 system = results.system(translations=False)
                 # The machine is added to what the scores are made from, so that only results of equal machines are
                 # compared.
                 system = replace(system, made_from={**system.made_from, "machine": system.machine})
                 first = systems.setdefault(repr((sorted(system.params.items()), system.made_from)), system)
-                if first is not system and not isinstance(results, Result):
+                if first is not system and not results.commit is None:
                     left_out.append(
                         f"{system.name}: BLEU {system.scores['bleu']:.2f}, in all else equal to {first.name}"
                     )
-            except (ValueError, KeyError, OSError) as error:
+            except NoResult as error:
                 left_out.append(f"{results.name}: {error}")
             progress.update()
     return list(systems.values()), left_out

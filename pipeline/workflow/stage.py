@@ -10,24 +10,25 @@ import os
 import re
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
 from pipeline import STARTED, show_error
 from pipeline.workflow.params import parse_yaml
 from pipeline.workflow.versions import ROOT, check_versions
-from transformer.files import printable, remove_temporaries, sha256
+from transformer.evaluation.texts import UnreadableInput
+from transformer.files import printable, remove_temporaries, write_text
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
 OUTS = ("outs", "metrics", "plots")  # what a stage writes, by the names of dvc.yaml
 SECONDS_TO_SAVE = 300  # for a training that is asked to stop, before it is killed
-BIG = 10_000_000  # bytes: a larger file is compared by size and time of change
 MAKES_IT = "Run `dvc repro`, which makes it."
 MAIN_CHECKOUT = "MAIN_CHECKOUT"  # environment variable: the folder of the project whose clone a stage runs in
 
@@ -46,29 +47,37 @@ def arguments(doc: str | None, texts: Mapping[str, str] | None = None, **paths: 
 
 
 def run(main: Callable[[], None]) -> None:
-    """Run a stage or command. A ValueError or OSError becomes one line on standard error and exit status 1.
+    """Run a stage or command. An error becomes one line on standard error and exit status 1.
 
-    In one of several processes of a stage, the launcher prints the line. With TRACEBACK in the environment, Python's
-    traceback is printed instead. A stage does not start with other versions of packages than versions.yaml records.
+    The line names the file in work/ that has Python's traceback. In one of several processes of a stage, the launcher
+    prints the line. A stage does not start with other versions of packages than versions.yaml records.
     """
+    name = running_stage()
     try:
-        name = running_stage()
         stages = read_values(ROOT / "dvc.yaml")["stages"]
         check_versions(stages.get(name, {}))
         if name in stages and "DVC_STAGE" in os.environ and "RANK" not in os.environ:
             run_for_dvc(name, main)
         else:
             main()
-    except (ValueError, OSError) as error:
-        if os.environ.get("TRACEBACK"):
-            raise
-        reason = printable(error_line(error))
+    except Exception as error:
+        place = keep_traceback(name or Path(sys.argv[0]).stem)
+        reason = printable(error_line(error)) + (f" Traceback: {place}" if place else "")
         sys.exit(1 if pass_on(reason) else f"error: {reason}")
     except KeyboardInterrupt as error:
         show_error(KeyboardInterrupt, error, None)
         sys.exit(130)
     finally:
         gc.freeze()  # without it Python searches torch and MLflow for garbage at exit: up to 1.4 s
+
+
+def keep_traceback(name: str) -> str:
+    """Write the traceback of the error being handled; returns the path, or "" if it cannot be written."""
+    path = Path("work") / f"error-{name.rpartition(' ')[2]}-{os.getpid()}.txt"
+    with suppress(OSError):
+        write_text(project_root() / path, traceback.format_exc())
+        return str(path)
+    return ""
 
 
 def run_for_dvc(name: str, main: Callable[[], None]) -> None:
@@ -80,14 +89,12 @@ def run_for_dvc(name: str, main: Callable[[], None]) -> None:
     with hold_lock(Path("work") / f"stage-{name}.lock", "stage"):
         for out in outs(stages[name]):
             remove_temporaries(Path(out))
-        inputs = Inputs.read(name, stages)
-        before = inputs.contents()
-        check_unchanged(name, [path for path in inputs.paths if is_code_newer(Path(path), STARTED)])
+        stage = stages[name]
+        before = inputs_of(stage)
+        check_unchanged(name, [dep for dep in stage["deps"] if is_code_newer(Path(dep), STARTED)])
         main()
-        stamps = None
-        while stamps != (stamps := inputs.stamps()):  # again if one was touched meanwhile
-            after = inputs.contents()
-            check_unchanged(name, [path for path in before if before[path] != after[path]])
+        after = inputs_of(stage)
+        check_unchanged(name, [name for name in {**before, **after} if before.get(name) != after.get(name)])
 
 
 @contextmanager
@@ -115,36 +122,21 @@ def running_stage() -> str:
     return spec.name.removeprefix("pipeline.") if spec else ""
 
 
-class Inputs(NamedTuple):
-    """The inputs of a stage that no other stage writes. paths: deps. params: file -> names (none: the whole file).
+def inputs_of(stage: Mapping[str, Any]) -> dict[str, object]:
+    """The inputs of a stage, to be compared when it ends: dep -> its files, each with inode, size and time of change;
+    param -> its value.
 
     DVC writes deps and params to dvc.lock when a stage has ended. An edit while it ran would then be recorded as what
     made the result.
     """
-
-    paths: list[str]
-    params: dict[str, list[str]]
-
-    @classmethod
-    def read(cls, name: str, stages: Mapping[str, Any]) -> Inputs:
-        """The inputs of a stage. stages: see `stages_of`."""
-        written = {out for stage in stages.values() for out in outs(stage)}
-        params: dict[str, list[str]] = {}
-        for file, names in params_of(stages[name]):
-            params[file] = params.get(file, []) + (names or list(read_values(file)))
-        return cls([dep for dep in stages[name]["deps"] if dep not in written], params)
-
-    def stamps(self) -> list[tuple[Path, int, int]]:
-        """The files of the inputs, each with its number in the file system and the time when it was last touched."""
-        files = [(file, file.stat()) for path in (*self.paths, *self.params) for file in files_of(Path(path))]
-        return [(file, facts.st_ino, facts.st_ctime_ns) for file, facts in files]
-
-    def contents(self) -> dict[str, str]:
-        """The content of each input, in a form to compare: name -> content."""
-        files = {file: read_values(file) for file in self.params}
-        return {path: content_of(Path(path)) for path in self.paths} | {
-            name: repr(files[file].get(name)) for file, names in self.params.items() for name in names
-        }
+    inputs: dict[str, object] = {}
+    for file, names in params_of(stage):
+        values = read_values(file)
+        inputs |= {name: values.get(name) for name in names or values}
+    for dep in stage["deps"]:
+        facts = [(str(file), file.stat()) for file in files_of(Path(dep))]
+        inputs[dep] = [(file, fact.st_ino, fact.st_size, fact.st_mtime_ns) for file, fact in facts]
+    return inputs
 
 
 def stages_of(dvc_yaml: str, params: Mapping[str, object]) -> dict[str, dict]:
@@ -181,16 +173,6 @@ def files_of(path: Path) -> list[Path]:
     return sorted(file for file in files if file.is_file() and file.suffix != ".pyc")
 
 
-def content_of(path: Path) -> str:
-    """The content of a file or folder, in a form to compare; of a large file its size and time of change."""
-    if path.is_dir():
-        return "".join(f"{file} {content_of(file)}\n" for file in files_of(path))
-    if not path.exists():
-        return "missing"
-    facts = path.stat()
-    return sha256(path) if facts.st_size < BIG else f"{facts.st_size} {facts.st_mtime_ns}"
-
-
 def is_code_newer(path: Path, moment: int) -> bool:
     """Whether a Python file, or one in a folder, was written or moved here after a moment (in ns)."""
     return any(file.stat().st_ctime_ns > moment for file in files_of(path) if file.suffix == ".py")
@@ -207,8 +189,12 @@ def check_unchanged(name: str, changed: list[str]) -> None:
 
 def error_line(error: Exception) -> str:
     """What a user needs to know of an error."""
-    if not isinstance(error, OSError):
+    if isinstance(error, UnreadableInput):
+        return f"{error} {MAKES_IT}"
+    if isinstance(error, ValueError):
         return str(error)
+    if not isinstance(error, OSError):
+        return f"{type(error).__name__}: {error}. This is a fault of the program."
     if error.errno in (errno.ENOSPC, errno.EDQUOT):  # a write names no file
         return f"The disk of {error.filename or Path.cwd()} is full. Free some space, and run the same command again."
     return f"{error.filename}: {error.strerror}" if error.filename else str(error)

@@ -10,6 +10,10 @@ from typing import Any, NamedTuple
 from transformer.files import read_lines
 
 
+class UnreadableInput(ValueError):
+    """A file that an earlier step writes is missing or damaged."""
+
+
 class Texts(NamedTuple):
     """The lines of a split, one per sentence. Each list has the same length."""
 
@@ -21,24 +25,24 @@ class Texts(NamedTuple):
     def read(cls, raw: Path, hypotheses: Path, split: str) -> Texts:
         """Read a split (valid or a test set) from the folders of the corpus and of the translations.
 
-        Raises ValueError if a file is missing or not UTF-8, or if their numbers of lines differ.
+        Raises UnreadableInput if a file is missing or not UTF-8, or if their numbers of lines differ.
         """
         files = raw / f"{split}.src", raw / f"{split}.tgt", hypotheses / f"{split}.hyp"
         texts = cls(*(read(path, lambda path: list(read_lines(path))) for path in files))
         for path, lines in zip(files, texts, strict=True):
             if len(lines) != len(texts.references):
-                raise ValueError(f"{path} has {len(lines):,} lines, but {files[1]} has {len(texts.references):,}.")
+                raise UnreadableInput(f"{path} has {len(lines):,} lines, but {files[1]} has {len(texts.references):,}.")
         return texts
 
 
 def read(path: Path, reader: Callable[[Path], Any]) -> Any:
-    """The result of `reader` for a file. Raises ValueError, one line with the file, if it is missing or damaged."""
+    """The result of `reader` for a file. Raises UnreadableInput if the file is missing or damaged."""
     if not path.exists():
-        raise ValueError(f"{path} is missing.")
+        raise UnreadableInput(f"{path} is missing.")
     try:
         return reader(path)
     except ValueError as error:
-        raise ValueError(f"{path}: {' '.join(str(error).split())}. Delete it.") from None
+        raise UnreadableInput(f"{path}: {' '.join(str(error).split())}. Delete it.") from None
 
 
 def read_table(path: Path) -> dict[str, Any]:
