@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from pipeline.workflow.dvc_lock import Result, stored_results
+from pipeline.workflow.dvc_lock import NoResult, Result, stored_results
 from pipeline.workflow.stage import bar
 from transformer.evaluation.comparison import System, means_over_seeds
 from transformer.evaluation.knob_effects import effects, remarks, score_table
@@ -64,8 +64,9 @@ def read_systems(history: bool) -> tuple[list[System], list[str]]:
                 # The machine is added to what the scores are made from, so that only results of equal machines are
                 # compared.
                 system = replace(system, made_from={**system.made_from, "machine": system.machine})
-                first = systems.setdefault(repr((sorted(system.params.items()), system.made_from)), system)
-                if first is not system and not results.commit is None:
+                alike = {part: names for part, names in system.made_from.items() if part != "code"}
+                first = systems.setdefault(repr((sorted(system.params.items()), alike)), system)
+                if first is not system and results.commit is not None:
                     left_out.append(
                         f"{system.name}: BLEU {system.scores['bleu']:.2f}, in all else equal to {first.name}"
                     )
