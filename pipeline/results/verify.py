@@ -1,12 +1,13 @@
-"""Repeat a commit or an experiment in a clean clone and compare each out with the recorded one.
+"""Repeat a commit or an experiment in a clean clone, and compare its outs and scores with the recorded ones.
 
     python -m pipeline verify           # HEAD
     python -m pipeline verify EXP       # an experiment (`dvc exp show`), commit, branch or tag
 
-Exit status: 0 all outs are identical, byte for byte; 2 some are only within the tolerance that the table names; 3 some
-differ; 1 the pipeline could not be run. Each stage is run, without DVC's cache, and your MLflow runs do not change. On
-a CPU the repetition uses as many threads and processes as were recorded, and shards if those were used, unless
-OMP_NUM_THREADS, DEVICES or SHARDING is set. The clone is in work/.
+Every stage runs again, without DVC's cache, in a clone in work/; your results and MLflow runs do not change. Another
+processor, or another number of threads or devices, rounds sums differently: set OMP_NUM_THREADS and DEVICES as they
+were for the same bytes.
+
+Exit status: 0 all outs are the same, byte for byte; 2 some differ; 1 the pipeline could not be run.
 """
 
 from __future__ import annotations
@@ -19,20 +20,16 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
 from filelock import FileLock
 
-from pipeline.results.tolerances import FACTS, SPREAD, WIDER, Agreement
-from pipeline.workflow.dvc_lock import LAST, PROCESSOR, Result, cache_file, members
+from pipeline.workflow.dvc_lock import LAST, RESULT, Result, link_folder, result_of
 from pipeline.workflow.git import command, environment_elsewhere
 from pipeline.workflow.stage import project_root
-from transformer.cores import cores
-
-STATUS = {"identical": 0, "within tolerance": 2, "different": 3}
 
 
 def main() -> None:
@@ -40,136 +37,118 @@ def main() -> None:
     parser.add_argument("experiment", nargs="?", default="HEAD", metavar="EXP", help="default: HEAD")
     parser.add_argument("--keep", action="store_true", help="keep the clone, to inspect the differences")
     options = parser.parse_args()
-    recorded = Result(options.experiment)
-    recorded.entries()
+    recorded = result_of(options.experiment)
+    if recorded.commit is None:
+        parser.error("the work tree is not repeated: commit it, and name the commit")
+    recorded.entries(*RESULT)
     print(f"Repeating {recorded.name} in a clean clone, with its training.", file=sys.stderr)
     with own_clone(recorded, options.keep) as project:
-        repeat(project, recorded_settings(recorded))
-        verdict = show(recorded, Result(root=project))
-    print(f"\n{recorded.name}: {verdict}" + (f"; the clone is {project}" if options.keep else ""))
-    sys.exit(STATUS[verdict])
+        repeat(project)
+        equal = show(recorded, Result("the repetition", root=project))
+    print(f"\n{recorded.name}: " + ("all outs are the same" if equal else "some outs differ"))
+    if options.keep:
+        print(f"The clone is {project}")
+    sys.exit(0 if equal else 2)
 
 
-def show(recorded: Result, new: Result) -> str:
-    """Print the table of outs and what else differs. Returns the verdict on all outs."""
-    facts = differences(recorded, json.loads(new.text(FACTS)))
-    like = facts.empty or not set(facts["fact"]) & set(PROCESSOR)
-    table = Agreement(recorded, new, like).table()
-    print(table.to_string(index=False))
-    if not like:
-        print(
-            "\nThe processor or the number of threads is another. Trainings of the toy recipe with only this "
-            f"difference were this far apart: {SPREAD}.\n"
-            f"So the tolerances are {WIDER} times as wide."
-        )
-    print("\nenvironment: " + ("the same as recorded" if facts.empty else ""))
-    if not facts.empty:
-        print(facts.to_string(index=False))
-    if changed := changed_inputs(recorded, new):
-        print(f"\nnot the recorded input: {', '.join(changed)}")
-    return max(table["verdict"], key=lambda verdict: STATUS[verdict])
+def show(recorded: Result, new: Result) -> bool:
+    """Print which outs are the same, the scores of both, and what else differs. Returns whether all outs are."""
+    before, after = outs_of(recorded), outs_of(new)
+    verdicts = {path: "same" if before[path] == after.get(path) else "DIFFERENT" for path in before}
+    print(pd.DataFrame({"out": verdicts.keys(), "verdict": verdicts.values()}).to_string(index=False))
+    print(f"\n{beside(recorded.scores(), new.scores()).to_string()}")
+    facts = beside(recorded.environment(), new.environment())
+    other = facts[facts["recorded"] != facts["repeated"]]
+    print(f"\nenvironment: {'the same' if other.empty else ''}{'' if other.empty else other.to_string()}")
+    inputs = new.inputs()
+    if edited := [path for path, md5 in recorded.inputs().items() if inputs.get(path) != md5]:
+        print(f"\nnot the recorded input: {', '.join(edited)}")
+    return set(verdicts.values()) == {"same"}
+
+
+def outs_of(result: Result) -> dict[str, str]:
+    """The outs of a result but for those of `record`: path -> md5."""
+    last = {out["path"] for out in result.lock.get(LAST, {}).get("outs", [])}
+    return {path: md5 for path, md5 in result.outs.items() if path not in last}
+
+
+def beside(recorded: Mapping[str, object], repeated: Mapping[str, object]) -> pd.DataFrame:
+    """A table of names with their values in both."""
+    table = pd.DataFrame({"recorded": pd.Series(recorded, dtype=object), "repeated": pd.Series(repeated, dtype=object)})
+    return table.fillna("-")
 
 
 @contextmanager
 def own_clone(recorded: Result, keep: bool) -> Iterator[Path]:
-    """The project in a clone in work/ that no other `verify` uses, and that `clean` keeps until this process ends."""
+    """The project of a commit in a clone in work/, with a DVC cache of its own. `clean` keeps it while this runs."""
     work = project_root() / "work"
     work.mkdir(exist_ok=True)
-    place = Path(tempfile.mkdtemp(prefix=f"verify-{recorded.commit[:10]}-", dir=work))
-    # A corpus_path like ../corpus is beside the clone, so the clone is as many folders below its place.
-    above = max((Path(path).parts.count("..") for path in inputs_of(recorded)), default=0)
+    place = Path(tempfile.mkdtemp(prefix=f"verify-{str(recorded.commit)[:10]}-", dir=work))
     try:
         with FileLock(place / "lock"):
-            yield prepare(recorded, place.joinpath(*["above"] * above, "clone"))
+            yield prepare(recorded, place)
     finally:
         if not keep:
             shutil.rmtree(place, ignore_errors=True)
 
 
-def inputs_of(results: Result) -> dict[str, str]:
-    """See `sources`; those of the stage `record` are left out."""
-    return sources(entry for name, entry in results.lock.items() if name != LAST)
-
-
-def prepare(recorded: Result, clone: Path) -> Path:
-    """Fill a new folder with a commit and its inputs that are not in git; returns the project in it.
-
-    It has a DVC cache of its own.
-    """
-    root = project_root()
-    repository, inner = command("git", "rev-parse", "--show-toplevel", "--show-prefix", folder=root).split("\n")[:2]
+def prepare(recorded: Result, place: Path) -> Path:
+    """Clone a commit, with its inputs that git does not have, below a folder; returns the project in the clone."""
+    inputs = recorded.inputs()
+    # An input such as ../corpus lies beside the clone, so the clone is as many folders below `place`.
+    above = max((Path(path).parts.count("..") for path in inputs), default=0)
+    clone = place.joinpath(*["above"] * above, "clone")
     clone.mkdir(parents=True)
-    # One commit is fetched, since a shallow clone has no others and git clones no commit of an experiment.
+    repository, inner = command("git", "rev-parse", "--show-toplevel", "--show-prefix", folder=Path.cwd()).split("\n")[
+        :2
+    ]
+    # One commit is fetched: git clones no commit of an experiment, and a shallow clone has no others.
     command("git", "init", "--quiet", "--template=", folder=clone)
-    command("git", "fetch", "--quiet", "--depth", "1", repository, recorded.commit, folder=clone)
+    command("git", "fetch", "--quiet", "--depth", "1", repository, str(recorded.commit), folder=clone)
     command("git", "checkout", "--quiet", "--detach", "FETCH_HEAD", folder=clone)
     project = clone / inner
-    for name, md5 in inputs_of(recorded).items():
-        if not (project / name).exists():
-            fetch_input(Path(name), md5, project / name, recorded.name)
-    (project / "dvc.lock").unlink()  # with it DVC would skip stages whose reports are in git
+    (project / "dvc.lock").unlink()
     local = project / ".dvc" / "config.local"
     local.write_text(f"[cache]\n    dir = {json.dumps(str(project / '.dvc' / 'cache'))}\n", encoding="utf-8")
-    # The same locks of cores and GPUs as here: trainings that share cores are several times slower each.
-    (project / "work").mkdir(exist_ok=True)
-    for name in ("cores", "gpus"):
-        (root / "work" / name).mkdir(exist_ok=True)
-        (project / "work" / name).symlink_to(root / "work" / name)
+    for path, md5 in inputs.items():
+        if not (project / path).exists():
+            bring_input(recorded, path, md5, project / path)
     return project
 
 
-def fetch_input(path: Path, md5: str, target: Path, name: str) -> None:
-    """Copy a dependency that git does not have to `target`: from DVC's cache (`dvc add`), else from this folder.
+def bring_input(recorded: Result, path: str, md5: str, target: Path) -> None:
+    """Link an input that git does not have: from DVC's cache, else as it lies in this folder.
 
-    name: of the recorded results. Raises ValueError if it is in neither.
+    Raises ValueError if it is in neither.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    if files := members(md5):
-        for inside, digest in files.items():
-            (target / inside).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(cache_file(digest), target / inside)
-    elif path.is_dir():
-        shutil.copytree(path, target)
+    if md5.endswith(".dir") and recorded.is_cached(md5):
+        link_folder(recorded.members(path, md5), target)
+    elif recorded.is_cached(md5):
+        shutil.copyfile(recorded.place(path, md5), target)
+    elif Path(path).exists():
+        target.symlink_to(Path(path).resolve())
     else:
-        file = cache_file(md5) if cache_file(md5).is_file() else path
-        if not file.exists():
-            raise ValueError(
-                f"{path}, a dependency of {name}, is neither in git, in DVC's cache, nor in this folder. Nothing was "
-                "repeated. Put it back, then repeat this."
-            )
-        shutil.copyfile(file, target)
+        raise ValueError(
+            f"{path}, an input of {recorded.name}, is neither in git, in DVC's cache, nor in this folder. Nothing was "
+            "repeated. Put it back, then repeat this."
+        )
 
 
-def recorded_settings(recorded: Result) -> dict[str, str]:
-    """Variables for the threads, processes and shards that were recorded, since the order of sums depends on them.
-
-    Empty if a GPU was used or this machine has fewer cores.
-    """
-    facts = recorded.environment()
-    threads, devices = int(facts.get("threads", 0)), int(facts.get("devices", 1))
-    if facts.get("device") != "CPU" or not 0 < threads * devices <= cores():
-        return {}
-    return {"OMP_NUM_THREADS": str(threads), "DEVICES": str(devices), "SHARDING": str(facts.get("sharding", "none"))}
-
-
-def repeat(project: Path, same: dict[str, str]) -> None:
-    """Run the pipeline in the clone and print the name of each stage as it starts. Raises ValueError if one fails.
-
-    same: environment variables of the recorded run, which this process's own ones override.
-    """
+def repeat(project: Path) -> None:
+    """Run the pipeline in the clone and print the name of each stage as it starts. Raises ValueError if one fails."""
     own = {name: text for name, text in environment_elsewhere().items() if not name.startswith(("DVC_", "MLFLOW_"))}
     own["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{own.get('PATH', '')}"
-    log = project / "verify.log"
-    # In a session of its own, so that all its processes can be stopped together.
+    log = project_root() / "work" / "verify.log"
     with open(log, "w", encoding="utf-8") as file:
         process = subprocess.Popen(
-            [sys.executable, "-m", "dvc", "repro"],
+            [sys.executable, "-m", "dvc", "repro", "--force"],
             cwd=project,
-            env=same | own,
+            env=own,
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            start_new_session=True,
+            start_new_session=True,  # so that all its processes can be stopped together
         )
         assert process.stdout
         try:
@@ -183,25 +162,5 @@ def repeat(project: Path, same: dict[str, str]) -> None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
     if failed:
-        work = project_root() / "work"
-        kept = work / f"{project.relative_to(work).parts[0]}.log"
-        shutil.move(log, kept)
-        raise ValueError(f"A stage of the repetition failed. {kept} has its output.")
+        raise ValueError(f"A stage of the repetition failed. {log} has its output.")
     print()
-
-
-def differences(recorded: Result, here: dict) -> pd.DataFrame:
-    """A table with a row per fact of this environment that differs from the recorded one, or was not recorded."""
-    known = {name: str(value) for name, value in recorded.environment().items()}
-    rows = [
-        {"fact": name, "recorded": known.get(name, "not recorded"), "here": str(value)}
-        for name, value in here.items()
-        if known.get(name, "").split("+")[0] != str(value).split("+")[0]
-    ]
-    return pd.DataFrame(rows)
-
-
-def changed_inputs(recorded: Result, new: Result) -> list[str]:
-    """Deps that no stage makes and whose content is not the recorded one: a corpus outside git that was edited."""
-    before, after = inputs_of(recorded), inputs_of(new)
-    return sorted(path for path in before.keys() & after.keys() if before[path] != after[path])

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 
 from pipeline.search.clones import DVC, clone, publish, reference, run_in
 from pipeline.search.space import Knobs, as_yaml
-from pipeline.workflow.dvc_lock import Result, stale
+from pipeline.workflow.dvc_lock import Result, result_of
 from pipeline.workflow.git import command, experiments
 from pipeline.workflow.params import Params
 from transformer.files import content_key, read_lines, write_json
@@ -73,9 +73,10 @@ class Trainings:
     def experiment_with(self, name: str, values: Knobs) -> Result:
         """The experiment with these values, all stages run; it is run unless there is one. Raises Untrainable."""
         for entry in experiments():
-            experiment = Result(name, entry.commit) if entry.name == name else None
-            if experiment and experiment.params == self.params.changed(**values) and not stale(experiment):
-                return experiment
+            if entry.name == name and entry.baseline == self.commit:
+                experiment = Result(name, entry.commit)
+                if experiment.params == self.params.changed(**values):
+                    return experiment
         with self.prepare(name, values) as folder:
             self.train(folder, name, values, self.params.max_steps)
             return self.complete(folder, name)
@@ -114,7 +115,7 @@ class Trainings:
             if entry.name == name:  # of another commit
                 command("git", "update-ref", "-d", reference(entry.baseline, name))
         publish(folder, self.commit, name)
-        return Result(name)
+        return result_of(name)
 
     def run(self, folder: Path, name: str, *words: str) -> None:
         """Run a command line in a clone; its output goes to the log of the training.

@@ -111,15 +111,22 @@ class Result:
             return place
         if md5 is None:
             raise NoResult(f"dvc.lock of {self.name} has no {path}. Run `dvc repro`.")
-        return self._place(path, md5)
+        return self.place(path, md5)
 
     def folder(self, path: str) -> dict[str, Path]:
         """The files of an out that is a folder: name in the folder -> a file with its content."""
-        listing = self._place(path, self.outs.get(path, ""))
-        entries = json.loads(listing.read_text(encoding="utf-8"))
-        return {entry["relpath"]: self._place(f"{path}/{entry['relpath']}", entry["md5"]) for entry in entries}
+        return self.members(path, self.outs.get(path, ""))
 
-    def _place(self, path: str, md5: str) -> Path:
+    def members(self, path: str, md5: str) -> dict[str, Path]:
+        """The files of a folder that DVC lists under an md5: name in the folder -> a file with its content."""
+        entries = json.loads(self.place(path, md5).read_text(encoding="utf-8"))
+        return {entry["relpath"]: self.place(f"{path}/{entry['relpath']}", entry["md5"]) for entry in entries}
+
+    def is_cached(self, md5: str) -> bool:
+        """Whether DVC's cache has a content."""
+        return cache_file(md5, self.root).is_file()
+
+    def place(self, path: str, md5: str) -> Path:
         """A file that has an md5: in DVC's cache or, of the work tree, in the folder."""
         if (place := cache_file(md5, self.root)).is_file():
             return place

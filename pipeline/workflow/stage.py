@@ -61,7 +61,7 @@ def run(main: Callable[[], None]) -> None:
         else:
             main()
     except Exception as error:
-        place = keep_traceback(name or Path(sys.argv[0]).stem)
+        place = keep_traceback(Path(sys.argv[0]).stem if name in ("", "__main__") else name)
         reason = printable(error_line(error)) + (f" Traceback: {place}" if place else "")
         sys.exit(1 if pass_on(reason) else f"error: {reason}")
     except KeyboardInterrupt as error:
