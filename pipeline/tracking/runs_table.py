@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # undocumented, so the version of mlflow is pinned and a test searches its pages for the words.
 VIEW = "compare"
 TAG = f"mlflow.sharedViewState.{VIEW}"
-SCORES = ("bleu", "valid_bleu", "delta_bleu", "p_bootstrap")
+SCORES = ("bleu", "valid_bleu", "delta_bleu", "p_randomisation")
 FEW = 5  # knobs that are shown when none differ
 RUNS = "tags.duplicate_of IS NULL"  # without double runs that a member of a team may not delete (write.py)
 

@@ -188,10 +188,11 @@ class Result:
 
     def made_from(self) -> dict[str, dict[str, str]]:
         """What the scores were made from beside the knobs: data, versions and code, each name -> md5 or version."""
-        inputs, params = self.inputs(), self.params
+        inputs = self.inputs()
+        known = {**inputs, **self.outs}
         listed = [entry.get("params", {}).get(RECORD, {}) for entry in self.entries().values()]
         return {
-            "data": {path: {**inputs, **self.outs}[path] for path in ("data/raw", params.init_from)},
+            "data": {path: known[path] for path in ("data/raw", self.params.init_from) if path in known},
             "versions": {name: release(number) for names in listed for name, number in sorted(names.items())},
             "code": {
                 path: md5 for path, md5 in sorted(inputs.items()) if path.startswith(("pipeline/", "transformer"))

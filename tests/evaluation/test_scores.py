@@ -102,7 +102,7 @@ def test_a_comparison_tests_the_bleu_of_the_target_language():
     systems = [System(name, {"target": "zh"}, {}, hypotheses=[line] * 30) for name, line in (("a", far), ("b", near))]
     rows = compare_with_first(systems, [reference] * 30)
     assert rows[1]["bleu"] == round(BLEU(tokenize="zh").corpus_score([near] * 30, [[reference] * 30]).score, 2)
-    assert rows[1]["p_bootstrap"] < 0.05
+    assert rows[1]["p_randomisation"] < 0.05
 
 
 def test_sentence_chrf_is_the_mean_over_character_n_grams():

@@ -35,7 +35,7 @@ def test_a_server_that_was_away_gets_the_whole_run(project):
     for metric in METRICS:
         points = reader(project).get_metric_history(away.info.run_id, metric)
         assert [point.step for point in points] == [2, 4, 6, 8, 10, 12]
-    assert {"bleu", "delta_bleu", "p_bootstrap"} <= set(away.data.metrics)
+    assert {"bleu", "delta_bleu", "p_randomisation"} <= set(away.data.metrics)
     assert away.data.tags["model"].startswith("models:/")
 
 

@@ -96,7 +96,12 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ("again", 100, 4, 32.0, 2),
         ):
             contents = configuration(f"training {warmup} {seed}", name, warmup=warmup, beam_size=beam_size, seed=seed)
-            contents["scores"] = {"bleu": bleu, "valid_bleu": bleu + 1, "delta_bleu": bleu - 30, "p_bootstrap": 0.04}
+            contents["scores"] = {
+                "bleu": bleu,
+                "valid_bleu": bleu + 1,
+                "delta_bleu": bleu - 30,
+                "p_randomisation": 0.04,
+            }
             contents["tags"]["DVC_EXP_NAME"] = name
             record(folder, {**contents, "texts": FILES})
     return folder
@@ -153,7 +158,7 @@ def test_the_table_shows_scores_and_knobs_that_differ(page, address: str) -> Non
     page.get_by_role("link", name="slow").wait_for()
     heads = page.get_by_role("columnheader").all_inner_texts()
     shown = [head.strip() for head in heads]
-    for name in ("bleu", "valid_bleu", "delta_bleu", "p_bootstrap", "warmup", "beam_size"):
+    for name in ("bleu", "valid_bleu", "delta_bleu", "p_randomisation", "warmup", "beam_size"):
         assert name in shown
     assert "corpus" not in shown  # the same in all runs
     assert "dropout" not in shown

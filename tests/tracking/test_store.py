@@ -77,7 +77,7 @@ def test_the_table_shows_scores_by_a_tag_that_mlflows_pages_know(root, key, monk
     runs_table.show_differing_params(store.client, store.experiment_id)
     tags = store.client.get_experiment(store.experiment_id).tags
     shown = json.loads(tags[f"mlflow.sharedViewState.{runs_table.VIEW}"])
-    scores = ["bleu", "valid_bleu", "delta_bleu", "p_bootstrap"]
+    scores = ["bleu", "valid_bleu", "delta_bleu", "p_randomisation"]
     assert shown["selectedColumns"][:5] == [*(f"metrics.`{name}`" for name in scores), "params.`corpus`"]
     pages = Path(mlflow.__file__).parent / "server" / "js" / "build" / "static" / "js"
     main = next(pages.glob("main.*.js")).read_text(encoding="utf-8")

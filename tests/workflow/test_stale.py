@@ -36,8 +36,8 @@ def ran(output: str) -> list[str]:
         ("transformer/training/config.py", {"train", "back_translate"}),
         pytest.param("transformer/serving/served_translator.py", {"record"}, marks=pytest.mark.full),
         ("transformer/cores.py", {"record"}),
-        ("pipeline/results.py", set()),
-        pytest.param("pipeline/experiments/compare.py", set(), marks=pytest.mark.full),
+        ("pipeline/results/compare.py", set()),
+        pytest.param("pipeline/workflow/stage.py", set(), marks=pytest.mark.full),
         pytest.param("tests/nothing.py", set(), marks=pytest.mark.full),
     ],
 )
