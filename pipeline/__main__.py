@@ -31,13 +31,7 @@ COMMANDS = {  # name -> (module, and function if not main; purpose)
     ),
     "ui": ("pipeline.results.ui", "start MLflow's server and print the address of the table of runs (make ui)"),
     "track": ("pipeline.results.track", "write the MLflow runs that are missing"),
-    "serve": ("pipeline.experiments.serve", "serve a registered model after checking its weights and code"),
     "demo": ("pipeline.demo.command", "translate what you type, on a local page, with one model or two side by side"),
-    "promote": ("pipeline.tracking.promotion:promote", "make a version of a registered model the champion"),
-    "rollback": (
-        "pipeline.tracking.promotion:roll_back",
-        "make the former champion of a registered model champion again",
-    ),
     "clean": (
         "pipeline.results.clean",
         "remove caches, states of trainings and outs that nothing needs (make clean)",

@@ -22,7 +22,7 @@ from pipeline.training.job import TrainingJob
 from pipeline.training.launch import Machines
 from pipeline.training.observers import observing
 from pipeline.workflow.params import Params
-from pipeline.workflow.stage import arguments, project_root, require, run
+from pipeline.workflow.stage import arguments, require, run
 from transformer.files import whole_file, whole_folder, write_json, write_text
 from transformer.model_folder import starting_model
 from transformer.training.checkpoints import FORMAT, CheckpointStore, TrainingState, copy_checkpoints
@@ -65,7 +65,7 @@ def train_and_write(paths: Namespace, training: TrainingJob, world: World) -> No
     trainer, store = training.trainer(world), CheckpointStore(training.folder)
     facts = environment(world.device, world.size, trainer.sharded)
     tags = {f"env_{name}": str(fact) for name, fact in facts.items()}
-    live_run = LiveRun(project_root(), vars(training.params), training.train_key, tags)
+    live_run = LiveRun(training.folder, vars(training.params), training.train_key, tags)
     with observing(training, trainer, live_run) as observers:
         state = train(trainer, store, training.valid_text(), observers)
     if world.is_leader:

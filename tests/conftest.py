@@ -54,7 +54,7 @@ def shared_folder(tmp_path_factory) -> Path:
 @pytest.fixture
 def fresh_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Start a test like a new process: no store open or switched off, and no variables of MLflow or DVC set."""
-    monkeypatch.setattr(tracking, "_stores", {})
+    tracking.open_store.cache_clear()
     monkeypatch.setattr(live, "PAUSE", 0)
     for name in [name for name in os.environ if name.startswith(("MLFLOW_", "DVC_"))]:
         monkeypatch.delenv(name)

@@ -5,22 +5,18 @@ Only weights, sizes, merges and vocabulary are read, and no code that is stored 
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-from pipeline.tracking.content import run_keys
+from pipeline.tracking.content import config_key
 from pipeline.tracking.model_files import FOLDER
 from pipeline.tracking.registry import download, find_version, options
-from pipeline.tracking.store import Store, connect, reason, store_errors
-from pipeline.workflow.dvc_lock import WORKSPACE, Result, link_folder, result_of
-from pipeline.workflow.stage import corpus_name, project_root
+from pipeline.tracking.store import StoreError, connect
+from pipeline.workflow.dvc_lock import WORKSPACE, NoResult, Result, link_folder, result_of
+from pipeline.workflow.stage import project_root
 from transformer.decoding.config import SEARCH_OPTIONS, SearchConfig
-from transformer.files import sha256_text
 
 MODEL, DATA = "data/model", "data/raw"
 REGISTRY = "models:/"  # how MLflow's addresses of registered models begin
@@ -52,14 +48,10 @@ def find_model(name: str, place: Path) -> ModelSource:
     if name.startswith(REGISTRY):
         return fetch_registered(name, place)
     if name in (WORKSPACE, MODEL):
-        return read_workspace()
+        return read_workspace(place)
     if (Path(name) / "model.json").is_file():
         return ModelSource(name, Path(name), defaults(), {})
-    try:
-        experiment = result_of(name)
-    except ValueError as error:
-        raise ValueError(f"{error} A model can also be a folder with model.json, or models:/NAME@ALIAS.") from None
-    return read_experiment(experiment, place)
+    return read_result(result_of(name), place)
 
 
 def defaults() -> dict[str, int | float]:
@@ -67,46 +59,33 @@ def defaults() -> dict[str, int | float]:
     return {name: value for name, value in asdict(SearchConfig()).items() if name in SEARCH_OPTIONS}
 
 
-def read_workspace() -> ModelSource:
-    """data/model of this folder; its run and data, if dvc.lock says that this is the model it was made of."""
-    folder, here = Path(MODEL), Result()
-    if not (folder / "model.json").is_file():
-        raise ValueError(f"{folder} is missing. Run `dvc repro`, which makes it, or name an experiment.")
-    with suppress(ValueError, KeyError, OSError):
-        if here.entries():
-            return ModelSource(MODEL, folder, search(here), facts(here), examples(here))
-    return ModelSource(MODEL, folder, defaults(), {"run": "unknown, since this is not the model of dvc.lock"})
-
-
-def read_experiment(experiment: Result, place: Path) -> ModelSource:
-    """The model of an experiment, from DVC's cache. Raises ValueError if it has none, or DVC's cache lacks it."""
-    link_folder(experiment.folder(MODEL), place)
-    return ModelSource(experiment.name, place, search(experiment), facts(experiment), examples(experiment))
-
-
-def search(experiment: Result) -> dict[str, int | float]:
-    """The search options of an experiment."""
-    return {name: getattr(experiment.params, name) for name in SEARCH_OPTIONS}
-
-
-def facts(experiment: Result) -> dict[str, str]:
-    """The key of an experiment's run and the hash of its data, as MLflow has them.
-
-    Both are unknown if DVC's cache lacks a file that they are computed from.
-    """
+def read_workspace(place: Path) -> ModelSource:
+    """The model of the result in the work tree; without one data/model, as after `dvc repro average`."""
     try:
-        _, config_key = run_keys(experiment)
-        name = corpus_name(vars(experiment.params))
-        return {"run": f"{name} {config_key[:7]}", "data": experiment.outs[DATA][:12]}
-    except (ValueError, KeyError, OSError):
-        return {"run": "unknown, since DVC's cache lacks its data or translations"}
+        return read_result(Result(), place)
+    except NoResult:
+        if not (Path(MODEL) / "model.json").is_file():
+            raise ValueError(f"{MODEL} is missing. Run `dvc repro`, which makes it, or name an experiment.") from None
+        return ModelSource(MODEL, Path(MODEL), defaults(), {"run": "unknown, since dvc.lock has no result"})
 
 
-def examples(experiment: Result) -> tuple[str, ...]:
-    """The first test sentences of an experiment; none if they are not there."""
-    with suppress(ValueError, KeyError, OSError):
-        return tuple(line for line in experiment.lines(experiment.raw("src"))[:EXAMPLES] if line)
-    return ()
+def read_result(result: Result, place: Path) -> ModelSource:
+    """The model of a result, as its dvc.lock names it. Raises NoResult.
+
+    facts: the beginnings of the key of its run and of the hash of its data, as MLflow has them.
+    """
+    search = {name: getattr(result.params, name) for name in SEARCH_OPTIONS}
+    facts = {"run": config_key(result)[:7], "data": result.outs[DATA][:12]}
+    link_folder(result.folder(MODEL), place)
+    return ModelSource(result.name, place, search, facts, examples(result))
+
+
+def examples(result: Result) -> tuple[str, ...]:
+    """The first test sentences of a result; none if DVC's cache lacks them."""
+    try:
+        return tuple(line for line in result.lines(result.raw("src"))[:EXAMPLES] if line)
+    except NoResult:
+        return ()
 
 
 def fetch_registered(name: str, place: Path) -> ModelSource:
@@ -116,21 +95,8 @@ def fetch_registered(name: str, place: Path) -> ModelSource:
         store = connect(project_root())
         version = find_version(store, name.removeprefix(REGISTRY))
         folder = download(store, version, place) / FOLDER
-        known = facts_of_version(store, version)
-    except store_errors() as error:
-        raise ValueError(f"The model {name} cannot be fetched: {reason(error)}") from None
-    return ModelSource(name, folder, options(version), known)
-
-
-def facts_of_version(store: Store, version: Any) -> dict[str, str]:
-    """The number of a version, and the key of its run and the hash of its data as in `facts`. Raises store errors."""
-    run = store.client.get_run(version.run_id)
-    corpus = corpus_name(run.data.params)
-    known = {"version": str(version.version), "run": f"{corpus} {run.data.tags.get('config_key', '')[:7]}"}
-    inputs = run.inputs.dataset_inputs if run.inputs else []
-    files = {
-        data.dataset.name.removeprefix(f"{corpus} "): json.loads(data.dataset.profile or "{}").get("sha256")
-        for data in inputs
-    }
-    listing = "".join(f"{digest}  {name}\n" for name, digest in sorted(files.items()))
-    return known | ({"data": sha256_text(listing)[:12]} if files else {})
+    except StoreError as error:
+        raise ValueError(f"The model {name} cannot be fetched: {error}") from None
+    known = {key: version.tags.get(tag, "unknown") for key, tag in (("run", "config_key"), ("data", "data"))}
+    facts = {"version": str(version.version), "run": known["run"][:7], "data": known["data"][:12]}
+    return ModelSource(name, folder, options(version), facts)

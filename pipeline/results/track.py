@@ -15,15 +15,13 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from pipeline.tracking.content import finished_run, origin, run_keys
-from pipeline.tracking.open_runs import close_abandoned
-from pipeline.tracking.registry import NOT_COMPARED, register_model
-from pipeline.tracking.store import Store, connect, reason, store_errors, who
-from pipeline.tracking.write import write_run
-from pipeline.workflow.dvc_lock import Result, stored_results
+from pipeline.tracking.content import config_key, origin
+from pipeline.tracking.store import Store, StoreError, connect
+from pipeline.tracking.write import write_missing
+from pipeline.workflow.dvc_lock import NoResult, Result, stored_results
 from pipeline.workflow.stage import project_root
 
-LEFT_OUT = "left out (stale, or not in DVC's cache)"
+LEFT_OUT = "left out (not in DVC's cache, or of several runs)"
 
 
 def main() -> None:
@@ -32,43 +30,31 @@ def main() -> None:
     history = parser.parse_args().history
     try:
         counts = rebuild(project_root(), history)
-    except store_errors() as error:
-        raise ValueError(f"MLflow took no runs: {reason(error)}") from None
+    except StoreError as error:
+        raise ValueError(f"MLflow took no runs: {error}.") from None
     print(", ".join(f"{count} {what}" for what, count in counts.items() if count) or "There are no results yet.")
 
 
 def rebuild(root: Path, history: bool = False) -> Counter[str]:
-    """Write the runs that are missing and register their models. Returns numbers of runs. Raises store errors."""
+    """Write the runs that are missing and register their models. Returns numbers of results. Raises StoreError."""
     store, counts, keys = connect(root), Counter[str](), set[str]()
-    close_abandoned(store)
-    for results, tags in [*stored_results(history), (Result(), origin())]:
+    for result, tags in [*stored_results(history), (Result(), origin())]:
         try:
-            results.entries()
-            _, config_key = run_keys(results)
-            if config_key not in keys:
-                counts[write(store, results, tags, config_key)] += 1
-            keys.add(config_key)
-        except (ValueError, KeyError, FileNotFoundError) as error:
-            if isinstance(results, Result):
-                continue  # not run yet, or edited since
-            counts[LEFT_OUT] += 1
+            key = config_key(result)
+            if key not in keys:
+                counts[write(store, result, tags, key)] += 1
+            keys.add(key)
+        except NoResult as error:
             if "DVC_EXP_NAME" in tags:  # not for commits: a long history has many that were never pulled
-                print(f"{results.name} was left out: {error}", file=sys.stderr)
+                print(f"{result.name} was left out: {error}", file=sys.stderr)
+            if result.commit is not None:  # a work tree may not have been run yet
+                counts[LEFT_OUT] += 1
     return counts
 
 
-def write(store: Store, results: Result, tags: dict[str, str], config_key: str) -> str:
-    """Write the run of a configuration if it is missing, and register its model if that is; returns what was done."""
-    search = f"tags.config_key = '{config_key}'"
-    runs = store.search(search)
-    if not runs and store.search(search, deleted=True):
+def write(store: Store, result: Result, tags: dict[str, str], key: str) -> str:
+    """Write what the store lacks of a result; returns what was done. key: its config_key."""
+    search = f"tags.config_key = '{key}'"
+    if not store.search(search) and store.search(search, deleted=True):
         return "in MLflow's trash"
-    if runs and runs[0].data.tags.get("engines", NOT_COMPARED) != NOT_COMPARED:
-        return "there"
-    started_from = tags.get("DVC_EXP_BASELINE_REV")
-    baseline = Result("baseline", started_from) if started_from else None
-    finished = finished_run(results, {**who(), **tags}, baseline)
-    if not runs:
-        write_run(store, finished)
-    register_model(store, results, finished, tags)
-    return "there" if runs else "written"
+    return "written" if write_missing(store, result, tags)[0] else "there"

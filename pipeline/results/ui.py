@@ -19,7 +19,7 @@ from pathlib import Path
 from pipeline.results.servers import HOST, open_port, run_server
 from pipeline.results.track import rebuild
 from pipeline.tracking.runs_table import VIEW, show_differing_params
-from pipeline.tracking.store import Store, connect, reason, store_errors
+from pipeline.tracking.store import Store, StoreError, connect
 from pipeline.workflow.stage import project_root
 from transformer.credentials import mask_credentials
 
@@ -63,8 +63,8 @@ def write_missing_runs(root: Path) -> Store:
         except ValueError as error:
             print(f"No missing runs were written: {error}", file=sys.stderr)
         show_differing_params(store.client, store.experiment_id)
-    except store_errors() as error:
-        raise SystemExit(f"MLflow's runs cannot be read: {reason(error)}") from None
+    except StoreError as error:
+        raise SystemExit(f"MLflow's runs cannot be read: {error}") from None
     return store
 
 

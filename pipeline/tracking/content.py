@@ -5,29 +5,27 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from pipeline.tracking.store import SAMPLES, VALID, Row, who
-from pipeline.workflow.dvc_lock import RESULT, Result, stages_above
+from pipeline.tracking.live import SAMPLES, Row, who
+from pipeline.workflow.dvc_lock import RESULT, NoResult, Result
 from pipeline.workflow.git import difference, git
 from pipeline.workflow.stage import corpus_name
-from transformer.evaluation.comparison import TESTS, compare_with_first
+from transformer.evaluation.comparison import System, compare_with_first
 from transformer.evaluation.scores import sentence_scores
 from transformer.files import content_key, sha256, sha256_text
 
 CODE = ("transformer", "pipeline", "dvc.yaml", "versions.yaml", "requirements.lock")  # params and data are in the run
 SPLITS = {"train": "training", "valid": "validation"}  # file name -> context, as MLflow shows it; else: test
 PATCH = "uncommitted.patch"  # the file of a run with the edits that were in no commit
-COMPARED = ("delta_bleu", *TESTS.values())  # the scores that compare a run with a baseline
-MADE = ("data/model", "data/hypotheses", "reports/scores.json", "reports/report.html", "reports/attention.svg")
-BACK = "data/back/training.csv"  # the curve of the model that translates back, if there is one
+VALID = "valid.hyp"  # the file of a run that has the translations of the validation set
+MADE = (*RESULT, "reports/attention.svg")
+BACK = "data/back"  # has the curve of the model that translates back, if there is one
 
 
 @dataclass(frozen=True)
@@ -53,78 +51,69 @@ class FinishedRun:
         return self.tags.get("DVC_EXP_NAME") or f"{corpus_name(self.params)} {self.config_key[:7]}"
 
 
-def run_keys(results: Result) -> tuple[str, str]:
-    """Two hashes: train_key names the training, config_key its params, corpus and translations too."""
-    train_key = json.loads(results.file("data/model/model.json").read_text(encoding="utf-8"))["train_key"]
-    made = {path: results.outs[path] for path in ("data/raw", *RESULT[:3])}
-    return train_key, content_key(params=recorded_params(results), **made)
+def config_key(result: Result) -> str:
+    """One hash of a configuration: its params, data, model, translations and scores, as dvc.lock names them."""
+    result.entries()
+    outs = {path: result.outs[path] for path in ("data/raw", "data/model", "data/hypotheses", "reports/scores.json")}
+    return content_key(params=vars(result.params), **outs)
 
 
-def makers(results: Result) -> dict[str, Any]:
-    """The stages in dvc.lock that made what a run contains, directly or not: name -> entry."""
-    return stages_above(results.lock, MADE)
+def train_key(result: Result) -> str:
+    """The hash by which the training of a result named itself in the model folder."""
+    return json.loads(result.file("data/model/model.json").read_text(encoding="utf-8"))["train_key"]
 
 
-def recorded_params(results: Result) -> dict[str, Any]:
-    """The params of these results: as dvc.lock has them for the stages that made them, else as in params.yaml."""
-    params = vars(results.params)
-    locked: dict[str, Any] = {}
-    for entry in makers(results).values():
-        locked |= entry.get("params", {}).get("params.yaml", {})
-    edited = {name: value for name, value in locked.items() if name in params and value != params[name]}
-    return dict(vars(results.params.changed(**edited)) if edited else params)
+def finished_run(result: Result, origin: Mapping[str, str]) -> FinishedRun:
+    """What the run of a result contains.
 
-
-def finished_run(results: Result, origin: Mapping[str, str], baseline: Result | None = None) -> FinishedRun:
-    """What the run of these results contains.
-
-    origin: tags that say where the results come from. baseline: the results of the commit that the experiment started
-    from; the scores contain the difference to it.
+    origin: tags that say where the result comes from. For an experiment, the scores contain the difference to the
+    commit that it started from.
     """
-    train_key, config_key = run_keys(results)
-    signatures = {f"signature_{name}": signature for name, signature in results.signatures().items()}
-    environment = {f"env_{name}": str(value) for name, value in results.environment().items()}
-    pages = {"report.html": "reports/report.html", "attention.svg": "reports/attention.svg"}
-    pages[SAMPLES] = "reports/samples.csv"
-    texts = {name: results.file(path).read_text(encoding="utf-8") for name, path in pages.items()}
-    texts["translations.csv"] = translations(results)
-    texts[VALID] = "".join(f"{line}\n" for line in results.lines(results.hypotheses("valid")))
+    signatures = {f"signature_{name}": signature for name, signature in result.signatures().items()}
+    environment = {f"env_{name}": str(value) for name, value in result.environment().items()}
+    texts = {
+        "report.html": result.text("reports/report.html"),
+        "attention.svg": result.text("reports/attention.svg"),
+        SAMPLES: result.text("reports/samples.csv"),
+        "translations.csv": translations(result),
+        VALID: "".join(f"{line}\n" for line in result.lines(result.hypotheses("valid"))),
+    }
+    commit = origin.get("DVC_EXP_BASELINE_REV")
     return FinishedRun(
-        params=recorded_params(results),
-        train_key=train_key,
-        config_key=config_key,
-        curve=curve(results),
-        scores={**results.scores(), **(compare_with_baseline(results, baseline) if baseline else {})},
-        tags={**signatures, **environment, **origin, **stage_hashes(results)},
-        datasets=datasets(results),
+        params=vars(result.params),
+        train_key=train_key(result),
+        config_key=config_key(result),
+        curve=curve(result),
+        scores={**result.scores(), **(compare_with_baseline(result, Result("baseline", commit)) if commit else {})},
+        tags={**signatures, **environment, **who(), **origin, **stage_hashes(result)},
+        datasets=datasets(result),
         texts=texts | ({PATCH: uncommitted()} if "git_dirty" in origin else {}),
     )
 
 
-def curve(results: Result) -> list[Row]:
-    """The rows of reports/training.csv, and those of BACK with the prefix back_ before the names of metrics."""
-    rows = rows_of(results.text("reports/training.csv"))
-    with suppress(ValueError, KeyError, OSError):  # no model translates back
-        text = results.file(BACK).read_text(encoding="utf-8")
+def curve(result: Result) -> list[Row]:
+    """The rows of reports/training.csv, and those of the model that translates back, if there is one: back_METRIC."""
+    rows = rows_of(result.text("reports/training.csv"))
+    if back := result.folder(BACK).get("training.csv"):
         rows += [
-            {name if name == "step" else f"back_{name}": value for name, value in row.items()} for row in rows_of(text)
+            {name if name == "step" else f"back_{name}": value for name, value in row.items()}
+            for row in rows_of(back.read_text(encoding="utf-8"))
         ]
     return rows
 
 
 def rows_of(text: str) -> list[Row]:
-    """The rows of a curve in CSV; an empty field is None."""
-    table = pd.read_csv(io.StringIO(text)).astype(object)
+    """The rows of a curve in CSV, with the numbers that the training sent; an empty field is None."""
+    table = pd.read_csv(io.StringIO(text), float_precision="round_trip").astype(object)
     return list(table.where(table.notna(), None).to_dict("records"))
 
 
 def origin() -> dict[str, str]:
-    """Tags that say where the results of this process come from: the git commit, and the DVC experiment if any."""
-    tags = who()
-    with suppress(ValueError):  # without git, or in a folder that it does not know
-        tags["git_commit"] = tags["mlflow.source.git.commit"] = git("rev-parse", "HEAD").strip()
-        if uncommitted():
-            tags["git_dirty"] = "true"
+    """Tags that say where the result in the work tree comes from: the git commit, and the DVC experiment if any."""
+    commit = git("rev-parse", "HEAD").strip()
+    tags = {"git_commit": commit, "mlflow.source.git.commit": commit}
+    if uncommitted():
+        tags["git_dirty"] = "true"
     names = ("DVC_EXP_NAME", "DVC_EXP_BASELINE_REV")
     return tags | {name: os.environ[name] for name in names if os.environ.get(name)}
 
@@ -137,9 +126,9 @@ def uncommitted() -> str:
     return b"".join(patches).decode(errors="replace")
 
 
-def datasets(results: Result) -> list[dict[str, str | int]]:
+def datasets(result: Result) -> list[dict[str, str | int]]:
     """Each file of the corpus: name, sha256, number of lines, and context (training, validation, test)."""
-    corpus = corpus_name(vars(results.params))
+    corpus = corpus_name(vars(result.params))
     return [
         {
             "name": f"{corpus} {name}",
@@ -147,7 +136,7 @@ def datasets(results: Result) -> list[dict[str, str | int]]:
             "lines": count_lines(place),
             "context": SPLITS.get(name.split(".")[0], "test"),
         }
-        for name, place in sorted(results.folder("data/raw").items())
+        for name, place in sorted(result.folder("data/raw").items())
     ]
 
 
@@ -157,36 +146,43 @@ def count_lines(place: Path) -> int:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
 
 
-def stage_hashes(results: Result) -> dict[str, str]:
-    """For each stage that made these results: dvc_<stage> -> hash of its command, deps, params and outs in dvc.lock."""
+def stage_hashes(result: Result) -> dict[str, str]:
+    """For each stage that made a result: dvc_<stage> -> hash of its command, deps, params and outs in dvc.lock."""
     return {
         f"dvc_{stage}": sha256_text(json.dumps(entry, sort_keys=True, default=str))
-        for stage, entry in makers(results).items()
+        for stage, entry in result.entries(*MADE).items()
     }
 
 
-def compare_with_baseline(results: Result, baseline: Result) -> dict[str, float]:
-    """Test BLEU minus that of the baseline, with p-values; empty if the two cannot be compared.
+def compare_with_baseline(result: Result, baseline: Result) -> dict[str, float]:
+    """Test BLEU minus that of the baseline, with its p-values; empty if the two cannot be compared.
 
     They cannot if test references or signatures differ, or if the baseline was never run or is not in DVC's cache. A
     baseline with the same params is the same configuration, and gives nothing either.
     """
+    references = result.lines(result.raw("tgt"))
     try:
-        if baseline.params == results.params:
+        if baseline.params == result.params or baseline.lines(baseline.raw("tgt")) != references:
             return {}
-        references = results.lines(results.raw("tgt"))
-        if baseline.lines(baseline.raw("tgt")) != references or baseline.signatures() != results.signatures():
+        if baseline.signatures() != result.signatures():
             return {}
-        row = compare_with_first([baseline.system(), results.system()], references)[1]
-    except (ValueError, KeyError):
+        former = baseline.lines(baseline.hypotheses())
+    except NoResult:
         return {}
-    return {"delta_bleu": row["delta"], **{name: row[name] for name in TESTS.values()}}
+    return gain(former, result.lines(result.hypotheses()), references, result.params.target)
 
 
-def translations(results: Result) -> str:
+def gain(former: Sequence[str], lines: Sequence[str], references: Sequence[str], target: str) -> dict[str, float]:
+    """BLEU of translations minus that of former ones, and its p-values. target: the language, whose tokens count."""
+    systems = [System(name, {"target": target}, {}, hypotheses=text) for name, text in (("a", former), ("b", lines))]
+    row = compare_with_first(systems, references)[1]
+    return {"delta_bleu": row["delta"], **{name: row[name] for name in row if name.startswith("p_")}}
+
+
+def translations(result: Result) -> str:
     """The test set as CSV: line, chrF, reference, translation, source."""
-    names = {"reference": results.raw("tgt"), "translation": results.hypotheses(), "source": results.raw("src")}
-    table = pd.DataFrame({name: results.lines(path) for name, path in names.items()})
+    names = {"reference": result.raw("tgt"), "translation": result.hypotheses(), "source": result.raw("src")}
+    table = pd.DataFrame({name: result.lines(path) for name, path in names.items()})
     scores = sentence_scores(list(table["translation"]), list(table["reference"]))
     table.insert(0, "line", range(1, len(table) + 1))
     table.insert(1, "chrf", [round(score, 1) for score in scores])

@@ -1,4 +1,4 @@
-"""The live curve: what a training sends to MLflow while it runs.
+"""The live curve: what a training sends to MLflow while it runs, and how its run is found again.
 
 Best effort: a thread of its own sends it, the first failure of a store ends it, and `record` writes what is missing.
 MLflow's own asynchronous logging does not do: importing MLflow alone would take 0.8 s of the training's thread.
@@ -6,6 +6,7 @@ MLflow's own asynchronous logging does not do: importing MLflow alone would take
 
 from __future__ import annotations
 
+import getpass
 import os
 import sys
 import threading
@@ -14,10 +15,9 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from pipeline.tracking.open_runs import PROCESS, close_abandoned, has, open_runs, owner, run_tags
-from pipeline.tracking.store import SAMPLES, WAIT, Row, Store, connect, now, reason, store_errors, who
+from pipeline.tracking.store import WAIT, Store, StoreError, asking, connect, now
 from pipeline.workflow.stage import corpus_name
-from transformer.files import chunks
+from transformer.files import chunks, content_key, write_text
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric, Run
@@ -27,18 +27,23 @@ if TYPE_CHECKING:
 PAUSE = 5
 ROWS = 100  # of a message, which may hold 1,000 points
 END = object()  # the last thing in the queue
+Row = Mapping[str, float | None]  # of a curve: "step", and metrics; None: not measured
+SAMPLES = "samples.csv"  # the file of a run with translations of a few validation sentences at each validation
+ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")  # what MLflow says of an id that it does not have
 
 
 class LiveRun:
     """The MLflow run of a training: RUNNING until `record`, or KILLED (SIGTERM, Ctrl-C) or FAILED at the end of `with`.
 
-    If this clone has a killed or failed run with the same train_key and params, that run continues. If the
-    configuration already has a finished run, nothing is sent. Enter in one process only, under the training's own lock.
-    tags: more tags.
+    The id of the run is kept beside the states of the training, so a training that was stopped or killed continues its
+    run. If that run is FINISHED, nothing is sent: the result was recorded. Enter in one process only, under the
+    training's own lock.
+    folder: of the training's states, work/train-<key>. tags: more tags.
     """
 
-    def __init__(self, root: Path, params: Mapping[str, object], train_key: str, tags: Mapping[str, str]) -> None:
-        self.root, self.params, self.train_key, self.tags = root, dict(params), train_key, dict(tags)
+    def __init__(self, folder: Path, params: Mapping[str, object], train_key: str, tags: Mapping[str, str]) -> None:
+        self.root, self.file = folder.parent.parent, run_file(folder, params, train_key)
+        self.params, self.tags = dict(params), {**tags, "train_key": train_key}
         self.status, self._warned = "", False  # status: KILLED or FAILED at the end; "": as it is
         self._queue, self._ended = SimpleQueue[Any](), threading.Event()
         self._thread = threading.Thread(target=self._run, name="tracking", daemon=True)
@@ -49,7 +54,7 @@ class LiveRun:
 
     def log_curve(self, rows: Iterable[Row]) -> None:
         """Send rows of the curve. Rows up to the last step that the run has are skipped."""
-        self._queue.put([{**row, "time": now()} for row in rows])
+        self._queue.put(list(rows))
 
     def log_samples(self, text: str) -> None:
         """Replace the file of the run with the samples of its training, in CSV: MLflow's page shows it as a table."""
@@ -69,34 +74,33 @@ class LiveRun:
         """The thread: find or make the run, then send what is added until the end."""
         try:
             store = connect(self.root)
-            if run := self._open_run(store):
-                monitor = system_monitor(store, run)
-                try:
-                    self._send(store, run)
-                finally:
-                    monitor.finish()
-                if self.status:
-                    store.client.set_terminated(run.info.run_id, self.status)
-        except store_errors() as error:
-            self._warn(reason(error))
+            run = continued_run(store, self.file)
+            if run is not None and run.info.status == "FINISHED":
+                return
+            run = self._open(store, run)
+            monitor = system_monitor(store, run)
+            try:
+                self._send(store, run)
+            finally:
+                monitor.finish()
+            if self.status:
+                store.client.set_terminated(run.info.run_id, self.status)
+        except StoreError as error:
+            self._warn(str(error))
 
-    def _open_run(self, store: Store) -> Run | None:
-        """The run of this training, RUNNING; None if its configuration has a finished run."""
+    def _open(self, store: Store, run: Run | None) -> Run:
+        """The run to continue or, if that is None, a new one: RUNNING, with the params and tags of this training."""
         from mlflow.entities import Param, RunTag
 
-        close_abandoned(store)
-        tags = run_tags(store, self.train_key, self.params)
-        same = {"params_key": tags["params_key"]}
-        if any("config_key" in run.data.tags and has(run, same) for run in store.runs(self.train_key)):
-            return None
-        tags |= {**who(), **self.tags, PROCESS: owner()}
-        name = os.environ.get("DVC_EXP_NAME") or f"{corpus_name(self.params)} {self.train_key[:7]}"
-        runs = open_runs(store, self.train_key, self.params)
-        run = runs[0] if runs else store.client.create_run(store.experiment_id, now(), tags, name)
+        if run is None:
+            name = os.environ.get("DVC_EXP_NAME") or f"{corpus_name(self.params)} {self.tags['train_key'][:7]}"
+            run = store.client.create_run(store.experiment_id, now(), {**who(), **self.tags}, name)
+            write_text(self.file, run.info.run_id)
         if run.info.status != "RUNNING":
             store.client.update_run(run.info.run_id, status="RUNNING")
         params = [Param(key, str(value)) for key, value in self.params.items()]
-        store.client.log_batch(run.info.run_id, params=params, tags=[RunTag(key, tag) for key, tag in tags.items()])
+        tags = [RunTag(key, tag) for key, tag in self.tags.items()]
+        store.client.log_batch(run.info.run_id, params=params, tags=tags)
         return run
 
     def _send(self, store: Store, run: Run) -> None:
@@ -110,7 +114,7 @@ class LiveRun:
                 items.append(self._queue.get())
             rows = [row for item in items if isinstance(item, list) for row in item if row["step"] > last]
             for part in chunks({row["step"]: row for row in rows}.values(), ROWS):
-                store.client.log_batch(run_id, metrics_of(part))
+                store.client.log_batch(run_id, points(run, part))
                 last = part[-1]["step"]
             if (texts := [item for item in items if isinstance(item, str)]) and store.takes_artifacts:
                 store.client.log_text(run_id, texts[-1], SAMPLES)
@@ -127,22 +131,60 @@ class LiveRun:
         self._warned = True
 
 
-def metrics_of(rows: Iterable[Row]) -> list[Metric]:
-    """The points of rows with a time."""
+def system_monitor(store: Store, run: Run) -> SystemMetricsMonitor:
+    """MLflow's thread that sends load and memory of the machine every ten seconds, started."""
+    with asking():
+        from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+
+        monitor = SystemMetricsMonitor(run.info.run_id, tracking_uri=store.uri, resume_logging=True)
+        monitor.start()
+        return monitor
+
+
+def who() -> dict[str, str]:
+    """The tags for MLflow's columns User and Source."""
+    try:
+        user = os.environ.get("MLFLOW_TRACKING_USERNAME") or getpass.getuser()
+    except (KeyError, OSError):  # a container without a user database
+        user = str(os.getuid())
+    return {"mlflow.user": user, "mlflow.source.name": "dvc", "mlflow.source.type": "PROJECT"}
+
+
+def run_file(folder: Path, params: Mapping[str, object], train_key: str) -> Path:
+    """The file with the id of the MLflow run of a training with these params. folder: of its states.
+
+    Configurations that differ in later knobs share the states.
+    """
+    return folder / f"run-{content_key(train_key=train_key, params={name: str(params[name]) for name in params})[:16]}"
+
+
+def run_of_training(store: Store, params: Mapping[str, object], train_key: str) -> Run | None:
+    """The run that the training of a result left unfinished in this project, if any."""
+    work = store.root / "work"
+    runs = [continued_run(store, path) for path in work.glob(f"train-*/{run_file(work, params, train_key).name}")]
+    return next((run for run in runs if run is not None and run.info.status != "FINISHED"), None)
+
+
+def continued_run(store: Store, file: Path) -> Run | None:
+    """The run whose id a file has; None without the file, and if the run was deleted or is of another store."""
+    if not file.is_file():
+        return None
+    try:
+        run = store.client.get_run(file.read_text(encoding="utf-8"))
+    except StoreError as error:
+        if error.code in ABSENT:
+            return None
+        raise
+    return None if run.info.lifecycle_stage == "deleted" else run
+
+
+def points(run: Run, rows: Iterable[Row]) -> list[Metric]:
+    """The points of rows of a curve. Their time is the start of the run and a millisecond for each step."""
     from mlflow.entities import Metric
 
     return [
-        Metric(name, float(value), int(row["time"] or 0), int(row["step"] or 0))
+        Metric(name, float(value), run.info.start_time + int(row["step"] or 0), int(row["step"] or 0))
         for row in rows
         for name, value in row.items()
-        if name not in ("step", "time") and value is not None
+        if name != "step" and value is not None
     ]
-
-
-def system_monitor(store: Store, run: Run) -> SystemMetricsMonitor:
-    """MLflow's thread that sends load and memory of the machine every ten seconds, started."""
-    from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
-
-    monitor = SystemMetricsMonitor(run.info.run_id, tracking_uri=store.uri, resume_logging=True)
-    monitor.start()
-    return monitor

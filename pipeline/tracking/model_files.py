@@ -8,7 +8,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 import transformer
-from transformer.files import sha256, sha256_text
 
 Options = Mapping[str, int | float]
 
@@ -16,16 +15,6 @@ PACKAGE = Path(transformer.__path__[0])
 # to serve a model
 PACKAGES = ("ctranslate2", "mlflow", "numpy", "pandas", "regex", "safetensors", "spacy", "subword-nmt", "torch", "tqdm")
 FOLDER = "artifacts/model"  # where MLflow puts the model folder inside the model
-
-
-def code_files(package: Path) -> dict[str, Path]:
-    """The Python files of the package: path below the package -> file."""
-    return {path.relative_to(package).as_posix(): path for path in sorted(package.rglob("*.py"))}
-
-
-def code_sha256() -> str:
-    """A hash of the code that a model of this version of the package contains."""
-    return sha256_text("".join(f"{sha256(path)}  {name}\n" for name, path in code_files(PACKAGE).items()))
 
 
 def save(target: Path, folder: Path, options: Options, package: Path = PACKAGE) -> None:

@@ -17,20 +17,19 @@ VIEW = "compare"
 TAG = f"mlflow.sharedViewState.{VIEW}"
 SCORES = ("bleu", "valid_bleu", "delta_bleu", "p_randomisation")
 FEW = 5  # knobs that are shown when none differ
-RUNS = "tags.duplicate_of IS NULL"  # without double runs that a member of a team may not delete (write.py)
 
 
 def view(knobs: Iterable[str]) -> str:
     """The value of the tag: columns for scores and knobs, the best test BLEU first."""
     columns = [f"metrics.`{score}`" for score in SCORES] + [f"params.`{knob}`" for knob in knobs]
-    order = {"columnOrder": columns, "orderByKey": columns[0], "orderByAsc": False, "searchFilter": RUNS}
+    order = {"columnOrder": columns, "orderByKey": columns[0], "orderByAsc": False}
     widths = {column: 7 * len(column) - 30 for column in columns}  # pixels: just enough for the name
     return json.dumps({"selectedColumns": columns, "columnWidths": widths} | order)
 
 
 def show_differing_params(client: MlflowClient, experiment_id: str) -> None:
     """Make the table show the knobs whose values differ between runs; if none differ, the first."""
-    runs = client.search_runs([experiment_id], RUNS, max_results=1000)
+    runs = client.search_runs([experiment_id], max_results=1000)
     names = list(dict.fromkeys([*Params.model_fields, *sorted({name for run in runs for name in run.data.params})]))
     differing = [name for name in names if len({run.data.params.get(name) for run in runs}) > 1]
     client.set_experiment_tag(experiment_id, TAG, view(differing or names[:FEW]))

@@ -1,60 +1,107 @@
-"""The MLflow store: how it is opened, how its runs are found, and its errors."""
+"""The MLflow store: how it is opened, how its runs are found, and the one exception that its failures become."""
 
 from __future__ import annotations
 
 import gc
-import getpass
 import logging
 import os
-import secrets
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from filelock import FileLock
 
 from transformer.credentials import check_address, mask_credentials
-from transformer.files import printable, remove_temporaries, whole_file, write_text
+from transformer.files import printable, remove_temporaries, whole_file
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Experiment, Run
 
-# By default MLflow waits four minutes for a server that is down, prints a link per run and sends usage data. Two tries
-# of four seconds, with up to a second between them, take less than ten seconds.
+    Opened = tuple[MlflowClient, Experiment]
+
+# By default MLflow waits four minutes for a server that is down, and as long as a busy one says; it prints a link per
+# run and sends usage data. Two tries of four seconds, with up to a second between them, take less than ten seconds.
 ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "4",
+    "MLFLOW_HTTP_RESPECT_RETRY_AFTER_HEADER": "false",
     "PGCONNECT_TIMEOUT": "4",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
 }
-WAIT = 10  # seconds that a process waits for another one, or for the store
+WAIT = 10  # seconds, in all, for the first answer of a store
+FILE_SECONDS = "600"  # for a server to store a file
+LONGEST = 1 << 20  # bytes of a first answer
+EXPERIMENT = "/api/2.0/mlflow/experiments/get-by-name"
 RELATIVE = "sqlite:///"  # sqlite:///name is a relative file, sqlite:////name an absolute one
 OWN = f"{RELATIVE}mlflow.db"  # the default: what a plain `mlflow ui` opens
-Row = Mapping[str, float | None]  # of a curve: "step", and metrics; None: not measured
-SAMPLES = "samples.csv"  # the file of a run with translations of a few validation sentences at each validation
-VALID = "valid.hyp"  # the file of a run that has the translations of the validation set
 # A stage prints one line instead; and the logger of environments asks for pip, which this .venv does not have.
 NOISY = ("mlflow.store", "mlflow.system_metrics", "mlflow.utils.environment", "urllib3.connectionpool")
+
+
+class StoreError(Exception):
+    """A store is down, locked, full, foreign or incomplete. Its message is one line without credentials.
+
+    code: MLflow's name for the failure, if it has one.
+    """
+
+    def __init__(self, message: str, code: str = ""):
+        super().__init__(message)
+        self.code = code
+
+
+@contextmanager
+def asking() -> Iterator[None]:
+    """Turn what MLflow raises into StoreError: a failed request may be any exception of its many libraries."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except Exception as error:
+        raise StoreError(reason(error), getattr(error, "error_code", "")) from error
+
+
+def reason(error: Exception) -> str:
+    """The message of an error on one line of about 200 characters, without credentials. A long one lacks its middle."""
+    text = printable(mask_credentials(" ".join(str(error).split()))) or type(error).__name__
+    return text if len(text) <= 200 else f"{text[:80]} ... {text[-120:]}"
+
+
+class Client:
+    """MLflow's client, which raises StoreError."""
+
+    def __init__(self, client: MlflowClient):
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+
+        def ask(*words: Any, **named: Any) -> Any:
+            with asking():
+                return method(*words, **named)
+
+        return ask
 
 
 @dataclass(frozen=True)
 class Store:
     """An open tracking store.
 
-    root: the project's folder. clone: the id of this clone of the project. takes_artifacts: False if the files of runs
-    are kept in a former folder of the project.
+    root: the project's folder. takes_artifacts: False if the files of runs are kept in a former folder of the project.
     """
 
     client: MlflowClient
     uri: str
     experiment_id: str
     root: Path
-    clone: str
     takes_artifacts: bool
 
     def search(self, filter_string: str, deleted: bool = False) -> list[Run]:
@@ -69,88 +116,92 @@ class Store:
             token = page.token or ""
         return runs
 
-    def runs(self, train_key: str) -> list[Run]:
-        """The runs of one training, without duplicates that this user may not delete."""
-        return self.search(f"tags.train_key = '{train_key}' and tags.duplicate_of IS NULL")
-
 
 def now() -> int:
     """Milliseconds since 1970, MLflow's unit of time."""
     return int(time.time() * 1000)
 
 
-def who() -> dict[str, str]:
-    """The tags for MLflow's columns User and Source."""
-    try:
-        user = os.environ.get("MLFLOW_TRACKING_USERNAME") or getpass.getuser()
-    except (KeyError, OSError):  # a container without a user database
-        user = str(os.getuid())
-    return {"mlflow.user": user, "mlflow.source.name": "dvc", "mlflow.source.type": "PROJECT"}
-
-
-_stores: dict[tuple[Path, str], Store] = {}
-
-
-def store_errors() -> tuple[type[Exception], ...]:
-    """Exceptions of a store that is down, locked, full, foreign or incomplete; not our bugs (TypeError, KeyError)."""
-    from alembic.util import CommandError  # a schema that this mlflow does not know
-    from google.protobuf.json_format import ParseError  # an answer of something that is no MLflow
-    from mlflow.exceptions import MlflowException  # most failures, those of requests included
-    from sqlalchemy.exc import SQLAlchemyError  # the first connect
-
-    # And OSError: disk, sockets, the lock's Timeout. ImportError: the URI needs a driver that is not installed.
-    return MlflowException, SQLAlchemyError, CommandError, ParseError, OSError, ImportError
-
-
-def reason(error: Exception) -> str:
-    """The message of an error on one line of about 200 characters, without credentials. A long one lacks its middle."""
-    text = printable(mask_credentials(" ".join(str(error).split()))) or type(error).__name__
-    return text if len(text) <= 200 else f"{text[:80]} ... {text[-120:]}"
-
-
 def store_uri(root: Path) -> str:
-    """The URI of the store: MLFLOW_TRACKING_URI if set, else <root>/mlflow.db.
+    """The URI of the store: MLFLOW_TRACKING_URI if set, else <root>/mlflow.db. Raises StoreError for no address.
 
     A relative file of sqlite is in `root`: the current folder may be a temporary copy that `dvc exp run` removes.
     """
     uri = os.environ.get("MLFLOW_TRACKING_URI") or OWN
     if not uri.startswith(RELATIVE) or uri.startswith(f"{RELATIVE}/"):
-        try:
+        with asking():
             return check_address(uri, "MLFLOW_TRACKING_URI")
-        except ValueError as error:
-            raise OSError(str(error)) from None
     if any(mark in str(root) for mark in "%?"):
-        raise OSError(f"The folder {root} cannot be part of a database address. Rename it: without % and ?.")
+        raise StoreError(f"The folder {root} cannot be part of a database address. Rename it: without % and ?.")
     return f"{RELATIVE}{root / uri.removeprefix(RELATIVE)}"
 
 
 def connect(root: Path) -> Store:
-    """Open the store of `store_uri`. Raises one of store_errors()."""
+    """Open the store of `store_uri`. Raises StoreError."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     root = root.resolve()
-    uri = store_uri(root)
-    if (root, uri) in _stores:
-        return _stores[root, uri]
-    import_mlflow()
-    from mlflow import MlflowClient
+    return open_store(root, store_uri(root), os.environ.get("MLFLOW_EXPERIMENT_NAME") or "translation")
 
-    file = Path(uri.removeprefix(RELATIVE).partition("?")[0]) if uri.startswith(RELATIVE) else None
-    artifacts = str(file.parent / "mlartifacts") if file else None
-    (root / "work").mkdir(parents=True, exist_ok=True)
-    # Two processes that create one database at once can break it for good. Several clones may share a file.
-    with FileLock(f"{file}.lock" if file and file.parent != root else root / "work/mlflow.lock", timeout=WAIT):
-        if file and not file.exists():
-            create_database(file)
-        clone = clone_id(root)
-        client = MlflowClient(tracking_uri=uri)
-        experiment = open_experiment(client, artifacts)
-    place = experiment.artifact_location
-    takes_artifacts = place == artifacts  # not if the project was moved, with its files in the former folder
-    if file != root / "mlflow.db":
-        takes_artifacts = ":/" in place or Path(place).parent.is_dir()
-    store = Store(client, uri, experiment.experiment_id, root, clone, takes_artifacts)
-    return _stores.setdefault((root, uri), store)
+
+@cache
+def open_store(root: Path, uri: str, name: str) -> Store:
+    """The store at an address, with an experiment of this name. Raises StoreError."""
+    with asking():
+        import_mlflow()
+        if not uri.startswith(RELATIVE):
+            client, experiment = within(WAIT, lambda: open_server(uri, name))
+            return Store(client, uri, experiment.experiment_id, root, is_reachable(experiment.artifact_location))
+        file = Path(uri.removeprefix(RELATIVE).partition("?")[0])
+        artifacts = str(file.parent / "mlartifacts")
+        # Two processes that create one database at once can break it for good. Several clones may share a file.
+        with FileLock(f"{file}.lock", timeout=WAIT):
+            if not file.exists():
+                create_database(file)
+            client, experiment = open_experiment(uri, name, artifacts)
+        place = experiment.artifact_location
+        # Not if the project was moved or copied, with its files in the former folder.
+        takes_artifacts = place == artifacts or (file != root / "mlflow.db" and is_reachable(place))
+        return Store(client, uri, experiment.experiment_id, root, takes_artifacts)
+
+
+def is_reachable(place: str) -> bool:
+    """Whether files can be kept at an artifact location: on a server, or in a folder of this machine."""
+    return ":/" in place or Path(place).parent.is_dir()
+
+
+def within(seconds: float, question: Callable[[], Opened]) -> Opened:
+    """The answer to a question. Raises TimeoutError if it takes longer, as for a server that sends a byte a second.
+
+    The timeouts of requests are for each byte. The thread that asks is left behind.
+    """
+    answer: Future[Opened] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(question())
+        except Exception as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=ask, daemon=True).start()
+    try:
+        return answer.result(seconds)
+    except TimeoutError:
+        raise TimeoutError(f"MLflow has not answered within {seconds:g} s") from None
+
+
+def open_server(uri: str, name: str) -> Opened:
+    """The client and the experiment of a server or database. The first answer may have LONGEST bytes."""
+    from mlflow.utils.credentials import get_default_host_creds
+    from mlflow.utils.rest_utils import http_request
+
+    if uri.startswith("http"):  # MLflow's client reads an answer as long as it comes
+        creds = get_default_host_creds(uri)
+        answer: Any = http_request(creds, EXPERIMENT, "GET", params={"experiment_name": name}, stream=True)
+        if len(answer.raw.read(LONGEST)) == LONGEST:
+            raise OSError("The address of MLFLOW_TRACKING_URI sends an answer without an end")
+        answer.close()
+    return open_experiment(uri, name)
 
 
 def import_mlflow() -> None:
@@ -174,17 +225,6 @@ def import_mlflow() -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-def clone_id(root: Path) -> str:
-    """The random id of this clone of the project, in work/clone, and the inode of work/, which a copy does not share.
-
-    Several clones may share a store. A moved project keeps its id.
-    """
-    path = root / "work" / "clone"
-    if not path.is_file():
-        write_text(path, secrets.token_hex(8))
-    return f"{path.read_text(encoding='utf-8')}-{path.parent.stat().st_ino}"
-
-
 def create_database(path: Path) -> None:
     """Create MLflow's sqlite file under another name and rename it, so that a process killed here leaves no half file.
 
@@ -201,20 +241,31 @@ def create_database(path: Path) -> None:
             engine.dispose()
 
 
-def open_experiment(client: MlflowClient, artifacts: str | None) -> Experiment:
+def open_experiment(uri: str, name: str, artifacts: str | None = None) -> Opened:
     """Find, restore or create the experiment; where it keeps artifacts is fixed at creation."""
-    from mlflow.exceptions import MlflowException
+    from mlflow import MlflowClient
 
-    name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "translation"
+    client = cast("MlflowClient", Client(MlflowClient(tracking_uri=uri)))
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
         try:
             client.create_experiment(name, artifacts)
-        except MlflowException as error:
-            if error.error_code != "RESOURCE_ALREADY_EXISTS":  # another clone made it meanwhile
+        except StoreError as error:
+            if error.code != "RESOURCE_ALREADY_EXISTS":  # another clone made it meanwhile
                 raise
         experiment = client.get_experiment_by_name(name)
         assert experiment
     if experiment.lifecycle_stage == "deleted":
         client.restore_experiment(experiment.experiment_id)
-    return experiment
+    return client, experiment
+
+
+@contextmanager
+def long_requests() -> Iterator[None]:
+    """Give a server ten minutes to store a file."""
+    name = "MLFLOW_HTTP_REQUEST_TIMEOUT"  # which `connect` has set
+    before, os.environ[name] = os.environ[name], FILE_SECONDS
+    try:
+        yield
+    finally:
+        os.environ[name] = before

@@ -1,8 +1,7 @@
-"""Write the finished run of a configuration: any number of times, with the same result.
+"""Write what a store lacks of a result: any number of times, with the same end.
 
-A store has one run of a configuration (the tag config_key), whoever computed it. A run gets that tag when all else is
-written, so a run that has it is complete. If two clones write the same configuration at once, both find both runs, and
-both keep the one that began first.
+The run of a result is that of its training, if this project has it and it is not finished; else the one in the store
+with the tag config_key of this result; else a new one. A FINISHED run is complete and is not written again.
 """
 
 from __future__ import annotations
@@ -13,120 +12,73 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
-from pipeline.tracking.content import COMPARED, PATCH, FinishedRun
-from pipeline.tracking.open_runs import age, close_abandoned, open_runs, run_tags
-from pipeline.tracking.store import WAIT, Store, now
+from pipeline.tracking.content import FinishedRun, config_key, finished_run, train_key
+from pipeline.tracking.live import points, run_of_training
+from pipeline.tracking.registry import has_files, register_model, registered_version
+from pipeline.tracking.store import Store, long_requests, now
+from pipeline.workflow.dvc_lock import Result
 from transformer.files import chunks
 
 if TYPE_CHECKING:
-    from mlflow.entities import DatasetInput, Metric, Run
+    from mlflow.entities import DatasetInput, Run
 
 BATCH = 500  # points in a message, which may hold 1,000 things
-GONE = ("INVALID_PARAMETER_VALUE", "INVALID_STATE", "RESOURCE_DOES_NOT_EXIST")  # of a run that was deleted
 
 
-def is_origin(tag: str) -> bool:
-    """Whether a tag says by whom, where and from which commit a run was recorded: those of the first recording stay."""
-    return tag.startswith(("env_", "git_", "mlflow.", "DVC_"))
+def write_missing(store: Store, result: Result, origin: Mapping[str, str]) -> tuple[bool, str]:
+    """Write the run of a result, and register its model, if the store lacks them. Raises StoreError.
 
-
-def write_run(store: Store, finished: FinishedRun) -> Run:
-    """Write the run of a configuration and return it. Raises store errors.
-
-    It writes the run with this config_key; otherwise this clone's unfinished run of the training; otherwise a new run.
-    Runs in MLflow's trash are ignored, so a deleted run is written again.
+    origin: tags that say where the result comes from. Returns whether something was written, and a message.
     """
-    from mlflow.exceptions import MlflowException
-
-    close_abandoned(store)
-    with FileLock(store.root / "work/record.lock", timeout=WAIT):
-        try:
-            return write_once(store, finished)
-        except MlflowException as error:
-            if error.error_code not in GONE:
-                raise
-            return write_once(store, finished)  # another clone deleted this run in favour of its own
-
-
-def write_once(store: Store, finished: FinishedRun) -> Run:
-    """See `write_run`."""
-    recorded = recorded_runs(store, finished)
-    if recorded:
-        log(store, recorded[0], finished, is_new=False)
-    else:
-        tags = run_tags(store, finished.train_key, finished.params)
-        runs = open_runs(store, finished.train_key, finished.params)
-        run = runs[0] if runs else store.client.create_run(store.experiment_id, now(), tags, finished.name)
-        log(store, run, finished, is_new=True)
-        store.client.update_run(run.info.run_id, name=finished.name)
-        store.client.set_terminated(run.info.run_id, "FINISHED")
-        store.client.set_tag(run.info.run_id, "config_key", finished.config_key)
-    first, *double = recorded_runs(store, finished)
-    for run in [*double, *open_runs(store, finished.train_key, finished.params)]:
-        delete_duplicate(store, run, first)
-    return first
+    params, key = vars(result.params), config_key(result)
+    (store.root / "work").mkdir(exist_ok=True)
+    with FileLock(store.root / "work/record.lock"):  # `make ui` and `record` may write the same result at once
+        run = run_of(store, run_of_training(store, params, train_key(result)), key)
+        version = registered_version(store, params, key)
+        unfinished = run is None or run.info.status != "FINISHED"
+        if not unfinished and (not store.takes_artifacts or (version and has_files(store, version))):
+            return False, "The store has the run and its model."
+        finished = finished_run(result, origin)
+        if run is None or unfinished:
+            run = write_run(store, finished, run)
+        return True, register_model(store, result, finished, run.info.run_id)
 
 
-def recorded_runs(store: Store, finished: FinishedRun) -> list[Run]:
-    """The runs of a configuration, the first one first; more than one only while clones write it at once."""
-    runs = [run for run in store.runs(finished.train_key) if run.data.tags.get("config_key") == finished.config_key]
-    return sorted(runs, key=age)
+def run_of(store: Store, training: Run | None, config_key: str) -> Run | None:
+    """The run of a result: that of its training, if any, else the one in the store, a finished one first; or None."""
+    if training is not None:
+        return training
+    runs = store.search(f"tags.config_key = '{config_key}'")
+    return min(runs, key=lambda run: run.info.status != "FINISHED", default=None)
 
 
-def delete_duplicate(store: Store, run: Run, first: Run) -> None:
-    """Delete a run in favour of another one. If this user may not, its tag `duplicate_of` hides it from the table."""
-    from mlflow.exceptions import MlflowException
+def write_run(store: Store, finished: FinishedRun, run: Run | None = None) -> Run:
+    """Write the run of a configuration and set it FINISHED. Raises StoreError.
 
-    try:
-        store.client.delete_run(run.info.run_id)
-    except MlflowException as error:
-        if error.error_code == "PERMISSION_DENIED":
-            store.client.set_tag(run.info.run_id, "duplicate_of", first.info.run_id)
-        elif error.error_code not in GONE:  # another clone did it at this moment
-            raise
-
-
-def log(store: Store, run: Run, finished: FinishedRun, is_new: bool) -> None:
-    """Write to a run what it lacks.
-
-    is_new: the run has no config_key yet. If False, the tags of its first recording (user, commit, machine) stay.
+    run: the unfinished one to complete; None: a new one.
     """
     from mlflow.entities import Metric, Param, RunTag
 
-    client, run_id = store.client, run.info.run_id
-    params = [Param(name, str(value)) for name, value in finished.params.items()]
-    tags = [RunTag(name, str(tag)) for name, tag in finished.tags.items() if is_new or not is_origin(name)]
-    client.log_batch(run_id, params=params, tags=tags)
-    metrics = missing_points(store, run, finished)
-    metrics += [
-        Metric(name, float(score), now(), 0)
-        for name, score in finished.scores.items()
-        if run.data.metrics.get(name) != score and (is_new or name not in COMPARED)
-    ]
-    for part in chunks(metrics, BATCH):
+    client = store.client
+    run = run or client.create_run(store.experiment_id, now(), {"config_key": finished.config_key}, finished.name)
+    run_id, start = run.info.run_id, run.info.start_time
+    tags = {**finished.tags, "train_key": finished.train_key, "config_key": finished.config_key}
+    client.log_batch(
+        run_id,
+        params=[Param(name, str(value)) for name, value in finished.params.items()],
+        tags=[RunTag(name, str(tag)) for name, tag in tags.items()],
+    )
+    scores = [Metric(name, float(score), start, 0) for name, score in finished.scores.items()]
+    for part in chunks([*points(run, finished.curve), *scores], BATCH):
         client.log_batch(run_id, part)
     client.log_inputs(run_id, inputs(finished.datasets))
     if store.takes_artifacts:
-        for name, text in finished.texts.items():
-            if is_new or name != PATCH:
+        with long_requests():
+            for name, text in finished.texts.items():
                 client.log_text(run_id, text, name)
-
-
-def missing_points(store: Store, run: Run, finished: FinishedRun) -> list[Metric]:
-    """The points of the curve that a run lacks: MLflow stores a point a second time if it is sent a second time."""
-    from mlflow.entities import Metric
-
-    time = now()
-    names = {name for row in finished.curve for name in row} - {"step"}
-    sent = {
-        name: {point.step for point in store.client.get_metric_history(run.info.run_id, name)} for name in sorted(names)
-    }
-    return [
-        Metric(name, float(value), time, int(row["step"] or 0))
-        for row in finished.curve
-        for name, value in row.items()
-        if name != "step" and value is not None and row["step"] not in sent[name]
-    ]
+    client.update_run(run_id, name=finished.name)
+    client.set_terminated(run_id, "FINISHED")
+    return run
 
 
 def inputs(datasets: Iterable[Mapping[str, str | int]]) -> list[DatasetInput]:

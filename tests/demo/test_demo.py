@@ -26,7 +26,8 @@ from fastapi.testclient import TestClient
 from httpx import ASGITransport, AsyncClient
 from hypothesis import given
 from hypothesis import strategies as some
-from support.projects import command, commit_all, params_file, prepared_project, registered_name
+from support.projects import command, prepared_project, registered_name
+from support.results import commit_result, start_project
 from support.servers import free_port
 from support.tiny import ROOT, TEXT, model_folder
 
@@ -253,31 +254,25 @@ def test_the_page_comes_at_once_while_many_sentences_wait(model, monkeypatch):
 
 def test_a_model_is_found_in_a_folder_and_in_the_work_tree(folders, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="data/model is missing"):
+        find_model("workspace", tmp_path / "unused")
     source = find_model(str(folders[0]), tmp_path / "unused")
     assert (source.folder, source.facts) == (folders[0], {})
     shutil.copytree(folders[1], "data/model")
     for name in ("workspace", "data/model"):
         source = find_model(name, tmp_path / "unused")
         assert source.folder == Path("data/model")
-        assert source.facts == {"run": "unknown, since this is not the model of dvc.lock"}
+        assert source.facts == {"run": "unknown, since dvc.lock has no result"}
     assert not (tmp_path / "unused").exists()
 
 
 @pytest.fixture(scope="module")
 def project(folders, tmp_path_factory) -> Path:
-    """A project whose commits `with_model` and `without` have an entry of data/model in dvc.lock, and have none."""
+    """A project whose commit `with_model` has a result, and whose commit `without` has none."""
     folder = tmp_path_factory.mktemp("project")
-    params_file(folder, beam_size=2)
-    (folder / "dvc.yaml").write_text("stages:\n  average:\n    cmd: 'true'\n    outs: [data/model]\n")
-    shutil.copytree(folders[1], folder / "data/model")
-    (folder / ".gitignore").write_text("/data\n")
-    commit_all(folder)
+    start_project(folder)
     command(folder, "git", "tag", "without")
-    command(folder, "dvc", "init", "--quiet")
-    command(folder, "dvc", "commit", "--force", "--quiet")
-    command(folder, "git", "add", "-A")
-    command(folder, "git", "commit", "-qm", "model")
-    command(folder, "git", "tag", "with_model")
+    commit_result(folder, "with_model", folders[1], beam_size=2)
     shutil.rmtree(folder / "data")
     return folder
 
@@ -290,12 +285,12 @@ def inside(project, monkeypatch) -> Path:
 
 
 def test_the_model_of_a_commit_comes_from_the_cache_of_dvc(inside, folders, tmp_path):
+    assert find_model("data/model", tmp_path / "of the work tree").facts["run"] != "unknown"
     source = find_model("with_model", tmp_path / "fetched")
-    assert {path.name: path.read_bytes() for path in source.folder.iterdir()} == {
-        path.name: path.read_bytes() for path in folders[1].iterdir()
-    }
-    assert source.search["beam_size"] == 2
-    assert source.facts == {"run": "unknown, since DVC's cache lacks its data or translations"}
+    for path in set(folders[1].iterdir()) - {folders[1] / "model.json"}:
+        assert (source.folder / path.name).read_bytes() == path.read_bytes()
+    assert (source.search["beam_size"], source.examples) == (2, ("a b c d", "e f g h", "i j k l"))
+    assert [len(source.facts[name]) for name in ("run", "data")] == [7, 12]
     assert Model(source).translations(LINE, None, lambda: None)["hypotheses"]
 
 
@@ -312,9 +307,7 @@ def ended(monkeypatch, *words: object) -> str:
     ("words", "message"),
     [
         (["nobody"], "error: nobody is not an experiment, branch, tag or commit."),
-        (["without"], "error: without has no dvc.lock in git. Run `dvc exp run`"),
-        ([], "error: data/model is missing. Run `dvc repro`"),
-        (["workspace"], "error: data/model is missing. Run `dvc repro`"),
+        (["without"], "error: without has no dvc.lock, so no result. Run `dvc repro` and commit"),
         pytest.param(
             ["models:/nobody@champion"],
             "error: The model models:/nobody@champion cannot be fetched: ",
@@ -338,7 +331,7 @@ def test_a_model_that_the_cache_lacks_is_named_with_the_remedy(inside, monkeypat
         line = ended(monkeypatch, "with_model", "--port", free_port())
     finally:
         (tmp_path / "cache").rename(inside / ".dvc/cache")
-    assert line.startswith("error: data/model of with_model is not in DVC's cache. `dvc exp pull`")
+    assert line.startswith("error: data/model of with_model is not in DVC's cache. `dvc pull`, ")
 
 
 def test_a_third_model_is_refused(monkeypatch, capsys):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
-from support.projects import command, prepared_project, reader, runs, seen
+from mlflow import MlflowClient
+from support.projects import command, params_file, prepared_project, reader, runs, seen
 
 pytestmark = pytest.mark.full
 TRACK = (sys.executable, "-m", "pipeline", "track")
@@ -39,6 +41,15 @@ def test_a_server_that_was_away_gets_the_whole_run(project):
     assert away.data.tags["model"].startswith("models:/")
 
 
+def test_a_registered_model_that_was_deleted_comes_back(project):
+    client = MlflowClient(f"sqlite:///{project / 'mlflow.db'}")
+    (model,) = client.search_registered_models()
+    client.delete_registered_model(model.name)
+    assert "2 written" in command(project, *TRACK)
+    assert len(client.search_model_versions(f"name = '{model.name}'")) == 2
+    assert "2 there" in command(project, *TRACK)
+
+
 def test_a_run_in_the_trash_is_made_again_by_record_alone(project):
     (away,) = [run for run in runs(project) if run.info.run_name == "away"]
     store = {"MLFLOW_TRACKING_URI": f"sqlite:///{project / 'mlflow.db'}"}
@@ -46,3 +57,26 @@ def test_a_run_in_the_trash_is_made_again_by_record_alone(project):
     assert "1 in MLflow's trash" in command(project, *TRACK)
     command(project, sys.executable, "-m", "pipeline.record")  # the experiment is in the work tree
     assert len(runs(project)) == 2
+
+
+def test_a_lost_database_comes_back(project):
+    before = seen(project)
+    for path in (*project.glob("mlflow.db*"), project / "mlartifacts"):
+        path.unlink() if path.is_file() else shutil.rmtree(path)
+    assert "2 written" in command(project, *TRACK)
+    assert seen(project).keys() == before.keys()
+
+
+def test_a_clone_that_pulled_what_it_needed_has_its_run(project, tmp_path):
+    """`dvc repro --pull --allow-missing` fetches what `record` reads, and leaves out the rest of data/."""
+    command(project, "dvc", "remote", "add", "--default", "team", str(tmp_path / "remote"))
+    command(project, "git", "checkout", "-q", "params.yaml", "dvc.lock", "reports")
+    command(project, "dvc", "push")
+    command(project, "git", "add", ".dvc/config")
+    command(project, "git", "commit", "-qm", "remote")
+    clone = tmp_path / "clone"
+    command(tmp_path, "git", "clone", "-q", str(project), str(clone))
+    params_file(clone, beam_size=2)
+    command(clone, "dvc", "repro", "--pull", "--allow-missing")
+    assert not (clone / "data/ids").exists()
+    assert [run[1] for run in seen(clone).values()] == ["FINISHED"]

@@ -12,8 +12,8 @@ from mlflow.entities import Run
 
 from pipeline.tracking import store as tracking
 from pipeline.tracking.content import FinishedRun
-from pipeline.tracking.live import LiveRun
-from pipeline.tracking.write import write_run
+from pipeline.tracking.live import LiveRun, run_of_training
+from pipeline.tracking.write import run_of, write_run
 
 HERE = Path(__file__).resolve().parents[2]
 PARAMS = {"corpus": "toy", "corpus_path": "", "warmup": 100, "dropout": 0.1, "lowercase": False, "beam_size": 4}
@@ -39,20 +39,25 @@ opened = tracking.connect
 
 def training(root: Path, key: str, **changed: str | int) -> LiveRun:
     """A training to enter by `with`; changed: params."""
-    return LiveRun(root, PARAMS | changed, key, {"env_torch": "2"})
+    return LiveRun(root / f"work/train-{key}", PARAMS | changed, key, {"env_torch": "2"})
+
+
+def runs_of(root: Path, key: str) -> list[Run]:
+    """The runs of a training, newest first."""
+    return opened(root).search(f"tags.train_key = '{key}'")
 
 
 def train(root: Path, key: str, last: int = 60, **changed: str | int) -> str:
     """Train to the end; returns the id of the newest run of this training."""
     with training(root, key, **changed) as live:
         live.log_curve(curve(last))
-    return opened(root).runs(key)[0].info.run_id
+    return runs_of(root, key)[0].info.run_id
 
 
 def wait_for_steps(root: Path, key: str, last: int) -> str:
     """Return the id of the run of a training when the store has its curve up to a step."""
     while True:
-        for run in opened(root).runs(key):
+        for run in runs_of(root, key):
             if last in steps(opened(root), run.info.run_id, "train_loss"):
                 return run.info.run_id
         time.sleep(0.01)
@@ -73,7 +78,11 @@ def configuration(key: str, config: str, last: int = 60, **changed: str | int) -
 
 def record(root: Path, fields: Mapping[str, Any]) -> Run:
     """Write the run of a configuration, as the stage record does. fields: of a FinishedRun."""
-    return write_run(opened(root), FinishedRun(**fields))
+    store, finished = opened(root), FinishedRun(**fields)
+    run = run_of(store, run_of_training(store, finished.params, finished.train_key), finished.config_key)
+    if run is None or run.info.status != "FINISHED":
+        run = write_run(store, finished, run)
+    return store.client.get_run(run.info.run_id)
 
 
 def score(root: Path, key: str, config: str, last: int = 60, **changed: str | int) -> str:

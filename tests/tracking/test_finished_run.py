@@ -1,99 +1,74 @@
-"""What a finished run contains is read from files that git and DVC hold."""
+"""What a finished run contains is what dvc.lock names, and nothing that lies beside it."""
 
 from __future__ import annotations
 
-import json
+import shutil
 from pathlib import Path
 
 import pytest
-from support.tiny import ROOT
+from support.projects import params_file
+from support.results import REFERENCES, commit_result, start_project
 
-from pipeline.tracking import content as content
-from pipeline.workflow.dvc_lock import Result
-from transformer.files import write_json
+from pipeline.tracking import content
+from pipeline.workflow.dvc_lock import Result, result_of
 
-LOCK = """
-stages:
-  retired:
-    params: {params.yaml: {warmup: 7}}
-    outs: [{path: data/model}]
-  train:
-    deps: [{path: data/ids}]
-    params: {params.yaml: {warmup: 100, dropout: 0.25}}
-    outs: [{path: data/checkpoints}]
-  average:
-    deps: [{path: data/checkpoints}]
-    outs: [{path: data/model}]
-  compare_engines:
-    deps: [{path: data/model}]
-    params: {params.yaml: {length_penalty: 9.0}}
-    outs: [{path: reports/engines.json}]
-  record:
-    deps: [{path: data/model}]
-    params: {params.yaml: {beam_size: 63}}
-    outs: [{path: data/run.json}]
-"""
+WORSE = REFERENCES.replace("e f g h", "x")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Path:
+    """A project with the results `first`, `other` and `back`; the work tree has no data."""
+    folder = tmp_path_factory.mktemp("project").resolve()
+    start_project(folder)
+    commit_result(folder, "first")
+    commit_result(folder, "other", files={"data/hypotheses/test.hyp": WORSE}, beam_size=1)
+    back = "step,train_loss,valid_loss\n10,0.1,\n20,0.30000000000000004,1.5\n"
+    commit_result(folder, "back", files={"data/back/training.csv": back})
+    shutil.rmtree(folder / "data")
+    return folder
 
 
 @pytest.fixture
-def results(tmp_path: Path) -> Result:
-    """A work tree in which params.yaml was edited after train had run, and a stage of the past is in dvc.lock."""
-    (tmp_path / "dvc.lock").write_text(LOCK)
-    (tmp_path / "dvc.yaml").write_text("stages: {train: , average: , compare_engines: , record: }")
-    (tmp_path / "params.yaml").write_text((ROOT / "recipes/toy.yaml").read_text(encoding="utf-8"))
-    return Result(root=tmp_path)
+def inside(project, monkeypatch) -> Path:
+    """The project as the current folder."""
+    monkeypatch.chdir(project)
+    return project
 
 
-def test_params_are_those_that_the_stages_ran_with(results):
-    params, toy = content.recorded_params(results), vars(results.params)
-    assert (params["warmup"], params["dropout"]) == (100, 0.25)
-    assert (params["beam_size"], params["length_penalty"]) == (toy["beam_size"], toy["length_penalty"])
+def test_a_run_is_what_dvc_lock_says_whatever_lies_beside_it(inside):
+    before = content.finished_run(Result(), {"git_commit": "01"})
+    params_file(inside, warmup=77)
+    for path in ("reports/scores.json", "reports/training.csv", "reports/report.html"):
+        (inside / path).unlink()
+        (inside / path).write_text("edited\n")
+    assert content.finished_run(Result(), {"git_commit": "01"}) == before
+    assert before.params["warmup"] == 4
+    assert (before.train_key, before.tags["git_commit"], before.tags["env_cpu"]) == ("key", "01", "A")
+    assert before.texts["valid.hyp"] == REFERENCES
+    assert [data["lines"] for data in before.datasets] == [3] * 6
+    assert {"dvc_train", "dvc_score"} <= before.tags.keys()
+    assert "dvc_compare_engines" not in before.tags
 
 
-def test_the_code_and_data_of_a_run_are_those_of_dvc_lock(results, tmp_path):
-    hashes = content.stage_hashes(results)
-    assert hashes.keys() == {"dvc_train", "dvc_average"}
-    (tmp_path / "dvc.lock").write_text(LOCK.replace("data/ids", "data/other").replace("9.0", "8.0"))
-    changed = content.stage_hashes(results)
-    assert (changed["dvc_train"] != hashes["dvc_train"], changed["dvc_average"]) == (True, hashes["dvc_average"])
+def test_other_knobs_or_translations_are_another_configuration(inside):
+    keys = {name: content.config_key(result_of(name)) for name in ("first", "other", "back")}
+    assert keys["first"] == keys["back"] != keys["other"]
 
 
-def test_the_curve_of_the_model_that_translates_back_is_added(results, tmp_path):
-    for path in ("reports/training.csv", content.BACK):
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text("step,train_loss,valid_loss\n10,2.5,\n20,2.0,1.5\n")
-    assert content.curve(results) == [
-        {"step": 10, "train_loss": 2.5, "valid_loss": None},
-        {"step": 20, "train_loss": 2.0, "valid_loss": 1.5},
-        {"step": 10, "back_train_loss": 2.5, "back_valid_loss": None},
-        {"step": 20, "back_train_loss": 2.0, "back_valid_loss": 1.5},
+def test_the_curve_of_the_model_that_translates_back_is_added(inside):
+    plain = [{"step": 10, "train_loss": 2.5, "valid_loss": None}, {"step": 20, "train_loss": 2.0, "valid_loss": 1.5}]
+    assert content.curve(result_of("first")) == plain
+    assert content.curve(result_of("back")) == [
+        *plain,
+        {"step": 10, "back_train_loss": 0.1, "back_valid_loss": None},
+        {"step": 20, "back_train_loss": 0.30000000000000004, "back_valid_loss": 1.5},  # to the last digit
     ]
-    (tmp_path / content.BACK).unlink()
-    assert json.dumps(content.curve(results)).count("back_") == 0
 
 
-def scored(folder: Path, beam_size: int, translations: list[str]) -> Result:
-    """Result that have what a comparison reads: params, translations of the test set, scores, signatures."""
-    toy = (ROOT / "recipes/toy.yaml").read_text(encoding="utf-8")
-    texts = {
-        "params.yaml": toy.replace("beam_size: 4", f"beam_size: {beam_size}"),
-        "dvc.yaml": "stages: {train: }",
-        "dvc.lock": LOCK,
-        "data/raw/test.tgt": "a b c d\ne f g h\n",
-        "data/hypotheses/test.hyp": "".join(f"{line}\n" for line in translations),
-    }
-    for path, text in texts.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text, encoding="utf-8")
-    for name in ("scores", "signatures"):
-        write_json(folder / f"reports/{name}.json", {"bleu": 1.0})
-    return Result(root=folder)
-
-
-def test_an_experiment_has_its_difference_from_the_baseline(tmp_path):
-    baseline = scored(tmp_path / "baseline", 4, ["a b c d", "e f g h"])
-    experiment = scored(tmp_path / "experiment", 1, ["a b c d", "x"])
-    scores = content.compare_with_baseline(experiment, baseline)
-    assert scores.keys() == {"delta_bleu", "p_randomisation"}
+def test_an_experiment_has_its_difference_from_where_it_started(inside):
+    first, other = result_of("first"), result_of("other")
+    scores = content.finished_run(other, {"DVC_EXP_BASELINE_REV": str(first.commit)}).scores
     assert scores["delta_bleu"] < 0
-    assert content.compare_with_baseline(baseline, baseline) == {}  # the same configuration
+    assert 0 < scores["p_randomisation"] <= 1
+    assert content.compare_with_baseline(first, result_of("back")) == {}  # the same configuration
+    assert content.compare_with_baseline(first, Result("start", "first~1")) == {}  # a commit without a result

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import socket
 from contextlib import suppress
 from pathlib import Path
@@ -11,12 +9,10 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
-from support.runs import curve, opened, score, start, steps, train, training, wait_for_steps
+from support.runs import curve, opened, runs_of, score, start, steps, train, training, wait_for_steps
 
-from pipeline.results.track import rebuild
-from pipeline.tracking import live, store
-from pipeline.tracking.open_runs import PROCESS
-from pipeline.tracking.store import SAMPLES
+from pipeline.tracking import live
+from pipeline.tracking.live import SAMPLES
 
 KILLED = """
 import sys
@@ -64,33 +60,30 @@ def test_a_training_killed_again_and_again_has_each_step_once(root, key):
 def test_an_interrupted_run_has_the_status_of_its_end(root, key, error, status):
     with pytest.raises(type(error)), training(root, key):
         raise error
-    (run,) = opened(root).runs(key)
+    (run,) = runs_of(root, key)
     assert (run.info.status, run.data.tags["mlflow.source.name"]) == (status, "dvc")
     assert run.data.params["warmup"] == "100"
 
 
-def track(root: Path, key: str) -> None:
-    """Do what `track` and `ui` do, in a folder without git."""
-    with pytest.raises(ValueError, match="is not in a git repository"):
-        rebuild(root)
+def test_a_run_that_cannot_be_continued_is_made_again(root, key, tmp_path, monkeypatch):
+    """One that a person deleted, and one of another store."""
+    first = train(root, key)
+    opened(root).client.delete_run(first)
+    second = train(root, key)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/other.db")
+    third = train(root, key)
+    assert len({first, second, third}) == 3
+    assert score(root, key, key) == third
+    assert steps(opened(root), third, "train_loss") == [10, 20, 30, 40, 50, 60]
 
 
-NEXT = {"train": train, "record": lambda root, key: score(root, key, key), "track": track}
-
-
-@pytest.mark.parametrize("command", NEXT)
-def test_a_run_whose_process_has_ended_is_killed_by_the_next(root, key, command, monkeypatch):
-    ended = start("")
-    ended.communicate()
-    client = opened(root).client
-    abandoned, elsewhere, running = (train(root, f"{key} {number}") for number in range(3))
-    client.set_tag(abandoned, PROCESS, f"{platform.node()} {ended.pid} 0")
-    client.set_tag(elsewhere, PROCESS, f"another host {ended.pid} 0")
-    monkeypatch.chdir(root)
-    NEXT[command](root, f"{key} next")
-    infos = [client.get_run(run_id).info for run_id in (abandoned, elsewhere, running)]
-    assert [run.status for run in infos] == ["KILLED", "RUNNING", "RUNNING"]
-    assert infos[0].end_time == client.get_metric_history(abandoned, "train_loss")[-1].timestamp
+def test_a_training_whose_run_is_finished_sends_nothing(root, key):
+    """As after an edit of a comment: train runs again and resumes from its end."""
+    run_id = train(root, key)
+    assert score(root, key, key) == run_id
+    assert train(root, key, last=120) == run_id
+    run = opened(root).client.get_run(run_id)
+    assert (run.info.status, steps(opened(root), run_id, "train_loss")[-1]) == ("FINISHED", 60)
 
 
 def test_a_store_that_is_down_costs_a_training_one_line(root, key, monkeypatch, capfd):
@@ -125,9 +118,6 @@ def test_a_store_that_dies_gets_the_rest_from_record(root, key, monkeypatch, cap
 
 
 def test_a_store_that_never_answers_does_not_hold_a_training(root, key, monkeypatch, capfd):
-    tries, seconds = (float(os.environ[f"MLFLOW_HTTP_REQUEST_{name}"]) for name in ("MAX_RETRIES", "TIMEOUT"))
-    assert (tries + 1) * seconds + 1 < 10  # a second: MLflow's pause between two tries
-    assert store.WAIT <= 10
     monkeypatch.setattr(live, "WAIT", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:  # the system connects; nobody answers
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{silent.getsockname()[1]}")
@@ -152,7 +142,7 @@ def test_samples_of_a_stopped_training_are_replaced_later(root, key, tmp_path):
         with suppress(SystemExit), training(root, key) as run:
             run.log_samples(text)
             raise SystemExit(143)
-        (stopped,) = opened(root).runs(key)
+        (stopped,) = runs_of(root, key)
         assert Path(opened(root).client.download_artifacts(stopped.info.run_id, SAMPLES)).read_text() == text
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
+import socketserver
+import threading
+import time
 from pathlib import Path
 
 import mlflow
 import pytest
-from support.runs import configuration, opened, record, score, train
+from support.runs import configuration, opened, record, runs_of, score, train
 
 from pipeline.tracking import live, runs_table
 from pipeline.tracking import store as tracking
@@ -63,12 +68,12 @@ def test_a_plain_mlflow_ui_opens_the_same_database(root, key, monkeypatch):
 def test_a_deleted_experiment_is_restored(root, key, monkeypatch):
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", key)
     for _ in range(2):
-        monkeypatch.setattr(tracking, "_stores", {})
+        tracking.open_store.cache_clear()
         store = opened(root)
         store.client.delete_experiment(store.experiment_id)
-    monkeypatch.setattr(tracking, "_stores", {})
+    tracking.open_store.cache_clear()
     score(root, key, key)
-    assert [opened(root).experiment_id, len(opened(root).runs(key))] == [store.experiment_id, 1]
+    assert [opened(root).experiment_id, len(runs_of(root, key))] == [store.experiment_id, 1]
 
 
 def test_the_table_shows_scores_by_a_tag_that_mlflows_pages_know(root, key, monkeypatch):
@@ -97,8 +102,44 @@ def test_a_store_that_cannot_be_opened_has_a_reason_in_one_line(tmp_path, monkey
     (tmp_path / "broken.db").write_text("not a database" * 50)
     (tmp_path / "folder.db").mkdir()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    with pytest.raises(tracking.store_errors()) as error:
+    with pytest.raises(tracking.StoreError, match=re.escape(message)) as error:
         tracking.connect(tmp_path)
-    reason = tracking.reason(error.value)
-    assert message in reason
-    assert ("\n" in reason, "cret" in reason) == (False, False)
+    assert ("\n" in str(error.value), "cret" in str(error.value)) == (False, False)
+
+
+HEAD = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+ANSWERS = {  # what a bad server sends first, and then again and again
+    "busy": ("HTTP/1.1 503 Busy\r\nRetry-After: 3600\r\nContent-Length: 0\r\n\r\n", ""),
+    "limited": ("HTTP/1.1 429 Slow down\r\nRetry-After: 3600\r\nContent-Length: 0\r\n\r\n", ""),
+    "drips a header": (HEAD + "X-", "x"),
+    "drips a body": (f"{HEAD}Content-Length: 1000000\r\n\r\n", " "),
+    "never ends": (f"{HEAD}\r\n", " " * 100_000),
+}
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+def test_the_first_answer_of_a_bad_server_takes_ten_seconds_at_most(tmp_path, monkeypatch, fresh_process, kind):
+    first, again = ANSWERS[kind]
+
+    class Bad(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            with contextlib.suppress(OSError):
+                while self.rfile.readline().strip():
+                    pass
+                self.wfile.write(first.encode())
+                while again:
+                    self.wfile.write(again.encode())
+                    time.sleep(0.01)
+
+    tracking.connect(tmp_path)  # imports MLflow, which may take long
+    monkeypatch.setattr(tracking, "WAIT", 3)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Bad) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{server.server_address[1]}")
+        begin = time.monotonic()
+        with pytest.raises(tracking.StoreError):
+            tracking.connect(tmp_path)
+        assert time.monotonic() - begin < 4
+        server.shutdown()

@@ -15,7 +15,7 @@ from pipeline.tracking import content as configuration
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository with code and a corpus, in the current folder."""
     for name in ("transformer/code.py", "pipeline/workflow/stage.py", "corpus/train.de", "params.yaml"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("first\n")
     commit_all(tmp_path)
     monkeypatch.chdir(tmp_path)

@@ -7,23 +7,18 @@ from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
-from mlflow.exceptions import MlflowException
 from support.runs import (
     KEYS,
     PARAMS,
     SCORES,
     configuration,
-    curve,
     opened,
     record,
+    runs_of,
     score,
-    start,
     steps,
     train,
-    training,
 )
-
-from pipeline.tracking import store as tracking
 
 
 def text(root: Path, run_id: str, name: str) -> str:
@@ -58,7 +53,7 @@ def test_each_search_of_a_shared_training_has_its_own_run(root, key):
     for beam in (8, 4, 1):
         score(root, key, f"{key} {beam}", beam_size=beam)
     score(root, key, f"{key} other translations", beam_size=4)
-    runs = {run.data.tags["config_key"].removeprefix(f"{key} "): run for run in opened(root).runs(key)}
+    runs = {run.data.tags["config_key"].removeprefix(f"{key} "): run for run in runs_of(root, key)}
     assert {name: run.data.params["beam_size"] for name, run in runs.items()} == {
         "4": "4",
         "8": "8",
@@ -69,16 +64,30 @@ def test_each_search_of_a_shared_training_has_its_own_run(root, key):
     assert all(points == first for points in rest)
 
 
-def test_the_first_recording_says_where_a_run_comes_from(root, key):
-    first = {"git_commit": "one", "mlflow.user": "anna", "env_cpu": "x", "dvc_score": "a"}
-    second = {"git_commit": "two", "git_dirty": "true", "env_cpu": "y", "dvc_score": "b"}
-    for tags, scores in ((first, {**SCORES, "delta_bleu": 1.0}), (second, {**SCORES, "bleu": 30.0, "delta_bleu": 2.0})):
-        run_id = record(root, {**configuration(key, key), "tags": tags, "scores": scores}).info.run_id
+def test_a_finished_run_is_not_written_again(root, key):
+    first, second = {"git_commit": "one", "mlflow.user": "anna"}, {"git_commit": "two", "mlflow.user": "ben"}
+    for tags in (first, second):
+        run_id = record(root, {**configuration(key, key), "tags": tags}).info.run_id
         opened(root).client.update_run(run_id, name="typed in the page")
     run = opened(root).client.get_run(run_id)
-    assert [run.data.tags.get(name) for name in (*second, "mlflow.user")] == ["one", None, "x", "b", "anna"]
-    assert (run.data.metrics["bleu"], run.data.metrics["delta_bleu"]) == (30.0, 1.0)
+    assert (run.data.tags["git_commit"], run.data.tags["mlflow.user"]) == ("one", "anna")
     assert run.info.run_name == "typed in the page"
+
+
+def test_a_recording_that_was_killed_is_completed(root, key, monkeypatch):
+    def fail(*words, **named) -> None:
+        raise KeyboardInterrupt
+
+    log_inputs = MlflowClient.log_inputs
+    monkeypatch.setattr(MlflowClient, "log_inputs", fail)
+    with pytest.raises(KeyboardInterrupt):
+        score(root, key, key)
+    monkeypatch.setattr(MlflowClient, "log_inputs", log_inputs)
+    (half,) = runs_of(root, key)
+    assert half.info.status == "RUNNING"
+    assert score(root, key, key) == half.info.run_id
+    assert steps(opened(root), half.info.run_id, "train_loss") == [10, 20, 30, 40, 50, 60]
+    assert len(runs_of(root, key)) == 1
 
 
 def test_the_run_of_an_experiment_has_its_name(root, key, monkeypatch):
@@ -93,79 +102,7 @@ def test_the_run_of_an_experiment_has_its_name(root, key, monkeypatch):
 def test_record_makes_a_run_again_that_was_deleted(root, key):
     deleted = score(root, key, key)
     opened(root).client.delete_run(deleted)
-    again = score(root, key, key)
-    assert again != deleted
-    opened(root).client.restore_run(deleted)
-    assert score(root, key, key) == deleted  # the one that began first
-    assert [run.info.run_id for run in opened(root).runs(key)] == [deleted]
-
-
-def test_a_member_who_may_not_delete_a_double_run_marks_it(root, key, monkeypatch):
-    def refuse(*_) -> None:
-        error = MlflowException("Permission denied")
-        error.error_code = "PERMISSION_DENIED"
-        raise error
-
-    first = score(root, key, key)
-    double = opened(root).client.create_run(opened(root).experiment_id, tags={"train_key": key, "config_key": key})
-    monkeypatch.setattr(MlflowClient, "delete_run", refuse)
-    assert score(root, key, key) == first
-    run = opened(root).client.get_run(double.info.run_id)
-    assert run.data.tags["duplicate_of"] == first
-    assert [run.info.run_id for run in opened(root).runs(key)] == [first]
-
-
-CLONE = """
-import sys
-from pathlib import Path
-from support.runs import curve, opened, score, training
-from pipeline.tracking import live, store
-live.PAUSE, live.WAIT, store.WAIT = 0, 100, 100  # a busy machine must not fail this test
-root, key, configs = Path(sys.argv[1]), sys.argv[2], sys.argv[3].split()
-opened(root)
-print("ready", flush=True)
-sys.stdin.readline()
-for config in configs:
-    with training(root, f"{key} {config}") as run:
-        run.log_curve(curve(60))
-        run.log_curve(curve(120))
-    score(root, f"{key} {config}", f"{key} {config}", last=120)
-"""
-
-
-@pytest.mark.parametrize("kind", [pytest.param("server", marks=pytest.mark.full), "sqlite"])
-def test_two_clones_at_once_make_one_run_per_configuration(tmp_path, request, key, kind):
-    uri = request.getfixturevalue("team_server") if kind == "server" else f"sqlite:///{tmp_path}/team.db"
-    clones = [
-        start(CLONE, str(tmp_path / f"clone{number}"), key, configs, MLFLOW_TRACKING_URI=uri)
-        for number, configs in enumerate(("a b", "a c"))
-    ]
-    for clone in clones:
-        assert clone.stdout
-        assert clone.stdin
-        assert clone.stdout.readline() == "ready\n"
-    for clone in clones:
-        clone.stdin.write("go\n")
-        clone.stdin.flush()
-    assert [clone.communicate()[1] for clone in clones] == ["", ""]
-    client = MlflowClient(uri)
-    experiment = client.get_experiment_by_name("translation")
-    runs = client.search_runs([experiment.experiment_id], f"tags.train_key LIKE '{key}%'")
-    assert sorted(run.data.tags.get("config_key") for run in runs) == [f"{key} {config}" for config in "abc"]
-    for run in runs:
-        points = client.get_metric_history(run.info.run_id, "train_loss")
-        assert ([point.step for point in points], run.info.status) == (list(range(10, 130, 10)), "FINISHED")
-
-
-def test_the_same_training_in_two_clones_writes_into_two_runs(tmp_path, root, key, monkeypatch):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", opened(root).uri)
-    clones = tmp_path / "one", tmp_path / "two"
-    with training(clones[0], key) as first, training(clones[1], key) as second:
-        first.log_curve(curve(50))
-        second.log_curve(curve(30))
-    runs = opened(clones[0]).runs(key)
-    assert sorted(len(steps(opened(root), run.info.run_id, "train_loss")) for run in runs) == [3, 5]
-    assert len({score(clone, key, key) for clone in clones}) == len(opened(root).runs(key)) == 1
+    assert score(root, key, key) != deleted
 
 
 def test_a_copied_project_puts_no_files_into_the_original(root, key, tmp_path):
@@ -176,6 +113,3 @@ def test_a_copied_project_puts_no_files_into_the_original(root, key, tmp_path):
     record(copy, {**configuration(key, "c"), "texts": {"report.html": "report"}})
     assert sorted(root.rglob("*")) == before
     assert not opened(copy).takes_artifacts
-    assert tracking.clone_id(copy) != tracking.clone_id(root)
-    clone = tracking.clone_id(copy)
-    assert tracking.clone_id(copy.rename(tmp_path / "moved")) == clone
