@@ -25,10 +25,6 @@ COMMANDS = {  # name -> (module, and function if not main; purpose)
         "search for better knobs by many trainings that are mostly stopped early",
     ),
     "verify": ("pipeline.results.verify", "repeat a commit or experiment in a clean clone and compare each out"),
-    "experiment": (
-        "pipeline.experiments.experiment_list",
-        "run one line of a list of experiments, as a task of a cluster does",
-    ),
     "ui": ("pipeline.results.ui", "start MLflow's server and print the address of the table of runs (make ui)"),
     "track": ("pipeline.results.track", "write the MLflow runs that are missing"),
     "demo": ("pipeline.demo.command", "translate what you type, on a local page, with one model or two side by side"),

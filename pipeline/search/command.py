@@ -7,7 +7,7 @@ larger end is at least 10 times the smaller one. :log or :linear after the range
 warmup=500..8000:linear. At the end the best trials are trained with several seeds and compared with params.yaml on
 valid. The same command goes on with a search that was stopped or killed. docs/search.md explains it.
 
-Reads   params.yaml, git
+Reads   HEAD: a commit is searched, and you may edit while it runs
 Writes  experiments of DVC and their MLflow runs; work/search-<key> (trials.db, Optuna's database, and the output of the
         trainings); reports/search.json
 """
@@ -23,18 +23,17 @@ from pathlib import Path
 import pandas as pd
 import psutil
 
-from pipeline.search.clones import check_clones_have, edits_of_work_tree, end
+from pipeline.search.clones import check_committed, end
 from pipeline.search.finals import conclusion, finals
 from pipeline.search.space import Space, describe, space_of
-from pipeline.search.study import SeededSampler, best, open_study, rungs_of, search
+from pipeline.search.study import best, open_study, rungs_of, search
 from pipeline.search.trainings import CLONES, Trainings
-from pipeline.training.identity import code_key
-from pipeline.workflow.git import resolve
+from pipeline.workflow.git import git, resolve
 from pipeline.workflow.params import Params
 from pipeline.workflow.stage import hold_lock, project_root
-from transformer.files import content_key, sha256, write_json
+from transformer.files import content_key, write_json
 
-OTHER_ROOMS = ("pipeline/experiments/", "pipeline/tracking/", "pipeline/demo/")  # they change no training
+PAGES = ("dvc.lock", "reports", ".md", "docs", "tests")
 NUMBERS = {
     "--trials": (30, "configurations to try"),
     "--first-rung": (None, "updates after which trials are first compared; default: about a ninth of max_steps"),
@@ -49,9 +48,9 @@ def main() -> None:
     options = parse_options()
     params = Params.load("params.yaml")
     space, rungs = space_of(options.space, params), rungs_of(params.max_steps, params.save_every, options.first_rung)
-    if params.corpus == "files":
-        check_clones_have(Path(params.corpus_path))
-    folder = project_root() / "work" / name_of(params, space, options)
+    check_committed()
+    commit = resolve("HEAD")
+    folder = project_root() / "work" / name_of(commit, space, options)
     folder.mkdir(parents=True, exist_ok=True)
     print(f"{folder.name}: {options.trials} trials, compared after {', '.join(map(str, rungs))} updates")
     print(*(f"  {describe(knob, values)}" for knob, values in space.items()), sep="\n")
@@ -60,9 +59,9 @@ def main() -> None:
         signal.signal(number, stop)
     with hold_lock(folder / "lock", "search"):
         shutil.rmtree(folder / CLONES, ignore_errors=True)  # of a search that was killed
-        trainings = Trainings(folder, params, resolve("HEAD"), edits_of_work_tree())
-        study, sampler = open_study(folder), SeededSampler(options.sampler, options.seed)
-        search(study, space, rungs, trainings.scores, options.trials, sampler, options.jobs)
+        trainings = Trainings(folder, params, commit)
+        study = open_study(folder, options.sampler, options.seed, rungs)
+        search(study, space, rungs, trainings.scores, options.trials, options.jobs)
         finalists = best(study, options.finalists)
         rows = finals(trainings, finalists, options.seeds, options.jobs) if finalists else []
     if not rows:
@@ -96,17 +95,13 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def name_of(params: Params, space: Space, options: argparse.Namespace) -> str:
-    """The name of a search, from all that the scores of its trials depend on."""
-    paths = (path.as_posix() for room in ("transformer", "pipeline") for path in sorted(Path(room).rglob("*.py")))
-    corpus = Path(params.corpus_path).rglob("*") if params.corpus == "files" else ()
+def name_of(commit: str, space: Space, options: argparse.Namespace) -> str:
+    """The name of a search, from what the scores of its trials depend on: of a commit, all but results and pages."""
+    files = [line for line in git("ls-tree", commit).split("\n") if not line.endswith(PAGES)]
     key = content_key(
-        params=vars(params),
+        files=files,
         space=[describe(knob, values) for knob, values in space.items()],
         options=[options.first_rung, options.sampler, options.seed],
-        code={path: code_key(Path(path).read_text("utf-8")) for path in paths if not path.startswith(OTHER_ROOMS)},
-        data={str(path): sha256(path) for path in corpus if path.is_file()},
-        versions=Path("versions.yaml").read_text(encoding="utf-8"),
     )
     return f"search-{key[:7]}"
 

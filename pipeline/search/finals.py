@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from statistics import mean
 from typing import Any
 
 from pipeline.search.space import Knobs
-from pipeline.search.study import run_at_once
-from pipeline.search.trainings import Trainings, Untrainable
+from pipeline.search.study import Untrainable
+from pipeline.search.trainings import Trainings
 from pipeline.tracking.champion import SIGNIFICANT
 from pipeline.workflow.dvc_lock import Result
 from transformer.evaluation.comparison import System, compare_with_first, correct, means_over_seeds
@@ -37,7 +38,8 @@ def finals(trainings: Trainings, best: Sequence[Knobs], seeds: int, jobs: int) -
 
     first = trainings.params.seed + 1
     pairs = [(name, seed) for name in changes for seed in range(first, first + seeds)]
-    results = dict(zip(pairs, run_at_once(train, pairs, jobs), strict=True))
+    with ThreadPoolExecutor(jobs) as pool:
+        results = dict(zip(pairs, pool.map(train, pairs), strict=True))
     groups = {name: [results[pair] for pair in pairs if pair[0] == name] for name in changes}
     complete = {name: [result for result in group if result] for name, group in groups.items() if all(group)}
     return table(complete, list(best[0])) if complete else []

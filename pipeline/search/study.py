@@ -7,29 +7,28 @@ et al. 2020): of the trials that have come to a rung so far, the best third goes
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Generator, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, FloatDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.pruners import SuccessiveHalvingPruner
-from optuna.samplers import BaseSampler, RandomSampler, TPESampler
-from optuna.trial import FrozenTrial, TrialState
+from optuna.samplers import RandomSampler, TPESampler
+from optuna.trial import TrialState
 
 from pipeline.search.space import Knobs, Space
-from transformer.files import sha256_text
 
 FACTOR = 3  # one of 3 trials goes on to the next rung, which has about 3 times as many updates
 RUNGS = 3
-DIGITS = 4  # significant digits of a proposed number
+DIGITS = 4  # significant digits of the numbers that are trained with
 
-Scores = Callable[
-    [Knobs, Sequence[int]], Generator[float, None, None]
-]  # (knobs, rungs) -> the score at each rung, 0 for a failure
+Scores = Callable[[Knobs, Sequence[int]], Generator[float, None, None]]  # (knobs, rungs) -> the score at each rung
+
+
+class Untrainable(Exception):
+    """Raised for a training that its knobs make fail: its loss is not finite, or they exclude each other."""
 
 
 def rungs_of(max_steps: int, save_every: int, first: int | None = None) -> list[int]:
@@ -46,102 +45,67 @@ def rungs_of(max_steps: int, save_every: int, first: int | None = None) -> list[
     return sorted({first, *(rung for rung in between if 2 * rung <= max_steps), max_steps})
 
 
-class SeededSampler(BaseSampler):
-    """Proposes knobs as a function of the seed, the number of the trial and the trials before it.
+def open_study(folder: Path, sampler: str, seed: int, rungs: Sequence[int]) -> optuna.Study:
+    """The trials of a search, in Optuna's database in its folder. sampler: tpe or random.
 
-    Optuna's samplers continue one random sequence, which begins anew when a search is started again. kind: tpe, random.
+    A trial in which the search was killed is tried again first: its training resumes.
     """
-
-    def __init__(self, kind: str, seed: int) -> None:
-        self.kind, self.seed = kind, seed
-
-    def sampler(self, trial: FrozenTrial, knob: str = "") -> BaseSampler:
-        """Optuna's sampler for a trial: for all knobs jointly, or for one knob that is sampled independently."""
-        seed = int(sha256_text(f"{self.seed} {trial.number} {knob}")[:8], 16)
-        with warnings.catch_warnings(action="ignore"):  # some of its options are called experimental
-            if self.kind == "random":
-                return RandomSampler(seed)
-            return TPESampler(seed=seed, multivariate=True, constant_liar=True)
-
-    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        return self.sampler(trial).infer_relative_search_space(study, trial)
-
-    def sample_relative(self, study: optuna.Study, trial: FrozenTrial, search_space: dict) -> dict[str, Any]:
-        values = self.sampler(trial).sample_relative(study, trial, search_space)
-        return {knob: rounded(value, search_space[knob]) for knob, value in values.items()}
-
-    def sample_independent(self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution) -> Any:
-        sampler = self.sampler(trial, param_name)
-        return rounded(sampler.sample_independent(study, trial, param_name, param_distribution), param_distribution)
-
-
-def rounded(value: Any, values: BaseDistribution) -> Any:
-    """A number with DIGITS significant digits that is still one of `values`; a value of another kind as it is."""
-    if not isinstance(values, FloatDistribution):
-        return value
-    return min(max(float(f"{value:.{DIGITS}g}"), values.low), values.high)
-
-
-def open_study(folder: Path) -> optuna.Study:
-    """The trials of a search that have ended, in Optuna's database in the folder of the search."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    url = f"sqlite:///{folder.absolute() / 'trials.db'}"
-    return optuna.create_study(storage=url, study_name=folder.name, direction="maximize", load_if_exists=True)
+    with warnings.catch_warnings(action="ignore"):  # some of its options are called experimental
+        proposes = TPESampler(seed=seed, multivariate=True, constant_liar=True)
+    study = optuna.create_study(
+        storage=f"sqlite:///{folder.absolute() / 'trials.db'}",
+        study_name=folder.name,
+        direction="maximize",
+        load_if_exists=True,
+        sampler=proposes if sampler == "tpe" else RandomSampler(seed),
+        pruner=SuccessiveHalvingPruner(min_resource=rungs[0], reduction_factor=FACTOR),
+    )
+    for trial in study.get_trials(states=[TrialState.RUNNING]):
+        study.tell(trial.number, state=TrialState.FAIL)
+        study.enqueue_trial(trial.params)
+    return study
 
 
-def search(
-    study: optuna.Study,
-    space: Space,
-    rungs: Sequence[int],
-    measure: Scores,
-    count: int,
-    sampler: BaseSampler,
-    jobs: int = 1,
-) -> None:
-    """Add trials to a study until it has `count`. jobs: how many train at once.
+def search(study: optuna.Study, space: Space, rungs: Sequence[int], scores: Scores, count: int, jobs: int = 1) -> None:
+    """Add trials to a study until `count` have ended. jobs: how many train at once."""
 
-    A trial is written to the study as a whole when it has ended. With one job, the trial in which a search was killed
-    is therefore proposed and compared again as it was. Knobs that were tried are not trained again.
-    """
-    pruner = SuccessiveHalvingPruner(min_resource=rungs[0], reduction_factor=FACTOR)
-    running = optuna.create_study(direction="maximize", sampler=sampler, pruner=pruner)
-    running.add_trials(study.get_trials())
-
-    def run_trial(_: int) -> None:
-        trial = running.ask(dict(space))
-        before = [earlier for earlier in running.get_trials() if earlier.state.is_finished()]
-        known = [earlier.intermediate_values for earlier in before if earlier.params == trial.params]
-        scores = (score for score in known[0].values()) if known else measure(trial.params, rungs)
-        updates, score = 0, 0.0
-        with closing(scores):  # ends the work on a trial that is stopped
-            for updates, score in zip(rungs, scores, strict=False):
-                trial.report(score, updates)
-                if not score or (updates < rungs[-1] and trial.should_prune()):
-                    break
-        complete = score > 0 and updates == rungs[-1]
-        state = TrialState.COMPLETE if complete else TrialState.PRUNED
-        study.add_trial(running.tell(trial, score if complete else None, state))
-
-    run_at_once(run_trial, range(len(running.trials), count), jobs)
-
-
-def run_at_once(work: Callable[[Any], Any], items: Iterable[Any], jobs: int) -> list[Any]:
-    """The results of `work` for each item, in order; `jobs` items at a time. After an error no item begins."""
-    failed = Event()
-
-    def begin(item: Any) -> Any:
+    def run_trial(trial: optuna.Trial) -> float:
+        knobs = {knob: rounded(suggest(trial, knob, values)) for knob, values in space.items()}
+        score = 0.0
         try:
-            return None if failed.is_set() else work(item)
-        except BaseException:
-            failed.set()
-            raise
+            with closing(scores(knobs, rungs)) as measured:  # closing ends the work on a trial that is stopped
+                for updates, score in zip(rungs, measured, strict=True):
+                    trial.report(score, updates)
+                    if updates < rungs[-1] and trial.should_prune():
+                        raise optuna.TrialPruned
+        except Untrainable:
+            raise optuna.TrialPruned from None
+        return score
 
-    with ThreadPoolExecutor(jobs) as pool:
-        return list(pool.map(begin, items))
+    ended = study.get_trials(states=[TrialState.COMPLETE, TrialState.PRUNED])
+    if len(ended) < count:
+        study.optimize(run_trial, n_trials=count - len(ended), n_jobs=jobs)
+
+
+def suggest(trial: optuna.Trial, knob: str, values: BaseDistribution) -> Any:
+    """The value of a knob that Optuna proposes for a trial."""
+    if isinstance(values, FloatDistribution):
+        return trial.suggest_float(knob, values.low, values.high, log=values.log)
+    if isinstance(values, IntDistribution):
+        return trial.suggest_int(knob, values.low, values.high, log=values.log)
+    assert isinstance(values, CategoricalDistribution)
+    return trial.suggest_categorical(knob, values.choices)
+
+
+def rounded(value: Any) -> Any:
+    """A number with DIGITS significant digits; a value of another kind as it is."""
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
 def best(study: optuna.Study, count: int) -> Sequence[Knobs]:
     """The distinct knobs of the best completed trials, best first. A tie goes to the earlier trial."""
     complete = study.get_trials(states=[TrialState.COMPLETE])
     ranked = sorted(complete, key=lambda trial: (-trial.values[0], trial.number))
-    return list({str(trial.params): trial.params for trial in ranked}.values())[:count]
+    knobs = ({knob: rounded(value) for knob, value in trial.params.items()} for trial in ranked)
+    return list({str(each): each for each in knobs}.values())[:count]

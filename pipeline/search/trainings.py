@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pipeline.search.clones import DVC, clone, publish, reference, run_in
+from pipeline.search.clones import DVC, clone, publish, run_in
 from pipeline.search.space import Knobs, as_yaml
+from pipeline.search.study import Untrainable
 from pipeline.workflow.dvc_lock import Result, result_of
-from pipeline.workflow.git import command, experiments
+from pipeline.workflow.git import experiments
 from pipeline.workflow.params import Params
 from transformer.files import content_key, read_lines, write_json
 from transformer.training.config import SOME_BLEU
@@ -30,29 +31,23 @@ STAGE_FAILED = (1, 255)  # exit status of a stage, and of DVC when a stage has f
 FREE_SPACE = 100_000_000  # bytes; with less, a failure is taken for that of a full disk
 
 
-class Untrainable(Exception):
-    """Raised for a training that its knobs make fail: its loss is not finite, or they exclude each other."""
-
-
 @dataclass(frozen=True)
 class Trainings:
     """The trainings of a search.
 
-    folder: of the search, in work/; its name begins the names of experiments. params: those of params.yaml. commit,
-    edits: HEAD, and what the work tree had changed when this process started; see `clone`.
+    folder: of the search, in work/; its name begins the names of experiments. params, commit: those of HEAD.
     """
 
     folder: Path
     params: Params
     commit: str
-    edits: bytes
 
     def experiment(self, knobs: Knobs) -> str:
         """The name of the experiment with these knobs."""
         return f"{self.folder.name}-{content_key(**knobs)[:6]}"
 
     def scores(self, knobs: Knobs, rungs: Sequence[int]) -> Generator[float, None, None]:
-        """Train a trial to each rung in turn and yield its score there, higher is better; 0 if it fails.
+        """Train a trial to each rung in turn and yield its score there, higher is better. Raises Untrainable.
 
         The score is BLEU on valid: of greedy translations at the first rungs, of all stages at the last.
         """
@@ -68,15 +63,13 @@ class Trainings:
                     yield score_of(bleu, loss)
         except Untrainable as reason:
             print(f"{name}  {shown}  {reason}", flush=True)
-            yield 0.0
+            raise
 
     def experiment_with(self, name: str, values: Knobs) -> Result:
         """The experiment with these values, all stages run; it is run unless there is one. Raises Untrainable."""
         for entry in experiments():
             if entry.name == name and entry.baseline == self.commit:
-                experiment = Result(name, entry.commit)
-                if experiment.params == self.params.changed(**values):
-                    return experiment
+                return Result(name, entry.commit)
         with self.prepare(name, values) as folder:
             self.train(folder, name, values, self.params.max_steps)
             return self.complete(folder, name)
@@ -91,7 +84,7 @@ class Trainings:
             raise Untrainable(f"was not trained: {reason}") from None
         (self.folder / CLONES).mkdir(exist_ok=True)
         with TemporaryDirectory(dir=self.folder / CLONES, prefix=f"{name}-", ignore_cleanup_errors=True) as place:
-            clone(Path(place), self.commit, self.edits)
+            clone(Path(place), self.commit)
             knobs = [word for knob, value in values.items() for word in ("-S", f"{knob}={as_yaml(value)}")]
             self.run(Path(place), name, *DVC, "exp", "run", *knobs, "back_translate")
             yield Path(place)
@@ -111,9 +104,6 @@ class Trainings:
     def complete(self, folder: Path, name: str) -> Result:
         """Run all stages as an experiment, in a clone whose training has ended, and send it to the main checkout."""
         self.run(folder, name, *DVC, "exp", "run", "--name", name)
-        for entry in experiments():
-            if entry.name == name:  # of another commit
-                command("git", "update-ref", "-d", reference(entry.baseline, name))
         publish(folder, self.commit, name)
         return result_of(name)
 

@@ -218,7 +218,7 @@ def bar(total: int, unit: str, name: str, shown: bool = True) -> tqdm:
 def project_root() -> Path:
     """The folder of the main checkout: DVC_ROOT, which DVC sets, since it may run a stage in a temporary copy.
 
-    An experiment on a cluster runs in a temporary clone, so there the command `experiment` sets MAIN_CHECKOUT.
+    A search, and deploy/slurm/experiments.sbatch, run experiments in clones, for which they set MAIN_CHECKOUT.
     """
     return Path(os.environ.get(MAIN_CHECKOUT) or os.environ.get("DVC_ROOT") or ".").absolute()
 

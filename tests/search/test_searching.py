@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import re
-import shutil
 from math import log
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,15 +14,15 @@ import optuna
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.projects import command, commit_all
+from support.projects import commit_all
 from support.tiny import ROOT
 
 from pipeline.search import trainings as trainings_module
-from pipeline.search.clones import check_clones_have
+from pipeline.search.clones import check_committed
 from pipeline.search.command import name_of
 from pipeline.search.finals import DIVERGED, conclusion, table
 from pipeline.search.space import describe, space_of
-from pipeline.search.study import SeededSampler, best, open_study, rungs_of, search
+from pipeline.search.study import Untrainable, best, open_study, rungs_of, search
 from pipeline.search.trainings import Trainings
 from pipeline.workflow.params import Params
 from transformer.evaluation.comparison import System
@@ -48,106 +47,87 @@ def measured(calls: list, killed_at: int = 0):
         for updates in rungs:
             calls.append((tuple(knobs.items()), updates))
             if len(calls) == killed_at:
-                raise KeyboardInterrupt
+                raise SystemExit  # of which Optuna notes nothing, as of SIGKILL
             yield bleu(knobs, updates)
 
     return measure
 
 
-def searched(
-    study: optuna.Study, count: int, measure: Any, sampler: str = "tpe", seed: int = 1, space=SPACE, jobs: int = 1
-) -> None:
-    search(study, space, RUNGS, measure, count, SeededSampler(sampler, seed), jobs)
+def opened(folder: Path, sampler: str = "tpe", seed: int = 1) -> optuna.Study:
+    folder.mkdir(exist_ok=True)
+    return open_study(folder, sampler, seed, RUNGS)
 
 
-def in_memory() -> optuna.Study:
-    """A study that is not on the disk."""
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    return optuna.create_study(direction="maximize")
-
-
-def outcome(study: optuna.Study) -> list[tuple]:
-    """What a search has done: of each trial its knobs, scores and end."""
-    return [
-        (trial.number, trial.params, trial.intermediate_values, trial.state.name, trial.values)
-        for trial in study.get_trials()
-    ]
-
-
-def test_the_search_comes_nearer_to_an_optimum_than_chance():
+def test_the_search_comes_nearer_to_an_optimum_than_chance(tmp_path):
     scores = dict.fromkeys(("tpe", "random"), 0.0)
     for sampler, seed in itertools.product(scores, (1, 2, 3)):
-        study = in_memory()
-        searched(study, 25, measured([]), sampler, seed)
+        study = opened(tmp_path / f"{sampler}{seed}", sampler, seed)
+        search(study, SPACE, RUNGS, measured([]), 25)
         scores[sampler] += bleu(best(study, 1)[0], 600)
     assert scores["tpe"] > scores["random"] + 5
 
 
-def test_most_trials_are_stopped_early_and_nothing_is_trained_twice():
-    calls, study = [], in_memory()
-    searched(study, 30, measured(calls))
+def test_most_trials_are_stopped_early(tmp_path):
+    calls, study = [], opened(tmp_path / "search")
+    search(study, SPACE, RUNGS, measured(calls), 30)
     trained = [sum(updates == rung for _, updates in calls) for rung in RUNGS]
     assert trained[0] == 30 > 20 > trained[1] > trained[2]
-    assert len(set(calls)) == len(calls)
     assert [trial.state.name for trial in study.get_trials()].count("COMPLETE") == trained[2]
-    searched(study, 30, measured(calls))
+    search(study, SPACE, RUNGS, measured(calls), 30)
     assert len(calls) == sum(trained)
 
 
 @pytest.mark.parametrize("killed_at", [4, 18])
-def test_a_killed_search_ends_as_one_that_was_not(tmp_path, killed_at):
-    """Also one that is then given more trials."""
-    calls, unkilled = [], in_memory()
-    searched(unkilled, 14, measured(calls))
-    (tmp_path / "search").mkdir()
-    with pytest.raises(KeyboardInterrupt):
-        searched(open_study(tmp_path / "search"), 12, measured([], killed_at))
-    searched(open_study(tmp_path / "search"), 12, measured([]))
-    searched(open_study(tmp_path / "search"), 14, measured([]))
-    assert outcome(open_study(tmp_path / "search")) == outcome(unkilled)
+def test_a_killed_search_goes_on_with_the_trial_it_was_killed_in(tmp_path, killed_at):
+    before, after = [], []
+    with pytest.raises(SystemExit):
+        search(opened(tmp_path / "search"), SPACE, RUNGS, measured(before, killed_at), 12)
+    search(opened(tmp_path / "search"), SPACE, RUNGS, measured(after), 12)
+    assert after[0][0] == before[-1][0]
+    states = [trial.state.name for trial in opened(tmp_path / "search").get_trials()]
+    assert (states.count("RUNNING"), len(states) - states.count("FAIL")) == (0, 12)
 
 
-def test_several_jobs_run_all_trials_and_end_at_an_error():
-    study = in_memory()
-    searched(study, 20, measured([]), jobs=4)
+def test_several_jobs_run_all_trials_and_end_at_an_error(tmp_path):
+    study = opened(tmp_path / "search")
+    search(study, SPACE, RUNGS, measured([]), 20, jobs=4)
     assert len(study.get_trials()) == 20
-    with pytest.raises(KeyboardInterrupt):
-        searched(study, 99, measured([], killed_at=3), jobs=4)
-    assert len(study.get_trials()) < 30
-    assert {trial.state.name for trial in study.get_trials()} == {"COMPLETE", "PRUNED"}
+    with pytest.raises(SystemExit):
+        search(study, SPACE, RUNGS, measured([], killed_at=3), 99, jobs=4)
+    assert len(study.get_trials()) < 60
 
 
-def test_equal_knobs_are_trained_once_and_finalists_differ():
-    calls, study = [], in_memory()
-    space = space_of(["norm=pre,post", "heads=2,4"], PARAMS, DVC)
-
-    def measure(knobs, rungs):
-        for updates in rungs:
-            calls.append((*knobs.values(), updates))
-            yield knobs["heads"] * updates / 100.0
-
-    searched(study, 15, measure, space=space)
-    assert len(study.get_trials()) == 15
-    assert len(set(calls)) == len(calls)
+def test_finalists_differ(tmp_path):
+    study, space = opened(tmp_path / "search"), space_of(["norm=pre,post", "heads=2,4"], PARAMS, DVC)
+    search(study, space, RUNGS, lambda knobs, rungs: (knobs["heads"] * updates / 100 for updates in rungs), 15)
     finalists = [str(knobs) for knobs in best(study, 3)]
     assert len(set(finalists)) == len(finalists)
     assert "'heads': 4" in finalists[0]
 
 
-def test_a_failed_training_is_pruned_with_the_lowest_score():
-    study = in_memory()
-    searched(study, 3, lambda knobs, rungs: (0.0 for _ in rungs[:1]))
-    assert [(trial.state.name, trial.intermediate_values) for trial in study.get_trials()] == [("PRUNED", {60: 0})] * 3
+def test_knobs_that_cannot_be_trained_with_are_pruned(tmp_path):
+    def fail(knobs, rungs):
+        raise Untrainable("diverged")
+        yield
+
+    study = opened(tmp_path / "search")
+    search(study, SPACE, RUNGS, fail, 3)
+    assert [trial.state.name for trial in study.get_trials()] == ["PRUNED"] * 3
     assert not best(study, 2)
 
 
-def test_proposed_numbers_have_four_digits_within_their_range():
-    study, low, high = in_memory(), 0.123456, 0.123999
-    space = space_of(["warmup=50..8000", f"lr_factor={low}..{high}"], PARAMS, DVC)
-    searched(study, 15, lambda knobs, rungs: (knobs["lr_factor"] for _ in rungs), space=space)  # learns from the 10th
-    for trial in study.get_trials():
-        assert isinstance(trial.params["warmup"], int)
-        assert trial.params["lr_factor"] in {low, *(round(0.1235 + step / 1e4, 4) for step in range(5)), high}
+def test_trainings_get_numbers_of_four_digits(tmp_path):
+    calls, space = [], space_of(["warmup=50..8000", "lr_factor=0.123456..0.9"], PARAMS, DVC)
+
+    def measure(knobs, rungs):
+        calls.append(knobs)
+        yield from (knobs["lr_factor"] for _ in rungs)
+
+    study = opened(tmp_path / "search")
+    search(study, space, RUNGS, measure, 15)  # learns from the 10th
+    for knobs in [*calls, *best(study, 3)]:
+        assert isinstance(knobs["warmup"], int)
+        assert knobs["lr_factor"] == float(f"{knobs['lr_factor']:.4g}")
 
 
 @pytest.mark.parametrize(
@@ -201,57 +181,64 @@ def test_a_first_rung_that_does_not_fit_is_refused():
             rungs_of(600, 30, first)
 
 
-def test_another_search_has_another_name(tmp_path, monkeypatch):
-    for path in ("versions.yaml", "pipeline/workflow/git.py", "pipeline/tracking/store.py", "transformer/cores.py"):
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / path, tmp_path / path)
-    (tmp_path / "own").mkdir()
+@pytest.fixture
+def repository(tmp_path, monkeypatch) -> Path:
+    """A repository with a file of code, in the current folder."""
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/train.py").write_text("x = 1\n")
+    commit_all(tmp_path)
     monkeypatch.chdir(tmp_path)
+    return tmp_path
 
-    def name(changes: Any = (), space: Any = SPACE, **options: Any) -> str:
-        values = {"first_rung": None, "sampler": "tpe", "seed": 1, **options}
-        return name_of(PARAMS.changed(**dict(changes)), space, argparse.Namespace(**values))
 
-    names = [name(), name(space=space_of(WORDS[:2], PARAMS, DVC)), name(first_rung=90), name(sampler="random")]
-    names += [name(seed=2), name({"dropout": 0.2}.items())]
-    own = {"corpus": "files", "corpus_path": "own"}.items()
-    for text in ("a\n", "b\n"):
-        Path("own/train.de").write_text(text)
-        names.append(name(own))
-    Path("pipeline/tracking/store.py").write_text("x = 1\n")  # changes no training
-    Path("transformer/cores.py").write_text(f"{(ROOT / 'transformer/cores.py').read_text()}\n# a comment\n")
-    assert name() == names[0]
-    Path("transformer/cores.py").write_text("x = 1\n")
-    names.append(name())
-    Path("versions.yaml").write_text("torch: 9\n")
-    names.append(name())
-    assert len(set(names)) == len(names)
+def test_another_search_has_another_name(repository):
+    def name(space: Any = SPACE, **options: Any) -> str:
+        return name_of(
+            "HEAD", space, argparse.Namespace(**{"first_rung": None, "sampler": "tpe", "seed": 1, **options})
+        )
+
+    names = [name(), name(space_of(WORDS[:2], PARAMS, DVC)), name(first_rung=90), name(sampler="random"), name(seed=2)]
+    for file in ("dvc.lock", "README.md", "code/train.py"):
+        (repository / file).write_text("x = 2\n")
+        commit_all(repository)
+        names.append(name())
+    assert names[-3] == names[-2] == names[0]
+    assert len(set(names)) == len(names) - 2
+
+
+def test_what_git_lacks_is_named_before_anything_runs(repository):
+    check_committed()
+    (repository / "dvc.lock").write_text("stages:\n")  # results may be new
+    check_committed()
+    for file in ("code/train.py", "own.de"):
+        (repository / file).write_text("x = 2\n")
+        with pytest.raises(ValueError, match=f"git does not have {file} as it is now, .* Commit it"):
+            check_committed()
+        commit_all(repository)
 
 
 @pytest.fixture
 def trainings(tmp_path, monkeypatch) -> Trainings:
     """The trainings of a search whose clones are empty folders."""
-    monkeypatch.setattr(trainings_module, "clone", lambda folder, commit, edits: None)
-    return Trainings(tmp_path / "search-abc", PARAMS, "HEAD", b"")
+    monkeypatch.setattr(trainings_module, "clone", lambda folder, commit: None)
+    (tmp_path / "search-abc").mkdir()
+    return Trainings(tmp_path / "search-abc", PARAMS, "HEAD")
 
 
 def test_knobs_that_exclude_each_other_are_not_trained(trainings, monkeypatch, capsys):
     monkeypatch.setattr(trainings_module, "run_in", lambda *_, **__: pytest.fail("it was trained"))
-    assert list(trainings.scores({"heads": 3, "dropout": 0.1}, RUNGS)) == [0]
+    with pytest.raises(Untrainable):
+        list(trainings.scores({"heads": 3, "dropout": 0.1}, RUNGS))
     shown = r"search-abc-\w{6}  heads=3 dropout=0.1  was not trained: .*d_model=128 does not divide into heads=3\n"
     assert re.fullmatch(shown, capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(("status", "free", "goes_on"), [(1, 1e9, True), (1, 1e3, False), (-9, 1e9, False)])
-def test_a_failed_stage_scores_0_a_full_disk_and_signals_stop(trainings, monkeypatch, status, free, goes_on):
-    trainings.folder.mkdir()
+def test_a_failed_stage_ends_a_trial_a_full_disk_the_search(trainings, monkeypatch, status, free, goes_on):
     monkeypatch.setattr(trainings_module, "run_in", lambda *_, **__: status)
     monkeypatch.setattr(trainings_module.shutil, "disk_usage", lambda folder: SimpleNamespace(free=free))
-    if goes_on:
-        assert list(trainings.scores({"dropout": 0.1}, RUNGS)) == [0]
-    else:
-        with pytest.raises(ValueError, match=f"ended with status {status} .* The search stopped"):
-            list(trainings.scores({"dropout": 0.1}, RUNGS))
+    with pytest.raises(Untrainable if goes_on else ValueError, match=r"failed, see|The search stopped"):
+        list(trainings.scores({"dropout": 0.1}, RUNGS))
 
 
 REFERENCES = [f"the {word} dog sees a cat in the garden" for word in ("old", "new", "red", "big")] * 10
@@ -305,48 +292,3 @@ def test_the_last_lines_say_what_the_seeds_show(means, said):
     assert (lines[-1] == f"Take it over:  dvc exp apply {winner}") == (winner != "search-start")
     if said == DIVERGED:
         assert not [value for row in rows(**means) for name, value in row.items() if name[:2] in ("de", "p_") and value]
-
-
-@pytest.fixture
-def repository(tmp_path, monkeypatch) -> Path:
-    """A folder with git and DVC and a corpus that neither has, in the current folder."""
-    monkeypatch.chdir(tmp_path)
-    command(tmp_path, "git", "init", "-q")
-    command(tmp_path, "dvc", "init", "-q")
-    commit_all(tmp_path)
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own/train.de").write_text("eins\n")
-    return tmp_path
-
-
-def test_a_corpus_that_git_lacks_is_refused_before_anything_runs(repository):
-    command(repository, "git", "config", "status.showUntrackedFiles", "no")
-    with pytest.raises(ValueError, match=r"git does not have all of own, .* git add own; or to DVC: dvc add own"):
-        check_clones_have(Path("own"))
-    command(repository, "git", "add", "own")
-    (repository / "own/train.de").write_text("zwei\n")  # an edit of a file that git has is taken along
-    check_clones_have(Path("own"))
-    check_clones_have(repository.parent)  # outside the repository
-    (repository / "own/train.en").write_text("one\n")
-    with pytest.raises(ValueError, match="git does not have all of own"):
-        check_clones_have(Path("own"))
-    command(repository, "git", "rm", "-rqf", "--cached", "own")
-    (repository / ".git/info/exclude").write_text("own\n")
-    with pytest.raises(ValueError, match="git does not have all of own"):
-        check_clones_have(Path("own"))
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("added", ["parent", "parent/own/train.de"])
-def test_a_corpus_in_dvc_is_refused_after_an_edit(repository, added):
-    (repository / "parent").mkdir()
-    folder = Path("own").rename("parent/own")
-    command(repository, "dvc", "add", added)
-    if added == "parent":
-        with pytest.raises(ValueError, match=f"git does not have {added}.dvc, .* git add {added}.dvc"):
-            check_clones_have(folder)
-    command(repository, "git", "add", ".")
-    check_clones_have(folder)
-    (folder / "train.de").write_text("edited\n")
-    with pytest.raises(ValueError, match=f"has edits that {added}.dvc does not have, .* dvc commit {added}.dvc"):
-        check_clones_have(folder)
