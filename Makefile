@@ -52,12 +52,15 @@ $(DOCS): $(READY) docs/requirements.txt
 	$(INSTALL) docs/requirements.txt
 	touch $@
 
+# DVC may leave an empty rwlock after Ctrl-C, with which each of its commands ends in "JSON structure is corrupted".
 run: $(READY)
+	@pgrep -f '[d]vc (repro|exp|queue)' >/dev/null || find .dvc/tmp/rwlock -empty -delete 2>/dev/null || true
 	$(ON) dvc repro
-	@$(ON) dvc metrics diff --all --targets reports/scores.json
+	@$(ON) dvc metrics show reports/scores.json
 	@echo
 	@echo "Results:  reports/report.html       scores, curves and translations of this run, in a browser"
 	@echo "          make ui                   all runs side by side, with their params and scores"
+	@echo "Keep it:  git add dvc.lock reports && git commit -m \"First result\""
 	@echo "Next:     . .venv/bin/activate && dvc exp run -S dropout=0.2    train again with one knob changed"
 	@echo "          cp recipes/multi30k.yaml params.yaml && dvc exp run  real text: half an hour to train, an hour in all"
 
@@ -71,9 +74,9 @@ test: $(READY)
 test-all: $(DOCS)
 	$(ON) $(TEST)
 
-# Measures a CUDA device and writes docs/gpu.md; PARTS="losses profile": only these parts.
+# Measures a CUDA device and prints tables; PARTS="losses profile": only these parts.
 gpu-check: $(READY)
-	$(ON) python -m benchmarks.gpu $(PARTS) --page docs/gpu.md
+	$(ON) python -m benchmarks.gpu $(PARTS)
 
 ui: $(READY)
 	$(ON) python -m pipeline ui

@@ -1,9 +1,9 @@
-"""Write the tables of README.md and docs/ from metrics and params.yaml.
+"""Write the tables of README.md and docs/ from published results and params.yaml.
 
     python -m pipeline docs
 
-Reads   recipes/results.json (one entry per published result: its scores, or the file that holds them),
-        reports/scores.json, reports/engines.json, params.yaml, Makefile (what `make run` prints)
+Reads   recipes/results.json (one entry per published result, the toy recipe's first), params.yaml, Makefile (what
+        `make run` prints)
 Writes  README.md (end of the output of `make run`, table of results), docs/results.md (tables of the toy recipe),
         docs/params.md (table of knobs), each between the lines `<!-- NAME -->` and `<!-- end of NAME -->`; the rest of
         these files stays as it is
@@ -21,7 +21,7 @@ from pipeline.workflow.stage import run
 from transformer.files import write_text
 
 SCORES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "exact_match": "exact match"}
-SHOWN = ("bleu", "chrf", "exact_match", "ter", "valid_bleu")  # in the README, of what `make run` prints
+SHOWN = ("bleu", "bleu_lc_tok", "chrf", "exact_match")  # in the README, of what `make run` prints
 PHENOMENON = "exact_match_"
 ENGINES = {"torch": "torch", "float32": "CTranslate2, float32", "int8": "CTranslate2, int8"}
 KNOB = re.compile(r"(\w+): (\S+) +# (.*)")
@@ -66,27 +66,27 @@ def table_of(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in [head, ["---"] * len(head), *rows])
 
 
-def read(path: Path) -> dict:
-    """A JSON file of metrics."""
-    return json.loads(path.read_text(encoding="utf-8"))
+def published(root: Path) -> list[dict]:
+    """The published results, of which the first is the toy recipe's."""
+    return json.loads((root / "recipes/results.json").read_text(encoding="utf-8"))
 
 
 def end_of_run(root: Path) -> str:
-    """The end of what `make run` prints: some scores, as `dvc metrics diff` shows them, and what to type next."""
-    scores = read(root / "reports/scores.json")
-    rows = [["Path", "Metric", "HEAD", "workspace", "Change"]]
-    rows += [["reports/scores.json", name, str(scores[name]), str(scores[name]), "0.0"] for name in SHOWN]
-    lines = [f"{path:<21}{metric:<13}{head:<9}{here:<11}{change}" for path, metric, head, here, change in rows]
+    """The end of what `make run` prints: scores, as `dvc metrics show` has them, and what to type next."""
+    scores = published(root)[0]["scores"]
+    widths = [max(len(name), len(str(scores[name]))) + 4 for name in SHOWN]
+    rows = [["Path".ljust(23), *SHOWN], ["reports/scores.json".ljust(23), *(str(scores[name]) for name in SHOWN)]]
+    lines = [row[0] + "".join(cell.ljust(width) for cell, width in zip(row[1:], widths, strict=True)) for row in rows]
     rule = (root / "Makefile").read_text(encoding="utf-8").partition("\nrun:")[2].partition("\n\n")[0]
-    hints = re.findall(r'^\t@echo(?: "(.*)")?$', rule, flags=re.MULTILINE)
-    return "\n".join(["```text", *lines, "...", *hints, "```", ""])
+    hints = [hint.replace('\\"', '"') for hint in re.findall(r'^\t@echo(?: "(.*)")?$', rule, flags=re.MULTILINE)]
+    return "\n".join(["```text", *(f"{line}..." for line in lines), *hints, "```", ""])
 
 
 def results(root: Path) -> str:
     """One row per published result."""
     rows = []
-    for entry in json.loads((root / "recipes/results.json").read_text(encoding="utf-8")):
-        scores = read(root / entry["scores"]) if isinstance(entry["scores"], str) else entry["scores"]
+    for entry in published(root):
+        scores = entry["scores"]
         changes = "".join(f", `{change}`" for change in entry.get("changes", "").split(", ") if change)
         cells = [f"{scores[name]:.1f}{'%' * (name == 'exact_match')}" if name in scores else "" for name in SCORES]
         rows.append([f"`{entry['recipe']}`{changes}", entry["text"], *cells, entry["time"]])
@@ -95,7 +95,7 @@ def results(root: Path) -> str:
 
 def toy(root: Path) -> str:
     """Exact match of the toy recipe, by phenomenon."""
-    scores = read(root / "reports/scores.json")
+    scores = published(root)[0]["scores"]
     rows = [["all", f"{scores['exact_match']:.1f}%"]]
     rows += [
         [name.removeprefix(PHENOMENON).replace("_", " "), f"{value:.1f}%"]
@@ -107,7 +107,7 @@ def toy(root: Path) -> str:
 
 def engines(root: Path) -> str:
     """BLEU on valid of each engine, and how many translations are those of torch."""
-    measured, rows = read(root / "reports/engines.json"), []
+    measured, rows = published(root)[0]["engines"], []
     for beam in (1, 4):
         for name, title in ENGINES.items():
             same = measured.get(f"{name}_identical_beam_{beam}")

@@ -1,4 +1,4 @@
-"""The check of a GPU: its parts are skipped with a reason, merged into one file and shown on a page."""
+"""The check of a GPU: its parts are skipped with a reason, or shown as tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import torch
 
 from benchmarks import gpu, gpu_parts
 from benchmarks.flops import Size
-from benchmarks.gpu_page import page, title
 from benchmarks.gpu_parts import PARTS
 
 
@@ -21,12 +20,11 @@ def check(monkeypatch, *options: str) -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu_every_part_is_skipped_with_its_reason(monkeypatch, tmp_path):
-    file, text = tmp_path / "gpu.json", tmp_path / "gpu.md"
+def test_without_a_gpu_every_part_is_skipped_with_its_reason(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(gpu, "run_apart", lambda part, seconds: gpu.run_here(part))
-    check(monkeypatch, "--json", str(file), "--page", str(text))
-    assert list(json.loads(file.read_text())) == list(PARTS)
-    assert f"- skipped, because torch finds no CUDA device: {', '.join(PARTS)}\n" in text.read_text()
+    check(monkeypatch, "--json", str(tmp_path / "gpu.json"))
+    assert list(json.loads((tmp_path / "gpu.json").read_text())) == list(PARTS)
+    assert capsys.readouterr().out.count("torch finds no CUDA device") == len(PARTS)
 
 
 @pytest.mark.full
@@ -45,14 +43,12 @@ def test_losses_and_decoding_compute_their_rows(monkeypatch):
     assert all(row["sentences/s"] > 0 for row in rates)
 
 
-def test_the_page_shows_each_part_under_its_heading():
-    assert title("speed-big-100k") == "Training speed, big model, 100,000 tokens an update, beside torch's own layers"
-    outcome = {
-        "rows": [{"program": "ours", "tokens_per_second": 123456.7, "matrix_share": 0.4, "rounds": [1, 2]}],
-        "machine": {"device": "1 x H", "torch": "2.13"},
-        "seconds": 40,
-    }
-    text = page({"profile": outcome, "losses": {"failed": "it broke"}}, ["losses", "profile", "toy"])
-    assert "| program | tokens per second | matrix share |\n| --- | --- | --- |\n| ours | 123,457 | 40.0% |" in text
-    assert "1 x H, torch 2.13. The part took 40 s." in text
-    assert "## Not measured\n\n- failed, because it broke: losses\n- skipped, because it was not run: toy\n" in text
+def test_a_part_that_was_measured_is_a_table(monkeypatch, capsys):
+    rows = [{"program": "ours", "tokens_per_second": 123456.7, "rounds": [1, 2]}]
+    monkeypatch.setattr(gpu, "run_apart", lambda part, seconds: {"rows": rows})
+    check(monkeypatch, "losses")
+    assert [line.split() for line in capsys.readouterr().out.split("\n")[2:5]] == [
+        ["losses:"],
+        ["program", "tokens_per_second"],
+        ["ours", "123456.7"],
+    ]

@@ -43,8 +43,6 @@ def copied(tmp_path: Path) -> Path:
         "docs/params.md",
         "docs/results.md",
         "recipes/results.json",
-        "reports/scores.json",
-        "reports/engines.json",
     ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
@@ -57,10 +55,11 @@ def changed(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in made if path.read_text(encoding="utf-8") != made[path]}
 
 
-def test_a_changed_metric_or_knob_makes_the_pages_stale(copied):
+def test_a_changed_score_or_knob_makes_the_pages_stale(copied):
     assert changed(copied) == set()
-    scores = json.loads((copied / "reports/scores.json").read_text())
-    (copied / "reports/scores.json").write_text(json.dumps(scores | {"bleu": 12.3456}))
+    results = json.loads((copied / "recipes/results.json").read_text())
+    results[0]["scores"]["bleu"] = 12.3456
+    (copied / "recipes/results.json").write_text(json.dumps(results))
     assert changed(copied) == {"README.md"}
     knobs = read("params.yaml").replace("# updates\n", "# updates of the model\n")
     (copied / "params.yaml").write_text(knobs)

@@ -71,7 +71,11 @@ def test_the_stages_above_an_out_are_those_that_made_it():
 
 STAGES = """\
 stages:
-  copy: {cmd: cp corpus/a out && mkdir -p data && cp corpus/a data/out, deps: [corpus], params: [knob], outs: [out, data]}
+  copy:
+    cmd: cp corpus/a out && mkdir -p data && cp corpus/a data/out
+    deps: [corpus]
+    params: [knob]
+    outs: [out, data]
   score: {cmd: cp out scores.json, deps: [out], metrics: [scores.json: {cache: false}]}
 """
 

@@ -1,4 +1,4 @@
 """Scores of translations, significance of differences between systems, and the effect of each knob.
 
-May import: text
+May import: text, files
 """
