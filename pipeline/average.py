@@ -83,7 +83,7 @@ def valid_loss(model: Transformer, weights: dict[str, Tensor], valid: Pairs) -> 
     """The loss of a model with these weights, in nats per target subword, without smoothing; rounded to 6 digits."""
     model.to(next(iter(weights.values())).dtype).load_state_dict(weights)
     sources, targets, _ = zip(*valid.rows(), strict=True)
-    scores = score_ids([model], sources, targets)
+    scores = score_ids([model], sources, targets, never=())
     return round(-sum(map(sum, scores)) / sum(map(len, scores)), 6)
 
 

@@ -22,9 +22,14 @@ SENTENCES = [[5, 6, 7, 8], [9], [10, 11], [12, 13, 14, 15, 16, 17, 18], [5, 5, 5
 
 @torch.no_grad()
 def log_probabilities(model, source: list[int], targets: Sequence[Sequence[int]]) -> torch.Tensor:
-    """log P of each subword at each position of targets of one length, without any cache: (targets, T + 1, V)."""
+    """log P of each subword at each position of targets of one length, without any cache: (targets, T + 1, V).
+
+    <pad> and <s> have probability 0.
+    """
     sources = torch.tensor([[*source, EOS]]).expand(len(targets), -1)
-    return model.logits(model(sources, torch.tensor([[BOS, *target] for target in targets]))).log_softmax(-1)
+    logits = model.logits(model(sources, torch.tensor([[BOS, *target] for target in targets])))
+    logits[..., [PAD, BOS]] = -math.inf
+    return logits.log_softmax(-1)
 
 
 def log_probability(model, source: list[int], target: list[int]) -> float:

@@ -80,3 +80,26 @@ def test_adams_steps_are_those_of_torchs_adam():
         adam.step(RATE)
         peer.step()
         assert all(map(torch.equal, ours, theirs))
+
+
+@pytest.mark.parametrize("optimiser", ["adam", "muon"])
+def test_a_training_with_weights_frozen_for_a_time_resumes(tmp_path, optimiser):
+    """One matrix and one norm of the encoder are frozen in update 1, another matrix in all updates."""
+
+    def freeze(trainer, step: int) -> None:
+        layer = trainer.model.encoder[0]
+        for weight in (layer.feed_forward.inner.weight, next(layer.parameters())):
+            weight.requires_grad_(step > 1)
+        trainer.model.encoder[1].feed_forward.inner.weight.requires_grad_(False)
+
+    straight, saved = tiny_trainer(tmp_path, optimiser=optimiser), []
+    for step in (1, 2, 3):
+        freeze(straight, step)
+        straight.update(step)
+        saved.append(straight.tensors())
+    resumed = tiny_trainer(tmp_path, optimiser=optimiser)
+    resumed.restore(*saved[1])
+    freeze(resumed, 3)
+    resumed.update(3)
+    for name, weight in straight.model.state_dict().items():
+        assert torch.equal(weight, resumed.model.state_dict()[name]), name

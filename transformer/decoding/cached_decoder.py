@@ -23,6 +23,7 @@ from transformer.model.cpu import product
 from transformer.model.transformer import Transformer
 from transformer.text.vocabulary import BOS, PAD
 
+NEVER = (PAD, BOS)  # subwords that no translation has: probabilities are normalised over the others
 BLOCK = 64  # the vocabulary is padded to a multiple of this size: W subwords
 
 
@@ -91,7 +92,6 @@ class CachedDecoder:
         new = self.own_position.expand(len(ids), -1, -1)  # (N, N) -> (B, N, N)
         self.ancestry = torch.cat((self.ancestry, new), dim=2)
         steps = log_mean_probability([self._log_probabilities(number, ids) for number in range(len(self.models))])
-        steps[..., PAD] = steps[..., BOS] = -math.inf
         self.position += 1
         return steps
 
@@ -105,7 +105,7 @@ class CachedDecoder:
         chunk = max(1, SCORES_AT_ONCE[states.device.type] // len(matrix))
         for x, result in zip(states.flatten(0, 1).split(chunk), results.split(chunk), strict=True):  # (chunk, D or W)
             logits = product(x, matrix)
-            logits[:, self.vocabulary :] = -math.inf
+            logits[:, self.vocabulary :] = logits[:, list(NEVER)] = -math.inf
             torch.log_softmax(logits, -1, dtype=self.precision, out=result)
         return results.view(*ids.shape, -1)
 

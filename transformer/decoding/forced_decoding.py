@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 
 from transformer.decoding.batches import batches, padded
-from transformer.decoding.cached_decoder import log_mean_probability, without_dropout
+from transformer.decoding.cached_decoder import NEVER, log_mean_probability, without_dropout
 from transformer.decoding.likelihood import target_log_probabilities
 from transformer.model.transformer import Transformer
 from transformer.text.vocabulary import BOS, EOS, PAD
@@ -19,13 +19,14 @@ def score_ids(
     sources: Iterable[Sequence[int]],
     targets: Iterable[Sequence[int]],
     *,
+    never: Sequence[int] = NEVER,
     batch_tokens: int = 8192,
     progress: Callable[[int], object] = lambda count: None,
 ) -> list[list[float]]:
     """Sources and targets to log P of each target subword and of </s> at the end, in nats.
 
     models: several are an ensemble, whose probability is the mean of theirs. sources, targets: ids without </s>.
-    progress: called with the number of sentences after each batch. The sum over a target is the log_probability of a
+    never: ids that have probability 0, in the search <pad> and <s>. progress: called with the number of sentences after each batch. The sum over a target is the log_probability of a
     finished Hypothesis with these ids.
     """
     sources, targets = list(sources), list(targets)
@@ -40,7 +41,7 @@ def score_ids(
         with without_dropout(models):
             states = [model(source, target)[shown] for model in models]
         logs = [
-            target_log_probabilities(of_model, model.output_weight, outputs[shown])
+            target_log_probabilities(of_model, model.output_weight, outputs[shown], never)
             for of_model, model in zip(states, models, strict=True)
         ]
         for row, values in zip(rows, log_mean_probability(logs).split(shown.sum(1).tolist()), strict=True):

@@ -5,6 +5,9 @@ The scores over the vocabulary, (tokens, V), are the largest tensor of a model. 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -15,13 +18,17 @@ SCORES_AT_ONCE = {"cpu": 2**23, "cuda": 2**28}  # numbers in the scores of a chu
 
 
 @torch.no_grad()
-def target_log_probabilities(states: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-    """log P of each target in nats, in at least float32: states (tokens, D), weight (V, D), targets (tokens,)."""
+def target_log_probabilities(states: Tensor, weight: Tensor, targets: Tensor, never: Sequence[int] = ()) -> Tensor:
+    """log P of each target in nats, in at least float32: states (tokens, D), weight (V, D), targets (tokens,).
+
+    never: ids that have probability 0.
+    """
     matrix = weight.to(states.dtype)
     chunk = max(1, SCORES_AT_ONCE[states.device.type] // len(matrix))
     precision = torch.promote_types(states.dtype, torch.float32)
-    logs = [
-        -F.cross_entropy(product(x, matrix).to(precision), ids, reduction="none")  # (C, V) -> (C,)
-        for x, ids in zip(states.split(chunk), targets.split(chunk), strict=True)
-    ]
+    logs = []
+    for x, ids in zip(states.split(chunk), targets.split(chunk), strict=True):
+        scores = product(x, matrix).to(precision)  # (C, V)
+        scores[:, list(never)] = -math.inf
+        logs.append(-F.cross_entropy(scores, ids, reduction="none"))  # (C,)
     return torch.cat(logs) if logs else states.new_zeros(0, dtype=precision)

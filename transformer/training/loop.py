@@ -193,7 +193,7 @@ class TrainingLoop:
             parts = self.store.load(state) if self.world.is_leader else ({}, {})
             self.store.last_step = state.step
             weights, optimiser = map(self.world.tensors_from_leader, parts)
-            self.trainer.restore(weights, optimiser, state.step)
+            self.trainer.restore(weights, optimiser)
             state.end = state.end and (state.step == self.config.max_steps or state.stopped_early)
 
     def newest_usable(self) -> TrainingState:

@@ -107,8 +107,11 @@ class Muon:
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
-        """Update the matrices from their gradients. Those of a group are computed together. rate: the learning rate."""
-        for all_parts, matrices in self.groups:
+        """Update the matrices that have a gradient; those of a group together. rate: the learning rate."""
+        for all_parts, group in self.groups:
+            matrices = [matrix for matrix in group if matrix.grad is not None]
+            if not matrices:
+                continue
             directions = []
             for matrix, gradient in zip(matrices, gradients_of(matrices), strict=True):
                 if matrix not in self.state:
@@ -160,29 +163,28 @@ class Optimiser:
             optimiser.step(rate * (self.muon_factor if isinstance(optimiser, Muon) else 1.0))
 
     def tensors(self) -> dict[str, Tensor]:
-        """The state that the next update needs: `kind.parameter name` -> tensor; empty before the first update."""
+        """The state that the next update needs: `kind.parameter name` -> tensor; of weights that were updated so far."""
         return {
             f"{kind}.{self.names[parameter]}": tensor
             for optimiser in self.optimisers
             for parameter, state in optimiser.state.items()
             for kind, tensor in state.items()
-            if kind != "step"
         }
 
-    def restore(self, tensors: dict[str, Tensor], step: int) -> None:
-        """Restore the state that `tensors` returned after update `step`."""
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        """Restore the state that `tensors` returned."""
         for optimiser in self.optimisers:
-            is_adam = isinstance(optimiser, Adam)
-            kinds = ("exp_avg", "exp_avg_sq") if is_adam else ("momentum_buffer",)
-            for parameter in optimiser.weights:
-                name = self.names[parameter]
-                state = {
-                    kind: torch.empty_like(parameter).copy_(own_shard(tensors[f"{kind}.{name}"], like=parameter))
+            kinds = ("exp_avg", "exp_avg_sq") if isinstance(optimiser, Adam) else ("momentum_buffer",)
+            for weight in optimiser.weights:
+                name = self.names[weight]
+                if f"{kinds[0]}.{name}" not in tensors:  # a frozen weight
+                    continue
+                optimiser.state[weight] = {
+                    kind: torch.empty_like(weight).copy_(own_shard(tensors[f"{kind}.{name}"], like=weight))
                     for kind in kinds
                 }
-                if is_adam:
-                    state["step"] = torch.tensor(float(step), device=parameter.device)
-                optimiser.state[parameter] = state
+                if isinstance(optimiser, Adam):
+                    optimiser.state[weight]["step"] = tensors[f"step.{name}"].to(weight.device)
 
 
 def copy_parameters(model: nn.Module) -> dict[str, Tensor]:

@@ -218,11 +218,11 @@ class Trainer:
         with self.world.exchange():
             return full_copies(self.model.state_dict(), self.world), full_copies(optimiser, self.world)
 
-    def restore(self, weights: dict[str, Tensor], optimiser: dict[str, Tensor], step: int) -> None:
-        """Restore the tensors that `tensors` returned after update `step`. All processes pass the complete tensors."""
+    def restore(self, weights: dict[str, Tensor], optimiser: dict[str, Tensor]) -> None:
+        """Restore what `tensors` returned. All processes pass the complete tensors."""
         own = {name: own_shard(weights[name], like=value) for name, value in self.model.state_dict().items()}
         self.model.load_state_dict(own)
-        self.optimiser.restore(optimiser, step)
+        self.optimiser.restore(optimiser)
         for name, value in self.ema.items():
             value.copy_(own_shard(optimiser[f"ema.{name}"], like=value))
 
