@@ -276,7 +276,6 @@ def test_an_out_that_another_stage_reads_is_its_dep():
         tree = ast.walk(TREES[f"pipeline/{stage}.py"])
         texts = {node.value for node in tree if isinstance(node, ast.Constant) and isinstance(node.value, str)}
         read = {out for out in makers if out in texts and makers[out] != stage}
-        read -= {"reports/engines.json"} if stage == "record" else set()  # nothing waits for compare_engines
         assert read <= set(entry["deps"]), stage
         # In an experiment DVC loads a folder of which a part is a dep as the last commit has it; its cache may lack it.
         assert not [dep for dep in entry["deps"] for out in makers if dep.startswith(f"{out}/")], stage

@@ -40,6 +40,7 @@ def main() -> None:
         print(mask_credentials(store.uri).rstrip("/") + table)
         return
     log = root / "work" / "mlflow-ui.log"
+    log.parent.mkdir(exist_ok=True)
     # One worker, and no job runners, which this project does not use.
     words = [sys.executable, "-m", "mlflow", "ui", "--host", HOST, "--port", str(port), "--workers", "1"]
     environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
@@ -58,10 +59,7 @@ def write_missing_runs(root: Path) -> Store:
     os.chdir(root)
     try:
         store = connect(root)
-        try:
-            rebuild(root)
-        except ValueError as error:
-            print(f"No missing runs were written: {error}", file=sys.stderr)
+        rebuild(root)
         show_differing_params(store.client, store.experiment_id)
     except StoreError as error:
         raise SystemExit(f"MLflow's runs cannot be read: {error}") from None

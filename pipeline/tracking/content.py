@@ -104,7 +104,7 @@ def curve(result: Result) -> list[Row]:
 
 def rows_of(text: str) -> list[Row]:
     """The rows of a curve in CSV, with the numbers that the training sent; an empty field is None."""
-    table = pd.read_csv(io.StringIO(text), float_precision="round_trip").astype(object)
+    table = pd.read_csv(io.StringIO(text)).astype(object)
     return list(table.where(table.notna(), None).to_dict("records"))
 
 

@@ -17,7 +17,8 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 from support.attention import REFERENCE, SOURCE, TRANSLATION, attention_of_two, sentence
-from support.runs import configuration, curve, opened, record
+from support.projects import commit_all
+from support.runs import configuration, curve, opened, record, runs_of
 from support.servers import free_port
 from support.tiny import ROOT
 
@@ -87,6 +88,8 @@ def ui(root: Path, port: int) -> subprocess.Popen[str]:
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project whose store has four runs, which differ in warmup, beam_size and seed."""
     folder = tmp_path_factory.mktemp("ui").resolve()
+    (folder / "params.yaml").touch()
+    commit_all(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         for name, warmup, beam_size, bleu, seed in (
@@ -170,7 +173,7 @@ def test_the_table_shows_scores_and_knobs_that_differ(page, address: str) -> Non
 @pytest.mark.full
 def test_the_files_of_a_run_are_shown_in_its_page(page, root: Path, address: str) -> None:
     drawing = picture(sentence(7, "", SOURCE, TRANSLATION, REFERENCE), "translation")
-    (run,) = opened(root).runs("training 800 1")
+    (run,) = runs_of(root, "training 800 1")
     for name, text in (("report.html", report.page(RUN, report.charts_of(RUN))), ("attention.svg", drawing)):
         opened(root).client.log_text(run.info.run_id, text, name)
     page.goto(address)

@@ -61,7 +61,7 @@ def test_the_curve_of_the_model_that_translates_back_is_added(inside):
     assert content.curve(result_of("back")) == [
         *plain,
         {"step": 10, "back_train_loss": 0.1, "back_valid_loss": None},
-        {"step": 20, "back_train_loss": 0.30000000000000004, "back_valid_loss": 1.5},  # to the last digit
+        {"step": 20, "back_train_loss": 0.30000000000000004, "back_valid_loss": 1.5},
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -88,6 +89,20 @@ def test_a_recording_that_was_killed_is_completed(root, key, monkeypatch):
     assert score(root, key, key) == half.info.run_id
     assert steps(opened(root), half.info.run_id, "train_loss") == [10, 20, 30, 40, 50, 60]
     assert len(runs_of(root, key)) == 1
+
+
+def test_a_server_has_ten_minutes_for_a_file_and_seconds_else(root, key, monkeypatch):
+    seen = {}
+    for name in ("log_text", "log_batch"):
+        monkeypatch.setattr(MlflowClient, name, lambda *words, name=name, **named: seen.update({name: timeout()}))
+    record(root, {**configuration(key, key), "texts": {"report.html": "report"}})
+    assert seen == {"log_text": "600", "log_batch": "4"}
+    assert timeout() == "4"
+
+
+def timeout() -> str:
+    """The seconds that MLflow gives a request."""
+    return os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"]
 
 
 def test_the_run_of_an_experiment_has_its_name(root, key, monkeypatch):
