@@ -1,11 +1,11 @@
 """Stage download: get the corpus, check it, and write its splits as parallel files.
 
-Reads   one of: corpora/<corpus>.json and the files that it names; your files in corpus_path; nothing, for the built-in
-        corpora toy and copy. work/downloads: files that were fetched before
+Reads   corpus: a folder of text, or a manifest (a .json) and the files that it names. work/downloads: files that were
+        fetched before
 Writes  data/raw/{train,valid,<test set>}.{src,tgt}; train.files.json: if train comes from several files, the name of
-        each on the source side and its number of lines, else nothing; for toy also test.labels: the grammar's
-        phenomena in each test pair
-Params  corpus, corpus_path, source, target, test_sets
+        each on the source side and its number of lines, else nothing; <test set>.labels: what kind of sentence each
+        pair of a test set is, if the folder has such a file
+Params  corpus, source, target, test_sets
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from pathlib import Path
 from pipeline.workflow.git import remark_if_uncommitted
 from pipeline.workflow.params import Params
 from pipeline.workflow.stage import arguments, bar, project_root, run
-from transformer.corpora.copy_task import copy_corpus
 from transformer.corpora.fetching import fetch_all
 from transformer.corpora.manifest import Manifest, NoChecksum
 from transformer.corpora.parallel_text import ParallelText, user_splits
-from transformer.corpora.toy.texts import toy_texts
+from transformer.corpora.text_files import lines_of
 from transformer.files import whole_folder, write_json, write_lines
 from transformer.text.words import splitter_of
 
@@ -29,48 +28,59 @@ MOST = 12  # training files that are listed with their pairs
 
 
 def main() -> None:
-    paths = arguments(__doc__, manifests="corpora", raw="data/raw")
+    paths = arguments(__doc__, raw="data/raw")
     params = Params.load(paths.params)
-    for language in (params.source, params.target):
+    languages = params.source, params.target
+    for language in languages:
         splitter_of(language)  # raises ValueError for what is no language code, before the download
-    texts, labels = texts_of(params, paths.manifests)
+    if params.source == params.target:
+        raise ValueError(f"source and target are both {params.source}. Set one of them to another language.")
+    corpus, test_sets = Path(params.corpus), params.test_sets.split()
+    texts = texts_of(corpus, ["train", "valid", *test_sets], *languages)
     counts = {}
     with whole_folder(paths.raw) as folder:
         for split, parts in texts.items():
             counts[split] = write_split(folder, split, parts)
-        if labels:
-            write_lines(folder / "test.labels", labels)
+        for split in test_sets:
+            if (labels := corpus / f"{split}.labels").exists():
+                write_labels(folder, labels, counts[split])
     print(", ".join(f"{count:,} {split}" for split, count in counts.items()), "pairs")
 
 
-def texts_of(params: Params, manifests: Path) -> tuple[dict[str, list[ParallelText]], list[str]]:
-    """The texts of each split, and the labels of the test pairs if there are some."""
-    splits, languages = ("train", "valid", *params.test_sets.split()), (params.source, params.target)
-    if params.source == params.target and params.corpus != "copy":
-        raise ValueError(f"source and target are both {params.source}. Set one of them to another language.")
-    if params.corpus in ("toy", "copy"):
-        texts, labels = toy_texts(*languages) if params.corpus == "toy" else (copy_corpus(), [])
-        if params.test_sets.split() != ["test"]:
-            raise ValueError(f"corpus={params.corpus} has one test set, test; set test_sets=test.")
-        return texts, labels
-    if params.corpus == "files":
-        folder = Path(params.corpus_path)
-        texts = user_splits(folder, splits, *languages)
+def texts_of(corpus: Path, splits: list[str], source: str, target: str) -> dict[str, list[ParallelText]]:
+    """The texts of each split of a corpus, a folder or a manifest."""
+    if corpus.is_dir():
+        texts = user_splits(corpus, splits, source, target)
         names = {name for parts in texts.values() for part in parts for name in part.names}
-        remark_if_uncommitted(folder, sorted(Path(name).name for name in names))
-        return texts, []
-    manifest = Manifest.load(manifests / f"{params.corpus}.json")
+        remark_if_uncommitted(corpus, sorted(Path(name).name for name in names))
+        return texts
+    if corpus.suffix != ".json":
+        raise ValueError(
+            f"corpus={corpus} is neither a folder with the files of train, valid and the test sets, nor a manifest "
+            "such as corpora/multi30k.json. The built-in corpus is corpora/toy."
+        )
+    manifest = Manifest.load(corpus)
     try:
-        downloads = manifest.downloads(splits, *languages)
+        downloads = manifest.downloads(splits, source, target)
     except NoChecksum as error:
         raise ValueError(
-            f"{error} `python -m pipeline manifest {params.corpus}` fetches what has none and writes its checksum, for "
-            "you to look at and commit."
+            f"{error} `python -m pipeline manifest {corpus}` fetches what has none and writes its checksum, for you to "
+            "look at and commit."
         ) from None
-    with bar(sum(download.size or 0 for download in downloads.values()), "B", f"download {params.corpus}") as progress:
+    with bar(sum(download.size or 0 for download in downloads.values()), "B", f"download {corpus}") as progress:
         places = fetch_all(downloads, project_root() / "work/downloads", progress.update)
     manifest.check(places)
-    return {split: manifest.texts(split, *languages, places) for split in splits}, []
+    return {split: manifest.texts(split, source, target, places) for split in splits}
+
+
+def write_labels(folder: Path, labels: Path, count: int) -> None:
+    """Copy the labels of a test set. Raises ValueError if it has another number of pairs: count."""
+    lines = list(lines_of(labels))
+    if len(lines) != count:
+        raise ValueError(
+            f"{labels} has {len(lines)} lines, and its test set {count} pairs. Write a line for each pair."
+        )
+    write_lines(folder / labels.name, lines)
 
 
 def write_split(folder: Path, split: str, parts: list[ParallelText]) -> int:

@@ -3,7 +3,7 @@
 Reads   data/filtered: filter.json, train.{src,tgt}, train.lines.npy; data/ids: corpus.json, train.files.json;
         data/subwords.json
 Writes  reports/data.html
-Params  corpus, corpus_path: they name the page
+Params  corpus: it names the page
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main() -> None:
     filtered, corpus, subwords = (
         read(path, read_table) for path in (paths.filtered / "filter.json", paths.ids / "corpus.json", paths.subwords)
     )
-    name = corpus_name({"corpus": params.corpus, "corpus_path": params.corpus_path})
+    name = corpus_name({"corpus": params.corpus})
     write_text(paths.page, data_page(name, corpus, filtered, subwords, samples(paths, filtered["kept"])))
     print(f"written to {paths.page}")
 

@@ -198,7 +198,7 @@ def test_a_damaged_corpus_ends_in_one_line(tmp_path, monkeypatch, count):
     for slow in ("remark_if_uncommitted", "splitter_of"):  # they ask git and spaCy
         monkeypatch.setattr(download, slow, lambda *_: None)
     monkeypatch.setattr(sys, "argv", ["download", "--raw", "raw"])
-    text = TOY.replace("corpus: toy ", "corpus: files ").replace("corpus_path: corpora", "corpus_path: corpus")
+    text = TOY.replace("corpus: corpora/toy", "corpus: corpus")
     Path("params.yaml").write_text(text, encoding="utf-8")
 
     @each(count, name=st.sampled_from(sorted(FORMS)), edit=edits(), kind=KINDS, packed=st.booleans())

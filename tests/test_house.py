@@ -281,10 +281,6 @@ def test_an_out_that_another_stage_reads_is_its_dep():
         assert not [dep for dep in entry["deps"] for out in makers if dep.startswith(f"{out}/")], stage
 
 
-def test_download_depends_on_the_manifest_of_each_corpus():
-    assert {f"corpora/{path.name}" for path in (ROOT / "corpora").glob("*.json")} <= set(DVC["download"]["deps"])
-
-
 KNOB = re.compile(r"(\w+): (.+?) {2,}# (?:\(toy: (.+?)\) )?(.*)")
 
 

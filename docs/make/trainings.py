@@ -14,13 +14,14 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from transformer.corpora.toy.grammar import toy_corpus
+from transformer.files import read_lines
 from transformer.model.attention import Attention
 from transformer.model.config import TransformerConfig
 from transformer.model.transformer import Transformer
@@ -64,8 +65,10 @@ class Corpus(NamedTuple):
 def corpus() -> Corpus:
     """The first sentences of the built-in corpus, in subwords."""
     sides = Side("de", lowercase=False), Side("en", lowercase=False)
-    everything = toy_corpus()
-    texts = {split: [(pair.source, pair.target) for pair in everything[split][:n]] for split, n in PAIRS.items()}
+    texts = {
+        split: list(islice(zip(*(read_lines(f"corpora/toy/{split}.{side}") for side in ("de", "en")), strict=True), n))
+        for split, n in PAIRS.items()
+    }
     tokens = {
         split: [[side.tokens(line) for side, line in zip(sides, pair, strict=True)] for pair in pairs]
         for split, pairs in texts.items()

@@ -1,13 +1,13 @@
 """Write what the manifest of a corpus lacks: sizes, sha256 and numbers of lines of its files.
 
-    python -m pipeline manifest CORPUS        # corpora/CORPUS.json
+    python -m pipeline manifest corpora/multi30k.json
 
 It fetches the files that have no sha256 or no number of lines yet, and reads those to count lines. A checksum that
 nobody published is trusted on first use: look at what is printed, then commit the manifest. The stage download only
 accepts files with these checksums, and never writes a manifest.
 
-Reads   corpora/CORPUS.json: addresses, and which text is in which file
-Writes  corpora/CORPUS.json; work/downloads
+Reads   the manifest: addresses, and which text is in which file
+Writes  the manifest; work/downloads
 """
 
 from __future__ import annotations
@@ -27,12 +27,9 @@ from transformer.files import sha256, write_json
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("corpus", metavar="CORPUS", help="the name of a manifest in corpora/, without .json")
-    parser.add_argument(
-        "--manifests", type=Path, default=Path("corpora"), metavar="PATH", help="folder of the manifests"
-    )
+    parser.add_argument("manifest", type=Path, metavar="MANIFEST", help="such as corpora/multi30k.json")
     options = parser.parse_args()
-    manifest = Manifest.load(options.manifests / f"{options.corpus}.json")
+    manifest = Manifest.load(options.manifest)
     missing = [name for name in manifest.content["files"] if incomplete(manifest, name)]
     left = []
     for name in missing:

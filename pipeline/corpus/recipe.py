@@ -190,7 +190,7 @@ def main() -> None:
     if not look.pairs:
         raise ValueError(f"{texts[0].names[0]} is empty. The train set needs at least one pair of lines.")
     knobs = choice(look)
-    own = {"corpus": "files", "corpus_path": options.folder, "source": options.source, "target": options.target}
+    own = {"corpus": options.folder, "source": options.source, "target": options.target}
     size = f"{look.pairs:,} pairs"
     head = f"# Your text in {printable(options.folder)}, {size}, by `python -m pipeline recipe`. Run it: dvc exp run"
     toy = (ROOT / "recipes/toy.yaml").read_text(encoding="utf-8")

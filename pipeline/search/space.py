@@ -19,7 +19,7 @@ LOG_FROM = 10  # a range whose ends have at least this ratio is searched on a lo
 SCALES = ("log", "linear")
 # Knobs of the stages up to train that a search leaves alone, and why.
 FIXED = {
-    **dict.fromkeys(("corpus", "corpus_path", "source", "target", "test_sets"), "it decides what is translated"),
+    **dict.fromkeys(("corpus", "source", "target", "test_sets"), "it decides what is translated"),
     **dict.fromkeys(("max_steps", "save_every"), "params.yaml decides how long trials train"),
     **dict.fromkeys(("log_every", "keep", "patience", "best_by"), "it changes no update of a training"),
     "seed": "the finalists are trained with several seeds (--seeds)",

@@ -45,8 +45,7 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
     A default is used only to read results that are older than the knob: they were computed with this value.
     """
 
-    corpus: Literal["toy", "copy", "multi30k", "iwslt2017", "wmt14", "files"] = "toy"
-    corpus_path: Word = "corpora"
+    corpus: Word = "corpora/toy"
     source: Word = "de"
     target: Word = "en"
     test_sets: Word = "test"

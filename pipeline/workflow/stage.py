@@ -224,9 +224,8 @@ def project_root() -> Path:
 
 
 def corpus_name(params: Mapping[str, Any]) -> str:
-    """The name of the corpus of these params for people: for your own files, that of their folder."""
-    folder = Path(str(params.get("corpus_path"))).name if params.get("corpus") == "files" else ""
-    return folder or str(params.get("corpus"))
+    """The name of the corpus of these params for people: that of its folder or manifest."""
+    return Path(str(params.get("corpus"))).absolute().name.removesuffix(".json")
 
 
 def require(*paths: Path) -> None:

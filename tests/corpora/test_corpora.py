@@ -11,10 +11,11 @@ import pytest
 import zstandard
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.tiny import ROOT
 
-from transformer.corpora.copy_task import copy_corpus
 from transformer.corpora.parallel_text import TwoFiles, user_splits
 from transformer.corpora.text_files import Lines, lines_of
+from transformer.files import sha256_text
 
 SPLITS = ("train", "valid", "test")
 
@@ -267,10 +268,14 @@ def test_a_text_that_is_there_twice_is_refused(tmp_path, extra, reason):
         read(tmp_path)
 
 
-def test_the_copy_corpus_repeats_ten_numbers():
-    texts = copy_corpus()
-    assert texts == copy_corpus()
-    pairs = {split: list(parts[0].pairs()) for split, parts in texts.items()}
-    assert pairs["test"][0][0] == "1 2 3 4 5 6 7 8 9 10"
-    assert all(source == target for some in pairs.values() for source, target in some)
-    assert {split: len(some) for split, some in pairs.items()} == {"train": 2000, "valid": 200, "test": 200}
+@pytest.mark.parametrize(
+    ("name", "digest"),
+    [
+        ("toy", "d7120b4f2805590d"),
+        ("copy", "481717e3d7e5a433"),
+    ],
+)
+def test_the_built_in_text_is_the_text_of_the_published_results(name, digest):
+    texts = user_splits(ROOT / "corpora" / name, ("train", "valid", "test"), "de", "en")
+    lines = ["\t".join(pair) for parts in texts.values() for part in parts for pair in part.pairs()]
+    assert sha256_text("\n".join(lines))[:16] == digest

@@ -43,7 +43,7 @@ def test_a_recipe_is_written_with_reasons_and_replaces_no_edits(tmp_path: Path, 
     assert "150 pairs are too few, fewer than 1,000" in printed
     text = (tmp_path / "params.yaml").read_text()
     params = Params.load(tmp_path / "params.yaml")
-    assert (params.corpus, params.corpus_path, params.bpe_merges) == ("files", "own", 2_000)
+    assert (params.corpus, params.bpe_merges) == ("own", 2_000)
     for name, (values, why) in KNOBS.items():
         changed = re.search(rf"^# (.*)\n{name}: .* # \(toy: .*\) ", text, re.MULTILINE)
         assert (changed[1] == why) if changed else getattr(params, name) == values[0]
@@ -57,6 +57,6 @@ def test_a_recipe_is_written_with_reasons_and_replaces_no_edits(tmp_path: Path, 
 
 @pytest.mark.parametrize("name", ["'q'", "x #y", "123", "null", "a: b", "- x", "*star", "a\nb", "müll"])
 def test_a_recipe_names_any_folder(name):
-    knobs = {"corpus": ("files", ""), "corpus_path": (name, "")}
+    knobs = {"corpus": (name, "")}
     text = recipe((ROOT / "recipes/toy.yaml").read_text(), knobs, "# head")
-    assert Params.parse(text, "params.yaml").corpus_path == name
+    assert Params.parse(text, "params.yaml").corpus == name

@@ -37,7 +37,7 @@ SAMPLES = """step,translation,reference,source,sentence
 60,A man.,A man.,Ein Mann.,2
 """
 MODEL = {
-    "corpus": "toy",
+    "corpus": "corpora/toy",
     "source": "de",
     "target": "en",
     "test_sets": "test",

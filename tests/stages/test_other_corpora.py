@@ -14,14 +14,14 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from support.projects import command, commit_all, copied_project, params_file
+from support.projects import command, commit_all, copied_project, own_corpus, params_file
 from support.stages import start, wait_until
 from support.tiny import ROOT, stage
 
 from pipeline.download import write_split
 from transformer.corpora.fetching import fetch_all
 from transformer.corpora.manifest import Manifest
-from transformer.corpora.parallel_text import Listed
+from transformer.corpora.parallel_text import OneFile
 from transformer.files import read_lines, sha256, write_json
 
 WIT3 = Path(os.environ.get("WIT3_MIRROR", ROOT / "shared" / "wit3"))
@@ -57,10 +57,10 @@ def test_iwslt2017_goes_from_its_archives_to_scores(tmp_path, monkeypatch):
     copied_project(project)
     monkeypatch.setenv("CORPUS_MIRROR", str(mirror))
     tiny = {"max_steps": 4, "save_every": 2, "log_every": 2, "bpe_merges": 300, "max_length": 60}
-    params_file(project, **tiny, corpus="iwslt2017", corpus_path="corpora", test_sets="tst2017 tst2016 tst2010")
+    params_file(project, **tiny, corpus="corpora/iwslt2017.json", test_sets="tst2017 tst2016 tst2010")
     done = stage("download", project)
-    assert "has no sha256 of de-en.zip. `python -m pipeline manifest iwslt2017` fetches" in done.stderr
-    output = command(project, *MANIFEST, "iwslt2017")
+    assert "has no sha256 of de-en.zip. `python -m pipeline manifest corpora/iwslt2017.json` fetches" in done.stderr
+    output = command(project, *MANIFEST, "corpora/iwslt2017.json")
     assert "(nobody published a sum of it: trusted on first use)" in output
     assert "corpora/iwslt2017.json was written. It still lacks de-en.tgz." in output
     commit_all(project)
@@ -84,7 +84,7 @@ def test_a_manifest_that_cannot_be_completed_stays_as_it_is(tmp_path):
     (tmp_path / "corpora").mkdir()
     write_json(tmp_path / "corpora/mine.json", record)
     places = {"PYTHONPATH": str(ROOT), "CORPUS_MIRROR": str(tmp_path / "nowhere")}
-    output = command(tmp_path, *MANIFEST, "mine", status=1, **places)
+    output = command(tmp_path, *MANIFEST, "corpora/mine.json", status=1, **places)
     assert "corpora/mine.json stays as it is: none of a.gz can be fetched." in output
     assert json.loads((tmp_path / "corpora/mine.json").read_text()) == record
 
@@ -100,7 +100,7 @@ def corpus(tmp_path_factory) -> Path:
         for side in ("src", "tgt"):
             lines = (" ".join(chance.choices(words, k=chance.randint(0, 9))) for _ in range(count))
             (folder / f"data/raw/{split}.{side}").write_text("".join(f"{line}\n" for line in lines))
-    params_file(folder, corpus="files", test_sets="test", bpe_merges=500, filter_duplicates="side")
+    params_file(folder, test_sets="test", bpe_merges=500, filter_duplicates="side")
     for name in STAGES:
         done = stage(name, folder, env={"WORKERS": "1"})
         assert done.returncode == 0, done.stderr
@@ -181,18 +181,34 @@ def test_a_line_of_several_training_files_is_named_by_its_file(tmp_path):
             if stem == "train-b":
                 lines[7] = " ".join(f"w{n}" for n in range(200))
             (tmp_path / f"own/{stem}.{code}").write_text("\n".join(lines) + "\n")
-    params_file(tmp_path, corpus="files", corpus_path="own", max_length=999, batch_tokens=2000, device_tokens=1001)
+    params_file(tmp_path, max_length=999, batch_tokens=2000, device_tokens=1001)
     for name in ("download", *STAGES):
         done = stage(name, tmp_path)
         assert done.returncode == 0, done.stderr
     (tmp_path / "data/back").mkdir()
-    params_file(tmp_path, corpus="files", corpus_path="own", max_length=99, device_tokens=100)
+    params_file(tmp_path, max_length=99, device_tokens=100)
     assert "train-b.de line 8 has" in stage("train", tmp_path).stderr
     files = json.loads((tmp_path / "data/ids/train.files.json").read_text())
     assert files == [["train-b.de", 30], ["train.de", 30]]
 
 
 def test_of_many_training_files_the_first_are_listed(tmp_path, capsys):
-    write_split(tmp_path, "train", [Listed(f"{number}.po", [("a", "b")]) for number in range(200)])
-    assert ", 11.po 1 pairs and 188 more files" in capsys.readouterr().out
+    names = [tmp_path / f"{number}.de-en.tsv" for number in range(200)]
+    for name in names:
+        name.write_text("a\tb\n")
+    write_split(tmp_path, "train", [OneFile(name, ("de", "en")) for name in names])
+    assert ", 11.de-en.tsv 1 pairs and 188 more files" in capsys.readouterr().out
     assert len(json.loads((tmp_path / "train.files.json").read_text())) == 200
+
+
+def test_labels_beside_any_test_set_are_kept_if_each_pair_has_some(tmp_path):
+    params_file(tmp_path)
+    own_corpus(tmp_path / "own")
+    (tmp_path / "own/test.labels").write_text("short\n" * 11)
+    assert (
+        "own/test.labels has 11 lines, and its test set 12 pairs. Write a line for"
+        in stage("download", tmp_path).stderr
+    )
+    (tmp_path / "own/test.labels").write_text("short\n" * 12)
+    assert stage("download", tmp_path).returncode == 0
+    assert list(read_lines(tmp_path / "data/raw/test.labels")) == ["short"] * 12

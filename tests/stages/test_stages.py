@@ -231,8 +231,11 @@ def test_the_log_shows_progress_precision_and_a_long_warmup(project, place):
     [
         ("learn_bpe", {"init_from": "nowhere"}, "init_from=nowhere is not a model folder: it has no model.json"),
         ("train", {"warmup": 0}, "warmup=0 must be greater than or equal to 1"),
-        ("download", {"corpus_path": "nowhere"}, "nowhere is no folder. Name the one with the files of train, "),
-        ("download", {"source": "fr", "corpus": "toy"}, "not fr-en. For your own text in corpus_path set corpus=files"),
+        (
+            "download",
+            {"corpus": "toy"},
+            "corpus=toy is neither a folder with the files of train, valid and the test sets, nor ",
+        ),
         ("download", {"source": "en"}, "source and target are both en"),
         ("filter", {}, "data/raw/train.src is missing. Run `dvc repro`, which makes it."),
         ("tokenise", {}, "data/filtered/train.src is missing"),

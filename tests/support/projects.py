@@ -21,8 +21,7 @@ from support.tiny import ROOT
 from pipeline.__main__ import main
 
 SMALL = {
-    "corpus": "files",
-    "corpus_path": "own",
+    "corpus": "own",
     "bpe_merges": 40,
     "d_model": 16,
     "d_ff": 32,

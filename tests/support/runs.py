@@ -16,7 +16,7 @@ from pipeline.tracking.live import LiveRun, run_of_training
 from pipeline.tracking.write import run_of, write_run
 
 HERE = Path(__file__).resolve().parents[2]
-PARAMS = {"corpus": "toy", "corpus_path": "", "warmup": 100, "dropout": 0.1, "lowercase": False, "beam_size": 4}
+PARAMS = {"corpus": "corpora/toy", "warmup": 100, "dropout": 0.1, "lowercase": False, "beam_size": 4}
 SCORES = {"bleu": 31.5, "valid_bleu": 32.0, "chrf": 51.0, "sentences": 200}
 KEYS = ("train_loss", "valid_loss", "learning_rate")
 

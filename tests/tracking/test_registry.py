@@ -139,7 +139,7 @@ def test_a_version_serves_with_the_options_of_its_scores(store, key, model):
 
 
 def test_a_model_is_found_until_it_is_deleted(store, key, model):
-    params = {"corpus": "files", "corpus_path": key, "source": "de", "target": "en"}
+    params = {"corpus": key, "source": "de", "target": "en"}
     name = model_name(params)
     assert (name, registered_version(store, params, f"{name}1")) == (f"{key}-de-en", None)
     registered(store, name, 1, model)
@@ -151,7 +151,7 @@ def test_a_model_is_found_until_it_is_deleted(store, key, model):
 
 
 def test_the_card_lists_scores_data_params_and_origin():
-    params = {"corpus": "toy", "source": "de", "target": "en", "warmup": 400}
+    params = {"corpus": "corpora/toy", "source": "de", "target": "en", "warmup": 400}
     data = [{"name": "train.src", "lines": 3000, "sha256": "abc"}]
     tags = {"git_commit": "01", "signature_bleu": "a|b"}
     card = model_card(FinishedRun(params, "t", "c", [], {"bleu": 31.5, "valid_bleu": 32.04}, tags, data))

@@ -1,4 +1,4 @@
-"""Sources of parallel text: your files, checked downloads, the copy task, the built-in grammar (toy).
+"""Sources of parallel text: files in a folder, and checked downloads.
 
 May import: text, files, credentials
 """

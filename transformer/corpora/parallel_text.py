@@ -37,21 +37,6 @@ class ParallelText(Protocol):
 
 
 @dataclass
-class Listed:
-    """Pairs in memory, of the corpus `name`, which a program makes."""
-
-    name: str
-    listed: list[LinePair]
-
-    @property
-    def names(self) -> tuple[str, str]:
-        return self.name, self.name
-
-    def pairs(self) -> Iterator[LinePair]:
-        return iter(self.listed)
-
-
-@dataclass
 class TwoFiles:
     """Line n of one file translates line n of the other."""
 
@@ -198,7 +183,7 @@ def user_splits(folder: Path, splits: Iterable[str], source: str, target: str) -
             has = f"It has {', '.join(there[:12])}{' and more' if there[12:] else ''}" if there else "It has no files"
             raise ValueError(
                 f"{folder} has no text of {split}: {split}.{source} and {split}.{target}, or {split}.{source}-{target}"
-                f".tsv, or {split}.jsonl, or catalogues in {split}/; also with .gz or .zst. {has}. corpus_path names "
-                "the folder, test_sets its test sets. For the built-in corpus set corpus=toy."
+                f".tsv, or {split}.jsonl, or catalogues in {split}/; also with .gz or .zst. {has}. corpus names "
+                "the folder, test_sets its test sets. The built-in corpus is corpora/toy."
             )
     return by_split

@@ -26,8 +26,9 @@ def score_ids(
     """Sources and targets to log P of each target subword and of </s> at the end, in nats.
 
     models: several are an ensemble, whose probability is the mean of theirs. sources, targets: ids without </s>.
-    never: ids that have probability 0, in the search <pad> and <s>. progress: called with the number of sentences after each batch. The sum over a target is the log_probability of a
-    finished Hypothesis with these ids.
+    never: ids that have probability 0; by default those of the search, so that the sum over a target is the
+    log_probability of a finished Hypothesis with these ids. progress: called with the number of sentences after each
+    batch.
     """
     sources, targets = list(sources), list(targets)
     results: list[list[float]] = [[] for _ in sources]

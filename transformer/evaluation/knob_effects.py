@@ -10,7 +10,7 @@ from statistics import mean, stdev
 from transformer.evaluation.comparison import MADE_FROM, System, differing, equal_but_for, what_else
 
 SCORES = ("bleu", "valid_bleu")
-TASK = ("corpus", "corpus_path", "source", "target")  # runs on different text are not compared
+TASK = ("corpus", "source", "target")  # runs on different text are not compared
 
 
 def families(runs: Sequence[System], knob: str) -> list[list[System]]:

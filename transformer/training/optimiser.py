@@ -163,7 +163,7 @@ class Optimiser:
             optimiser.step(rate * (self.muon_factor if isinstance(optimiser, Muon) else 1.0))
 
     def tensors(self) -> dict[str, Tensor]:
-        """The state that the next update needs: `kind.parameter name` -> tensor; of weights that were updated so far."""
+        """The state that the next update needs, of weights that were updated: `kind.parameter name` -> tensor."""
         return {
             f"{kind}.{self.names[parameter]}": tensor
             for optimiser in self.optimisers
