@@ -23,12 +23,8 @@ from pipeline.workflow.stage import corpus_name
 from transformer.decoding.config import SEARCH_OPTIONS
 from transformer.files import read_lines, sha256, sha256_text
 
-ENGINES = {True: "agree", False: "differ", None: "not compared"}  # values of the tag `engines`
+ENGINES = {True: "agree", False: "differ", None: "were not compared"}  # values of the tag `engines`
 MODEL = "model_id"  # the tag of a version with the id of its files: MLflow's own field is not stored
-NO_CHAMPION = {
-    False: "It is not champion: CTranslate2 does not translate as torch does (see reports/engines.json).",
-    None: "It is not champion: compare_engines has not measured it.",
-}
 ELSEWHERE = (
     "MLflow keeps the files of this experiment in another place (the project was moved, or made on another machine). "
     "Nothing was registered."
@@ -150,7 +146,8 @@ def register(store: Store, run_id: str, candidate: Candidate, lost: Any | None =
     uri = f"models:/{version.name}/{version.version}"
     client.set_tag(run_id, "model", uri)
     if not candidate.engines_agree:
-        return f"Registered {uri}. {NO_CHAMPION[candidate.engines_agree]}"
+        engines = ENGINES[candidate.engines_agree]
+        return f"Registered {uri}. It is not champion: torch and CTranslate2 {engines} (reports/engines.json)."
     answer = challenge(store, version, candidate.hypotheses, candidate.references, candidate.target)
     return f"Registered {uri}. {answer}"
 
