@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.tiny import make_ends_likely, tiny_model
 
-from transformer.decoding.beam_search import beam_search, largest_per_row, translate_ids
-from transformer.decoding.cached_decoder import CachedDecoder
+from transformer.decoding.beam_search import beam_search, best_continuations, largest_per_row, translate_ids
+from transformer.decoding.cached_decoder import BLOCK, CachedDecoder
 from transformer.decoding.config import SearchConfig
 from transformer.decoding.forced_decoding import score_ids
 from transformer.decoding.hypothesis import length_divisor
@@ -47,7 +47,6 @@ def defined_search(model, source: list[int], beam_size: int, length_penalty: flo
             (-(total + log), place, subword)
             for place, (_, total) in enumerate(beams)
             for subword, log in enumerate(steps[place])
-            if subword not in (PAD, BOS)
         )[: 2 * beam_size]
         finished += [(beams[place][0], -cost) for cost, place, subword in candidates[:beam_size] if subword == EOS]
         continued = [(place, subword, -cost) for cost, place, subword in candidates if subword != EOS]
@@ -131,7 +130,6 @@ def test_beam_size_1_is_greedy_search(seed):
         target: list[int] = []
         while len(target) < len(source) + 6:
             steps = log_probabilities(model, source, [target])[0, -1]
-            steps[[PAD, BOS]] = -math.inf
             if (subword := int(steps.argmax())) == EOS:
                 break
             target.append(subword)
@@ -198,6 +196,22 @@ def test_a_search_finds_as_many_alternatives_as_it_has_beams(seed, extra_length,
 def test_of_equal_scores_the_earlier_beam_then_the_lower_id_wins(scores, count):
     _, places = largest_per_row(torch.tensor([scores], dtype=torch.float64), count)
     assert places[0].tolist() == sorted(range(len(scores)), key=lambda place: (-scores[place], place))[:count]
+
+
+@given(st.integers(0, 10**6))
+@settings(deadline=None, max_examples=10)
+def test_of_equal_scores_in_several_blocks_the_same_wins(seed):
+    """Two beams, a vocabulary of three blocks."""
+    random = torch.Generator().manual_seed(seed)
+    steps = (9 * torch.rand(1, 2, 3 * BLOCK, generator=random).double() ** 30).floor()  # mostly zeros
+    scores = torch.tensor([[0.0, 1.0]], dtype=torch.float64)
+    totals = (steps + scores[:, :, None]).flatten().tolist()
+    expected = sorted(range(len(totals)), key=lambda place: (-totals[place], place))[:4]
+    found = best_continuations(scores, steps)
+    assert [*zip(found.parents[0].tolist(), found.subwords[0].tolist(), strict=True)] == [
+        divmod(place, 3 * BLOCK) for place in expected
+    ]
+    assert found.scores[0].tolist() == [totals[place] for place in expected]
 
 
 def test_the_length_penalty_is_equation_14_of_wu_et_al():

@@ -14,6 +14,7 @@ from transformer.model.cpu import (
     FUSED_ABOVE,
     Linear,
     add_dropout,
+    attention,
     dropout,
     product,
     relu_dropout,
@@ -58,6 +59,9 @@ def test_the_scaled_softmax_is_torchs(rows, columns, scale, causal):
     bias = causal_bias(columns, torch.float64, torch.device("cpu"))[-rows:] if causal and rows <= columns else None
     plain = partial(lambda scores, bias: (scale * scores + (0 if bias is None else bias)).softmax(-1), bias=bias)
     assert_equal(lambda scores: scaled_softmax(scores, scale, bias), plain, random(2, rows, columns))
+    assert_equal(
+        lambda scores: scaled_softmax(1e4 * scores, 1.0, None), lambda scores: (1e4 * scores).softmax(-1), random(2, 3)
+    )
 
 
 @given(sizes, sizes, sizes, st.booleans())
@@ -75,13 +79,13 @@ def test_a_product_is_that_of_torch(rows, columns, length, with_bias):
 @pytest.mark.parametrize("length", [5, FUSED_ABOVE + 1])
 def test_attention_is_the_same_in_training_and_evaluation(length, key_size):
     """Above FUSED_ABOVE queries the evaluation is torch's fused kernel."""
-    attention = Attention(d_model=8, heads=2, dropout=0.0, key_size=key_size).double()
+    layer = Attention(d_model=8, heads=2, dropout=0.0, key_size=key_size).double()
     bias = causal_bias(length, torch.float64, torch.device("cpu"))
     assert_equal(
-        lambda x, *weights: attention.train()(x, bias=bias),
-        lambda x, *weights: attention.eval()(x, bias=bias),
+        lambda x, *weights: layer.train()(x, bias=bias),
+        lambda x, *weights: layer.eval()(x, bias=bias),
         random(2, length, 8),
-        *attention.parameters(),
+        *layer.parameters(),
     )
 
 
@@ -114,3 +118,7 @@ def test_outside_training_nothing_is_dropped():
     assert torch.equal(dropout(x, 0.4, training=False), x)
     assert torch.equal(relu_dropout(x, 0.4, training=False), x.relu())
     assert torch.equal(add_dropout(x, y, 0.4, training=False), x + y)
+    for length in (2, FUSED_ABOVE + 1):
+        heads = random(1, 1, length, 3)
+        without = attention(heads, heads, heads, None, rate=0.0, training=False)
+        assert torch.equal(attention(heads, heads, heads, None, rate=0.4, training=False), without)

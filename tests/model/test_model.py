@@ -53,6 +53,19 @@ def test_padding_does_not_change_the_states():
     model = tiny_model().double()
     alone = model(SOURCE[1:, :3], TARGET[1:, :2])
     torch.testing.assert_close(model(SOURCE, TARGET)[1:, :2], alone)
+    assert model.source_bias(torch.tensor([[1, 2, 3, 4, 0]])).tolist() == [[[[0, 0, 0, 0, -math.inf]]]]
+
+
+def test_initial_weights_have_the_deviations_of_their_layers():
+    model = tiny_model(vocabulary=500, key_size=3, tie_embeddings=False, positions="learned", max_positions=500)
+    for name, weight in model.state_dict().items():
+        if name.startswith(("source", "target", "position", "projection")):
+            assert float(weight.std()) == pytest.approx(16**-0.5, rel=0.05), name
+        elif name.endswith("bias"):
+            assert not weight.any()
+        elif weight.ndim == 2:  # uniform up to sqrt(6 / (rows + columns)), for each projection by itself
+            for part in weight.split((6, 6, 16)) if name.endswith("project.weight") else [weight]:
+                assert float(part.abs().max()) == pytest.approx(math.sqrt(6 / sum(part.shape)), rel=0.05), name
 
 
 @pytest.mark.parametrize(("start", "length"), [(0, 90), (60, 1), (4, 1), (3, 5)])

@@ -108,6 +108,7 @@ def test_training_reduces_the_loss(tmp_path, optimiser, updates, lr_factor):
         tmp_path, tmp_path / "w", max_steps=updates, save_every=updates, lr_factor=lr_factor, optimiser=optimiser
     )
     losses = [row["train_loss"] for row in state.curve]
+    assert losses[1] == pytest.approx(sum(state.losses[2:4]) / sum(state.tokens[2:4]))  # log_every is 2
     assert mean(losses[-10:]) < 0.8 * losses[0]  # a single row is noisy: the mean of two updates
 
 
@@ -233,6 +234,17 @@ def test_an_update_descends_the_mean_loss_of_its_target_tokens(tmp_path):
     assert float(update.gradient_norm) == pytest.approx(float(norm))
     clipped = torch.nn.utils.get_total_norm([weight.grad for weight in trainer.parameters if weight.grad is not None])
     assert float(clipped) == pytest.approx(0.1, rel=1e-4)
+
+
+def test_each_micro_batch_draws_its_own_dropout(tmp_path):
+    trainer, rows = tiny_trainer(tmp_path), np.arange(5)
+    trainer.model.train()
+    losses = [trainer._loss(step, number, rows).item() for step, number in ((1, 0), (1, 1), (2, 0), (1, 0))]
+    assert losses[0] == losses[3]
+    assert len(set(losses)) == 3
+    other = tiny_trainer(tmp_path, seed=4)
+    other.model.train()
+    assert other._loss(1, 0, rows).item() != losses[0]
 
 
 def test_gradient_accumulation_does_not_change_the_loss(tmp_path):

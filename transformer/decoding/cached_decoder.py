@@ -105,7 +105,8 @@ class CachedDecoder:
         chunk = max(1, SCORES_AT_ONCE[states.device.type] // len(matrix))
         for x, result in zip(states.flatten(0, 1).split(chunk), results.split(chunk), strict=True):  # (chunk, D or W)
             logits = product(x, matrix)
-            logits[:, self.vocabulary :] = logits[:, list(NEVER)] = -math.inf
+            for places in (*NEVER, slice(self.vocabulary, None)):  # no list of ids: on a GPU it would be copied there
+                logits[:, places] = -math.inf
             torch.log_softmax(logits, -1, dtype=self.precision, out=result)
         return results.view(*ids.shape, -1)
 

@@ -29,6 +29,7 @@ def target_log_probabilities(states: Tensor, weight: Tensor, targets: Tensor, ne
     logs = []
     for x, ids in zip(states.split(chunk), targets.split(chunk), strict=True):
         scores = product(x, matrix).to(precision)  # (C, V)
-        scores[:, list(never)] = -math.inf
+        for subword in never:
+            scores[:, subword] = -math.inf
         logs.append(-F.cross_entropy(scores, ids, reduction="none"))  # (C,)
     return torch.cat(logs) if logs else states.new_zeros(0, dtype=precision)
