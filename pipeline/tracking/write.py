@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
-from pipeline.tracking.content import FinishedRun, config_key, finished_run, train_key
+from pipeline.tracking.content import PATCH, FinishedRun, config_key, finished_run, train_key
 from pipeline.tracking.live import points, run_of_training
 from pipeline.tracking.registry import has_files, register_model, registered_version
 from pipeline.tracking.store import Store, long_requests, now
@@ -41,6 +41,9 @@ def write_missing(store: Store, result: Result, origin: Mapping[str, str]) -> tu
         finished = finished_run(result, origin)
         if run is None or unfinished:
             run = write_run(store, finished, run)
+        else:  # its files may be lost with those of the model
+            texts = {name: text for name, text in finished.texts.items() if name != PATCH}
+            write_texts(store, run.info.run_id, texts)
         return True, register_model(store, result, finished, run.info.run_id)
 
 
@@ -72,13 +75,18 @@ def write_run(store: Store, finished: FinishedRun, run: Run | None = None) -> Ru
     for part in chunks([*points(run, finished.curve), *scores], BATCH):
         client.log_batch(run_id, part)
     client.log_inputs(run_id, inputs(finished.datasets))
-    if store.takes_artifacts:
-        with long_requests():
-            for name, text in finished.texts.items():
-                client.log_text(run_id, text, name)
+    write_texts(store, run_id, finished.texts)
     client.update_run(run_id, name=finished.name)
     client.set_terminated(run_id, "FINISHED")
     return run
+
+
+def write_texts(store: Store, run_id: str, texts: Mapping[str, str]) -> None:
+    """Write files of a run: name -> content."""
+    if store.takes_artifacts:
+        with long_requests():
+            for name, text in texts.items():
+                store.client.log_text(run_id, text, name)
 
 
 def inputs(datasets: Iterable[Mapping[str, str | int]]) -> list[DatasetInput]:
