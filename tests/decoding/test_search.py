@@ -122,20 +122,6 @@ def test_random_models_end_some_translations_only():
     assert 0.2 < sum(ended) / len(ended) < 0.8
 
 
-@given(st.integers(0, 10**6))
-@settings(deadline=None, max_examples=10)
-def test_beam_size_1_is_greedy_search(seed):
-    model = model64(seed)
-    for source, (best,) in zip(SENTENCES, search(model, SENTENCES, beam_size=1), strict=True):
-        target: list[int] = []
-        while len(target) < len(source) + 6:
-            steps = log_probabilities(model, source, [target])[0, -1]
-            if (subword := int(steps.argmax())) == EOS:
-                break
-            target.append(subword)
-        assert list(best.ids) == target
-
-
 @given(st.integers(0, 10**6), st.integers(1, 5))
 @example(1, 4)  # here some settled sentences stay in the batch for several steps
 @settings(deadline=None, max_examples=5)
@@ -174,7 +160,7 @@ def test_an_ensemble_averages_the_probabilities_of_its_models(seed):
 def test_no_translation_ends_before_min_length():
     source = torch.tensor([[5, 6, EOS], [9, EOS, PAD]])
     results = beam_search([model64()], source, torch.tensor([9, 9]), beam_size=3, length_penalty=0.6, min_length=9)
-    assert {len(hypothesis.ids) for hypotheses in results for hypothesis in hypotheses} <= {8, 9}
+    assert {len(hypothesis.ids) for hypotheses in results for hypothesis in hypotheses} == {8, 9}
 
 
 @given(st.integers(0, 10**6), st.integers(2, 5), st.integers(1, 40))

@@ -62,13 +62,6 @@ def test_the_package_needs_no_package_of_the_pipeline(folder):
     assert output.split("\n")[:-1] == Translator.load(folder / "data/model").translate(TEXT)
 
 
-@pytest.mark.full
-def test_the_package_translates_with_ctranslate2_without_torch(folder):
-    absent = [*PIPELINE, "torch", "safetensors"]
-    output = output_without(absent, folder, "transformer", "data/model", text="\n".join(TEXT))
-    assert output.split("\n")[:-1] == Translator.load(folder / "data/model").translate(TEXT)
-
-
 def test_the_ctranslate2_example_of_the_docs_needs_no_torch(folder):
     page = (ROOT / "docs/translating.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```python\n(import ctranslate2\n.*?)```", page, flags=re.DOTALL)

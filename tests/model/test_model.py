@@ -108,7 +108,13 @@ def test_post_norm_ends_in_a_norm_and_pre_norm_starts_with_one():
     post, pre = tiny_model(norm="post"), tiny_model(norm="pre")
     assert isinstance(post.decoder_norm, torch.nn.Identity)
     assert isinstance(pre.decoder_norm, torch.nn.LayerNorm)
-    states = post(SOURCE, TARGET)
+    x = torch.randn(1, 2, 16)
+    for model in (post, pre):  # dropout falls on the output of the sub-layer, not on its input
+        residual = model.train().encoder[0].residuals[0]
+        residual.dropout = 0.999999
+        kept = residual(x, torch.zeros_like)
+        torch.testing.assert_close(kept, x if residual.pre else residual.norm(x))
+    states = post.eval()(SOURCE, TARGET)
     torch.testing.assert_close(states.mean(-1), torch.zeros(2, 4), atol=1e-5, rtol=0)
 
 

@@ -15,7 +15,7 @@ from transformer.text.blocks import blocks
 from transformer.text.bpe import Merges, learn_merges
 from transformer.text.characters import INVISIBLE, ODD, normalise
 from transformer.text.encoding import Encoder
-from transformer.text.languages import LONGEST_RUN, import_spacy, spacy_words, tokenizer
+from transformer.text.languages import LONGEST_RUN, spacy_words, tokenizer
 from transformer.text.marks import join
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
@@ -196,11 +196,6 @@ def test_a_language_that_spacy_splits_has_no_remark(language):
 def test_what_is_no_language_code_is_refused(language):
     with pytest.raises(ValueError, match="is no language code"):
         splitter_of(language)
-
-
-def test_another_program_gets_all_of_spacy():
-    """`import_spacy` leaves out its command line only in programs of this project."""
-    assert import_spacy().cli.info
 
 
 def test_an_unknown_language_is_named_in_the_error():

@@ -92,7 +92,7 @@ def initial_beams(source: Tensor, limits: Tensor, beam_size: int, precision: tor
     scores[:, 0] = 0.0  # the beams are equal, so only the first one may be continued
     return Beams(
         rows=torch.arange(sentences, device=source.device),
-        limits=limits.clamp(min=1),
+        limits=limits,
         ids=source.new_full((sentences, beam_size, 1), BOS),
         scores=scores,
         finished=source.new_zeros(sentences),
