@@ -19,6 +19,7 @@ LINES = [
     ("de", "Er wohnt z. B. in Köln. |Sie nicht."),
     ("de", "Dr. Müller kommt am 3. Mai. |Er bleibt bis zum 5. Juni."),
     ("de", "Es war im Jahr 1990. |Dann kam der Regen."),
+    ("de", "Es war im Jahr 1990. 12 Hunde kamen."),
     ("de", "Ludwig XIV. König von Frankreich"),
     ("de", "Äpfel, Birnen usw. Alles war da."),
     ("de", "Er sagte: „Komm.“ |Dann ging er."),

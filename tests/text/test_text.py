@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from transformer.text.blocks import blocks
 from transformer.text.bpe import Merges, learn_merges
 from transformer.text.characters import INVISIBLE, ODD, normalise
-from transformer.text.encoding import Encoder
+from transformer.text.encoding import Encoder, SubwordCounts
 from transformer.text.languages import LONGEST_RUN, spacy_words, tokenizer
-from transformer.text.marks import join
+from transformer.text.marks import join, marked
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
 from transformer.text.words import Side, splitter_of
@@ -74,6 +74,7 @@ def test_no_subword_is_a_special_or_holds_white_space(line):
 def test_a_special_inside_a_word_stays_text():
     tokens = side("en").tokens("http://a.de/</s>b")
     words = Counter([*tokens, "a</s>b", "</s>", "x</s>y", "</s>"] * 2)
+    assert not set(marked(["a", *SPECIALS])) & set(SPECIALS)
     for count in range(40):
         pieces = Merges(learn_merges(words, count)).subwords(tokens)
         assert "</s>" not in pieces
@@ -224,7 +225,12 @@ def test_training_pairs_of_1_to_max_length_subwords_are_kept(tmp_path):
         path.write_text("".join(f"{line}\n" for line in lines))
     (block,) = blocks(*paths)
     for max_length, rows in ((2, [0, 5]), (3, [0, 1, 2, 5]), (None, [*range(6)])):
-        assert Encoder(tmp_path / "codes", tmp_path / "vocab.txt", max_length)(block).rows.tolist() == rows
+        encoded = Encoder(tmp_path / "codes", tmp_path / "vocab.txt", max_length)(block)
+        assert encoded.rows.tolist() == rows
+        assert encoded._replace(first=11).pair_block(None).lines.tolist() == [11 + row for row in rows]
+        counts = SubwordCounts(5)
+        counts.add(encoded)
+        assert counts.summary()["source"]["subwords"] == sum(len(sources[row].split()) for row in rows)
 
 
 def test_without_merges_words_stay_whole():
