@@ -1,5 +1,6 @@
 """The stages of dvc.yaml, one script each, and the rooms around them. `python -m pipeline` lists the commands."""
 
+import io
 import os
 import sys
 import time
@@ -8,6 +9,9 @@ from types import TracebackType
 STARTED = time.time_ns()  # before any module that a stage depends on was read
 # Else torch prints 20 lines when a connection between processes ends. It reads the variable when it is loaded.
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+for stream in (sys.stdout, sys.stderr):
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="backslashreplace")  # LC_ALL=C must not end a training at a letter
 
 
 def show_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.workflow.gpus import prefer_free_gpu
+from pipeline.workflow.gpus import hold_gpus
 from pipeline.workflow.params import Params
 from pipeline.workflow.stage import arguments, require, run
 from transformer.evaluation.scores import sentence_scores
@@ -112,4 +112,4 @@ def text(translator: Translator, side: Side, line: str) -> Text:
 
 
 if __name__ == "__main__":
-    run(prefer_free_gpu()(main))
+    run(hold_gpus(1, wait=False)(main))

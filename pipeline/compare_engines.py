@@ -9,7 +9,7 @@ Params  target, length_penalty, extra_length; engine: with ctranslate2, the stag
 import json
 from dataclasses import asdict
 
-from pipeline.workflow.gpus import prefer_free_gpu
+from pipeline.workflow.gpus import hold_gpus
 from pipeline.workflow.params import Params
 from pipeline.workflow.stage import arguments, require, run
 from transformer.decoding.config import SearchConfig
@@ -92,4 +92,4 @@ def is_trained(report: dict[str, float | bool], beam_size: int) -> bool:
 
 
 if __name__ == "__main__":
-    run(prefer_free_gpu()(main))
+    run(hold_gpus(1, wait=False)(main))

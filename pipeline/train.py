@@ -3,11 +3,12 @@
 Reads   data/ids, data/back, data/vocab.txt; init_from (a model folder to start from); work/train-<key>/ (the state to
         resume from; it is not in any DVC out)
 Writes  data/checkpoints, reports/training.csv (the curve), reports/training.json, reports/environment.json (the
-        software and hardware used), reports/samples.csv (the greedy translations of three validation sentences at each
-        validation); the live curve of the MLflow run
+        software and hardware that made the updates), reports/samples.csv (the greedy translations of three validation
+        sentences at each validation); the live curve of the MLflow run
 Params  init_from, max_steps and the knobs of pipeline/training/job.py. The devices are not params, because they are not
         part of the experiment: the environment variables DEVICES (1, 2, ..., gpu), SHARDING (none, full: whether each
-        device holds a share of the weights), and for several machines NODES and RENDEZVOUS (docs/cluster.md)
+        device holds a share of the weights), and for several machines NODES, NODE_RANK and
+        RENDEZVOUS (docs/cluster.md)
 """
 
 from argparse import Namespace
@@ -17,7 +18,7 @@ from dataclasses import asdict
 import pandas as pd
 
 from pipeline.tracking.live import LiveRun
-from pipeline.training.devices import all_processes, environment, taking_part
+from pipeline.training.devices import all_processes, environment, follow_first_machine, joined
 from pipeline.training.job import TrainingJob
 from pipeline.training.launch import Machines
 from pipeline.training.observers import observing
@@ -45,8 +46,8 @@ def main() -> None:
         environment="reports/environment.json",
         samples="reports/samples.csv",
     )
-    with taking_part(MODULE):
-        run_stage(paths)
+    follow_first_machine(MODULE)
+    run_stage(paths)
 
 
 def run_stage(paths: Namespace) -> None:
@@ -67,14 +68,14 @@ def train_and_write(paths: Namespace, training: TrainingJob, world: World) -> No
     tags = {f"env_{name}": str(fact) for name, fact in facts.items()}
     live_run = LiveRun(training.folder, vars(training.params), training.train_key, tags)
     with observing(training, trainer, live_run) as observers:
-        state = train(trainer, store, training.valid_text(), observers)
+        state = train(trainer, store, training.valid_text(), observers, facts)
     if world.is_leader:
         description = training.corpus | {
             "format": FORMAT,
             "sizes": asdict(training.model_config),
             "train_key": training.train_key,
         }
-        write_outs(paths, store, state, description, facts)
+        write_outs(paths, store, state, description)
         write_text(paths.samples, training.samples(state))
         print(overfitting_remark(state.summary()), end="")
 
@@ -90,17 +91,14 @@ def overfitting_remark(summary: Mapping[str, float | int | None]) -> str:
     )
 
 
-def write_outs(paths: Namespace, store: CheckpointStore, state: TrainingState, description: dict, facts: dict) -> None:
-    """Write data/checkpoints and the reports of a finished training.
-
-    description: the contents of model.json. facts: the contents of environment.json.
-    """
+def write_outs(paths: Namespace, store: CheckpointStore, state: TrainingState, description: dict) -> None:
+    """Write data/checkpoints and the reports of a finished training. description: the contents of model.json."""
     with whole_folder(paths.checkpoints) as folder:
         copy_checkpoints(store, state, folder, description)
     with whole_file(paths.curve) as temporary:
         pd.DataFrame(state.curve).to_csv(temporary, index=False, lineterminator="\n")
     write_json(paths.summary, state.summary())
-    write_json(paths.environment, facts)
+    write_json(paths.environment, joined(state.environments))
 
 
 if __name__ == "__main__":

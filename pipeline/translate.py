@@ -9,7 +9,7 @@ Params  test_sets, engine, beam_size, length_penalty, extra_length, replace_unk
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 
-from pipeline.workflow.gpus import prefer_free_gpu
+from pipeline.workflow.gpus import hold_gpus
 from pipeline.workflow.params import Params
 from pipeline.workflow.stage import arguments, bar, require, run
 from transformer.decoding.config import SearchConfig
@@ -54,4 +54,4 @@ def count_remarks(pairs: Iterable[SentencePair], counts: RemarkCounts) -> Iterat
 
 
 if __name__ == "__main__":
-    run(prefer_free_gpu()(main))
+    run(hold_gpus(1, wait=False)(main))

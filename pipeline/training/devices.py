@@ -1,22 +1,22 @@
-"""The processes in which a training runs: how many, on which devices, which locks they hold, what must be equal."""
+"""The processes in which a training runs: how many, on which devices, and what must be equal in all of them."""
 
 from __future__ import annotations
 
 import os
 import platform
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
 import torch
+from filelock import FileLock, Timeout
 
 from pipeline.training.job import TrainingJob, sharding_requested
-from pipeline.training.launch import IS_FIRST, LAUNCHER, LOST, REPORT, Machines, launch
-from pipeline.workflow.gpus import hold_cores, hold_gpus, visible_gpus
-from pipeline.workflow.stage import error_line, hold_lock, pass_on
+from pipeline.training.launch import LAUNCHER, LOST, Machines, launch
+from pipeline.workflow.gpus import hold_gpus
+from pipeline.workflow.stage import hold_lock, pass_on, project_root
 from transformer.cores import cores, end_with_parent
 from transformer.model.cpu import multiplies_bfloat16
 from transformer.training.distributed import World, join_processes
@@ -49,43 +49,25 @@ def threads_per_process() -> int:
     return int(os.environ.get("OMP_NUM_THREADS") or max(1, cores() // process_count()))
 
 
-def uses_gpus() -> bool:
-    """Whether a training here computes on GPUs. On NVIDIA, CUDA is not started yet: first the GPUs are locked."""
-    return bool(torch.version.cuda and visible_gpus()) or torch.cuda.is_available()
+def follow_first_machine(module: str) -> None:
+    """On every machine but the first: wait for the first, start the training processes and exit with their status.
 
-
-@contextmanager
-def taking_part(module: str) -> Iterator[None]:
-    """Surround a stage that several machines may run.
-
-    On every machine but the first, this process waits for the first machine, starts the training processes and exits
-    with their status. The training processes read params and data only after that: the first machine may still be
-    writing them in a shared folder. With several machines, a ValueError or OSError in the block stops all processes of
-    this machine. Otherwise torch would restart them, and they would fail again.
+    The training processes read params and data only after that: the first machine may still be writing them in a shared
+    folder.
     """
-    machines, path = None if LAUNCHER in os.environ else Machines.read_environment(), os.environ.get(REPORT)
+    machines = None if LAUNCHER in os.environ else Machines.read_environment()
     if machines and not machines.is_first:
         machines.wait_for_first()
-        count = process_count()
-        with hold_gpus(count) if uses_gpus() else nullcontext():
-            sys.exit(launch(module, count, threads_per_process(), machines))
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        if path:
-            with suppress(FileExistsError), open(path, "x", encoding="utf-8") as report:
-                report.write(error_line(error))
-            os.kill(int(os.environ[LAUNCHER]), signal.SIGTERM)
-        raise
+        with hold_gpus(process_count()):
+            sys.exit(launch(module, process_count(), threads_per_process(), machines))
 
 
 @contextmanager
 def all_processes(module: str, training: TrainingJob, machines: Machines | None = None) -> Iterator[World]:
     """Run the block in one process, or in as many as DEVICES says. Yields the World of this process.
 
-    With one process, this process takes the locks and runs the block. With several, it takes the locks, starts them,
-    waits, and exits with their status. If it is killed, they end too.
-    machines: those that take part; None: this one alone.
+    With one process, this process runs the block. With several, it starts them, waits, and exits with their status. If
+    it is killed, they end too. machines: those that take part; None: this one alone.
     """
     folder = training.folder  # computed first: the key hashes the modules loaded so far, and the block loads more
     if LAUNCHER in os.environ:
@@ -97,18 +79,35 @@ def all_processes(module: str, training: TrainingJob, machines: Machines | None 
             f"{module} starts torchrun itself. Set DEVICES, and NODES for several machines (docs/cluster.md)."
         )
     training.check()
-    count, threads, on_gpu = process_count(), threads_per_process(), uses_gpus()
-    if not on_gpu and count > cores():
-        print(f"DEVICES={count} starts {count} processes on {cores()} cores. More than {cores()} are not faster.")
+    count, threads = process_count(), threads_per_process()
     folder.mkdir(parents=True, exist_ok=True)
-    with hold_lock(folder / "lock"), hold_gpus(count) if on_gpu else hold_cores(count * threads):
+    with hold_lock(folder / "lock"), hold_gpus(count), share_cores(count):
         if machines:
             words = " ".join(f"{name}={os.environ[name]}" for name in ("NODES", "RENDEZVOUS"))
-            print(f"On each other machine run: {words} python -m {module}", flush=True)
+            print(f"On each other machine run: {words} NODE_RANK=... python -m {module}", flush=True)
         if machines or count > 1:
             sys.exit(launch(module, count, threads, machines))
         with join_processes() as world:
             yield world
+
+
+@contextmanager
+def share_cores(count: int) -> Iterator[None]:
+    """Surround a training of `count` processes. On a processor, print a remark if it will be slow."""
+    lock = FileLock(project_root() / "work" / f"cores-{platform.node()}.lock")  # machines may share the folder
+    try:
+        if not torch.cuda.is_available():
+            if count > cores():
+                print(
+                    f"DEVICES={count} starts {count} processes on {cores()} cores. More than {cores()} are not faster."
+                )
+            lock.acquire(timeout=0)
+    except Timeout:
+        print("remark: another training uses the cores of this machine. Both are slow until one has ended.", flush=True)
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @contextmanager
@@ -118,8 +117,6 @@ def join_training(training: TrainingJob) -> Iterator[World]:
     The process ends with status LOST if it loses the connection to another one.
     """
     end_with_parent(int(os.environ[LAUNCHER]))
-    if os.environ["RANK"] == "0" and os.environ[IS_FIRST] == "0":
-        signal.pause()  # the first machine is not there: torch starts all processes again when it comes
     try:
         with join_processes() as world:
             world.agree(facts(training, world))
@@ -139,9 +136,10 @@ def facts(training: TrainingJob, world: World) -> dict[str, str]:
 
 
 def environment(device: torch.device, devices: int, sharded: bool) -> dict[str, str | int]:
-    """The contents of reports/environment.json, name -> value. devices: how many devices like `device` are used.
+    """What this process computes with: software and hardware, name -> value.
 
-    sharded: whether each device holds a share of the weights; there is a fact `sharding` only then.
+    devices: how many devices like `device` are used. sharded: whether each device holds a share of the weights; there
+    is a fact `sharding` only then.
     """
     kind = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     system = {"system": platform.system(), "machine": platform.machine(), "python": platform.python_version()}
@@ -157,6 +155,19 @@ def environment(device: torch.device, devices: int, sharded: bool) -> dict[str, 
         **({"sharding": "full"} if sharded else {}),
         **{name: version(name) for name in PACKAGES},
     }
+
+
+def joined(environments: Sequence[Mapping[str, str | int]]) -> dict[str, str | int]:
+    """The contents of reports/environment.json: each fact of the environments that made a training's updates.
+
+    Several values are one string, because DVC shows no lists. A fact that an environment lacks is `none`.
+    """
+    values = {
+        name: dict.fromkeys(facts.get(name, "none") for facts in environments)
+        for facts in environments
+        for name in facts
+    }
+    return {name: next(iter(each)) if len(each) == 1 else " + ".join(map(str, each)) for name, each in values.items()}
 
 
 def instructions() -> str:

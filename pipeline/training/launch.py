@@ -1,70 +1,63 @@
-"""The processes of a training: started by torchrun's agent, on this machine or on several.
+"""The processes of a training: started by torchrun's launcher, on this machine or on several (docs/cluster.md).
 
-Several machines (docs/cluster.md): the agents find each other at RENDEZVOUS, which is open on the first machine. Torch
-numbers machines in the order of their addresses, so the other machines have addresses that sort after all real ones:
-then process 0, which writes the files, is on the first machine.
+Several machines: NODES is their number and NODE_RANK that of this one. They meet at RENDEZVOUS, where machine 0
+listens. It has process 0, which writes the files.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import re
 import signal
 import socket
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import psutil
-from torch.distributed import DistError
+from torch.distributed import DistError, DistNetworkError
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
-from torch.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousError
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from pipeline.workflow.stage import SECONDS_TO_SAVE
 
 LAUNCHER = "TRANSFORMER_LAUNCHER"  # environment variable: the number of the process that started this one
-# Environment variable: the file into which a process writes a user's mistake; if it exists, nothing is restarted.
-REPORT = "TRANSFORMER_REPORT"
-IS_FIRST = "TRANSFORMER_FIRST_MACHINE"  # environment variable: 1 for processes of the first machine, else 0
 LOST = 75  # exit status of a process that lost the connection to another one
 STOPPED = {status for number in (signal.SIGTERM, signal.SIGINT) for status in (-number, 128 + number)}
-RESTARTS = 3  # how often all processes start again after a failure, with several machines
 PORT = 29400  # torchrun's
 NO_LIMIT = 10**8  # seconds
-SORTS_LAST = "~"
 
 
 @dataclass(frozen=True)
 class Machines:
-    """The machines that train together: from `least` to `most` of them.
+    """The machines that train together. host, port: where machine 0 listens. rank: the number of this machine."""
 
-    host, port: where the first machine listens. is_first: whether this is the first machine.
-    """
-
-    least: int
-    most: int
+    count: int
+    rank: int
     host: str
     port: int
-    is_first: bool
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is machine 0."""
+        return self.rank == 0
 
     @classmethod
     def read_environment(cls) -> Machines | None:
-        """The machines that NODES, RENDEZVOUS and NODE_RANK name; None for this machine alone."""
-        nodes, endpoint = os.environ.get("NODES") or "1", os.environ.get("RENDEZVOUS")
-        numbers = re.fullmatch(r"([0-9]+)(?::([0-9]+))?", nodes)
-        least, most = (int(numbers[1]), int(numbers[2] or numbers[1])) if numbers else (0, 0)
-        if not 0 < least <= most:
-            raise ValueError(
-                f"NODES={nodes!r} is not a number of machines. Set NODES to 2, to 1:4 (from 1 to 4), or unset it."
-            )
-        if most == 1:
+        """The machines that NODES, NODE_RANK and RENDEZVOUS name; None for this machine alone."""
+        nodes, rank, endpoint = (os.environ.get(name) or "" for name in ("NODES", "NODE_RANK", "RENDEZVOUS"))
+        if nodes in ("", "1"):
             return None
+        if not (nodes.isascii() and nodes.isdecimal() and int(nodes)):
+            raise ValueError(f"NODES={nodes!r} is not a number of machines. Set NODES to 2 or more, or unset it.")
+        if not (rank.isascii() and rank.isdecimal() and int(rank) < int(nodes)):
+            raise ValueError(
+                f"NODES={nodes} needs the number of this machine, NODE_RANK={rank!r} is none. Set it to 0 on the first "
+                f"machine, up to {int(nodes) - 1} on the others."
+            )
         if not endpoint:
             raise ValueError(
                 f"NODES={nodes} needs RENDEZVOUS=HOST:PORT, an address of the first machine. Set it on all machines."
@@ -73,8 +66,7 @@ class Machines:
             host, port = parse_rendezvous_endpoint(endpoint, PORT)
         except ValueError:
             raise ValueError(f"RENDEZVOUS={endpoint} must be HOST:PORT, with a port from 1 to 65535.") from None
-        rank = os.environ.get("NODE_RANK")
-        return cls(least, most, host, port, rank == "0" if rank else is_own(host))
+        return cls(int(nodes), int(rank), host, port)
 
     def wait_for_first(self) -> None:
         """Wait until the first machine listens."""
@@ -89,24 +81,12 @@ class Machines:
     def settings(self) -> dict:
         """The fields of torch's LaunchConfig that are different with several machines."""
         return {
-            "min_nodes": self.least,
-            "max_nodes": self.most,
+            "min_nodes": self.count,
+            "max_nodes": self.count,
+            "rdzv_backend": "static",
             "rdzv_endpoint": f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}",
-            "rdzv_configs": {"is_host": self.is_first, "join_timeout": NO_LIMIT},
-            "local_addr": self.host if self.is_first else f"{SORTS_LAST}{socket.gethostname()}",
-            "max_restarts": RESTARTS,
+            "rdzv_configs": {"rank": self.rank, "timeout": NO_LIMIT},
         }
-
-
-def is_own(host: str) -> bool:
-    """Whether a name or an address is of this machine."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.bind(address)
-    except OSError:
-        return False
-    return True
 
 
 def use_network_to(host: str) -> None:
@@ -129,61 +109,42 @@ def launch(module: str, count: int, threads: int, machines: Machines | None = No
 
     The processes get the options of this process. machines: those that take part; None: this one alone. SIGTERM and
     SIGINT are passed on to all processes; the status is then 128 + the signal. When a process fails, the others are
-    stopped. With several machines, all start again, up to RESTARTS times, except after a mistake of the user. The last
-    failure is printed in one line. Raises ValueError if the first machine cannot listen at its address.
+    stopped, and the failure is printed in one line. Raises ValueError if the first machine cannot listen there.
     """
     for name in logging.root.manager.loggerDict:
         if name.startswith("torch.distributed.elastic"):
             logging.getLogger(name).setLevel(logging.CRITICAL)  # the line that is printed is enough
-    settings = machines.settings() if machines else {"min_nodes": 1, "max_nodes": 1, "max_restarts": 0}
+    os.environ |= {"OMP_NUM_THREADS": str(threads), LAUNCHER: str(os.getpid())}
+    alone = {"min_nodes": 1, "max_nodes": 1, "rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0"}
+    if machines:
+        use_network_to(machines.host)
     with TemporaryDirectory() as folder:  # of the files in which processes write their errors
-        report = Path(folder) / "report"
-        set_environment(threads, machines, report)
         config = LaunchConfig(
             nproc_per_node=count,
-            rdzv_backend="c10d",
             run_id=module,
+            max_restarts=0,
             shutdown_timeout=SECONDS_TO_SAVE,
             logs_specs=DefaultLogsSpecs(log_dir=folder),
-            **{"rdzv_endpoint": "localhost:0", **settings},
+            **(machines.settings() if machines else alone),
         )
         try:
             elastic_launch(config, sys.executable)("-m", module, *sys.argv[1:])
             return 0
         except SignalException as stopped:
-            if report.exists():
-                print(f"error: {report.read_text(encoding='utf-8')}", file=sys.stderr)
-            return 1 if report.exists() else 128 + stopped.sigval
+            return 128 + stopped.sigval
         except ChildFailedError as error:
             return print_failure(error.failures)
-        except (RendezvousError, DistError) as error:
-            return end_without_others(error, machines)
+        except DistError as error:
+            if machines and machines.is_first and isinstance(error, DistNetworkError):
+                raise ValueError(
+                    f"RENDEZVOUS={os.environ['RENDEZVOUS']} cannot be used ({str(error).split(chr(10))[0]}). Set it to "
+                    "an address of the first machine and a free port."
+                ) from None
+            print("error: The training ended on another machine, or the connection to it was lost.", file=sys.stderr)
+            return LOST
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, signal.SIG_DFL)  # the handlers of torch's agent would raise exceptions
-
-
-def set_environment(threads: int, machines: Machines | None, report: Path) -> None:
-    """Set the environment of the processes that `launch` starts. report: see REPORT."""
-    os.environ |= {"OMP_NUM_THREADS": str(threads), LAUNCHER: str(os.getpid()), IS_FIRST: "1"}
-    if machines:
-        os.environ |= {IS_FIRST: str(int(machines.is_first)), REPORT: str(report)}
-        os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # a restart needs a store without old addresses
-        use_network_to(machines.host)
-
-
-def end_without_others(error: Exception, machines: Machines | None) -> int:
-    """Print that the other machines cannot be reached, and return the exit status. error: of torch's agent.
-
-    Raises ValueError if the first machine cannot listen.
-    """
-    if machines and machines.is_first and isinstance(error, RendezvousConnectionError):
-        raise ValueError(
-            f"RENDEZVOUS={os.environ['RENDEZVOUS']} cannot be used ({error.__cause__ or error}). Set it to an "
-            "address of the first machine and a free port."
-        ) from None
-    print("error: The training ended on another machine, or the connection to it was lost.", file=sys.stderr)
-    return LOST
 
 
 def print_failure(failures: dict[int, ProcessFailure]) -> int:

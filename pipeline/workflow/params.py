@@ -22,6 +22,8 @@ from transformer.model.config import (
     Count,
     CountOrNone,
     Even,
+    Layers,
+    LayersOrNone,
     Norm,
     NotNegative,
     Positions,
@@ -71,9 +73,9 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
     d_ff: Count = 256
     heads: Count = 4
     key_size: CountOrNone = 0
-    layers: Count = 2
-    encoder_layers: CountOrNone = 0
-    decoder_layers: CountOrNone = 0
+    layers: Layers = 2
+    encoder_layers: LayersOrNone = 0
+    decoder_layers: LayersOrNone = 0
     dropout: Share = 0.0
     attention_dropout: Share = 0.0
     activation_dropout: Share = 0.0

@@ -229,7 +229,7 @@ def test_a_damaged_file_of_a_model_folder_is_named(tmp_path, name, content, mess
         ("source", None, "source=None must be a text"),
         ("source", "de.x", "'de.x' is no language code"),
         ("sizes", [], "sizes=[] must be an object"),
-        ("sizes.layers", 10**9, "weights.safetensors and model.json are not of one model"),
+        ("sizes.layers", 10**9, "layers=1000000000 must be a whole number, at least 1, at most 1,000"),
         ("sizes.width", 8, "sizes: 'width' is unknown"),
     ],
 )

@@ -40,12 +40,19 @@ class Host:
 
     def __init__(self, name: str, address: str, folder: Path):
         self.name, self.address, self.folder = name, address, folder
+        self.rank = ADDRESSES.index(address)
         self.log = folder.parent / f"{folder.name}.log"
 
     def train(self, **env: str) -> subprocess.Popen:
         """Start the stage train with both machines. Its output is appended to the log. env: to the environment."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("GLOO", "TORCH", "MLFLOW"))}
-        joint = {"NODES": "2", "RENDEZVOUS": ADDRESSES[0], "OMP_NUM_THREADS": "1", "DVC_ROOT": ""}
+        joint = {
+            "NODES": "2",
+            "NODE_RANK": str(self.rank),
+            "RENDEZVOUS": ADDRESSES[0],
+            "OMP_NUM_THREADS": "1",
+            "DVC_ROOT": "",
+        }
         with open(self.log, "a") as log:
             return subprocess.Popen(
                 ["ip", "netns", "exec", self.name, sys.executable, "-u", "-m", "pipeline.train"],

@@ -10,52 +10,42 @@ import pytest
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from pipeline.training import devices
-from pipeline.training.devices import instructions, process_count, threads_per_process
+from pipeline.training.devices import instructions, joined, process_count, threads_per_process
 from pipeline.training.launch import LOST, Machines, print_failure
 
 
-@pytest.mark.parametrize(
-    ("nodes", "counts"), [("1", None), ("", None), ("2", (2, 2)), ("1:4", (1, 4)), ("3:3", (3, 3))]
-)
-def test_nodes_is_read_as_torchrun_reads_it(monkeypatch, nodes, counts):
-    monkeypatch.setenv("NODES", nodes)
-    monkeypatch.setenv("RENDEZVOUS", "localhost")
-    machines = Machines.read_environment()
-    assert (machines and (machines.least, machines.most)) == counts
+def machines(monkeypatch, **variables: str) -> Machines | None:
+    for name in ("NODES", "NODE_RANK", "RENDEZVOUS"):
+        monkeypatch.setenv(name, variables.get(name, ""))
+    return Machines.read_environment()
 
 
-@pytest.mark.parametrize("nodes", ["0", "two", "2:1", "1:", ":2", "-1", "1:2:3", "²", "0:2"])
-def test_nodes_that_are_no_numbers_of_machines_are_refused(monkeypatch, nodes):
-    monkeypatch.setenv("NODES", nodes)
-    with pytest.raises(ValueError, match=r"NODES=.* Set NODES to 2"):
-        Machines.read_environment()
+def test_machines_are_named_by_three_variables(monkeypatch):
+    assert machines(monkeypatch) is machines(monkeypatch, NODES="1") is None
+    asked = {"NODES": "2", "NODE_RANK": "1", "RENDEZVOUS": "first:5000"}
+    assert machines(monkeypatch, **asked) == Machines(2, 1, "first", 5000)
+    assert machines(monkeypatch, **asked | {"RENDEZVOUS": "first"}) == Machines(2, 1, "first", 29400)  # torchrun's
 
 
 @pytest.mark.parametrize(
-    ("rendezvous", "rank", "first"),
+    ("name", "value", "message"),
     [
-        ("127.0.0.1:5000", "", True),
-        ("localhost", "", True),
-        ("192.0.2.7", "", False),  # RFC 5737: of no machine
-        ("no-such-host.invalid", "", False),
-        ("127.0.0.1", "1", False),
-        ("192.0.2.7", "0", True),
+        *(("NODES", value, "NODES=.* Set NODES to 2") for value in ("0", "two", "1:4", "-1", "²")),
+        *(("NODE_RANK", value, "NODES=2 needs the number of this machine") for value in ("", "2", "-1", "first")),
+        ("RENDEZVOUS", "", "NODES=2 needs RENDEZVOUS=HOST:PORT"),
+        ("RENDEZVOUS", "first:99999", "must be HOST:PORT, with a port from 1 to 65535"),
     ],
 )
-def test_the_first_machine_is_the_one_that_rendezvous_names(monkeypatch, rendezvous, rank, first):
-    for name, value in {"NODES": "2", "RENDEZVOUS": rendezvous, "NODE_RANK": rank}.items():
-        monkeypatch.setenv(name, value)
-    machines = Machines.read_environment()
-    assert machines
-    assert machines.is_first == first
-    assert machines.port == (5000 if ":" in rendezvous else 29400)  # torchrun's
+def test_a_wrong_variable_of_machines_is_named(monkeypatch, name, value, message):
+    with pytest.raises(ValueError, match=message):
+        machines(monkeypatch, **{"NODES": "2", "NODE_RANK": "0", "RENDEZVOUS": "first", name: value})
 
 
-def test_several_machines_need_the_address_of_the_first(monkeypatch):
-    monkeypatch.setenv("NODES", "2")
-    monkeypatch.delenv("RENDEZVOUS", raising=False)
-    with pytest.raises(ValueError, match="NODES=2 needs RENDEZVOUS=HOST:PORT"):
-        Machines.read_environment()
+def test_facts_of_several_environments_are_one_string():
+    """DVC shows no lists."""
+    first, second = {"cpu": "A", "threads": 2}, {"cpu": "B", "threads": 2, "sharding": "full"}
+    assert joined([first]) == first
+    assert joined([first, second]) == {"cpu": "A + B", "threads": 2, "sharding": "none + full"}
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "two", "1.5", "²"])

@@ -23,7 +23,6 @@ from transformer.model.cpu import product
 from transformer.model.transformer import Transformer
 from transformer.text.vocabulary import BOS, PAD
 
-NEVER = (PAD, BOS)  # subwords that no translation has: probabilities are normalised over the others
 BLOCK = 64  # the vocabulary is padded to a multiple of this size: W subwords
 
 
@@ -105,7 +104,7 @@ class CachedDecoder:
         chunk = max(1, SCORES_AT_ONCE[states.device.type] // len(matrix))
         for x, result in zip(states.flatten(0, 1).split(chunk), results.split(chunk), strict=True):  # (chunk, D or W)
             logits = product(x, matrix)
-            for places in (*NEVER, slice(self.vocabulary, None)):  # no list of ids: on a GPU it would be copied there
+            for places in (PAD, BOS, slice(self.vocabulary, None)):  # no list of ids: on a GPU it would be copied there
                 logits[:, places] = -math.inf
             torch.log_softmax(logits, -1, dtype=self.precision, out=result)
         return results.view(*ids.shape, -1)

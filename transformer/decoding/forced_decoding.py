@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 
 from transformer.decoding.batches import batches, padded
-from transformer.decoding.cached_decoder import NEVER, log_mean_probability, without_dropout
+from transformer.decoding.cached_decoder import log_mean_probability, without_dropout
 from transformer.decoding.likelihood import target_log_probabilities
 from transformer.model.transformer import Transformer
 from transformer.text.vocabulary import BOS, EOS, PAD
@@ -19,7 +19,7 @@ def score_ids(
     sources: Iterable[Sequence[int]],
     targets: Iterable[Sequence[int]],
     *,
-    never: Sequence[int] = NEVER,
+    never: Sequence[int] = (PAD, BOS),
     batch_tokens: int = 8192,
     progress: Callable[[int], object] = lambda count: None,
 ) -> list[list[float]]:

@@ -18,6 +18,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from annotated_types import Ge, Gt, Le, Lt, MultipleOf
 
 Count = Annotated[int, Ge(1), Le(10**9)]
+Layers = Annotated[int, Ge(1), Le(1000)]
+LayersOrNone = Annotated[int, Ge(0), Le(1000)]
 CountOrNone = Annotated[int, Ge(0), Le(10**9)]  # 0: none, never, or as another setting says
 NotNegative = Annotated[float, Ge(0)]
 Positive = Annotated[float, Gt(0)]
@@ -110,7 +112,7 @@ class TransformerConfig:
     d_model: Even = 512  # even: each frequency has a sine and a cosine
     d_ff: Count = 2048
     heads: Count = 8
-    layers: Count = 6
+    layers: Layers = 6
     dropout: Share = 0.1
     norm: Norm = "post"
     positions: Positions = "sinusoidal"
@@ -118,8 +120,8 @@ class TransformerConfig:
     attention_dropout: Share = 0.0
     activation_dropout: Share = 0.0
     key_size: CountOrNone = 0
-    encoder_layers: CountOrNone = 0
-    decoder_layers: CountOrNone = 0
+    encoder_layers: LayersOrNone = 0
+    decoder_layers: LayersOrNone = 0
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -36,7 +36,8 @@ class TrainingState:
     losses, tokens: of each update since the first, the smoothed loss (nats, summed over its target tokens) and how many
     target tokens it had. validations: step -> loss (nats per target token) and, if best_by is bleu, bleu. samples:
     step -> the translations of a few validation sentences (validation.py). files: name -> sha256 of every file that the
-    state needs. end: whether this is the last state of a finished training, which is kept until `make clean`.
+    state needs. environments: the different ones that made its updates, each name -> fact. end: whether this is the
+    last state of a finished training, which is kept until `make clean`.
 
     These follow from the fields above and from log_every, save_every, keep, patience and best_by (training/replay.py),
     and are not written. curve: the rows of training.csv. checkpoints: step of each kept checkpoint -> its score, lower
@@ -49,6 +50,7 @@ class TrainingState:
     validations: dict[str, dict[str, float]] = field(default_factory=dict)
     samples: dict[str, list[str]] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
+    environments: list[dict[str, str | int]] = field(default_factory=list)
     end: bool = False
     curve: list[Row] = field(default_factory=list)
     checkpoints: dict[str, list[float]] = field(default_factory=dict)

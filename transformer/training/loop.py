@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -48,24 +48,38 @@ class Observers:
 
 
 def train(
-    trainer: Trainer, store: CheckpointStore, valid: ValidText | None = None, observers: Observers | None = None
+    trainer: Trainer,
+    store: CheckpointStore,
+    valid: ValidText | None = None,
+    observers: Observers | None = None,
+    environment: Mapping[str, str | int] | None = None,
 ) -> TrainingState:
     """Train from the newest state with step <= max_steps to the end, and return the last state. See TrainingLoop.
 
-    valid: None: text of numbers, see ValidText.of_ids.
+    valid: None: text of numbers, see ValidText.of_ids. environment: facts about the software and hardware of this
+    process, which the states of its updates keep.
     """
-    return TrainingLoop(trainer, store, valid or ValidText.of_ids(trainer.valid_pairs), observers or Observers()).run()
+    valid, observers = valid or ValidText.of_ids(trainer.valid_pairs), observers or Observers()
+    return TrainingLoop(trainer, store, valid, observers, environment or {}).run()
 
 
 class TrainingLoop:
     """A training from the newest state in `store` to max_steps or an early end.
 
-    valid: the text of the validation pairs. state: the state after the last update. unread: the updates whose losses
-    may still be on a GPU, and are not in the state.
+    valid: the text of the validation pairs. environment: see `train`. state: the state after the last update. unread:
+    the updates whose losses may still be on a GPU, and are not in the state.
     """
 
-    def __init__(self, trainer: Trainer, store: CheckpointStore, valid: ValidText, observers: Observers):
+    def __init__(
+        self,
+        trainer: Trainer,
+        store: CheckpointStore,
+        valid: ValidText,
+        observers: Observers,
+        environment: Mapping[str, str | int],
+    ):
         self.trainer, self.store, self.valid, self.observers = trainer, store, valid, observers
+        self.environment = dict(environment)
         self.config, self.world = trainer.config, trainer.world
         self.state = TrainingState()
         self.unread: list[Update] = []
@@ -96,6 +110,8 @@ class TrainingLoop:
         """Make the next update."""
         update = self.trainer.update(self.state.step + 1, self.observers.stop_requested)
         self.state.step += 1
+        if self.environment not in self.state.environments:
+            self.state.environments.append(self.environment)
         self.unread.append(update)
         if self.state.step % self.config.log_every == 0 or self.world.device.type == "cpu":  # reading waits for a GPU
             self.read_losses()
