@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import math
 import time
 from collections.abc import Sequence
@@ -13,7 +12,6 @@ from transformer.inference.engine import Check
 from transformer.inference.torch_engine import TorchEngine
 from transformer.inference.translation import Translation
 from transformer.inference.translator import Translator
-from transformer.reporting.attention import as_bytes
 from transformer.serving.limits import check_line, check_options, check_subwords
 from transformer.text.marks import SPACE, join
 from transformer.text.sentences import split_sentences
@@ -104,8 +102,8 @@ class Model:
     def attention(self, text: str, target: Sequence[str], check: Check) -> dict[str, Any]:
         """The attention of the decoder over the source, for a sentence and the subwords of one of its translations.
 
-        weights: bytes in Base64, 255 for 1 (reporting.attention.as_bytes), of the shape (layers, H, T, S). </s> is the
-        last subword of both sides.
+        weights: a row for each target subword, the mean over the heads of the last layer. </s> is the last subword of
+        both sides.
         Raises ValueError for a side of more than MOST_MAPPED subwords, and for several sentences.
         """
         source = self.subwords(text, check)
@@ -117,14 +115,11 @@ class Model:
                 f"its translation {len(target)}."
             )
         ids = self.translator.vocabulary.ids
-        weights = self.engine.attention(ids(source), ids(target)).cross  # (layers, H, T, S)
-        layers, heads = weights.shape[:2]
+        weights = self.engine.attention(ids(source), ids(target)).cross[-1].mean(0)  # (layers, H, T, S) -> (T, S)
         return {
             "source": [*source, END],
             "target": [*target, END],
-            "layers": layers,
-            "heads": heads,
-            "weights": base64.b64encode(as_bytes(weights.double().numpy()).tobytes()).decode(),
+            "weights": weights.tolist(),
         }
 
 
