@@ -148,7 +148,8 @@ def picture_demo() -> None:
     with served("demo") as address, window(900, 600) as tab:
         tab.goto(f"{address}/#text={quote(SENTENCE)}")
         tab.locator(".translation:not(:empty)").first.wait_for()
-        tab.locator(".map td").first.wait_for()
+        tab.locator(".source[data-weights]").first.wait_for()
+        tab.locator(".target button").nth(2).hover()
         keep("demo.png", tab.screenshot(full_page=True))
 
 
