@@ -69,10 +69,10 @@ run: $(READY)
 TEST := python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 test: $(READY)
-	$(ON) $(TEST) -m "not full"
+	$(ON) $(TEST) -m "not full" --timeout 300
 
 test-all: $(DOCS)
-	$(ON) $(TEST)
+	$(ON) $(TEST) --timeout 1800
 
 # Measures a CUDA device and prints tables; PARTS="losses profile": only these parts.
 gpu-check: $(READY)

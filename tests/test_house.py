@@ -10,6 +10,7 @@ import sys
 import tomllib
 from collections.abc import Callable
 from functools import cache
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -229,6 +230,11 @@ def test_a_stage_depends_on_the_versions_it_computes_with(stage):
     assert sorted(listed(stage, versions.RECORD) or []) == sorted(DISTRIBUTION.get(name, name) for name in packages)
 
 
+def plain(name: str) -> str:
+    """The name of a package as packagers compare it."""
+    return name.lower().replace("_", "-").replace(".", "-")
+
+
 def locked_versions() -> dict[str, str]:
     """The version of each package in requirements.lock."""
     text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
@@ -243,6 +249,14 @@ def test_the_lock_file_has_what_pyproject_names_and_no_builds_for_cuda():
     locked = locked_versions()
     assert {name.lower().replace(".", "-") for name in named} <= set(locked)
     assert [name for name in locked if re.match("nvidia|cuda|triton", name)] == []
+    listed, packages = {plain(name) for name in named}, packages_distributions()
+    imported = {name.split(".")[0] for file in TREES for name in imports(file)} - {
+        "pipeline",
+        "transformer",
+        "_typeshed",
+    }
+    lacking = {name for name in imported - sys.stdlib_module_names if not listed & set(map(plain, packages[name]))}
+    assert lacking == set(), "pyproject.toml names each package that is imported"
     text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
     assert len(re.findall(r"(?m)^\S+==.* \\\n    --hash=sha256:", text)) == len(locked)
 

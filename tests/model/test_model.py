@@ -159,7 +159,7 @@ def test_a_bfloat16_model_keeps_its_weights_in_float32():
         (TransformerConfig, {"norm": "Pre"}, "norm='Pre' must be 'pre' or 'post'."),
         (TransformerConfig, {"positions": "rotary"}, "positions='rotary' must be 'sinusoidal' or 'learned'."),
         (TransformerConfig, {"heads": 0}, "heads=0 must be a whole number, at least 1, at most 1,000,000,000."),
-        (TransformerConfig, {"layers": 2.0}, "layers=2.0 must be a whole number, at least 1, at most 1,000,000,000."),
+        (TransformerConfig, {"layers": 2.0}, "layers=2.0 must be a whole number, at least 1, at most 1,000."),
         (
             TransformerConfig,
             {"d_model": 9},
