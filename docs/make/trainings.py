@@ -31,7 +31,7 @@ from transformer.text.vocabulary import Vocabulary
 from transformer.text.words import Side
 from transformer.training.config import TrainConfig
 from transformer.training.distributed import World
-from transformer.training.train_step import Trainer, predict, seed_everything
+from transformer.training.train_step import Trainer, predictions, seed_everything
 from transformer.training.validation import valid_loss
 
 SEEDS, UPDATES, MERGES = (1, 2, 3, 4, 5, 6), 120, 300
@@ -199,7 +199,7 @@ def trained(setting: Setup, seed: int, updates: int = UPDATES) -> dict[str, Any]
 def confidence(trainer: Trainer) -> tuple[float, float]:
     """Mean probability of the likeliest subword, and how often it is right, on the validation pairs."""
     trainer.model.eval()
-    states, weight, targets = predict(trainer.model, trainer.batch(trainer.valid_pairs, np.arange(PAIRS["valid"])))
+    states, weight, targets = predictions(trainer.model, trainer.batch(trainer.valid_pairs, np.arange(PAIRS["valid"])))
     best = (states @ weight.T).softmax(-1).max(-1)
     return best.values.mean().item(), (best.indices == targets).double().mean().item()
 

@@ -25,7 +25,7 @@ from transformer.training.distributed import prepare_process
 from transformer.training.loop import Diverged
 from transformer.training.loss import smoothed_cross_entropy
 from transformer.training.optimiser import decay_at
-from transformer.training.train_step import Trainer, predict
+from transformer.training.train_step import Trainer, predictions
 from transformer.training.validation import ValidText, valid_bleu, valid_loss
 
 
@@ -197,7 +197,7 @@ def test_a_loss_that_is_not_finite_ends_a_training_with_advice(tmp_path):
 def test_an_update_descends_the_mean_loss_of_its_target_tokens(tmp_path):
     trainer = tiny_trainer(tmp_path, precision="float64", clip_norm=0.1, sizes=NO_DROPOUT)
     batch = trainer.batch(trainer.train_pairs, trainer.batches[1])
-    loss = smoothed_cross_entropy(*predict(trainer.model, batch), 0.1)
+    loss = smoothed_cross_entropy(*predictions(trainer.model, batch), 0.1)
     (loss / len(batch.targets)).backward()
     norm = torch.nn.utils.get_total_norm([weight.grad for weight in trainer.parameters if weight.grad is not None])
     update = trainer.update(1)
@@ -231,7 +231,7 @@ def test_the_validation_loss_is_the_mean_of_all_target_tokens(tmp_path):
     trainer = tiny_trainer(tmp_path)
     model, pairs = trainer.model.eval(), trainer.valid_pairs
     batches = [trainer.batch(pairs, np.array([row])) for row in range(len(pairs))]
-    losses = torch.cat([-target_log_probabilities(*predict(model, batch)) for batch in batches])
+    losses = torch.cat([-target_log_probabilities(*predictions(model, batch)) for batch in batches])
     values = [valid_loss(tiny_trainer(tmp_path, device_tokens=tokens)) for tokens in (12, 30, 1000)]
     assert values == pytest.approx([float(losses.mean())] * 3, rel=1e-6)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -121,16 +121,12 @@ def pair_block(rows: Sequence[IdPair], dtype: type[np.integer]) -> PairBlock:
 
 
 class Batch(NamedTuple):
-    """Some pairs as arrays of int64. Training predicts a subword at every position of the target output.
+    """Some pairs as arrays of int64, or as tensors on a device. A subword is predicted at every target position."""
 
-    source: ids (B, S). target_input: ids (B, T), starting with <s>. places: the positions of the flattened output
-    (B * T) that are not padding (tokens,). targets: the id to predict at each of them, </s> included (tokens,).
-    """
-
-    source: np.ndarray
-    target_input: np.ndarray
-    places: np.ndarray
-    targets: np.ndarray
+    source: Any  # ids (B, S)
+    target_input: Any  # ids (B, T), from <s> on
+    places: Any  # (tokens,): the positions of the flattened output (B * T) that are not padding
+    targets: Any  # (tokens,): the id to predict at each of them, </s> included
 
 
 def make_batch(source: np.ndarray, output: np.ndarray) -> Batch:

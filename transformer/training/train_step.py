@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from transformer.model.cpu import multiplies_bfloat16
 from transformer.model.transformer import Transformer
-from transformer.text.pairs import Pairs
+from transformer.text.pairs import Batch, Pairs
 from transformer.text.vocabulary import PAD
 from transformer.training.batches import Batches, deal, micro_batches, padded_tokens
 from transformer.training.config import TrainConfig, learning_rate
@@ -39,16 +39,7 @@ class Predictions(NamedTuple):
     targets: Tensor  # ids (tokens,)
 
 
-class DeviceBatch(NamedTuple):
-    """Some pairs as tensors; see Pairs.batch."""
-
-    source: Tensor  # ids (B, S)
-    target_input: Tensor  # ids (B, T), from <s> on
-    places: Tensor  # (tokens,): the places in (B, T), flattened, that predict a subword
-    targets: Tensor  # ids (tokens,)
-
-
-def predict(model: Transformer, batch: DeviceBatch) -> Predictions:
+def predictions(model: Transformer, batch: Batch) -> Predictions:
     """The decoder states of a batch at all target positions that are not padding."""
     states = model(batch.source, batch.target_input).flatten(0, 1)  # (B, T, D) -> (B * T, D)
     return Predictions(states.index_select(0, batch.places), model.output_weight, batch.targets)
@@ -64,8 +55,8 @@ class ModelWithLoss(nn.Module):
         super().__init__()
         self.model, self.label_smoothing = model, label_smoothing
 
-    def forward(self, batch: DeviceBatch) -> Tensor:
-        return smoothed_cross_entropy(*predict(self.model, batch), self.label_smoothing, PAD)
+    def forward(self, batch: Batch) -> Tensor:
+        return smoothed_cross_entropy(*predictions(self.model, batch), self.label_smoothing, PAD)
 
 
 def seed_everything(*numbers: int) -> None:
@@ -187,12 +178,12 @@ class Trainer:
         seed_everything(self.config.seed, step, number)
         return self.model_with_loss(self.batch(self.train_pairs, rows))
 
-    def batch(self, pairs: Pairs, rows: np.ndarray) -> DeviceBatch:
+    def batch(self, pairs: Pairs, rows: np.ndarray) -> Batch:
         """Some pairs as tensors on the device. rows: the numbers of the pairs."""
         tensors = map(torch.from_numpy, pairs.batch(rows))
         if self.world.device.type == "cuda":  # copied while the device computes
             tensors = (tensor.pin_memory().to(self.world.device, non_blocking=True) for tensor in tensors)
-        return DeviceBatch(*tensors)
+        return Batch(*tensors)
 
     @contextmanager
     def full_weights(self) -> Iterator[None]:

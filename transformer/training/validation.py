@@ -17,7 +17,7 @@ from transformer.text.pairs import Pairs
 from transformer.training.batches import deal, padded_tokens, split_by_tokens
 from transformer.training.distributed import Stopped
 from transformer.training.loss import cross_entropy
-from transformer.training.train_step import Trainer, predict
+from transformer.training.train_step import Trainer, predictions
 
 GREEDY = SearchConfig(beam_size=1, length_penalty=0.0)
 
@@ -62,7 +62,7 @@ def valid_loss(trainer: Trainer, stop_requested: Callable[[], bool] = lambda: Fa
     for number in deal(padded_tokens(pairs, parts), world.size)[world.rank]:
         if stop := stop_requested():
             break
-        total += cross_entropy(*predict(trainer.model, trainer.batch(pairs, parts[number])))
+        total += cross_entropy(*predictions(trainer.model, trainer.batch(pairs, parts[number])))
     if world.any(stop or stop_requested()):
         raise Stopped
     return float(world.sum(total)) / int(pairs.target_lengths.sum())
