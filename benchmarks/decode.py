@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.decoders import KINDS, OFFERED, PLACES
 from benchmarks.flops import SIZES
-from benchmarks.processes import alternate, workers
+from benchmarks.processes import LOG, alternate, workers
 from benchmarks.table import rate, text_table
 from pipeline.workflow.stage import require, run
 
@@ -107,7 +107,7 @@ def main() -> None:
     names = chosen(asked)
     rows = [row for batch in asked.batch for beam in asked.beam_size for row in measure(asked, names, beam, batch)]
     if not rows:
-        raise ValueError("no program could be measured; set TRACEBACK=1 to see their errors")
+        raise ValueError(f"no program could be measured; {LOG} has their errors")
     rows = with_ratios(rows)
     print(text_table(rows, COLUMNS))
     if asked.json:

@@ -8,10 +8,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 
 class Failed(Exception):
     """A program that could not be run."""
+
+
+LOG = Path("work/benchmarks.log")  # what the programs print, and their errors
 
 
 class Worker:
@@ -22,15 +26,16 @@ class Worker:
 
     def __init__(self, setting: dict):
         self.setting, self.rounds = setting, []
-        quiet = None if os.environ.get("TRACEBACK") else subprocess.DEVNULL
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", setting.get("worker", "benchmarks.worker"), json.dumps(setting)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=quiet,
-            text=True,
-            bufsize=1,
-        )
+        LOG.parent.mkdir(exist_ok=True)
+        with LOG.open("a") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", setting.get("worker", "benchmarks.worker"), json.dumps(setting)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                bufsize=1,
+            )
 
     def receive(self) -> dict:
         """The next answer of the process. Raises Failed with the reason if the program failed."""
@@ -116,5 +121,4 @@ def serve(prepare: Callable[[dict], Callable[[dict], dict]]) -> None:
     except Exception as error:
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         answers.write(json.dumps({"error": reason}) + "\n")
-        if os.environ.get("TRACEBACK"):
-            raise
+        raise

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.flops import SIZES
-from benchmarks.processes import alternate, workers
+from benchmarks.processes import LOG, alternate, workers
 from benchmarks.programs import add_data_options
 from benchmarks.table import rate, row_of, summary, text_table, with_ratios
 from pipeline.workflow.stage import require, run
@@ -105,7 +105,7 @@ def main() -> None:
     sizes = ["tiny", "base"] if asked.size == "both" else [asked.size]
     rows = with_ratios([row for size in sizes for row in measure(asked, size, names)])
     if not rows:
-        raise ValueError("no program could be measured; set TRACEBACK=1 to see their errors")
+        raise ValueError(f"no program could be measured; {LOG} has their errors")
     print(text_table(rows), *summary(rows), sep="\n")
     for rate_of in sorted({(row["size"], row["precision"], row["matrix_rate_gflops"]) for row in rows}):
         print("matrix rate of {}, {}: {:,.0f} GFLOP/s".format(*rate_of))

@@ -10,6 +10,7 @@ Params  corpus, source, target, test_sets
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -74,12 +75,15 @@ def texts_of(corpus: Path, splits: list[str], source: str, target: str) -> dict[
 
 
 def write_labels(folder: Path, labels: Path, count: int) -> None:
-    """Copy the labels of a test set. Raises ValueError if it has another number of pairs: count."""
+    """Copy the labels of a test set of `count` pairs. Raises ValueError for another number, or an odd character."""
     lines = list(lines_of(labels))
     if len(lines) != count:
         raise ValueError(
             f"{labels} has {len(lines)} lines, and its test set {count} pairs. Write a line for each pair."
         )
+    for number, word in ((number, word) for number, line in enumerate(lines, 1) for word in line.split()):
+        if not re.fullmatch(r"[\w.-]+", word):
+            raise ValueError(f"{labels}:{number}: {word!r} is no label. Write letters, digits, _, - and . only.")
     write_lines(folder / labels.name, lines)
 
 

@@ -47,6 +47,9 @@ def main() -> None:
         return
     for path in folders:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
+    if any(is_used(path) for path in (root / "work").glob("*")):
+        print("DVC's cache is left as it is: what is in use may have made outs that no commit names yet.")
+        return
     # In a subfolder the project is at the same place in each work tree.
     inner = git("rev-parse", "--show-prefix").strip()
     others = [
@@ -90,15 +93,20 @@ def old(work: Path, before: float) -> Iterator[Path]:
     """What is in work/, was last written before a moment, and is not in use."""
     for path in sorted(work.glob("*")):
         written = [file.stat().st_mtime for file in [path, *path.rglob("*")] if file.is_file()]
-        if max(written, default=0) <= before and path.suffix != ".lock" and not is_used(path):
+        if max(written, default=0) <= before and path.suffix != ".lock" and path.name != "gpus" and not is_used(path):
             yield path
 
 
 def is_used(path: Path) -> bool:
-    """Whether a training or `verify` holds `lock` in a folder. Prints a message if so."""
-    if not (path / "lock").exists():
+    """Whether a training, a search or `verify` holds `lock` in a folder, or it is the clone of a task of Slurm.
+
+    Prints a message if so.
+    """
+    if not (path / "lock").exists() and not path.name.startswith("experiment-"):
         return False
     try:
+        if path.name.startswith("experiment-"):  # the task removes it when it ends
+            raise Timeout(str(path))
         FileLock(path / "lock").acquire(timeout=0).lock.release()
     except Timeout:
         print(f"{path.name} is in use and is kept")

@@ -51,14 +51,18 @@ def queue(prefix: str, lines: Sequence[list[str]], seeds: Sequence[int]) -> None
     base = Params.load("params.yaml")
     for _, *changes in lines:
         change(base, changes)  # raises for a knob or value that there is not
-    waiting = {entry["name"] for entry in project(Path.cwd()).experiments.celery_queue.status() if entry["name"]}
-    there = waiting | {experiment.name for experiment in experiments()}
+    entries = project(Path.cwd()).experiments.celery_queue.status()
+    there = {entry["name"] for entry in entries if entry["status"] in ("Queued", "Running")}
+    done = {experiment.name: experiment.commit for experiment in experiments()}
     wanted: dict[str, list[str]] = {}
     for seed in seeds:
         for part, *changes in lines:
             words = [*changes, f"seed={seed}"]
             wanted["-".join([prefix, part, *words]).replace("=", "-")] = words
-    missing = {name: changes for name, changes in wanted.items() if name not in there}
+    for name in wanted.keys() & done.keys():
+        if Result(name, done[name]).params != change(base, wanted[name]):
+            raise ValueError(f"{name} was run with other params. Nothing was queued. Use another --name, or remove it.")
+    missing = {name: changes for name, changes in wanted.items() if name not in there | done.keys()}
     # Otherwise each worker that starts before the first experiment has run the stages up to encode would run them too.
     if missing and subprocess.run([*DVC, "repro", "encode"]).returncode:
         raise ValueError("`dvc repro encode` failed. Nothing was queued. Correct what it says, and queue again.")

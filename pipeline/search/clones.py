@@ -69,7 +69,12 @@ def end(processes: Iterable[psutil.Process]) -> None:
         process.kill()
 
 
+def reference(commit: str, name: str) -> str:
+    """The git reference of an experiment that started from a commit."""
+    return f"{EXPERIMENTS}{commit[:2]}/{commit[2:]}/{name}"
+
+
 def publish(folder: Path, commit: str, name: str) -> None:
     """Send an experiment that started from a commit from a clone to the main checkout; it replaces one there."""
-    reference = f"{EXPERIMENTS}{commit[:2]}/{commit[2:]}/{name}"
-    command("git", "push", "--quiet", "--force", "origin", f"{reference}:{reference}", folder=folder)
+    experiment = reference(commit, name)
+    command("git", "push", "--quiet", "--force", "origin", f"{experiment}:{experiment}", folder=folder)

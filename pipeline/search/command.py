@@ -33,7 +33,7 @@ from pipeline.workflow.params import Params
 from pipeline.workflow.stage import hold_lock, project_root
 from transformer.files import content_key, write_json
 
-PAGES = ("dvc.lock", "reports", ".md", "docs", "tests")
+PAGES = ("dvc.lock", "reports", "docs", "tests")
 NUMBERS = {
     "--trials": (30, "configurations to try"),
     "--first-rung": (None, "updates after which trials are first compared; default: about a ninth of max_steps"),
@@ -97,7 +97,8 @@ def positive(text: str) -> int:
 
 def name_of(commit: str, space: Space, options: argparse.Namespace) -> str:
     """The name of a search, from what the scores of its trials depend on: of a commit, all but results and pages."""
-    files = [line for line in git("ls-tree", commit).split("\n") if not line.endswith(PAGES)]
+    entries = (line.partition("\t")[::2] for line in git("ls-tree", commit).split("\n"))
+    files = [entry for entry in entries if entry[1] not in PAGES and not entry[1].endswith(".md")]
     key = content_key(
         files=files,
         space=[describe(knob, values) for knob, values in space.items()],

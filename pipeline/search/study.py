@@ -51,16 +51,17 @@ def open_study(folder: Path, sampler: str, seed: int, rungs: Sequence[int]) -> o
     A trial in which the search was killed is tried again first: its training resumes.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    with warnings.catch_warnings(action="ignore"):  # some of its options are called experimental
-        proposes = TPESampler(seed=seed, multivariate=True, constant_liar=True)
     study = optuna.create_study(
         storage=f"sqlite:///{folder.absolute() / 'trials.db'}",
         study_name=folder.name,
         direction="maximize",
         load_if_exists=True,
-        sampler=proposes if sampler == "tpe" else RandomSampler(seed),
         pruner=SuccessiveHalvingPruner(min_resource=rungs[0], reduction_factor=FACTOR),
     )
+    seed += len(study.trials)  # a search that goes on proposes others than those that it began with
+    with warnings.catch_warnings(action="ignore"):  # some of its options are called experimental
+        tpe = TPESampler(seed=seed, multivariate=True, constant_liar=True)
+    study.sampler = tpe if sampler == "tpe" else RandomSampler(seed)
     for trial in study.get_trials(states=[TrialState.RUNNING]):
         study.tell(trial.number, state=TrialState.FAIL)
         study.enqueue_trial(trial.params)

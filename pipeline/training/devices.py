@@ -46,7 +46,8 @@ def threads_per_process() -> int:
     """The threads of each process on CPUs: those of torch for one process; OMP_NUM_THREADS, or a share of the cores."""
     if process_count() == 1:
         return torch.get_num_threads()
-    return int(os.environ.get("OMP_NUM_THREADS") or max(1, cores() // process_count()))
+    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]  # OpenMP allows a number for each nesting level
+    return int(asked) if asked.isdecimal() else max(1, cores() // process_count())
 
 
 def follow_first_machine(module: str) -> None:

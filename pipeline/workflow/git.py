@@ -67,16 +67,6 @@ def difference(*words: str, folder: Path | None = None) -> bytes:
     return done.stdout
 
 
-def unknown(*paths: Path) -> bool:
-    """Whether git neither has nor ignores some files at these paths. Raises ValueError outside a repository."""
-    return bool(git("ls-files", "--others", "--exclude-standard", "--", *map(str, paths)))
-
-
-def ignores(path: Path) -> bool:
-    """Whether git ignores a path."""
-    return subprocess.run(["git", "check-ignore", "--quiet", str(path)], env=environment_elsewhere()).returncode == 0
-
-
 def dvc_files_on_disk(folder: Path) -> list[str]:
     """The .dvc files of a folder, of one above it, or of a file or folder in it."""
     above = (path.with_name(f"{path.name}.dvc") for path in (folder, *folder.parents) if path.name)

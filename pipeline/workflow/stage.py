@@ -132,7 +132,7 @@ def inputs_of(stage: Mapping[str, Any]) -> dict[str, object]:
     inputs: dict[str, object] = {}
     for file, names in params_of(stage):
         values = read_values(file)
-        inputs |= {name: values.get(name) for name in names or values}
+        inputs |= {f"{name} of {file}" if name in stage["deps"] else name: values.get(name) for name in names or values}
     for dep in stage["deps"]:
         facts = [(str(file), file.stat()) for file in files_of(Path(dep))]
         inputs[dep] = [(file, fact.st_ino, fact.st_size, fact.st_mtime_ns) for file, fact in facts]

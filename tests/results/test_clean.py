@@ -74,6 +74,8 @@ def test_clean_removes_what_is_old_and_what_nothing_names(project):
         assert done.returncode == 0, done.stderr
         assert "train-busy is in use and is kept\n      2.0 MB  work/train-old\n" in done.stdout
     assert left(project) == ["train-busy", "train-new"]
+    assert outs(project) == "1234"  # a training that runs may have made some
+    cleaned(project, "--days", "30", "--yes")
     assert outs(project) == "124"
 
 
