@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from pipeline.workflow.git import remark_if_uncommitted
 from pipeline.workflow.params import Params
 from pipeline.workflow.stage import arguments, bar, project_root, run
 from transformer.corpora.fetching import fetch_all
@@ -51,10 +50,7 @@ def main() -> None:
 def texts_of(corpus: Path, splits: list[str], source: str, target: str) -> dict[str, list[ParallelText]]:
     """The texts of each split of a corpus, a folder or a manifest."""
     if corpus.is_dir():
-        texts = user_splits(corpus, splits, source, target)
-        names = {name for parts in texts.values() for part in parts for name in part.names}
-        remark_if_uncommitted(corpus, sorted(Path(name).name for name in names))
-        return texts
+        return user_splits(corpus, splits, source, target)
     if corpus.suffix != ".json":
         raise ValueError(
             f"corpus={corpus} is neither a folder with the files of train, valid and the test sets, nor a manifest "

@@ -5,7 +5,6 @@ Writes  data/bpe.codes: the merges; none with bpe_merges 0, which leaves words w
 Params  bpe_merges; init_from: training starts from this model, and its merges are copied
 """
 
-from pipeline.workflow.git import remark_if_uncommitted
 from pipeline.workflow.params import Params
 from pipeline.workflow.stage import arguments, require, run
 from transformer.files import copy_file, write_text
@@ -18,7 +17,6 @@ def main() -> None:
     params = Params.load(paths.params)
     require(paths.tokens)
     if (folder := starting_model(params.init_from)) is not None:
-        remark_if_uncommitted(folder)
         copy_file(folder / "bpe.codes", paths.codes)
         print(f"merges taken over from {folder}")
         return

@@ -60,6 +60,12 @@ def read_text(path: Path, encoding: str) -> tuple[str, str]:
         return text, file.newlines if isinstance(file.newlines, str) else "\n"
 
 
+def check_length(line: bytes, place: str, most: int) -> None:
+    """Raise ValueError, which names its place, for a line of more than `most` bytes."""
+    if len(line) > most:
+        raise ValueError(f"{place}: a line of more than {most:,} bytes. Write one sentence per line.")
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text in UTF-8, completely or not at all."""
     with whole_file(path) as temporary:

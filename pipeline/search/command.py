@@ -28,12 +28,11 @@ from pipeline.search.finals import conclusion, finals
 from pipeline.search.space import Space, describe, space_of
 from pipeline.search.study import best, open_study, rungs_of, search
 from pipeline.search.trainings import CLONES, Trainings
-from pipeline.workflow.git import git, resolve
+from pipeline.workflow.git import resolve
 from pipeline.workflow.params import Params
 from pipeline.workflow.stage import hold_lock, project_root
 from transformer.files import content_key, write_json
 
-PAGES = ("dvc.lock", "reports", "docs", "tests")
 NUMBERS = {
     "--trials": (30, "configurations to try"),
     "--first-rung": (None, "updates after which trials are first compared; default: about a ninth of max_steps"),
@@ -60,7 +59,7 @@ def main() -> None:
     with hold_lock(folder / "lock", "search"):
         shutil.rmtree(folder / CLONES, ignore_errors=True)  # of a search that was killed
         trainings = Trainings(folder, params, commit)
-        study = open_study(folder, options.sampler, options.seed, rungs)
+        study = open_study(folder, options.seed, rungs)
         search(study, space, rungs, trainings.scores, options.trials, options.jobs)
         finalists = best(study, options.finalists)
         rows = finals(trainings, finalists, options.seeds, options.jobs) if finalists else []
@@ -68,8 +67,7 @@ def main() -> None:
         raise ValueError(f"Every trial or finalist failed. {folder} has their output. Search other ranges.")
     write_json(options.output, {"search": folder.name, "finals": rows})
     table = pd.DataFrame(rows).drop(columns="test_bleu_mean").dropna(axis="columns", how="all").astype(object)
-    print("\nFinals: BLEU on valid. The name of params.yaml as it is ends in -start. p_seeds: Welch's t-test between")
-    print("the seeds. The other p-values compare the translations by the first seed.\n")
+    print("\nFinals: BLEU on valid. The name of params.yaml as it is ends in -start. p_seeds: Welch's t-test.\n")
     print(table.where(table.notna(), "").to_string(index=False))
     print("", *conclusion(rows), f"\nwritten to {options.output}", sep="\n")
 
@@ -78,9 +76,6 @@ def parse_options() -> argparse.Namespace:
     """The options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("space", nargs="+", metavar="KNOB=VALUES", help="500..8000, 500..8000:log, or pre,post")
-    parser.add_argument(
-        "--sampler", choices=("tpe", "random"), default="tpe", help="what proposes trials; default: tpe"
-    )
     parser.add_argument("--output", type=Path, default=Path("reports/search.json"), metavar="PATH")
     for name, (default, meaning) in NUMBERS.items():
         meaning = f"{meaning}; default: {default}" if default else meaning
@@ -96,15 +91,9 @@ def positive(text: str) -> int:
 
 
 def name_of(commit: str, space: Space, options: argparse.Namespace) -> str:
-    """The name of a search, from what the scores of its trials depend on: of a commit, all but results and pages."""
-    entries = (line.partition("\t")[::2] for line in git("ls-tree", commit).split("\n"))
-    files = [entry for entry in entries if entry[1] not in PAGES and not entry[1].endswith(".md")]
-    key = content_key(
-        files=files,
-        space=[describe(knob, values) for knob, values in space.items()],
-        options=[options.first_rung, options.sampler, options.seed],
-    )
-    return f"search-{key[:7]}"
+    """The name of a search, from what the scores of its trials depend on."""
+    words = [describe(knob, values) for knob, values in space.items()]
+    return f"search-{content_key(commit=commit, space=words, options=[options.first_rung, options.seed])[:7]}"
 
 
 def stop(number: int, frame: object) -> None:

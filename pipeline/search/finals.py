@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from statistics import mean
 from typing import Any
 
@@ -13,7 +12,7 @@ from pipeline.search.study import Untrainable
 from pipeline.search.trainings import Trainings
 from pipeline.tracking.champion import SIGNIFICANT
 from pipeline.workflow.dvc_lock import Result
-from transformer.evaluation.comparison import System, compare_with_first, correct, means_over_seeds
+from transformer.evaluation.comparison import correct, means_over_seeds
 
 START = "-start"  # the end of the name of params.yaml as it is
 DIVERGED = "params.yaml as it is diverged with one of the seeds, so nothing is compared with it."
@@ -46,40 +45,27 @@ def finals(trainings: Trainings, best: Sequence[Knobs], seeds: int, jobs: int) -
 
 
 def table(groups: Mapping[str, Sequence[Result]], knobs: Sequence[str]) -> list[dict]:
-    """A row per configuration: its knobs, mean and deviation of valid_bleu, and p-values against params.yaml as it is.
+    """A row per configuration: its knobs, mean and deviation of valid_bleu, and Welch's p against params.yaml as it is.
 
-    groups: name -> its experiments, one for each seed; params.yaml first. p_seeds is between the seeds; the other
-    p-values are between the translations of valid by the first seed. test_bleu_mean is None for all but the winner.
-    Without params.yaml, because it diverged, there are no differences and no p-values.
+    groups: name -> its experiments, one for each seed; params.yaml first. Without params.yaml, because it diverged,
+    there are no differences. test_bleu_mean is None for all but the winner.
     """
-    systems = {name: [score_on_valid(experiment) for experiment in group] for name, group in groups.items()}
+    systems = {name: [experiment.system(translations=False) for experiment in group] for name, group in groups.items()}
+    first = next(iter(systems))
+    start = systems[first] if first.endswith(START) else []
     rows: list[dict[str, Any]] = []
-    for name in groups:
-        (own,) = means_over_seeds(systems[name], "valid_bleu")
-        searched = {knob: systems[name][0].params[knob] for knob in knobs}
-        scores = {score: own[score] for score in ("valid_bleu_mean", "valid_bleu_deviation")}
-        rows.append({"name": name, **searched, **scores, "delta": None})
-    start = rows[0]
-    if start["name"].endswith(START):
-        experiment = groups[start["name"]][0]
-        references = experiment.lines(experiment.raw("tgt", "valid"))
-        sentences = compare_with_first([group[0] for group in systems.values()], references)
-        for row, tests in zip(rows[1:], sentences[1:], strict=True):
-            row["delta"] = round(row["valid_bleu_mean"] - start["valid_bleu_mean"], 2)
-            pair = means_over_seeds([*systems[start["name"]], *systems[row["name"]]], "valid_bleu")
-            row["p_seeds"] = pair[-1].get("p_seeds")
-            row |= {test: p for test, p in tests.items() if test.startswith("p_")}
-        correct(rows, "p_seeds")
+    for name, group in systems.items():
+        own = means_over_seeds(group, "valid_bleu")[0]
+        row = {"name": name, **{knob: group[0].params[knob] for knob in knobs}, "delta": None}
+        row |= {score: own[score] for score in ("valid_bleu_mean", "valid_bleu_deviation")}
+        if start and name != first:
+            row["delta"] = round(row["valid_bleu_mean"] - rows[0]["valid_bleu_mean"], 2)
+            row["p_seeds"] = means_over_seeds([*start, *group], "valid_bleu")[-1].get("p_seeds")
+        rows.append(row | {"test_bleu_mean": None})
+    correct(rows, "p_seeds")
     winner = best_of(rows)
-    for row in rows:
-        on_test = [experiment.scores()["bleu"] for experiment in groups[row["name"]]]
-        row["test_bleu_mean"] = round(mean(on_test), 2) if row is winner else None
+    winner["test_bleu_mean"] = round(mean(system.scores["bleu"] for system in systems[winner["name"]]), 2)
     return rows
-
-
-def score_on_valid(experiment: Result) -> System:
-    """The scores of an experiment with its translations of valid."""
-    return replace(experiment.system(translations=False), hypotheses=experiment.lines(experiment.hypotheses("valid")))
 
 
 def best_of(rows: Sequence[dict]) -> dict:

@@ -15,7 +15,7 @@ from typing import Any
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.pruners import SuccessiveHalvingPruner
-from optuna.samplers import RandomSampler, TPESampler
+from optuna.samplers import TPESampler
 from optuna.trial import TrialState
 
 from pipeline.search.space import Knobs, Space
@@ -45,8 +45,8 @@ def rungs_of(max_steps: int, save_every: int, first: int | None = None) -> list[
     return sorted({first, *(rung for rung in between if 2 * rung <= max_steps), max_steps})
 
 
-def open_study(folder: Path, sampler: str, seed: int, rungs: Sequence[int]) -> optuna.Study:
-    """The trials of a search, in Optuna's database in its folder. sampler: tpe or random.
+def open_study(folder: Path, seed: int, rungs: Sequence[int]) -> optuna.Study:
+    """The trials of a search, in Optuna's database in its folder.
 
     A trial in which the search was killed is tried again first: its training resumes.
     """
@@ -60,8 +60,7 @@ def open_study(folder: Path, sampler: str, seed: int, rungs: Sequence[int]) -> o
     )
     seed += len(study.trials)  # a search that goes on proposes others than those that it began with
     with warnings.catch_warnings(action="ignore"):  # some of its options are called experimental
-        tpe = TPESampler(seed=seed, multivariate=True, constant_liar=True)
-    study.sampler = tpe if sampler == "tpe" else RandomSampler(seed)
+        study.sampler = TPESampler(seed=seed, multivariate=True, constant_liar=True)
     for trial in study.get_trials(states=[TrialState.RUNNING]):
         study.tell(trial.number, state=TrialState.FAIL)
         study.enqueue_trial(trial.params)

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pipeline.search.clones import DVC, clone, publish, reference, run_in
+from pipeline.search.clones import DVC, clone, publish, run_in
 from pipeline.search.space import Knobs, as_yaml
 from pipeline.search.study import Untrainable
 from pipeline.workflow.dvc_lock import Result, result_of
-from pipeline.workflow.git import experiments, git
+from pipeline.workflow.git import experiments
 from pipeline.workflow.params import Params
 from transformer.files import content_key, read_lines, write_json
 from transformer.training.config import SOME_BLEU
@@ -68,7 +68,7 @@ class Trainings:
     def experiment_with(self, name: str, values: Knobs) -> Result:
         """The experiment with these values, all stages run; it is run unless there is one. Raises Untrainable."""
         for entry in experiments():
-            if entry.name == name and entry.baseline == self.commit:
+            if entry.name == name:
                 return Result(name, entry.commit)
         with self.prepare(name, values) as folder:
             self.train(folder, name, values, self.params.max_steps)
@@ -104,9 +104,6 @@ class Trainings:
     def complete(self, folder: Path, name: str) -> Result:
         """Run all stages as an experiment, in a clone whose training has ended, and send it to the main checkout."""
         self.run(folder, name, *DVC, "exp", "run", "--name", name)
-        for entry in experiments():
-            if entry.name == name and entry.baseline != self.commit:  # by this search, before a commit of results
-                git("update-ref", "-d", reference(entry.baseline, name))
         publish(folder, self.commit, name)
         return result_of(name)
 

@@ -7,14 +7,13 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 
 import pandas as pd
 
 from pipeline.tracking.live import SAMPLES, Row, who
 from pipeline.workflow.dvc_lock import RESULT, NoResult, Result
-from pipeline.workflow.git import difference, git
+from pipeline.workflow.git import git
 from pipeline.workflow.stage import corpus_name
 from transformer.evaluation.comparison import System, compare_with_first
 from transformer.evaluation.scores import sentence_scores
@@ -22,7 +21,6 @@ from transformer.files import content_key, sha256, sha256_text
 
 CODE = ("transformer", "pipeline", "dvc.yaml", "versions.yaml", "requirements.lock")  # params and data are in the run
 SPLITS = {"train": "training", "valid": "validation"}  # file name -> context, as MLflow shows it; else: test
-PATCH = "uncommitted.patch"  # the file of a run with the edits that were in no commit
 VALID = "valid.hyp"  # the file of a run that has the translations of the validation set
 MADE = (*RESULT, "reports/attention.svg")
 BACK = "data/back"  # has the curve of the model that translates back, if there is one
@@ -87,7 +85,7 @@ def finished_run(result: Result, origin: Mapping[str, str]) -> FinishedRun:
         scores={**result.scores(), **(compare_with_baseline(result, Result("baseline", commit)) if commit else {})},
         tags={**signatures, **environment, **who(), **origin, **stage_hashes(result)},
         datasets=datasets(result),
-        texts=texts | ({PATCH: uncommitted()} if "git_dirty" in origin else {}),
+        texts=texts,
     )
 
 
@@ -112,18 +110,10 @@ def origin() -> dict[str, str]:
     """Tags that say where the result in the work tree comes from: the git commit, and the DVC experiment if any."""
     commit = git("rev-parse", "HEAD").strip()
     tags = {"git_commit": commit, "mlflow.source.git.commit": commit}
-    if uncommitted():
+    if git("status", "--porcelain", "--", *CODE):
         tags["git_dirty"] = "true"
     names = ("DVC_EXP_NAME", "DVC_EXP_BASELINE_REV")
     return tags | {name: os.environ[name] for name in names if os.environ.get(name)}
-
-
-@cache
-def uncommitted() -> str:
-    """The edits of code that are in no commit, new files too, for `git apply`. Raises ValueError without git."""
-    new = git("ls-files", "--others", "--exclude-standard", "-z", "--", *CODE).split("\0")[:-1]
-    patches = [difference("HEAD", "--", *CODE), *(difference("--no-index", os.devnull, path) for path in new)]
-    return b"".join(patches).decode(errors="replace")
 
 
 def datasets(result: Result) -> list[dict[str, str | int]]:

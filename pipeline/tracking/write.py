@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
-from pipeline.tracking.content import PATCH, FinishedRun, config_key, finished_run, train_key
+from pipeline.tracking.content import FinishedRun, config_key, finished_run, train_key
 from pipeline.tracking.live import points, run_of_training
 from pipeline.tracking.registry import has_files, register_model, registered_version
 from pipeline.tracking.store import Store, long_requests, now
@@ -42,8 +42,7 @@ def write_missing(store: Store, result: Result, origin: Mapping[str, str]) -> tu
         if run is None or unfinished:
             run = write_run(store, finished, run)
         else:  # its files may be lost with those of the model
-            texts = {name: text for name, text in finished.texts.items() if name != PATCH}
-            write_texts(store, run.info.run_id, texts)
+            write_texts(store, run.info.run_id, finished.texts)
         return True, register_model(store, result, finished, run.info.run_id)
 
 

@@ -97,9 +97,12 @@ class Result:
 
     @cached_property
     def params(self) -> Params:
-        """The params of the result, from dvc.lock. Raises NoResult; ValueError for params of another version."""
+        """The params of the result, from dvc.lock. Raises NoResult, also if this version has other knobs."""
         values = self.entries()["report"]["params"]["params.yaml"]
-        return Params.parse(json.dumps(values), f"dvc.lock of {self.name}", recorded=True)  # JSON is YAML
+        try:
+            return Params.parse(json.dumps(values), f"dvc.lock of {self.name}")  # JSON is YAML
+        except ValueError as error:
+            raise NoResult(f"{self.name} is a result of another version of this project: {error}") from None
 
     def file(self, path: str) -> Path:
         """A file with the content that the lock says a path has: an out, or a file in an out that is a folder."""

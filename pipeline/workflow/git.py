@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-PATCH = "--binary --unified=3 --no-color --no-ext-diff --no-textconv --src-prefix=a/ --dst-prefix=b/"
 EXPERIMENTS = "refs/exps/"  # refs/exps/<2 digits>/<38 digits of the baseline commit>/<name>
 
 
@@ -52,38 +50,6 @@ def environment_elsewhere() -> dict[str, str]:
 def git(*words: str) -> str:
     """Run a git command in the current folder, whatever GIT_DIR says, without what log.showSignature would print."""
     return command("git", "-c", "log.showSignature=false", *words, folder=Path.cwd())
-
-
-def difference(*words: str, folder: Path | None = None) -> bytes:
-    """What `git diff` prints with these words, in the format that `git apply` reads, whatever git's settings are.
-
-    Raises ValueError if git fails.
-    """
-    done = subprocess.run(
-        ["git", "diff", *PATCH.split(), *words], cwd=folder, env=environment_elsewhere(), capture_output=True
-    )
-    if done.returncode > 1:  # 1: --no-index has a difference
-        raise ValueError(done.stderr.decode(errors="replace").strip().split("\n")[-1])
-    return done.stdout
-
-
-def dvc_files_on_disk(folder: Path) -> list[str]:
-    """The .dvc files of a folder, of one above it, or of a file or folder in it."""
-    above = (path.with_name(f"{path.name}.dvc") for path in (folder, *folder.parents) if path.name)
-    return [path.as_posix() for path in (*above, *sorted(folder.rglob("*.dvc"))) if path.is_file()]
-
-
-def remark_if_uncommitted(folder: Path, files: Iterable[str] = ("",)) -> None:
-    """Print a remark if git lacks files of a folder that DVC does not track: experiments of a queue lack them too."""
-    try:
-        missing = git("status", "--porcelain", "--ignored", "--", *(str(folder / name) for name in files))
-    except ValueError:  # no git, or a folder outside the repository
-        return
-    if missing and not dvc_files_on_disk(folder):
-        print(
-            f"remark: git does not have {folder} as it is now. Commit it before you run experiments with --queue or "
-            "--temp: they run in a copy of what git has."
-        )
 
 
 def content(commit: str, path: str) -> bytes | None:

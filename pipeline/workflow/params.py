@@ -42,77 +42,74 @@ TEST_SET = re.compile(r"(?!train|valid$)[A-Za-z0-9][\w.-]*")
 
 
 class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=False):
-    """One complete params.yaml, in which each knob must have a line.
+    """One complete params.yaml, in which each knob must have a line."""
 
-    A default is used only to read results that are older than the knob: they were computed with this value.
-    """
-
-    corpus: Word = "corpora/toy"
-    source: Word = "de"
-    target: Word = "en"
-    test_sets: Word = "test"
-    filter_empty: bool = True
-    filter_max_characters: CountOrNone = 0
-    filter_max_ratio: NotNegative = 0.0
-    filter_identical: bool = False
-    filter_duplicates: Literal["none", "pair", "side"] = "none"
-    filter_min_alphabetic: float = Field(default=0.0, ge=0, le=1)
-    filter_max_word: CountOrNone = 0
-    filter_numbers: bool = False
-    filter_script: bool = False
-    filter_language: bool = False
-    normalise: Literal["nfc", "none"] = "nfc"
-    placeholders: bool = False
-    lowercase: bool = False
-    lowercase_source: bool = False
-    bpe_merges: CountOrNone = 1000
-    min_count: Count = 1
-    max_length: Count = 100
-    init_from: Word = "recipes/random"
-    d_model: Even = 128
-    d_ff: Count = 256
-    heads: Count = 4
-    key_size: CountOrNone = 0
-    layers: Layers = 2
-    encoder_layers: LayersOrNone = 0
-    decoder_layers: LayersOrNone = 0
-    dropout: Share = 0.0
-    attention_dropout: Share = 0.0
-    activation_dropout: Share = 0.0
-    norm: Norm = "pre"
-    positions: Positions = "sinusoidal"
-    tie_embeddings: bool = True
-    seed: CountOrNone = 1
-    batch_tokens: Count = 2048
-    device_tokens: Count = 2048
-    max_steps: Count = 300
-    back_translation_steps: CountOrNone = 0
-    label_smoothing: Share = 0.1
-    precision: Literal["float32", "float64", "bfloat16"] = "float32"
-    gradient_compression: Literal["none", "bfloat16"] = "none"
-    deterministic: bool = False
-    compile: bool = False
-    optimiser: Literal["adam", "muon"] = "muon"
-    warmup: Count = 50
-    lr_factor: Positive = 0.4
-    muon_factor: Positive = 2.0
-    adam_beta1: Share = 0.9
-    adam_beta2: Share = 0.98
-    adam_epsilon: Positive = 1e-9
-    clip_norm: NotNegative = 1.0
-    log_every: Count = 10
-    save_every: Count = 30
-    patience: CountOrNone = 0
-    best_by: Literal["loss", "bleu"] = "loss"
-    keep: Count = 5
-    average: Literal["last", "best", "valid", "ema"] = "last"
-    average_last: Count = 5
-    ema_decay: Share = 0.0
-    beam_size: Beams = 4
-    length_penalty: LengthPenalty = 0.6
-    extra_length: ExtraLength = 50
-    engine: Literal["auto", "torch", "ctranslate2"] = "auto"
-    replace_unk: bool = False
+    corpus: Word
+    source: Word
+    target: Word
+    test_sets: Word
+    filter_empty: bool
+    filter_max_characters: CountOrNone
+    filter_max_ratio: NotNegative
+    filter_identical: bool
+    filter_duplicates: Literal["none", "pair", "side"]
+    filter_min_alphabetic: float = Field(ge=0, le=1)
+    filter_max_word: CountOrNone
+    filter_numbers: bool
+    filter_script: bool
+    filter_language: bool
+    normalise: Literal["nfc", "none"]
+    placeholders: bool
+    lowercase: bool
+    lowercase_source: bool
+    bpe_merges: CountOrNone
+    min_count: Count
+    max_length: Count
+    init_from: Word
+    d_model: Even
+    d_ff: Count
+    heads: Count
+    key_size: CountOrNone
+    layers: Layers
+    encoder_layers: LayersOrNone
+    decoder_layers: LayersOrNone
+    dropout: Share
+    attention_dropout: Share
+    activation_dropout: Share
+    norm: Norm
+    positions: Positions
+    tie_embeddings: bool
+    seed: CountOrNone
+    batch_tokens: Count
+    device_tokens: Count
+    max_steps: Count
+    back_translation_steps: CountOrNone
+    label_smoothing: Share
+    precision: Literal["float32", "float64", "bfloat16"]
+    gradient_compression: Literal["none", "bfloat16"]
+    deterministic: bool
+    compile: bool
+    optimiser: Literal["adam", "muon"]
+    warmup: Count
+    lr_factor: Positive
+    muon_factor: Positive
+    adam_beta1: Share
+    adam_beta2: Share
+    adam_epsilon: Positive
+    clip_norm: NotNegative
+    log_every: Count
+    save_every: Count
+    patience: CountOrNone
+    best_by: Literal["loss", "bleu"]
+    keep: Count
+    average: Literal["last", "best", "valid", "ema"]
+    average_last: Count
+    ema_decay: Share
+    beam_size: Beams
+    length_penalty: LengthPenalty
+    extra_length: ExtraLength
+    engine: Literal["auto", "torch", "ctranslate2"]
+    replace_unk: bool
 
     @classmethod
     def load(cls, path: Path | str) -> Params:
@@ -138,28 +135,23 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
             raise
 
     @classmethod
-    def parse(cls, text: str, path: Path | str, recorded: bool = False) -> Params:
-        """Params from the text of a params.yaml, checked as in `load`.
-
-        path: its name in error messages. recorded: the text belongs to results, which may lack newer knobs.
-        """
+    def parse(cls, text: str, path: Path | str) -> Params:
+        """Params from the text of a params.yaml, checked as in `load`. path: its name in error messages."""
         path = Path(path)
         values = parse_yaml(text, path, restore(path))
-        missing = [] if recorded else [name for name in cls.model_fields if name not in values]
         try:
-            params = cls.model_validate(values)
+            return cls.model_validate(values)
         except ValidationError as error:
-            mistake = error.errors()[0]
+            mistake = min(error.errors(), key=lambda mistake: mistake["type"] == "missing")
             # of values that exclude each other the message begins with the name of a knob
             name = str(mistake["loc"][0]) if mistake["loc"] else reason(mistake).partition("=")[0]
+            if mistake["type"] == "missing":
+                raise ValueError(f"{path}: {name} is missing. Add `{name}: …` (see recipes/toy.yaml).") from None
             place = place_of(path, text, name)
             if mistake["type"] == "extra_forbidden":
                 raise ValueError(f"{place}: unknown knob {shorten(name)}. Remove it or correct its name.") from None
             value = f"{name}={shorten(mistake['input'])} " if mistake["loc"] else ""
             raise ValueError(f"{place}: {value}{reason(mistake)}. {restore(path)}") from None
-        if missing:
-            raise ValueError(f"{path}: {missing[0]} is missing. Add `{missing[0]}: …` (see recipes/toy.yaml).")
-        return params
 
     def changed(self, **values: Any) -> Params:
         """A copy with other values. Raises ValueError as `load` does if a params.yaml may not have them."""

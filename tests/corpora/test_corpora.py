@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import zstandard
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.tiny import ROOT
@@ -126,43 +125,29 @@ def test_a_byte_order_mark_is_removed_with_a_warning(capsys):
     assert "train.de: removed the byte-order mark" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".zst"])
-def test_compressed_files_are_read_and_damaged_ones_named(tmp_path, suffix):
-    pack = gzip.compress if suffix == ".gz" else zstandard.compress
+def test_compressed_files_are_read_and_damaged_ones_named(tmp_path):
     chance = b"".join(b"%d\n" % (n * 7919 % 10007) for n in range(10_000))
     for split in SPLITS:
         for language in ("de", "en"):
-            (tmp_path / f"{split}.{language}{suffix}").write_bytes(pack(chance))
+            (tmp_path / f"{split}.{language}.gz").write_bytes(gzip.compress(chance))
     assert len(read(tmp_path)["train"]) == 10_000
-    path = tmp_path / f"train.de{suffix}"
-    path.write_bytes(path.read_bytes() + pack(b"one more\n"))  # such files may be joined
-    (tmp_path / f"train.en{suffix}").write_bytes(pack(chance + b"one more\n"))
+    path = tmp_path / "train.de.gz"
+    path.write_bytes(path.read_bytes() + gzip.compress(b"one more\n"))  # such files may be joined
+    (tmp_path / "train.en.gz").write_bytes(gzip.compress(chance + b"one more\n"))
     assert read(tmp_path)["train"][-1] == ("one more", "one more")
     path.write_bytes(path.read_bytes()[:-2000])
-    with pytest.raises(ValueError, match=r"train\.de\.(gz|zst) is damaged after line \d+"):
+    with pytest.raises(ValueError, match=r"train\.de\.gz is damaged after line \d+"):
         read(tmp_path)
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+@pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_a_line_without_end_is_refused_while_it_is_read(tmp_path, suffix):
     """The rest of the file, which is damaged, is not read."""
-    pack = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}[suffix]
+    pack = {"": bytes, ".gz": gzip.compress}[suffix]
     path = tmp_path / f"train.de{suffix}"
     path.write_bytes(pack(b"a\n" + bytes(2_500_000)) + b"\n\xff")
     with pytest.raises(ValueError, match=rf"train\.de{suffix}:2: a line of more than 1,000,000 bytes"):
         list(lines_of(path))
-
-
-def test_a_zst_file_that_needs_much_memory_is_refused(tmp_path):
-    text = b"eins\nzwei\n"
-    block = (len(text) << 3 | 1).to_bytes(3, "little") + text  # RFC 8878: the last block, not compressed
-    for log in (27, 28):  # of the size of the window
-        (files(tmp_path) / "train.de").unlink(missing_ok=True)
-        (tmp_path / "train.de.zst").write_bytes(b"\x28\xb5\x2f\xfd\0" + bytes([(log - 10) << 3]) + block)
-        if log == 27:
-            assert read(tmp_path)["train"][0] == ("eins", "eins")
-    with pytest.raises(ValueError, match=r"train\.de\.zst was packed by zstd --long .*zstd -d --rm --long=31 /.*zst$"):
-        read(tmp_path)
 
 
 def test_training_text_comes_from_all_its_files_in_order(tmp_path):

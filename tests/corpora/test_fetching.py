@@ -89,31 +89,6 @@ class Server(BaseHTTPRequestHandler):
         self.wfile.flush()
         self.server.stop.wait(20)
 
-    def trickle(self) -> None:
-        """Sends a byte at a time."""
-        self.reply(200, length=len(DATA))
-        while not self.server.stop.wait(0.02):
-            self.wfile.write(b"x")
-
-    def slow_headers(self) -> None:
-        """Sends a byte of a header at a time, each within the time limit for a byte."""
-        self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Long: ")
-        while not self.server.stop.wait(0.1):
-            self.wfile.write(b"x")
-
-    def endless(self) -> None:
-        """Does not say how much it sends."""
-        self.send_response(200)
-        self.end_headers()
-        for _ in range(100):
-            self.wfile.write(DATA)
-
-    def no_number(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", "abc\x1b[2J")
-        self.end_headers()
-        self.wfile.write(DATA)
-
     def ignores(self) -> None:
         """Breaks once, then answers the request for the rest with the whole file."""
         if self.headers.get("Range"):
@@ -161,7 +136,6 @@ class Server(BaseHTTPRequestHandler):
 def server(monkeypatch) -> Iterator[Site]:
     monkeypatch.setattr(receiving, "PAUSE", 0.0)
     monkeypatch.setattr(receiving, "TIMEOUT", 0.5)
-    monkeypatch.setattr(receiving, "LONGEST_ANSWER", 100)
     with Site() as site:
         threading.Thread(target=site.serve_forever, daemon=True).start()
         yield site
@@ -197,10 +171,8 @@ REFUSED = [
     ("missing/99", "the server answered 404 Not Found"),
     ("odd_reason/99", r"the server answered 404 \x1b[2JGone"),
     ("corrupt/99", "The download was deleted"),
-    ("longer/99", f"it has more than {len(DATA):,} bytes, as the manifest says"),
-    ("no_number/99", r"its Content-Length is 'abc\x1b[2J'"),
+    ("longer/99", f"it has more than {len(DATA):,} bytes"),
     ("stall/99", "no byte came for 0.5 s, in each of 5 attempts"),
-    ("trickle/99", "it sent fewer than 1,000 bytes a second for 0.5 s, in each of 5 attempts"),
     ("truncate/99", "the connection broke, in each of 5 attempts"),
     ("error/99", "the server answered 500 Internal Server Error, in each of 5 attempts"),
     ("private/99", "the server answered 401 Unauthorized"),
@@ -255,19 +227,6 @@ def test_a_file_without_a_locked_sum_is_checked_by_its_published_md5(server, tmp
     assert get(server, tmp_path, "well/0", size=None, sha256=None, md5=MD5).read_bytes() == DATA
     with pytest.raises(ValueError, match=f"md5 [0-9a-f]{{32}} is not {MD5}"):
         get(server, tmp_path / "other", "corrupt/99", size=None, sha256=None, md5=MD5)
-
-
-def test_headers_that_trickle_are_given_up(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(receiving, "LONGEST_ANSWER", 2)
-    with pytest.raises(ValueError, match="its headers did not come within 1 s, in each of 5 attempts"):
-        get(server, tmp_path, "slow_headers/99")
-
-
-def test_a_file_of_unknown_size_has_an_end(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(receiving, "MOST_UNKNOWN", 10 * len(DATA))
-    with pytest.raises(ValueError, match="it has more than 5,120,000 bytes"):
-        get(server, tmp_path, "endless/99", size=None, sha256=None, md5=None)
-    assert get(server, tmp_path, "well/0", size=None, sha256=None, md5=None).read_bytes() == DATA
 
 
 def test_a_password_is_sent_to_its_host_alone_and_shown_nowhere(server, tmp_path, monkeypatch):

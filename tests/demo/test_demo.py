@@ -22,7 +22,6 @@ from urllib.parse import urlencode
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
-from httpx import ASGITransport, AsyncClient
 from hypothesis import given
 from hypothesis import strategies as some
 from support.projects import command, prepared_project, registered_name
@@ -35,7 +34,6 @@ from pipeline.demo import server
 from pipeline.demo.answers import MOST_MAPPED, Model, words
 from pipeline.demo.models import ModelSource, defaults, find_model
 from pipeline.workflow.stage import run
-from transformer.inference.engine import Check
 from transformer.inference.remarks import SeenWords
 from transformer.inference.translator import Translator
 
@@ -220,32 +218,6 @@ def test_work_stops_when_nobody_waits_or_it_takes_too_long(model, monkeypatch):
     monkeypatch.setattr(server, "SECONDS", 0)
     done = client.post("/translations", json={"model": 0, "text": LINE})
     assert (done.status_code, "longer than 0 s" in done.json()["message"]) == (503, True)
-
-
-def test_the_page_comes_at_once_while_many_sentences_wait(model, monkeypatch):
-    begun, go_on = Event(), Event()
-
-    def slow(text: str, beam_size: int | None, check: Check) -> dict:
-        begun.set()
-        go_on.wait()
-        return {}
-
-    monkeypatch.setattr(model, "translations", slow)
-
-    async def ask_and_look() -> list[int]:
-        app = ASGITransport(server.application([model], Event()))
-        async with AsyncClient(transport=app, base_url="http://127.0.0.1") as client:
-            # More than the 40 threads that FastAPI has for functions that are not asynchronous.
-            waiting = [
-                asyncio.ensure_future(client.post("/translations", json={"model": 0, "text": LINE})) for _ in range(50)
-            ]
-            await asyncio.to_thread(begun.wait)
-            page = await asyncio.wait_for(client.get("/"), 60)
-            assert not any(answer.done() for answer in waiting)
-            go_on.set()
-            return [page.status_code, *[answer.status_code for answer in await asyncio.gather(*waiting)]]
-
-    assert asyncio.run(ask_and_look()) == [200] * 51
 
 
 def test_a_model_is_found_in_a_folder_and_in_the_work_tree(folders, tmp_path, monkeypatch):
@@ -497,25 +469,6 @@ def test_the_page_survives_odd_texts_and_shows_html_as_text(page):
     box.fill("")
     assert shown(page, "") == ""
     assert page.locator(".details >> visible=true").count() == 0
-
-
-@pytest.mark.full
-def test_an_answer_that_comes_late_is_dropped(page, folders):
-    page.evaluate("""() => {
-        const real = window.fetch, late = new Promise((done) => { window.release = done; });
-        window.fetch = async (path, options) => {
-            const answer = await real(path, { ...options, signal: undefined });
-            if (options.body.includes("Zwei")) await late;
-            return answer;
-        };
-    }""")
-    with page.expect_response("**/translations"):
-        page.locator("#text").fill(TEXT[1])
-    page.locator("#text").fill(LINE)
-    translation = shown(page, LINE)
-    page.evaluate("window.release()")
-    page.evaluate("() => new Promise((done) => setTimeout(done, 100))")
-    assert shown(page, LINE) == translation == Translator.load(folders[0]).translate([LINE], beam_size=4)[0]
 
 
 @pytest.mark.full

@@ -123,31 +123,6 @@ def test_a_shell_line_names_commands_options_knobs_and_files_that_exist(place, l
     assert list(mistakes(line)) == []
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "make rum",
-        "dvc repo",
-        "dvc exp run -S warm_up=3",
-        "dvc exp run --naem x",
-        "python -m pipeline compar a b",
-        "python -m pipeline clean --day 3",
-        "python -m transformer data/model --beam 3",
-        "python -m transformers x",
-        "cp recipes/none.yaml params.yaml && dvc repro",
-        "dvc repro && mak test",
-        "python -m pipeline compares",
-    ],
-)
-def test_a_wrong_line_is_found(line):
-    assert list(mistakes(line))
-
-
-@pytest.mark.parametrize("pattern", NOT_RUN)
-def test_each_pattern_excepts_a_line_of_the_pages(pattern):
-    assert any(re.search(pattern, line) for _, line in LINES)
-
-
 @pytest.fixture(scope="module")
 def folder_with_models(tmp_path_factory) -> Path:
     """A folder with a random model, as data/model."""

@@ -24,39 +24,6 @@ def in_the_project(monkeypatch):
     monkeypatch.chdir(ROOT)
 
 
-@pytest.mark.parametrize(
-    ("values", "second", "words"),
-    [
-        ([2, 3], [3, 3.5], "lower than the usual 3.25, by 0.50 to 1.00."),
-        ([4, 5.5], [3, 5], "higher than the usual 4.00, by 0.50 to 1.00."),
-        ([1, 5], [3, 4], "not clearly different from the usual 3.50: with the same seed between -2.00 and +1.00."),
-    ],
-)
-def test_a_sentence_follows_its_numbers(values, second, words):
-    """Seed by seed: ranges that overlap may still differ clearly, as 4 to 5.5 and 3 to 5 do."""
-    functions = sentences.sentences({"trainings": {"a": {"loss": values}, "b": {"loss": second}}, "setup": {}})
-    assert functions["sentence"]("a", "b", "Without it").endswith(f", {words}")
-    assert words.startswith(functions["against"]("a", "b").removeprefix("loss "))
-
-
-def test_sentences_on_speed_beams_and_longer_trainings_follow_too():
-    times = {"a": {"plain": 1, "fast": 2}, "b": {"plain": 2, "fast": 1}}
-    assert sentences.speed_sentence(times) == "On this machine the fast form of `a` takes 100% longer."
-    assert sentences.speed_sentence({"b": times["b"]}) == "Each is faster on this machine."
-    for widest, words in (
-        ([17, 19], "most of it, not all."),
-        ([17, 20], "all of it."),
-        ([17, 18], "less than half of it."),
-    ):
-        assert sentences.beams_sentence(20 if widest[1] == 20 else 19.5, widest).endswith(f"takes back {words}")
-    assert sentences.beams_sentence(19, [20, 21]) == (
-        "More beams gain 1.0 BLEU without a length penalty, 2.0 with the best one."
-    )
-    for losses, start in (([2, 2], "They pay in the end: after 9 updates"), ([0.5, 0.5], "They do not pay soon:")):
-        longer = {"usual": {"loss": [1, 1]}, "no positions": {"loss": losses}}
-        assert sentences.longer_sentence(longer, 9).startswith(start)
-
-
 def differences(new: Any, old: Any, place: str = "") -> list[str]:
     """The places where two results differ by more than rounding. Times may differ."""
     if isinstance(old, dict):

@@ -86,15 +86,13 @@ def pixels(canvas) -> np.ndarray:
     return np.array(values).reshape(height, width, 4)[..., :3]
 
 
-def drawn(view, figure: int = 0, heads: int = 1) -> list[list[list[tuple[str, str]]]]:
-    """What a map draws: for each head and each of its cells, the colour and its opacity; nothing below weight 0.01."""
+def drawn(view, figure: int = 0) -> list[list[str]]:
+    """The colour of each cell of a map; "" below weight 0.01."""
     size = [len(labels(view, axis, figure)) for axis in (ROWS, COLUMNS)]
-    cells = [[[("", "")] * size[1] for _ in range(size[0])] for _ in range(heads)]
+    cells = [[""] * size[1] for _ in range(size[0])]
     for path in view.locator("figure").nth(figure).locator("svg > g path").all():
-        for column, row in re.findall(r"M([\d.]+) ([\d.]+)h", path.get_attribute("d")):
-            head = round((float(column) % 1) * heads)
-            cell = (path.get_attribute("fill"), path.get_attribute("fill-opacity") or "1")
-            cells[head][int(row)][int(float(column))] = cell
+        for column, row in re.findall(r"M(\d+) (\d+)h", path.get_attribute("d")):
+            cells[int(row)][int(column)] = path.get_attribute("fill")
     return cells
 
 
@@ -123,7 +121,7 @@ def test_each_cell_of_thumbnails_and_map_has_the_colour_of_its_weight(view, kind
         for figure, length in enumerate(rows):
             expected = weights(length, length if causal else 5, causal)[layer - 1, number - 1]
             assert drawn(view, figure) == [
-                [[(shade(level / 50), "1") if level else ("", "") for level in row] for row in levels(expected)]
+                [shade(level / 50) if level else "" for level in row] for row in levels(expected)
             ]
         thumbnail = pixels(head(view, layer, number).locator("canvas"))
         bytes_ = as_bytes(weights(5, 5, causal)[layer - 1, number - 1]).tolist()
@@ -156,14 +154,9 @@ def test_everything_is_reached_by_the_keyboard(view):
     assert view.get_by_label("decoder self").is_checked()
     press("ArrowLeft")
     press("Tab")
-    press("ArrowRight")
-    assert view.get_by_label("lines").is_checked()
-    press("ArrowLeft")
-    press("Tab")
     press("Space")
     assert view.get_by_label("words, summed").is_checked()
     press("Space")
-    press("Tab")  # several heads
     press("Tab")  # the thumbnail of the head that is drawn, the only one in the order of Tab
     assert head(view, 1, 1).get_attribute("aria-pressed") == "true"
     for key, *chosen in (("ArrowDown", 2, 1), ("ArrowRight", 2, 2), ("ArrowUp", 1, 2), ("ArrowLeft", 1, 1)):
@@ -179,24 +172,16 @@ def test_everything_is_reached_by_the_keyboard(view):
     press("Tab")  # the first row of the reference
     assert view.locator(".reading").inner_text().startswith("▁The attends to ")
     press("Tab")
-    press("Tab")
-    press("Tab")
     press("Enter")
     view.locator("details table").nth(1).wait_for()  # the translation's and the reference's
 
 
-def test_a_subword_that_is_pointed_at_is_shown_with_its_lines_alone(view):
+def test_a_subword_that_is_pointed_at_is_said_in_words(view):
     head(view, 1, 2).click()
-    view.get_by_label("lines").check()
-    lines = view.locator("figure").first.locator("path")
-    assert lines.count() == 25
     view.locator(ROWS).nth(1).hover()
-    assert {line.get_attribute("data-row") for line in lines.all()} == {"1"}
     assert view.locator(".reading").inner_text() == "▁dog attends to ▁bell 80%, ▁Ein 5%, ▁Hund 5%, t 5%."
     view.locator("figure").first.locator(COLUMNS).nth(2).hover()
-    assert {line.get_attribute("data-column") for line in lines.all()} == {"2"}
-    view.get_by_role("heading", name="Attention", exact=True).hover()
-    assert lines.count() == 25
+    assert view.locator(".reading").inner_text().startswith("▁bell is attended to by ▁dog 80%")
 
 
 @pytest.mark.full
@@ -243,10 +228,6 @@ def test_sentences_of_a_large_model_are_cut_and_the_page_stays_small(browser, tm
     )
     view.get_by_label("decoder self").check()
     assert said.inner_text().endswith("are shown. Each row sums to 1.")
-    view.get_by_label("several heads").check()
-    for number in range(10, 17):  # seven: the first one and the head that was shown before are taken away
-        head(view, 1, number).click()
-    assert view.locator(".legend span").all_inner_texts() == [f"Layer 1, head {number}" for number in range(11, 17)]
     window.close()
 
 

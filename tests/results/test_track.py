@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 
@@ -57,14 +56,6 @@ def test_a_run_in_the_trash_is_made_again_by_record_alone(project):
     assert "1 in MLflow's trash" in command(project, *TRACK)
     command(project, sys.executable, "-m", "pipeline.record")  # the experiment is in the work tree
     assert len(runs(project)) == 2
-
-
-def test_a_lost_database_comes_back(project):
-    before = seen(project)
-    for path in (*project.glob("mlflow.db*"), project / "mlartifacts"):
-        path.unlink() if path.is_file() else shutil.rmtree(path)
-    assert "2 written" in command(project, *TRACK)
-    assert seen(project).keys() == before.keys()
 
 
 def test_a_clone_that_pulled_what_it_needed_has_its_run(project, tmp_path):

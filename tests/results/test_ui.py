@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -14,61 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
-import pandas as pd
 import pytest
-from support.attention import REFERENCE, SOURCE, TRANSLATION, attention_of_two, sentence
 from support.projects import commit_all
-from support.runs import configuration, curve, opened, record, runs_of
+from support.runs import configuration, record
 from support.servers import free_port
 from support.tiny import ROOT
 
 from pipeline.results import ui as command
 from pipeline.tracking import runs_table as view
-from transformer.reporting import page as report
-from transformer.reporting.attention import picture
-from transformer.reporting.sentences import Sentences
-
-TABLE = """line,chrf,reference,translation,source
-1,40.1,"A dog, running.",A dog runs.,"Ein Hund, der rennt."
-2,100.0,A man.,A man.,Ein Mann.
-"""
-SAMPLES = """step,translation,reference,source,sentence
-30,the the the,A man.,Ein Mann.,2
-60,A man.,A man.,Ein Mann.,2
-"""
-MODEL = {
-    "corpus": "corpora/toy",
-    "source": "de",
-    "target": "en",
-    "test_sets": "test",
-    "layers": 2,
-    "encoder_layers": 0,
-    "decoder_layers": 0,
-    "d_model": 8,
-    "heads": 3,
-    "key_size": 0,
-    "max_steps": 60,
-}
-RUN = report.RunReport(
-    params=MODEL,
-    training={},
-    curves=pd.DataFrame(curve(60)),
-    scores={"bleu": 30.0},
-    margins={},
-    signatures={},
-    sentences=Sentences(["Ein Mann."], ["A man."], ["A man."], [3]),
-    buckets={},
-    costs={},
-    attention=attention_of_two(),
-)
-FILES = {"translations.csv": TABLE, "samples.csv": SAMPLES}
-
-
-def width(svg: str) -> int:
-    """The width that an SVG says it has, in pixels."""
-    match = re.search(r'width="(\d+)"', svg)
-    assert match
-    return int(match[1])
 
 
 def ui(root: Path, port: int) -> subprocess.Popen[str]:
@@ -106,7 +58,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 "p_randomisation": 0.04,
             }
             contents["tags"]["DVC_EXP_NAME"] = name
-            record(folder, {**contents, "texts": FILES})
+            record(folder, contents)
     return folder
 
 
@@ -168,32 +120,3 @@ def test_the_table_shows_scores_and_knobs_that_differ(page, address: str) -> Non
     links = [link.inner_text() for link in page.get_by_role("link").all()]
     names = ["slow", "again", "plain", "narrow"]
     assert [name for name in links if name in names] == names
-
-
-@pytest.mark.full
-def test_the_files_of_a_run_are_shown_in_its_page(page, root: Path, address: str) -> None:
-    drawing = picture(sentence(7, "", SOURCE, TRANSLATION, REFERENCE), "translation")
-    (run,) = runs_of(root, "training 800 1")
-    for name, text in (("report.html", report.page(RUN, report.charts_of(RUN))), ("attention.svg", drawing)):
-        opened(root).client.log_text(run.info.run_id, text, name)
-    page.goto(address)
-    page.get_by_role("link", name="slow").click()
-    page.get_by_role("tab", name="Artifacts").click()
-    page.get_by_text("translations.csv").first.click()
-    page.get_by_text("Previewing the first 2 rows").wait_for()
-    for text in ("reference", "translation", "A dog, running.", "A dog runs."):
-        page.get_by_text(text, exact=True).first.wait_for()
-    page.get_by_text("samples.csv").first.click()
-    for text in ("step", "the the the"):
-        page.get_by_text(text, exact=True).first.wait_for()
-    page.get_by_text("report.html").first.click()
-    shown = page.frame_locator("iframe")
-    shown.get_by_text("de → en").wait_for()
-    shown.locator("#chart-loss svg").wait_for()  # drawn by a script
-    attention = shown.locator("#attention")
-    attention.get_by_role("button", name="Layer 2, head 2").click()
-    attention.locator("[data-axis=row]").nth(1).hover()
-    attention.get_by_text("▁dog attends to").wait_for()
-    page.get_by_text("attention.svg").first.click()
-    images = "[...document.querySelectorAll('img')].filter(image => image.src.startsWith('blob:'))"
-    page.wait_for_function(f"{images}.some(image => image.naturalWidth === {width(drawing)})")

@@ -53,18 +53,20 @@ def measured(calls: list, killed_at: int = 0):
     return measure
 
 
-def opened(folder: Path, sampler: str = "tpe", seed: int = 1) -> optuna.Study:
+def opened(folder: Path, seed: int = 1) -> optuna.Study:
     folder.mkdir(exist_ok=True)
-    return open_study(folder, sampler, seed, RUNGS)
+    return open_study(folder, seed, RUNGS)
 
 
 def test_the_search_comes_nearer_to_an_optimum_than_chance(tmp_path):
-    scores = dict.fromkeys(("tpe", "random"), 0.0)
-    for sampler, seed in itertools.product(scores, (1, 2, 3)):
-        study = opened(tmp_path / f"{sampler}{seed}", sampler, seed)
+    """Ten random trials come first, from which the others are proposed."""
+    gain = 0.0
+    for seed in (1, 2, 3):
+        study = opened(tmp_path / f"{seed}", seed)
         search(study, SPACE, RUNGS, measured([]), 25)
-        scores[sampler] += bleu(best(study, 1)[0], 600)
-    assert scores["tpe"] > scores["random"] + 5
+        scores = [bleu(trial.params, 600) for trial in study.get_trials()]
+        gain += max(scores[10:]) - max(scores[:10])
+    assert gain > 5
 
 
 def test_most_trials_are_stopped_early(tmp_path):
@@ -193,11 +195,9 @@ def repository(tmp_path, monkeypatch) -> Path:
 
 def test_another_search_has_another_name(repository):
     def name(space: Any = SPACE, **options: Any) -> str:
-        return name_of(
-            "HEAD", space, argparse.Namespace(**{"first_rung": None, "sampler": "tpe", "seed": 1, **options})
-        )
+        return name_of("HEAD", space, argparse.Namespace(**{"first_rung": None, "seed": 1, **options}))
 
-    names = [name(), name(space_of(WORDS[:2], PARAMS, DVC)), name(first_rung=90), name(sampler="random"), name(seed=2)]
+    names = [name(), name(space_of(WORDS[:2], PARAMS, DVC)), name(first_rung=90), name(seed=2)]
     for file in ("dvc.lock", "README.md", "code/train.py"):
         (repository / file).write_text("x = 2\n")
         commit_all(repository)
@@ -241,21 +241,10 @@ def test_a_failed_stage_ends_a_trial_a_full_disk_the_search(trainings, monkeypat
         list(trainings.scores({"dropout": 0.1}, RUNGS))
 
 
-REFERENCES = [f"the {word} dog sees a cat in the garden" for word in ("old", "new", "red", "big")] * 10
-
-
-def experiment(seed: int, right: int, dropout: float) -> Any:
-    """The parts of an experiment that the finals read: the first `right` translations of valid are exact."""
-    lines = [*REFERENCES[:right], *["a dog"] * (len(REFERENCES) - right)]
-    params = {"seed": seed, "dropout": dropout, "target": "en"}
-    scores = {"valid_bleu": float(right), "bleu": 50.0 - seed}  # on test nothing differs
-    return SimpleNamespace(
-        system=lambda **_: System("", params, scores),
-        scores=lambda: scores,
-        hypotheses=lambda split: f"{split}.hyp",
-        raw=lambda side, split: f"{split}.{side}",
-        lines={"valid.hyp": lines, "valid.tgt": REFERENCES}.__getitem__,
-    )
+def experiment(seed: int, score: int, dropout: float) -> Any:
+    """The part of an experiment that the finals read; on test nothing differs."""
+    params, scores = {"seed": seed, "dropout": dropout}, {"valid_bleu": float(score), "bleu": 50.0 - seed}
+    return SimpleNamespace(system=lambda **_: System("", params, scores))
 
 
 def rows(**means: int) -> list[dict]:
@@ -272,7 +261,6 @@ def test_finals_compare_means_on_valid_and_test_the_winner_alone():
     assert [row["valid_bleu_mean"] for row in (start, first, second)] == [12, 27, 13]
     assert (first["delta"], first["valid_bleu_deviation"], first["dropout"]) == (15, 1, 0.25)
     assert first["p_seeds_holm"] < 0.001 < 0.1 < second["p_seeds_holm"]
-    assert first["p_randomisation_holm"] < 0.01
     assert [row["test_bleu_mean"] for row in (start, first, second)] == [None, 48, None]
 
 

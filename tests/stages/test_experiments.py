@@ -81,15 +81,6 @@ def test_track_rebuilds_a_lost_database_and_a_second_one_adds_nothing(project):
     assert [run.to_dictionary() for run in runs(project)] == everything
 
 
-def test_track_leaves_a_deleted_run_in_the_trash(project):
-    (run,) = [run for run in runs(project) if run.data.params["beam_size"] == "2"]
-    store = {"MLFLOW_TRACKING_URI": f"sqlite:///{project / 'mlflow.db'}"}
-    command(project, "mlflow", "runs", "delete", "--run-id", run.info.run_id, **store)
-    assert "4 there" in command(project, *TRACK)
-    assert len(runs(project)) == 4
-    command(project, "mlflow", "runs", "restore", "--run-id", run.info.run_id, **store)
-
-
 def test_a_configuration_from_the_run_cache_gets_its_run(project):
     (project / "mlflow.db").unlink()
     output = command(project, "dvc", "exp", "run", "--temp", "--name", "again", "-S", "warmup=8")

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.projects import SPLITS, command, commit_all, finished_project, own_corpus, params_file
+from support.projects import SPLITS, finished_project, params_file
 from support.stages import training_place
 from support.tiny import model_folder, stage
 
@@ -79,26 +79,6 @@ def test_placeholders_of_both_sides_are_numbers_from_tokens_to_vocabulary(tmp_pa
     assert json.loads((tmp_path / "data/filtered/filter.json").read_text())["odd"]["placeholders"]["pairs"] == 1
     params_file(tmp_path, placeholders=True, init_from=str(model_folder(tmp_path / "model")))
     assert "model was trained with placeholders=false. Set it here too." in stage("build_vocab", tmp_path).stderr
-
-
-@pytest.mark.full
-def test_download_says_that_a_queue_needs_the_corpus_committed(tmp_path):
-    own_corpus(tmp_path / "own")
-    params_file(tmp_path)
-    remark = "remark: git does not have own as it is now. Commit it before you run experiments with --queue or --temp"
-    assert remark not in stage("download", tmp_path).stdout  # this folder is not in git
-    (tmp_path / ".gitignore").write_text("data\n")
-    command(tmp_path, "git", "init", "-q")
-    assert remark in stage("download", tmp_path).stdout
-    commit_all(tmp_path)
-    assert remark not in stage("download", tmp_path).stdout
-    with open(tmp_path / "own/test.de", "a") as file:
-        file.write("eins.\n")
-    with open(tmp_path / "own/test.en", "a") as file:
-        file.write("one.\n")
-    assert remark in stage("download", tmp_path).stdout
-    (tmp_path / "own.dvc").touch()  # as `dvc add own` writes it
-    assert remark not in stage("download", tmp_path).stdout
 
 
 def test_encode_says_that_the_vocabulary_is_of_another_text(project, place):

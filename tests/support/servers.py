@@ -165,18 +165,6 @@ class TeamServer(NamedTuple):
         """The header that sends name and password."""
         return "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()
 
-    def member(self, name: str) -> dict[str, str]:
-        """The environment of a member."""
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(("MLFLOW_", "DVC_"))}
-        return kept | {
-            "MLFLOW_TRACKING_URI": self.address,
-            "MLFLOW_TRACKING_USERNAME": name,
-            "MLFLOW_TRACKING_PASSWORD": f"{name}'s long password",
-            "MLFLOW_DISABLE_TELEMETRY": "true",
-            "MLFLOW_TRACKING_SERVER_CERT_PATH": str(self.authority),
-            "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}",
-        }
-
 
 @contextmanager
 def closed_server(folder: Path) -> Iterator[TeamServer]:

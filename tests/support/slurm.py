@@ -10,10 +10,9 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
 import pytest
 from support.projects import PATHS
 from support.servers import free_port
@@ -82,20 +81,12 @@ class Cluster:
         self.wait_until(socket.exists)
         self._start("slurmctld", "-D")
         for node in NODES:
-            self.start_node(node)
-        self.wait_for_nodes()
+            self._start(node, "-D", "-N", node, program="slurmd")
+        self.wait_until(lambda: self.run("sinfo", "--noheader", "--format=%T %D").split() == ["idle", "2"])
 
     def wait_until(self, condition: Callable[[], object]) -> None:
         """Return when a condition holds; fail with the logs if it does not within PATIENCE."""
         wait_until(condition, PATIENCE, self.log, every=0.5)
-
-    def start_node(self, node: str) -> None:
-        """Start the daemon of a node."""
-        self._start(node, "-D", "-N", node, program="slurmd")
-
-    def wait_for_nodes(self) -> None:
-        """Wait until both nodes are idle."""
-        self.wait_until(lambda: self.run("sinfo", "--noheader", "--format=%T %D").split() == ["idle", "2"])
 
     def _start(self, name: str, *options: str, program: str = "") -> None:
         """Start a daemon."""
@@ -121,31 +112,10 @@ class Cluster:
         self.wait_until(lambda: not self.run("squeue", "--noheader", f"--jobs={job}").strip())
         return self.states(job)
 
-    def node_of(self, task: str) -> str:
-        """The node of a running task, or an empty text."""
-        return self.run("squeue", "--noheader", "--states=running", "--format=%N", f"--jobs={task}").strip()
-
-    def lose(self, node: str) -> None:
-        """Kill a node's daemon and the processes of its jobs at once, as when its power fails."""
-        self.daemons.pop(node).kill()
-        jobs = [process for process in psutil.process_iter() if self._variable(process, "SLURMD_NODENAME") == node]
-        steps = {parent for process in jobs for parent in process.parents() if parent.name() == "slurmstepd"}
-        for process in [*steps, *jobs]:  # a step that lived longer would report its job as failed
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
-
-    def _variable(self, process: psutil.Process, name: str) -> str:
-        """A variable in the environment of a process of this cluster; empty for another process."""
-        with suppress(psutil.Error):
-            variables = process.environ()
-            return variables.get(name, "") if variables.get("SLURM_CONF") == self.env["SLURM_CONF"] else ""
-        return ""
-
     def stop(self) -> None:
         """End all jobs and daemons."""
-        for node in NODES:
-            if node in self.daemons:
-                self.lose(node)
+        self.run("scancel", "--user=root")
+        self.wait_until(lambda: not self.run("squeue", "--noheader").strip())
         for process in self.daemons.values():
             process.kill()
             process.wait()

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import cast
 from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
-from transformer.corpora.text_files import check_length, decoded, open_file, plain_name
+from transformer.corpora.text_files import LONGEST_LINE, decoded, open_file, plain_name
+from transformer.files import check_length
 from transformer.text.formats import LANGUAGE, cues, local
 from transformer.text.languages import strip_region
 
@@ -49,7 +50,7 @@ class Catalogue:
             count += 1
             for lines in line_pairs(*pair):
                 for line in lines:
-                    check_length(line.encode(), str(self.path))
+                    check_length(line.encode(), str(self.path), LONGEST_LINE)
                 yield lines
         if not count:
             raise ValueError(f"{self.path} has no translations between {' and '.join(self.languages)}. Remove it.")

@@ -121,7 +121,7 @@ def user_texts(folder: Path, split: str, source: str, target: str) -> list[Paral
     """The texts of a split in a folder, in the order of their names. For train all that begin with `train`.
 
     They are NAME.{source,target}, with .srt for subtitles; NAME.{source}-{target}.tsv, NAME.jsonl or NAME with one of
-    catalogues.ENDS; also with .gz or .zst; and the catalogues in a folder with the name of the split. Raises ValueError
+    catalogues.ENDS; also with .gz; and the catalogues in a folder with the name of the split. Raises ValueError
     for one side without the other, and for a text that is there twice: plain and compressed, or in two of these forms.
     """
     ends = (f".{source}-{target}.tsv", f".{target}-{source}.tsv", ".jsonl", *ENDS)
@@ -183,7 +183,7 @@ def user_splits(folder: Path, splits: Iterable[str], source: str, target: str) -
             has = f"It has {', '.join(there[:12])}{' and more' if there[12:] else ''}" if there else "It has no files"
             raise ValueError(
                 f"{folder} has no text of {split}: {split}.{source} and {split}.{target}, or {split}.{source}-{target}"
-                f".tsv, or {split}.jsonl, or catalogues in {split}/; also with .gz or .zst. {has}. corpus names "
+                f".tsv, or {split}.jsonl, or catalogues in {split}/; also with .gz. {has}. corpus names "
                 "the folder, test_sets its test sets. The built-in corpus is corpora/toy."
             )
     return by_split

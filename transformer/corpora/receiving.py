@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import shutil
 import threading
-import time
-from collections.abc import Callable, Iterator
-from functools import partial
-from multiprocessing.pool import ThreadPool
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -17,10 +13,7 @@ import urllib3
 
 ATTEMPTS = 5  # of one address
 PAUSE = 1.0  # seconds before the second attempt; each pause is twice as long as the one before
-TIMEOUT = 30.0  # seconds without any byte, or with few
-SLOWEST = 1_000  # bytes a second
-LONGEST_ANSWER = 4  # times TIMEOUT, until a server that was asked has sent its headers
-MOST_UNKNOWN = 20_000_000_000  # bytes of a file whose size neither the manifest nor the server says
+TIMEOUT = 30.0  # seconds without any byte
 LONGEST_WAIT = 120  # seconds that a server may ask us to wait (Retry-After)
 _AGAIN = (408, 425, 429, 500, 502, 503, 504)
 _HOPELESS = (
@@ -34,10 +27,6 @@ _HOPELESS = (
 
 class Broken(Exception):
     """Raised when an address does not give its file."""
-
-
-class Slow(Exception):
-    """Raised when a server sends too slowly."""
 
 
 class Again(Exception):
@@ -103,10 +92,6 @@ def attempted(
             return "" if write(reply, have, part, position, stop, size) else "the connection ended early", 0.0
     except Again as again:
         return str(again), again.seconds
-    except multiprocessing.TimeoutError:
-        return f"its headers did not come within {LONGEST_ANSWER * TIMEOUT:g} s", 0.0
-    except Slow:
-        return f"it sent fewer than {SLOWEST:,} bytes a second for {TIMEOUT:g} s", 0.0
     except _HOPELESS as error:
         circle = isinstance(error, requests.TooManyRedirects)
         raise Broken("it redirects to itself, or too often" if circle else f"no address to fetch: {error}") from None
@@ -115,15 +100,9 @@ def attempted(
 
 
 def request(address: str, start: int) -> requests.Response:
-    """The reply for an address, from byte `start` on. A password in the address is not sent to where it redirects.
-
-    The time limit of requests begins anew with each byte, so a thread waits for the headers. Raises
-    multiprocessing.TimeoutError if they do not come; the thread ends with the connection, or with this process.
-    """
+    """The reply for an address, from byte `start` on. A password in the address is not sent to where it redirects."""
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
-    get = partial(requests.get, address, headers=headers, stream=True, timeout=TIMEOUT)
-    with ThreadPool(1) as pool:
-        reply = pool.apply_async(get).get(LONGEST_ANSWER * TIMEOUT)
+    reply = requests.get(address, headers=headers, stream=True, timeout=TIMEOUT)
     if reply.status_code in (200, 206, 416):
         return reply
     reply.close()
@@ -143,36 +122,18 @@ def write(
         return complete
     if reply.status_code == 200:  # all of it, also if the server ignores ranges
         have = 0
-    length = reply.headers.get("Content-Length")
-    if length is not None and not length.isdecimal():
-        raise Broken(f"its Content-Length is {length[:40]!r}")
-    most = size if size is not None else have + int(length or MOST_UNKNOWN)
+    length = reply.headers.get("Content-Length", "")
+    expected = have + int(length) if size is None and length.isdecimal() else size  # None: the server does not say
     with open(part, "r+b" if have else "wb") as file:
         file.seek(have)
-        for block in blocks(reply):
+        while block := reply.raw.read1(1 << 16, decode_content=False):  # as it was sent: a .gz file stays compressed
             file.write(block)
             position.move(file.tell())
             if stop.is_set():
                 return False
-            if file.tell() > most:
-                raise Broken(f"it has more than {most:,} bytes{', as the manifest says' if size is not None else ''}")
-        end = file.tell()
-    return end == most or (size is None and length is None)
-
-
-def blocks(reply: requests.Response) -> Iterator[bytes]:
-    """The bytes of a reply as they come, as they were sent: a .gz file stays compressed.
-
-    Raises Slow if fewer than SLOWEST bytes a second came for TIMEOUT seconds.
-    """
-    start, count = time.monotonic(), 0
-    while block := reply.raw.read1(1 << 16, decode_content=False):
-        yield block
-        count += len(block)
-        if (passed := time.monotonic() - start) >= TIMEOUT:
-            if count < SLOWEST * passed:
-                raise Slow
-            start, count = time.monotonic(), 0
+            if expected is not None and file.tell() > expected:
+                raise Broken(f"it has more than {expected:,} bytes")
+        return expected in (None, file.tell())
 
 
 def resumes(reply: requests.Response, start: int) -> bool:

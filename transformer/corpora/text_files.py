@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-import zstandard
+from transformer.files import check_length
 
-COMPRESSED = (".gz", ".zst")
+COMPRESSED = ".gz"
 LONGEST_LINE = 1_000_000  # bytes
-MOST_WINDOW = 1 << 27  # bytes of memory that unpacking a .zst file may need; the command zstd has the same limit
 # What str.splitlines, and tools like it, take for line ends beside the line feed.
 _OTHER_ENDS = re.compile("\r(?!\n|$)|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 
@@ -55,7 +54,7 @@ class Lines:
                 for line in file:
                     self.count += 1
                     yield self._checked(line.removesuffix(b"\n"))
-        except (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError) as error:
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise ValueError(f"{self.name} is damaged after line {self.count} ({error}). Copy it again.") from None
         if self.expected not in (None, self.count):
             raise ValueError(
@@ -80,7 +79,7 @@ def decoded(line: bytes, name: str, number: int) -> str:
 
     Raises ValueError also for a line that is longer than LONGEST_LINE.
     """
-    check_length(line, f"{name}:{number}")
+    check_length(line, f"{name}:{number}", LONGEST_LINE)
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -91,72 +90,22 @@ def decoded(line: bytes, name: str, number: int) -> str:
     return text
 
 
-def check_length(line: bytes, place: str) -> None:
-    """Raise ValueError, which names its place, for a line longer than LONGEST_LINE."""
-    if len(line) > LONGEST_LINE:
-        raise ValueError(f"{place}: a line of more than {LONGEST_LINE:,} bytes. Write one sentence per line.")
-
-
 def plain_name(path: Path) -> str:
     """The name of a file without the ending of its compression."""
-    return path.name.removesuffix(path.suffix) if path.suffix in COMPRESSED else path.name
+    return path.name.removesuffix(COMPRESSED)
 
 
 @contextmanager
 def open_file(path: Path) -> Iterator[Iterator[bytes]]:
-    """The lines of a file; those of a .gz or .zst file are decompressed on the way.
+    """The lines of a file; those of a .gz file are decompressed on the way.
 
     Of a line that is longer than LONGEST_LINE only a part comes, which `decoded` refuses. Raises ValueError for what is
     no regular file: a pipe or a device may have no end.
     """
     if not path.is_file():
         raise ValueError(f"{path} is no regular file. Put the text itself there.")
-    if path.suffix == ".zst":
-        with zstandard_lines(path) as lines:
-            yield lines
-        return
-    with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+    with gzip.open(path) if path.suffix == COMPRESSED else open(path, "rb") as file:
         yield iter(lambda: file.readline(LONGEST_LINE + 2), b"")
-
-
-@contextmanager
-def zstandard_lines(path: Path) -> Iterator[Iterator[bytes]]:
-    """The lines of a .zst file. Raises EOFError if it is cut off, which zstandard's own file object does not notice.
-
-    Raises ValueError with the remedy if unpacking it needs more memory than MOST_WINDOW.
-    """
-    unpacker = zstandard.ZstdDecompressor(max_window_size=MOST_WINDOW)
-
-    def lines() -> Iterator[bytes]:
-        frame, rest = unpacker.decompressobj(), b""
-        while block := file.read(1 << 16):
-            while block:
-                if frame.eof:
-                    frame = unpacker.decompressobj()
-                *complete, rest = (rest + unpacked(frame, block)).split(b"\n")
-                yield from (line + b"\n" for line in complete)
-                if len(rest) > LONGEST_LINE:
-                    yield rest
-                    rest = b""
-                block = frame.unused_data if frame.eof else b""
-        if not frame.eof:
-            raise EOFError("it ends in the middle")
-        if rest:
-            yield rest
-
-    def unpacked(frame: zstandard.ZstdDecompressionObj, block: bytes) -> bytes:
-        try:
-            return frame.decompress(block)
-        except zstandard.ZstdError as error:
-            if "too much memory" not in str(error):
-                raise
-            raise ValueError(
-                f"{path} was packed by zstd --long and needs more than {MOST_WINDOW:,} bytes of memory. "
-                f"Unpack it: zstd -d --rm --long=31 {path}"
-            ) from None
-
-    with open(path, "rb") as file:
-        yield lines()
 
 
 def lines_of(path: Path) -> Lines:

@@ -46,7 +46,7 @@ def is_document(path: Path | None) -> bool:
     if path is None:
         return False
     *_, inner, suffix = ["", "", *(end.lower() for end in path.suffixes)]
-    packed = suffix in (".gz", ".zst")
+    packed = suffix in (".gz",)
     if suffix == ".mo" or (packed and inner in ENDS):
         raise ValueError(f"{path} is packed or compiled. Nothing was translated. Give the .po or other file itself.")
     if (inner if packed else suffix) in NO_LINES:

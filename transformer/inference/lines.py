@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import cast
 
-from transformer.files import chunks, disk_of, sha256_text, whole_file
+from transformer.files import check_length, chunks, disk_of, sha256_text, whole_file
 
 PART_LINES = 1000  # most lines that are translated in one call, sorted and batched together
 READ_BYTES = 1 << 20  # most bytes that are read at a time
@@ -62,7 +62,7 @@ def line_groups(file: BufferedReader, name: str) -> Iterator[list[str]]:
             for group in chunks(lines, PART_LINES):
                 yield [decoded(line, name, number) for number, line in enumerate(group, start=count + 1)]
                 count += len(group)
-            check_length(rest, f"{name}:{count + 1}")
+            check_length(rest, f"{name}:{count + 1}", LONGEST_LINE)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"{name} is damaged after line {count} ({error}). Copy it again.") from None
     if rest:
@@ -75,17 +75,11 @@ def decoded(line: bytes, name: str, number: int) -> str:
     Raises ValueError, which names its place, if it is not UTF-8 or too long.
     """
     place = f"{name}:{number}"
-    check_length(line, place)
+    check_length(line, place, LONGEST_LINE)
     try:
         return line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError:
         raise ValueError(f"{place}: not UTF-8. Convert it, for example with iconv -t utf-8.") from None
-
-
-def check_length(line: bytes, place: str) -> None:
-    """Raise ValueError, which names its place, for a line longer than LONGEST_LINE."""
-    if len(line) > LONGEST_LINE:
-        raise ValueError(f"{place}: a line of more than {LONGEST_LINE:,} bytes. Write one sentence per line.")
 
 
 def replaceable(path: Path) -> Path | None:

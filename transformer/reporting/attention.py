@@ -16,13 +16,6 @@ from transformer.reporting.packing import compressed
 
 # Nine colours of viridis (Smith and van der Walt 2015), from weight 0 to weight 1; those between are interpolated.
 SCALE = ("#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725")
-# Colours of heads that are drawn together (Okabe and Ito 2008), without yellow, which cannot be seen on a light page,
-# and black, which cannot be seen on a dark one. Those of the light page are shades of the same hues with a contrast of
-# 3 to 1 (WCAG 1.4.11), chosen so that people who are blind to red or green tell them apart.
-HEADS = {
-    "light": ("#004886", "#853d0e", "#009c62", "#c97a09", "#1e8aea", "#c177a6"),
-    "dark": ("#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7"),
-}
 MOST_BYTES = 1_200_000  # of the weights of all sentences, before compression: the page stays under 3 MB
 DRAWN, LONGEST_LABEL = 48, 18  # subwords of a side in the picture, and characters of each
 WIDEST_IMAGE = 3000  # pixels
@@ -114,7 +107,6 @@ def contents(sentences: Sequence[Sentence]) -> dict[str, Any]:
         "layers": {"encoder": encoder, "decoder": decoder, "cross": decoder},
         "heads": heads,
         "scale": SCALE,
-        "colours": HEADS,
         "sentences": [sentence_contents(sentence, most) for sentence in sentences],
     }
 

@@ -6,8 +6,6 @@ A request is refused before work is spent on it, and ended when it takes too lon
 from __future__ import annotations
 
 import time
-from contextvars import ContextVar
-from threading import Event
 from typing import Any
 
 from transformer.decoding.config import SEARCH_OPTIONS, SearchConfig
@@ -15,9 +13,6 @@ from transformer.decoding.config import SEARCH_OPTIONS, SearchConfig
 MAX_LINES, MAX_SUBWORDS = 1000, 1000  # of a request, and of a line
 # Longer lines and words are refused before they are cut into subwords.
 MAX_CHARACTERS, MAX_WORD = 10 * MAX_SUBWORDS, 2 * MAX_SUBWORDS  # spaCy takes 8 s for a word of 10,000 brackets
-
-# The event that app.py sets when the sender of a request has gone; None in a server that does not watch for it.
-ABANDONED: ContextVar[Event | None] = ContextVar("ABANDONED", default=None)
 
 
 class OutOfTime(Exception):
@@ -28,12 +23,10 @@ class Deadline:
     """The time until which one request may be worked on. Call it to check. seconds: from now."""
 
     def __init__(self, seconds: float):
-        self.seconds, self.end, self.abandoned = seconds, time.monotonic() + seconds, ABANDONED.get()
+        self.seconds, self.end = seconds, time.monotonic() + seconds
 
     def __call__(self) -> None:
-        """Raise OutOfTime if the time is over, or if nobody waits for the answer."""
-        if self.abandoned is not None and self.abandoned.is_set():
-            raise OutOfTime("The sender has gone.")
+        """Raise OutOfTime if the time is over."""
         if time.monotonic() > self.end:
             raise OutOfTime(
                 f"The request took longer than {self.seconds:g} s and was ended. Send fewer or shorter lines, or a "
