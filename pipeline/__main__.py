@@ -7,7 +7,7 @@ from importlib import import_module
 
 from pipeline.workflow.stage import ROOT, read_values, run
 
-COMMANDS = {  # name -> (module, and function if not main; purpose)
+COMMANDS = {  # name -> (module, purpose)
     "compare": (
         "pipeline.results.compare",
         "compare experiments on the test set, with p-values and the sentences that changed most",
@@ -60,8 +60,7 @@ def main() -> None:
         sys.exit(0 if name in ("-h", "--help") else f"error: {explain(name)}")
     sys.argv = [f"python -m pipeline {name}", *sys.argv[2:]]
     stop_by_signal()
-    module, _, function = COMMANDS[name][0].partition(":")
-    run(getattr(import_module(module), function or "main"))
+    run(import_module(COMMANDS[name][0]).main)
 
 
 def explain(name: str) -> str:

@@ -1,6 +1,6 @@
 """Stage score: compute BLEU, chrF and TER of the translations, by sacreBLEU, and exact match.
 
-Reads   data/hypotheses, data/raw: the references and, for toy, the labels of each test sentence
+Reads   data/hypotheses; data/raw: the references, and the labels of the first test set if it has some
 Writes  reports/scores.json: valid_bleu; the scores of the first test set; bleu_<name> of each test set;
         reports/signatures.json: how sacreBLEU computed each score
 Params  test_sets; target: the language of the references; it chooses how sacreBLEU splits them into tokens

@@ -22,7 +22,7 @@ torch.set_num_threads(1)
 # A check of each change tries fewer examples than `make test-all`.
 settings.register_profile("ci", settings.get_profile("ci"), max_examples=40)
 # Whole pipelines, minutes each, and trainings: about a minute each
-SLOWEST = ("edits", "pipeline", "experiments", "back_translation", "kills", "resuming", "several_processes")
+SLOWEST = ("pipeline", "experiments", "back_translation", "kills", "resuming", "several_processes")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

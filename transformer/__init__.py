@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from transformer.inference.marian_export import export_marian
     from transformer.inference.save_model import save_model
     from transformer.inference.translation import Translation
     from transformer.inference.translator import Translator
@@ -36,7 +35,6 @@ __all__ = [
     "Translation",
     "Translator",
     "Vocabulary",
-    "export_marian",
     "learn_merges",
     "load_model",
     "save_model",
@@ -61,7 +59,6 @@ _MODULES = {
     "Translation": "transformer.inference.translation",
     "Translator": "transformer.inference.translator",
     "Vocabulary": "transformer.text.vocabulary",
-    "export_marian": "transformer.inference.marian_export",
     "learn_merges": "transformer.text.bpe",
     "load_model": "transformer.model.weights",
     "save_model": "transformer.inference.save_model",

@@ -68,7 +68,7 @@ def show(recorded: Result, new: Result) -> bool:
 
 def outs_of(result: Result) -> dict[str, str]:
     """The outs of a result but for those of `record`: path -> md5."""
-    last = {out["path"] for out in result.lock.get(LAST, {}).get("outs", [])}
+    last = {out["path"] for out in result.stages.get(LAST, {}).get("outs", [])}
     return {path: md5 for path, md5 in result.outs.items() if path not in last}
 
 

@@ -1,9 +1,9 @@
 """What a result is: params, data, code, versions, outs and scores, as its dvc.lock names them.
 
-One reader for the work tree, commits and experiments. A lock is accepted if the stages that made the result agree: a
-dep that another stage writes has the md5 of that out, and a param has one value. A file is read if it has the md5 in
-the lock: metrics from git (of a commit) or from the folder (of the work tree); all else, and metrics that were edited,
-from DVC's cache. `dvc commit -f` writes what a person says into the lock, and is believed.
+One reader for the work tree, commits and experiments. A dvc.lock is accepted if the stages that made the result agree:
+a dep that another stage writes has the md5 of that out, and a param has one value. A file is read if it has the md5 in
+dvc.lock: metrics from git (of a commit) or from the folder (of the work tree); all else, and metrics that were edited,
+from DVC's cache. `dvc commit -f` writes what a person says into dvc.lock, and is believed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.workflow.git import content, experiments, git, resolve
 from pipeline.workflow.params import Params, parse_yaml
-from pipeline.workflow.versions import RECORD, release
+from pipeline.workflow.versions import VERSIONS, release
 from transformer import files
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Result:
         return (self.root / path).read_bytes() if (self.root / path).is_file() else None
 
     @cached_property
-    def lock(self) -> dict[str, Any]:
+    def stages(self) -> dict[str, Any]:
         """The stages in dvc.lock: name -> cmd, deps, params, outs. Raises NoResult if there is no dvc.lock."""
         text = self.source("dvc.lock")
         if text is None:
@@ -68,10 +68,10 @@ class Result:
     def entries(self, *paths: str) -> dict[str, Any]:
         """The stages in dvc.lock that made these outs, directly or not: name -> entry; default: those of RESULT.
 
-        Raises NoResult if an out is not in the lock, or if the stages disagree.
+        Raises NoResult if an out is not in dvc.lock, or if the stages disagree.
         """
         paths = paths or RESULT
-        stages = stages_above(self.lock, paths)
+        stages = stages_above(self.stages, paths)
         outs = {out["path"]: out["md5"] for entry in stages.values() for out in entry.get("outs", [])}
         if missing := [path for path in paths if path not in outs]:
             raise NoResult(f"dvc.lock of {self.name} has no {missing[0]}. Run `dvc repro`.")
@@ -93,7 +93,7 @@ class Result:
     @cached_property
     def outs(self) -> dict[str, str]:
         """The outs in dvc.lock: path -> md5."""
-        return {out["path"]: out["md5"] for entry in self.lock.values() for out in entry.get("outs", [])}
+        return {out["path"]: out["md5"] for entry in self.stages.values() for out in entry.get("outs", [])}
 
     @cached_property
     def params(self) -> Params:
@@ -105,7 +105,7 @@ class Result:
             raise NoResult(f"{self.name} is a result of another version of this project: {error}") from None
 
     def file(self, path: str) -> Path:
-        """A file with the content that the lock says a path has: an out, or a file in an out that is a folder."""
+        """A file with the content that dvc.lock says a path has: an out, or a file in an out that is a folder."""
         md5, above = self.outs.get(path), PurePosixPath(path).parent.as_posix()
         if md5 is None and above in self.outs:
             folder = self.folder(above)
@@ -142,7 +142,7 @@ class Result:
         )
 
     def text(self, path: str) -> str:
-        """The text of a metric or of another out that is a file, with the md5 in the lock."""
+        """The text of an out that is a file. It has the md5 that dvc.lock names."""
         data = self.source(path)
         if data is None or hashlib.md5(data).hexdigest() != self.outs.get(path):
             return self.file(path).read_text(encoding="utf-8")
@@ -179,7 +179,7 @@ class Result:
 
     def engines_agree(self) -> bool | None:
         """Whether compare_engines found that the exports translate as this model; None: not measured on this model."""
-        deps = {dep["path"]: dep["md5"] for dep in self.lock.get("compare_engines", {}).get("deps", [])}
+        deps = {dep["path"]: dep["md5"] for dep in self.stages.get("compare_engines", {}).get("deps", [])}
         if "data/model" not in deps or deps["data/model"] != self.outs.get("data/model"):
             return None
         return json.loads(self.text("reports/engines.json"))["engines_agree"]
@@ -193,7 +193,7 @@ class Result:
         """What the scores were made from beside the knobs: data, versions and code, each name -> md5 or version."""
         inputs = self.inputs()
         known = {**inputs, **self.outs}
-        listed = [entry.get("params", {}).get(RECORD, {}) for entry in self.entries().values()]
+        listed = [entry.get("params", {}).get(VERSIONS, {}) for entry in self.entries().values()]
         return {
             "data": {path: known[path] for path in ("data/raw", self.params.init_from) if path in known},
             "versions": {name: release(number) for names in listed for name, number in sorted(names.items())},
@@ -213,7 +213,7 @@ class Result:
         return System(self.name, vars(self.params), self.scores(), made_from=self.made_from(), machine=machine, **texts)
 
     def remark_edits(self) -> None:
-        """Print one remark if the files beside the lock are not those that it names: params of a commit, else all."""
+        """Print one remark if the files beside dvc.lock are not those that it names: params of a commit, else all."""
         if self.commit is not None:
             text = self.source("params.yaml") or b""
             now, then = parse_yaml(text.decode("utf-8"), "params.yaml"), vars(self.params)
@@ -225,16 +225,16 @@ class Result:
             print(f"remark: {self.name} is shown as its dvc.lock says; {what} {', '.join(edits)}.", file=sys.stderr)
 
 
-def stages_above(lock: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:
-    """The stages in a dvc.lock that made these outs, directly or not: name -> entry. lock: its stages."""
-    makers = {out["path"]: stage for stage, entry in lock.items() for out in entry.get("outs", [])}
+def stages_above(stages: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:
+    """The stages in a dvc.lock that made these outs, directly or not: name -> entry. stages: all of it."""
+    makers = {out["path"]: stage for stage, entry in stages.items() for out in entry.get("outs", [])}
     waiting, above = list(paths), set[str]()
     while waiting:
         stage = makers.get(waiting.pop())
         if stage and stage not in above:
             above.add(stage)
-            waiting += [dep["path"] for dep in lock[stage].get("deps", [])]
-    return {stage: entry for stage, entry in lock.items() if stage in above}
+            waiting += [dep["path"] for dep in stages[stage].get("deps", [])]
+    return {stage: entry for stage, entry in stages.items() if stage in above}
 
 
 @cache

@@ -17,7 +17,7 @@ from pipeline.workflow.params import parse_yaml
 from transformer.files import write_text
 
 ROOT = Path(__file__).parents[2]  # of this checkout, which may be a temporary copy of the project
-RECORD = "versions.yaml"
+VERSIONS = "versions.yaml"
 HEADER = """\
 # Versions of the packages that stages compute with. dvc.yaml lists for each stage those that can change its result, so
 # that DVC runs it again under another version. `python -m pipeline versions` writes the installed versions.
@@ -40,16 +40,16 @@ def installed(package: str) -> str:
 def recorded(root: Path = ROOT) -> dict[str, str]:
     """versions.yaml: package -> version. Raises ValueError if it is not written as `text` writes it."""
     remedy = "`git checkout versions.yaml` restores it."
-    versions = parse_yaml((root / RECORD).read_text(encoding="utf-8"), RECORD, remedy)
+    versions = parse_yaml((root / VERSIONS).read_text(encoding="utf-8"), VERSIONS, remedy)
     for name, number in versions.items():
         if not isinstance(number, str):
-            raise ValueError(f'{RECORD}: the version of {name} must be in quotes, as in {name}: "{number}". {remedy}')
+            raise ValueError(f'{VERSIONS}: the version of {name} must be in quotes, as in {name}: "{number}". {remedy}')
     return versions
 
 
 def packages_of(stage: dict) -> list[str]:
     """The packages that a stage's entry in dvc.yaml lists; [] for all of versions.yaml."""
-    listed = [entry[RECORD] for entry in stage.get("params", []) if isinstance(entry, dict) and RECORD in entry]
+    listed = [entry[VERSIONS] for entry in stage.get("params", []) if isinstance(entry, dict) and VERSIONS in entry]
     return [name for names in listed for name in names or []]
 
 
@@ -60,7 +60,7 @@ def check_versions(stage: dict, root: Path = ROOT) -> None:
         number = versions.get(package, "")
         if installed(package) != release(number):
             raise ValueError(
-                f"{package} {installed(package) or '(none)'} is installed, {RECORD} records {number or 'none'}. "
+                f"{package} {installed(package) or '(none)'} is installed, {VERSIONS} records {number or 'none'}. "
                 "Install the recorded versions: uv pip install -r requirements.lock. Or record the installed ones: "
                 "python -m pipeline versions; `dvc repro` then runs again what computes with them."
             )
@@ -80,5 +80,5 @@ def main() -> None:
             raise ValueError(f"{name} is not installed. Run: uv pip install -r requirements.lock. Nothing was written.")
     changed = [f"{name} {before[name]} -> {now[name]}" for name in before if now[name] != before[name]]
     if changed:
-        write_text(ROOT / RECORD, text(now))
-    print(f"written to {RECORD}: {', '.join(changed)}" if changed else f"{RECORD} names the installed versions.")
+        write_text(ROOT / VERSIONS, text(now))
+    print(f"written to {VERSIONS}: {', '.join(changed)}" if changed else f"{VERSIONS} names the installed versions.")

@@ -11,7 +11,7 @@ import torch
 from support.tiny import SIZES, random_pairs
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks import profile, train
+from benchmarks import train
 from benchmarks.flops import Size, useful_flop
 from benchmarks.programs import Program, Task
 from benchmarks.worker import KINDS
@@ -90,21 +90,6 @@ def test_a_peer_makes_batches_by_its_own_rule(folder, name):
     for step in (len(steps), 1, len(epochs[0]), len(epochs[0]) + 1):  # a round starts before the end of the last one
         assert program.rows(step).tolist() == steps[step - 1]
     program.update(1)
-
-
-@pytest.mark.parametrize(
-    ("main", "options", "reason"),
-    [
-        (train.main, ["--ids", "nowhere"], "nowhere is missing"),
-        (train.main, ["--programs", "ours,theirs"], "--programs: 'theirs' is not one of"),
-        (train.main, ["--programs", "compiled"], "compiled needs --device cuda"),
-        (profile.main, ["--updates", "0"], "--updates 0: must be 1 or more"),
-        (profile.main, ["--ids", "nowhere"], "nowhere is missing"),
-    ],
-)
-def test_a_wrong_option_is_refused(call, main, options, reason):
-    with pytest.raises(ValueError, match=reason):
-        call(main, *options)
 
 
 def test_useful_flop_is_what_torch_counts_without_padding():

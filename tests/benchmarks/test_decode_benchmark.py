@@ -49,8 +49,3 @@ def test_this_decoder_and_ctranslate2_have_complete_rows(call):
         assert row["tokens_per_second"] == pytest.approx(3 * row["sentences_per_second"])
         ours = next(other for other in rows if other["program"] == "ours" and other["batch"] == row["batch"])
         assert row["ratio"] == pytest.approx(ours["tokens_per_second"] / row["tokens_per_second"])
-
-
-def test_an_unknown_program_is_named_in_the_error(call):
-    with pytest.raises(ValueError, match="'moses' is not one of ours, ctranslate2"):
-        call("--programs", "moses")

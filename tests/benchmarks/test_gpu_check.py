@@ -41,14 +41,3 @@ def test_losses_and_decoding_compute_their_rows(monkeypatch):
     rates = gpu_parts.decoding(seconds=0.01)
     assert len(rates) == 2 * 2 * 2
     assert all(row["sentences/s"] > 0 for row in rates)
-
-
-def test_a_part_that_was_measured_is_a_table(monkeypatch, capsys):
-    rows = [{"program": "ours", "tokens_per_second": 123456.7, "rounds": [1, 2]}]
-    monkeypatch.setattr(gpu, "run_apart", lambda part, seconds: {"rows": rows})
-    check(monkeypatch, "losses")
-    assert [line.split() for line in capsys.readouterr().out.split("\n")[2:5]] == [
-        ["losses:"],
-        ["program", "tokens_per_second"],
-        ["ours", "123456.7"],
-    ]

@@ -28,12 +28,12 @@ from transformer.inference.ctranslate2_export import add_export
 # The lines that are not run, as the patterns of their words, with the reasons. What they do has tests of its own.
 NOT_RUN = {
     r"make|pip install|\. \.venv|pytest": "installs packages, or runs tests",
-    r"mlflow ui|pipeline (ui|serve|demo)|curl|caddy|mlflow_server|openssl|secrets|sudo": "a server, which does not end",
+    r"mlflow ui|pipeline (ui|demo)|curl|caddy|mlflow_server|openssl|secrets|sudo": "a server, which does not end",
     r"docker|sbatch": "needs a cluster",
     r"dvc queue start": "starts workers that outlive the test",
     r"multi30k|iwslt2017|wmt14|captions|table3|flores200": "needs the network",
     r"gpu|NODES=|benchmarks": "needs a GPU, several machines or other programs",
-    r"pipeline (search|experiment)": "takes minutes",
+    r"pipeline search": "takes minutes",
     r"dvc (remote|push|pull|exp p)|MLFLOW_TRACKING_U": "needs a remote and a server",
 }
 BLOCKS = [block for name in NAMES for block in blocks(name, read(name))]
@@ -101,7 +101,7 @@ def mistakes_of_python(words: list[str]) -> Iterator[str]:
         if rest[0] not in COMMANDS:
             yield f"python -m pipeline {' '.join(rest)}"
             return
-        module, rest = COMMANDS[rest[0]][0].partition(":")[0], rest[1:]
+        module, rest = COMMANDS[rest[0]][0], rest[1:]
     spec = find_spec(module)
     if spec is None:
         yield module

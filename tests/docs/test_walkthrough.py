@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import json
 import random
 import re
 import subprocess
@@ -149,42 +148,11 @@ def test_the_loop_of_byte_pairs_learns_and_applies_the_merges_of_subword_nmt(nam
         ]
 
 
-def test_the_plain_dropouts_drop_a_share_and_keep_the_mean(names):
-    x, zero = torch.full((400, 500), 2.0), torch.zeros(400, 500)
-    for dropped in (names["dropout"](x, 0.3), names["relu_dropout"](x, 0.3), names["add_dropout"](zero, x, 0.3)):
-        assert dropped.unique().tolist() == pytest.approx([0, 2 / 0.7])
-        assert float((dropped == 0).double().mean()) == pytest.approx(0.3, abs=0.01)
-    assert torch.equal(names["relu_dropout"](-x, 0.3), zero)
-    assert torch.equal(names["add_dropout"](x, x, 0.3, False), 2 * x)
-
-
 def test_the_constants_of_the_page_are_the_packages(names):
     modules = {"ROWS": transformer, "BLOCK": cached_decoder, "SCORES_AT_ONCE": cached_decoder, "TOKEN_MULTIPLE": loss}
     for name, module in {**modules, "MOMENTUM": optimiser, "A": optimiser, "B": optimiser, "C": optimiser}.items():
         assert names[name] == getattr(module, name), name
     assert (names["PAD"], names["UNK"], names["BOS"], names["EOS"]) == (0, 1, 2, 3)
-
-
-def test_code_fits_a_page_and_pictures_fit_git():
-    for code in walkthrough.BLOCK.findall(TEXT):
-        assert max(map(len, code.split("\n"))) <= 92
-    sizes = [path.stat().st_size for path in walkthrough.IMAGES.iterdir()]
-    assert sum(sizes) < 1_500_000
-    assert set(re.findall(r"images/walkthrough/([\w-]+)\.svg", TEXT)) == {p.stem for p in walkthrough.IMAGES.iterdir()}
-    assert "{{" not in TEXT
-    assert "{%" not in TEXT
-
-
-def test_the_notebook_has_the_blocks_as_cells():
-    notebook = json.loads(walkthrough.notebook(TEXT))
-    cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    assert cells == [code.strip() for code in walkthrough.BLOCK.findall(TEXT)]
-
-
-def test_what_is_missing_is_named_with_the_command_that_installs_it(monkeypatch):
-    monkeypatch.setattr(walkthrough, "find_spec", lambda name: None if name == "zensical" else name)
-    with pytest.raises(ValueError, match=r"^zensical: not installed. Nothing was written. Run `make docs-setup`.$"):
-        walkthrough.check_packages()
 
 
 @pytest.fixture(scope="module")
@@ -231,20 +199,3 @@ def test_the_page_makes_no_request_and_cuts_nothing_off(page, width):
         assert tab.evaluate(f"{hidden}.length") == 0
         wide = "[...document.querySelectorAll('pre')].filter(pre => pre.scrollWidth > pre.clientWidth).length"
         assert width < 1280 or tab.evaluate(wide) == 0
-
-
-@pytest.mark.full
-@needs_packages
-def test_the_site_needs_no_network_and_finds_words_from_files(tmp_path):
-    from docs.make import site
-
-    site.main()
-    with chromium() as browser:
-        tab = browser.new_page(viewport={"width": 1280, "height": 900})
-        requests = []
-        tab.on("request", lambda request: requests.append(request.url))
-        tab.goto((ROOT / site.SITE / "index.html").as_uri())
-        tab.get_by_role("button", name="Search").first.click()
-        tab.get_by_role("combobox", name="Search").fill("sinusoids")
-        tab.locator("a[href*='walkthrough.html#']", has_text="Embeddings and positions").wait_for()
-        assert [url for url in requests if url.startswith("http")] == []

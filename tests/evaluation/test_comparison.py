@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import ttest_ind
 
 from transformer.evaluation.comparison import (
     System,
@@ -16,7 +15,6 @@ from transformer.evaluation.comparison import (
     check_signatures,
     compare_with_first,
     differing,
-    dunnett,
     holm,
     means_over_seeds,
     what_else,
@@ -98,23 +96,6 @@ def test_configurations_are_tested_over_their_seeds():
     on_valid = [replace(system, scores={"bleu": 1.0, "valid_bleu": system.scores["bleu"]}) for system in systems]
     assert means_over_seeds(on_valid, "valid_bleu")[1]["p_seeds"] == better["p_seeds"]
     assert means_over_seeds(on_valid)[1]["p_seeds"] is None
-
-
-def test_dunnetts_test_finds_the_configuration_that_differs():
-    base, same, worse = [30.0, 30.6], [30.1, 30.5], [27.0, 27.4]
-    of_same, of_worse = dunnett(base, [same, worse])
-    assert of_same is not None
-    assert of_worse is not None
-    assert of_same > 0.9 > 0.05 > of_worse
-    assert dunnett(base, [same, worse]) == [of_same, of_worse]  # equal input gives equal values
-    # of one comparison it is Student's t-test
-    assert dunnett(base, [worse])[0] == pytest.approx(ttest_ind(base, worse).pvalue, abs=1e-3)
-
-
-def test_dunnetts_test_needs_seeds_that_differ():
-    assert dunnett([30.0], [[31.0, 32.0]]) == [None]
-    assert dunnett([30.0, 31.0], [[31.0], [30.0, 31.0]]) == [None, 1.0]
-    assert dunnett([30.0, 30.0], [[31.0, 31.0]]) == [None]
 
 
 def test_holms_correction_is_that_of_the_paper():

@@ -263,10 +263,6 @@ def test_a_mistake_ends_in_one_line_and_leaves_no_file(folder, tmp_path, run, op
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_without_a_model_is_an_error_with_its_path(tmp_path, run):
-    assert f"{tmp_path}/model.json is missing" in error_of(run, tmp_path)
-
-
 def test_a_sentence_in_place_of_a_folder_is_an_error(folder, run):
     message = "error: Heute wollen is not a folder. MODEL is one; text comes from standard input or --input FILE."
     assert error_of(run, folder, "Heute wollen") == message

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,8 +9,6 @@ import numpy as np
 import pytest
 from support.attention import ATTACK, REFERENCE, SOURCE, TRANSLATION, attention_of_two, weights
 from test_report import page as report_page
-
-from transformer.reporting.attention import Sentence, Target, Text, as_bytes, colour, contents
 
 ROWS, COLUMNS = "[data-axis=row]", "[data-axis=column]"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -76,62 +73,6 @@ def test_rows_and_columns_are_labelled_with_all_subwords(view):
     view.get_by_label("encoder self").check()
     assert labels(view, ROWS) == labels(view, COLUMNS) == SOURCE.subwords
     assert not view.locator("figure").nth(1).is_visible()
-
-
-def pixels(canvas) -> np.ndarray:
-    """The red, green and blue of a canvas, (rows, columns, 3)."""
-    width, height, values = canvas.evaluate(
-        "it => [it.width, it.height, [...it.getContext('2d').getImageData(0, 0, it.width, it.height).data]]"
-    )
-    return np.array(values).reshape(height, width, 4)[..., :3]
-
-
-def drawn(view, figure: int = 0) -> list[list[str]]:
-    """The colour of each cell of a map; "" below weight 0.01."""
-    size = [len(labels(view, axis, figure)) for axis in (ROWS, COLUMNS)]
-    cells = [[""] * size[1] for _ in range(size[0])]
-    for path in view.locator("figure").nth(figure).locator("svg > g path").all():
-        for column, row in re.findall(r"M(\d+) (\d+)h", path.get_attribute("d")):
-            cells[int(row)][int(column)] = path.get_attribute("fill")
-    return cells
-
-
-def shade(share: float) -> str:
-    """The colour of a weight as the page writes it."""
-    return "rgb({})".format(",".join(str(int(colour(share)[at : at + 2], 16)) for at in (1, 3, 5)))
-
-
-def levels(weights: np.ndarray) -> list[list[int]]:
-    """Weights in fiftieths, the shades of the map."""
-    return np.floor(as_bytes(weights) / 255 * 50 + 0.5).astype(int).tolist()
-
-
-@pytest.mark.parametrize(
-    ("kind", "causal", "rows"),
-    [
-        ("decoder over source", False, (5, 6)),
-        pytest.param("decoder self", True, (5, 6), marks=pytest.mark.full),
-        pytest.param("encoder self", False, (5,), marks=pytest.mark.full),
-    ],
-)
-def test_each_cell_of_thumbnails_and_map_has_the_colour_of_its_weight(view, kind, causal, rows):
-    view.get_by_label(kind).check()
-    for layer, number in ((1, 2), (2, 3)):
-        head(view, layer, number).click()
-        for figure, length in enumerate(rows):
-            expected = weights(length, length if causal else 5, causal)[layer - 1, number - 1]
-            assert drawn(view, figure) == [
-                [shade(level / 50) if level else "" for level in row] for row in levels(expected)
-            ]
-        thumbnail = pixels(head(view, layer, number).locator("canvas"))
-        bytes_ = as_bytes(weights(5, 5, causal)[layer - 1, number - 1]).tolist()
-        hexes = [[colour(byte / 255) for byte in row] for row in bytes_]
-        assert (
-            np.abs(
-                thumbnail - [[[int(text[at : at + 2], 16) for at in (1, 3, 5)] for text in row] for row in hexes]
-            ).max()
-            <= 1
-        )
 
 
 def test_a_sentence_is_chosen_and_its_text_stays_text(view):
@@ -204,33 +145,3 @@ def test_the_page_fits_any_width_in_light_and_dark(browser, file, width, scheme)
     ink = window.locator(ROWS).first.get_attribute("fill")
     assert ink == ("#23211e" if scheme == "light" else "#e8e4dc")
     window.close()
-
-
-@pytest.mark.full
-def test_sentences_of_a_large_model_are_cut_and_the_page_stays_small(browser, tmp_path):
-    chance, layers, heads, length = np.random.default_rng(0), 6, 16, 90
-
-    def random(*size: int) -> np.ndarray:
-        weights = np.exp(2 * chance.normal(size=(layers, heads, *size)))
-        return weights / weights.sum(-1, keepdims=True)
-
-    text = Text([f"▁word{number}" for number in range(length)], list(range(length)))
-    target = Target(text, random(length, length), random(length, length))
-    long = Sentence(1, "long", 1.0, text, random(length, length), {"translation": target, "reference": target})
-    path = tmp_path / "large.html"
-    path.write_text(report_page(attention=contents([long, long])), encoding="utf-8")
-    assert path.stat().st_size < report_bytes() + 1_200_000
-    window, _ = opened(browser, path)
-    assert window.locator("#attention [data-head]").count() == 96
-    view, said = window.locator("#attention"), window.locator("#attention .meaning")
-    assert said.inner_text().endswith(
-        "Only the first 35 of 90 rows and the first 35 of 90 columns are shown. Rows may sum to less than 1."
-    )
-    view.get_by_label("decoder self").check()
-    assert said.inner_text().endswith("are shown. Each row sums to 1.")
-    window.close()
-
-
-def report_bytes() -> int:
-    """The size of the page without attention."""
-    return len(report_page().encode("utf-8"))

@@ -426,14 +426,3 @@ def test_each_of_several_test_sets_has_a_tile():
     ]
     alone = [tile["on"] for tile in report.tiles({"bleu": 30.0, "bleu_test": 30.0, "bleu_lc_tok": 31.0}, {})]
     assert alone == ["test", "test, lower-cased words"]
-
-
-def test_the_drawing_library_is_kept_where_it_can_be(tmp_path, monkeypatch):
-    bundled = report.drawing_library.__wrapped__()
-    monkeypatch.setattr(report.vl_convert, "javascript_bundle", lambda *_: bundled)
-    for folder in (tmp_path / "missing/file", tmp_path / "site"):
-        monkeypatch.setattr(report.vl_convert, "__file__", str(folder / "__init__.py"))
-        (tmp_path / "missing").write_text("a file")
-        assert report.drawing_library.__wrapped__() == bundled
-    monkeypatch.setattr(report.vl_convert, "javascript_bundle", None)  # not called again
-    assert report.drawing_library.__wrapped__() == bundled

@@ -115,15 +115,3 @@ def test_text_from_right_to_left_is_set_so_and_has_its_language(tab, tmp_path):
     cell = tab.page.locator(f"{ROWS} td.hypothesis")
     assert cell.evaluate("cell => [getComputedStyle(cell).direction, cell.lang]") == ["rtl", "ar"]
     assert tab.page.locator(f"{ROWS} td.source").evaluate("cell => getComputedStyle(cell).direction") == "ltr"
-
-
-def test_the_page_works_in_the_sandboxed_frame_of_mlflow(tab, tmp_path):
-    path = written(tmp_path)
-    frame = tmp_path / "frame.html"
-    frame.write_text('<meta charset="utf-8"><iframe sandbox="allow-scripts" width="900" height="800"></iframe>')
-    tab.open(frame)
-    tab.page.evaluate("text => document.querySelector('iframe').srcdoc = text", path.read_text(encoding="utf-8"))
-    inside = tab.page.frame_locator("iframe")
-    inside.locator("#chart-loss svg").wait_for()
-    inside.locator(HEADS, has_text="Line").click()
-    assert inside.locator(f"{ROWS} td:nth-child(1)").first.inner_text() == "1"

@@ -9,81 +9,47 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.projects import command, commit_all, own_corpus, params_file, pipeline_command
+from support.projects import command, pipeline_command
+from support.results import commit_result, start_project
 
 from pipeline.workflow.dvc_lock import Result
 
 COMMAND = (sys.executable, "-m", "pipeline")
 ROOT = Path(__file__).parents[2]
-STAGES = """\
-stages:
-  download: {cmd: 'true', deps: [own], outs: [data/raw]}
-  train:
-    cmd: 'true'
-    deps: [data/raw, transformer]
-    params: [warmup, seed, versions.yaml: [torch]]
-    outs: [data/model]
-    metrics: [reports/environment.json: {cache: false}]
-  translate: {cmd: 'true', deps: [data/model, data/raw], params: [beam_size], outs: [data/hypotheses]}
-  score:
-    cmd: 'true'
-    deps: [data/raw, data/hypotheses]
-    outs: [reports/signatures.json]
-    metrics: [reports/scores.json: {cache: false}]
-  report: {cmd: 'true', deps: [reports/scores.json], params: [params.yaml: ], outs: [reports/report.html]}
-"""
 CODE = "SMOOTHING = 0.1\n"
-DEFAULTS = {"text": "eins zwei.", "code": CODE, "torch": "2.13.0", "cpu": "A", "bleu": 50.0, "warmup": 4, "seed": 1}
 
 
-def result(folder: Path, tag: str, **changes) -> None:
-    """Commit a result under a tag, as if its stages had just run. changes: to DEFAULTS."""
-    values = DEFAULTS | changes
-    params_file(folder, warmup=values["warmup"], seed=values["seed"])
-    lines = f"{values['text']}\n" * 12
-    translation = lines if values["bleu"] > 50 else lines.replace("zwei", "drei")
+def result(folder: Path, tag: str, bleu: float, text: str = "eins", **changes) -> None:
+    """Commit a result under a tag, as if its stages had just run. changes: of knobs, or code, torch and cpu."""
+    lines, scores = f"{text} zwei.\n" * 12, {"bleu": bleu, "valid_bleu": bleu}
     files = {
-        "versions.yaml": f'torch: "{values["torch"]}"\n',
-        "transformer/loss.py": values["code"],
+        "versions.yaml": f'torch: "{changes.pop("torch", "2.13.0")}"\n',
+        "transformer/loss.py": changes.pop("code", CODE),
         "own/train.de": lines,
         "data/raw/test.src": lines,
         "data/raw/test.tgt": "eins zwei.\n" * 12,
-        "data/model/weights": tag,
-        "data/hypotheses/test.hyp": translation,
-        "reports/environment.json": json.dumps({"cpu": values["cpu"], "threads": 1}),
-        "reports/scores.json": json.dumps({"bleu": values["bleu"], "valid_bleu": values["bleu"]}),
-        "reports/signatures.json": json.dumps({"bleu": "tok:13a"}),
+        "data/hypotheses/test.hyp": lines if bleu > 50 else lines.replace("zwei", "drei"),
+        "reports/environment.json": json.dumps({"cpu": changes.pop("cpu", "A"), "threads": 1}),
+        "reports/scores.json": json.dumps(scores),
         "reports/report.html": tag,
     }
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).unlink(missing_ok=True)  # which may be a link into DVC's cache
-        (folder / name).write_text(text)
-    command(folder, "dvc", "commit", "--force", "--quiet")
-    command(folder, "git", "add", "-A")
-    command(folder, "git", "commit", "-qm", tag)
-    command(folder, "git", "tag", tag)
+    commit_result(folder, tag, files=files, **{"warmup": 4, "seed": 1, **changes})
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Path:
     """A project with a result of each of several edits: of a knob, of the seed, a comment, the loss, ..."""
     folder = tmp_path_factory.mktemp("results") / "project"
-    folder.mkdir()
-    own_corpus(folder / "own")
     shutil.copytree(ROOT / "pipeline", folder / "pipeline", ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "dvc.yaml").write_text(STAGES)
-    (folder / ".gitignore").write_text("/data\n/reports/signatures.json\n/reports/*.html\n/reports/comparison.json\n")
-    commit_all(folder)
-    command(folder, "dvc", "init", "--quiet")
-    result(folder, "first")
-    result(folder, "again", bleu=49.0)
-    result(folder, "seed", seed=2, bleu=52.0)
-    result(folder, "comment", code=f"{CODE}# a remark\n", warmup=8, bleu=60.0)
-    result(folder, "machine", warmup=16, cpu="B", bleu=70.0)
-    result(folder, "loss", code="SMOOTHING = 0.2\n", warmup=32, bleu=80.0)
-    result(folder, "torch", torch="2.12.0", warmup=64, bleu=90.0)
-    result(folder, "text", text="null zwei.", warmup=128, bleu=95.0)
+    start_project(folder)
+    result(folder, "first", 50.0)
+    result(folder, "again", 49.0)
+    result(folder, "seed", 52.0, seed=2)
+    result(folder, "comment", 60.0, code=f"{CODE}# a remark\n", warmup=8)
+    result(folder, "machine", 70.0, warmup=16, cpu="B")
+    result(folder, "loss", 80.0, code="SMOOTHING = 0.2\n", warmup=32)
+    result(folder, "torch", 90.0, torch="2.12.0", warmup=64)
+    result(folder, "text", 95.0, text="null", warmup=128)
     return folder
 
 

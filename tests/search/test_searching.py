@@ -58,17 +58,6 @@ def opened(folder: Path, seed: int = 1) -> optuna.Study:
     return open_study(folder, seed, RUNGS)
 
 
-def test_the_search_comes_nearer_to_an_optimum_than_chance(tmp_path):
-    """Ten random trials come first, from which the others are proposed."""
-    gain = 0.0
-    for seed in (1, 2, 3):
-        study = opened(tmp_path / f"{seed}", seed)
-        search(study, SPACE, RUNGS, measured([]), 25)
-        scores = [bleu(trial.params, 600) for trial in study.get_trials()]
-        gain += max(scores[10:]) - max(scores[:10])
-    assert gain > 5
-
-
 def test_most_trials_are_stopped_early(tmp_path):
     calls, study = [], opened(tmp_path / "search")
     search(study, SPACE, RUNGS, measured(calls), 30)
@@ -88,15 +77,6 @@ def test_a_killed_search_goes_on_with_the_trial_it_was_killed_in(tmp_path, kille
     assert after[0][0] == before[-1][0]
     states = [trial.state.name for trial in opened(tmp_path / "search").get_trials()]
     assert (states.count("RUNNING"), len(states) - states.count("FAIL")) == (0, 12)
-
-
-def test_several_jobs_run_all_trials_and_end_at_an_error(tmp_path):
-    study = opened(tmp_path / "search")
-    search(study, SPACE, RUNGS, measured([]), 20, jobs=4)
-    assert len(study.get_trials()) == 20
-    with pytest.raises(SystemExit):
-        search(study, SPACE, RUNGS, measured([], killed_at=3), 99, jobs=4)
-    assert len(study.get_trials()) < 60
 
 
 def test_finalists_differ(tmp_path):

@@ -22,7 +22,6 @@ from pipeline.attention import main
 from pipeline.workflow.stage import run
 from transformer.inference.translator import Translator
 from transformer.reporting import attention
-from transformer.reporting.attention import Text
 
 SVG = "{http://www.w3.org/2000/svg}"
 SOURCES = [*TEXT, "Ein Hund", "Zwei Hunde"]
@@ -205,14 +204,6 @@ def test_each_cell_of_the_picture_has_the_colour_of_its_weight(name):
     assert "sums to 1" in drawn
 
 
-def test_a_picture_of_a_long_sentence_says_what_is_cut():
-    text = Text([f"▁w{number}" for number in range(60)], list(range(60)))
-    drawn = attention.picture(sentence(1, "", text, SOURCE, REFERENCE), "translation")
-    assert "Cut: first 48 of 60 columns." in drawn
-    assert "sums to 1" not in drawn
-    assert len(next(iter(cells(drawn).values()))[0]) == 48
-
-
 @pytest.mark.parametrize("character", ["\x08", "\uffff"])
 def test_a_character_that_xml_forbids_is_replaced_in_the_picture(folder, monkeypatch, character):
     write_text("data/raw/test.src", [f"Ein{character}Hund &", *SOURCES[1:]])
@@ -220,11 +211,6 @@ def test_a_character_that_xml_forbids_is_replaced_in_the_picture(folder, monkeyp
     labels = [text.text for text in ElementTree.parse("reports/attention.svg").getroot().iter(f"{SVG}text")]
     assert "\ufffd" in "".join(filter(None, labels))
     assert Path("reports/attention.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_if_the_picture_cannot_be_drawn_nothing_is_written(folder, monkeypatch):
-    monkeypatch.setattr("pipeline.attention.image", lambda drawn: json.loads("no picture"))
-    assert "Expecting value" in refused(monkeypatch)
 
 
 def test_an_unknown_subword_of_a_translation_is_one_row(folder, monkeypatch):

@@ -10,11 +10,11 @@ from support.projects import command, commit_all, params_file
 
 STAGES = """\
 stages:
-  download: {cmd: 'true', outs: [data/raw, data/back]}
+  download: {cmd: 'true', deps: [own], outs: [data/raw, data/back]}
   train:
     cmd: 'true'
-    deps: [data/raw]
-    params: [warmup]
+    deps: [data/raw, transformer]
+    params: [warmup, seed, versions.yaml: [torch]]
     outs: [data/model, reports/samples.csv]
     metrics: [reports/environment.json: {cache: false}, reports/training.csv: {cache: false}]
   translate: {cmd: 'true', deps: [data/model, data/raw], params: [beam_size], outs: [data/hypotheses]}
@@ -31,8 +31,11 @@ stages:
     outs: [reports/report.html, reports/attention.svg]
 """
 REFERENCES = "a b c d\ne f g h\ni j k l\n"
-IGNORED = "/data\n/work\n/mlflow.db*\n/mlartifacts\n/reports/*.html\n/reports/*.svg\n/reports/*.csv\n"
+IGNORED = "/data\n/work\n/mlflow.db*\n/mlartifacts\n/reports/*.html\n/reports/*.svg\n/reports/*.csv\n/reports/com*\n"
 TEXTS = {
+    "own/train.de": "eins\n",
+    "transformer/loss.py": "SMOOTHING = 0.1\n",
+    "versions.yaml": 'torch: "2.13.0"\n',
     **{f"data/raw/{split}.{side}": REFERENCES for split in ("train", "valid", "test") for side in ("src", "tgt")},
     "data/back/back.json": "{}\n",
     "data/model/model.json": '{"train_key": "key"}\n',

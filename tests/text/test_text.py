@@ -1,7 +1,6 @@
 """Lines become words, subwords and ids and come back without loss; merges and vocabulary come from counted words."""
 
 import re
-import tracemalloc
 from collections import Counter
 from functools import cache
 from types import SimpleNamespace
@@ -263,12 +262,3 @@ def test_pairs_written_in_blocks_are_the_bytes_of_numpy(tmp_path_factory, rows, 
         assert list(Pairs.load(folder, "some").rows()) == rows
         numbered = [(source, target, line) for line, (source, target, _) in enumerate(rows, start=1)]
         assert list(Pairs.pack((np.array(source), target) for source, target, _ in rows).rows()) == numbered
-
-
-def test_pairs_are_written_in_little_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr("transformer.text.pairs.PAIRS_AT_ONCE", 100)
-    rows = ((range(4, 54), range(4, 54), line) for line in range(1, 6001))
-    tracemalloc.start()
-    Pairs.save_rows(tmp_path, "train", rows, 100_000)
-    assert tracemalloc.get_traced_memory()[1] < 1_000_000  # the ids take 2.4 MB
-    tracemalloc.stop()

@@ -144,12 +144,3 @@ def test_samples_of_a_stopped_training_are_replaced_later(root, key, tmp_path):
             raise SystemExit(143)
         (stopped,) = runs_of(root, key)
         assert Path(opened(root).client.download_artifacts(stopped.info.run_id, SAMPLES)).read_text() == text
-
-
-def test_load_and_memory_of_the_machine_are_in_the_run(root, key, monkeypatch):
-    monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.1")
-    with training(root, key) as run:
-        run.log_curve(curve(10))
-        run_id = wait_for_steps(root, key, 10)
-        while not steps(opened(root), run_id, "system/cpu_utilization_percentage"):
-            pass

@@ -59,12 +59,6 @@ def test_a_relative_store_is_in_the_project(tmp_path, monkeypatch, fresh_process
     assert (project / "runs/team.db").is_file()
 
 
-def test_a_plain_mlflow_ui_opens_the_same_database(root, key, monkeypatch):
-    mlflow.set_tracking_uri(None)  # another test may have set it in this process
-    monkeypatch.chdir(root)
-    assert mlflow.get_tracking_uri() == opened(root).uri
-
-
 def test_a_deleted_experiment_is_restored(root, key, monkeypatch):
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", key)
     for _ in range(2):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -104,20 +102,6 @@ def test_facts_that_differ_and_a_process_that_ended_are_noticed(pair):
     for _, message in pair:
         assert message.startswith("code of 0, code of 1, data/ids: not equal on ")
         assert "(process 1)" in message
-
-
-def test_all_fields_of_a_state_are_plain_values():
-    values = r"str|str \| int|list\[(str|float)\]|dict\[str, float\]"
-    plain = rf"^(int|bool|list\[(float|int|Row|dict\[str, ({values})\])\]|dict\[str, ({values})\])$"
-    assert all(re.match(plain, str(field.type)) for field in fields(TrainingState))
-
-
-def test_one_process_needs_no_network():
-    weights = {"a": torch.ones(2)}
-    assert World().tensors_from_leader(weights) is weights
-    assert (World().gather("x"), World().broadcast("x"), World().any(True)) == (["x"], "x", True)
-    assert World().sum(torch.tensor(2.0)) == 2
-    World().agree({"torch": "2"})
 
 
 def test_no_module_pickles_what_it_sends():

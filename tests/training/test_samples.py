@@ -11,7 +11,7 @@ from support.trainings import outcome, train_tiny
 from transformer.decoding.beam_search import translate_ids
 from transformer.training import loop
 from transformer.training.loop import Interrupted
-from transformer.training.validation import SHORT, ValidText, sampled_rows, table
+from transformer.training.validation import SHORT, ValidText, sampled_rows
 
 
 def rows_of(text: str) -> list[dict]:
@@ -76,24 +76,3 @@ def test_a_resumed_training_shows_each_step_once(tmp_path, stop_after):
     train_tiny(tmp_path, tmp_path / "w", on_samples=resumed.append)
     assert resumed[0] in straight
     assert resumed[-1] == straight[-1]
-
-
-def test_with_fewer_validations_the_samples_are_those_of_a_fresh(tmp_path):
-    train_tiny(tmp_path, tmp_path / "w")
-    resumed, fresh = [], []
-    train_tiny(tmp_path, tmp_path / "w", save_every=12, on_samples=resumed.append)
-    train_tiny(tmp_path, tmp_path / "fresh", save_every=12, on_samples=fresh.append)
-    assert resumed[-1] == fresh[-1]
-    assert steps(fresh[-1]) == [12] * 3
-
-
-def test_odd_text_comes_back_from_the_table(tmp_path):
-    trainer = tiny_trainer(tmp_path)
-    odd = ['a "b", c\u2028d\r'] * len(trainer.valid_pairs)
-    valid = ValidText.of_ids(trainer.valid_pairs)
-    text = table(
-        {"4": ["", "x,y", "<unk>"]}, trainer.valid_pairs.source_lengths, type(valid)(valid.to_text, odd, odd, "en"), 4
-    )
-    rows = list(csv.DictReader(io.StringIO(text, newline="")))
-    assert [row["translation"] for row in rows] == ["", "x,y", "<unk>"]
-    assert {row["source"] for row in rows} == {odd[0]}

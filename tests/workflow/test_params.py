@@ -92,18 +92,6 @@ def test_a_missing_knob_and_an_unknown_knob_are_refused_by_name(tmp_path):
         Params.load(path)
 
 
-NO_PARAMS = {"a knob twice": "a: 1\na: 2\n", "a number as a name": "1: 2\n"}
-
-
-@pytest.mark.parametrize("kind", NO_PARAMS)
-def test_a_file_that_is_not_a_params_file_is_refused_in_one_line(tmp_path, kind):
-    path = tmp_path / "params.yaml"
-    path.write_text(NO_PARAMS[kind], encoding="utf-8")
-    with pytest.raises(ValueError, match=r"params\.yaml") as mistake:
-        Params.load(path)
-    assert "\n" not in str(mistake.value)
-
-
 def test_norwegian_and_small_numbers_are_read_as_dvc_writes_them(tmp_path):
     params = Params.load(edited(tmp_path, source="no", adam_epsilon="1e-9", lr_factor="2"))
     assert (params.source, params.adam_epsilon, params.lr_factor) == ("no", 1e-9, 2.0)

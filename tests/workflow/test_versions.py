@@ -12,7 +12,7 @@ from support.tiny import stage
 
 from pipeline.workflow import versions
 
-SCORE = {"params": [{versions.RECORD: ["sacrebleu"]}]}  # an entry of dvc.yaml
+SCORE = {"params": [{versions.VERSIONS: ["sacrebleu"]}]}  # an entry of dvc.yaml
 MODEL = {"back_translate", "translate", "attention", "compare_engines"}  # the stages that translate
 
 
@@ -25,7 +25,7 @@ def project(tmp_path_factory, shared_folder) -> Path:
 @pytest.fixture
 def record(project):
     """A function that records another version of a package; the former record is restored at the end."""
-    file = project / versions.RECORD
+    file = project / versions.VERSIONS
     before = file.read_text()
     yield lambda package, version: file.write_text(versions.text(versions.recorded(project) | {package: version}))
     file.write_text(before)
@@ -63,11 +63,11 @@ def test_a_stage_stops_before_it_computes_with_another_version(project, record):
 
 @pytest.mark.full
 def test_the_command_versions_records_what_is_installed(project, record):
-    before = (project / versions.RECORD).read_text()
+    before = (project / versions.VERSIONS).read_text()
     record("spacy", "3.0.0")
     words = (sys.executable, "-m", "pipeline", "versions")
     assert "spacy 3.0.0 -> " in command(project, *words)
-    assert (project / versions.RECORD).read_text() == before
+    assert (project / versions.VERSIONS).read_text() == before
     assert "names the installed versions" in command(project, *words)
 
 
@@ -81,17 +81,3 @@ def test_the_build_of_a_package_does_not_count(monkeypatch):
     monkeypatch.setattr(versions, "version", lambda package: versions.recorded()[package] + "+cu130")
     versions.check_versions(SCORE)
     assert versions.release("2.13.0+cu130") == versions.release("2.13.0+cpu") == "2.13.0"
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("torch: 2.13\n", r"the version of torch must be in quotes"),
-        ("", "must contain one `name: value` a line"),
-        ("<<<<<<< HEAD\na: 1\n", "not valid YAML"),
-    ],
-)
-def test_a_wrong_versions_file_is_named_with_the_remedy(tmp_path, text, message):
-    (tmp_path / versions.RECORD).write_text(text)
-    with pytest.raises(ValueError, match=f"{message}.*git checkout versions.yaml"):
-        versions.recorded(tmp_path)

@@ -12,8 +12,6 @@ from typing import Any, BinaryIO, NamedTuple
 
 MOST_RATIO = 100  # unpacked bytes of an archive by its own bytes; text has about 3 to 10
 ALWAYS_ALLOWED = 1 << 20  # unpacked bytes
-MOST_HEADERS = 1 << 20  # bytes that say what the members are: about 2,000 of a tar, 10,000 of a zip file
-MOST_AT_ONCE = 1 << 12  # bytes of one header of a tar; that of a long name has at most so many
 
 
 class Member(NamedTuple):
@@ -29,48 +27,17 @@ def is_archive(path: Path) -> bool:
     return path.name.endswith((".tgz", ".tar.gz", ".tar", ".zip"))
 
 
-class _Refused(ValueError):
-    """Raised for headers that are longer than any corpus needs."""
-
-
-class _Headers:
-    """The file of an archive, from which only its headers are read: so many bytes in all, so many at once.
-
-    tarfile and zipfile keep headers in memory, whatever their number and size. They seek over the members.
-    """
-
-    def __init__(self, file: Any, path: Path, run_at_once: int) -> None:
-        self.file, self.path, self.run_at_once, self.left = file, path, run_at_once, MOST_HEADERS
-
-    def read(self, size: int = -1) -> bytes:
-        self.left -= size
-        if size > self.run_at_once or self.left < 0:
-            excess = f"{size:,} bytes at once" if size > self.run_at_once else f"more than {MOST_HEADERS:,} bytes"
-            raise _Refused(f"{self.path.name} was refused: it has too many members or too long headers ({excess}).")
-        return self.file.read(size)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.file, name)
-
-
-class _Tar(tarfile.TarFile):
-    """A tar from which only headers are read."""
-
-    def __init__(self, name: Any, mode: Any, fileobj: Any, **options: Any) -> None:
-        super().__init__(name, mode, _Headers(fileobj, Path(name), MOST_AT_ONCE), **options)  # type: ignore[arg-type]
-
-
 def members(path: Path) -> Iterator[Member]:
-    """The members of an archive. Raises ValueError for a file that is none, and for headers that are too long."""
+    """The members of an archive. Raises ValueError for a file that is none."""
     with _value_errors(f"{path.name} is damaged or no archive"):
         if path.suffix == ".zip":
-            with open(path, "rb") as file, zipfile.ZipFile(_Headers(file, path, MOST_HEADERS)) as archive:  # type: ignore
+            with zipfile.ZipFile(path) as archive:
                 for info in archive.infolist():
                     link = (info.external_attr >> 16) & 0o170000 == 0o120000
                     kind = "link" if link else "folder" if info.is_dir() else "file"
                     yield Member(info.filename, info.file_size, kind)
             return
-        with _Tar.open(path, "r|*") as archive:
+        with tarfile.open(path, "r|*") as archive:
             for info in archive:
                 info.pax_headers = {}  # tarfile keeps all members, each with a copy of the headers for all of them
                 kind = "file" if info.isreg() else "folder" if info.isdir() else "link or device"
@@ -158,8 +125,6 @@ def _value_errors(problem: str) -> Iterator[None]:
     """Raise what goes wrong within as a ValueError: the problem, its reason, and what to do."""
     try:
         yield
-    except _Refused:
-        raise
     except Exception as error:  # tarfile and zipfile raise errors of any kind for damaged bytes, also TypeError
         unknown = type(error) in (RuntimeError, NotImplementedError)  # zipfile's for a password or another compression
         remedy = "Pack it without a password, by deflate" if unknown else "Get it again, or from another place"
