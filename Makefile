@@ -5,7 +5,7 @@ READY := $(VENV)/.ready
 ON := . $(VENV)/bin/activate &&
 export MLFLOW_DISABLE_TELEMETRY = true
 
-.PHONY: setup lock bench-setup docs-setup run test test-all gpu-check ui walkthrough docs lint clean
+.PHONY: setup lock bench-setup docs-setup in-git run test test-all gpu-check ui walkthrough docs lint clean
 
 setup: $(READY)
 
@@ -53,7 +53,7 @@ $(DOCS): $(READY) docs/requirements.txt
 	touch $@
 
 # DVC may leave an empty rwlock after Ctrl-C, with which each of its commands ends in "JSON structure is corrupted".
-run: $(READY)
+run: in-git $(READY)
 	@pgrep -f '[d]vc (repro|exp|queue)' >/dev/null || find .dvc/tmp/rwlock -empty -delete 2>/dev/null || true
 	$(ON) dvc repro
 	@$(ON) dvc metrics show reports/scores.json
@@ -63,6 +63,9 @@ run: $(READY)
 	@echo "Keep it:  git add dvc.lock reports && git commit -m \"First result\""
 	@echo "Next:     . .venv/bin/activate && dvc exp run -S dropout=0.2    train again with one knob changed"
 	@echo "          cp recipes/multi30k.yaml params.yaml && dvc exp run  real text: half an hour to train, an hour in all"
+
+in-git:
+	@git rev-parse --git-dir >/dev/null 2>&1 || { echo "error: This folder is no git clone, and experiments are kept in git. Nothing was installed. Type git clone, or git init && git add -A && git commit -m start."; exit 1; }
 
 # Three processes on two cores, since tests of whole pipelines often wait for files and for each other. A process that a
 # test kills is not restarted, or it would run that test again and again.

@@ -185,6 +185,8 @@ def main() -> None:
     languages = options.source, options.target
     for language in languages:
         splitter_of(language)  # raises ValueError for what is no language code
+    if options.source == options.target:
+        raise ValueError(f"source and target are both {options.source}. Nothing was written. Name two languages.")
     texts = user_splits(Path(options.folder), ("train", "valid", "test"), *languages)["train"]
     look = Look.at(texts)
     if not look.pairs:

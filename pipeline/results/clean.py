@@ -41,14 +41,14 @@ def main() -> None:
     folders = list(old(root / "work", time.time() - options.days * 24 * 3600))
     for path in folders:
         print(f"{size(path) / 1e6:9,.1f} MB  {path.relative_to(root)}")
-    print("outs in DVC's cache that no commit, experiment or work tree names: `dvc gc` finds them")
+    print("outs in DVC's cache that no commit, experiment or work tree of this clone names: `dvc gc` finds them")
     if not options.yes and not agreed():
         print("Nothing was removed.")
         return
     for path in folders:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     if any(is_used(path) for path in (root / "work").glob("*")):
-        print("DVC's cache is left as it is: what is in use may have made outs that no commit names yet.")
+        print("DVC's cache was not cleaned: a training still runs. Clean again when it has ended.")
         return
     # In a subfolder the project is at the same place in each work tree.
     inner = git("rev-parse", "--show-prefix").strip()
@@ -57,7 +57,9 @@ def main() -> None:
     ]
     words = [sys.executable, "-m", "dvc", "gc", "--all-commits", "--all-experiments", "--force"]
     words += ["--projects", *others] if others else []
-    sys.exit(subprocess.run(words, env=environment_elsewhere()).returncode)
+    done = subprocess.run(words, env=environment_elsewhere(), capture_output=True, text=True)
+    print(done.stdout.strip())  # its warnings, a line for each commit without a result, are left out
+    sys.exit(f"error: {done.stderr.strip()}" if done.returncode else 0)
 
 
 def check_idle(root: Path) -> None:

@@ -33,7 +33,10 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=5, metavar="N", help="how many changed sentences to print")
     parser.add_argument("--output", type=Path, default=Path("reports/comparison.json"), metavar="PATH")
     options = parser.parse_args()
-    table = comparison([result_of(name) for name in dict.fromkeys(options.experiments)], options.sentences)
+    names = list(dict.fromkeys(options.experiments))
+    if len(names) < 2:
+        raise ValueError(f"{names[0]} is one result. Nothing was compared. Name two, such as HEAD and workspace.")
+    table = comparison([result_of(name) for name in names], options.sentences)
     write_json(options.output, table)
     show(table)
     print(f"\nwritten to {options.output}")

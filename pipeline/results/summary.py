@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from pipeline.workflow.dvc_lock import NoResult, Result, stored_results
+from pipeline.workflow.dvc_lock import NoResult, Result, queue_entries, stored_results
 from pipeline.workflow.stage import bar
 from transformer.evaluation.comparison import System, means_over_seeds
 from transformer.evaluation.knob_effects import effects, remarks, score_table
@@ -41,6 +41,8 @@ def main() -> None:
     if changes := effects(systems):
         show(changes, "effect of each knob, all else equal: mean change of BLEU")
     print("".join(f"\nleft out: {line}\n" for line in left_out), end="")
+    if waiting := [entry for entry in queue_entries() if entry["status"] in ("Queued", "Running")]:
+        print(f"\nremark: {len(waiting)} experiments of the queue have not ended: dvc queue status")
     print(f"\nwritten to {options.output}")
 
 

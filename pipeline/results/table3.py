@@ -22,7 +22,7 @@ from statistics import mean, stdev
 
 from safetensors import safe_open
 
-from pipeline.workflow.dvc_lock import NoResult, Result, project
+from pipeline.workflow.dvc_lock import NoResult, Result, queue_entries
 from pipeline.workflow.git import command, experiments
 from pipeline.workflow.params import Params, parse_yaml
 from transformer.evaluation.comparison import dunnett
@@ -51,8 +51,7 @@ def queue(prefix: str, lines: Sequence[list[str]], seeds: Sequence[int]) -> None
     base = Params.load("params.yaml")
     for _, *changes in lines:
         change(base, changes)  # raises for a knob or value that there is not
-    entries = project(Path.cwd()).experiments.celery_queue.status()
-    there = {entry["name"] for entry in entries if entry["status"] in ("Queued", "Running")}
+    there = {entry["name"] for entry in queue_entries() if entry["status"] in ("Queued", "Running")}
     done = {experiment.name: experiment.commit for experiment in experiments()}
     wanted: dict[str, list[str]] = {}
     for seed in seeds:

@@ -24,18 +24,23 @@ DVC = (sys.executable, "-m", "dvc")
 RESULTS = (":(exclude)dvc.lock", ":(exclude)reports")
 
 
-def clone(folder: Path, commit: str) -> None:
-    """Clone a commit of the project into a folder, with its DVC cache, DVC settings and git user."""
-    root = project_root()
+def clone(folder: Path, commit: str) -> Path:
+    """Clone a commit of the repository into a folder, with its DVC cache, DVC settings and git user.
+
+    Returns the folder of the project in the clone.
+    """
+    root, top = project_root(), git("rev-parse", "--show-toplevel").strip()
+    place = folder / git("rev-parse", "--show-prefix").strip()
     shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed
-    command("git", "clone", "--quiet", "--no-checkout", str(root), str(folder))
+    command("git", "clone", "--quiet", "--no-checkout", top, str(folder))
     command("git", "checkout", "--quiet", "--detach", commit, folder=folder)
     for setting in ("user.name", "user.email"):
         with suppress(ValueError):  # not set
             command("git", "config", setting, git("config", setting).strip(), folder=folder)
     if (settings := root / ".dvc/config.local").exists():
-        shutil.copy(settings, folder / ".dvc")
-    command(*DVC, "config", "--local", "cache.dir", command(*DVC, "cache", "dir").strip(), folder=folder)
+        shutil.copy(settings, place / ".dvc")
+    command(*DVC, "config", "--local", "cache.dir", command(*DVC, "cache", "dir").strip(), folder=place)
+    return place
 
 
 def check_committed() -> None:

@@ -84,10 +84,10 @@ class Trainings:
             raise Untrainable(f"was not trained: {reason}") from None
         (self.folder / CLONES).mkdir(exist_ok=True)
         with TemporaryDirectory(dir=self.folder / CLONES, prefix=f"{name}-", ignore_cleanup_errors=True) as place:
-            clone(Path(place), self.commit)
+            project = clone(Path(place), self.commit)
             knobs = [word for knob, value in values.items() for word in ("-S", f"{knob}={as_yaml(value)}")]
-            self.run(Path(place), name, *DVC, "exp", "run", *knobs, "back_translate")
-            yield Path(place)
+            self.run(project, name, *DVC, "exp", "run", *knobs, "back_translate")
+            yield project
 
     def train(self, folder: Path, name: str, values: Knobs, updates: int) -> tuple[float, float]:
         """Run the stage train in a clone up to an update. Returns BLEU and loss of its last validation.

@@ -16,7 +16,7 @@ from typing import Any
 
 from pipeline.tracking.champion import CHAMPION, challenge
 from pipeline.tracking.content import FinishedRun
-from pipeline.tracking.model_files import save
+from pipeline.tracking.model_files import FOLDER, save
 from pipeline.tracking.store import Store, StoreError, asking, long_requests
 from pipeline.workflow.dvc_lock import Result
 from pipeline.workflow.stage import corpus_name
@@ -25,6 +25,7 @@ from transformer.files import read_lines, sha256, sha256_text
 
 ENGINES = {True: "agree", False: "differ", None: "were not compared"}  # values of the tag `engines`
 MODEL = "model_id"  # the tag of a version with the id of its files: MLflow's own field is not stored
+CHALLENGED = "challenged"  # the tag of a version whose alias was decided
 ELSEWHERE = (
     "MLflow keeps the files of this experiment in another place (the project was moved, or made on another machine). "
     "Nothing was registered."
@@ -62,7 +63,7 @@ class Candidate:
 
 def model_name(params: Mapping[str, Any]) -> str:
     """The name of the registered model, as in toy-de-en."""
-    return f"{corpus_name(params)}-{params['source']}-{params['target']}"
+    return re.sub(r"[^\w.-]", "_", f"{corpus_name(params)}-{params['source']}-{params['target']}")
 
 
 def registered_version(store: Store, params: Mapping[str, Any], config_key: str) -> Any | None:
@@ -71,15 +72,22 @@ def registered_version(store: Store, params: Mapping[str, Any], config_key: str)
     return next((version for version in versions if version.tags.get("config_key") == config_key), None)
 
 
-def has_files(store: Store, version: Any) -> bool:
-    """Whether the files of a version are where MLflow keeps them. Raises StoreError."""
-    return bool(store.client.list_logged_model_artifacts(version.tags[MODEL]))
+def has_files(store: Store, version: Any, files: Mapping[str, Path]) -> bool:
+    """Whether MLflow has the files of a model folder, with their sizes, for a version. Raises StoreError."""
+    stored = store.client.list_logged_model_artifacts(version.tags[MODEL], FOLDER)
+    sizes = {Path(entry.path).name: entry.file_size for entry in stored}
+    return all(sizes.get(name) == file.stat().st_size for name, file in files.items())
+
+
+def is_registered(store: Store, version: Any, result: Result) -> bool:
+    """Whether nothing is missing of a version: its files and, unless MLflow keeps no files here, its challenge."""
+    return CHALLENGED in version.tags and has_files(store, version, result.folder("data/model"))
 
 
 def register_model(store: Store, result: Result, finished: FinishedRun, run_id: str) -> str:
     """Register the model of a result with this run, if it is not. Returns the message to print. Raises StoreError."""
     version = registered_version(store, finished.params, finished.config_key)
-    if version is not None and has_files(store, version):
+    if version is not None and is_registered(store, version, result):
         return f"models:/{version.name}/{version.version} is registered."
     return register(store, run_id, candidate(result, finished), version) if store.takes_artifacts else ELSEWHERE
 
@@ -133,22 +141,24 @@ def model_card(finished: FinishedRun) -> str:
     return text
 
 
-def register(store: Store, run_id: str, candidate: Candidate, lost: Any | None = None) -> str:
-    """Register a candidate. A new version challenges the champion; an old one gets its files again.
+def register(store: Store, run_id: str, candidate: Candidate, version: Any = None) -> str:
+    """Register a candidate, which then challenges the champion. Returns a message. Raises StoreError.
 
-    lost: the old version, whose files are lost. Returns a message. Raises StoreError.
+    version: one that lacks its files, or that did not challenge because the process or the store died.
     """
-    client = store.client
-    if lost is not None:
-        upload(store, lost.tags[MODEL], candidate)
-        return f"Stored the files of models:/{lost.name}/{lost.version} again."
-    version = new_version(store, run_id, candidate)
+    if version is None:
+        version = new_version(store, run_id, candidate)
+    elif not has_files(store, version, candidate.files):
+        upload(store, version.tags[MODEL], candidate)
+    if CHALLENGED in version.tags:
+        return f"Stored the files of models:/{version.name}/{version.version} again."
     uri = f"models:/{version.name}/{version.version}"
-    client.set_tag(run_id, "model", uri)
-    if not candidate.engines_agree:
-        engines = ENGINES[candidate.engines_agree]
-        return f"Registered {uri}. It is not champion: torch and CTranslate2 {engines} (reports/engines.json)."
-    answer = challenge(store, version, candidate.hypotheses, candidate.references, candidate.target)
+    store.client.set_tag(run_id, "model", uri)
+    engines = ENGINES[candidate.engines_agree]
+    answer = f"It is not champion: torch and CTranslate2 {engines} (reports/engines.json)."
+    if candidate.engines_agree:
+        answer = challenge(store, version, candidate.hypotheses, candidate.references, candidate.target)
+    store.client.set_model_version_tag(version.name, version.version, CHALLENGED, "true")
     return f"Registered {uri}. {answer}"
 
 

@@ -14,7 +14,7 @@ from filelock import FileLock
 
 from pipeline.tracking.content import FinishedRun, config_key, finished_run, train_key
 from pipeline.tracking.live import points, run_of_training
-from pipeline.tracking.registry import has_files, register_model, registered_version
+from pipeline.tracking.registry import is_registered, register_model, registered_version
 from pipeline.tracking.store import Store, long_requests, now
 from pipeline.workflow.dvc_lock import Result
 from transformer.files import chunks
@@ -36,7 +36,7 @@ def write_missing(store: Store, result: Result, origin: Mapping[str, str]) -> tu
         run = run_of(store, run_of_training(store, params, train_key(result)), key)
         version = registered_version(store, params, key)
         unfinished = run is None or run.info.status != "FINISHED"
-        if not unfinished and (not store.takes_artifacts or (version and has_files(store, version))):
+        if not unfinished and (not store.takes_artifacts or (version and is_registered(store, version, result))):
             return False, "The store has the run and its model."
         finished = finished_run(result, origin)
         if run is None or unfinished:

@@ -138,7 +138,7 @@ class Result:
             return here
         raise NoResult(
             f"{path} of {self.name} is not in DVC's cache. `dvc pull`, `dvc exp pull` or `dvc fetch --all-commits` "
-            "fetches it, `dvc repro` computes it again."
+            "fetches it, `dvc repro` computes it again; after `--no-commit`, `dvc commit` stores it."
         )
 
     def text(self, path: str) -> str:
@@ -219,10 +219,17 @@ class Result:
             now, then = parse_yaml(text.decode("utf-8"), "params.yaml"), vars(self.params)
             edits = [name for name in then if name in now and now[name] != then[name]]
         else:
-            edits = [stage for stage in project(self.root.absolute()).status() if stage != LAST]
+            status = project(self.root.absolute()).status()
+            edits = [stage for stage, changes in status.items() if stage != LAST and not only_absent(changes)]
         if edits:
             what = "params.yaml beside it has other values of" if self.commit else "`dvc repro` would run again:"
             print(f"remark: {self.name} is shown as its dvc.lock says; {what} {', '.join(edits)}.", file=sys.stderr)
+
+
+def only_absent(changes: Iterable[Mapping[str, Any] | str]) -> bool:
+    """Whether outs of a stage are absent, as after a partial pull, and nothing else changed. changes: of dvc status."""
+    parts = [part for change in changes for part in (change.items() if isinstance(change, Mapping) else [(change, {})])]
+    return all(kind == "changed outs" and set(paths.values()) == {"deleted"} for kind, paths in parts)
 
 
 def stages_above(stages: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:
@@ -244,6 +251,11 @@ def project(root: Path) -> Any:
     from dvc.repo import Repo  # imported here, since it takes a second
 
     return Repo(str(root))
+
+
+def queue_entries() -> list[dict[str, Any]]:
+    """The experiments of DVC's queue in the current folder: the name and the status of each."""
+    return project(Path.cwd()).experiments.celery_queue.status()
 
 
 def cache_file(md5: str, root: Path | None = None) -> Path:

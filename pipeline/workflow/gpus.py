@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -28,6 +29,15 @@ def visible_gpus() -> list[str]:
     return list(map(str, range(count))) if names is None else [name.strip() for name in names.split(",")][:count]
 
 
+def uuid_of(name: str) -> str:
+    """The UUID of a GPU, or its name if nvidia-smi does not say: each job of a scheduler may call its own GPU 0."""
+    with suppress(OSError, IndexError):
+        words = ["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"]
+        uuids = subprocess.run(words, capture_output=True, text=True).stdout.split()
+        return uuids[int(name)] if name.isdecimal() else name
+    return name
+
+
 def lock_free(names: Sequence[str], count: int) -> dict[str, FileLock]:
     """Lock `count` of these GPUs that are free: name -> lock. Locks none if fewer are free."""
     folder = project_root() / "work" / "gpus" / platform.node()  # several machines may share the project's folder
@@ -36,7 +46,7 @@ def lock_free(names: Sequence[str], count: int) -> dict[str, FileLock]:
     with FileLock(folder / "lock"):
         for name in names:
             with suppress(Timeout):
-                lock = FileLock(folder / f"{name}.lock")
+                lock = FileLock(folder / f"{uuid_of(name)}.lock")
                 lock.acquire(timeout=0)
                 locks[name] = lock
             if len(locks) == count:

@@ -7,6 +7,7 @@ import os
 import re
 from contextlib import suppress
 from dataclasses import fields
+from difflib import get_close_matches
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
@@ -149,7 +150,10 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
                 raise ValueError(f"{path}: {name} is missing. Add `{name}: …` (see recipes/toy.yaml).") from None
             place = place_of(path, text, name)
             if mistake["type"] == "extra_forbidden":
-                raise ValueError(f"{place}: unknown knob {shorten(name)}. Remove it or correct its name.") from None
+                near = "".join(f" Did you mean {knob}?" for knob in get_close_matches(name, cls.model_fields, n=1))
+                raise ValueError(
+                    f"{place}: unknown knob {shorten(name)}. Remove it or correct its name.{near}"
+                ) from None
             value = f"{name}={shorten(mistake['input'])} " if mistake["loc"] else ""
             raise ValueError(f"{place}: {value}{reason(mistake)}. {restore(path)}") from None
 

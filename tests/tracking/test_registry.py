@@ -13,9 +13,11 @@ from mlflow import pyfunc
 from support.runs import configuration, opened, record
 from support.tiny import TEXT, model_folder
 
+from pipeline.tracking import registry
 from pipeline.tracking.champion import champion_of
 from pipeline.tracking.content import FinishedRun
 from pipeline.tracking.registry import (
+    CHALLENGED,
     MODEL,
     Candidate,
     has_files,
@@ -24,7 +26,7 @@ from pipeline.tracking.registry import (
     register,
     registered_version,
 )
-from pipeline.tracking.store import Store
+from pipeline.tracking.store import Store, StoreError
 from transformer.inference.translator import Translator
 
 OPTIONS = {"beam_size": 3, "length_penalty": 1.5, "extra_length": 20}
@@ -112,22 +114,48 @@ def test_a_model_whose_exports_differ_never_challenges(store, key, model, agree)
     assert champion(store, key) == "2"
 
 
-def test_files_that_were_lost_are_stored_again_in_the_same_version(store, key, model, capfd):
+def files_of(folder: Path) -> dict[str, Path]:
+    """The files of a model folder."""
+    return {file.name: file for file in folder.iterdir()}
+
+
+@pytest.mark.parametrize("lost", ["all", "weights.safetensors", "half of weights.safetensors"])
+def test_files_that_were_lost_are_stored_again_in_the_same_version(store, key, model, lost):
     """Without another challenge: a person may have moved the alias since."""
     registered(store, key, 1, model)
     store.client.delete_registered_model_alias(key, "champion")
     version = store.client.get_model_version(key, "1")
     place = Path(store.client.get_logged_model(version.tags[MODEL]).artifact_location)
     files = {path.relative_to(place) for path in place.rglob("*")}
-    assert has_files(store, version)
-    shutil.rmtree(place)
-    assert not has_files(store, version)
+    assert has_files(store, version, files_of(model))
+    if lost == "all":
+        shutil.rmtree(place)
+    else:
+        file = place / "artifacts/model/weights.safetensors"
+        file.write_bytes(file.read_bytes()[:100]) if lost.startswith("half") else file.unlink()
+    assert not has_files(store, version, files_of(model))
     run = store.search(f"tags.config_key = '{key}1'")[0]
-    candidate = Candidate(key, {file.name: file for file in model.iterdir()}, "", version.tags, True, [], [], "en")
+    candidate = Candidate(key, files_of(model), "", version.tags, True, [], [], "en")
     assert register(store, run.info.run_id, candidate, version) == f"Stored the files of models:/{key}/1 again."
     assert {path.relative_to(place) for path in place.rglob("*")} == files
+    assert has_files(store, version, files_of(model))
     assert champion(store, key) == ""
-    assert "pip version" not in capfd.readouterr().err  # MLflow's warning in an environment without pip
+
+
+def test_a_version_whose_challenge_was_interrupted_challenges_later(store, key, model, monkeypatch):
+    def away(*words) -> str:
+        raise StoreError("the server went away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(registry, "challenge", away)
+        with pytest.raises(StoreError):
+            registered(store, key, 1, model)
+    version = store.client.get_model_version(key, "1")
+    assert CHALLENGED not in version.tags
+    candidate = Candidate(key, files_of(model), "", version.tags, True, REFERENCES, REFERENCES, "en")
+    assert "It is the champion" in register(store, version.run_id, candidate, version)
+    assert CHALLENGED in store.client.get_model_version(key, "1").tags
+    assert champion(store, key) == "1"
 
 
 def test_a_version_serves_with_the_options_of_its_scores(store, key, model):
@@ -142,6 +170,7 @@ def test_a_model_is_found_until_it_is_deleted(store, key, model):
     params = {"corpus": key, "source": "de", "target": "en"}
     name = model_name(params)
     assert (name, registered_version(store, params, f"{name}1")) == (f"{key}-de-en", None)
+    assert model_name({**params, "corpus": "corpora/l'été"}) == "l_été-de-en"
     registered(store, name, 1, model)
     version = registered_version(store, params, f"{name}1")
     assert version is not None

@@ -12,7 +12,7 @@ from support.forks import forget
 from support.projects import command, commit_all
 
 from pipeline.workflow import git
-from pipeline.workflow.dvc_lock import COMMIT_IT, NoResult, Result, result_of, stages_above, stored_results
+from pipeline.workflow.dvc_lock import COMMIT_IT, NoResult, Result, only_absent, result_of, stages_above, stored_results
 
 MODEL, TEXT, SCORES = "data/model", "data/hypotheses", "reports/scores.json"
 
@@ -55,6 +55,19 @@ def test_a_param_with_two_values_is_refused(tmp_path):
     stages["translate"]["params"]["params.yaml"]["seed"] = 2
     with pytest.raises(NoResult, match="several runs: seed was 1 in stage train and 2 in stage translate"):
         result(tmp_path, stages).entries()
+
+
+def test_a_result_with_a_knob_that_this_version_lacks_is_no_result(tmp_path):
+    stages = lock()
+    stages["report"]["params"] = {"params.yaml": {"old_knob": 3}}
+    with pytest.raises(NoResult, match="is a result of another version of this project: .*unknown knob 'old_knob'"):
+        _ = result(tmp_path, stages).params
+
+
+def test_outs_that_are_absent_are_no_edits():
+    absent = {"changed outs": {"data/ids": "deleted"}}
+    assert only_absent([absent])
+    assert not any(map(only_absent, ([absent, {"changed deps": {"own": "modified"}}], ["changed command"])))
 
 
 def test_an_out_that_is_not_in_the_lock_is_named(tmp_path):

@@ -77,6 +77,13 @@ def test_the_gpus_are_those_that_the_user_chose(monkeypatch):
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-ab02, 3"
 
 
+def test_jobs_that_each_call_their_gpu_0_lock_different_gpus(monkeypatch):
+    """As under Slurm with cgroups, where nvidia-smi lists the GPU of the job alone."""
+    for uuid in ("GPU-ab", "GPU-cd"):
+        monkeypatch.setattr(gpus.subprocess, "run", lambda *_, uuid=uuid, **__: SimpleNamespace(stdout=f"{uuid}\n"))
+        assert [gpus.uuid_of(name) for name in ("0", "GPU-ef", "1")] == [uuid, "GPU-ef", "1"]
+
+
 def test_more_gpus_than_there_are_are_refused_before_any_lock(tmp_path):
     with pytest.raises(ValueError, match=r"DEVICES=5, but this process may use only 4 of the GPUs here\."):
         gpus.hold_gpus(5).__enter__()

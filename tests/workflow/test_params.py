@@ -85,7 +85,9 @@ def test_values_that_exclude_each_other_are_refused(tmp_path, changes, message):
 def test_a_missing_knob_and_an_unknown_knob_are_refused_by_name(tmp_path):
     path = edited(tmp_path)
     path.write_text(TOY.replace("warmup:", "warm_up:"), encoding="utf-8")
-    with pytest.raises(ValueError, match=rf"params\.yaml:{line_of('warmup')}: unknown knob 'warm_up'"):
+    with pytest.raises(
+        ValueError, match=rf"params\.yaml:{line_of('warmup')}: unknown knob 'warm_up'.* Did you mean warmup"
+    ):
         Params.load(path)
     path.write_text("\n".join(line for line in TOY.split("\n") if not line.startswith("warmup:")), encoding="utf-8")
     with pytest.raises(ValueError, match="warmup is missing"):
