@@ -137,19 +137,6 @@ def test_the_lock_files_of_the_project_name_files_and_parts_that_they_describe(p
     assert {"train", "valid"} < set(manifest.content["splits"])
 
 
-@pytest.mark.parametrize(
-    ("corpus", "pair", "wanted"),
-    [
-        ("multi30k", ("de", "en"), ["test_2016_flickr", "test_2017_flickr", "test_2017_mscoco", "test_2018_flickr"]),
-        ("multi30k", ("cs", "fr"), ["test_2016_flickr", "test_2018_flickr"]),
-        ("wmt14", ("en", "de"), ["newstest2014"]),
-        ("iwslt2017", ("de", "en"), [f"tst{year}" for year in (2017, 2016, *range(2015, 2009, -1))]),
-    ],
-)
-def test_the_test_sets_of_a_pair_are_known(corpus, pair, wanted):
-    assert Manifest.load(ROOT / f"corpora/{corpus}.json").test_sets(*pair) == wanted
-
-
 @pytest.mark.skipif(not WIT3.is_dir(), reason="no mirror of WIT3: set WIT3_MIRROR to one")
 def test_the_talks_of_2017_have_1138_segments_a_side(tmp_path, monkeypatch):
     monkeypatch.setenv("CORPUS_MIRROR", str(WIT3))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 from pages import NAMES, anchors, folder_of, links, read
 from support.tiny import ROOT
@@ -40,14 +38,3 @@ def test_every_page_can_be_reached_from_the_readme():
             paths = [(folder_of(name) / link).resolve() for link in here if link.endswith(".md")]
             waiting += [path.relative_to(ROOT).as_posix() for path in paths if path.exists()]
     assert set(LINKED) <= reached
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_pictures_are_small_and_in_git(name):
-    listed = subprocess.run(["git", "ls-files", "docs/images"], cwd=ROOT, capture_output=True, text=True)
-    tracked = listed.stdout.split()
-    for link in links(read(name)):
-        if link.endswith((".png", ".svg")):
-            path = (folder_of(name) / link).resolve()
-            assert path.stat().st_size < 300_000
-            assert path.relative_to(ROOT).as_posix() in tracked or not (ROOT / ".git").exists()

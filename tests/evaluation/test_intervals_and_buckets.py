@@ -86,15 +86,6 @@ def test_each_bucket_has_the_bleu_of_its_sentences():
     assert [bucket.margin for bucket in result] == [None] * 4  # so few sentences say little
 
 
-def test_a_bucket_has_an_interval_from_20_sentences_on():
-    values = [3] * 20
-    (result,) = parts.buckets(values, parts.LENGTHS, HYPOTHESES[:20], REFERENCES[:20], "en")
-    assert result.margin == estimate_bleu(HYPOTHESES[:20], REFERENCES[:20], "en").margin > 0
-    (fewer,) = parts.buckets(values[:19], parts.LENGTHS, HYPOTHESES[:19], REFERENCES[:19], "en")
-    (right,) = parts.buckets(values, parts.LENGTHS, REFERENCES[:20], REFERENCES[:20], "en")
-    assert (fewer.margin, right.margin, right.sentences) == (None, None, 20)
-
-
 def test_buckets_are_by_length_and_by_the_rarest_word():
     words = [["▁a"] * 3] * 4 + [["▁a"] * 6, [*["▁a"] * 5, "b"]]
     hypotheses = [*REFERENCES[:4], "wrong", REFERENCES[5]]

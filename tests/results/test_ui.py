@@ -11,7 +11,6 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from support.projects import commit_all
@@ -19,7 +18,6 @@ from support.runs import configuration, record
 from support.servers import free_port
 from support.tiny import ROOT
 
-from pipeline.results import ui as command
 from pipeline.tracking import runs_table as view
 
 
@@ -96,15 +94,6 @@ def test_the_server_answers_and_a_port_in_use_is_refused(root: Path, address: st
     second = ui(root, int(place.rpartition(":")[2]))
     assert second.communicate(timeout=60)[1].startswith("error: Port ")
     assert second.returncode == 1
-
-
-@pytest.mark.parametrize(
-    ("status", "message"), [(1, "did not start. ui.log has"), (None, "did not answer in 0 seconds")]
-)
-def test_a_server_that_ended_and_a_slow_one_have_two_messages(monkeypatch, status, message) -> None:
-    monkeypatch.setattr(command, "START_SECONDS", 0)
-    with pytest.raises(SystemExit, match=message):
-        command.wait_for("http://127.0.0.1:1", SimpleNamespace(poll=lambda: status), Path("ui.log"))
 
 
 @pytest.mark.full

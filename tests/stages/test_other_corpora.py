@@ -18,10 +18,8 @@ from support.projects import command, commit_all, copied_project, own_corpus, pa
 from support.stages import start, wait_until
 from support.tiny import ROOT, stage
 
-from pipeline.download import write_split
 from transformer.corpora.fetching import fetch_all
 from transformer.corpora.manifest import Manifest
-from transformer.corpora.parallel_text import OneFile
 from transformer.files import read_lines, sha256, write_json
 
 WIT3 = Path(os.environ.get("WIT3_MIRROR", ROOT / "shared" / "wit3"))
@@ -190,15 +188,6 @@ def test_a_line_of_several_training_files_is_named_by_its_file(tmp_path):
     assert "train-b.de line 8 has" in stage("train", tmp_path).stderr
     files = json.loads((tmp_path / "data/ids/train.files.json").read_text())
     assert files == [["train-b.de", 30], ["train.de", 30]]
-
-
-def test_of_many_training_files_the_first_are_listed(tmp_path, capsys):
-    names = [tmp_path / f"{number}.de-en.tsv" for number in range(200)]
-    for name in names:
-        name.write_text("a\tb\n")
-    write_split(tmp_path, "train", [OneFile(name, ("de", "en")) for name in names])
-    assert ", 11.de-en.tsv 1 pairs and 188 more files" in capsys.readouterr().out
-    assert len(json.loads((tmp_path / "train.files.json").read_text())) == 200
 
 
 def test_labels_beside_any_test_set_are_kept_if_each_pair_has_some(tmp_path):

@@ -60,7 +60,7 @@ def test_a_param_with_two_values_is_refused(tmp_path):
 def test_a_result_with_a_knob_that_this_version_lacks_is_no_result(tmp_path):
     stages = lock()
     stages["report"]["params"] = {"params.yaml": {"old_knob": 3}}
-    with pytest.raises(NoResult, match="is a result of another version of this project: .*unknown knob 'old_knob'"):
+    with pytest.raises(NoResult, match=r"is a result of another version of this project: .*unknown knob 'old_knob'"):
         _ = result(tmp_path, stages).params
 
 
