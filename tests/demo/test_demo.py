@@ -393,6 +393,19 @@ def first_article(page) -> Any:
     return article
 
 
+def test_a_text_that_is_typed_before_the_models_are_there_is_kept(browser, address):
+    window = browser.new_page()
+    waiting: list = []
+    window.route("**/models", waiting.append)
+    window.goto(address)
+    while not waiting:
+        window.wait_for_timeout(10)
+    window.locator("#text").fill(LINE)
+    waiting[0].continue_()
+    shown(window, LINE)
+    window.close()
+
+
 def test_two_models_translate_what_is_typed_and_in_the_address(page, folders, address):
     page.locator("#text").fill(LINE[:-2])
     page.locator("#text").press_sequentially(LINE[-2:])
