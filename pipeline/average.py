@@ -5,8 +5,9 @@ Writes  data/model: weights.safetensors, model.json, bpe.codes, vocab.txt, words
         reports/average.json: the number of averaged checkpoints, and the validation losses of the model and of the last
         checkpoint alone
 Params  average_last, average (last: mean of the last average_last checkpoints; best: mean of the average_last
-        checkpoints with the best validation score; valid: mean of the last checkpoints, at most average_last, as many
-        as have the lowest validation loss; ema: the moving average of the weights during the training)
+        checkpoints with the best validation score; valid: mean of the last n checkpoints, where n, at most
+        average_last, is the number with the lowest validation loss; ema: the moving average of the weights during the
+        training)
 """
 
 import json

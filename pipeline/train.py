@@ -86,8 +86,8 @@ def overfitting_remark(summary: Mapping[str, float | int | None]) -> str:
     if last < MOST_RISE * best:
         return ""
     return (
-        f"The validation loss rose from {best:.2f} to {last:.2f}: the model learned train by heart. Set average=best, "
-        "lower max_steps, raise dropout, or add text.\n"
+        f"The validation loss rose from {best:.2f} to {last:.2f}: the model overfits the training text. Set "
+        "average=best, lower max_steps, raise dropout, or add text.\n"
     )
 
 

@@ -80,7 +80,7 @@ def show(table: dict) -> None:
         if also := row.get("differs_also_in"):
             print(f"\n{row['name']} and {systems[0]['name']} differ also in {also}")
     if len(systems) > 1:
-        print("\np: how often equally good systems differ as much on sentences like these (randomisation).")
+        print("\np: the chance of this difference or a larger one if both were equally good (randomisation).")
         print("It holds for these translations. Other seeds make a difference too: to judge a knob, train several.")
     if len(systems) > 2:
         print("..._holm: the same after Holm's correction for the number of comparisons.")

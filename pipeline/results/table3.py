@@ -69,7 +69,7 @@ def queue(prefix: str, lines: Sequence[list[str]], seeds: Sequence[int]) -> None
         settings = [f"--set-param={setting}" for setting in changes]
         command(*DVC, "exp", "run", "--queue", "--name", name, *settings)
         print(f"queued {name}", flush=True)
-    print(f"{len(missing)} experiments were queued, {len(wanted) - len(missing)} are done or waiting: dvc queue start")
+    print(f"{len(missing)} experiments were queued, {len(wanted) - len(missing)} are there. Type dvc queue start.")
 
 
 def change(base: Params, changes: Sequence[str]) -> Params:

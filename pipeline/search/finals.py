@@ -83,7 +83,7 @@ def conclusion(rows: Sequence[dict]) -> list[str]:
     if not rows[0]["name"].endswith(START):
         lines.append(DIVERGED)
     elif p is None:
-        lines.append("Nothing shows yet that it is better than params.yaml: give more seeds (--seeds).")
+        lines.append("One seed cannot show whether it is better than params.yaml. Use more (--seeds).")
     elif p < SIGNIFICANT:
         lines.append(f"The seeds show that it is better than params.yaml (p = {p}).")
     else:

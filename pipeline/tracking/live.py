@@ -33,8 +33,10 @@ ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")  # what MLflow s
 
 
 class LiveRun:
-    """The MLflow run of a training: RUNNING until `record`, or KILLED (SIGTERM, Ctrl-C) or FAILED at the end of `with`.
+    """The MLflow run of a training.
 
+    Its status is RUNNING; at the end of `with`, KILLED after SIGTERM or Ctrl-C, FAILED after another error. The stage
+    `record` sets FINISHED.
     The id of the run is kept beside the states of the training, so a training that was stopped or killed continues its
     run. If that run is FINISHED, nothing is sent: the result was recorded. Enter in one process only, under the
     training's own lock.

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
     Opened = tuple[MlflowClient, Experiment]
 
-# By default MLflow waits four minutes for a server that is down, and as long as a busy one says; it prints a link per
-# run and sends usage data. Two tries of four seconds, with up to a second between them, take less than ten seconds.
+# By default MLflow waits four minutes for a server that is down. A busy server sends its own waiting time, which MLflow
+# obeys. It prints a link per run and sends usage data. Two tries of four seconds, with up to a second between them, take
+# less than ten seconds.
 ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "4",
@@ -170,9 +171,9 @@ def is_reachable(place: str) -> bool:
 
 
 def within(seconds: float, question: Callable[[], Opened]) -> Opened:
-    """The answer to a question. Raises TimeoutError if it takes longer, as for a server that sends a byte a second.
+    """Call a function in a thread and return its result. Raises TimeoutError after `seconds`; the thread goes on.
 
-    The timeouts of requests are for each byte. The thread that asks is left behind.
+    The timeouts of requests are for each byte, so that a server may send one a second.
     """
     answer: Future[Opened] = Future()
 

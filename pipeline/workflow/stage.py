@@ -123,11 +123,10 @@ def running_stage() -> str:
 
 
 def inputs_of(stage: Mapping[str, Any]) -> dict[str, object]:
-    """The inputs of a stage, to be compared when it ends: dep -> its files, each with inode, size and time of change;
-    param -> its value.
+    """The state of a stage's inputs: dep -> its files, each with inode, size and time of change; param -> its value.
 
-    DVC writes deps and params to dvc.lock when a stage has ended. An edit while it ran would then be recorded as what
-    made the result.
+    It is compared at the start and the end of the stage. DVC hashes inputs only at the end, so an edit in between would
+    count as the input.
     """
     inputs: dict[str, object] = {}
     for file, names in params_of(stage):

@@ -396,7 +396,7 @@ def first_article(page) -> Any:
 def test_a_text_that_is_typed_before_the_models_are_there_is_kept(browser, address):
     window = browser.new_page()
     waiting: list = []
-    window.route("**/models", lambda route: waiting.append(route))  # noqa: PLW0108 (Playwright wants a function)
+    window.route("**/models", lambda route: waiting.append(route))
     window.goto(address)
     while not waiting:
         window.wait_for_timeout(10)

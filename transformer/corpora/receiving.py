@@ -55,8 +55,8 @@ def receive(
 ) -> None:
     """Write the file of an address to `part`.
 
-    size: of the file in bytes, if known. resumable: go on after the bytes that are there; only right if a checksum is
-    compared later, since nothing else would notice a mixture of two versions. Raises Broken when the address does not
+    size: of the file in bytes, if known. resumable: go on after the bytes that are there; for a file with a checksum
+    only: the two halves may be of different versions. Raises Broken when the address does not
     give the file in ATTEMPTS attempts, or says that it has none.
     """
     if "://" not in address or address.startswith("file://"):

@@ -58,9 +58,8 @@ class Sentence:
 def choice(scores: Sequence[float], references: Sequence[str], hypotheses: Sequence[str]) -> dict[int, str]:
     """The indices of the sentences to show, each with the reason: the longest right one (in characters) and the worst.
 
-    scores: sentence chrF; it is 0 for an empty reference, also if the translation is right. If no translation equals
-    its reference, the one of the highest chrF takes the place of the longest right one; a blank reference is none. Of
-    equal ones the first is chosen.
+    scores: sentence chrF; it is 0 for an empty reference, also if the translation is right. If none is right, the best
+    by chrF is shown instead. A blank reference does not count as right. Of equal ones the first is chosen.
     """
     right = [i for i, reference in enumerate(references) if reference and hypotheses[i] == reference]
     if right:
