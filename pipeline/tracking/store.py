@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Opened = tuple[MlflowClient, Experiment]
 
 # By default MLflow waits four minutes for a server that is down. A busy server sends its own waiting time, which MLflow
-# obeys. It prints a link per run and sends usage data. Two tries of four seconds, with up to a second between them, take
+# obeys. It prints a link per run and sends usage data. Two tries of four seconds, with up to a second between, take
 # less than ten seconds.
 ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",

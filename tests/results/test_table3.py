@@ -71,7 +71,7 @@ def test_the_list_is_queued_once_and_its_table_has_the_finished_rows(tmp_path):
     assert "error: No experiment table3-base-seed-" in printed("show", status=1)
     queued = re.findall("queued (.*)", printed("queue"))
     assert queued == [f"table3-{row}seed-{seed}" for seed in (1, 2) for row in ("base-", "B-key_size-2-")]
-    assert "0 experiments were queued, 4 are done or waiting" in printed("queue")
+    assert "0 experiments were queued, 4 are there" in printed("queue")
     command(folder, "dvc", "exp", "run", "--run-all")
     lines = cells_of(printed("show"))
     assert [line[:3] for line in lines[2:4]] == [["base", "", "2"], ["B", "key_size=2", "2"]]
