@@ -99,7 +99,11 @@ def placeholder_remark(lines: Iterable[tuple[str, str, str]]) -> list[str]:
     """How many translations keep the placeholders of their sources, as a sentence; none if the sources have none."""
     kept, count = count_kept(lines)
     words = "whose source and reference have the same placeholders, such as %s or an address, "
-    return [f"of {count:,} lines {words}{kept:,} ({kept / count:.1%}) keep them"] if count else []
+    return (
+        [f"of {count:,} lines {words}{kept:,} ({kept / count:.1%}) keep them; docs/corpora.md lists what is protected"]
+        if count
+        else []
+    )
 
 
 if __name__ == "__main__":

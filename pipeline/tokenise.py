@@ -3,7 +3,7 @@
 Reads   data/filtered/train.{src,tgt}, data/raw/valid.{src,tgt}
 Writes  data/tokens/{train,valid}.{src,tgt}: words separated by one space; counts.txt: the words of train, each with how
         often it occurs on both sides; source_counts.txt: the same for the source side; words.txt: the words of the
-        source side, lower-cased, for remarks on words that a model has not seen; text.json: languages, normal form,
+        source side, for remarks on words that a model has not seen; text.json: languages, normal form,
         placeholders, case and how words are split. Test sets are split by the stage translate
 Params  source, target, normalise, placeholders, lowercase, lowercase_source
 """
@@ -81,10 +81,10 @@ def write_counts(path: Path, counts: Counter[str]) -> None:
 
 
 def known_words(counts: Counter[str]) -> list[str]:
-    """The MOST_WORDS most frequent words, lower-cased, without their marks, in alphabetical order."""
+    """The MOST_WORDS most frequent words, without their marks, in alphabetical order."""
     words: Counter[str] = Counter()
     for token, count in counts.items():
-        words[token.removeprefix(SPACE).lower()] += count
+        words[token.removeprefix(SPACE)] += count
     return sorted(sorted(words, key=lambda word: (-words[word], word))[:MOST_WORDS])
 
 

@@ -29,10 +29,9 @@ def main() -> None:
     translator = Translator.load(paths.model, engine=params.engine)
     settings = asdict(params.take(SearchConfig))
     remarks: dict[str, RemarkCounts] = {}
-    counted = translator.subwords, translator.seen_words, params.extra_length
     with whole_folder(paths.hypotheses) as folder:
         for split in splits:
-            source, remarks[split] = paths.raw / f"{split}.src", RemarkCounts(*counted)
+            source, remarks[split] = paths.raw / f"{split}.src", RemarkCounts()
             with bar(sum(1 for _ in read_lines(source)), "sentence", f"translate {split}") as progress:
                 pairs = (
                     pair

@@ -198,8 +198,9 @@ def test_the_params_of_a_stage_are_the_knobs_it_reads(stage):
         assert sorted(names or []) == sorted(knobs_read(stage))
 
 
-# Packages that are imported by the code that a stage reaches, and cannot change what it writes.
-NEVER = {"annotated_types", "filelock", "markupsafe", "psutil", "ruamel", "safetensors", "tqdm"}
+# Packages that are imported by the code that a stage reaches, and cannot change what it writes; langcodes: how codes
+# of languages are spelt.
+NEVER = {"annotated_types", "filelock", "langcodes", "markupsafe", "psutil", "ruamel", "safetensors", "tqdm"}
 UNUSED = {
     # download asks spaCy whether it knows a language; polib reads a format that is the same for all; the others bring
     # bytes whose checksum is known

@@ -78,12 +78,6 @@ def test_results_come_in_order_from_any_number_of_processes(monkeypatch, count):
     assert pids == {os.getpid()} if count == "1" else os.getpid() not in pids and 1 < len(pids) <= int(count)
 
 
-def test_a_single_item_needs_no_other_process(monkeypatch):
-    monkeypatch.setenv("WORKERS", "5")
-    assert list(map_in_order(Slow, [7])) == [(14, os.getpid())]
-    assert list(map_in_order(Slow, [])) == []
-
-
 @pytest.mark.parametrize(
     ("count", "work", "message"),
     [

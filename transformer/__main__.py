@@ -26,7 +26,7 @@ try:
     from transformer.decoding.config import SamplingConfig, SearchConfig
     from transformer.files import printable, sha256
     from transformer.inference.both_engines import ENGINES
-    from transformer.inference.documents import is_document, translate_document
+    from transformer.inference.documents import is_document, places_of, read_document, translate_document
     from transformer.inference.engine import Progress
     from transformer.inference.lines import (
         count_lines,
@@ -60,7 +60,7 @@ def parse_options() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("models", nargs="+", type=Path, metavar="MODEL", help="model folder; several are an ensemble")
-    add("--input", type=Path, metavar="FILE", help="UTF-8, one sentence per line, or .gz; .po, .xliff, .tmx, .srt")
+    add("--input", type=Path, metavar="FILE", help="UTF-8, one sentence per line, or .gz; a catalogue: .po")
     add("--output", type=output_file, metavar="FILE", help="appears when complete; FILE.parts keeps what is done")
     add("--engine", choices=ENGINES, default="auto", help="auto (the default): CTranslate2 where it computes the same")
     search, sampling = SearchConfig(), SamplingConfig()
@@ -134,8 +134,9 @@ def output_of(options: argparse.Namespace, number: int, best: list[Translation])
 
 def translate_file(translator: Translator, options: argparse.Namespace, file: BufferedReader) -> None:
     """Translate the input to the output, at most PART_LINES lines at a time, with a progress bar."""
-    document = is_document(options.input)
-    remarks = remarks_for(translator, options)
+    languages = translator.source.language, translator.target.language
+    document = read_document(options.input, *languages) if is_document(options.input) else None
+    remarks = RemarkCounts(places_of(document) if document else ())
     groups = line_groups(file, str(options.input or "standard input"))
     total, resumed = None if document else count_lines(options.input), 0
     with tqdm(total=total, unit="sentence", disable=None, leave=False) as progress:
@@ -151,26 +152,20 @@ def translate_file(translator: Translator, options: argparse.Namespace, file: Bu
 
         path = replaceable(options.output) if options.output else None
         if path and document:
-            languages = translator.source.language, translator.target.language
-            counts = translate_document(options.input, path, languages, key_of(options), translate, progress, resume)
+            counts = translate_document(document, path, key_of(options), translate, progress, resume)
             progress.write(counts, file=sys.stderr)
         elif path:
             write_in_parts(path, key_of(options), groups, translate, resume)
         else:
             write_through(options.output, groups, translate)
-    show(remarks, unit := "text" if document else "line")
+    show(remarks)
     if resumed:
-        print(f"remark: {resumed:,} {unit}s of an earlier run are not looked at again", file=sys.stderr)
+        print(f"remark: {resumed:,} lines of an earlier run are not looked at again", file=sys.stderr)
 
 
-def remarks_for(translator: Translator, options: argparse.Namespace) -> RemarkCounts:
-    """An empty count of remarks."""
-    return RemarkCounts(translator.subwords, translator.seen_words, options.extra_length)
-
-
-def show(remarks: RemarkCounts, unit: str = "line") -> None:
-    """Print the remarks on standard error, one line each. unit: what was counted: lines, or texts of a document."""
-    for line in remarks.describe(unit):
+def show(remarks: RemarkCounts) -> None:
+    """Print the remarks on standard error, one line each."""
+    for line in remarks.describe():
         print(f"remark: {printable(line)}", file=sys.stderr)
 
 
@@ -189,7 +184,7 @@ def translate_interactively(translator: Translator, options: argparse.Namespace)
             print()
             return
         try:
-            remarks = remarks_for(translator, options)
+            remarks = RemarkCounts()
             print(*translations(translator, options, [line], number, remarks, lambda count: None), end="")
             show(remarks)
         except ValueError as error:

@@ -69,7 +69,7 @@ class Look:
 
     pairs: their number; all else is of the first LOOK pairs. words, types: words and different words of each side.
     lengths: of the longer side of each pair, in subwords, estimated. marked, kept: pairs with placeholders, and those
-    of them whose sides have the same.
+    of them whose sides have the same. spaced: pairs with U+200B, which Khmer and Burmese have between words.
     """
 
     pairs: int = 0
@@ -78,6 +78,7 @@ class Look:
     lengths: list[int] = field(default_factory=list)
     marked: int = 0
     kept: int = 0
+    spaced: int = 0
 
     @classmethod
     def at(cls, texts: Iterable[ParallelText]) -> Look:
@@ -96,6 +97,7 @@ class Look:
             self.words[side] += len(words)
             self.types[side].update(words)
         self.lengths.append(max(map(subwords, (source, target))))
+        self.spaced += "\u200b" in source + target
         if placeholders(source) or placeholders(target):
             self.marked += 1
             self.kept += not disagree(source, target)
@@ -130,6 +132,8 @@ def choice(look: Look) -> dict[str, tuple[Any, str]]:
     chosen = {name: (values[column], why) for name, (values, why) in KNOBS.items()}
     most = next((length for length in LENGTHS if look.length(SHARE) <= length), LENGTHS[-1])
     chosen["max_length"] = most, f"{SHARE:.1%} of the lines have at most about {look.length(SHARE)} subwords"
+    if 10 * look.spaced >= len(look.lengths):
+        chosen["normalise"] = "none", f"{look.spaced:,} pairs have U+200B between words, which nfc would drop"
     marked = 100 * look.kept >= len(look.lengths)
     chosen["placeholders"] = marked, f"{look.kept:,} pairs have the same ones on both sides"
     return chosen

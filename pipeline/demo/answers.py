@@ -9,17 +9,19 @@ from typing import Any
 
 from pipeline.demo.models import ModelSource
 from transformer.inference.engine import Check
+from transformer.inference.remarks import KINDS
 from transformer.inference.torch_engine import TorchEngine
-from transformer.inference.translation import Translation
+from transformer.inference.translation import Remark, SentencePair, Translation, join_translations
 from transformer.inference.translator import Translator
 from transformer.serving.limits import check_line, check_options, check_subwords
 from transformer.text.marks import SPACE, join
-from transformer.text.sentences import split_sentences
+from transformer.text.placeholders import PIECES, protect
 from transformer.text.vocabulary import EOS, SPECIALS, UNK
 from transformer.text.words import Side
 
 END, UNKNOWN = SPECIALS[EOS], SPECIALS[UNK]
-Scored = tuple[Translation, Sequence[float]]  # with log P of each subword and of the last </s>
+# A translation, log P of each of its subwords and of the last </s>, and its subwords as text, with placeholders.
+Scored = tuple[Translation, Sequence[float], Sequence[str]]
 MOST_MAPPED = 120  # subwords of a side, without </s>, whose attention is shown: a map of more cannot be read
 
 
@@ -49,8 +51,7 @@ class Model:
         """A text to its translations, best first, and its subwords. An empty one has neither.
 
         beam_size: None: that of the model. check: called before each step of the search; what it raises ends it. Raises
-        ValueError for what the limits of a request refuse. unseen, in the result: words that the model's training text
-        lacks.
+        ValueError for what the limits of a request refuse. remarks, in the result: what may be wrong with the best one.
         """
         search: dict[str, Any] = dict(self.source.search)
         if beam_size is not None:
@@ -58,37 +59,38 @@ class Model:
         check_options(search)
         subwords = self.subwords(text, check)
         if not subwords:
-            return {"source": [], "unknown": [], "unseen": [], "hypotheses": [], "seconds": 0.0}
+            return {"source": [], "unknown": [], "remarks": [], "hypotheses": [], "seconds": 0.0}
         with self.translator.source.zone(forget=True):
             begin = time.perf_counter()
-            scored = self._scored(split_sentences(text, self.translator.source), search, check)
+            scored = self._scored(self.translator.sentences(text), search, check)
             seconds = time.perf_counter() - begin
-            unseen = self.translator.seen_words.unseen(text)
         unknown = [number == UNK for number in self.translator.vocabulary.ids(subwords)]
         return {
             "source": [*subwords, END],
             "unknown": [*unknown, False],
-            "unseen": list(dict.fromkeys(unseen)),
-            "hypotheses": [hypothesis(translation, logs, self.translator.target) for translation, logs in scored],
+            "remarks": said(scored[0][0].remarks),
+            "hypotheses": [hypothesis(*one, self.translator.target) for one in scored],
             "seconds": seconds,
         }
 
-    def _scored(self, sentences: list[str], search: dict[str, Any], check: Check) -> list[Scored]:
+    def _scored(self, parts: list[tuple[str, str]], search: dict[str, Any], check: Check) -> list[Scored]:
         """The translations of a sentence, best first; of several sentences, their best ones joined to one."""
+        sentences = [sentence for _, sentence in parts]
         every = self.translator.alternatives(sentences, before_step=check, **search)
         pairs = [
-            (source, translation)
-            for source, best in zip(self.translator.subwords(sentences), every, strict=True)
+            (source, translation, shown(translation, sentence) if self.translator.source.placeholders else None)
+            for sentence, source, best in zip(sentences, self.translator.subwords(sentences), every, strict=True)
             for translation in (best if len(every) == 1 else best[:1])
         ]
-        ids, translations = self.translator.vocabulary.ids, [translation for _, translation in pairs]
+        ids, translations = self.translator.vocabulary.ids, [translation for _, translation, _ in pairs]
         logs = self.engine.score(
-            [ids(source) for source, _ in pairs],
+            [ids(source) for source, _, _ in pairs],
             [ids(translation.subwords) for translation in translations],
             progress=lambda count: check(),
         )
-        scored: list[Scored] = list(zip(translations, logs, strict=True))
-        return [join_scored(scored)] if len(every) > 1 else scored
+        spelled = [spelling or translation.subwords for _, translation, spelling in pairs]
+        scored: list[Scored] = list(zip(translations, logs, spelled, strict=True))
+        return [join_scored(scored, [before for before, _ in parts])] if len(every) > 1 else scored
 
     def subwords(self, text: str, check: Check) -> list[str]:
         """The subwords of a text, without </s>. Raises ValueError for what the limits of a request refuse."""
@@ -107,7 +109,7 @@ class Model:
         Raises ValueError for a side of more than MOST_MAPPED subwords, and for several sentences.
         """
         source = self.subwords(text, check)
-        if (count := len(split_sentences(text, self.translator.source))) > 1:
+        if (count := len(self.translator.sentences(text))) > 1:
             raise ValueError(f"Attention is shown for one sentence. This text has {count}, each translated by itself.")
         if max(len(source), len(target)) > MOST_MAPPED:
             raise ValueError(
@@ -123,20 +125,39 @@ class Model:
         }
 
 
-def join_scored(scored: Sequence[Scored]) -> Scored:
-    """The translations of several sentences as one."""
-    translations = [translation for translation, _ in scored]
-    logs = [log for _, logs in scored for log in logs[:-1]]
-    return Translation(
-        " ".join(filter(None, (translation.text for translation in translations))),
-        sum(translation.score for translation in translations),
-        sum(translation.log_probability for translation in translations),
-        tuple(subword for translation in translations for subword in translation.subwords),
-    ), [*logs, scored[-1][1][-1]]
+def join_scored(scored: Sequence[Scored], breaks: Sequence[str]) -> Scored:
+    """The translations of several sentences as one. breaks: the line breaks before each sentence."""
+    translations = [translation for translation, _, _ in scored]
+    logs = [log for _, logs, _ in scored for log in logs[:-1]]
+    return (
+        Translation(
+            join_translations(map(SentencePair, breaks, translations, breaks)),
+            sum(translation.score for translation in translations),
+            sum(translation.log_probability for translation in translations),
+            tuple(subword for translation in translations for subword in translation.subwords),
+            tuple(remark for translation in translations for remark in translation.remarks),
+        ),
+        [*logs, scored[-1][1][-1]],
+        [subword for _, _, spelled in scored for subword in spelled],
+    )
 
 
-def hypothesis(translation: Translation, logs: Sequence[float], side: Side) -> dict[str, Any]:
-    """A translation as the page shows it. logs: log P of each subword and of </s>, from forced decoding."""
+def said(remarks: Sequence[Remark]) -> list[str]:
+    """Remarks on the sentences of a text in words, each kind once."""
+    pieces: dict[str, list[str]] = {}
+    for remark in remarks:
+        pieces.setdefault(remark.kind, []).extend(remark.pieces)
+    return [" ".join([KINDS[kind], *dict.fromkeys(some)]) for kind, some in pieces.items()]
+
+
+def shown(translation: Translation, sentence: str) -> list[str]:
+    """The subwords of a translation, with the placeholders of its sentence in place of their numbers."""
+    places = dict(zip(PIECES, protect(sentence)[1], strict=False))
+    return [places.get(subword, subword) for subword in translation.subwords]
+
+
+def hypothesis(translation: Translation, logs: Sequence[float], spelled: Sequence[str], side: Side) -> dict[str, Any]:
+    """A translation as the page shows it. logs: log P of each subword and of </s>. spelled: its subwords as text."""
     probabilities = [math.exp(log) for log in logs]
     return {
         "text": translation.text,
@@ -144,7 +165,7 @@ def hypothesis(translation: Translation, logs: Sequence[float], side: Side) -> d
         "log_probability": translation.log_probability,
         "subwords": [*translation.subwords, END],
         "probabilities": probabilities,
-        "words": words(translation.subwords, probabilities, side.splitter == "unicode"),
+        "words": words(spelled, probabilities, side.splitter == "unicode"),
     }
 
 

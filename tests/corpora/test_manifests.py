@@ -114,7 +114,16 @@ def test_a_missing_language_or_test_set_is_refused_with_those_there_are(made):
         manifest.downloads(["test_b"], *PAIR)
 
 
-@pytest.mark.parametrize("content", ["{", "[]", ""])
+SHAPES = [
+    '{"bases": 1, "files": {}, "splits": {"train": {}}}',
+    '{"bases": [], "files": {"a": 1}, "splits": {"train": {}}}',
+    '{"bases": [], "files": {}, "splits": {"train": {"de": [1]}}}',
+    '{"bases": [], "files": {"a": {"addresses": [3], "size": 1, "sha256": null}}, "splits": {}}',
+    "[" * 100_000,
+]
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "", *SHAPES], ids=range(8))
 def test_a_file_that_is_no_lock_file_is_named(tmp_path, content):
     (tmp_path / "a.json").write_text(content)
     with pytest.raises(ValueError, match=r"a\.json is no manifest"):

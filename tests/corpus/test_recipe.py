@@ -55,6 +55,14 @@ def test_a_recipe_is_written_with_reasons_and_replaces_no_edits(tmp_path: Path, 
     assert "train.de is empty. The train set needs" in pipeline_command(tmp_path, capsys, *words, "--force", error=True)
 
 
+def test_text_with_u200b_between_words_keeps_it():
+    for words, expected in (("ឆ្កែ\u200bរត់", "none"), ("ឆ្កែ រត់", "nfc")):
+        look = Look()
+        for _ in range(9):
+            look.add(words, "a dog")
+        assert choice(look).get("normalise", ("nfc",))[0] == expected
+
+
 @pytest.mark.parametrize("name", ["'q'", "x #y", "123", "null", "a: b", "- x", "*star", "a\nb", "müll"])
 def test_a_recipe_names_any_folder(name):
     knobs = {"corpus": (name, "")}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.tiny import make_ends_likely, tiny_model
 
 from transformer.decoding.beam_search import beam_search, best_continuations, largest_per_row, translate_ids
-from transformer.decoding.cached_decoder import BLOCK, CachedDecoder
+from transformer.decoding.cached_decoder import BLOCK
 from transformer.decoding.config import SearchConfig
 from transformer.decoding.forced_decoding import score_ids
 from transformer.decoding.hypothesis import length_divisor
@@ -100,15 +100,6 @@ def test_the_search_is_the_one_that_is_defined(seed, beam_size, length_penalty, 
         assert [hypothesis.ids for hypothesis in hypotheses] == [ids for ids, _, _ in expected]
         scores = [(hypothesis.score, hypothesis.log_probability) for hypothesis in hypotheses]
         assert scores == [pytest.approx((score, total), abs=1e-9) for _, score, total in expected]
-
-
-@torch.inference_mode()
-def test_each_step_writes_its_scores_into_the_same_memory():
-    """New memory for a large vocabulary takes the operating system as long as the step."""
-    decoder = CachedDecoder([model64()], torch.tensor([[5, 6, EOS], [7, 8, EOS]]), beam_size=2)
-    places = [decoder.step(torch.full((2, 2), BOS)).data_ptr()]
-    decoder.select(torch.tensor([1]))
-    assert [*places, decoder.step(torch.full((1, 2), 9)).data_ptr()] == 2 * places
 
 
 def test_random_models_end_some_translations_only():

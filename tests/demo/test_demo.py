@@ -32,9 +32,11 @@ from support.tiny import ROOT, TEXT, model_folder
 from pipeline.demo import command as demo
 from pipeline.demo import server
 from pipeline.demo.answers import MOST_MAPPED, Model, words
+from pipeline.demo.answers import shown as spelled
 from pipeline.demo.models import ModelSource, defaults, find_model
 from pipeline.workflow.stage import run
 from transformer.inference.remarks import SeenWords
+from transformer.inference.translation import Translation
 from transformer.inference.translator import Translator
 
 LINE = TEXT[0]
@@ -80,7 +82,7 @@ def test_the_demo_translates_as_the_translator_does(client, folders):
     assert (unknown["😀"], unknown["</s>"], all(answer["unknown"])) == (True, False, False)
 
 
-def test_sentences_are_translated_one_by_one_and_unseen_words_named(client, model, tmp_path, monkeypatch):
+def test_sentences_are_translated_one_by_one_and_unread_words_named(client, model, tmp_path, monkeypatch):
     text, lines = "Ein Hund rennt. Zwei Männer spielen.", ["Ein Hund rennt.", "Zwei Männer spielen."]
     first, second = (translated(client, line)["hypotheses"][0] for line in lines)
     answer = translated(client, text)
@@ -88,14 +90,24 @@ def test_sentences_are_translated_one_by_one_and_unseen_words_named(client, mode
     assert both["text"] == f"{first['text']} {second['text']}" == model.translator.translate([text], extra_length=10)[0]
     assert both["subwords"] == first["subwords"][:-1] + second["subwords"]
     assert both["probabilities"] == pytest.approx(first["probabilities"][:-1] + second["probabilities"], rel=1e-4)
-    assert answer["unseen"] == []  # the folder does not name its words
     refused = client.post("/attention", json={"model": 0, "text": text, "target": both["subwords"][:-1]})
     assert (
         refused.json()["message"] == "Attention is shown for one sentence. This text has 2, each translated by itself."
     )
-    (tmp_path / "words.txt").write_text("ein\nhund\nrennt\n")
+    (tmp_path / "words.txt").write_text("Ein\nHund\nrennt\n")
     monkeypatch.setattr(model.translator, "seen_words", SeenWords(tmp_path / "words.txt", model.translator.source))
-    assert translated(client, text + " 12 Männer")["unseen"] == ["Zwei", "Männer", "spielen"]
+    (remark,) = (each for each in translated(client, text + " 12 Männer")["remarks"] if each.startswith("not in the"))
+    assert {"Zwei", "Männer", "spielen"} <= set(remark.split())
+
+
+def test_each_line_of_a_pasted_text_is_translated(client):
+    first, second = (translated(client, line)["hypotheses"][0]["text"] for line in TEXT[:2])
+    assert translated(client, f"{TEXT[0]}\n\n{TEXT[1]}")["hypotheses"][0]["text"] == f"{first}\n\n{second}"
+
+
+def test_the_answer_shows_placeholders_and_not_their_numbers():
+    translation = Translation("%s von {a}", 0.0, 0.0, ("①", "▁von", "▁", "②"))
+    assert spelled(translation, "%s of {a}") == ["%s", "▁von", "▁", "{a}"]
 
 
 def test_probabilities_of_subwords_make_that_of_the_translation(folders, tmp_path):

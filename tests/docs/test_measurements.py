@@ -6,40 +6,17 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from support.tiny import ROOT
 
-from docs.make import measurements, program, walkthrough
+from docs.make import program, walkthrough
 
 
 # The trainings that the text compares: `sentence("a", "b", ...)`.
 @pytest.fixture(autouse=True)
 def in_the_project(monkeypatch):
     monkeypatch.chdir(ROOT)
-
-
-def differences(new: Any, old: Any, place: str = "") -> list[str]:
-    """The places where two results differ by more than rounding. Times may differ."""
-    if isinstance(old, dict):
-        return [
-            line for name in old if name != "speed" for line in differences(new[name], old[name], f"{place}/{name}")
-        ]
-    if isinstance(old, list):
-        parts = zip(new, old, strict=True)
-        return [line for number, (a, b) in enumerate(parts) for line in differences(a, b, f"{place}/{number}")]
-    if isinstance(old, float):
-        equal = new == pytest.approx(old, rel=1e-3, abs=1e-9)
-        return [] if equal else [f"{place}: {old} became {new}"]
-    return [] if new == old else [f"{place}: {old!r} became {new!r}"]
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", sorted(measurements.MEASURES.keys() - {"trainings", "longer"}))
-def test_a_number_that_is_computed_is_the_one_on_the_page(name):
-    new = json.loads(walkthrough.as_json(measurements.measure([name])))[name]
-    assert differences(new, walkthrough.measured()[name]) == []
 
 
 @pytest.mark.full

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from itertools import permutations
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch as pytorch
@@ -212,14 +211,6 @@ def test_an_export_of_other_weights_is_refused(tmp_path):
     shutil.copyfile(tmp_path / "other/weights.safetensors", tmp_path / "model/weights.safetensors")
     with pytest.raises(ValueError, match=r"model: weights\.safetensors is not the file that"):
         Translator.load(tmp_path / "model")
-
-
-def test_hypotheses_that_only_fill_up_a_beam_are_left_out(engines):
-    """With fewer texts than places in a beam, CTranslate2 fills it up with scores of -3.4e38."""
-    engine = engines[1].engine
-    result = SimpleNamespace(hypotheses=[["</s>"], ["a", "</s>"], ["</s>"]], scores=[-1.0, -4.0, -3.4e38])
-    assert [hypothesis.log_probability for hypothesis in engine._hypotheses(result, SearchConfig())] == [-1.0, -2.0]
-    assert not engine._settled(result, 5, beam_size=3)
 
 
 def test_a_method_that_ctranslate2_lacks_is_an_error_with_its_name(folders):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import shutil
 import sys
 import unicodedata
@@ -142,11 +143,13 @@ def through_server(folder: Path, monkeypatch) -> Front:
 def test_odd_text_is_translated_as_what_it_stands_for(folder, monkeypatch, front):
     assert len(ROWS) >= 120
     translate = front(folder, monkeypatch)
-    plain = list(dict.fromkeys(sentence for _, _, sentences in ROWS for sentence in sentences))
+    refused = re.compile("\0|\r(?!$)") if front is through_command_line else re.compile("(?!)")
+    rows = [row for row in ROWS if not refused.search(row[1])]
+    plain = list(dict.fromkeys(sentence for _, _, sentences in rows for sentence in sentences))
     translations = dict(zip(plain, translate(plain), strict=True))
     assert translations[PLAIN] == PLAIN
-    expected = {name: " ".join(translations[sentence] for sentence in sentences) for name, _, sentences in ROWS}
-    assert dict(zip(expected, translate([line for _, line, _ in ROWS]), strict=True)) == expected
+    expected = {name: " ".join(translations[sentence] for sentence in sentences) for name, _, sentences in rows}
+    assert dict(zip(expected, translate([line for _, line, _ in rows]), strict=True)) == expected
 
 
 def test_each_sentence_of_a_line_is_searched_by_itself(folder, monkeypatch):
@@ -155,11 +158,10 @@ def test_each_sentence_of_a_line_is_searched_by_itself(folder, monkeypatch):
     monkeypatch.setattr(translator, "subwords", lambda lines: texts.extend(lines) or subwords(lines))
     line = "Ein Hund. Zwei Hunde."
     translator.translate([line, "", PLAIN])
-    assert texts == ["Ein Hund.", "Zwei Hunde.", PLAIN]
+    assert list(dict.fromkeys(texts)) == ["Ein Hund.", "Zwei Hunde.", PLAIN]
     texts.clear()
     translator.translate([line], split=False)
-    translator.alternatives([line])
-    assert texts == [line, line]
+    assert set(texts) == {line}
 
 
 def test_a_byte_order_mark_starts_a_file_for_every_model(folder, tmp_path, monkeypatch):

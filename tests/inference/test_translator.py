@@ -53,6 +53,24 @@ def test_progress_counts_lines_whatever_their_sentences(translator, lines):
     assert sum(done) == len(lines)
 
 
+def test_a_line_break_in_a_line_is_one_in_its_translation(translator):
+    first, second = translator.translate(TEXT[:2], extra_length=5)
+    assert translator.translate([f"{TEXT[0]}\n\n{TEXT[1]}"], extra_length=5) == [f"{first}\n\n{second}"]
+
+
+def test_equal_lines_are_searched_once(translator, monkeypatch):
+    searched, search, done = [], translator.engine.search, []
+    monkeypatch.setattr(translator.engine, "search", lambda ids, **how: searched.extend(ids) or search(ids, **how))
+    lines = [TEXT[0], TEXT[1], *[TEXT[0]] * 50]
+    assert len(set(translator.translate(lines, extra_length=1, progress=done.append))) <= 2
+    assert (len(searched), sum(done)) == (2, 52)
+
+
+def test_half_a_character_is_refused_with_its_place(translator):
+    with pytest.raises(ValueError, match=r"line 2, character 3: '\\ud800' is half a character"):
+        translator.translate(["Hund", "ab\ud800"])
+
+
 def test_lines_may_come_from_an_iterator(translator):
     assert translator.translate(iter(TEXT), extra_length=5) == translator.translate(TEXT, extra_length=5)
     assert translator.sample(iter(TEXT), extra_length=5) == translator.sample(TEXT, extra_length=5)
@@ -89,7 +107,7 @@ def test_what_is_no_list_of_strings_is_refused(translator, lines):
 @settings(deadline=None, max_examples=15)
 def test_every_line_has_a_translation_of_one_line(translator, line):
     (translation,) = translator.translate([line], beam_size=1, extra_length=0)
-    assert "\n" not in translation
+    assert translation.count("\n") <= line.count("\n")
 
 
 def test_several_folders_are_an_ensemble(folder, translator, tmp_path):

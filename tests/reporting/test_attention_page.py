@@ -84,39 +84,6 @@ def test_a_sentence_is_chosen_and_its_text_stays_text(view):
     assert view.locator("details th[dir=auto]").all_inner_texts()[1] == "▁مرحبا"
 
 
-def test_everything_is_reached_by_the_keyboard(view):
-    press = view.page.keyboard.press
-    view.get_by_label("Sentence").focus()
-    press("ArrowDown")  # the second sentence
-    assert labels(view, ROWS) == ATTACK.subwords
-    press("ArrowUp")
-    press("Tab")
-    press("ArrowRight")
-    assert view.get_by_label("decoder self").is_checked()
-    press("ArrowLeft")
-    press("Tab")
-    press("Space")
-    assert view.get_by_label("words, summed").is_checked()
-    press("Space")
-    press("Tab")  # the thumbnail of the head that is drawn, the only one in the order of Tab
-    assert head(view, 1, 1).get_attribute("aria-pressed") == "true"
-    for key, *chosen in (("ArrowDown", 2, 1), ("ArrowRight", 2, 2), ("ArrowUp", 1, 2), ("ArrowLeft", 1, 1)):
-        press(key)
-        assert head(view, *chosen).get_attribute("aria-pressed") == "true"
-    press("Tab")  # the first row of the translation
-    press("ArrowDown")
-    assert view.locator(".reading").inner_text().startswith("▁dog attends to ")
-    press("ArrowRight")
-    assert view.locator(".reading").inner_text().startswith("▁Ein is attended to by ")
-    press("Escape")
-    assert "Point at a subword" in view.locator(".reading").inner_text()
-    press("Tab")  # the first row of the reference
-    assert view.locator(".reading").inner_text().startswith("▁The attends to ")
-    press("Tab")
-    press("Enter")
-    view.locator("details table").nth(1).wait_for()  # the translation's and the reference's
-
-
 def test_a_subword_that_is_pointed_at_is_said_in_words(view):
     head(view, 1, 2).click()
     view.locator(ROWS).nth(1).hover()

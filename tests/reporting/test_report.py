@@ -3,7 +3,6 @@
 import base64
 import csv
 import io
-import itertools
 import json
 import re
 import subprocess
@@ -19,11 +18,10 @@ from support.attention import attention_of_two
 from pipeline.report import main
 from pipeline.workflow.stage import run
 from transformer.evaluation.buckets import Bucket
-from transformer.reporting import charts as drawn
 from transformer.reporting import page as report
 from transformer.reporting.data_page import data_page
 from transformer.reporting.pictures import curves_picture
-from transformer.reporting.sentences import Sentences, different_words, telling
+from transformer.reporting.sentences import Sentences, different_words
 
 ROOT = Path(__file__).parents[2]
 PARAMS = {
@@ -168,18 +166,6 @@ def test_differences_are_found_word_by_word():
     assert different_words(" a\u2003b ", "a b") == ([], [])
 
 
-def test_telling_sentences_are_the_worst_the_best_and_a_sample():
-    scores = [50.0] * 1000
-    scores[700:705], scores[20:25] = [1.0] * 5, [99.0] * 5
-    chosen = telling(scores, [5] * 1000, 40)
-    assert {*range(700, 705), *range(20, 25)} <= set(chosen)
-    assert chosen == sorted(set(chosen))
-    assert 30 <= len(chosen) <= 40
-    assert max(b - a for a, b in itertools.pairwise([0, *chosen, 1000])) <= 75
-    assert telling([1.0, 2.0], [1, 1], 5) == [0, 1]
-    assert telling([1.0, 2.0], [1, 1], 1) == [1]
-
-
 def test_the_page_holds_all_sentences_or_the_most_telling(monkeypatch):
     complete = page()
     assert sentences_in(complete)["line"] == list(range(1, 61))
@@ -236,15 +222,6 @@ def test_phenomena_are_drawn_only_if_the_scores_have_some():
     ((row,),) = charts(html)["phenomena"]["datasets"].values()
     assert (row["phenomenon"], row["percent"], row["low"], row["high"]) == ("word order", 62.5, 60, 65)
     assert "Exact match by phenomenon" in html
-
-
-def test_every_validation_of_a_long_run_is_drawn():
-    steps = 20_000
-    long = pd.DataFrame({"step": range(steps), "train_loss": 1.0, "valid_loss": None, "learning_rate": 0.1})
-    long.loc[[137, 1371], "valid_loss"] = 2.5
-    kept = drawn.thin(long)
-    assert {137, 1371, steps - 1} <= set(kept["step"])
-    assert len(kept) <= 1003
 
 
 def test_a_score_is_shown_with_its_signature():
@@ -410,19 +387,3 @@ def test_the_page_of_a_corpus_shows_all_and_escapes_the_text():
     assert "<td>test</td><td>60</td><td>6 (10.0%)</td><td>3 (5.0%)</td><td>0</td><td>0</td><td>1 (1.7%)</td>" in text
     assert "<td>1.500</td><td>0.200%</td><td>75.0%</td>" in text
     assert "http://" not in re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)
-
-
-def test_each_of_several_test_sets_has_a_tile():
-    scores = {"bleu": 30.0, "bleu_news": 30.0, "bleu_talks": 20.0, "bleu_lc_tok": 31.0, "valid_bleu": 25.0}
-    shown = [(tile["label"], tile["on"], tile["value"]) for tile in report.tiles(scores, {})]
-    assert ("BLEU", "talks", "20.0") in shown
-    assert shown.count(("BLEU", "news", "30.0")) == 1
-    assert "30.0" not in [value for _, on, value in shown if on != "news"]
-    assert [on for label, on, _ in shown if label == "BLEU"] == [
-        "news",
-        "news, lower-cased words",
-        "validation",
-        "talks",
-    ]
-    alone = [tile["on"] for tile in report.tiles({"bleu": 30.0, "bleu_test": 30.0, "bleu_lc_tok": 31.0}, {})]
-    assert alone == ["test", "test, lower-cased words"]

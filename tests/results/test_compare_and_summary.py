@@ -131,12 +131,6 @@ def test_without_git_a_command_says_so_in_one_line(project, tmp_path, capsys):
         assert "Type `git init && git add -A && git commit -m start`" in output
 
 
-@pytest.mark.parametrize("words", [("pipeline", "summary"), ("transformer", "data/model")])
-def test_python_without_the_packages_names_the_command_to_type(tmp_path, words):
-    output = command(tmp_path, sys.executable, "-S", "-m", *words, status=1, PYTHONPATH=str(ROOT))
-    assert re.fullmatch(r"error: \S+ has no package \w+\. Nothing was run\. Type `\. \.venv/bin/activate`.*\n", output)
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [

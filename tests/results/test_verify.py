@@ -15,7 +15,6 @@ from support.projects import command, commit_all
 from support.tiny import ROOT
 
 from pipeline.results import verify
-from pipeline.results.clean import is_used
 from pipeline.results.verify import own_clone
 from pipeline.workflow.dvc_lock import Result, result_of
 
@@ -87,16 +86,6 @@ def test_a_shallow_clone_can_repeat_what_it_has(committed, tmp_path, monkeypatch
     with own_clone(result_of("HEAD"), keep=False) as project:
         assert (project / ".dvc/config").read_text() == "# second\n"
         assert not (project / "dvc.lock").exists()
-
-
-def test_two_at_once_have_clones_of_their_own_that_clean_keeps(committed):
-    work = committed / "work"
-    with own_clone(result_of("HEAD"), keep=False) as first, own_clone(result_of("HEAD"), keep=True) as second:
-        places = [work / project.relative_to(work).parts[0] for project in (first, second)]
-        assert places[0] != places[1]
-        assert all(is_used(place) for place in places)
-    assert [place.exists() for place in places] == [False, True]
-    assert not is_used(places[1])
 
 
 def test_a_corpus_beside_the_project_is_beside_the_clone(committed):

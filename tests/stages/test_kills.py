@@ -138,21 +138,6 @@ def test_a_mistake_is_printed_once_by_any_number_of_processes(place, devices):
     assert "resumes from" not in done.stderr
 
 
-def test_two_equal_trainings_at_once_give_the_outs_of_one(place, unkilled):
-    params_file(place, max_steps=160)
-    first, second = start("train", place), start("train", place)
-    for process in (first, second):
-        assert process.wait() == 0, process.stderr and process.stderr.read()
-    assert trained(place) == unkilled
-    assert len(runs(place)) == 1
-
-
-def test_a_stage_that_torchrun_starts_names_devices_instead(place):
-    done = stage("train", place, env={"WORLD_SIZE": "2", "RANK": "0"})
-    assert done.returncode == 1
-    assert "pipeline.train starts torchrun itself. Set DEVICES" in done.stderr
-
-
 def wait_for_step(folder: Path, process: subprocess.Popen, further: int) -> None:
     """Wait until the training has saved `further` states more than it has now, or has ended."""
     before = newest_state(folder)

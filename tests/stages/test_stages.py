@@ -242,24 +242,6 @@ def test_a_mistake_ends_in_one_line_and_leaves_nothing(tmp_path, monkeypatch, na
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_training_set_that_max_length_empties_is_refused(project, tmp_path):
-    params_file(tmp_path, max_length=1)
-    names = {
-        name: str(project / f"data/{path}")
-        for name, path in {
-            "tokens": "tokens",
-            "codes": "bpe.codes",
-            "vocab": "vocab.txt",
-            "raw": "raw",
-            "filtered": "filtered",
-        }.items()
-    }
-    done = stage("encode", tmp_path, *(part for name, path in names.items() for part in (f"--{name}", path)))
-    assert done.returncode == 1
-    assert "no train pair is left. All have an empty side, or more than max_length=1 subwords." in done.stderr
-    assert not (tmp_path / "data/ids").exists()
-
-
 @pytest.mark.full
 def test_devices_without_work_are_warned_of_at_the_start(project, tmp_path):
     place = training_place(project, tmp_path / "place", batch_tokens=256, device_tokens=256)

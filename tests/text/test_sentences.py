@@ -41,7 +41,7 @@ LINES = [
     ("en", "J. R. R. Tolkien wrote it. |Yes."),
     ("en", 'He said "Go." |Then he left.'),
     ("en", "Yahoo! is a firm."),
-    ("en", "Mail me@a.org or see www.a.org/x. Version 1.2 is out."),
+    ("en", "Mail me@a.org or see www.a.org/x. |Version 1.2 is out."),
     pytest.param("fr", "Il est né en 300 av. J.-C. Il est mort.", marks=pytest.mark.full),  # spaCy needs seconds
     ("es", "¡Hola! |¿Qué tal? |Bien."),
     ("zh", "我有一只狗。|它在跑。"),
@@ -52,6 +52,18 @@ LINES = [
     ("vi", "Tôi ở TP. Hồ Chí Minh. |Tôi vui."),
     ("ru", "Он пришёл в 1990 г. в Москву. |Она ушла."),
     ("ar", "كيف حالك؟ |أنا بخير."),
+    ("ka", "ძაღლი დარბის. |კატა ზის."),
+    ("de", "Hier ist ein Ei. |Anna isst es."),
+    ("de", "Hier ist ein Ei.Anna isst es. |Die foo.Bar ist eine Klasse."),  # in doubt whole
+    ("de", "Das ist Punkt 1. |Das ist Punkt 2."),
+    ("de", "Siehe https://a.de/x. |Das ist gut."),
+    ("de", "Öffne bild.png. |Dann geht es."),
+    ("de", "Node.js und z.B. Berlin."),
+    ("de", "Am 3. Tag kam der Arzt. |Das 2. Jahr war gut, der 1. Teil auch."),
+    ("de", "1. Der Arzt kommt. |2. Die Katze auch."),
+    ("ka", "ი. ჭავჭავაძე დაიბადა ყვარელში."),
+    ("ja", "「はい。」と言った。|次。"),
+    ("my", "ကျွန်တော်သွားသည်။ |သူလာသည်။"),
 ]
 
 

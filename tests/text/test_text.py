@@ -180,6 +180,13 @@ def test_each_side_has_its_own_lowercase_setting():
     assert [join(each.tokens("Über  ALLEM")) for each in sides] == ["über allem", "Über ALLEM"]
 
 
+@pytest.mark.parametrize(
+    ("language", "text", "expected"), [("tr", "İKİ IRMAK", "iki ırmak"), ("de", "İKI I", "iki i"), ("az", "I", "ı")]
+)
+def test_letters_become_small_as_the_language_writes_them(language, text, expected):
+    assert Side(language, lowercase=True).text(text) == expected
+
+
 @pytest.mark.parametrize("language", ["zh", "zh-TW", "ja", "ko", "vi", "th", "qq"])
 def test_a_language_that_spacy_cannot_split_is_split_by_script(language):
     splitter, remark = splitter_of(language)

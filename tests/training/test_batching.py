@@ -1,7 +1,6 @@
 """Batches are a function of data, seed and epoch. They contain each pair once and are not larger than requested."""
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -77,28 +76,6 @@ def test_micro_batches_are_a_batch_in_parts_of_device_tokens(sizes, tokens, devi
         pieces = micro_batches(pairs, rows, device_tokens)
         assert np.concatenate(pieces).tolist() == rows.tolist()
         assert all(fits(pairs, piece, device_tokens) for piece in pieces)
-
-
-def resident(folder: Path) -> dict[str, int]:
-    """KiB of each memory-mapped file of the folder that are in this process's memory, as Linux counts."""
-    kib, name = {}, None
-    for line in Path("/proc/self/smaps").read_text().splitlines():
-        field, *rest = line.split(maxsplit=5)
-        if not field.endswith(":"):  # the head of a mapping, with the file at its end
-            name = Path(rest[-1]).name if str(folder) in line else None
-        elif name and field == "Rss:":
-            kib[name] = kib.get(name, 0) + int(rest[0])
-    return kib
-
-
-@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux lists the mapped files of a process")
-def test_the_corpus_does_not_stay_in_memory_after_a_batch(tmp_path):
-    pairs = random_pairs(tmp_path, 2000)
-    pairs.source.ids.sum()
-    assert resident(tmp_path)["train.source.ids.npy"] > 0
-    pairs.batch(np.arange(1000))
-    kib = resident(tmp_path)
-    assert [kib[f"train.{side}.{part}.npy"] for side in ("source", "target") for part in ("ids", "starts")] == [0] * 4
 
 
 def test_targets_start_with_bos_end_with_eos_and_are_padded(tmp_path):

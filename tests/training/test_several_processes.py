@@ -199,12 +199,6 @@ def test_gradients_may_be_summed_in_bfloat16(tmp_path, pair):
     check_rounded([rank["bfloat16 sums"] for rank in pair], single)
 
 
-@pytest.mark.full
-def test_gradients_of_shards_may_be_summed_in_bfloat16(tmp_path):
-    several, (single,) = (together(count, train_some, tmp_path, 5, True, BFLOAT16_SUMS) for count in (2, 1))
-    check_rounded(several, single)
-
-
 @WAYS
 def test_a_stop_that_one_process_requests_stops_all(pair, sharded):
     assert [rank["stopped", sharded] for rank in pair] == [[True] * 3] * 2

@@ -27,6 +27,27 @@ class NoChecksum(ValueError):
     """A manifest has no checksum of a file, so the file cannot be trusted."""
 
 
+def check_shape(content: Any) -> None:
+    """Raise ValueError for what is no manifest: its parts and their parts must be of the right types."""
+    if not (isinstance(content, dict) and {"bases", "files", "splits"} <= content.keys()):
+        raise ValueError("it must have bases, files and splits")
+    kinds = {"bases": list, "files": dict, "splits": dict}
+    parts = [content[name] for name in kinds]
+    if not all(map(isinstance, parts, kinds.values())):
+        raise ValueError("bases must be a list, files and splits objects")
+    for entry in parts[1].values():
+        if not (isinstance(entry, dict) and {"addresses", "size", "sha256"} <= entry.keys()):
+            raise ValueError("each file must be an object with addresses, size and sha256")
+        if (other := entry.get("otherwise")) is not None and (other not in parts[1] or parts[1][other] is entry):
+            raise ValueError("otherwise must name another of the files")
+        if not (isinstance(entry["addresses"], list) and all(isinstance(each, str) for each in entry["addresses"])):
+            raise ValueError("addresses must be a list of texts")
+    sides = [side for split in parts[2].values() for side in (split.values() if isinstance(split, dict) else [None])]
+    for part in (part for side in sides for part in (side if isinstance(side, list) else [None])):
+        if not (isinstance(part, dict) and isinstance(part.get("file"), str) and part["file"] in parts[1]):
+            raise ValueError("each split must be an object of lists of parts, each with one of the files")
+
+
 @dataclass(frozen=True)
 class Manifest:
     """A manifest.
@@ -45,12 +66,11 @@ class Manifest:
         """Read a manifest. Raises ValueError if it is missing or no manifest."""
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-            if not (isinstance(content, dict) and {"bases", "files", "splits"} <= content.keys()):
-                raise ValueError("it must have bases, files and splits")
+            check_shape(content)
             return cls(path, content)
         except OSError as error:
             raise ValueError(f"{path}: cannot read the manifest ({error.strerror}).") from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{path} is no manifest ({error}). `git checkout {path}` restores it.") from None
 
     def test_sets(self, source: str, target: str) -> list[str]:

@@ -7,19 +7,23 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Protocol
 
-from transformer.corpora.catalogues import ENDS, Catalogue, open_cues
+from transformer.corpora.catalogues import ENDS, Catalogue
 from transformer.corpora.text_files import Lines, check_counts, lines_of, open_file, plain_name
 from transformer.text.languages import strip_region
 
 LinePair = tuple[str, str]
-SUBTITLES = ".srt"
 REMOVE = "Its pairs would be there twice; remove one, or give it another name."
 VALID = ("validation", "dev", "val", "devtest")  # other names of valid
+UNREAD = {  # formats that are known and not read -> how to convert a file
+    ".xliff": "xliff2po {} train.po",
+    ".xlf": "xliff2po {} train.po",
+    ".srt": "take its lines, equally many in both languages",
+    ".zst": "zstd -d {}",
+}
 _SURROGATE = re.compile("[\ud800-\udfff]")  # half of a character, which JSON may spell
 
 
@@ -120,7 +124,7 @@ class _Raw(Lines):
 def user_texts(folder: Path, split: str, source: str, target: str) -> list[ParallelText]:
     """The texts of a split in a folder, in the order of their names. For train all that begin with `train`.
 
-    They are NAME.{source,target}, with .srt for subtitles; NAME.{source}-{target}.tsv, NAME.jsonl or NAME with one of
+    They are NAME.{source,target}; NAME.{source}-{target}.tsv, NAME.jsonl or NAME with one of
     catalogues.ENDS; also with .gz; and the catalogues in a folder with the name of the split. Raises ValueError
     for one side without the other, and for a text that is there twice: plain and compressed, or in two of these forms.
     """
@@ -130,8 +134,12 @@ def user_texts(folder: Path, split: str, source: str, target: str) -> list[Paral
     seen: dict[str, Path] = {}  # plain name -> file
     single: dict[str, Path] = {}  # name of a text -> the one file with both of its sides
     for path in sorted(folder.glob(f"{split}*" if split == "train" else f"{split}.*")):
+        if path.suffix in UNREAD:
+            raise ValueError(
+                f"{path} cannot be read. Convert it: {UNREAD[path.suffix].format(path)}, and move it away."
+            )
         name = plain_name(path)
-        stem, _, suffix = name.removesuffix(SUBTITLES).rpartition(".")
+        stem, _, suffix = name.rpartition(".")
         if suffix in (source, target) and (split == "train" or stem == split):
             sides.setdefault(stem, {})[suffix] = path
         elif name.endswith(ends) and (split == "train" or name in [f"{split}{end}" for end in ends]):
@@ -152,15 +160,10 @@ def user_texts(folder: Path, split: str, source: str, target: str) -> list[Paral
             )
         if stem in single:
             raise ValueError(f"{single[stem]} and {files[source]} are both text {stem}. {REMOVE}")
-        texts[f"{stem}.{source}"] = TwoFiles(side_lines(files[source]), side_lines(files[target]))
+        texts[f"{stem}.{source}"] = TwoFiles(lines_of(files[source]), lines_of(files[target]))
     for path in (path for path in (folder / split).glob("*") if plain_name(path).endswith(ENDS)):
         texts[f"{split}/{path.name}"] = Catalogue(path, (source, target))
     return [texts[name] for name in sorted(texts)]
-
-
-def side_lines(path: Path) -> Lines:
-    """The lines of a file with one side of a text; of subtitles, the text of each cue."""
-    return Lines(str(path), partial(open_cues, path)) if plain_name(path).endswith(SUBTITLES) else lines_of(path)
 
 
 def user_splits(folder: Path, splits: Iterable[str], source: str, target: str) -> dict[str, list[ParallelText]]:

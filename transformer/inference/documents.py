@@ -1,152 +1,232 @@
-"""Files whose entries are translated: catalogues (PO), XLIFF, translation memories (TMX) and subtitles (SRT).
+"""Catalogues of messages (PO): what is not translated is filled and marked as fuzzy, all else stays byte for byte.
 
-What is translated already stays. What a model adds is marked where the format can say so: fuzzy in PO; the state
-needs-review-translation in XLIFF 1, translated in XLIFF 2. An entry of several lines is translated line by line and
-keeps the white space around each; a subtitle is one text, but for the lines of a dialogue.
+Other formats come and go by converters (docs/translating.md). The lines of a message that are one sentence are
+translated as one, and wrapped into as many lines; bullets, dashes and a pair of tags around a line stay outside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING
-from xml.etree.ElementTree import ParseError
+from typing import TYPE_CHECKING, NamedTuple
 
-from transformer.files import read_lines, read_text, whole_file
-from transformer.inference.entries import Document, Entry, check_languages, fill, lines_of
+from transformer.files import read_lines, whole_file
 from transformer.inference.lines import Translate, finished_parts, parts_folder
-from transformer.inference.xml_documents import read_exchange, read_memory
-from transformer.text.formats import cues
+from transformer.text.languages import strip_region
+from transformer.text.plurals import is_singular, numbers_of_forms
+from transformer.text.sentences import is_lower
 
 if TYPE_CHECKING:
-    import polib
     from tqdm import tqdm
 
-ENDS = (".po", ".xliff", ".xlf", ".tmx", ".srt")
-NO_LINES = (".tsv", ".csv", ".json", ".jsonl", ".vtt", ".html", ".docx", ".pdf")  # not a sentence a line, nor in ENDS
-WIDTH = 42  # characters of a line of a subtitle
+PO = ".po"
+_KIT = (
+    "Type `{0}2po {1} a.po` of translate-toolkit, translate a.po, then `po2{0} --fuzzy -t {1} a.po OUTPUT`; "
+    "docs/translating.md has more"
+)
+# Formats with converters that go both ways: end of the name -> the name of the converter
+CONVERTED = {".md": "md", ".html": "html", ".htm": "html", ".json": "json", ".properties": "prop", ".srt": "sub"}
+REFUSED = {  # no plain text -> why
+    **dict.fromkeys((".xliff", ".xlf"), "Its converters lose elements inside a text. Give the .po that it was made of"),
+    **dict.fromkeys((".tmx", ".tsv", ".csv", ".jsonl"), "It has texts of both sides. Train with it, or give one side"),
+    **dict.fromkeys((".xml", ".strings", ".vtt", ".docx", ".odt", ".pdf"), "Give its sentences alone, one a line"),
+    ".ts": "Type `lconvert {} -o a.po` of Qt, translate a.po, then `lconvert a.po -o OUTPUT.ts`",
+    ".pot": "It is a template: `msginit -i {} -l LANGUAGE -o LANGUAGE.po` makes the .po to fill",
+    ".mo": "It is compiled: `msgunfmt {} -o a.po` makes the .po to fill",
+}
+_AROUND = re.compile(r"(\s*(?:[-–—•*·]\s+)?)(.*?)(\s*)", re.DOTALL)
+_TAGGED = re.compile(r"<([A-Za-z][\w:-]*)(?: [^<>]*)?>(.*)</\1>", re.DOTALL)
+_SENTENCE_END = re.compile(r"[^\w\s,;–-]\W*$")
+MARKED = ("#,", "#|", "msgctxt", "msgid")  # how the line with the flags of an entry begins, or that which follows it
+WIDTH = 77  # characters of a line of a catalogue
 
 
-def read_document(path: Path, source: str, target: str) -> Document:
-    """A file of one of the formats ENDS. Raises ValueError if it is damaged, or between other languages."""
-    read = {".po": read_catalogue, ".srt": read_subtitles, ".tmx": read_memory}.get(path.suffix.lower(), read_exchange)
-    try:
-        return read(path, source, target)
-    except (ParseError, UnicodeDecodeError, LookupError) as error:
-        raise ValueError(f"{path} is damaged ({error}). Nothing was translated. Copy it again.") from None
+class Text(NamedTuple):
+    """Lines of an entry that are translated as one. core: without what is around it. lines: how many there were."""
+
+    before: str
+    core: str
+    after: str
+    lines: int
+
+
+class Entry(NamedTuple):
+    """A text to translate. place: its line in the file, from 1. texts: what the model gets. fill: takes the result."""
+
+    place: int
+    texts: list[Text]
+    fill: Callable[[str], None]
+
+
+class Document(NamedTuple):
+    """A catalogue to fill. write: writes it, with the translations that its entries got, to a path."""
+
+    entries: list[Entry]
+    write: Callable[[Path], None]
 
 
 def is_document(path: Path | None) -> bool:
-    """Whether a file has entries, by its name. None, which is standard input, has none.
-
-    Raises ValueError for one that is packed or compiled, or has neither lines nor entries that can be read.
-    """
+    """Whether a file is a catalogue, by its name; None is standard input. Raises ValueError for another format."""
     if path is None:
         return False
-    *_, inner, suffix = ["", "", *(end.lower() for end in path.suffixes)]
-    packed = suffix in (".gz",)
-    if suffix == ".mo" or (packed and inner in ENDS):
-        raise ValueError(f"{path} is packed or compiled. Nothing was translated. Give the .po or other file itself.")
-    if (inner if packed else suffix) in NO_LINES:
-        raise ValueError(
-            f"{path} is no plain text, and none of {', '.join(ENDS)}. Nothing was translated. Give its "
-            "sentences alone, one a line."
-        )
-    return suffix in ENDS
+    end = path.with_suffix("").suffix.lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
+    if path.suffix.lower() == ".gz" and end in (PO, *CONVERTED, *REFUSED):
+        raise ValueError(f"{path} is packed. Nothing was translated. Unpack it: gunzip -k {path}")
+    if end in CONVERTED:
+        raise ValueError(f"{path} is no plain text. Nothing was translated. {_KIT.format(CONVERTED[end], path)}.")
+    if end in REFUSED:
+        raise ValueError(f"{path} is no plain text. Nothing was translated. {REFUSED[end].format(path)}.")
+    return end == PO
 
 
 def translate_document(
-    path: Path,
-    output: Path,
-    languages: tuple[str, str],
-    key: str,
-    translate: Translate,
-    progress: tqdm,
-    resume: Callable,
+    document: Document, output: Path, key: str, translate: Translate, progress: tqdm, resume: Callable
 ) -> str:
-    """Translate the entries of a file that have no translation, and write it to `output`. Returns the counts, in words.
+    """Translate the entries of a document, and write it to `output`. Returns the counts, in words.
 
-    languages: of the model. key, resume: see lines.finished_parts, which keeps what is translated so far.
+    key, resume: see lines.finished_parts, which keeps what is translated so far.
     """
-    document = read_document(path, *languages)
-    lines = lines_of(document.entries)
+    lines = lines_of(document)
     progress.total = len(lines)
     with parts_folder(output) as folder:
         parts = finished_parts(folder, key, [lines], translate, resume)
-        fill(document.entries, (line for part in parts for line in read_lines(part)))
+        fill(document, (line for part in parts for line in read_lines(part)))
         with whole_file(output) as temporary:
             document.write(temporary)
-    skipped = f" {document.skipped:,} have elements inside their text and were left out." if document.skipped else ""
-    return f"{len(document.entries):,} entries were translated.{skipped}"
+    return f"{len(document.entries):,} entries were translated."
 
 
-def read_catalogue(path: Path, source: str, target: str) -> Document:
-    """A .po file, to be written in UTF-8. Of plural forms, entries of their own, the first translates the singular."""
+def lines_of(document: Document) -> list[str]:
+    """The lines to translate, none of them blank."""
+    return [text.core for entry in document.entries for text in entry.texts if text.core]
+
+
+def places_of(document: Document) -> list[int]:
+    """For each of `lines_of` the line of its entry in the file."""
+    return [entry.place for entry in document.entries for text in entry.texts if text.core]
+
+
+def fill(document: Document, translations: Iterable[str]) -> None:
+    """Give entries the translations of their lines, in the order of `lines_of`."""
+    waiting = iter(translations)
+    for entry in document.entries:
+        parts = [
+            text.before + wrapped(next(waiting), text.lines) + text.after if text.core else text.before + text.after
+            for text in entry.texts
+        ]
+        entry.fill("\n".join(parts))
+
+
+def texts_of(text: str) -> list[Text]:
+    """The texts of an entry: its lines, those of one sentence together."""
+    groups: list[list[str]] = []
+    for line in text.split("\n"):
+        goes_on = groups and line.strip() and groups[-1][-1].strip() and is_lower(line.strip()[0])
+        if goes_on and not _SENTENCE_END.search(groups[-1][-1].rstrip()):
+            groups[-1].append(line)
+        else:
+            groups.append([line])
+    return [around("\n".join(group), len(group)) for group in groups]
+
+
+def around(text: str, lines: int) -> Text:
+    """A text with what stays outside: white space, a bullet or a dash, and a pair of tags."""
+    match = _AROUND.fullmatch(text)
+    assert match
+    before, core, after = match.groups()
+    while (tagged := _TAGGED.fullmatch(core)) and f"</{tagged[1]}" not in tagged[2]:
+        before, core, after = before + core[: tagged.start(2)], tagged[2], core[tagged.end(2) :] + after
+    if not core.strip():
+        return Text(before + core, "", after, lines)
+    return Text(before, " ".join(core.split("\n")) if lines > 1 else core, after, lines)
+
+
+def wrapped(text: str, lines: int) -> str:
+    """A text in so many lines of about the same length."""
+    if lines == 1:
+        return text
+    width = -(-len(text) // lines)
+    while len(parts := wrap(text, max(1, width), break_long_words=False, break_on_hyphens=False) or [""]) > lines:
+        width += 1
+    return "\n".join(parts)
+
+
+def read_document(path: Path, source: str, target: str) -> Document:
+    """A .po file; filled in its own encoding, or in UTF-8 if that lacks a character.
+
+    Raises ValueError if it is damaged, or for another language than `target`.
+    """
     import polib
 
     try:
-        file = polib.pofile(str(path))
-        text, newline = read_text(path, file.encoding)
-    except OSError as error:
+        encoding = polib.detect_encoding(str(path))
+        text = path.read_bytes().decode(encoding)
+        if "\n" not in text or "\r" in text.replace("\r\n", ""):  # polib would open a path
+            raise ValueError("no lines that end in a line feed")
+        catalogue = polib.pofile(text.replace("\r\n", "\n").removeprefix("\ufeff"))
+        header = catalogue.metadata
+    except (OSError, ValueError, LookupError) as error:
         raise ValueError(f"{path} is damaged ({error}). Nothing was translated. Correct it.") from None
-    check_languages(path, (None, file.metadata.get("Language")), (source, target))
-    keep_width(file, text)
-    if file.encoding.lower() not in ("utf-8", "utf8"):
-        file.encoding, file.metadata["Content-Type"] = "utf-8", "text/plain; charset=UTF-8"
-
-    def set_form(message: polib.POEntry, form: int | None, text: str) -> None:
-        message.flags += [] if "fuzzy" in message.flags else ["fuzzy"]
-        if form is None:
-            message.msgstr = text
-        else:
-            message.msgstr_plural[form] = text
-
-    entries = []
-    for message in file.untranslated_entries():  # neither fuzzy nor obsolete
-        forms = [*sorted(message.msgstr_plural)] if message.msgid_plural else [None]
-        for form in forms:
-            if form is None or not message.msgstr_plural[form]:
-                singular = form is None or (form == 0 and len(forms) > 1)
-                text = message.msgid if singular else message.msgid_plural
-                entries.append(Entry(text, partial(set_form, message, form)))
-    return Document(entries, lambda path: file.save(str(path), newline=newline))
-
-
-def keep_width(file: polib.POFile, text: str) -> None:
-    """Wrap the lines of a catalogue as in its text, or not at all, whichever changes fewer of them."""
-    lines = {*text.split("\n")}
-
-    def changed(width: int) -> int:
-        file.wrapwidth = width
-        return len(lines - {*str(file).split("\n")})
-
-    file.wrapwidth = min((file.wrapwidth, 0), key=changed)
-
-
-def read_subtitles(path: Path, source: str, target: str) -> Document:
-    """A .srt file. All cues are translated; the lines of a translation have WIDTH characters at most."""
-    (text, newline), parts, end = read_text(path, "utf-8"), [], 0
-
-    def set_part(place: int, translation: str) -> None:
-        parts[place] = "\n".join(line for part in translation.split("\n") for line in wrap(part, WIDTH)) + "\n"
-
-    entries = []
-    for cue in cues(text):
-        lines = cue["text"].split("\n")[:-1] if cue["text"].endswith("\n") else cue["text"].split("\n")
-        dialogue = any(line.lstrip().startswith(("-", "–")) for line in lines)
-        parts += [text[end : cue.start("text")], cue["text"]]
-        end = cue.end("text")
-        if cue["text"]:
-            joined = "\n".join(lines) if dialogue else " ".join(cue["text"].split())
-            entries.append(Entry(joined, partial(set_part, len(parts) - 1)))
-    if text.strip() and not parts:
+    code = header.get("Language")
+    if code and strip_region(code) != strip_region(target):
         raise ValueError(
-            f"{path} has no times such as 00:00:01,000 --> 00:00:02,000. Nothing was translated. Add them."
+            f"{path} is for {code}, and this model translates {source} to {target}. Nothing was translated. Use "
+            "another model, or correct the language in the file."
         )
+    lines = text.split("\n")
+    new: dict[int, list[str]] = {}  # line -> the lines that take its place
+    entries = []
+    for entry in catalogue:
+        strings = entry.msgstr_plural if entry.msgid_plural else {None: entry.msgstr}
+        if not entry.msgid or entry.fuzzy or entry.obsolete:
+            continue
+        numbers = numbers_of_forms(header.get("Plural-Forms"), len(strings))
+        for form in (form for form, string in sorted(strings.items()) if not string):
+            singular = form is None or is_singular(form, len(strings), numbers)
+            own = entry.msgid if singular else entry.msgid_plural
+            marked, first = (find(lines, (entry.linenum or 1) - 1, start) for start in (MARKED, MARKED[2:]))
+            place = find(lines, first, "msgstr" if form is None else f"msgstr[{form}]")
+            entries.append(Entry(first + 1, texts_of(own), setter(lines, marked, place, new)))
 
     def write(path: Path) -> None:
-        path.write_text("".join([*parts, text[end:]]), encoding="utf-8", newline=newline)
+        content = "\n".join(line for place, own in enumerate(lines) for line in new.get(place, [own]))
+        try:
+            path.write_bytes(content.encode(encoding))
+        except UnicodeEncodeError:
+            content = re.sub(r"(Content-Type:[^\"]*charset=)[\w.:-]+", r"\1UTF-8", content, count=1)
+            path.write_bytes(content.encode())
 
     return Document(entries, write)
+
+
+def find(lines: list[str], place: int, start: str | tuple[str, ...]) -> int:
+    """The place of the first line that begins with a word, from a place on; the last line without one."""
+    return next((n for n in range(place, len(lines)) if lines[n].lstrip("\ufeff \t").startswith(start)), len(lines))
+
+
+def setter(lines: list[str], flags: int, place: int, new: dict[int, list[str]]) -> Callable[[str], None]:
+    """The function that takes the translation of a form. flags: the line to mark. place: of its msgstr."""
+
+    def set_form(text: str) -> None:
+        end = "\r" if lines[place].endswith("\r") else ""
+        new[place] = [line + end for line in quoted(lines[place].partition('"')[0].strip(), text)]
+        if lines[flags].startswith("#,"):
+            new[flags] = [f"{lines[flags].rstrip()}, fuzzy{end}"]
+        else:
+            new[flags] = [f"#, fuzzy{end}", lines[flags]]
+
+    return set_form
+
+
+def quoted(name: str, text: str) -> list[str]:
+    """A field of a catalogue with a text, in lines of about WIDTH characters."""
+    import polib
+
+    parts, single = re.findall(r".*?\n|.+", text), f'{name} "{polib.escape(text)}"'
+    if len(parts) <= 1 and len(single) <= WIDTH + 2:
+        return [single]
+    kept = dict.fromkeys(("expand_tabs", "drop_whitespace", "break_long_words", "replace_whitespace"), False)
+    pieces = [piece for part in parts for piece in wrap(part, WIDTH, **kept)]
+    return [f'{name} ""', *(f'"{polib.escape(piece)}"' for piece in pieces)]

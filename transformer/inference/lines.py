@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import gzip
 import os
+import re
 import shutil
 import sys
 import zlib
@@ -20,6 +21,8 @@ from transformer.files import check_length, chunks, disk_of, sha256_text, whole_
 PART_LINES = 1000  # most lines that are translated in one call, sorted and batched together
 READ_BYTES = 1 << 20  # most bytes that are read at a time
 LONGEST_LINE = 100_000  # bytes
+PACKED = {".zst": "zstd -dc", ".xz": "xz -dc"}  # how to unpack
+_OPEN = re.compile("/(?:dev|proc/self)/fd/([0-9]+)")  # a file that is open in this process
 
 Translate = Callable[[int, list[str]], str]  # the number of the first line, from 1, and lines -> what is written
 
@@ -28,15 +31,15 @@ Translate = Callable[[int, list[str]], str]  # the number of the first line, fro
 def open_input(path: Path | None) -> Iterator[BufferedReader]:
     """The bytes of a file, decompressed if its name ends in .gz, or of standard input if `path` is None.
 
-    Raises ValueError if standard input is closed, and for a .zst file.
+    Raises ValueError if standard input is closed, and for a packed file of another kind.
     """
     if path is None:
         if sys.stdin is None:
             raise ValueError("There is no input: standard input is closed. Use --input FILE.")
         yield cast("BufferedReader", sys.stdin.buffer)
         return
-    if path.suffix == ".zst":
-        raise ValueError(f"{path} is compressed. Type `zstd -dc {path} | python -m transformer MODEL`.")
+    if path.suffix in PACKED:
+        raise ValueError(f"{path} is compressed. Type `{PACKED[path.suffix]} {path} | python -m transformer MODEL`.")
     with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
         yield cast("BufferedReader", file)
 
@@ -72,19 +75,43 @@ def line_groups(file: BufferedReader, name: str) -> Iterator[list[str]]:
 def decoded(line: bytes, name: str, number: int) -> str:
     """The text of a line of a file, without the byte-order mark of the first line.
 
-    Raises ValueError, which names its place, if it is not UTF-8 or too long.
+    Raises ValueError, which names its place, if it is not UTF-8 or too long, or has a NUL or a CR inside.
     """
     place = f"{name}:{number}"
     check_length(line, place, LONGEST_LINE)
     try:
-        return line.decode("utf-8-sig" if number == 1 else "utf-8")
+        text = line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError:
-        raise ValueError(f"{place}: not UTF-8. Convert it, for example with iconv -t utf-8.") from None
+        remedy = f"Convert it, for example: iconv -f WINDOWS-1252 -t UTF-8 {name} > new.txt"
+        raise ValueError(f"{place}: not UTF-8. {remedy}") from None
+    if "\0" in text:
+        raise ValueError(f"{place}: a NUL character. Remove it, or give a text file.")
+    if "\r" in text.rstrip("\r"):
+        raise ValueError(f"{place}: a carriage return inside a line. Convert the line ends: tr '\\r' '\\n'")
+    return text
 
 
 def replaceable(path: Path) -> Path | None:
-    """The regular file that a path leads to, by its links if it is one; None for a device or a pipe."""
-    return None if path.exists() and not path.is_file() else Path(os.path.realpath(path))
+    """The regular file that a path leads to, by its links; None for a device, a pipe, or a file that is open."""
+    is_other = path.exists() and not path.is_file()
+    return None if is_other or descriptor_of(path) is not None else Path(os.path.realpath(path))
+
+
+def descriptor_of(path: Path) -> int | None:
+    """The number of the open file that a path such as /dev/stdout leads to by its links; None if it leads to none."""
+    place = os.path.abspath(path)
+    for _ in range(40):  # more links than Linux follows
+        if match := _OPEN.fullmatch(place):
+            return int(match[1])
+        if not os.path.islink(place):
+            return None
+        place = os.path.normpath(os.path.join(os.path.dirname(place), os.readlink(place)))
+    return None
+
+
+def opened_by(path: Path) -> Path | int:
+    """What `open` takes: the path, or a duplicate of the descriptor that it leads to, so that nothing is truncated."""
+    return path if (number := descriptor_of(path)) is None else os.dup(number)
 
 
 def write_through(path: Path | None, groups: Iterable[list[str]], translate: Translate) -> None:
@@ -92,7 +119,7 @@ def write_through(path: Path | None, groups: Iterable[list[str]], translate: Tra
     first = 1
     with (
         disk_of(path or Path("standard output")),
-        open(path, "w", encoding="utf-8") if path else nullcontext(sys.stdout) as out,
+        open(opened_by(path), "w", encoding="utf-8") if path else nullcontext(sys.stdout) as out,
     ):
         for group in groups:
             out.write(translate(first, group))

@@ -1,62 +1,92 @@
-"""What may be wrong with a translation, seen without a reference; and which lines of a text that concerns."""
+"""Signs that a translation is wrong, found without a reference and counted per line."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from transformer.files import read_lines
-from transformer.inference.translation import SentencePair
+from transformer.inference.translation import Remark, SentencePair, Translation, join_translations
 from transformer.text.marks import SPACE
 from transformer.text.placeholders import disagree
+from transformer.text.sentences import count_ends
 from transformer.text.words import Side
 
 KINDS = {  # kind -> what is said of a translation
     "limit": "cut at the length limit",
-    "repeated": "the same words again and again",
+    "repeated": "the same again and again",
     "empty": "empty",
     "short": "far shorter than the source",
     "long": "far longer than the source",
     "copied": "a copy of the source",
+    "ends": "fewer sentences than in the source",
     "lost": "without a placeholder, address or large number of the source, or with another",
-    "unseen": "made from words that the training text lacks",
+    "digits": "other digits than in the source",
+    "same": "the translation of another line too",
+    "unread": "not in the training text",
 }
-TIMES, LONGEST = 3, 4  # so many times in a row, of so many words at most
+LONGEST_PERIOD, LEAST_LOOP = 8, 6  # subwords of what is repeated; subwords of a loop of parts of words, at least
 MOST_RATIO, LEAST_RATIO = 3, 4  # times the subwords of the source, and of the translation
 FEW = 10  # subwords, below which a ratio says little
-SHOWN = 8  # line numbers, and unseen words
+STOCK = 4  # subwords, below which different lines may have one translation
+MOST_SOURCES = 100_000  # lines whose translations are compared
+SHOWN, LONGEST_PIECE = 8, 40  # line numbers and pieces; characters of a piece
+_DIGITS = re.compile(r"\d+")
 
 
-def remarks(
-    source: str, translation: str, lengths: tuple[int, int], limit: int, unseen: Sequence[str] = (), lost: bool = False
-) -> list[str]:
-    """The kinds of remarks on a sentence and its translation, in the order of KINDS.
+def remarks_on(
+    source: str, translation: Translation, lengths: tuple[int, int], limit: int, ends: int, unread: Sequence[str] = ()
+) -> tuple[Remark, ...]:
+    """The remarks on a sentence and its translation, in the order of KINDS.
 
-    lengths: subwords of source and translation. limit: most subwords of the translation, </s> counted. unseen: words of
-    the source that the training text lacks. lost: whether the translation has other placeholders than the source.
+    lengths: subwords of source and translation. limit: most subwords of the translation, </s> counted. ends: how many
+    sentences may end in the source. unread: what of the source the training text lacks.
     """
-    letters, (before, after) = any(map(str.isalpha, source)), lengths
+    letters, (before, after), text = any(map(str.isalpha, source)), lengths, translation.text
     fires = {
         "limit": before > 0 and after >= limit,
-        "repeated": is_repeated(translation) and not is_repeated(source),
-        "empty": letters and not translation,
+        "repeated": is_loop(translation.subwords) and not is_loop([f"{SPACE}{word}" for word in source.split()]),
+        "empty": letters and not text,
         "short": before > FEW and 0 < after * LEAST_RATIO < before,
         "long": after > MOST_RATIO * before + FEW,
-        "copied": letters and " " in source.strip() and source.split() == translation.split(),
-        "lost": lost,
-        "unseen": bool(unseen),
+        "copied": letters and " " in source.strip() and source.split() == text.split(),
+        "ends": 1 < ends > count_ends(text),
+        "lost": disagree(source, text),
+        "digits": digits(source) != digits(text),
     }
-    return [kind for kind in KINDS if fires[kind]]
+    found = [Remark(kind) for kind in KINDS if fires.get(kind)]
+    pieces = tuple(piece[:LONGEST_PIECE] for piece in dict.fromkeys(unread))
+    return (*found, Remark("unread", pieces)) if pieces else tuple(found)
+
+
+def digits(text: str) -> Counter[str]:
+    """The runs of digits of a text, in any script."""
+    return Counter("".join(str(int(digit)) for digit in run) for run in _DIGITS.findall(text))
+
+
+def is_loop(subwords: Sequence[str]) -> bool:
+    """Whether a group of 1 to LONGEST_PERIOD subwords occurs three times in a row.
+
+    Groups that start inside a word must fill LEAST_LOOP subwords.
+    """
+    for period in range(1, LONGEST_PERIOD + 1):
+        run = period
+        for place in range(period, len(subwords)):
+            run = run + 1 if subwords[place] == subwords[place - period] else period
+            if run >= 3 * period and (run >= LEAST_LOOP or subwords[place - period + 1].startswith(SPACE)):
+                return True
+    return False
 
 
 class SeenWords:
     """The source words of a model's training text.
 
-    path: the file that has them, lower-cased, read when it is first needed; without it all words count as seen. side:
-    how lines become words.
+    path: the file that has them, read when it is first needed; without it all words count as seen. side: how lines
+    become words.
     """
 
     def __init__(self, path: Path | None, side: Side):
@@ -70,61 +100,68 @@ class SeenWords:
         except UnicodeDecodeError:
             raise ValueError(f"{self.path} is damaged (not UTF-8). Copy the model folder again.") from None
 
-    def unseen(self, line: str) -> list[str]:
-        """The words of a line that the training text lacks, in their order. A word has a letter."""
+    def unread(self, line: str) -> list[str]:
+        """The words of a line that the training text lacks, or has only in another case, in their order.
+
+        Numbers are left out. The first word may begin with a capital where train has a small letter.
+        """
         words = [token.removeprefix(SPACE) for token in self.side.tokens(line)] if self.words else []
-        return [word for word in words if word.lower() not in self.words and any(map(str.isalpha, word))]
-
-
-def is_repeated(text: str) -> bool:
-    """Whether the same one to LONGEST words occur TIMES times in a row."""
-    words = re.findall(r"\w+", text.lower())
-    for size in range(1, LONGEST + 1):
-        run = 0
-        for word, earlier in zip(words[size:], words, strict=False):
-            run = run + 1 if word == earlier else 0
-            if run == (TIMES - 1) * size:
-                return True
-    return False
+        words = [word for word in words if word and not any(map(str.isdigit, word))]
+        return [
+            word
+            for place, word in enumerate(words)
+            if word not in self.words and (place or word[0].lower() + word[1:] not in self.words)
+        ]
 
 
 class RemarkCounts:
-    """How many lines of a text have remarks of each kind, the numbers of the first ones, and the first unseen words.
+    """How many lines of a text have remarks of each kind, the numbers of the first ones, and the first pieces unread.
 
-    subwords: cuts lines into subwords. seen: the words of the model's training text. extra_length: of the search.
+    places: the number that is shown for each line; default: its own.
     """
 
-    def __init__(self, subwords: Callable[[list[str]], list[list[str]]], seen: SeenWords, extra_length: int) -> None:
-        self.subwords, self.seen, self.extra_length = subwords, seen, extra_length
+    def __init__(self, places: Sequence[int] = ()) -> None:
+        self.places = places
         self.counts = dict.fromkeys(KINDS, 0)
         self.first: dict[str, list[int]] = {kind: [] for kind in KINDS}
-        self.unseen: list[str] = []
+        self.unread: list[str] = []
+        self.sources: dict[str, str] = {}  # translation -> the first source that it translates
 
-    def add(self, number: int, pairs: Iterable[SentencePair]) -> None:
-        """Count the remarks on the sentences of a line. number: of the line."""
-        kinds: set[str] = set()
-        for source, translation in pairs:
-            unseen, (subwords,) = self.seen.unseen(source), self.subwords([source])
-            lengths, limit = (len(subwords), len(translation.subwords)), max(1, len(subwords) + self.extra_length)
-            lost = disagree(source, translation.text)
-            kinds.update(remarks(source, translation.text, lengths, limit, unseen, lost))
-            new = [word for word in dict.fromkeys(unseen) if word not in self.unseen]
-            self.unseen += new[: SHOWN - len(self.unseen)]
+    def add(self, number: int, pairs: Sequence[SentencePair]) -> None:
+        """Count the remarks on the sentences of a line. number: of the line, from 1."""
+        kinds = set()
+        for remark in (remark for pair in pairs for remark in pair.translation.remarks):
+            kinds.add(remark.kind)
+            new = [piece for piece in remark.pieces if piece not in self.unread]
+            self.unread += new[: SHOWN - len(self.unread)]
+        source, text = " ".join(pair.source for pair in pairs), join_translations(pairs)
+        if is_loop([piece for pair in pairs for piece in pair.translation.subwords]) and not is_loop(
+            [f"{SPACE}{word}" for word in source.split()]
+        ):
+            kinds.add("repeated")
+        letters = "".join(filter(str.isalpha, source.lower()))
+        if (
+            sum(len(pair.translation.subwords) for pair in pairs) >= STOCK
+            and len(self.sources) < MOST_SOURCES
+            and self.sources.setdefault(text, letters) != letters
+        ):
+            kinds.add("same")
+        place = self.places[number - 1] if self.places else number
         for kind in kinds:
             self.counts[kind] += 1
-            self.first[kind] += [number] * (len(self.first[kind]) < SHOWN)
+            self.first[kind] += [place] * (len(self.first[kind]) < SHOWN)
 
     def contents(self) -> dict[str, Any]:
         """The number of lines of each kind, and `describe`, as JSON values."""
         return {"lines": self.counts, "remarks": self.describe()}
 
-    def describe(self, unit: str = "line") -> list[str]:
-        """For each kind that occurs, a line: what is said, and the first numbers. unit: what a line is."""
+    def describe(self) -> list[str]:
+        """For each kind that occurs, a line: what is said, and the first numbers."""
         lines = []
         for kind, count in self.counts.items():
             if count:
-                words = f" ({', '.join(self.unseen)})" if kind == "unseen" else ""
-                places = f"{count:,} {unit}s: " if count > 1 else f"{unit} "
+                pieces = f" ({' '.join(self.unread)})" if kind == "unread" else ""
+                places = f"{count:,} lines: " if count > 1 else "line "
                 numbers = ", ".join(map(str, self.first[kind])) + (", ..." if count > SHOWN else "")
-                lines.append(f"{KINDS[kind]}{words}: {places}{numbers}")
+                lines.append(f"{KINDS[kind]}{pieces}: {places}{numbers}")
         return lines

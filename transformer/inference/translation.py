@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from transformer.decoding.attention_maps import AttentionMaps
+
+
+# The end of a sentence of Chinese or Japanese, which have no spaces between sentences.
+_WIDE = re.compile("[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff][”’…\"')]*$")
+
+
+class Remark(NamedTuple):
+    """What may be wrong with a translation. kind: see remarks.KINDS. pieces: what of the source was not read."""
+
+    kind: str
+    pieces: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -18,13 +30,15 @@ class Translation:
     score: float  # log_probability / ((5 + n) / 6)^length_penalty, n subwords with </s>
     log_probability: float  # log P(subwords, </s> | source), in nats; without </s> if it met the length limit
     subwords: tuple[str, ...]
+    remarks: tuple[Remark, ...] = ()  # of the best translation of a sentence
 
 
 class SentencePair(NamedTuple):
-    """A sentence of a line, and its best translation."""
+    """A sentence of a line, and its best translation. before: the line breaks between it and the sentence before."""
 
     source: str
     translation: Translation
+    before: str = ""
 
 
 class PairAttention(NamedTuple):
@@ -36,5 +50,10 @@ class PairAttention(NamedTuple):
 
 
 def join_translations(pairs: Iterable[SentencePair]) -> str:
-    """The translations of the sentences of a line as one line."""
-    return " ".join(filter(None, (pair.translation.text for pair in pairs)))
+    """The translations of the sentences of a text: by its line breaks, by a space or, after Chinese, by nothing."""
+    text = ""
+    for pair in pairs:
+        space = "" if not text or _WIDE.search(text) else " "
+        text += pair.before or (space if pair.translation.text else "")
+        text += pair.translation.text
+    return text

@@ -10,7 +10,9 @@ both_engines.py chooses between CTranslate2, which is faster on a CPU, and torch
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,22 +21,26 @@ from transformer.decoding.config import SamplingConfig, SearchConfig
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.inference.both_engines import check_ensemble, load_engine
 from transformer.inference.engine import Check, Engine, Progress
-from transformer.inference.remarks import SeenWords
+from transformer.inference.remarks import SeenWords, remarks_on
 from transformer.inference.translation import PairAttention, SentencePair, Translation, join_translations
 from transformer.inference.wider_search import keep_placeholders
 from transformer.model.config import TransformerConfig
 from transformer.model_folder import WEIGHTS, WORDS, check_sums, read_model_json
 from transformer.text.bpe import Merges
 from transformer.text.marks import SPACE, join
-from transformer.text.sentences import split_sentences
+from transformer.text.sentences import count_ends, split_sentences
 from transformer.text.vocabulary import SPECIALS, UNK, Vocabulary
 from transformer.text.words import Side
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 UNKNOWN = SPACE + SPECIALS[UNK]  # how Vocabulary.text shows <unk>: as a word. No token of a text equals it (marks.py).
 
 
 def checked_lines(lines: Iterable[str]) -> list[str]:
-    """Lines as a list. Raises TypeError for one string, which would be read letter by letter, and for no strings."""
+    """Lines as a list. Raises TypeError for one string, which would be read letter by letter, and for no strings.
+
+    Raises ValueError for half a character (a lone surrogate).
+    """
     if isinstance(lines, str):
         raise TypeError(f"{lines[:40]!r} is one string. Give a list of lines.")
     if not isinstance(lines, Iterable):
@@ -42,6 +48,11 @@ def checked_lines(lines: Iterable[str]) -> list[str]:
     lines = list(lines)
     if wrong := [line for line in lines if not isinstance(line, str)]:
         raise TypeError(f"{str(wrong[0])[:40]!r} is no string. Give a list of lines.")
+    for number, line in enumerate(lines, start=1):
+        if half := not line.isascii() and _SURROGATE.search(line):
+            raise ValueError(
+                f"line {number}, character {half.start() + 1}: {half[0]!r} is half a character. Remove it."
+            )
     return lines
 
 
@@ -81,9 +92,9 @@ class Translator:
     def translate(self, lines: Iterable[str], split: bool = True, **settings: Any) -> list[str]:
         """Lines to the best translation of each. settings: see `alternatives`.
 
-        split: the sentences of a line are translated one by one (split_sentences) and joined by a space, since a model
-        that was trained on single sentences translates only the first of several. `alternatives`, `sample`, `score` and
-        `attention` take a line as it is.
+        split: the sentences of a line are translated one by one (split_sentences) and joined (join_translations), since
+        a model that was trained on single sentences translates only the first of several. A line break in a line is one
+        in its translation. `alternatives`, `sample`, `score` and `attention` take a line as it is.
         """
         return [join_translations(pairs) for pairs in self.translate_sentences(lines, split, **settings)]
 
@@ -92,8 +103,8 @@ class Translator:
     ) -> list[list[SentencePair]]:
         """Lines to the sentences of each, with their best translations; see `translate`. A blank line has none."""
         lines = checked_lines(lines)
-        parts = [split_sentences(line, self.source) if split else [line] for line in lines]
-        sentences, done = [sentence for part in parts for sentence in part], [0, 0]  # sentences, and lines for progress
+        parts = [self.sentences(line) if split else [("", line)] for line in lines]
+        sentences, done = [sentence for part in parts for _, sentence in part], [0, 0]  # for progress: sentences, lines
 
         def progress_in_lines(count: int) -> None:
             done[0] += count
@@ -103,7 +114,18 @@ class Translator:
 
         best = iter(self.alternatives(sentences, progress=progress_in_lines, best_only=True, **settings))
         progress(len(lines) - done[1])  # blank lines alone
-        return [[SentencePair(sentence, next(best)[0]) for sentence in part] for part in parts]
+        return [[SentencePair(sentence, next(best)[0], before) for before, sentence in part] for part in parts]
+
+    def sentences(self, line: str) -> list[tuple[str, str]]:
+        """The sentences of a line, each with the line breaks before it."""
+        sentences: list[tuple[str, str]] = []
+        before = ""
+        for number, part in enumerate(line.split("\n")):
+            before += "\n" * (number > 0 and bool(sentences))
+            for sentence in split_sentences(part, self.source):
+                sentences.append((before, sentence))
+                before = ""
+        return sentences
 
     def alternatives(
         self,
@@ -128,9 +150,24 @@ class Translator:
             raise ValueError("replace_unk is for word-level models (bpe_merges: 0); this one has subwords")
         lines = checked_lines(lines)
         found = self._searched(lines, config, progress, before_step=before_step, best_only=best_only)
-        if not self.source.placeholders:
-            return found
-        return keep_placeholders(lines, found, config, partial(self._searched, before_step=before_step))
+        if self.source.placeholders:
+            found = keep_placeholders(lines, found, config, partial(self._searched, before_step=before_step))
+        with_remarks = partial(self._with_remarks, extra_length=config.extra_length)
+        return [[with_remarks(line, best), *rest] for line, (best, *rest) in zip(lines, found, strict=True)]
+
+    def _with_remarks(self, line: str, translation: Translation, extra_length: int) -> Translation:
+        """A translation of a line, with the remarks on it."""
+        tokens, ids = self.source.tokens(line), self.vocabulary.ids
+        pieces = [self.merges.subwords([token]) for token in tokens]
+        unread = [token for token, part in zip(tokens, pieces, strict=True) if UNK in ids(part)]
+        unread = [*(token.removeprefix(SPACE) for token in unread), *self.seen_words.unread(line)]
+        count = sum(map(len, pieces))
+        # The full stop of an abbreviation is part of its token.
+        ends = count_ends(join(token.rstrip(".") if len(token) > 2 else token for token in tokens))
+        lengths, limit = (count, len(translation.subwords)), max(1, count + extra_length)
+        return replace(
+            translation, remarks=remarks_on(line, translation, lengths, limit, ends, list(filter(None, unread)))
+        )
 
     def sample(
         self, lines: Iterable[str], progress: Progress = lambda count: None, **settings: Any
@@ -218,7 +255,12 @@ class Translator:
     def _searched(
         self, lines: list[str], config: SearchConfig, progress: Progress = lambda count: None, **how: Any
     ) -> list[list[Translation]]:
-        """Lines to translations of each, by the engine's search. how: its other arguments."""
+        """Lines to translations of each, by the engine's search; equal lines are searched once. how: its arguments."""
+        different = list(dict.fromkeys(lines))
+        if len(different) < len(lines):
+            progress(len(lines) - len(different))
+            results = dict(zip(different, self._searched(different, config, progress, **how), strict=True))
+            return [results[line] for line in lines]
         sources = self.subwords(lines)
         results = self._hypotheses(sources, partial(self.engine.search, config=config, **how), progress)
         words = sources if config.replace_unk else [None] * len(sources)

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -14,30 +15,35 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from spacy.language import Language
 
+CHINESE = ("cmn", "yue", "wuu", "lzh", "hak", "nan", "gan", "hsn")  # spaCy and sacreBLEU know zh
 LONGEST_RUN = 100  # symbols in a row that spaCy gets: neither letters nor digits nor white space
 _LONG_RUN = re.compile(rf".*?(?:[^\w\s]|_){{{LONGEST_RUN}}}|.+", re.DOTALL)
-# Codes of three letters of languages that are written without spaces, and those of two letters.
-SHORT = {
-    "zho": "zh",
-    "chi": "zh",
-    "cmn": "zh",
-    "yue": "zh",
-    "jpn": "ja",
-    "kor": "ko",
-    "tha": "th",
-    "lao": "lo",
-    "khm": "km",
-    "mya": "my",
-    "bur": "my",
-    "bod": "bo",
-    "tib": "bo",
-}
 
 
+@cache
 def strip_region(language: str) -> str:
-    """The language of a code that may also have a region, or three letters: zh-TW -> zh, zho -> zh."""
-    code = language.lower().replace("_", "-").partition("-")[0]
-    return SHORT.get(code, code)
+    """The language of a code by its meaning: zh-TW, zho and cmn -> zh; deu and de_DE -> de; sr@latin -> sr."""
+    import langcodes  # imported here, since it takes a tenth of a second
+
+    try:
+        code = langcodes.standardize_tag(language.partition("@")[0]).partition("-")[0]
+    except ValueError:  # no code: it stands for itself
+        return language.lower()
+    return "zh" if code in CHINESE else code
+
+
+def is_code(language: str) -> bool:
+    """Whether a language has this code, by ISO 639: cn, jp and cz are codes of countries."""
+    import langcodes
+
+    return langcodes.tag_is_valid(language)
+
+
+def lower(text: str, language: str) -> str:
+    """A text in lower case: I becomes ı in Turkish and Azerbaijani, and İ becomes i, without U+0307."""
+    if strip_region(language) in ("tr", "az"):
+        text = text.replace("I", "ı")
+    return text.replace("İ", "i").lower()
 
 
 def tokenizer(language: str) -> Language:

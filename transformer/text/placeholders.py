@@ -19,29 +19,41 @@ from transformer.text.characters import ENTITY
 PIECES = "①②③④⑤⑥⑦⑧⑨⑩⑪⑫⑬⑭⑮⑯"  # further placeholders of a line stay text
 _SPACE = r"\s\x1c-\x1f"  # \s of the package regex lacks what str.split takes for white space too
 _EMOJI = r"\p{Extended_Pictographic}(?:\ufe0f|\p{EMod})?"
-# An opening tag without attributes is one of these; <file> stands for a word that is translated.
+# An opening tag without attributes is one of these, or its closing tag is in the line; else <file> stands for a word.
 _TAGS = "a|b|big|br|center|code|dd|div|dl|dt|em|h[1-6]|hr|i|kbd|li|ol|p|pre|qt|s|small|span|strong|su[bp]|t[dhrt]|u|ul"
 _ATTRIBUTE = rf" [\w:-]+=(?:\"(?:[^\"<>{_SPACE}]| (?! ))*+\"|'(?:[^'<>{_SPACE}]| (?! ))*+')"
-KINDS = {  # the first kind that matches counts
+_DATE, _ONLY_DATE, _BETWEEN = "[aAbBcdDeHIjklmMpRSTUwWxXyYZz]", "[YmHMSyBbDjklRTUwWIZ]", "[-/:., T]{0,2}"
+_MORE_DATE = f"(?:{_BETWEEN}%[-_^#0]?{_DATE}){{0,8}}"
+_SIZE = "(?:hh|h|ll|l|q|j|z|t|L|I64|I32)?"
+KINDS = {  # the first kind that matches counts; add a kind here, and a line with it to tests/text/test_placeholders.py
     "address": rf"(?:https?|ftps?|file)://[^{_SPACE}<>\"]*[\w/#=&+~-]",
     "web site": rf"(?<!\w)www\.[^{_SPACE}<>\"]*[\w/#=&+~-]",
     "e-mail address": r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}",
-    "tag": rf"</[A-Za-z][\w:-]*>|<[A-Za-z][\w:-]*(?:{_ATTRIBUTE})++ ?/?>|<[A-Za-z][\w:-]* ?/>|<(?:{_TAGS})>",
-    "HTML entity": ENTITY,
-    "name in braces": rf"\$?\{{[^{_SPACE}{{}}]{{0,60}}\}}",
-    "percent sign": "%%",
-    "C or Python format": (
-        r"(?<!\d ?)%(?:\(\w+\)|\d+\$)?[-+#0']*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh|h|ll|l|q|j|z|t|L)?"
-        r"[diouxXeEfFgGaAcspn@]"
+    "name in at signs": r"@[A-Za-z_]\w{0,40}@",
+    "tag": (
+        rf"</[A-Za-z][\w:-]*>|<[A-Za-z][\w:-]*(?:{_ATTRIBUTE})++ ?/?>|<[A-Za-z][\w:-]* ?/>|<(?:{_TAGS})>"
+        r"|<(?P<tag>[A-Za-z][\w:-]*)>(?=.{0,1000}?</(?P=tag)>)"
     ),
-    "Qt format": r"(?<!\d)%L?\d{1,2}(?!\d)",
+    "HTML entity": ENTITY,
+    "name in two braces": r"\{\{[^{}]{1,60}\}\}",
+    "name in braces": rf"\$?\{{[^{_SPACE}{{}}]{{0,60}}\}}|\{{\w+, ?[^{{}}]{{1,60}}\}}",
+    "percent sign": "%%",
+    "name in percent signs": rf"(?<!\d)%(?!{_SIZE}[a-zA-Z@]%)[A-Za-z_]\w{{1,40}}%(?![\w%(])",
+    "date format": (rf"(?<!\d ?)(?:%[aAcdepxX]{_BETWEEN}){{0,4}}%[-_^#0]?{_ONLY_DATE}{_MORE_DATE}(?![\p{{L}}\d])"),
+    "C or Python format": (
+        r"(?:(?<!\d ?)|(?=%(?:[A-Za-z](?!\p{L})|\d+\$|\()))"  # not in 100%ige
+        rf"%(?:\([\w-]+\)|\d+\$)?[-+#0']*(?:\d+|\*)?(?:\.(?:\d+|\*))?{_SIZE}(?:[diouxXeEfFgGaAcspn@]|<PRI\w+>)"
+    ),
+    "Qt format": r"(?:(?<!\d)|(?<=%L?\d{1,2}))%L?\d{1,2}(?!\d)",
+    "name of a shell": r"\$[A-Za-z_]\w*|\$\(\w+\)",
+    "option of a command": r"(?<![\w-])--[A-Za-z][\w-]*",
     "emoji": rf"(?:\p{{RI}}\p{{RI}}|[0-9#*]\ufe0f?\u20e3|{_EMOJI}(?:\u200d{_EMOJI})*)+",
     "number": r"\d{5,}",
     "mark of an accelerator": r"[_&](?=\p{L})",  # the mark alone: its letter is of the word
 }
 _PLACEHOLDER = regex.compile("|".join(KINDS.values()))
 _POSSIBLE = re.compile(
-    r"[%{<&@_]|\d{5}|://|www\.|[\u00a9\u00ae\u203c-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001ffff]"
+    r"[%{<&@_$]|--|\d{5}|://|www\.|[\u00a9\u00ae\u203c-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001ffff]"
 )
 _PIECE = re.compile(f"([{PIECES}])")
 _CONVERSION = re.compile(r"%([^%($]*[A-Za-z@])")  # of C, without the number of its argument
@@ -49,7 +61,7 @@ _CONVERSION = re.compile(r"%([^%($]*[A-Za-z@])")  # of C, without the number of 
 
 def placeholders(line: str) -> list[str]:
     """The placeholders of a line, in their order."""
-    return _PLACEHOLDER.findall(line) if _POSSIBLE.search(line) else []
+    return [match[0] for match in _PLACEHOLDER.finditer(line)] if _POSSIBLE.search(line) else []
 
 
 def protect(line: str) -> tuple[str, Sequence[str]]:
@@ -110,9 +122,11 @@ def cut(text: str) -> list[str]:
 
 
 def disagree(source: str, target: str) -> bool:
-    """Whether one side of a pair has a placeholder that the other lacks. %2$d is the same as the second one, %d."""
-    sides = placeholders(source), placeholders(target)
-    return Counter(sides[0]) != Counter(sides[1]) and Counter(_by_argument(sides[0])) != Counter(_by_argument(sides[1]))
+    """Whether one side of a pair has a placeholder that the other lacks.
+
+    Conversions without the number of their argument have an order: %s %d is %1$s %2$d, and is not %d %s.
+    """
+    return Counter(_by_argument(placeholders(source))) != Counter(_by_argument(placeholders(target)))
 
 
 def _by_argument(values: Iterable[str]) -> list[str]:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from transformer.text.characters import FORMS, normalise
-from transformer.text.languages import spacy_words, tokenizer
+from transformer.text.languages import is_code, lower, spacy_words, tokenizer
 from transformer.text.marks import marked
 from transformer.text.placeholders import PIECES, cut, protect, protect_pair, protect_target, restore
 from transformer.text.scripts import runs
@@ -40,6 +40,8 @@ def splitter_of(language: str) -> tuple[str, str]:
         why = "is written without spaces"
     except ValueError:
         why = "has no tokenizer in spaCy without other packages"
+    if not is_code(language):
+        why += ", and no code in ISO 639 (Chinese is zh, Japanese ja, Korean ko, Czech cs)"
     return "unicode", f"Language {language} {why}. Its words are runs of letters of one script, which BPE cuts further."
 
 
@@ -94,7 +96,7 @@ class Side:
     def text(self, line: str) -> str:
         """The characters of a line that tokens spell: in the normal form, and lower-cased if `lowercase`."""
         line = normalise(line, self.normal_form)
-        return line.lower() if self.lowercase else line
+        return lower(line, self.language) if self.lowercase else line
 
     def numbered(self, line: str) -> str:
         """A line with numbers in place of its placeholders, if this side has them."""
