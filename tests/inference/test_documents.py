@@ -9,7 +9,7 @@ from pathlib import Path
 import polib
 import pytest
 
-from transformer.inference.documents import fill, is_document, lines_of, places_of, read_document
+from transformer.inference.documents import CONVERTED, fill, is_document, lines_of, places_of, read_document
 
 PO = """\
 # a comment
@@ -212,6 +212,34 @@ def test_another_format_is_refused_with_the_way_to_go(name, remedy):
     with pytest.raises(ValueError, match="Nothing was translated") as error:
         is_document(Path(name))
     assert remedy in str(error.value)
+
+
+SRT = "1\n00:00:01,000 --> 00:00:02,000\nEin Hund.\n\n2\n00:00:03,000 --> 00:00:04,000\n- Ja\n- Nein\n\n"
+DOCUMENTS = {
+    "a.md": "# Der Hund\n\nEin Hund. [Seite](http://a.de)\n\n- eins\n- zwei\n",
+    "a.json": '{\n    "title": "Der Hund",\n    "n": {\n        "text": "Ein Hund."\n    }\n}\n',
+    "a.properties": "# c\ntitle=Der Hund\n",
+    "a.html": "<!DOCTYPE html>\n<html><head><title>Der Hund</title></head>"
+    "<body><p>Ein <b>Hund</b>.</p></body></html>\n",
+    "a.srt": SRT,
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_the_converters_bring_a_document_there_and_back(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    tool, text = CONVERTED[Path(name).suffix], DOCUMENTS[name]
+    if not shutil.which(f"{tool}2po"):
+        pytest.skip("translate-toolkit is not installed")
+    Path(name).write_text(text)
+    subprocess.run([f"{tool}2po", "--progress=none", name, "a.po"], check=True)
+    document = read_document(Path("a.po"), "de", "en")
+    fill(document, lines_of(document))
+    document.write(Path("a.po"))
+    assert polib.pofile("a.po").untranslated_entries() == []
+    subprocess.run([f"po2{tool}", "--progress=none", "--fuzzy", "-t", name, "a.po", "b"], check=True)
+    assert Path("b").read_text() == text
 
 
 def test_plain_text_is_no_document():

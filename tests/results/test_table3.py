@@ -9,24 +9,14 @@ from typing import Any
 
 import pytest
 from support.projects import command, small_project
-from support.tiny import ROOT
 
 from pipeline.results import table3
-from pipeline.results.table3 import change, p_text, table
-from pipeline.workflow.params import Params
+from pipeline.results.table3 import p_text, table
 
 
 def lines_of(path) -> list[list[str]]:
     text = path.read_text().split("\n")
     return [line.split() for line in text if line and not line.startswith("#")]
-
-
-def test_each_line_of_the_list_is_another_configuration():
-    base, lines = Params.load(ROOT / "recipes/table3.yaml"), lines_of(ROOT / "recipes/table3.txt")
-    assert lines[0] == ["base"]
-    configurations = [change(base, changes) for _, *changes in lines]
-    assert len(set(configurations)) == len(lines) == 21
-    assert {part for part, *_ in lines} == {"base", *"ABCDEF"}
 
 
 def finished(valid_bleu: float, bleu: float) -> Any:

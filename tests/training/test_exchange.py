@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -102,8 +101,3 @@ def test_facts_that_differ_and_a_process_that_ended_are_noticed(pair):
     for _, message in pair:
         assert message.startswith("code of 0, code of 1, data/ids: not equal on ")
         assert "(process 1)" in message
-
-
-def test_no_module_pickles_what_it_sends():
-    for path in (Path(__file__).parents[2] / "transformer").rglob("*.py"):
-        assert "_object" not in path.read_text(encoding="utf-8").replace("_objects", ""), path
