@@ -13,7 +13,8 @@ from pipeline.workflow.gpus import hold_gpus
 from pipeline.workflow.params import Params
 from pipeline.workflow.stage import arguments, require, run
 from transformer.decoding.config import SearchConfig
-from transformer.evaluation.scores import bleu, exact_match
+from transformer.evaluation.bleu import bleu
+from transformer.evaluation.scores import exact_match
 from transformer.files import read_lines, write_json
 from transformer.inference.translator import Translator
 

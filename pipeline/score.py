@@ -10,7 +10,8 @@ import pandas as pd
 
 from pipeline.workflow.params import Params
 from pipeline.workflow.stage import arguments, run
-from transformer.evaluation.scores import bleu, bleu_tokenizer, corpus_scores, exact_match_by_label
+from transformer.evaluation.bleu import bleu, bleu_tokenizer
+from transformer.evaluation.scores import corpus_scores, exact_match_by_label
 from transformer.evaluation.texts import Texts
 from transformer.files import read_lines, write_json
 

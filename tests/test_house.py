@@ -270,6 +270,11 @@ def test_a_stage_names_itself_and_runs_as_a_module(stage):
     assert all(word in doc for word in ("Reads ", "Writes ", "Params "))
 
 
+def test_a_new_metric_repeats_no_training():
+    for stage in ("back_translate", "train"):
+        assert [dep for dep in DVC[stage]["deps"] if "evaluation" in dep] == ["transformer/evaluation/bleu.py"]
+
+
 def outs(stage: str) -> set[str]:
     """The paths of all that a stage writes."""
     entries = [out for kind in ("outs", "metrics", "plots") for out in DVC[stage].get(kind, [])]

@@ -26,7 +26,7 @@ from pipeline.workflow.params import Params
 from transformer import Translator
 from transformer.decoding.beam_search import translate_ids
 from transformer.decoding.config import SearchConfig
-from transformer.evaluation.scores import bleu
+from transformer.evaluation.bleu import bleu
 from transformer.files import read_lines, write_text
 from transformer.model.averaging import mean_weights
 from transformer.model.config import TransformerConfig

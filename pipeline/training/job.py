@@ -13,7 +13,7 @@ from pipeline.training.identity import code_keys
 from pipeline.workflow.params import Params
 from pipeline.workflow.stage import project_root
 from pipeline.workflow.versions import installed
-from transformer.evaluation.scores import bleu_tokenizer
+from transformer.evaluation.bleu import bleu_tokenizer
 from transformer.files import content_key, read_lines, sha256
 from transformer.model.config import TransformerConfig
 from transformer.model.transformer import Transformer

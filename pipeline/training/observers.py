@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from pipeline.training.identity import changed_since
 from pipeline.training.job import TrainingJob, sharding_requested
-from transformer.evaluation.scores import bleu_tokenizer
+from transformer.evaluation.bleu import bleu_tokenizer
 from transformer.files import write_json
 from transformer.training.batches import idle_remark
 from transformer.training.loop import Interrupted, Observers

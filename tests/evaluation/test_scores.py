@@ -8,10 +8,11 @@ import pytest
 import sentencepiece
 from sacrebleu.metrics.bleu import BLEU
 
-from transformer.evaluation import scores as scoring
+from transformer.evaluation import bleu as scoring
+from transformer.evaluation.bleu import bleu, bleu_tokenizer
 from transformer.evaluation.comparison import System, compare_with_first
 from transformer.evaluation.intervals import estimate_exact_match
-from transformer.evaluation.scores import bleu, bleu_tokenizer, corpus_scores, exact_match, sentence_scores
+from transformer.evaluation.scores import corpus_scores, exact_match, sentence_scores
 
 # language: a reference, a translation that shares a part of its words, and one that shares none
 LINES = {

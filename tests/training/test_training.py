@@ -12,7 +12,7 @@ from support.trainings import train_tiny
 
 from transformer.decoding.beam_search import Hypothesis
 from transformer.decoding.likelihood import target_log_probabilities
-from transformer.evaluation.scores import bleu
+from transformer.evaluation.bleu import bleu
 from transformer.model.averaging import mean_weights
 from transformer.model.config import TransformerConfig
 from transformer.model.cpu import multiplies_bfloat16

@@ -12,8 +12,8 @@ from typing import Any
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.significance import PairedTest
 
+from transformer.evaluation.bleu import bleu, bleu_of
 from transformer.evaluation.intervals import SEED
-from transformer.evaluation.scores import bleu, bleu_of
 
 MADE_FROM = ("data", "code", "versions")  # what scores are made from besides the knobs
 SAMPLES = 10000  # of approximate randomisation

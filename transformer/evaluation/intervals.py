@@ -10,7 +10,8 @@ import numpy as np
 from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import _bootstrap_resample, estimate_ci
 
-from transformer.evaluation.scores import bleu_of, matches, metrics, rows_by_label
+from transformer.evaluation.bleu import bleu_of
+from transformer.evaluation.scores import matches, metrics, rows_by_label
 
 RESAMPLES = 1000
 SEED = 12345  # sacreBLEU's own

@@ -12,7 +12,7 @@ import torch
 
 from transformer.decoding.beam_search import translate_ids
 from transformer.decoding.config import SearchConfig
-from transformer.evaluation.scores import bleu
+from transformer.evaluation.bleu import bleu
 from transformer.text.pairs import Pairs
 from transformer.training.batches import deal, padded_tokens, split_by_tokens
 from transformer.training.distributed import Stopped
