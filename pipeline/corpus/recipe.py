@@ -1,9 +1,11 @@
 """Write a params.yaml for your own text, chosen by its size, with a line for each knob that says why.
 
-    python -m pipeline recipe FOLDER --source de --target en
+    python -m pipeline recipe pairs.tsv --source de --target en
 
-FOLDER has train, valid and test, as the stage download reads them (docs/corpora.md). A params.yaml that
-differs from all recipes is replaced only with --force.
+INPUT is a file of pairs (.tsv, .csv, .json, .jsonl, .xlsx, .tmx, .po), a text file for each language, or a folder of
+train, valid and test (docs/corpora.md). A folder that the stage download reads is used as it is; all else is written to
+corpora/NAME, with valid and test drawn from train where they are missing. A params.yaml with edits of yours is replaced
+only with --force.
 """
 
 from __future__ import annotations
@@ -19,10 +21,12 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from pipeline.corpus.own_text import name_of, texts_of, way_to_keep, write_corpus
+from pipeline.corpus.tables import Table
 from pipeline.workflow.params import Params
 from pipeline.workflow.versions import ROOT
 from transformer.corpora.parallel_text import ParallelText, user_splits
-from transformer.files import printable, write_text
+from transformer.files import printable, sha256_text, write_text
 from transformer.text.placeholders import disagree, placeholders
 from transformer.text.words import splitter_of
 
@@ -30,6 +34,7 @@ FEW, SIZES = 1_000, (10_000, 100_000, 1_000_000)  # pairs: fewer are too few; fr
 LOOK = 200_000  # pairs of which words and lengths are counted
 LENGTHS, SHARE = (100, 150, 250), 0.995  # values of max_length; the share of pairs that should fit
 LETTERS = 4  # of a subword, about
+UNEDITED = "Checksum of the lines below: "  # in the first line of a params.yaml
 LOW = "Sennrich and Zhang 2019"  # of recurrent models, with 5,000 pairs
 # Knob -> its values for up to 10,000, 100,000 and 1,000,000 pairs, and for more; and why. The second column was
 # measured on Multi30k, 29,000 pairs (docs/results.md), the others were not yet.
@@ -166,43 +171,78 @@ def yaml_line(name: str, value: Any) -> str:
     return stream.getvalue().rstrip("\n")
 
 
+def with_checksum(text: str) -> str:
+    """A params.yaml whose first line ends with the beginning of a checksum of the others: an edit shows."""
+    head, _, rest = text.partition("\n")
+    return f"{head.removesuffix('.')}. {UNEDITED}{sha256_text(rest)[:8]}.\n{rest}"
+
+
+def is_unedited(text: str) -> bool:
+    """Whether a params.yaml is a recipe of this project, or was written here and has no edits."""
+    head, mark, _ = text.partition("\n")[0].partition(f" {UNEDITED}")
+    plain = f"{head}\n{text.partition(chr(10))[2]}"
+    return bool(mark and with_checksum(plain) == text) or text in {
+        path.read_text(encoding="utf-8") for path in (ROOT / "recipes").glob("*.yaml")
+    }
+
+
 def options_of_command() -> argparse.Namespace:
-    """The command line. Raises ValueError for an output with edits that would be lost."""
+    """The command line. Raises ValueError for an output with edits that would be lost, and for wrong languages."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", metavar="FOLDER", help="your text: train, valid and test in two languages")
+    parser.add_argument("inputs", nargs="+", type=Path, metavar="INPUT", help="your text: files, or a folder")
     parser.add_argument("--source", required=True, metavar="CODE", help="language code of the source side")
     parser.add_argument("--target", required=True, metavar="CODE", help="language code of the target side")
+    parser.add_argument(
+        "--columns", nargs=2, default=(), metavar=("SOURCE", "TARGET"), help="names or numbers in a table"
+    )
+    parser.add_argument("--name", metavar="NAME", help="of the folder in corpora/; default: that of the first file")
     parser.add_argument("--output", type=Path, default=Path("params.yaml"), metavar="PATH", help="default: params.yaml")
-    parser.add_argument("--force", action="store_true", help="replace a file that has edits")
+    parser.add_argument("--force", action="store_true", help="replace files that have edits")
     options = parser.parse_args()
-    recipes = {path.read_text(encoding="utf-8") for path in (ROOT / "recipes").glob("*.yaml")}
-    if options.output.exists() and not options.force and options.output.read_text(encoding="utf-8") not in recipes:
+    for language in (options.source, options.target):
+        splitter_of(language)  # raises ValueError for what is no language code
+    if options.source == options.target:
+        raise ValueError(f"source and target are both {options.source}. Nothing was written. Name two languages.")
+    if options.output.exists() and not options.force and not is_unedited(options.output.read_text(encoding="utf-8")):
         raise ValueError(
-            f"{options.output} is no copy of a recipe, so its values would be lost. Nothing was written. Use --force, "
-            "or --output with another name."
+            f"{options.output} has edits, which would be lost. Nothing was written. Use --force, or --output with "
+            "another name."
         )
     return options
+
+
+def corpus_of(options: argparse.Namespace) -> Path:
+    """The corpus folder of what the command line names, which is written unless it is there. Prints what was done."""
+    languages = options.source, options.target
+    texts = texts_of(options.inputs, languages, options.columns)
+    if (
+        options.inputs[0].is_dir()
+        and all(texts.values())
+        and not any(isinstance(text, Table) for text in chain(*texts.values()))
+    ):
+        for split in ("valid", "test"):
+            print(f"{sum(1 for text in texts[split] for _ in text.pairs()):,} {split} pairs")
+        return options.inputs[0]
+    folder = Path("corpora") / (options.name or name_of(options.inputs[0]))
+    print(write_corpus(folder, texts, languages, options.force))
+    return folder
 
 
 def main() -> None:
     options = options_of_command()
     languages = options.source, options.target
-    for language in languages:
-        splitter_of(language)  # raises ValueError for what is no language code
-    if options.source == options.target:
-        raise ValueError(f"source and target are both {options.source}. Nothing was written. Name two languages.")
-    texts = user_splits(Path(options.folder), ("train", "valid", "test"), *languages)["train"]
-    look = Look.at(texts)
+    folder = corpus_of(options)
+    look = Look.at(user_splits(folder, ("train", "valid", "test"), *languages)["train"])
     if not look.pairs:
-        raise ValueError(f"{texts[0].names[0]} is empty. The train set needs at least one pair of lines.")
+        raise ValueError(f"{folder} has no pairs in train. The train set needs at least one pair of lines.")
     knobs = choice(look)
-    own = {"corpus": options.folder, "source": options.source, "target": options.target}
+    own = {"corpus": str(folder), "source": options.source, "target": options.target}
     size = f"{look.pairs:,} pairs"
-    head = f"# Your text in {printable(options.folder)}, {size}, by `python -m pipeline recipe`. Run it: dvc exp run"
+    head = f"# Your text in {printable(str(folder))}, {size}, by `python -m pipeline recipe`. Run it: dvc exp run"
     toy = (ROOT / "recipes/toy.yaml").read_text(encoding="utf-8")
     text = recipe(toy, {name: (value, "") for name, value in own.items()} | knobs, head)
     Params.parse(text, options.output)
-    write_text(options.output, text)
+    write_text(options.output, with_checksum(text))
     print(look.describe(languages))
     print(
         *(f"  {name}: {str(value).lower()}  {why}" for name, (value, why) in knobs.items() if f"# {why}\n" in text),
@@ -214,3 +254,4 @@ def main() -> None:
             "text, or set init_from to a model folder of these languages."
         )
     print(f"{options.output} was written. Type `dvc repro inspect` to look at the text, `dvc exp run` to train.")
+    print(f"Experiments in the queue run in a copy of what git and DVC have: {way_to_keep(folder, options.output)}")

@@ -30,7 +30,7 @@ from transformer.model.config import (
     Positions,
     Positive,
     Share,
-    check_multiples,
+    unequal_parts,
 )
 
 if TYPE_CHECKING:
@@ -143,19 +143,9 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            mistake = min(error.errors(), key=lambda mistake: mistake["type"] == "missing")
-            # of values that exclude each other the message begins with the name of a knob
-            name = str(mistake["loc"][0]) if mistake["loc"] else reason(mistake).partition("=")[0]
-            if mistake["type"] == "missing":
-                raise ValueError(f"{path}: {name} is missing. Add `{name}: …` (see recipes/toy.yaml).") from None
-            place = place_of(path, text, name)
-            if mistake["type"] == "extra_forbidden":
-                near = "".join(f" Did you mean {knob}?" for knob in get_close_matches(name, cls.model_fields, n=1))
-                raise ValueError(
-                    f"{place}: unknown knob {shorten(name)}. Remove it or correct its name.{near}"
-                ) from None
-            value = f"{name}={shorten(mistake['input'])} " if mistake["loc"] else ""
-            raise ValueError(f"{place}: {value}{reason(mistake)}. {restore(path)}") from None
+            mistakes = [line for mistake in error.errors() for line in explain(mistake, path, text)]
+            several = f"{len(mistakes)} knobs are wrong. " if len(mistakes) > 1 else ""
+            raise ValueError(f"{several}{' '.join(mistakes)} {restore(path)}") from None
 
     def changed(self, **values: Any) -> Params:
         """A copy with other values. Raises ValueError as `load` does if a params.yaml may not have them."""
@@ -169,28 +159,30 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
     @model_validator(mode="after")
     def check_together(self) -> Self:
         """Raise ValueError for values that are valid alone and exclude each other."""
-        names = self.test_sets.split()
+        names, wrong = self.test_sets.split(), []
         if not names or len(set(names)) < len(names) or not all(map(TEST_SET.fullmatch, names)):
-            raise ValueError(
+            wrong.append(
                 f"test_sets={self.test_sets!r} must be different names of test sets, separated by spaces; none may be "
                 "valid or begin with train"
             )
         if self.d_model % self.heads:
-            raise ValueError(f"d_model={self.d_model} does not divide into heads={self.heads}")
-        check_multiples(self, DIVIDES)
+            wrong.append(f"d_model={self.d_model} does not divide into heads={self.heads}")
+        wrong += unequal_parts(self, DIVIDES)
         for name in ("device_tokens", "batch_tokens"):
             if (tokens := getattr(self, name)) <= self.max_length:
-                raise ValueError(
+                wrong.append(
                     f"{name}={tokens} cannot hold a sentence of max_length={self.max_length} subwords and its </s>"
                 )
         if self.average_last > self.keep:
-            raise ValueError(f"average_last={self.average_last} exceeds keep={self.keep}")
+            wrong.append(f"average_last={self.average_last} exceeds keep={self.keep}")
         if self.average == "ema" and not self.ema_decay:
-            raise ValueError("average=ema needs the moving average that ema_decay=0 switches off (0.999 is usual)")
+            wrong.append("average=ema needs the moving average that ema_decay=0 switches off (0.999 is usual)")
         if self.replace_unk and self.bpe_merges:
-            raise ValueError(f"replace_unk=true needs bpe_merges=0, got bpe_merges={self.bpe_merges}")
+            wrong.append(f"replace_unk=true needs bpe_merges=0, got bpe_merges={self.bpe_merges}")
         if self.replace_unk and self.engine == "ctranslate2":
-            raise ValueError("replace_unk=true needs torch, got engine=ctranslate2. Set engine=auto.")
+            wrong.append("replace_unk=true needs torch, got engine=ctranslate2. Set engine=auto.")
+        if wrong:
+            raise ValueError("\n".join(wrong))
         return self
 
 
@@ -231,6 +223,21 @@ def reason(mistake: Any) -> str:
     """What is wrong, from an entry of pydantic's ValidationError.errors(); without a full stop at its end."""
     error = mistake.get("ctx", {}).get("error")
     return str(error).removesuffix(".") if error else re.sub(r"^\w+ should", "must", mistake["msg"])
+
+
+def explain(mistake: Any, path: Path, text: str) -> list[str]:
+    """A sentence with place, name and value for each knob that an entry of ValidationError.errors() is about."""
+    if not mistake["loc"]:  # values that exclude each other: each line begins with the name of a knob
+        lines = reason(mistake).split("\n")
+        return [f"{place_of(path, text, line.partition('=')[0])}: {line.removesuffix('.')}." for line in lines]
+    name = str(mistake["loc"][0])
+    if mistake["type"] == "missing":
+        return [f"{path}: {name} is missing. Add `{name}: …` (see recipes/toy.yaml)."]
+    place = place_of(path, text, name)
+    if mistake["type"] == "extra_forbidden":
+        near = "".join(f" Did you mean {knob}?" for knob in get_close_matches(name, Params.model_fields, n=1))
+        return [f"{place}: unknown knob {shorten(name)}. Remove it or correct its name.{near}"]
+    return [f"{place}: {name}={shorten(mistake['input'])} {reason(mistake)}."]
 
 
 def place_of(path: Path, text: str, name: str) -> str:

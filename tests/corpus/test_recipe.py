@@ -39,7 +39,7 @@ def test_a_recipe_is_written_with_reasons_and_replaces_no_edits(tmp_path: Path, 
     words = ("recipe", "own", "--source", "de", "--target", "en")
     (tmp_path / "params.yaml").write_bytes((ROOT / "recipes/multi30k.yaml").read_bytes())
     printed = pipeline_command(tmp_path, capsys, *words)
-    assert printed.startswith("150 training pairs: de ")
+    assert printed.startswith("12 valid pairs\n12 test pairs\n150 training pairs: de ")
     assert "150 pairs are too few, fewer than 1,000" in printed
     text = (tmp_path / "params.yaml").read_text()
     params = Params.load(tmp_path / "params.yaml")
@@ -47,12 +47,17 @@ def test_a_recipe_is_written_with_reasons_and_replaces_no_edits(tmp_path: Path, 
     for name, (values, why) in KNOBS.items():
         changed = re.search(rf"^# (.*)\n{name}: .* # \(toy: .*\) ", text, re.MULTILINE)
         assert (changed[1] == why) if changed else getattr(params, name) == values[0]
-    assert "is no copy of a recipe" in pipeline_command(tmp_path, capsys, *words, error=True)
+    assert pipeline_command(tmp_path, capsys, *words) == printed
+    assert (tmp_path / "params.yaml").read_text() == text
+    (tmp_path / "params.yaml").write_text(text.replace("seed: 1", "seed: 2"))
+    assert "params.yaml has edits" in pipeline_command(tmp_path, capsys, *words, error=True)
     assert pipeline_command(tmp_path, capsys, *words, "--force") == printed
     assert (tmp_path / "params.yaml").read_text() == text
     for side in ("de", "en"):
         (tmp_path / f"own/train.{side}").write_bytes(b"")
-    assert "train.de is empty. The train set needs" in pipeline_command(tmp_path, capsys, *words, "--force", error=True)
+    assert "own has no pairs in train. The train set needs" in pipeline_command(
+        tmp_path, capsys, *words, "--force", error=True
+    )
 
 
 def test_text_with_u200b_between_words_keeps_it():

@@ -82,6 +82,15 @@ def test_values_that_exclude_each_other_are_refused(tmp_path, changes, message):
     assert path.stat().st_mtime > 0  # or git would take it for unchanged, see Params.load
 
 
+def test_all_wrong_knobs_are_named_at_once(tmp_path):
+    path = edited(tmp_path, max_steps=1_201, keep=3, average_last=5)
+    with pytest.raises(ValueError, match=r"2 knobs are wrong\. .*max_steps=1201\..* average_last=5 exceeds keep=3\. C"):
+        Params.load(path)
+    path = edited(tmp_path, dropout="a", seed=-1)
+    with pytest.raises(ValueError, match=r"2 knobs are wrong\. .*seed=-1 .*dropout='a' "):
+        Params.load(path)
+
+
 def test_a_missing_knob_and_an_unknown_knob_are_refused_by_name(tmp_path):
     path = edited(tmp_path)
     path.write_text(TOY.replace("warmup:", "warm_up:"), encoding="utf-8")

@@ -58,15 +58,17 @@ def plain_type(kind: Any) -> type:
     return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
-def check_multiples(settings: Any, pairs: Iterable[tuple[str, str]]) -> None:
-    """Raise ValueError for a setting that does not divide its total. pairs: the names of both, (part, total)."""
+def unequal_parts(settings: Any, pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """A message for each setting that does not divide its total. pairs: the names of both, (part, total)."""
+    messages = []
     for part, total in pairs:
         size, steps = getattr(settings, part), getattr(settings, total)
         if rest := steps % size:
             near = " or ".join(str(number) for number in (steps - rest, steps - rest + size) if number)
-            raise ValueError(
+            messages.append(
                 f"{part}={size} does not divide {total}={steps}. Change one of them, for example {total}={near}."
             )
+    return messages
 
 
 def mistake(value: Any, kind: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from transformer.model.config import Count, CountOrNone, NotNegative, Positive, Share, check_multiples, check_settings
+from transformer.model.config import Count, CountOrNone, NotNegative, Positive, Share, check_settings, unequal_parts
 
 Precision = Literal["float32", "float64", "bfloat16"]
 SOME_BLEU = 1.0  # percent; a BLEU below it is noise, and the loss decides
@@ -49,7 +49,8 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        check_multiples(self, (("log_every", "save_every"), ("save_every", "max_steps")))
+        if messages := unequal_parts(self, (("log_every", "save_every"), ("save_every", "max_steps"))):
+            raise ValueError(messages[0])
 
 
 def learning_rate(step: int, d_model: int, warmup: int, factor: float = 1.0) -> float:

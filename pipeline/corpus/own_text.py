@@ -1,0 +1,181 @@
+"""Files as people have them to a corpus folder: train, valid and test, a file for each language.
+
+What has no valid or test gets them from train. A hash of the source side decides, so pairs with equal sources (without
+case and punctuation) are in one split, and a longer file keeps the split that a shorter one got.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from pipeline.corpus.tables import ENDS as TABLES
+from pipeline.corpus.tables import Names, Table
+from transformer.corpora.catalogues import ENDS as CATALOGUES
+from transformer.corpora.catalogues import Catalogue
+from transformer.corpora.overlap import words
+from transformer.corpora.parallel_text import VALID, LinePair, ParallelText, TwoFiles, user_texts
+from transformer.corpora.text_files import LONGEST_LINE, lines_of, open_file, plain_name
+from transformer.files import sha256, sha256_text, whole_folder, write_json
+
+SPLITS = ("train", "valid", "test")
+SPLIT = re.compile(rf"(train|valid|test|{'|'.join(VALID)})(?=[\W_]|$)", re.IGNORECASE)  # at the beginning of a name
+DRAWN, MOST = 1_000, 0.1  # pairs of valid, and of test, that are drawn; at most this share of all
+MADE = "recipe.json"  # in a folder that was written here: the share of its drawn splits, and its files' checksums
+IN_GIT = 10_000_000  # bytes of text; more is for DVC
+
+Texts = Mapping[str, Sequence[ParallelText]]
+
+
+def texts_of(inputs: Sequence[Path], languages: tuple[str, str], columns: Sequence[str] = ()) -> Texts:
+    """The texts of each split in a folder or in some files. A file whose name begins with no split is of train.
+
+    columns: of tables, see Table. Raises ValueError for an input that does not exist or has no known format, and if
+    there is no text of train.
+    """
+    if missing := [str(path) for path in inputs if not path.exists()]:
+        raise ValueError(f"{', '.join(missing)}: no such file or folder. Nothing was written.")
+    texts: dict[str, list[ParallelText]] = {split: [] for split in SPLITS}
+    if len(inputs) == 2 and not any(map(is_one_text, inputs)):
+        return {**texts, "train": [two_files(inputs[0], inputs[1], languages)]}
+    files = list(inputs)
+    if inputs[0].is_dir():
+        files = sorted(path for path in inputs[0].iterdir() if is_one_text(path) and SPLIT.match(path.name))
+        for split in SPLITS:
+            names = (split, *VALID) if split == "valid" else (split,)
+            found = (user_texts(inputs[0], name, *languages) for name in names)
+            texts[split] = next((parts for parts in found if parts), [])
+    known = {name for parts in texts.values() for part in parts for name in part.names}
+    for path in (path for path in files if str(path) not in known):
+        if not is_one_text(path):
+            raise ValueError(
+                f"{path}: no format that is read. Give one file of pairs ({' '.join((*TABLES, *CATALOGUES))}), a text "
+                "file for each language, or a folder of train, valid and test."
+            )
+        catalogue = plain_name(path).endswith(CATALOGUES)
+        texts[split_of(path)].append(Catalogue(path, languages) if catalogue else Table(path, languages, columns))
+    if not texts["train"]:
+        there = ", ".join(sorted(path.name for path in inputs[0].glob("*"))[:12]) or "no files"
+        raise ValueError(f"{inputs[0]} has no text of train. It has {there}. Name the files that hold your pairs.")
+    return texts
+
+
+def is_one_text(path: Path) -> bool:
+    """Whether a file has a format that holds both sides. A .txt does if its first line has a tab."""
+    name = plain_name(path)
+    if not path.is_file() or not name.endswith((*TABLES, *CATALOGUES)):
+        return False
+    if not name.endswith(".txt"):
+        return True
+    with open_file(path) as file:
+        return b"\t" in next(file, b"")
+
+
+def two_files(first: Path, second: Path, languages: tuple[str, str]) -> TwoFiles:
+    """Two files of which line n of one translates line n of the other; their names may say which is the source."""
+    source, target = map(Names, languages)
+    parts = [re.split(r"[\W_]+", path.name.casefold()) for path in (first, second)]
+    if any(map(target.__contains__, parts[0])) and any(map(source.__contains__, parts[1])):
+        first, second = second, first
+    return TwoFiles(lines_of(first), lines_of(second))
+
+
+def split_of(path: Path) -> str:
+    """The split that a file's name begins with; train if with none."""
+    name = SPLIT.match(path.name)
+    return "train" if not name else "valid" if name[1].lower() in VALID else name[1].lower()
+
+
+def name_of(path: Path) -> str:
+    """A name for the corpus: of its folder, or of its file unless that is the name of a split."""
+    path = path.resolve()
+    stem = path.name if path.is_dir() else path.name.partition(".")[0]
+    return re.sub(r"[^\w-]+", "-", path.parent.name if SPLIT.fullmatch(stem) else stem).strip("-") or "text"
+
+
+def write_corpus(folder: Path, texts: Texts, languages: tuple[str, str], force: bool = False) -> str:
+    """Write the texts as a corpus folder; returns what was done, for people.
+
+    force: replace a folder that has edits. Raises ValueError for a folder that was not written here or has edits, and
+    for a text that is too small to be split.
+    """
+    made = check_folder(folder, force)
+    left_out: Counter[str] = Counter()
+    drawn = [split for split in SPLITS if not texts[split]]
+    pairs = sum(1 for part in texts["train"] for _ in usable(part, Counter()))
+    share = made.get("share") or min(MOST, DRAWN / max(1, pairs))
+    counts: Counter[str] = Counter()
+    with whole_folder(folder) as temporary, ExitStack() as stack:
+        files = {
+            (split, code): stack.enter_context(open(temporary / f"{split}.{code}", "w", encoding="utf-8", newline="\n"))
+            for split in SPLITS
+            for code in languages
+        }
+        for split, part in ((split, part) for split, parts in texts.items() for part in parts):
+            for pair in usable(part, left_out):
+                place = draw(pair[0], share, drawn) if split == "train" else split
+                counts[place] += 1
+                for code, line in zip(languages, pair, strict=True):
+                    files[place, code].write(line + "\n")
+        stack.close()
+        if empty := [split for split in SPLITS if not counts[split]]:
+            raise ValueError(
+                f"{pairs} pairs are too few: no pair is left for {' and '.join(empty)}. Nothing was written. Add pairs."
+            )
+        sums = {path.name: sha256(path) for path in sorted(temporary.iterdir())}
+        write_json(temporary / MADE, {"share": share, "sha256": sums})
+    took = [f"{part.path}: {part.took()}." for parts in texts.values() for part in parts if isinstance(part, Table)]
+    gone = ", ".join(f"{count:,} {why}" for why, count in left_out.items()) or "no pair"
+    sizes = ", ".join(f"{counts[split]:,} {split}" for split in SPLITS)
+    rule = (
+        f" {' and '.join(drawn)} were drawn from train by a hash of the source, {share:.1%} of it each (about "
+        f"{DRAWN:,} pairs, at most {MOST:.0%}); a longer file keeps this split."
+    )
+    return "\n".join([*took, f"Left out: {gone}.", f"{folder} was written: {sizes} pairs.{rule if drawn else ''}"])
+
+
+def check_folder(folder: Path, force: bool) -> dict:
+    """What MADE says of a folder; {} if there is none. Raises ValueError if the folder may not be replaced."""
+    if not folder.exists():
+        return {}
+    if not (folder / MADE).is_file():
+        raise ValueError(f"{folder} is another folder of yours. Nothing was written. Use --name with another name.")
+    made = json.loads((folder / MADE).read_text(encoding="utf-8"))
+    now = {path.name: sha256(path) for path in sorted(folder.iterdir()) if path.name != MADE}
+    if now != made["sha256"] and not force:
+        raise ValueError(
+            f"{folder} has edits, which would be lost. Nothing was written. Use --force, or --name with another name."
+        )
+    return made
+
+
+def usable(text: ParallelText, left_out: Counter[str]) -> Iterator[LinePair]:
+    """The pairs that training can use, with single spaces. left_out: gets the number of others, by reason."""
+    for pair in text.pairs():
+        source, target = (" ".join(side.split()) for side in pair)
+        if not source or not target:
+            left_out["with one side only" if source or target else "blank"] += 1
+        elif any("\0" in side or len(side.encode(errors="replace")) > LONGEST_LINE for side in (source, target)):
+            left_out["with a NUL or too long"] += 1
+        elif re.search("[\ud800-\udfff]", source + target):
+            left_out["with half a character"] += 1
+        else:
+            yield source, target
+
+
+def draw(source: str, share: float, drawn: Sequence[str]) -> str:
+    """The split of a pair by the hash of its source. drawn: the splits that are drawn, each with this share."""
+    place = int(sha256_text(" ".join(words(source)))[:16], 16) / 16**16
+    number = {"test": 0, "valid": 1}
+    return next((split for split in drawn if number[split] <= place / share < number[split] + 1), "train")
+
+
+def way_to_keep(folder: Path, params: Path) -> str:
+    """The line that gives a corpus to git or, if it is large, to DVC."""
+    large = sum(path.stat().st_size for path in folder.iterdir()) > IN_GIT
+    add = f"dvc add {folder} && git add {folder}.dvc {folder.parent}/.gitignore" if large else f"git add {folder}"
+    return f'{add} {params} && git commit -m "My text"'

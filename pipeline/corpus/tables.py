@@ -1,0 +1,198 @@
+"""A file with a table of sentences (.tsv, .csv, .json, .jsonl, .xlsx) to pairs of lines, by pandas."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from transformer.corpora.parallel_text import LinePair
+from transformer.corpora.rules import is_in_language
+from transformer.corpora.text_files import open_file, plain_name
+from transformer.text.languages import strip_region
+
+ENDS = (".tsv", ".txt", ".csv", ".json", ".jsonl", ".xlsx")
+SIDES = {"source", "src"}, {"target", "tgt", "trg"}
+LOOK = 200  # rows whose languages are looked at, if no header names them
+SEPARATORS = ",", ";", "\t"  # of a .csv
+
+
+@dataclass
+class Table:
+    """A table of sentences: each row has a source and a target.
+
+    languages: codes of source and target. columns: the two columns, by name or by number from 1; empty: those that the
+    header names by codes or names of the languages, or the only two.
+    """
+
+    path: Path
+    languages: tuple[str, str]
+    columns: Sequence[str] = ()
+
+    @property
+    def names(self) -> tuple[str, str]:
+        return str(self.path), str(self.path)
+
+    def pairs(self) -> Iterator[LinePair]:
+        """The source and the target of each row, as they stand there; what is missing is empty.
+
+        Raises ValueError for a file that cannot be read, and for one whose columns are not clear.
+        """
+        rows = self._rows.iloc[:, [*self.places]]
+        yield from ((text_of(source), text_of(target)) for source, target in rows.itertuples(index=False, name=None))
+
+    def took(self) -> str:
+        """Which columns are source and target, for people."""
+        named = [f"column {place + 1} ({self._header[place]})" for place in self.places]
+        return " and ".join(f"{name} as {code}" for name, code in zip(named, self.languages, strict=True))
+
+    @cached_property
+    def _content(self) -> pd.DataFrame:
+        """All rows, with the names of the columns if the format has them."""
+        name = plain_name(self.path)
+        try:
+            if name.endswith(".xlsx"):
+                return pd.read_excel(self.path, header=None, dtype=str, keep_default_na=False)
+            if name.endswith((".json", ".jsonl")):
+                with pd.option_context("future.infer_string", False):  # Arrow's strings refuse half a character
+                    return pd.json_normalize(records(self.path))
+            plain = {"header": None, "dtype": str, "keep_default_na": False, "encoding": "utf-8-sig"}
+            if name.endswith(".csv"):
+                return pd.read_csv(self.path, sep=self._separator(), **plain)
+            return pd.read_csv(self.path, sep="\t", quoting=csv.QUOTE_NONE, **plain)
+        except ImportError:
+            raise ValueError(f"{self.path}: pip install openpyxl, which reads .xlsx, or save it as .csv.") from None
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{self.path}: not UTF-8 ({error.reason}). Convert it: iconv -f WINDOWS-1252 -t UTF-8"
+            ) from None
+        except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+            reason = " ".join(str(error).split()).removeprefix("Error tokenizing data. C error: ")
+            raise ValueError(f"{self.path} is no table: {reason}. Correct the line, or quote its text.") from None
+
+    def _separator(self) -> str:
+        """What separates the columns of a .csv: the first of SEPARATORS by which its first line names the languages."""
+        with open_file(self.path) as file:
+            first = next(file, b"").decode("utf-8-sig", errors="replace").strip()
+        return next((mark for mark in SEPARATORS if self._named(next(csv.reader([first], delimiter=mark), []))), ",")
+
+    def _named(self, header: Iterable[Any]) -> tuple[int, int] | None:
+        """The places of the columns in which a header names the languages; None if it names none, or several."""
+        words = [str(name).strip().casefold() for name in header]
+        last = [word.rpartition(".")[2] for word in words]
+        for parts in ([{word} for word in last], [set(re.split(r"[\W_]+", word)) for word in words]):
+            found = [
+                [place for place, part in enumerate(parts) if part & side or any(map(known.__contains__, part))]
+                for side, known in zip(SIDES, map(Names, self.languages), strict=True)
+            ]
+            if all(len(places) == 1 for places in found) and found[0] != found[1]:
+                return found[0][0], found[1][0]
+        return None
+
+    @cached_property
+    def _has_header(self) -> bool:
+        """Whether the first row has the names of the columns."""
+        if plain_name(self.path).endswith((".json", ".jsonl")) or self._content.empty:
+            return False
+        first = [str(name) for name in self._content.iloc[0]]
+        return set(self.columns) <= set(first) if self.columns else self._named(first) is not None
+
+    @cached_property
+    def _header(self) -> list[str]:
+        if plain_name(self.path).endswith((".json", ".jsonl")):
+            return [str(name) for name in self._content.columns]
+        return (
+            [str(name) for name in self._content.iloc[0]] if self._has_header else ["no name"] * self._content.shape[1]
+        )
+
+    @cached_property
+    def _rows(self) -> pd.DataFrame:
+        return self._content.iloc[1:] if self._has_header else self._content
+
+    @cached_property
+    def places(self) -> tuple[int, int]:
+        """The places of the columns of source and target, from 0. Raises ValueError if they are not clear."""
+        header = self._header
+        if self.columns:
+            source, target = (place_of(column, header) for column in self.columns)
+            if source is not None and target is not None and source != target:
+                return source, target
+        elif (named := self._named(header)) is not None:
+            return named
+        elif len(header) == 2:
+            return (1, 0) if self._is_swapped() else (0, 1)
+        row = [text_of(value)[:30] for value in self._rows.iloc[0]] if len(self._rows) else []
+        shown = ", ".join(
+            f"{number} {name}: {text!r}" for number, (name, text) in enumerate(zip(header, row, strict=False), 1)
+        )
+        raise ValueError(
+            f"{self.path}: which columns are {' and '.join(self.languages)}? It has {shown[:400] or 'no rows'}. "
+            "Name them: --columns SOURCE TARGET, by names or numbers."
+        )
+
+    def _is_swapped(self) -> bool:
+        """Whether the languages of the only two columns, which no header names, are rather in the other order."""
+        rows = [[text_of(value) for value in row] for row in self._rows.head(LOOK).itertuples(index=False, name=None)]
+        source, target = self.languages
+        straight = sum(is_in_language(a, source) + is_in_language(b, target) for a, b in rows)
+        return straight < sum(is_in_language(b, source) + is_in_language(a, target) for a, b in rows)
+
+
+class Names:
+    """The codes and names of a language: hau, ha_NG and Hausa are of ha."""
+
+    def __init__(self, language: str):
+        from babel import Locale, UnknownLocaleError  # imported here, since few files need it
+
+        self.code = strip_region(language)
+        self.words = {Locale("en").languages.get(self.code, "").casefold()}
+        with suppress(UnknownLocaleError, ValueError):  # CLDR has no texts in this language, so not its own name of it
+            self.words.add((Locale(self.code).get_language_name(self.code) or "").casefold())
+
+    def __contains__(self, word: str) -> bool:
+        return bool(word) and (word in self.words or strip_region(word.replace("_", "-")) == self.code)
+
+
+def place_of(column: str, header: Sequence[str]) -> int | None:
+    """The place of a column, from 0, by its name or its number from 1."""
+    if column in header:
+        return header.index(column)
+    return int(column) - 1 if column.isdecimal() and 1 <= int(column) <= len(header) else None
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    """The objects in a .json (a list of them, or an object a line) or in a .jsonl. Raises ValueError with the place."""
+    with open_file(path) as file:
+        lines = [line.decode("utf-8-sig") for line in file]
+    try:
+        content = json.loads("".join(lines))
+    except ValueError:
+        content = []
+        for number, line in enumerate(lines, start=1):
+            try:
+                content += [json.loads(line)] if line.strip() else []
+            except ValueError as error:
+                raise ValueError(f"{path}:{number}: not JSON ({error}). Correct it.") from None
+    except RecursionError:
+        raise ValueError(f"{path}: nested too deep. Write a list of objects.") from None
+    if isinstance(content, dict):  # {"data": [...]}, or a single object
+        lists = {name: value for name, value in content.items() if isinstance(value, list)}
+        if len(lists) > 1:
+            raise ValueError(f"{path} has the lists {', '.join(lists)}. Write each into a file of its own.")
+        content = next(iter(lists.values()), [content])
+    if wrong := next((value for value in content if not isinstance(value, dict)), None):
+        raise ValueError(f"{path}: {str(wrong)[:40]!r} is no object. Write objects with a text in each language.")
+    return content
+
+
+def text_of(value: Any) -> str:
+    """A value of a table as text; what is no text, such as a missing value, is empty."""
+    return value if isinstance(value, str) else ""
