@@ -4,7 +4,7 @@ By default: the longest sentence that is translated exactly right, and the worst
 
     python -m pipeline.attention --sentences 3,17 && python -m pipeline.report
 
-Reads   data/model, data/raw/<first test set>.{src,tgt}, data/hypotheses/<first test set>.hyp
+Reads   data/averaged, data/raw/<first test set>.{src,tgt}, data/hypotheses/<first test set>.hyp
 Writes  data/attention.json: the weights of each layer and head, with the translation and with the reference as target;
         reports/attention.svg, reports/attention.png: those of the decoder over the source for the first sentence
 Params  test_sets
@@ -33,7 +33,7 @@ def main() -> None:
     paths = arguments(
         __doc__,
         {"--sentences": "lines of the test set, such as 3,17; default: the longest right one and the worst"},
-        model="data/model",
+        model="data/averaged",
         raw="data/raw",
         hypotheses="data/hypotheses",
         weights="data/attention.json",

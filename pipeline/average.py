@@ -1,7 +1,7 @@
 """Stage average: average checkpoints of a training into one self-contained model folder, for torch and CTranslate2.
 
 Reads   data/checkpoints, data/ids (valid), data/bpe.codes, data/vocab.txt, data/tokens/words.txt
-Writes  data/model: weights.safetensors, model.json, bpe.codes, vocab.txt, words.txt, the export for CTranslate2;
+Writes  data/averaged: weights.safetensors, model.json, bpe.codes, vocab.txt, words.txt, the export for CTranslate2;
         reports/average.json: the number of averaged checkpoints, and the validation losses of the model and of the last
         checkpoint alone
 Params  average_last, average (last: mean of the last average_last checkpoints; best: mean of the average_last
@@ -36,7 +36,7 @@ def main() -> None:
         codes="data/bpe.codes",
         vocab="data/vocab.txt",
         words="data/tokens/words.txt",
-        model="data/model",
+        model="data/averaged",
         losses="reports/average.json",
     )
     params = Params.load(paths.params)

@@ -28,6 +28,7 @@ from transformer.reporting.pictures import chart_files, curves_picture
 from transformer.reporting.sentences import Sentences
 from transformer.text.placeholders import count_kept
 from transformer.text.words import Side
+from transformer.verdict import shipped_scores, verdict
 
 
 def main() -> None:
@@ -92,6 +93,7 @@ def run_report(paths: Namespace, params: Params, curve: pd.DataFrame, subwords: 
             *placeholder_remark(zip(sources, references, hypotheses, strict=True)),
         ],
         attention=read(paths.attention, read_table),
+        verdict=verdict(shipped_scores(first, scores, signatures)),
     )
 
 

@@ -1,6 +1,6 @@
 """Stage translate: translate the sources of valid and of the test sets with the averaged model, by beam search.
 
-Reads   data/model; data/raw: the sources
+Reads   data/averaged; data/raw: the sources
 Writes  data/hypotheses: valid.hyp and <test set>.hyp, one detokenised translation per line, made of the line as it is,
         also if it has several sentences; remarks.json: for each split, what may be wrong with its translations
 Params  test_sets, engine, beam_size, length_penalty, extra_length, replace_unk
@@ -22,7 +22,7 @@ CHUNK_LINES = 10_000  # translated at a time, sorted by length
 
 
 def main() -> None:
-    paths = arguments(__doc__, model="data/model", raw="data/raw", hypotheses="data/hypotheses")
+    paths = arguments(__doc__, model="data/averaged", raw="data/raw", hypotheses="data/hypotheses")
     params = Params.load(paths.params)
     splits = ["valid", *params.test_sets.split()]
     require(paths.model, *(paths.raw / f"{split}.src" for split in splits))

@@ -39,6 +39,7 @@ try:
     from transformer.inference.remarks import RemarkCounts
     from transformer.inference.translation import Translation, join_translations
     from transformer.inference.translator import Translator
+    from transformer.verdict import verdict
 except ModuleNotFoundError as error:
     sys.exit(
         f"error: {sys.executable} has no package {error.name}. Nothing was run. Type `. .venv/bin/activate`, or "
@@ -224,6 +225,8 @@ def main() -> None:
             sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
         with open_input(options.input) as file:  # before the model is loaded, so that a missing file is noticed
             translator = Translator.load(*options.models, engine=options.engine)
+            if worth := verdict(translator.scores):
+                print(f"{options.models[0]}: {printable(worth)}", file=sys.stderr)
             if options.input is None and file.isatty():
                 import readline  # noqa: F401 (input() uses it for history and editing)
 

@@ -1,10 +1,10 @@
 """What a model folder contains.
 
-model.json: format, sizes of the Transformer, languages, normal form, placeholders, lower-casing and how the model was
-trained. Beside it are vocab.txt, bpe.codes, the weights for torch, and the export for CTranslate2: model.bin,
-config.json and shared_vocabulary.json, with exported.sha256, the sums of all files and of the weights they were made
-from. One of the two models may be absent. words.txt, which may be absent too: the words of the source side of
-train.
+model.json: format, sizes of the Transformer, languages, normal form, placeholders, lower-casing, how the model was
+trained and, after the stage ship, its scores. Beside it are vocab.txt, bpe.codes, the weights for torch, and the export
+for CTranslate2: model.bin, config.json and shared_vocabulary.json, with exported.sha256, the sums of all files and of
+the weights they were made from. One of the two models may be absent. words.txt, which may be absent too: the words of
+the source side of train.
 `FORMAT` is the version of this layout.
 """
 
@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 from reprlib import repr as shorten
 
-from transformer.files import sha256
+from transformer.files import sha256, write_text
 
 FORMAT = 1
 EXPORT, WEIGHTS = "model.bin", "weights.safetensors"  # the models that CTranslate2 and torch read
@@ -56,6 +56,12 @@ def check_sums(folder: Path) -> None:
             raise ValueError(
                 f"{folder}: {name} is not the file that {EXPORTED} describes. Copy the whole folder again."
             )
+
+
+def write_sums(folder: Path, weights: Path) -> None:
+    """Write EXPORTED: the sums of the files of a folder with an export, and of the weights it was made from."""
+    others = [folder / name for name in FILES if name not in (WEIGHTS, EXPORTED) and (folder / name).is_file()]
+    write_text(folder / EXPORTED, "".join(f"{sha256(file)}  {file.name}\n" for file in (weights, *others)))
 
 
 def read_model_json(path: Path) -> dict:

@@ -18,6 +18,7 @@ from transformer.text.marks import SPACE, join
 from transformer.text.placeholders import PIECES, protect
 from transformer.text.vocabulary import EOS, SPECIALS, UNK
 from transformer.text.words import Side
+from transformer.verdict import verdict
 
 END, UNKNOWN = SPECIALS[EOS], SPECIALS[UNK]
 # A translation, log P of each of its subwords and of the last </s>, and its subwords as text, with placeholders.
@@ -44,6 +45,8 @@ class Model:
     def description(self) -> dict[str, Any]:
         """What the page shows above the answers of this model."""
         facts = {**self.source.facts, "beam size": str(self.source.search["beam_size"])}
+        if worth := verdict(self.translator.scores):
+            facts["scores"] = worth
         languages = [side.language for side in (self.translator.source, self.translator.target)]
         return {"name": self.source.name, "facts": facts, "languages": languages, "examples": self.source.examples}
 

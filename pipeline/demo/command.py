@@ -2,7 +2,7 @@
 
     python -m pipeline demo                            # data/model
     python -m pipeline demo EXP1 EXP2                  # two experiments, commits, branches or tags side by side
-    python -m pipeline demo models:/toy-de-en@champion workspace
+    python -m pipeline demo models:/toy-de-en workspace
     python -m pipeline demo folder/model --port 5003
 
 Reads   data/model, DVC's cache or MLflow's registry. Only text and weights are read; stored code is not executed

@@ -60,7 +60,7 @@ def defaults() -> dict[str, int | float]:
 
 
 def read_workspace(place: Path) -> ModelSource:
-    """The model of the result in the work tree; without one data/model, as after `dvc repro average`."""
+    """The model of the result in the work tree; without one data/model, as after `dvc repro ship`."""
     try:
         return read_result(Result(), place)
     except NoResult:

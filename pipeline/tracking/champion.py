@@ -1,7 +1,8 @@
-"""The champion of a registered model, which is the version to serve: a new version challenges it once.
+"""The champion of a registered model: a version that was better than the best one before it.
 
-The first version is the champion. A later one becomes champion if it is better than the champion on the same validation
-data by a difference that is significant; else it is the challenger. A person may move either alias in MLflow's page.
+The first version has no alias. A later one challenges once, when it is made: the champion or, without one, the version
+with the best BLEU on valid. It becomes champion if it is better on the same validation data by a difference that is
+significant; else it is the challenger. A person may move either alias in MLflow's page.
 """
 
 from __future__ import annotations
@@ -26,30 +27,30 @@ def challenge(store: Store, version: Any, hypotheses: Sequence[str], references:
     hypotheses, references: of the validation set. target: the language, which chooses how BLEU splits lines into
     tokens.
     """
-    champion = champion_of(store, version.name)
-    objection = object_to(store, champion, version, hypotheses, references, target) if champion else ""
+    rival = champion_of(store, version.name) or best_before(store, version)
+    if rival is None:
+        return "It is the first version: a later one that is better becomes champion."
+    objection = object_to(store, rival, version, hypotheses, references, target)
     store.client.set_registered_model_alias(version.name, CHALLENGER if objection else CHAMPION, str(version.version))
     if objection:
         return f"It is the challenger: {objection} MLflow's page moves the alias `{CHAMPION}`."
-    if champion is None:
-        return "It is the champion, since there was none."
-    return f"It is the champion: it is significantly better on valid than the former one, version {champion.version}."
+    return f"It is the champion: it is significantly better on valid than version {rival.version}."
 
 
 def object_to(
-    store: Store, champion: Any, version: Any, hypotheses: Sequence[str], references: Sequence[str], target: str
+    store: Store, rival: Any, version: Any, hypotheses: Sequence[str], references: Sequence[str], target: str
 ) -> str:
     """Why a version does not become champion; empty if it does."""
-    if champion.tags.get("valid_sha256") != version.tags.get("valid_sha256"):
-        return f"the champion, version {champion.version}, was measured on other validation data."
+    if rival.tags.get("valid_sha256") != version.tags.get("valid_sha256"):
+        return f"version {rival.version} was measured on other validation data."
     try:
         with TemporaryDirectory() as folder:
-            former = list(read_lines(Path(store.client.download_artifacts(champion.run_id, VALID, folder))))
+            former = list(read_lines(Path(store.client.download_artifacts(rival.run_id, VALID, folder))))
     except StoreError:
-        return f"the run of the champion, version {champion.version}, has no file {VALID} to compare with."
+        return f"the run of version {rival.version} has no file {VALID} to compare with."
     compared = gain(former, hypotheses, references, target)
     delta, p = compared["delta_bleu"], compared["p_randomisation"]
-    numbers = f"{delta:+.2f} BLEU on valid against version {champion.version}, p = {p:.3f}"
+    numbers = f"{delta:+.2f} BLEU on valid against version {rival.version}, p = {p:.3f}"
     if p >= SIGNIFICANT:
         return f"its difference is not significant ({numbers})."
     return "" if delta > 0 else f"it is significantly worse ({numbers})."
@@ -63,3 +64,10 @@ def champion_of(store: Store, name: str) -> Any | None:
         if error.code not in ABSENT:
             raise
         return None
+
+
+def best_before(store: Store, version: Any) -> Any | None:
+    """The version with the best BLEU on valid among those before a version of the same model; None if there is none."""
+    others = store.client.search_model_versions(f"name = '{version.name}'")
+    before = [other for other in others if int(other.version) < int(version.version)]
+    return max(before, key=lambda other: float(other.tags.get("valid_bleu", 0)), default=None)

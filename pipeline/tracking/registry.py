@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from pipeline.tracking.champion import CHAMPION, challenge
+from pipeline.tracking.champion import challenge
 from pipeline.tracking.content import FinishedRun
 from pipeline.tracking.model_files import FOLDER, save
 from pipeline.tracking.store import Store, StoreError, asking, long_requests
@@ -34,7 +34,7 @@ CARD = """# {name}, {valid_bleu:.1f} BLEU on valid
 
 Translates {source} to {target}, one sentence per line, with an encoder-decoder Transformer.
 
-    python -m pipeline demo models:/{name}@champion
+    python -m pipeline demo models:/{name}
 
 The model has learned from its training text only. Expect worse translations than the scores show for
 text of other domains and for sentences much longer than those of the training text.
@@ -196,13 +196,18 @@ def upload(store: Store, model_id: str, candidate: Candidate) -> None:
 
 
 def find_version(store: Store, name: str) -> Any:
-    """The version of a registered model that NAME, NAME@ALIAS or NAME/VERSION names. Raises StoreError, ValueError."""
+    """The version that NAME (the newest), NAME@ALIAS or NAME/VERSION names. Raises StoreError and ValueError."""
     parts = re.fullmatch(r"([^/@]+)(?:@([^/@]+)|/(\d+))?", name)
     if not parts:
         raise ValueError(f"{name!r} is not NAME, NAME@ALIAS or NAME/VERSION, as in toy-de-en@challenger")
     if parts[3]:
         return store.client.get_model_version(parts[1], parts[3])
-    return store.client.get_model_version_by_alias(parts[1], parts[2] or CHAMPION)
+    if parts[2]:
+        return store.client.get_model_version_by_alias(parts[1], parts[2])
+    versions = store.client.search_model_versions(f"name = '{parts[1]}'")
+    if not versions:
+        raise ValueError(f"There is no registered model {parts[1]}.")
+    return max(versions, key=lambda version: int(version.version))
 
 
 def options(version: Any) -> dict[str, int | float]:

@@ -345,7 +345,7 @@ def test_ctrl_c_ends_the_demo_at_once_while_it_translates(folders, tmp_path):
 @pytest.mark.full
 def test_an_experiment_and_its_registered_model_show_the_same_run_and_data(tmp_path, shared_folder):
     project = prepared_project(shared_folder, tmp_path / "project")
-    process, address = started(project, "HEAD", f"models:/{registered_name(project)}@champion")
+    process, address = started(project, "HEAD", f"models:/{registered_name(project)}")
     try:
         with urllib.request.urlopen(f"{address}/models") as answer:
             first, second = json.loads(answer.read())["models"]

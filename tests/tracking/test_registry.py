@@ -20,6 +20,7 @@ from pipeline.tracking.registry import (
     CHALLENGED,
     MODEL,
     Candidate,
+    find_version,
     has_files,
     model_card,
     model_name,
@@ -59,7 +60,12 @@ def registered(store: Store, name: str, number: int, folder: Path, hypotheses=RE
         "name": name,
         "files": {file.name: file for file in folder.iterdir()},
         "card": f"# card of {config}\n",
-        "tags": {"config_key": config, "options": json.dumps(OPTIONS), "valid_sha256": valid},
+        "tags": {
+            "config_key": config,
+            "options": json.dumps(OPTIONS),
+            "valid_sha256": valid,
+            "valid_bleu": str(100 - sum(ours != theirs for ours, theirs in zip(hypotheses, REFERENCES, strict=False))),
+        },
         "engines_agree": True,
         "hypotheses": hypotheses,
         "references": REFERENCES,
@@ -78,23 +84,24 @@ CHALLENGES = {
     "too small": (
         "x",
         [*damaged(2)[:4], *damaged(4)[4:6], *damaged(3)[6:]],
-        "1",
+        "",
         "its difference is not significant (+",
     ),
-    "worse": ("x", damaged(5), "1", "it is significantly worse (-"),
-    "other data": ("y", REFERENCES, "1", "version 1, was measured on other validation data"),
-    "better": ("x", REFERENCES, "2", "It is the champion: it is significantly better on valid than the former one"),
+    "worse": ("x", damaged(5), "", "it is significantly worse (-"),
+    "other data": ("y", REFERENCES, "", "version 1 was measured on other validation data"),
+    "better": ("x", REFERENCES, "2", "It is the champion: it is significantly better on valid than version 1"),
 }
 
 
 @pytest.mark.parametrize("case", CHALLENGES)
 def test_only_a_significant_gain_on_the_same_data_replaces(store, key, model, case):
     valid, hypotheses, number, message = CHALLENGES[case]
-    assert "It is the champion, since there was none." in registered(store, key, 1, model, damaged(3))
+    assert "It is the first version" in registered(store, key, 1, model, damaged(3))
+    assert champion(store, key) == ""
     answer = registered(store, key, 2, model, hypotheses, valid)
     assert message in answer
     assert champion(store, key) == number
-    assert ("MLflow's page moves the alias" in answer) == (number == "1")
+    assert ("MLflow's page moves the alias" in answer) == (number == "")
 
 
 def test_a_champion_is_challenged_by_the_bleu_of_its_language(store, key, model):
@@ -105,13 +112,23 @@ def test_a_champion_is_challenged_by_the_bleu_of_its_language(store, key, model)
     assert "significantly better" in registered(store, key, 2, model, lines, references=lines, target="zh")
 
 
+def test_without_a_champion_the_best_version_is_challenged(store, key, model):
+    for number, hypotheses in enumerate((damaged(2), damaged(6)), start=1):
+        registered(store, key, number, model, [*REFERENCES[: 3 - number], *hypotheses[3 - number :]])
+    answer = registered(store, key, 3, model, damaged(3))
+    assert "significantly worse" in answer
+    assert "against version 1" in answer
+    assert find_version(store, key).version == find_version(store, f"{key}/3").version
+
+
 @pytest.mark.parametrize("agree", [False, None])
 def test_a_model_whose_exports_differ_never_challenges(store, key, model, agree):
     assert "It is not champion" in registered(store, key, 1, model, engines_agree=agree)
     assert champion(store, key) == ""
     registered(store, key, 2, model, damaged(3))
-    assert "It is not champion" in registered(store, key, 3, model, engines_agree=agree)
-    assert champion(store, key) == "2"
+    registered(store, key, 3, model)
+    assert "It is not champion" in registered(store, key, 4, model, engines_agree=agree)
+    assert champion(store, key) == "3"
 
 
 def files_of(folder: Path) -> dict[str, Path]:
@@ -123,7 +140,6 @@ def files_of(folder: Path) -> dict[str, Path]:
 def test_files_that_were_lost_are_stored_again_in_the_same_version(store, key, model, lost):
     """Without another challenge: a person may have moved the alias since."""
     registered(store, key, 1, model)
-    store.client.delete_registered_model_alias(key, "champion")
     version = store.client.get_model_version(key, "1")
     place = Path(store.client.get_logged_model(version.tags[MODEL]).artifact_location)
     files = {path.relative_to(place) for path in place.rglob("*")}
@@ -153,9 +169,8 @@ def test_a_version_whose_challenge_was_interrupted_challenges_later(store, key, 
     version = store.client.get_model_version(key, "1")
     assert CHALLENGED not in version.tags
     candidate = Candidate(key, files_of(model), "", version.tags, True, REFERENCES, REFERENCES, "en")
-    assert "It is the champion" in register(store, version.run_id, candidate, version)
+    assert "It is the first version" in register(store, version.run_id, candidate, version)
     assert CHALLENGED in store.client.get_model_version(key, "1").tags
-    assert champion(store, key) == "1"
 
 
 def test_a_version_serves_with_the_options_of_its_scores(store, key, model):

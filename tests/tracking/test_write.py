@@ -148,14 +148,14 @@ def test_what_the_store_lacks_of_a_result_is_written(tmp_path, fresh_process, mo
     def files() -> set[Path]:
         return {path for path in (tmp_path / "mlartifacts").rglob("*") if path.is_file()}
 
-    assert "/1. It is the champion, since there was none." in answer()[1]
+    assert "/1. It is the first version" in answer()[1]
     assert not answer()[0]
     (model,), before = store.client.search_registered_models(), files()
     shutil.rmtree(tmp_path / "mlartifacts")
     assert "Stored the files" in answer()[1]
     assert files() == before
     store.client.delete_registered_model(model.name)
-    assert "/1. It is the champion" in answer()[1]
+    assert "/1. It is the first version" in answer()[1]
     assert not answer()[0]
     (run,) = runs_of(tmp_path, "key")
     assert (run.info.status, run.data.metrics["bleu"]) == ("FINISHED", 100.0)

@@ -13,11 +13,11 @@ from ctranslate2.specs import TransformerSpec
 from ctranslate2.specs.transformer_spec import TransformerDecoderSpec, TransformerEncoderSpec
 from torch import Tensor, nn
 
-from transformer.files import sha256, whole_folder, write_text
+from transformer.files import whole_folder
 from transformer.model.attention import Attention
 from transformer.model.transformer import FeedForward, Transformer
 from transformer.model.weights import load_model
-from transformer.model_folder import EXPORTED, FILES, POSITIONS, WEIGHTS, WORDS
+from transformer.model_folder import POSITIONS, WEIGHTS, WORDS, write_sums
 from transformer.text.vocabulary import Vocabulary
 
 
@@ -42,9 +42,7 @@ def add_export(model_folder: Path, target: Path, quantization: str) -> None:
     """
     vocabulary = Vocabulary.load(model_folder / "vocab.txt").subwords
     specification(load_model(model_folder).float(), vocabulary, quantization).save(str(target))
-    others = [target / name for name in FILES if name not in (WEIGHTS, EXPORTED) and (target / name).is_file()]
-    sums = [f"{sha256(file)}  {file.name}\n" for file in (model_folder / WEIGHTS, *others)]
-    write_text(target / EXPORTED, "".join(sums))
+    write_sums(target, model_folder / WEIGHTS)
 
 
 def specification(model: Transformer, vocabulary: list[str], quantization: str) -> Any:

@@ -64,6 +64,7 @@ class Translator:
         self.engine, self.merges, self.vocabulary = engine, merges, vocabulary
         self.source, self.target = source, target
         self.seen_words = SeenWords(None, source)
+        self.scores: Any = None  # of its test set, as model.json has them
 
     @classmethod
     def load(cls, *folders: Path | str, engine: str = "auto") -> Translator:
@@ -87,6 +88,7 @@ class Translator:
             )
         translator = cls(load_engine(paths, engine, vocabulary), merges, vocabulary, *Side.read_both(first))
         translator.seen_words = SeenWords(paths[0] / WORDS, translator.source)
+        translator.scores = first.get("scores") if len(paths) == 1 else None
         return translator
 
     def translate(self, lines: Iterable[str], split: bool = True, **settings: Any) -> list[str]:

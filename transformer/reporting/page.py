@@ -54,7 +54,8 @@ class RunReport:
     by name. margins: half of the 95% interval of each score, by name. signatures: sacreBLEU's, by name of the score.
     sentences: the first test set. remarks: what may be wrong with its translations, in sentences. buckets: what its
     parts differ in -> the parts. costs: see `costs.costs`.
-    attention: see attention.contents; None: the page shows none.
+    attention: see attention.contents; None: the page shows none. verdict: what the scores mean. steps: what may make
+    them better, in sentences.
     """
 
     params: Mapping[str, object]
@@ -68,6 +69,8 @@ class RunReport:
     costs: Mapping[str, float]
     remarks: Sequence[str] = ()
     attention: Mapping[str, object] | None = None
+    verdict: str = ""
+    steps: Sequence[str] = ()
 
 
 def tiles(
@@ -162,6 +165,8 @@ def page(run: RunReport, charts: Mapping[str, Mapping]) -> str:
             shown=count,
             all=len(run.sentences),
             remarks=run.remarks,
+            verdict=run.verdict,
+            steps=run.steps,
             attention=run.attention,
         )
 
