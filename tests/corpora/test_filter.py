@@ -182,12 +182,13 @@ def test_rules_see_lines_in_their_normal_form(tmp_path, form, dropped, kept):
 
 def test_odd_characters_are_counted_with_examples_as_they_are(tmp_path):
     pairs = [*HIDDEN, ("x &amp; y", "&amp; GrÃ¼ÃŸe"), ("\ufffd %s", "a\x07"), ("%s {a}", "{a} %s")]
+    pairs += [("ab", "abababab"), ("ab", "ababababa")]
     screen = Screen(FilterConfig(**OFF), "de", "en", TestText({}))
-    odd = Report(ODD_PAIRS, [("a", 3), ("b", 7)])
+    odd = Report(ODD_PAIRS, [("a", 3), ("b", 9)])
     for block in map(screen, blocks(*corpus(tmp_path, pairs), size=2)):
         odd.add(block, block.odd)
     counts = {"invisible": 4, "decomposed": 1, "entity": 1, "replacement": 1, "mojibake": 1, "control": 1}
-    assert {name: odd.fired(name) for name in ODD_PAIRS} == counts | {"placeholders": 1}
+    assert {name: odd.fired(name) for name in ODD_PAIRS} == counts | {"placeholders": 1, "uneven": 1}
     assert [example["line"] for example in odd.examples["placeholders"]] == ["b 6"]
     assert odd.examples["decomposed"] == [{"line": "b 2", "source": "u\u0308", "target": "c"}]
     assert [example["line"] for example in odd.examples["invisible"]] == ["a 2", "a 3", "b 1", "b 4"]

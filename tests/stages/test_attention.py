@@ -45,7 +45,7 @@ def model(tmp_path_factory) -> Path:
 def folder(model: Path, tmp_path: Path, monkeypatch) -> Path:
     """A folder with the inputs of the stage, as the current folder."""
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(model, "data/model")
+    shutil.copytree(model, "data/averaged")
     shutil.copy(ROOT / "params.yaml", "params.yaml")
     write_text("data/raw/test.src", SOURCES)
     write_text("data/raw/test.tgt", REFERENCES)
@@ -110,7 +110,7 @@ def test_a_number_of_no_line_is_refused_with_the_count_of_lines(folder, monkeypa
     assert "\n" not in message
 
 
-@pytest.mark.parametrize("name", ["data/model", "data/raw/test.src", "data/hypotheses/test.hyp"])
+@pytest.mark.parametrize("name", ["data/averaged", "data/raw/test.src", "data/hypotheses/test.hyp"])
 def test_a_missing_input_is_named_with_the_remedy(folder, monkeypatch, name):
     Path(name).rename(folder / "elsewhere")
     message = refused(monkeypatch)
@@ -120,7 +120,7 @@ def test_a_missing_input_is_named_with_the_remedy(folder, monkeypatch, name):
 
 def test_the_maps_are_those_of_translation_and_reference(folder, monkeypatch):
     (shown,) = attend(monkeypatch, "--sentences", "2")
-    translator = Translator.load("data/model")
+    translator = Translator.load("data/averaged")
     for target, line in zip(shown["targets"], (HYPOTHESES[1], REFERENCES[1]), strict=True):
         maps, source, subwords = translator.attention(SOURCES[1], line)
         assert shown["source"]["subwords"] == source

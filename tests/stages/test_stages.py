@@ -173,7 +173,7 @@ def test_the_model_is_a_mean_of_checkpoints_or_the_moving_average(project, place
     for average, message in messages.items():
         params_file(place, ema_decay=0.9, best_by="bleu", keep=3, average_last=2, average=average)
         assert message in stage("average", place).stdout
-        weights[average] = sha256(place / "data/model/weights.safetensors")
+        weights[average] = sha256(place / "data/averaged/weights.safetensors")
     assert weights["ema"] == sha256(place / "data/checkpoints/ema.safetensors")
     assert weights["last"] != weights["ema"]
     spoilt = place / "data/checkpoints/00000004.safetensors"
@@ -220,7 +220,7 @@ def test_the_log_shows_progress_precision_and_a_long_warmup(project, place):
         ("filter", {}, "data/raw/train.src is missing. Run `dvc repro`, which makes it."),
         ("tokenise", {}, "data/filtered/train.src is missing"),
         ("average", {}, "data/checkpoints is missing"),
-        ("translate", {}, "data/model is missing"),
+        ("translate", {}, "data/averaged is missing"),
     ],
 )
 def test_a_mistake_ends_in_one_line_and_leaves_nothing(tmp_path, monkeypatch, name, changes, message):
@@ -264,7 +264,7 @@ def test_translate_holds_a_limited_number_of_lines(monkeypatch, tmp_path):
     monkeypatch.setattr("pipeline.translate.Translator.load", lambda folder, engine: translator)
     monkeypatch.setattr("pipeline.translate.CHUNK_LINES", 5)
     (tmp_path / "data/raw").mkdir(parents=True)
-    (tmp_path / "data/model").mkdir()
+    (tmp_path / "data/averaged").mkdir()
     for split in ("valid", "test"):
         (tmp_path / f"data/raw/{split}.src").write_text("".join(f"line {n}\n" for n in range(12)))
     params_file(tmp_path)

@@ -20,10 +20,12 @@ EXAMPLES = 5  # pairs shown for each rule
 SHOWN = 300  # characters of each side of an example
 LENGTH_STEP, LENGTH_BINS = 20, 26  # characters; the last bin holds all longer lines
 DUPLICATE = "duplicates"
-# What is odd in a pair, but no reason to drop it: characters of a side; placeholders that only one side has.
+UNEVEN = 4  # times the characters of the other side, as where two pairs were glued
+# What is odd in a pair, but no reason to drop it: characters of a side; placeholders that only one side has; lengths.
 ODD_PAIRS: dict[str, Rule] = {
     **{name: lambda s, t, has=has: bool(has(s) or has(t)) for name, has in ODD.items()},
     "placeholders": disagree,
+    "uneven": lambda s, t: max(len(s), len(t)) > UNEVEN * min(len(s), len(t)) > 0,
 }
 
 

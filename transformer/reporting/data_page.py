@@ -32,6 +32,19 @@ ODD = {  # name in filter.json -> what is odd
     "mojibake": "UTF-8 read as another encoding, such as Ã¼ for ü",
     "control": "control characters",
     "placeholders": "placeholders, such as %s, {name} or an address, that only one side has",
+    "uneven": "one side more than four times as long as the other, as where pairs were glued",
+    "repeated": "pairs that occurred before",
+}
+REMEDY = {  # name in ODD -> what to type
+    "invisible": "dvc exp run -S normalise=nfc",
+    "decomposed": "dvc exp run -S normalise=nfc",
+    "entity": 'python -c "import html, sys; sys.stdout.write(html.unescape(sys.stdin.read()))" <FILE >NEW',
+    "replacement": "the text is lost: get it again from where it came from",
+    "mojibake": "pip install ftfy && ftfy FILE -o NEW",
+    "control": "tr -d '\\001-\\010\\013-\\037' <FILE >NEW",
+    "placeholders": "dvc exp run -S placeholders=true, which numbers those of both sides",
+    "uneven": "dvc exp run -S filter_max_ratio=4.0",
+    "repeated": "dvc exp run -S filter_duplicates=pair",
 }
 OVERLAP = {
     "source_exact": "source, exactly",
@@ -66,11 +79,8 @@ def data_page(
         examples={RULES[name]: rows for name, rows in filtered["examples"].items() if rows},
         normalise=corpus["normalise"],
         placeholders=corpus["placeholders"],
-        odd=[
-            {"what is odd": title, "training pairs": share(filtered["odd"][name]["pairs"], filtered["pairs"])}
-            for name, title in ODD.items()
-        ],
-        odd_examples={title: spell_hidden(filtered["odd"][name]["examples"]) for name, title in ODD.items()},
+        odd=odd_rows(filtered),
+        odd_examples={ODD[name]: spell_hidden(odd["examples"]) for name, odd in filtered["odd"].items()},
         splits=split_rows(filtered),
         subwords=subword_rows(subwords),
         overlap=[
@@ -118,6 +128,19 @@ def rule_rows(filtered: Mapping[str, Any]) -> list[dict[str, str]]:
             "by this rule alone": share(filtered["alone"][name], filtered["pairs"]),
         }
         for name, count in filtered["fired"].items()
+    ]
+
+
+def odd_rows(filtered: Mapping[str, Any]) -> list[dict[str, str]]:
+    """A row for each kind of oddness: the training pairs that have it and, if there are some, what to type."""
+    counts = {name: odd["pairs"] for name, odd in filtered["odd"].items()} | {"repeated": filtered["repeated"]}
+    return [
+        {
+            "what is odd": title,
+            "training pairs": share(counts[name], filtered["pairs"]),
+            "what helps": REMEDY[name] if counts[name] else "",
+        }
+        for name, title in ODD.items()
     ]
 
 
