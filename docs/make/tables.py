@@ -5,13 +5,14 @@
 Reads   recipes/results.json (one entry per published result, the toy recipe's first), params.yaml, Makefile (what
         `make run` prints)
 Writes  README.md (end of the output of `make run`, table of results), docs/results.md (tables of the toy recipe),
-        docs/params.md (table of knobs), each between the lines `<!-- NAME -->` and `<!-- end of NAME -->`; the rest of
-        these files stays as it is
+        docs/params.md (table of knobs), docs/your-text.md (what to expect, from recipes/sizes.csv), each between the
+        lines `<!-- NAME -->` and `<!-- end of NAME -->`; the rest of these files stays as it is
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -41,6 +42,7 @@ def pages(root: Path) -> dict[Path, str]:
         "README.md": {"run": end_of_run, "results": results},
         "docs/results.md": {"toy": toy, "engines": engines},
         "docs/params.md": {"params": params},
+        "docs/your-text.md": {"sizes": sizes},
     }
     texts = {}
     for name, makers in tables.items():
@@ -120,6 +122,16 @@ def engines(root: Path) -> str:
                 ]
             )
     return table_of(["engine", "beam", "BLEU on valid", "translations identical to torch"], rows)
+
+
+def sizes(root: Path) -> str:
+    """What models had that learnt from texts of several sizes."""
+    with open(root / "recipes/sizes.csv", encoding="utf-8", newline="") as file:
+        rows = [
+            [row["text"], row["direction"], f"{int(row['pairs']):,}", *[*row.values()][3:]]
+            for row in csv.DictReader(file)
+        ]
+    return table_of(["text", "direction", "training pairs", "BLEU", "chrF", "minutes on two cores"], rows)
 
 
 def params(root: Path) -> str:

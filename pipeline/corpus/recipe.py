@@ -11,11 +11,13 @@ only with --force.
 from __future__ import annotations
 
 import argparse
+import csv
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from io import StringIO
 from itertools import chain
+from math import log
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +165,19 @@ def recipe(toy: str, knobs: dict[str, tuple[Any, str]], head: str) -> str:
     return "\n".join(lines)
 
 
+def expectation(pairs: int) -> str:
+    """What models had here that learnt from about so many pairs, by recipes/sizes.csv, for people."""
+    with open(ROOT / "recipes/sizes.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    size = min({int(row["pairs"]) for row in rows}, key=lambda size: abs(log(size / pairs)))
+    parts = [
+        f"{row['text']} {row['direction']}, BLEU {row['bleu']}, chrF {row['chrf']}, {row['minutes']} minutes"
+        for row in rows
+        if int(row["pairs"]) == size
+    ]
+    return f"What {size:,} pairs gave here, on two cores: {'; '.join(parts)} (docs/your-text.md#what-to-expect)."
+
+
 def yaml_line(name: str, value: Any) -> str:
     """A line of YAML, which gives back this value, with quotes where it needs them."""
     yaml, stream = YAML(typ="safe", pure=True), StringIO()
@@ -253,5 +268,6 @@ def main() -> None:
             f"{size} are too few, fewer than {FEW:,}: the model will know them by heart and translate little else. Add "
             "text, or set init_from to a model folder of these languages."
         )
+    print(expectation(look.pairs))
     print(f"{options.output} was written. Type `dvc repro inspect` to look at the text, `dvc exp run` to train.")
     print(f"Experiments in the queue run in a copy of what git and DVC have: {way_to_keep(folder, options.output)}")

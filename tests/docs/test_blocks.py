@@ -150,6 +150,8 @@ def project(tmp_path_factory, shared_folder) -> Path:
     for name, override in (("EXP1", "beam_size=2"), ("EXP2", "beam_size=3")):
         command(folder, "dvc", "exp", "run", "-n", name, "-S", override)
     shutil.copytree(folder / "own", folder / "my_folder")
+    sides = ((folder / f"own/train.{code}").read_text().split("\n")[:-1] for code in ("de", "en"))
+    (folder / "my_pairs.csv").write_text("de,en\n" + "".join(f"{de},{en}\n" for de, en in zip(*sides, strict=True)))
     for name in ("run1", "run2"):
         shutil.copytree(folder / "data/model", folder / name / "model")
     return folder

@@ -60,7 +60,16 @@ FILTERED = {
     "repeated": 7,
     "odd": {
         name: {"pairs": 2 * (name == "invisible"), "examples": []}
-        for name in ("invisible", "decomposed", "entity", "replacement", "mojibake", "control", "placeholders", "uneven")
+        for name in (
+            "invisible",
+            "decomposed",
+            "entity",
+            "replacement",
+            "mojibake",
+            "control",
+            "placeholders",
+            "uneven",
+        )
     },
     "examples": {"empty": [{"line": 7, "source": "<script>alert(1)</script>", "target": ""}], "identical": []},
     "others": {"valid": {"pairs": 20, "kept": 19}},
@@ -358,7 +367,10 @@ def test_the_page_of_a_corpus_shows_all_and_escapes_the_text():
     assert "Ein &lt;b&gt;Hund&lt;/b&gt;" in text
     assert "Donau⟨U+00AD⟩dampf" in text
     assert "u⟨U+0308⟩ &lt;i&gt;" in text
-    assert "soft hyphen, zero-width space, marks of direction</td><td>2 (2.0%)</td><td>dvc exp run -S normalise=nfc</td>" in text
+    assert (
+        "soft hyphen, zero-width space, marks of direction</td><td>2 (2.0%)</td><td>dvc exp run -S normalise=nfc</td>"
+        in text
+    )
     assert "<td>7 (7.0%)</td><td>dvc exp run -S filter_duplicates=pair</td>" in text
     assert "<code>normalise: nfc</code>" in text
     assert "<td>an empty side</td><td>3 (3.0%)</td><td>2 (2.0%)</td>" in text
