@@ -8,7 +8,8 @@ Reads   data/ids, data/raw/train.tgt, data/bpe.codes, data/vocab.txt; work/train
         the lines that were translated before a kill)
 Writes  data/back: back.json (the number of translated pairs, and the train_key of the model); training.csv (the curve
         of the model); train.src (the translations); the training pairs: first those of data/ids, then those with
-        translated sources. With back_translation_steps 0: only back.json
+        translated sources, whose tokens are in added.{src,tgt}, for bpe_dropout. With back_translation_steps 0: only
+        back.json
 Params  back_translation_steps (the number of updates of the model; its checkpoints of the last third are averaged) and
         the knobs of pipeline/training/job.py. DEVICES and SHARDING: see train. One machine computes this stage
 """
@@ -53,7 +54,7 @@ def translate_back(paths: Namespace, training: TrainingJob, world: World) -> Non
     """Train from target to source and translate the training targets, on all processes. The leader writes data/back."""
     import pandas as pd
 
-    from pipeline.training.back_translations import Translations, added_rows, back_translator, kept_lines
+    from pipeline.training.back_translations import Translations, added_pairs, back_translator, kept_lines, write_tokens
     from pipeline.training.observers import observing
     from transformer.training.checkpoints import CheckpointStore
     from transformer.training.loop import train
@@ -73,7 +74,8 @@ def translate_back(paths: Namespace, training: TrainingJob, world: World) -> Non
         write_lines(folder / "train.src", translated.lines())
         write_json(folder / "train.files.json", real.files)
         text = kept_lines(paths.raw / "train.tgt", real)
-        added = added_rows(real, text, translated.lines(), translator, training.corpus["max_length"])
+        pairs = added_pairs(real, text, translated.lines(), translator, training.corpus["max_length"])
+        added = write_tokens(pairs, folder, translator)
         size = len(training.vocabulary)
         count = Pairs.save_rows(folder, "train", chain(real.rows(), added), size) - len(real)
         write_json(folder / "back.json", {"translated_pairs": count, "train_key": training.train_key})

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from pipeline.training.identity import code_keys
 from pipeline.training.job import TrainingJob
@@ -23,6 +25,14 @@ from transformer.training.checkpoints import CheckpointStore, TrainingState
 from transformer.training.distributed import World
 
 PART_LINES = 2_000
+
+
+class TokenPair(NamedTuple):
+    """A training pair: the tokens of both sides, and the line of its target in the text."""
+
+    source: list[str]
+    target: list[str]
+    line: int
 
 
 @dataclass(frozen=True)
@@ -101,18 +111,29 @@ def kept_lines(text: Path, pairs: Pairs) -> Iterator[str]:
             next_kept = next(kept, None)
 
 
-def added_rows(
+def added_pairs(
     real: Pairs, text: Iterator[str], translations: Iterator[str], translator: Translator, max_length: int
-) -> Iterator[IdPair]:
+) -> Iterator[TokenPair]:
     """The training pairs with a translated source instead of their own; those whose sides fit max_length.
 
     text: the target lines. translator: made `translations` of them. The placeholders of a pair get new numbers.
     """
-    forward = Translator(
-        translator.engine, translator.merges, translator.vocabulary, translator.target, translator.source
-    )
     for line, translation, target in zip(real.lines.tolist(), translations, text, strict=True):
-        sides = forward.split_pair(translation, target)
-        if all(1 <= len(subwords) <= max_length for subwords in sides):
-            source_ids, target_ids = map(forward.vocabulary.ids, sides)
-            yield source_ids, target_ids, line
+        source, target = translator.target.numbered_pair(translation, target)
+        pair = TokenPair(translator.target.split(source), translator.source.split(target), line)
+        if all(1 <= len(translator.merges.subwords(side)) <= max_length for side in pair[:2]):
+            yield pair
+
+
+def write_tokens(pairs: Iterable[TokenPair], folder: Path, translator: Translator) -> Iterator[IdPair]:
+    """Yield the ids of pairs, and write their tokens to added.src and added.tgt, as in data/tokens."""
+    with ExitStack() as stack:
+        files = [
+            stack.enter_context(open(folder / f"added.{side}", "w", encoding="utf-8", newline="\n"))
+            for side in ("src", "tgt")
+        ]
+        for pair in pairs:
+            for file, tokens in zip(files, pair[:2], strict=True):
+                file.write(f"{' '.join(tokens)}\n")
+            source, target = (translator.vocabulary.ids(translator.merges.subwords(tokens)) for tokens in pair[:2])
+            yield source, target, pair.line

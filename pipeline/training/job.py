@@ -18,6 +18,8 @@ from transformer.files import content_key, read_lines, sha256
 from transformer.model.config import TransformerConfig
 from transformer.model.transformer import Transformer
 from transformer.model.weights import check_start, warm_start
+from transformer.text.bpe import Merges
+from transformer.text.bpe_dropout import DrawnPairs
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import Vocabulary
 from transformer.training.checkpoints import TrainingState
@@ -43,7 +45,9 @@ class TrainingJob:
 
     ids: folder with the pairs of train and valid. vocab: file of the vocabulary. train_ids: folder with the training
     pairs; None: those of `ids`. initial_model: model folder whose weights the training starts from; None: random
-    weights. backwards: train from target to source.
+    weights. backwards: train from target to source. bpe_dropout: the probability that a merge is skipped when a word
+    of the training pairs is split, anew in each epoch. Above 0, tokens (the folder of stage tokenise) and codes (the
+    file of the merges) are read.
     """
 
     params: Params
@@ -53,6 +57,9 @@ class TrainingJob:
     train_ids: Path | None = None
     initial_model: Path | None = None
     backwards: bool = False
+    bpe_dropout: float = 0.0
+    tokens: Path | None = None
+    codes: Path | None = None
 
     @cached_property
     def corpus(self) -> dict[str, Any]:
@@ -82,18 +89,25 @@ class TrainingJob:
         settings = {name: value for name, value in asdict(self.config).items() if name not in CHANGES_NO_UPDATE}
         tokens = bleu_tokenizer(self.target_language)[0] if self.config.best_by == "bleu" else "13a"
         judges = ("sacrebleu",) if self.config.best_by == "bleu" else ()
+        splitters = ("subword-nmt",) if self.bpe_dropout else ()
         files = {
             "ids": self.ids,
             "train_ids": self.train_ids,
             "vocabulary": self.vocab,
             "init_from": self.initial_model and self.initial_model / "weights.safetensors",
+            **({"tokens": self.tokens, "codes": self.codes} if self.bpe_dropout else {}),
         }
         return {
-            "knobs": {**asdict(self.model_config), **settings, "backwards": self.backwards},
+            "knobs": {
+                **asdict(self.model_config),
+                **settings,
+                "backwards": self.backwards,
+                "bpe_dropout": self.bpe_dropout,
+            },
             # BLEU falls back to characters where sacreBLEU lacks a file: other tokens are another training.
             "data": {name: path and sha256(path) for name, path in files.items()} | {"bleu_tokens": tokens},
             "code": code_keys(),
-            "versions": {name: installed(name) for name in ("numpy", "torch", *judges)},
+            "versions": {name: installed(name) for name in ("numpy", "torch", *judges, *splitters)},
         }
 
     @cached_property
@@ -133,7 +147,24 @@ class TrainingJob:
         if self.initial_model is not None:
             warm_start(model, self.initial_model, self.vocab)
         sharded = sharding_requested() and world.size > 1
-        return Trainer(model, self.pairs("train"), self.pairs("valid"), world, self.config, sharded)
+        train = self.pairs("train")
+        draw = self.drawn_pairs(train) if self.bpe_dropout else None
+        return Trainer(model, train, self.pairs("valid"), world, self.config, sharded, draw)
+
+    def drawn_pairs(self, pairs: Pairs) -> DrawnPairs:
+        """The training pairs of each epoch. Raises ValueError if tokens and codes do not give `pairs`."""
+        assert self.tokens is not None
+        assert self.codes is not None
+        texts = [(self.tokens / "train.src", self.tokens / "train.tgt")]
+        if self.train_ids:
+            texts.append((self.train_ids / "added.src", self.train_ids / "added.tgt"))
+        text = (
+            [line.split(" ") if line else [] for line in both]
+            for files in texts
+            for both in zip(*map(read_lines, files), strict=True)
+        )
+        numbers = self.bpe_dropout, self.config.seed, self.corpus["max_length"]
+        return DrawnPairs(pairs, text, Merges.load(self.codes), self.vocabulary, *numbers)
 
     @property
     def target_language(self) -> str:

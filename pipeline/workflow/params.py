@@ -64,6 +64,7 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
     lowercase: bool
     lowercase_source: bool
     bpe_merges: CountOrNone
+    bpe_dropout: Share
     min_count: Count
     max_length: Count
     init_from: Word
@@ -177,6 +178,8 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
             wrong.append(f"average_last={self.average_last} exceeds keep={self.keep}")
         if self.average == "ema" and not self.ema_decay:
             wrong.append("average=ema needs the moving average that ema_decay=0 switches off (0.999 is usual)")
+        if self.bpe_dropout and not self.bpe_merges:
+            wrong.append(f"bpe_dropout={self.bpe_dropout} needs merges to skip, got bpe_merges=0")
         if self.replace_unk and self.bpe_merges:
             wrong.append(f"replace_unk=true needs bpe_merges=0, got bpe_merges={self.bpe_merges}")
         if self.replace_unk and self.engine == "ctranslate2":

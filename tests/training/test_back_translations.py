@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from pipeline.training import back_translations
-from pipeline.training.back_translations import Translations, added_rows
-from transformer.files import write_lines
+from pipeline.training.back_translations import Translations, added_pairs, write_tokens
+from transformer.files import read_lines, write_lines
 from transformer.inference.translator import Translator
 from transformer.text.bpe import Merges
 from transformer.text.marks import SPACE
@@ -75,12 +75,15 @@ def test_each_process_translates_its_share_of_the_missing_parts(translations, mo
     assert [translator.lines for translator in translators] == [LINES[:3] + LINES[9:], LINES[6:9]]
 
 
-def test_placeholders_of_back_translations_are_numbered_anew():
+def test_placeholders_of_back_translations_are_numbered_anew(tmp_path):
     """By the order of the new source; a pair with a side that is too long is left out."""
     vocabulary = Vocabulary([*SPECIALS, SPACE, *PIECES, "▁a", "▁b"])
     sides = [Side(code, lowercase=code == "de", placeholders=True) for code in ("en", "de")]
     translator = Translator(None, Merges("#version: 0.2\n"), vocabulary, *sides)  # type: ignore[arg-type]
     real = SimpleNamespace(lines=np.array([4, 7]))
-    rows = added_rows(real, iter(["b {x} %s", "b"]), iter(["%s A {x}", "a " * 7]), translator, 6)  # type: ignore[arg-type]
+    pairs = added_pairs(real, iter(["b {x} %s", "b"]), iter(["%s A {x}", "a " * 7]), translator, 6)  # type: ignore[arg-type]
     expected = ["▁", "①", "▁a", "▁", "②"], ["▁b", "▁", "②", "▁", "①"]
-    assert list(rows) == [(*map(vocabulary.ids, expected), 4)]
+    assert list(write_tokens(pairs, tmp_path, translator)) == [(*map(vocabulary.ids, expected), 4)]
+    assert [list(read_lines(tmp_path / f"added.{side}")) for side in ("src", "tgt")] == [
+        [" ".join(s)] for s in expected
+    ]

@@ -23,17 +23,18 @@ FULL = pytest.mark.full
 WORSE = {"lr_factor": 1e-12}  # weights hardly change, so the first validation stays the best
 
 
-@pytest.mark.parametrize(("stop_after", "optimiser"), [pytest.param(1, "adam", marks=FULL), (4, "muon"), (7, "adam")])
-def test_a_stopped_training_resumes_to_the_same_bytes(tmp_path, stop_after, optimiser):
-    straight, digest = train_tiny(tmp_path, tmp_path / "unstopped", optimiser=optimiser)
+@pytest.mark.parametrize(
+    ("stop_after", "settings"),
+    [pytest.param(1, {}, marks=FULL), (4, {"optimiser": "muon"}), (7, {}), (9, {"bpe_dropout": 0.3})],
+)
+def test_a_stopped_training_resumes_to_the_same_bytes(tmp_path, stop_after, settings):
+    straight, digest = train_tiny(tmp_path, tmp_path / "unstopped", **settings)
     rows, resumed_rows = [], []
     with pytest.raises(
         Interrupted, match=rf"stopped after update {stop_after}\. Its state is saved\. Run the same command again"
     ):
-        train_tiny(
-            tmp_path, tmp_path / "stopped", **stop_after_update(stop_after), optimiser=optimiser, on_rows=rows.extend
-        )
-    resumed, again = train_tiny(tmp_path, tmp_path / "stopped", optimiser=optimiser, on_rows=resumed_rows.extend)
+        train_tiny(tmp_path, tmp_path / "stopped", **stop_after_update(stop_after), **settings, on_rows=rows.extend)
+    resumed, again = train_tiny(tmp_path, tmp_path / "stopped", **settings, on_rows=resumed_rows.extend)
     assert again == digest
     assert outcome(resumed) == outcome(straight)
     assert [row["step"] for row in resumed_rows] == [2, 4, 6, 8, 10, 12]  # each once

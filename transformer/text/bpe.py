@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import redirect_stderr
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from subword_nmt import apply_bpe, learn_bpe
 
@@ -46,6 +46,12 @@ class Merges:
     def empty(self) -> bool:
         """Whether there are no merges, so that words stay whole."""
         return self._bpe is None
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The symbols that each merge joins, in the order of the merges. "</w>" ends the last symbol of a word."""
+        ranks: Any = self._bpe.bpe_codes if self._bpe else {}  # pair -> rank
+        return sorted(ranks, key=ranks.get)
 
     def subwords(self, tokens: Iterable[str]) -> list[str]:
         """Cut each token into subwords. Joined, the subwords of a token give the token."""

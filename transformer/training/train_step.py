@@ -69,7 +69,8 @@ class Trainer:
 
     precision bfloat16 computes products in bfloat16 and keeps weights and sums in float32. On a device without
     instructions for bfloat16 everything is float32. sharded: each process of several holds a share of weights,
-    gradients and moments; see sharding.py. Raises ValueError for a pair longer than device_tokens, or with an id that
+    gradients and moments; see sharding.py. draw: epoch -> the pairs of `train` with other splits of their words; see
+    Batches. Raises ValueError for a pair longer than device_tokens, or with an id that
     the model does not have.
     """
 
@@ -81,6 +82,7 @@ class Trainer:
         world: World | None = None,
         config: TrainConfig | None = None,
         sharded: bool = False,
+        draw: Callable[[int], Pairs] | None = None,
     ):
         """world: None: this process alone, on the processor. config: None: that of the paper's base model."""
         world, config = world or World(), config or TrainConfig()
@@ -93,8 +95,8 @@ class Trainer:
                         f"the model with TransformerConfig({ids.max() + 1}) or more."
                     )
         self.config, self.world, self.sharded = config, world, sharded
-        self.train_pairs, self.valid_pairs = train, valid
-        self.batches = Batches(train, config.seed, config.batch_tokens)
+        self.valid_pairs = valid
+        self.batches = Batches(train, config.seed, config.batch_tokens, draw)
         self.model = model.to(weight_precision(config.precision))
         in_bfloat16 = config.precision == "bfloat16" and multiplies_bfloat16(world.device)
         self.model.compute = torch.bfloat16 if in_bfloat16 else None
@@ -107,6 +109,11 @@ class Trainer:
             # so is each sum, to the bit.
             with world.exchange():
                 self._loss(0, 0, self.batches[1][:1]).backward()
+
+    @property
+    def train_pairs(self) -> Pairs:
+        """The training pairs, with the splits of the epoch of the batch that was read last."""
+        return self.batches.pairs
 
     def _place_on_devices(self, module: ModelWithLoss) -> nn.Module:
         """The module with its weights on the devices of all processes, and compiled if the setting `compile` is on."""
@@ -128,7 +135,8 @@ class Trainer:
         self.model_with_loss.train()
         for parameter in self.parameters:
             parameter.grad = None
-        tokens = int(self.train_pairs.target_lengths[self.batches[step]].sum())
+        rows = self.batches[step]  # before train_pairs, which may be another epoch's
+        tokens = int(self.train_pairs.target_lengths[rows].sum())
         with self.world.exchange():
             loss = self._compute_gradients(step, tokens, stop_requested)
             norm = full_tensor(torch.nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None]))
