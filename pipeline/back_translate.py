@@ -1,26 +1,32 @@
-"""Stage back_translate: translate the training targets back into the source language, for more training pairs.
+"""Stage back_translate: translate text of the target language back into the source language, for more training pairs.
 
 The model for it translates from target to source. It is trained here, on data/ids with source and target swapped. The
 added pairs have a translated source and a real target (Sennrich et al. 2016, "Improving Neural Machine Translation
-Models with Monolingual Data"; on the training text itself, as here: Nguyen et al. 2020, "Data Diversification").
+Models with Monolingual Data"). With mono_path: recipes/targets the text is that of the training targets (Nguyen
+et al. 2020, "Data Diversification"), and sources have no tag, as in that paper: each target has its real source too. Of
+another text, as many lines are translated as give mono_ratio pairs for each real one; the rules of the filter clean
+them, and each source begins with the tag <s>.
 
-Reads   data/ids, data/raw/train.tgt, data/bpe.codes, data/vocab.txt; work/train-<key>/ (the state to resume from, and
-        the lines that were translated before a kill)
+Reads   data/ids, data/raw/train.tgt, data/bpe.codes, data/vocab.txt; mono_path; work/train-<key>/ (the state to resume
+        from, and the lines that were translated before a kill)
 Writes  data/back: back.json (the number of translated pairs, and the train_key of the model); training.csv (the curve
         of the model); train.src (the translations); the training pairs: first those of data/ids, then those with
         translated sources, whose tokens are in added.{src,tgt}, for bpe_dropout. With back_translation_steps 0: only
         back.json
-Params  back_translation_steps (the number of updates of the model; its checkpoints of the last third are averaged) and
-        the knobs of pipeline/training/job.py. DEVICES and SHARDING: see train. One machine computes this stage
+Params  back_translation_steps (the number of updates of the model; its checkpoints of the last third are averaged),
+        mono_path, mono_ratio, the languages, the rules of the filter, and the knobs of pipeline/training/job.py.
+        DEVICES and SHARDING: see train. One machine computes this stage
 """
 
 from __future__ import annotations
 
 from argparse import Namespace
 from itertools import chain
+from math import ceil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.workflow.params import Params
+from pipeline.workflow.params import TRAIN_TARGETS, Params
 from pipeline.workflow.stage import arguments, require, run
 from transformer.files import whole_folder, write_json, write_lines
 from transformer.text.pairs import Pairs
@@ -41,21 +47,34 @@ def main() -> None:
             write_json(folder / "back.json", {"translated_pairs": 0})
         print("0 training pairs were added by back-translation.")
         return
+    if not Path(params.mono_path).is_file():
+        raise ValueError(
+            f"mono_path={params.mono_path} is no file. Name a text of the target language, one sentence a line, or "
+            f"{TRAIN_TARGETS} to translate the targets of train."
+        )
     # Imported here, because torch takes seconds to import and is not needed when back_translation_steps is 0.
     from pipeline.training.devices import all_processes
     from pipeline.training.job import TrainingJob
 
     training = TrainingJob(params, params.back_translation_steps, paths.ids, paths.vocab, backwards=True)
     with all_processes("pipeline.back_translate", training) as world:
-        translate_back(paths, training, world)
+        translate_back(paths, params, training, world)
 
 
-def translate_back(paths: Namespace, training: TrainingJob, world: World) -> None:
-    """Train from target to source and translate the training targets, on all processes. The leader writes data/back."""
+def translate_back(paths: Namespace, params: Params, training: TrainingJob, world: World) -> None:
+    """Train from target to source and translate a text, on all processes. The leader writes data/back."""
     import pandas as pd
 
-    from pipeline.training.back_translations import Translations, added_pairs, back_translator, kept_lines, write_tokens
+    from pipeline.training.back_translations import (
+        MonoText,
+        Translations,
+        added_pairs,
+        back_translator,
+        kept_lines,
+        write_tokens,
+    )
     from pipeline.training.observers import observing
+    from transformer.corpora.rules import FilterConfig
     from transformer.training.checkpoints import CheckpointStore
     from transformer.training.loop import train
 
@@ -64,22 +83,33 @@ def translate_back(paths: Namespace, training: TrainingJob, world: World) -> Non
         state = train(trainer, store, training.valid_text(), observers)
     # from here on a stop loses at most the part that each process is translating
     translator = back_translator(training, store, state, paths.codes, world)
-    real = Pairs.load(paths.ids, "train")
-    translated = Translations.locate(training, paths.raw / "train.tgt", paths.codes)
-    translated.make(kept_lines(paths.raw / "train.tgt", real), len(real), translator, world)
+    real, max_length = Pairs.load(paths.ids, "train"), training.corpus["max_length"]
+    mono = Path(params.mono_path) != Path(TRAIN_TARGETS)
+    text = Path(params.mono_path) if mono else paths.raw / "train.tgt"
+    translated = Translations.locate(training, text, paths.codes)
+    files = real.files
+    if mono:
+        wanted, languages = ceil(params.mono_ratio * len(real)), (params.source, params.target)
+        mono_text = MonoText(text, translator, wanted, params.take(FilterConfig), languages, max_length)
+        count = mono_text.translate(translated, world)
+        files = [*(files or [("train", int(real.lines[-1]))]), (str(text), count)]
+        before = sum(lines for _, lines in files[:-1])
+        pairs = (pair._replace(line=before + pair.line) for pair in mono_text.pairs(translated, count))
+    else:
+        count = len(real)
+        translated.make(kept_lines(text, real), count, translator, world)
+        numbered = ((*pair, line) for pair, line in zip(translated.pairs(count), real.lines.tolist(), strict=True))
+        pairs = added_pairs(numbered, translator, max_length)
     if not world.is_leader:
         return
     with whole_folder(paths.back) as folder:
         pd.DataFrame(state.curve).to_csv(folder / "training.csv", index=False, lineterminator="\n")
-        write_lines(folder / "train.src", translated.lines())
-        write_json(folder / "train.files.json", real.files)
-        text = kept_lines(paths.raw / "train.tgt", real)
-        pairs = added_pairs(real, text, translated.lines(), translator, training.corpus["max_length"])
+        write_lines(folder / "train.src", (translation for translation, _ in translated.pairs(count)))
+        write_json(folder / "train.files.json", files)
         added = write_tokens(pairs, folder, translator)
-        size = len(training.vocabulary)
-        count = Pairs.save_rows(folder, "train", chain(real.rows(), added), size) - len(real)
-        write_json(folder / "back.json", {"translated_pairs": count, "train_key": training.train_key})
-    print(f"{count:,} training pairs were added by back-translation.")
+        added_count = Pairs.save_rows(folder, "train", chain(real.rows(), added), len(training.vocabulary)) - len(real)
+        write_json(folder / "back.json", {"translated_pairs": added_count, "train_key": training.train_key})
+    print(f"{added_count:,} training pairs were added by back-translation of {count:,} lines of {text}.")
 
 
 if __name__ == "__main__":

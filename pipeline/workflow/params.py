@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 Config = TypeVar("Config", bound="DataclassInstance")
 Word = Annotated[str, Field(min_length=1)]
 DEEPEST, LARGEST = 20, 100_000  # lists and mappings within each other; bytes of a params.yaml
+TRAIN_TARGETS = "recipes/targets"  # the value of mono_path for the targets of train
 TEST_SET = re.compile(r"(?!train|valid$)[A-Za-z0-9][\w.-]*")
 
 
@@ -86,6 +87,8 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
     device_tokens: Count
     max_steps: Count
     back_translation_steps: CountOrNone
+    mono_path: Word
+    mono_ratio: Positive
     label_smoothing: Share
     precision: Literal["float32", "float64", "bfloat16"]
     gradient_compression: Literal["none", "bfloat16"]
@@ -180,6 +183,8 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
             wrong.append("average=ema needs the moving average that ema_decay=0 switches off (0.999 is usual)")
         if self.bpe_dropout and not self.bpe_merges:
             wrong.append(f"bpe_dropout={self.bpe_dropout} needs merges to skip, got bpe_merges=0")
+        if self.mono_path != TRAIN_TARGETS and not self.back_translation_steps:
+            wrong.append(f"mono_path={self.mono_path} needs a model to translate it, got back_translation_steps=0")
         if self.replace_unk and self.bpe_merges:
             wrong.append(f"replace_unk=true needs bpe_merges=0, got bpe_merges={self.bpe_merges}")
         if self.replace_unk and self.engine == "ctranslate2":

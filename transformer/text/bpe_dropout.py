@@ -185,7 +185,7 @@ class DrawnPairs:
         """The number of a word. Sets its usual ids when it is met first."""
         if word not in numbers:
             numbers[word] = len(usual)
-            usual.append(vocabulary.ids([word] if word in SPECIALS else merges.subwords([word])))
+            usual.append(vocabulary.ids(merges.subwords([word])))
         return numbers[word]
 
     def __call__(self, epoch: int) -> Pairs:
