@@ -5,6 +5,7 @@ Reads   reports/training.csv, reports/training.json, reports/scores.json, report
         data/tokens/source_counts.txt, text.json: how often each source word occurs in train, and how lines are
         split into words
         data/subwords.json, data/vocab.txt, data/attention.json
+        data/model/model.json: what the scores mean; recipes/sizes.csv, recipes/gains.csv: what may make them better
 Writes  reports/report.html, reports/charts (its charts as SVG and PNG), reports/curves.svg, reports/translations.csv
         (all sentences of the first test set)
 Params  all: the page shows them
@@ -15,6 +16,7 @@ from collections.abc import Iterable
 
 import pandas as pd
 
+from pipeline.workflow.measured import next_steps
 from pipeline.workflow.params import Params
 from pipeline.workflow.stage import arguments, run
 from transformer.evaluation.buckets import bucket_scores, counted
@@ -28,7 +30,7 @@ from transformer.reporting.pictures import chart_files, curves_picture
 from transformer.reporting.sentences import Sentences
 from transformer.text.placeholders import count_kept
 from transformer.text.words import Side
-from transformer.verdict import shipped_scores, verdict
+from transformer.verdict import verdict
 
 
 def main() -> None:
@@ -49,6 +51,7 @@ def main() -> None:
         translations="reports/translations.csv",
         picture="reports/curves.svg",
         attention="data/attention.json",
+        model="data/model",
     )
     params = Params.load(paths.params)
     curve = read(paths.curve, lambda path: charts.checked(pd.read_csv(path)))
@@ -70,6 +73,7 @@ def main() -> None:
 def run_report(paths: Namespace, params: Params, curve: pd.DataFrame, subwords: dict) -> report.RunReport:
     """What the page of the run shows. curve: training.csv. subwords: subwords.json."""
     summary, scores, signatures = (read(path, read_table) for path in (paths.summary, paths.scores, paths.signatures))
+    model = read(paths.model / "model.json", read_table)
     first, *rest = params.test_sets.split()
     sources, references, hypotheses = Texts.read(paths.raw, paths.hypotheses, first)
     sets = {name: Texts.read(paths.raw, paths.hypotheses, name)[1:] for name in (first, *rest, "valid")}
@@ -93,7 +97,8 @@ def run_report(paths: Namespace, params: Params, curve: pd.DataFrame, subwords: 
             *placeholder_remark(zip(sources, references, hypotheses, strict=True)),
         ],
         attention=read(paths.attention, read_table),
-        verdict=verdict(shipped_scores(first, scores, signatures)),
+        verdict=verdict(model["scores"]),
+        steps=next_steps(vars(params), model["train_pairs"]),
     )
 
 

@@ -5,19 +5,19 @@
 Reads   recipes/results.json (one entry per published result, the toy recipe's first), params.yaml, Makefile (what
         `make run` prints)
 Writes  README.md (end of the output of `make run`, table of results), docs/results.md (tables of the toy recipe),
-        docs/params.md (table of knobs), docs/your-text.md (what to expect, from recipes/sizes.csv), each between the
+        docs/params.md (table of knobs), docs/your-text.md (what to expect and what helps, from recipes/*.csv), each between the
         lines `<!-- NAME -->` and `<!-- end of NAME -->`; the rest of these files stays as it is
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from pipeline.workflow.measured import rows_of
 from pipeline.workflow.stage import run
 from transformer.files import write_text
 
@@ -42,7 +42,7 @@ def pages(root: Path) -> dict[Path, str]:
         "README.md": {"run": end_of_run, "results": results},
         "docs/results.md": {"toy": toy, "engines": engines},
         "docs/params.md": {"params": params},
-        "docs/your-text.md": {"sizes": sizes},
+        "docs/your-text.md": {"sizes": sizes, "gains": gains},
     }
     texts = {}
     for name, makers in tables.items():
@@ -126,12 +126,26 @@ def engines(root: Path) -> str:
 
 def sizes(root: Path) -> str:
     """What models had that learnt from texts of several sizes."""
-    with open(root / "recipes/sizes.csv", encoding="utf-8", newline="") as file:
-        rows = [
-            [row["text"], row["direction"], f"{int(row['pairs']):,}", *[*row.values()][3:]]
-            for row in csv.DictReader(file)
-        ]
+    rows = [
+        [row["text"], row["direction"], f"{int(row['pairs']):,}", *[*row.values()][3:]]
+        for row in rows_of("sizes.csv", root)
+    ]
     return table_of(["text", "direction", "training pairs", "BLEU", "chrF", "minutes on two cores"], rows)
+
+
+def gains(root: Path) -> str:
+    """What helped where text is scarce."""
+    rows = [
+        [
+            row["means"],
+            f"`{row['options']}`",
+            f"{int(row['pairs']):,} {row['text']}",
+            f"{row['before']} → {row['after']}",
+            row["seeds"],
+        ]
+        for row in rows_of("gains.csv", root)
+    ]
+    return table_of(["means", "dvc exp run", "pairs", "BLEU", "seeds"], rows)
 
 
 def params(root: Path) -> str:

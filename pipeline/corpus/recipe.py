@@ -11,13 +11,11 @@ only with --force.
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from io import StringIO
 from itertools import chain
-from math import log
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,7 @@ from ruamel.yaml import YAML
 
 from pipeline.corpus.own_text import name_of, texts_of, way_to_keep, write_corpus
 from pipeline.corpus.tables import Table
+from pipeline.workflow.measured import expectation
 from pipeline.workflow.params import Params
 from pipeline.workflow.versions import ROOT
 from transformer.corpora.parallel_text import ParallelText, user_splits
@@ -163,19 +162,6 @@ def recipe(toy: str, knobs: dict[str, tuple[Any, str]], head: str) -> str:
             lines += [f"# {why}"] * bool(why)
             lines.append(f"{knob:<25}  # (toy: {old.strip()}) {remark.strip()}")
     return "\n".join(lines)
-
-
-def expectation(pairs: int) -> str:
-    """What models had here that learnt from about so many pairs, by recipes/sizes.csv, for people."""
-    with open(ROOT / "recipes/sizes.csv", encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    size = min({int(row["pairs"]) for row in rows}, key=lambda size: abs(log(size / pairs)))
-    parts = [
-        f"{row['text']} {row['direction']}, BLEU {row['bleu']}, chrF {row['chrf']}, {row['minutes']} minutes"
-        for row in rows
-        if int(row["pairs"]) == size
-    ]
-    return f"What {size:,} pairs gave here, on two cores: {'; '.join(parts)} (docs/your-text.md#what-to-expect)."
 
 
 def yaml_line(name: str, value: Any) -> str:

@@ -241,7 +241,9 @@ def finished(tmp_path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     remarks = {"test": {"lines": {}, "remarks": ["cut at the length limit: line 3"]}}
+    model = {"train_pairs": 2000, "scores": {"test_set": "test", "bleu": 8.0, "chrf": 20.0, "sentences": 60}}
     jsons = {"hypotheses/remarks": remarks, "subwords": SUBWORDS, "tokens/text": TEXT, "attention": attention_of_two()}
+    jsons["model/model"] = model
     for name, values in jsons.items():
         (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / f"data/{name}.json").write_text(json.dumps(values), encoding="utf-8")
@@ -320,6 +322,8 @@ def test_the_page_of_the_stage_has_buckets_costs_and_attention(finished, monkeyp
     assert re.search(r"FLOP, about\d", text)
     assert 'id="attention"' in html
     assert "cut at the length limit: line 3" in text
+    assert "BLEU 8.0, chrF 20.0 on 60 sentences of test: its translations are not usable." in text
+    assert "What may help More pairs: " in text
     assert "7: the longest (chrF 50.0)" in text
 
 
