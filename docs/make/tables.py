@@ -5,8 +5,8 @@
 Reads   recipes/results.json (one entry per published result, the toy recipe's first), params.yaml, Makefile (what
         `make run` prints)
 Writes  README.md (end of the output of `make run`, table of results), docs/results.md (tables of the toy recipe),
-        docs/params.md (table of knobs), docs/your-text.md (what to expect and what helps, from recipes/*.csv), each between the
-        lines `<!-- NAME -->` and `<!-- end of NAME -->`; the rest of these files stays as it is
+        docs/params.md (table of knobs), docs/your-text.md (what to expect and what helps, from recipes/*.csv), each
+        between the lines `<!-- NAME -->` and `<!-- end of NAME -->`; the rest of these files stays as it is
 """
 
 from __future__ import annotations
