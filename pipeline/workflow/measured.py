@@ -29,11 +29,11 @@ def expectation(pairs: int) -> str:
     rows = rows_of("sizes.csv")
     size = nearest(rows, pairs)
     parts = [
-        f"{row['text']} {row['direction']}, BLEU {row['bleu']}, chrF {row['chrf']}, {row['minutes']} minutes of one core"
+        f"{row['text']} {row['direction']}, BLEU {row['bleu']}, chrF {row['chrf']}, in {row['minutes']} minutes"
         for row in rows
         if int(row["pairs"]) == size
     ]
-    return f"What {size:,} pairs gave here: {'; '.join(parts)} (docs/your-text.md#what-to-expect)."
+    return f"What {size:,} pairs gave here, on one core: {'; '.join(parts)} (docs/your-text.md#what-to-expect)."
 
 
 def next_steps(knobs: Mapping[str, Any], pairs: int) -> list[str]:
