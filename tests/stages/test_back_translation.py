@@ -14,8 +14,12 @@ from support.tiny import stage
 
 from transformer.files import read_lines, sha256
 from transformer.text.pairs import Pairs
+from transformer.text.vocabulary import BOS
 
 pytestmark = pytest.mark.full
+
+
+MONO = {"mono_path": "mono.txt", "mono_ratio": 0.1}
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +31,7 @@ def project(tmp_path_factory, shared_folder) -> Path:
 def back_place(project: Path, folder: Path, steps: int = 160, **changes) -> Path:
     """A folder in which the stage back_translate can run."""
     training_place(project, folder, back_translation_steps=steps, d_model=32, warmup=40, **changes)
+    shutil.copy(project / "data/raw/valid.tgt", folder / "mono.txt")
     shutil.copytree(project / "data/raw", folder / "data/raw")
     shutil.copy(project / "data/bpe.codes", folder / "data/bpe.codes")
     return folder
@@ -59,8 +64,9 @@ def test_back_translation_adds_pairs_that_training_uses(project, tmp_path):
     assert trained(place) != with_both
 
 
-def test_a_killed_back_translation_ends_in_the_same_bytes(project, tmp_path):
-    unkilled, killed = (back_place(project, tmp_path / name) for name in ("unkilled", "killed"))
+@pytest.mark.parametrize("changes", [{}, MONO], ids=["train", "mono_path"])
+def test_a_killed_back_translation_ends_in_the_same_bytes(project, tmp_path, changes):
+    unkilled, killed = (back_place(project, tmp_path / name, **changes) for name in ("unkilled", "killed"))
     assert stage("back_translate", unkilled).returncode == 0
     process = start("back_translate", killed)
     wait_for_state(killed, process)
@@ -69,6 +75,21 @@ def test_a_killed_back_translation_ends_in_the_same_bytes(project, tmp_path):
     assert not (killed / "data/back/train.src").exists()
     assert stage("back_translate", killed).returncode == 0
     assert sha256(killed / "data/back") == sha256(unkilled / "data/back")
+
+
+def test_text_of_the_target_side_gives_tagged_sources_and_real_targets(project, tmp_path):
+    place = back_place(project, tmp_path / "place", **MONO)
+    assert stage("back_translate", place).returncode == 0
+    real, both = (Pairs.load(place / "data" / name, "train") for name in ("ids", "back"))
+    count = json.loads((place / "data/back/back.json").read_text())["translated_pairs"]
+    assert 0 < count == len(both) - len(real) <= round(0.1 * len(real))
+    sources = [source.tolist() for source in both.source]
+    assert [BOS in source for source in sources] == [False] * len(real) + [True] * count
+    assert all(source.index(BOS) == 0 for source in sources[len(real) :])
+    lines = {line.replace(" ", "") for line in read_lines(place / "mono.txt")}
+    added = read_lines(place / "data/back/added.tgt")
+    assert all(target.replace(" ", "").replace("▁", "") in lines for target in added)
+    assert "mono.txt line" in both.places("train", [int(both.lines[-1])])
 
 
 def identity_of(place: Path) -> dict:
@@ -99,9 +120,10 @@ def test_bpe_dropout_draws_real_and_added_pairs_through_a_kill(project, tmp_path
     assert "were not made of these tokens and merges" in stage("train", places[1]).stderr
 
 
-@pytest.mark.parametrize("sharding", ["none", "full"])
-def test_two_processes_give_the_same_back_translations(project, tmp_path, sharding):
-    places = [back_place(project, tmp_path / name, steps=40, precision="float64") for name in ("alone", "pair")]
+@pytest.mark.parametrize(("sharding", "changes"), [("none", {}), ("full", {}), ("none", MONO)])
+def test_two_processes_give_the_same_back_translations(project, tmp_path, sharding, changes):
+    settings = {"steps": 40, "precision": "float64", **changes}
+    places = [back_place(project, tmp_path / name, **settings) for name in ("alone", "pair")]
     for place, environment in zip(places, ({}, {"DEVICES": "2", "SHARDING": sharding}), strict=True):
         done = stage("back_translate", place, env=environment)
         assert done.returncode == 0, done.stderr
