@@ -4,15 +4,14 @@ The model for it translates from target to source. It is trained here, on data/i
 added pairs have a translated source and a real target (Sennrich et al. 2016, "Improving Neural Machine Translation
 Models with Monolingual Data"). With mono_path: recipes/targets the text is that of the training targets (Nguyen
 et al. 2020, "Data Diversification"), and sources have no tag, as in that paper: each target has its real source too. Of
-another text, as many lines are translated as give mono_ratio pairs for each real one; the rules of the filter clean
-them, and each source begins with the tag <s>.
+another text, mono_ratio lines are translated for each training pair; the rules of the filter clean them, and each
+source begins with the tag <s>.
 
 Reads   data/ids, data/raw/train.tgt, data/bpe.codes, data/vocab.txt; mono_path; work/train-<key>/ (the state to resume
         from, and the lines that were translated before a kill)
 Writes  data/back: back.json (the number of translated pairs, and the train_key of the model); training.csv (the curve
-        of the model); train.src (the translations); the training pairs: first those of data/ids, then those with
-        translated sources, whose tokens are in added.{src,tgt}, for bpe_dropout. With back_translation_steps 0: only
-        back.json
+        of the model); train.src, train.tgt (the translations and their lines); the training pairs: first those of
+        data/ids, then those with translated sources. With back_translation_steps 0: only back.json
 Params  back_translation_steps (the number of updates of the model; its checkpoints of the last third are averaged),
         mono_path, mono_ratio, the languages, the rules of the filter, and the knobs of pipeline/training/job.py.
         DEVICES and SHARDING: see train. One machine computes this stage
@@ -21,7 +20,8 @@ Params  back_translation_steps (the number of updates of the model; its checkpoi
 from __future__ import annotations
 
 from argparse import Namespace
-from itertools import chain
+from collections.abc import Iterator
+from itertools import chain, islice
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -65,51 +65,52 @@ def translate_back(paths: Namespace, params: Params, training: TrainingJob, worl
     """Train from target to source and translate a text, on all processes. The leader writes data/back."""
     import pandas as pd
 
-    from pipeline.training.back_translations import (
-        MonoText,
-        Translations,
-        added_pairs,
-        back_translator,
-        kept_lines,
-        write_tokens,
-    )
+    from pipeline.training import back_translations as back
     from pipeline.training.observers import observing
     from transformer.corpora.rules import FilterConfig
+    from transformer.corpora.text_files import lines_of
     from transformer.training.checkpoints import CheckpointStore
     from transformer.training.loop import train
 
+    real, max_length = Pairs.load(paths.ids, "train"), training.corpus["max_length"]
+    of_train = params.mono_path == TRAIN_TARGETS
+    text = paths.raw / "train.tgt" if of_train else Path(params.mono_path)
+    wanted = len(real) if of_train else ceil(params.mono_ratio * len(real))
+    count = len(real) if of_train else sum(1 for _ in islice(lines_of(text), wanted))
+    if not count:
+        raise ValueError(f"{text} has no lines to translate. Name a text of the target language, one sentence a line.")
     trainer, store = training.trainer(world), CheckpointStore(training.folder)
     with observing(training, trainer) as observers:
         state = train(trainer, store, training.valid_text(), observers)
     # from here on a stop loses at most the part that each process is translating
-    translator = back_translator(training, store, state, paths.codes, world)
-    real, max_length = Pairs.load(paths.ids, "train"), training.corpus["max_length"]
-    mono = Path(params.mono_path) != Path(TRAIN_TARGETS)
-    text = Path(params.mono_path) if mono else paths.raw / "train.tgt"
-    translated = Translations.locate(training, text, paths.codes)
-    files = real.files
-    if mono:
-        wanted, languages = ceil(params.mono_ratio * len(real)), (params.source, params.target)
-        mono_text = MonoText(text, translator, wanted, params.take(FilterConfig), languages, max_length)
-        count = mono_text.translate(translated, world)
-        files = [*(files or [("train", int(real.lines[-1]))]), (str(text), count)]
-        before = sum(lines for _, lines in files[:-1])
-        pairs = (pair._replace(line=before + pair.line) for pair in mono_text.pairs(translated, count))
-    else:
-        count = len(real)
-        translated.make(kept_lines(text, real), count, translator, world)
-        numbered = ((*pair, line) for pair, line in zip(translated.pairs(count), real.lines.tolist(), strict=True))
-        pairs = added_pairs(numbered, translator, max_length)
+    translator = back.back_translator(training, store, state, paths.codes, world)
+
+    def lines() -> Iterator[str]:
+        every = back.kept_lines(text, real) if of_train else back.fitting_lines(text, translator, max_length)
+        return islice(every, count)
+
+    translated = back.Translations.locate(training, text, count, paths.codes)
+    translated.make(lines(), count, translator, world)
     if not world.is_leader:
         return
     with whole_folder(paths.back) as folder:
         pd.DataFrame(state.curve).to_csv(folder / "training.csv", index=False, lineterminator="\n")
-        write_lines(folder / "train.src", (translation for translation, _ in translated.pairs(count)))
+        write_lines(folder / "train.src", translated.lines())
+        write_lines(folder / "train.tgt", lines())
+        files = real.files
+        if of_train:
+            numbered = zip(translated.lines(), lines(), real.lines.tolist(), strict=True)
+        else:
+            files = [*(files or [("train", int(real.lines[-1]))]), (str(text), count)]
+            before, languages = sum(number for _, number in files[:-1]), (params.source, params.target)
+            clean = back.clean_pairs(folder / "train.src", folder / "train.tgt", params.take(FilterConfig), languages)
+            numbered = ((translation, line, before + number) for translation, line, number in clean)
         write_json(folder / "train.files.json", files)
-        added = write_tokens(pairs, folder, translator)
-        added_count = Pairs.save_rows(folder, "train", chain(real.rows(), added), len(training.vocabulary)) - len(real)
-        write_json(folder / "back.json", {"translated_pairs": added_count, "train_key": training.train_key})
-    print(f"{added_count:,} training pairs were added by back-translation of {count:,} lines of {text}.")
+        added = back.added_pairs(numbered, translator, max_length, tagged=not of_train)
+        every = Pairs.save_rows(folder, "train", chain(real.rows(), added), len(training.vocabulary))
+        translated_pairs = every - len(real)
+        write_json(folder / "back.json", {"translated_pairs": translated_pairs, "train_key": training.train_key})
+    print(f"{translated_pairs:,} training pairs were added by back-translation of {count:,} lines of {text}.")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from pipeline.workflow.measured import next_steps
 from pipeline.workflow.params import Params
 from pipeline.workflow.stage import arguments, run
 from transformer.evaluation.buckets import bucket_scores, counted
@@ -26,6 +25,7 @@ from transformer.files import read_lines, whole_folder, write_text
 from transformer.reporting import charts
 from transformer.reporting import page as report
 from transformer.reporting.costs import costs
+from transformer.reporting.measurements import next_steps
 from transformer.reporting.pictures import chart_files, curves_picture
 from transformer.reporting.sentences import Sentences
 from transformer.text.placeholders import count_kept
@@ -52,6 +52,7 @@ def main() -> None:
         picture="reports/curves.svg",
         attention="data/attention.json",
         model="data/model",
+        recipes="recipes",
     )
     params = Params.load(paths.params)
     curve = read(paths.curve, lambda path: charts.checked(pd.read_csv(path)))
@@ -98,7 +99,7 @@ def run_report(paths: Namespace, params: Params, curve: pd.DataFrame, subwords: 
         ],
         attention=read(paths.attention, read_table),
         verdict=verdict(model["scores"]),
-        steps=next_steps(vars(params), model["train_pairs"]),
+        steps=next_steps(paths.recipes, vars(params), model["train_pairs"]),
     )
 
 

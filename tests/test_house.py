@@ -202,7 +202,6 @@ def test_the_params_of_a_stage_are_the_knobs_it_reads(stage):
 # of languages are spelt.
 NEVER = {"annotated_types", "filelock", "langcodes", "markupsafe", "psutil", "ruamel", "safetensors", "tqdm"}
 UNUSED = {
-    "learn_bpe": {"torchtext"},
     # download asks spaCy whether it knows a language; polib reads a format that is the same for all; the others bring
     # bytes whose checksum is known
     "download": {"polib", "regex", "requests", "spacy", "urllib3"},

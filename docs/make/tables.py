@@ -17,9 +17,10 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pipeline.workflow.measured import rows_of
 from pipeline.workflow.stage import run
 from transformer.files import write_text
+from transformer.reporting.measurements import rows_of
+from transformer.verdict import BANDS
 
 SCORES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "exact_match": "exact match"}
 SHOWN = ("bleu", "bleu_lc_tok", "chrf", "exact_match")  # in the README, of what `make run` prints
@@ -42,7 +43,7 @@ def pages(root: Path) -> dict[Path, str]:
         "README.md": {"run": end_of_run, "results": results},
         "docs/results.md": {"toy": toy, "engines": engines},
         "docs/params.md": {"params": params},
-        "docs/your-text.md": {"sizes": sizes, "gains": gains},
+        "docs/your-text.md": {"sizes": sizes, "gains": gains, "bands": bands},
     }
     texts = {}
     for name, makers in tables.items():
@@ -126,26 +127,21 @@ def engines(root: Path) -> str:
 
 def sizes(root: Path) -> str:
     """What models had that learnt from texts of several sizes."""
-    rows = [
-        [row["text"], row["direction"], f"{int(row['pairs']):,}", *[*row.values()][3:]]
-        for row in rows_of("sizes.csv", root)
-    ]
-    return table_of(["text", "direction", "training pairs", "BLEU", "chrF", "minutes on two cores"], rows)
+    head = ["text", "direction", "training pairs", "BLEU", "chrF", "minutes of one core"]
+    return table_of(head, [[*row.values()] for row in rows_of(root / "recipes/sizes.csv")])
 
 
 def gains(root: Path) -> str:
     """What helped where text is scarce."""
-    rows = [
-        [
-            row["means"],
-            f"`{row['options']}`",
-            f"{int(row['pairs']):,} {row['text']}",
-            f"{row['before']} → {row['after']}",
-            row["seeds"],
-        ]
-        for row in rows_of("gains.csv", root)
-    ]
-    return table_of(["means", "dvc exp run", "pairs", "BLEU", "seeds"], rows)
+    head = ["means", "`dvc exp run`", "text", "training pairs", "seeds", "BLEU without", "with"]
+    columns = ("means", "options", "text", "pairs", "seeds", "before", "after")
+    return table_of(head, [[row[name] for name in columns] for row in rows_of(root / "recipes/gains.csv")])
+
+
+def bands(root: Path) -> str:
+    """What scores mean."""
+    head = ["BLEU from", "chrF from", "a model of such scores"]
+    return table_of(head, [[str(bleu), str(chrf), f"{words}."] for bleu, chrf, words in BANDS])
 
 
 def params(root: Path) -> str:

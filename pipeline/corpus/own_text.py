@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from pipeline.corpus.tables import ENDS as TABLES
-from pipeline.corpus.tables import Names, Table
+from pipeline.corpus.tables import LanguageNames, Table
 from transformer.corpora.catalogues import ENDS as CATALOGUES
 from transformer.corpora.catalogues import Catalogue
 from transformer.corpora.overlap import words
@@ -25,7 +25,7 @@ from transformer.files import sha256, sha256_text, whole_folder, write_json
 SPLITS = ("train", "valid", "test")
 SPLIT = re.compile(rf"(train|valid|test|{'|'.join(VALID)})(?=[\W_]|$)", re.IGNORECASE)  # at the beginning of a name
 DRAWN, MOST = 1_000, 0.1  # pairs of valid, and of test, that are drawn; at most this share of all
-MADE = "recipe.json"  # in a folder that was written here: the share of its drawn splits, and its files' checksums
+RECORD = "recipe.json"  # in a folder that was written here: the share of its drawn splits, and its files' checksums
 IN_GIT = 10_000_000  # bytes of text; more is for DVC
 
 Texts = Mapping[str, Sequence[ParallelText]]
@@ -47,8 +47,8 @@ def texts_of(inputs: Sequence[Path], languages: tuple[str, str], columns: Sequen
         files = sorted(path for path in inputs[0].iterdir() if is_one_text(path) and SPLIT.match(path.name))
         for split in SPLITS:
             names = (split, *VALID) if split == "valid" else (split,)
-            found = (user_texts(inputs[0], name, *languages) for name in names)
-            texts[split] = next((parts for parts in found if parts), [])
+            of_names = (user_texts(inputs[0], name, *languages) for name in names)
+            texts[split] = next((parts for parts in of_names if parts), [])
     known = {name for parts in texts.values() for part in parts for name in part.names}
     for path in (path for path in files if str(path) not in known):
         if not is_one_text(path):
@@ -77,7 +77,7 @@ def is_one_text(path: Path) -> bool:
 
 def two_files(first: Path, second: Path, languages: tuple[str, str]) -> TwoFiles:
     """Two files of which line n of one translates line n of the other; their names may say which is the source."""
-    source, target = map(Names, languages)
+    source, target = map(LanguageNames, languages)
     parts = [re.split(r"[\W_]+", path.name.casefold()) for path in (first, second)]
     if any(map(target.__contains__, parts[0])) and any(map(source.__contains__, parts[1])):
         first, second = second, first
@@ -103,11 +103,11 @@ def write_corpus(folder: Path, texts: Texts, languages: tuple[str, str], force: 
     force: replace a folder that has edits. Raises ValueError for a folder that was not written here or has edits, and
     for a text that is too small to be split.
     """
-    made = check_folder(folder, force)
+    record = check_folder(folder, force)
     left_out: Counter[str] = Counter()
     drawn = [split for split in SPLITS if not texts[split]]
-    pairs = sum(1 for part in texts["train"] for _ in usable(part, Counter()))
-    share = made.get("share") or min(MOST, DRAWN / max(1, pairs))
+    pairs = sum(1 for part in texts["train"] for _ in usable_pairs(part, Counter()))
+    share = record.get("share") or min(MOST, DRAWN / max(1, pairs))
     counts: Counter[str] = Counter()
     with whole_folder(folder) as temporary, ExitStack() as stack:
         files = {
@@ -116,8 +116,8 @@ def write_corpus(folder: Path, texts: Texts, languages: tuple[str, str], force: 
             for code in languages
         }
         for split, part in ((split, part) for split, parts in texts.items() for part in parts):
-            for pair in usable(part, left_out):
-                place = draw(pair[0], share, drawn) if split == "train" else split
+            for pair in usable_pairs(part, left_out):
+                place = split_by_hash(pair[0], share, drawn) if split == "train" else split
                 counts[place] += 1
                 for code, line in zip(languages, pair, strict=True):
                     files[place, code].write(line + "\n")
@@ -127,54 +127,60 @@ def write_corpus(folder: Path, texts: Texts, languages: tuple[str, str], force: 
                 f"{pairs} pairs are too few: no pair is left for {' and '.join(empty)}. Nothing was written. Add pairs."
             )
         sums = {path.name: sha256(path) for path in sorted(temporary.iterdir())}
-        write_json(temporary / MADE, {"share": share, "sha256": sums})
-    took = [f"{part.path}: {part.took()}." for parts in texts.values() for part in parts if isinstance(part, Table)]
+        write_json(temporary / RECORD, {"share": share, "sha256": sums})
+    columns = [
+        f"{part.path}: {part.describe_columns()}."
+        for parts in texts.values()
+        for part in parts
+        if isinstance(part, Table)
+    ]
     gone = ", ".join(f"{count:,} {why}" for why, count in left_out.items()) or "no pair"
     sizes = ", ".join(f"{counts[split]:,} {split}" for split in SPLITS)
     rule = (
         f" {' and '.join(drawn)} were drawn from train by a hash of the source, {share:.1%} of it each (about "
         f"{DRAWN:,} pairs, at most {MOST:.0%}); a longer file keeps this split."
     )
-    return "\n".join([*took, f"Left out: {gone}.", f"{folder} was written: {sizes} pairs.{rule if drawn else ''}"])
+    return "\n".join([*columns, f"Left out: {gone}.", f"{folder} was written: {sizes} pairs.{rule if drawn else ''}"])
 
 
 def check_folder(folder: Path, force: bool) -> dict:
-    """What MADE says of a folder; {} if there is none. Raises ValueError if the folder may not be replaced."""
+    """What RECORD says of a folder; {} if there is none. Raises ValueError if the folder may not be replaced."""
     if not folder.exists():
         return {}
-    if not (folder / MADE).is_file():
+    if not (folder / RECORD).is_file():
         raise ValueError(f"{folder} is another folder of yours. Nothing was written. Use --name with another name.")
-    made = json.loads((folder / MADE).read_text(encoding="utf-8"))
-    now = {path.name: sha256(path) for path in sorted(folder.iterdir()) if path.name != MADE}
-    if now != made["sha256"] and not force:
+    record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+    now = {path.name: sha256(path) for path in sorted(folder.iterdir()) if path.name != RECORD}
+    if now != record["sha256"] and not force:
         raise ValueError(
             f"{folder} has edits, which would be lost. Nothing was written. Use --force, or --name with another name."
         )
-    return made
+    return record
 
 
-def usable(text: ParallelText, left_out: Counter[str]) -> Iterator[LinePair]:
+def usable_pairs(text: ParallelText, left_out: Counter[str]) -> Iterator[LinePair]:
     """The pairs that training can use, with single spaces. left_out: gets the number of others, by reason."""
     for pair in text.pairs():
         source, target = (" ".join(side.split()) for side in pair)
         if not source or not target:
             left_out["with one side only" if source or target else "blank"] += 1
-        elif any("\0" in side or len(side.encode(errors="replace")) > LONGEST_LINE for side in (source, target)):
-            left_out["with a NUL or too long"] += 1
-        elif re.search("[\ud800-\udfff]", source + target):
-            left_out["with half a character"] += 1
+        elif (
+            re.search("[\0\ud800-\udfff]", source + target)
+            or max(len(source.encode()), len(target.encode())) > LONGEST_LINE
+        ):
+            left_out["with a NUL, half a character, or too long"] += 1
         else:
             yield source, target
 
 
-def draw(source: str, share: float, drawn: Sequence[str]) -> str:
+def split_by_hash(source: str, share: float, drawn: Sequence[str]) -> str:
     """The split of a pair by the hash of its source. drawn: the splits that are drawn, each with this share."""
     place = int(sha256_text(" ".join(words(source)))[:16], 16) / 16**16
-    number = {"test": 0, "valid": 1}
-    return next((split for split in drawn if number[split] <= place / share < number[split] + 1), "train")
+    split = "test" if place < share else "valid" if place >= 1 - share else "train"
+    return split if split in drawn else "train"
 
 
-def way_to_keep(folder: Path, params: Path) -> str:
+def commit_command(folder: Path, params: Path) -> str:
     """The line that gives a corpus to git or, if it is large, to DVC."""
     large = sum(path.stat().st_size for path in folder.iterdir()) > IN_GIT
     add = f"dvc add {folder} && git add {folder}.dvc {folder.parent}/.gitignore" if large else f"git add {folder}"

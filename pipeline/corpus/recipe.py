@@ -4,8 +4,8 @@
 
 INPUT is a file of pairs (.tsv, .csv, .json, .jsonl, .xlsx, .tmx, .po), a text file for each language, or a folder of
 train, valid and test (docs/corpora.md). A folder that the stage download reads is used as it is; all else is written to
-corpora/NAME, with valid and test drawn from train where they are missing. A params.yaml with edits of yours is replaced
-only with --force.
+corpora/NAME, with valid and test drawn from train where they are missing. A params.yaml with edits of yours is not
+replaced, unless with --force.
 """
 
 from __future__ import annotations
@@ -21,51 +21,42 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from pipeline.corpus.own_text import name_of, texts_of, way_to_keep, write_corpus
+from pipeline.corpus.own_text import commit_command, name_of, texts_of, write_corpus
 from pipeline.corpus.tables import Table
-from pipeline.workflow.measured import expectation
 from pipeline.workflow.params import Params
 from pipeline.workflow.versions import ROOT
 from transformer.corpora.parallel_text import ParallelText, user_splits
 from transformer.files import printable, sha256_text, write_text
+from transformer.reporting.measurements import expectation
 from transformer.text.placeholders import disagree, placeholders
 from transformer.text.words import splitter_of
 
-FEW, MANY = 1_000, 200_000  # pairs: fewer are too few; more were not measured
-SIZES = (10_000, 100_000)  # pairs, from one column of KNOBS to the next
+FEW, SIZES = 1_000, (10_000, 100_000)  # pairs: fewer are too few; from one column of KNOBS to the next
 LOOK = 200_000  # pairs of which words and lengths are counted
 LENGTHS, SHARE = (100, 150, 250), 0.995  # values of max_length; the share of pairs that should fit
 LETTERS = 4  # of a subword, about
 UNEDITED = "Checksum of the lines below: "  # in the first line of a params.yaml
-# Knob -> its values for up to 10,000 and 100,000 pairs, and for more; and why. What each column gave is in
-# recipes/sizes.csv: a first model within an hour. A longer training resumes this one.
+# Knob -> its values for up to 10,000 and 100,000 pairs, and for more; and why. recipes/sizes.csv has what they gave: a
+# first model within an hour, which a training with a larger max_steps resumes.
 KNOBS: dict[str, tuple[tuple[Any, Any, Any], str]] = {
     "bpe_merges": (
         (2_000, 4_000, 8_000),
         "a subword must occur often to be learnt (Sennrich and Zhang 2019: 2,000, not 14,000)",
     ),
-    "d_model": ((128, 128, 128), "half of 128 loses 3 BLEU even with 10,000 pairs"),
-    "d_ff": ((256, 256, 256), "four times as wide gains nothing with 10,000 pairs"),
-    "heads": ((4, 4, 4), "one loses 1.2 BLEU, eight gain nothing with 10,000 pairs"),
-    "layers": ((2, 2, 4), "with 10,000 pairs, one is as good as three"),
-    "dropout": ((0.2, 0.2, 0.1), "little text is soon learnt by heart; 0.3 lost 1.3 BLEU with 6,000 pairs"),
-    "batch_tokens": (
-        (1_024, 2_048, 4_096),
-        "little text learns better in small batches (Sennrich and Zhang 2019: 1,000)",
-    ),
+    "layers": ((2, 2, 4), "two up to 100,000 pairs, four for more"),
+    "dropout": ((0.2, 0.2, 0.1), "less for more text"),
+    "batch_tokens": ((1_024, 2_048, 4_096), "small updates for little text (Sennrich and Zhang 2019)"),
     "device_tokens": ((1_024, 2_048, 4_096), "what fits into memory at a time"),
-    "max_steps": ((3_000, 3_000, 1_500), "a model within an hour; a larger number resumes the training"),
-    "optimiser": (("muon", "muon", "muon"), "muon needs two thirds of the updates of adam, which is the paper's"),
-    "warmup": ((400, 400, 400), "at least a tenth of the updates"),
-    "lr_factor": ((0.9, 0.9, 0.9), "with width and warmup: the rate of equation 3 has its peak at 0.004"),
+    "max_steps": ((3_000, 3_000, 1_500), "a model within an hour; with a larger number, the training goes on"),
     "log_every": ((20, 50, 50), "divides save_every"),
-    "save_every": ((100, 100, 100), "divides max_steps"),
-    "keep": ((9, 9, 9), "as many as may be averaged"),
-    "average": (
-        ("valid", "valid", "valid"),
-        "the mean of the last nine lost up to 1.8 BLEU where fewer are best on valid",
-    ),
-    "average_last": ((9, 9, 9), "at most"),
+}
+ALWAYS: dict[str, tuple[Any, str]] = {
+    "warmup": (400, "at least a tenth of the updates"),
+    "lr_factor": (0.9, "with width and warmup: the rate of equation 3 has its peak at 0.004"),
+    "save_every": (100, "divides max_steps"),
+    "keep": (9, "as many as may be averaged"),
+    "average": ("valid", "of the last nine checkpoints, as many as are best on valid"),
+    "average_last": (9, "at most"),
 }
 
 
@@ -135,13 +126,13 @@ def subwords(line: str) -> int:
 def choice(look: Look) -> dict[str, tuple[Any, str]]:
     """Knobs to their values for a text, and why."""
     column = sum(look.pairs > size for size in SIZES)
-    chosen = {name: (values[column], why) for name, (values, why) in KNOBS.items()}
+    chosen = {name: (values[column], why) for name, (values, why) in KNOBS.items()} | ALWAYS
     most = next((length for length in LENGTHS if look.length(SHARE) <= length), LENGTHS[-1])
     chosen["max_length"] = most, f"{SHARE:.1%} of the lines have at most about {look.length(SHARE)} subwords"
     if 10 * look.spaced >= len(look.lengths):
         chosen["normalise"] = "none", f"{look.spaced:,} pairs have U+200B between words, which nfc would drop"
     marked = 100 * look.kept >= len(look.lengths)
-    chosen["placeholders"] = marked, f"{look.kept:,} pairs have the same ones on both sides"
+    chosen["placeholders"] = marked, f"pairs with the same placeholders on both sides: {look.kept:,}"
     return chosen
 
 
@@ -254,10 +245,6 @@ def main() -> None:
             f"{size} are too few, fewer than {FEW:,}: the model will know them by heart and translate little else. Add "
             "text, or set init_from to a model folder of these languages."
         )
-    if look.pairs > MANY:
-        print(
-            f"Nothing was measured here with more than {MANY:,} pairs. recipes/wmt14_base.yaml has the paper's sizes."
-        )
-    print(expectation(look.pairs))
+    print(expectation(ROOT / "recipes", look.pairs))
     print(f"{options.output} was written. Type `dvc repro inspect` to look at the text, `dvc exp run` to train.")
-    print(f"Experiments in the queue run in a copy of what git and DVC have: {way_to_keep(folder, options.output)}")
+    print(f"Queued experiments see only what git or DVC has: {commit_command(folder, options.output)}")

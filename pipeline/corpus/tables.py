@@ -15,13 +15,11 @@ from typing import Any
 import pandas as pd
 
 from transformer.corpora.parallel_text import LinePair
-from transformer.corpora.rules import is_in_language
 from transformer.corpora.text_files import open_file, plain_name
 from transformer.text.languages import strip_region
 
 ENDS = (".tsv", ".txt", ".csv", ".json", ".jsonl", ".xlsx")
 SIDES = {"source", "src"}, {"target", "tgt", "trg"}
-LOOK = 200  # rows whose languages are looked at, if no header names them
 SEPARATORS = ",", ";", "\t"  # of a .csv
 
 
@@ -30,7 +28,7 @@ class Table:
     """A table of sentences: each row has a source and a target.
 
     languages: codes of source and target. columns: the two columns, by name or by number from 1; empty: those that the
-    header names by codes or names of the languages, or the only two.
+    header names by codes or names of the languages.
     """
 
     path: Path
@@ -46,15 +44,16 @@ class Table:
 
         Raises ValueError for a file that cannot be read, and for one whose columns are not clear.
         """
-        rows = self._rows.iloc[:, [*self.places]]
+        rows = self._table[1].iloc[:, [*self.places]]
         yield from ((text_of(source), text_of(target)) for source, target in rows.itertuples(index=False, name=None))
 
-    def took(self) -> str:
-        """Which columns are source and target, for people."""
-        named = [f"column {place + 1} ({self._header[place]})" for place in self.places]
-        return " and ".join(f"{name} as {code}" for name, code in zip(named, self.languages, strict=True))
+    def describe_columns(self) -> str:
+        """Which columns are source and target, and the first pair, for people."""
+        named = [f"column {place + 1} ({self._table[0][place]})" for place in self.places]
+        taken = " and ".join(f"{name} as {code}" for name, code in zip(named, self.languages, strict=True))
+        return f"{taken}; the first pair: {' = '.join(repr(text[:40]) for text in next(self.pairs(), ()))}"
 
-    @cached_property
+    @property
     def _content(self) -> pd.DataFrame:
         """All rows, with the names of the columns if the format has them."""
         name = plain_name(self.path)
@@ -89,47 +88,35 @@ class Table:
         words = [str(name).strip().casefold() for name in header]
         last = [word.rpartition(".")[2] for word in words]
         for parts in ([{word} for word in last], [set(re.split(r"[\W_]+", word)) for word in words]):
-            found = [
+            places = [
                 [place for place, part in enumerate(parts) if part & side or any(map(known.__contains__, part))]
-                for side, known in zip(SIDES, map(Names, self.languages), strict=True)
+                for side, known in zip(SIDES, map(LanguageNames, self.languages), strict=True)
             ]
-            if all(len(places) == 1 for places in found) and found[0] != found[1]:
-                return found[0][0], found[1][0]
+            if all(len(of_side) == 1 for of_side in places) and places[0] != places[1]:
+                return places[0][0], places[1][0]
         return None
 
     @cached_property
-    def _has_header(self) -> bool:
-        """Whether the first row has the names of the columns."""
-        if plain_name(self.path).endswith((".json", ".jsonl")) or self._content.empty:
-            return False
-        first = [str(name) for name in self._content.iloc[0]]
-        return set(self.columns) <= set(first) if self.columns else self._named(first) is not None
-
-    @cached_property
-    def _header(self) -> list[str]:
+    def _table(self) -> tuple[list[str], pd.DataFrame]:
+        """The names of the columns and the rows. A first row is names if it has `columns`, or names the languages."""
+        content = self._content
         if plain_name(self.path).endswith((".json", ".jsonl")):
-            return [str(name) for name in self._content.columns]
-        return (
-            [str(name) for name in self._content.iloc[0]] if self._has_header else ["no name"] * self._content.shape[1]
-        )
-
-    @cached_property
-    def _rows(self) -> pd.DataFrame:
-        return self._content.iloc[1:] if self._has_header else self._content
+            return [str(name) for name in content.columns], content
+        first = [str(name) for name in content.iloc[0]] if len(content) else []
+        has_names = self._named(first) is not None or (bool(self.columns) and set(self.columns) <= set(first))
+        return (first, content.iloc[1:]) if has_names else (["no name"] * len(first), content)
 
     @cached_property
     def places(self) -> tuple[int, int]:
         """The places of the columns of source and target, from 0. Raises ValueError if they are not clear."""
-        header = self._header
+        header, rows = self._table
         if self.columns:
             source, target = (place_of(column, header) for column in self.columns)
             if source is not None and target is not None and source != target:
                 return source, target
         elif (named := self._named(header)) is not None:
             return named
-        elif len(header) == 2:
-            return (1, 0) if self._is_swapped() else (0, 1)
-        row = [text_of(value)[:30] for value in self._rows.iloc[0]] if len(self._rows) else []
+        row = [text_of(value)[:30] for value in rows.iloc[0]] if len(rows) else []
         shown = ", ".join(
             f"{number} {name}: {text!r}" for number, (name, text) in enumerate(zip(header, row, strict=False), 1)
         )
@@ -138,15 +125,8 @@ class Table:
             "Name them: --columns SOURCE TARGET, by names or numbers."
         )
 
-    def _is_swapped(self) -> bool:
-        """Whether the languages of the only two columns, which no header names, are rather in the other order."""
-        rows = [[text_of(value) for value in row] for row in self._rows.head(LOOK).itertuples(index=False, name=None)]
-        source, target = self.languages
-        straight = sum(is_in_language(a, source) + is_in_language(b, target) for a, b in rows)
-        return straight < sum(is_in_language(b, source) + is_in_language(a, target) for a, b in rows)
 
-
-class Names:
+class LanguageNames:
     """The codes and names of a language: hau, ha_NG and Hausa are of ha."""
 
     def __init__(self, language: str):
@@ -181,8 +161,6 @@ def records(path: Path) -> list[dict[str, Any]]:
                 content += [json.loads(line)] if line.strip() else []
             except ValueError as error:
                 raise ValueError(f"{path}:{number}: not JSON ({error}). Correct it.") from None
-    except RecursionError:
-        raise ValueError(f"{path}: nested too deep. Write a list of objects.") from None
     if isinstance(content, dict):  # {"data": [...]}, or a single object
         lists = {name: value for name, value in content.items() if isinstance(value, list)}
         if len(lists) > 1:

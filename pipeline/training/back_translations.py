@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -28,29 +25,20 @@ from transformer.model.transformer import Transformer
 from transformer.text.blocks import blocks
 from transformer.text.bpe import Merges
 from transformer.text.pairs import IdPair, Pairs
-from transformer.text.vocabulary import BOS, SPECIALS
+from transformer.text.vocabulary import BOS
 from transformer.text.words import Side
 from transformer.training.checkpoints import CheckpointStore, TrainingState
 from transformer.training.distributed import World
 
 PART_LINES = 2_000
-# Before a translated source of text that has no source of its own, so that the model tells it from a real one (Caswell
-# et al. 2019, "Tagged Back-Translation"). No other source has this subword.
-TAG = SPECIALS[BOS]
+
+
 NumberedPair = tuple[str, str, int]  # translation, line, and the number of the line
-
-
-class TokenPair(NamedTuple):
-    """A training pair: the tokens of both sides, and the line of its target in the text."""
-
-    source: list[str]
-    target: list[str]
-    line: int
 
 
 @dataclass(frozen=True)
 class Translations:
-    """The first lines of a text with their translations, in parts of PART_LINES lines in `folder`: N.tgt and N.src.
+    """The translations of some lines, in files of PART_LINES lines in `folder`.
 
     The parts are the same for any number of processes. A part that is on the disk is not translated again.
     """
@@ -58,22 +46,21 @@ class Translations:
     folder: Path
 
     @classmethod
-    def locate(cls, training: TrainingJob, text: Path, codes: Path) -> Translations:
-        """The translations of the lines of `text` by the model of a finished training. codes: the merges.
+    def locate(cls, training: TrainingJob, text: Path, count: int, codes: Path) -> Translations:
+        """The translations of `count` lines of `text` by the model of a finished training. codes: the merges.
 
         Call this after the modules that translate are imported: their code is part of the folder's name.
         """
         versions = {name: installed(name) for name in ("spacy", "subword-nmt")}
-        key = content_key(
-            train_key=training.train_key, text=sha256(text), codes=sha256(codes), code=code_keys(), versions=versions
-        )
+        made_of = {"text": sha256(text), "count": count, "codes": sha256(codes)}
+        key = content_key(train_key=training.train_key, **made_of, code=code_keys(), versions=versions)
         return cls(training.folder / f"translations-{key[:16]}")
 
     def make(self, lines: Iterable[str], count: int, translator: Translator, world: World) -> None:
-        """Translate what is missing of the first `count` lines, each part in one process. All processes call this.
+        """Translate the parts that are missing, each in one of the processes. All processes call this.
 
-        lines: an empty one is not translated. Parts that were made with other code, text or merges are removed first;
-        these parts stay until `make clean`, so they are not lost if the stage is killed before DVC has stored its out.
+        count: the number of lines. Parts that were made with other code, text or merges are removed first; the new
+        parts stay until `make clean`, so they are not lost if the stage is killed before DVC has stored its out.
         """
         missing: list[int] = []
         if world.is_leader:
@@ -81,74 +68,23 @@ class Translations:
                 if older != self.folder:
                     shutil.rmtree(older)
             self.folder.mkdir(parents=True, exist_ok=True)
-            missing = [part for part, (source, _) in enumerate(self.parts(count)) if not source.is_file()]
+            missing = [part for part in range(-(-count // PART_LINES)) if not self._path(part).is_file()]
         own = set(world.broadcast(missing)[world.rank :: world.size])
         total = min(count, len(own) * PART_LINES)
         with bar(total, "sentence", "translate back", world.is_leader) as progress:
-            parts = zip(self.parts(count), chunks(lines, PART_LINES), strict=False)  # a text may end before `count`
-            for part, ((source, target), text) in enumerate(parts):
+            for part, text in enumerate(chunks(lines, PART_LINES)):
                 if part in own:
                     translations = translator.translate(text, split=False, progress=progress.update)
-                    write_lines(target, text)
-                    write_lines(source, translations, durable=True)  # last: with it, the part is complete
+                    write_lines(self._path(part), translations, durable=True)
         world.wait()
 
-    def parts(self, count: int) -> list[tuple[Path, Path]]:
-        """The files of the first `count` lines: of each part the translations and the lines."""
-        names = (self.folder / f"{part:08d}" for part in range(-(-count // PART_LINES)))
-        return [(name.with_suffix(".src"), name.with_suffix(".tgt")) for name in names]
-
-    def pairs(self, count: int) -> Iterator[tuple[str, str]]:
-        """The first `count` lines, or all if there are fewer, each after its translation."""
-        for part in self.parts(count):
-            if part[0].is_file():
-                yield from zip(*map(read_lines, part), strict=True)
-
-    def clean_pairs(self, count: int, config: FilterConfig, languages: tuple[str, str]) -> Iterator[NumberedPair]:
-        """Those of `pairs` that the rules of the filter keep, each with the number of its line, from 1."""
-        texts = (block for part in self.parts(count) if part[0].is_file() for block in blocks(*part))
-        screened, before = map(Screen(config, *languages, TestText({})), texts), 0
-        for block, reasons in mark_duplicates(screened, rule_names(config, *languages)):
-            sources, targets = block.block.lines()
-            for row in np.flatnonzero(reasons == 0).tolist():
-                yield sources[row], targets[row], before + row + 1
-            before += block.block.count
-
-
-@dataclass(frozen=True)
-class MonoText:
-    """A text of the target side, of which as many lines are translated as give `wanted` pairs, or all.
-
-    path: the text, plain or .gz. translator: from target to source. languages: source and target. A pair counts if the
-    rules of the filter keep it and both sides fit max_length.
-    """
-
-    path: Path
-    translator: Translator
-    wanted: int
-    config: FilterConfig
-    languages: tuple[str, str]
-    max_length: int
-
     def lines(self) -> Iterator[str]:
-        """The lines; empty in place of those that do not fit max_length."""
-        for line in lines_of(self.path):
-            yield line if len(self.translator.subwords([line])[0]) <= self.max_length else ""
+        """All translations, in the order of the lines."""
+        for path in sorted(self.folder.glob("*.txt")):
+            yield from read_lines(path)
 
-    def pairs(self, translated: Translations, count: int) -> Iterator[TokenPair]:
-        """The tagged pairs of the first `count` lines."""
-        clean = translated.clean_pairs(count, self.config, self.languages)
-        return islice(added_pairs(clean, self.translator, self.max_length, [TAG]), self.wanted)
-
-    def translate(self, translated: Translations, world: World) -> int:
-        """Translate lines until they give `wanted` pairs. Returns how many were read. All processes call this."""
-        count = read = kept = 0
-        while kept < self.wanted and read == count:
-            count += -(-(self.wanted - kept) // PART_LINES) * PART_LINES
-            translated.make(self.lines(), count, self.translator, world)
-            counted = [translated.pairs(count), self.pairs(translated, count)] if world.is_leader else []
-            read, kept = world.broadcast([sum(1 for _ in pairs) for pairs in counted])
-        return read
+    def _path(self, part: int) -> Path:
+        return self.folder / f"{part:08d}.txt"
 
 
 def back_translator(
@@ -175,30 +111,34 @@ def kept_lines(text: Path, pairs: Pairs) -> Iterator[str]:
             next_kept = next(kept, None)
 
 
-def added_pairs(
-    pairs: Iterable[NumberedPair], translator: Translator, max_length: int, tag: Sequence[str] = ()
-) -> Iterator[TokenPair]:
-    """The tokens of pairs whose sides fit max_length. tag: tokens before each source.
+def fitting_lines(text: Path, translator: Translator, max_length: int) -> Iterator[str]:
+    """The lines of a text, plain or .gz; empty in place of those of more than max_length subwords."""
+    for line in lines_of(text):
+        yield line if len(translator.subwords([line])[0]) <= max_length else ""
 
-    translator: made the sources of the targets. The placeholders of a pair get new numbers.
+
+def clean_pairs(source: Path, target: Path, config: FilterConfig, languages: tuple[str, str]) -> Iterator[NumberedPair]:
+    """The pairs of two files that the rules of the filter keep, each with the number of its line, from 1."""
+    screened, before = map(Screen(config, *languages, TestText({})), blocks(source, target)), 0
+    for block, reasons in mark_duplicates(screened, rule_names(config, *languages)):
+        sources, targets = block.block.lines()
+        for row in np.flatnonzero(reasons == 0).tolist():
+            yield sources[row], targets[row], before + row + 1
+        before += block.block.count
+
+
+def added_pairs(
+    pairs: Iterable[NumberedPair], translator: Translator, max_length: int, tagged: bool = False
+) -> Iterator[IdPair]:
+    """The ids of pairs whose sides fit max_length.
+
+    translator: made the sources of the targets. The placeholders of a pair get new numbers. tagged: each source begins
+    with <s>, which no other source has, so that the model tells translated sources from real ones (Caswell et al. 2019,
+    "Tagged Back-Translation").
     """
     for translation, line, number in pairs:
         source, target = translator.target.numbered_pair(translation, line)
-        pair = TokenPair([*tag, *translator.target.split(source)], translator.source.split(target), number)
-        lengths = [len(translator.merges.subwords(side)) for side in (pair.source, pair.target)]
-        if len(tag) < lengths[0] <= max_length and 1 <= lengths[1] <= max_length:
-            yield pair
-
-
-def write_tokens(pairs: Iterable[TokenPair], folder: Path, translator: Translator) -> Iterator[IdPair]:
-    """Yield the ids of pairs, and write their tokens to added.src and added.tgt, as in data/tokens."""
-    with ExitStack() as stack:
-        files = [
-            stack.enter_context(open(folder / f"added.{side}", "w", encoding="utf-8", newline="\n"))
-            for side in ("src", "tgt")
-        ]
-        for pair in pairs:
-            for file, tokens in zip(files, pair[:2], strict=True):
-                file.write(f"{' '.join(tokens)}\n")
-            source, target = (translator.vocabulary.ids(translator.merges.subwords(tokens)) for tokens in pair[:2])
-            yield source, target, pair.line
+        subwords = map(translator.merges.subwords, (translator.target.split(source), translator.source.split(target)))
+        ids = [translator.vocabulary.ids(side) for side in subwords]
+        if all(1 <= len(side) <= max_length - tagged for side in ids):
+            yield [BOS] * tagged + ids[0], ids[1], number

@@ -155,14 +155,9 @@ class TrainingJob:
         """The training pairs of each epoch. Raises ValueError if tokens and codes do not give `pairs`."""
         assert self.tokens is not None
         assert self.codes is not None
-        texts = [(self.tokens / "train.src", self.tokens / "train.tgt")]
-        if self.train_ids:
-            texts.append((self.train_ids / "added.src", self.train_ids / "added.tgt"))
-        text = (
-            [line.split(" ") if line else [] for line in both]
-            for files in texts
-            for both in zip(*map(read_lines, files), strict=True)
-        )
+        files = (self.tokens / "train.src", self.tokens / "train.tgt")
+        both_sides = zip(*map(read_lines, files), strict=True)
+        text = ([line.split(" ") if line else [] for line in both] for both in both_sides)
         numbers = self.bpe_dropout, self.config.seed, self.corpus["max_length"]
         return DrawnPairs(pairs, text, Merges.load(self.codes), self.vocabulary, *numbers)
 

@@ -184,7 +184,9 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
         if self.bpe_dropout and not self.bpe_merges:
             wrong.append(f"bpe_dropout={self.bpe_dropout} needs merges to skip, got bpe_merges=0")
         if self.mono_path != TRAIN_TARGETS and not self.back_translation_steps:
-            wrong.append(f"mono_path={self.mono_path} needs a model to translate it, got back_translation_steps=0")
+            wrong.append(
+                f"mono_path={self.mono_path} is not read with back_translation_steps=0; set that, for example to 2400"
+            )
         if self.replace_unk and self.bpe_merges:
             wrong.append(f"replace_unk=true needs bpe_merges=0, got bpe_merges={self.bpe_merges}")
         if self.replace_unk and self.engine == "ctranslate2":

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.corpus.own_text import SPLITS, draw, name_of, texts_of, usable, way_to_keep, write_corpus
+from pipeline.corpus.own_text import (
+    SPLITS,
+    commit_command,
+    name_of,
+    split_by_hash,
+    texts_of,
+    usable_pairs,
+    write_corpus,
+)
 from pipeline.corpus.tables import Table
 
 LANGUAGES = ("en", "ha")
@@ -23,7 +31,7 @@ FILES = {
     "e.json": "".join(json.dumps({"translation": {"en": source, "ha": target}}) + "\n" for source, target in ROWS),
     "f.jsonl": "".join(json.dumps({"sentence_hau_Latn": target, "eng": source}) + "\n" for source, target in ROWS),
     "g.json": json.dumps({"data": [{"source": source, "target": target} for source, target in ROWS]}),
-    "h.txt": "Hello, you.\tSannu.\na dog\tkare\n",
+    "h.txt": "English\tHausa\tby\nHello, you.\tSannu.\tme\na dog\tkare\tme\n",
 }
 
 
@@ -33,7 +41,7 @@ def written(folder: Path, name: str, text: str) -> Path:
 
 
 def pairs(path: Path, *columns: str, languages: tuple[str, str] = LANGUAGES) -> list[tuple[str, str]]:
-    return list(usable(Table(path, languages, columns), Counter()))
+    return list(usable_pairs(Table(path, languages, columns), Counter()))
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -47,18 +55,14 @@ def test_a_sheet_of_a_spreadsheet_is_a_table(tmp_path):
     assert pairs(tmp_path / "a.xlsx") == ROWS
 
 
-def test_two_columns_without_names_are_put_in_order(tmp_path):
-    rows = "Let us go home now, my friend.\tWir gehen jetzt nach Hause, mein Freund.\n"
-    table = Table(written(tmp_path, "a.tsv", rows * 3), ("de", "en"))
-    assert table.places == (1, 0)
-    assert "column 2 (no name) as de and column 1 (no name) as en" in table.took()
-
-
 def test_other_columns_are_named_on_the_command_line(tmp_path):
     path = written(tmp_path, "a.tsv", "7\ta dog\t9\tkare\n")
     with pytest.raises(ValueError, match=r"which columns are en and ha\? It has 1 no name: '7'.*--columns"):
         pairs(path)
     assert pairs(path, "2", "4") == [("a dog", "kare")]
+    assert pairs(written(tmp_path, "c.csv", "ha,en\nkare,a dog\n"), "2", "1") == [("a dog", "kare")]
+    shown = Table(path, LANGUAGES, ("2", "4")).describe_columns()
+    assert shown == "column 2 (no name) as en and column 4 (no name) as ha; the first pair: 'a dog' = 'kare'"
     named = written(tmp_path, "b.csv", "x,y\na dog,kare\n")
     assert pairs(named, "x", "y") == [("a dog", "kare")]
     with pytest.raises(ValueError, match="which columns"):
@@ -91,8 +95,8 @@ def test_what_training_cannot_use_is_left_out_and_counted(tmp_path):
     rows = [["a", "b"], ["", ""], ["a", " "], ["", "b"], ["a\0", "b"], ["\ud800", "b"], ["a\n b", "c"]]
     path = written(tmp_path, "a.json", json.dumps([{"en": source, "ha": target} for source, target in rows]))
     left_out: Counter[str] = Counter()
-    assert list(usable(Table(path, LANGUAGES), left_out)) == [("a", "b"), ("a b", "c")]
-    assert left_out == {"blank": 1, "with one side only": 2, "with a NUL or too long": 1, "with half a character": 1}
+    assert list(usable_pairs(Table(path, LANGUAGES), left_out)) == [("a", "b"), ("a b", "c")]
+    assert left_out == {"blank": 1, "with one side only": 2, "with a NUL, half a character, or too long": 2}
 
 
 def corpus(folder: Path, lines: list[tuple[str, str]], name: str = "own", **options) -> dict[str, set[str]]:
@@ -117,13 +121,15 @@ def test_a_longer_file_keeps_the_split(tmp_path):
 
 @given(st.text("abc xyz").filter(str.strip), st.floats(1e-6, 0.1))
 def test_equal_sources_are_in_one_split(source, share):
-    assert draw(source, share, ("valid", "test")) == draw(f"({source.upper()}!)", share, ("valid", "test"))
+    assert split_by_hash(source, share, ("valid", "test")) == split_by_hash(
+        f"({source.upper()}!)", share, ("valid", "test")
+    )
 
 
-def test_a_pair_leaves_test_only_for_train_when_the_share_falls():
+def test_a_smaller_share_only_moves_pairs_to_train():
     for source, _ in LINES:
-        large, small = (draw(source, share, ("valid", "test")) for share in (0.1, 0.05))
-        assert (large, small) in {("train", "train"), ("test", "test"), ("test", "valid"), ("valid", "train")}
+        large, small = (split_by_hash(source, share, ("valid", "test")) for share in (0.1, 0.05))
+        assert small in (large, "train")
 
 
 def test_splits_that_are_there_are_taken(tmp_path):
@@ -168,4 +174,4 @@ def test_small_text_is_given_to_git_and_large_text_to_dvc(tmp_path, monkeypatch)
     monkeypatch.setattr("pipeline.corpus.own_text.IN_GIT", 9)
     for text, line in (("a", "git add {0} params.yaml"), ("a" * 10, "dvc add {0} && git add {0}.dvc {1}/.gitignore")):
         written(tmp_path, "train.en", text)
-        assert way_to_keep(tmp_path, Path("params.yaml")).startswith(line.format(tmp_path, tmp_path.parent))
+        assert commit_command(tmp_path, Path("params.yaml")).startswith(line.format(tmp_path, tmp_path.parent))

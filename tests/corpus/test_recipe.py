@@ -9,7 +9,7 @@ import pytest
 from support.projects import own_corpus, pipeline_command
 from support.tiny import ROOT
 
-from pipeline.corpus.recipe import KNOBS, LENGTHS, SIZES, Look, choice, recipe, subwords
+from pipeline.corpus.recipe import ALWAYS, KNOBS, LENGTHS, SIZES, Look, choice, recipe, subwords
 from pipeline.workflow.params import Params
 
 
@@ -24,6 +24,7 @@ def test_each_size_of_text_has_a_recipe_that_params_accepts(column):
     knobs = choice(look(size))
     params = Params.parse(recipe((ROOT / "recipes/toy.yaml").read_text(), knobs, "# head"), "params.yaml")
     assert {name: getattr(params, name) for name in KNOBS} == {name: row[0][column] for name, row in KNOBS.items()}
+    assert {name: getattr(params, name) for name in ALWAYS} == {name: value for name, (value, _) in ALWAYS.items()}
     assert (params.max_length, params.placeholders) == (100, False)
 
 

@@ -247,6 +247,7 @@ def finished(tmp_path: Path) -> Path:
     for name, values in jsons.items():
         (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / f"data/{name}.json").write_text(json.dumps(values), encoding="utf-8")
+    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     (tmp_path / "reports").mkdir()
     CURVE.to_csv(tmp_path / "reports/training.csv", index=False)
     for name, values in {"training": {"steps": 40}, "scores": SCORES, "signatures": {"bleu": SIGNATURE}}.items():

@@ -138,7 +138,7 @@ def odd_rows(filtered: Mapping[str, Any]) -> list[dict[str, str]]:
         {
             "what is odd": title,
             "training pairs": share(counts[name], filtered["pairs"]),
-            "what helps": REMEDY[name] if counts[name] else "",
+            "what helps, unless params.yaml has it": REMEDY[name] if counts[name] else "",
         }
         for name, title in ODD.items()
     ]

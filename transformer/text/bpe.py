@@ -13,7 +13,6 @@ from typing import Any, TextIO
 from subword_nmt import apply_bpe, learn_bpe
 
 from transformer.files import read_lines
-from transformer.text.vocabulary import SPECIALS
 
 VERSION = "#version: 0.2\n"  # of the codes file, its first line
 CACHED_WORDS = 100_000  # words whose subwords are remembered
@@ -55,7 +54,7 @@ class Merges:
         return sorted(ranks, key=ranks.get)
 
     def subwords(self, tokens: Iterable[str]) -> list[str]:
-        """Cut each token into subwords. Joined, the subwords of a token give the token. A special stays whole."""
+        """Cut each token into subwords. Joined, the subwords of a token give the token."""
         if self._bpe is None:
             return list(tokens)
         bpe, pieces = self._bpe, []
@@ -63,9 +62,6 @@ class Merges:
             bpe.cache.clear()
         for token in tokens:
             # BPE.segment marks cuts with "@@", which the text may contain too; encode() gives the pieces without marks.
-            if token in SPECIALS:
-                pieces.append(token)
-                continue
             pieces += apply_bpe.encode(token, bpe.bpe_codes, bpe.bpe_codes_reverse, None, "", bpe.version, bpe.cache)
         return pieces
 

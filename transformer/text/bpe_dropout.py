@@ -1,7 +1,7 @@
 """Training pairs whose words are split anew in each epoch, with merges skipped at random (BPE-dropout).
 
 Provilkov, Emelianenko and Voita 2020, "BPE-Dropout: Simple and Effective Subword Regularization", algorithm 1. The
-splits have the distribution of subword-nmt's `dropout`; here NumPy splits many words at once, ten times as fast.
+splits have the distribution of subword-nmt's `dropout`; here NumPy splits many words at once, which is faster.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def join_sequences(parts: Sequence[Sequences]) -> Sequences:
 class SkippedMerges:
     """Random splits of words: in each step of BPE each merge that is possible is skipped with probability `dropout`.
 
-    The symbols of a word before each merge of its usual split are its states. They are remembered, so a draw starts in
-    the state in which a merge is skipped first, and a word without a skipped merge costs nothing.
+    The symbols of a word before each merge of its usual split are its states. They are remembered: a draw starts at the
+    first skipped merge. A word in which none is skipped keeps its usual split.
     """
 
     def __init__(self, merges: Merges, words: Sequence[str], dropout: float):
@@ -119,12 +119,12 @@ def lowest_in_rows(ranks: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def states_of(word: str, ranks: Mapping[tuple[str, str], int]) -> tuple[list[list[str]], bool]:
-    """The symbols of a word before each merge of its usual split, and whether each of these merges is of one pair.
+    """The symbols of a word before each merge of its usual split, and whether the list goes to the end of that split.
 
     The list ends before a pair that the word has twice, since one of the two may be skipped, and after MOST_STATES.
     ranks: of the merges.
     """
-    symbols, states = [word] if word in SPECIALS else [*word[:-1], word[-1] + END], []
+    symbols, states = [word] if word == SPECIALS[EOS] else [*word[:-1], word[-1] + END], []
     while len(states) < MOST_STATES:
         pairs = [ranks.get(pair, NO_MERGE) for pair in pairwise(symbols)]
         best = min(pairs, default=NO_MERGE)
@@ -141,8 +141,9 @@ def states_of(word: str, ranks: Mapping[tuple[str, str], int]) -> tuple[list[lis
 class DrawnPairs:
     """The training pairs of each epoch: a function of (text, seed, epoch).
 
-    pairs: with the usual splits. text: the tokens of both sides of each pair, in order; those with an empty side or
-    more than max_length subwords on a side are in `text` alone. A word keeps its usual split where a drawn one has a
+    pairs: with the usual splits; those after the pairs of `text`, which back-translation added, keep them. text: the
+    tokens of both sides of each pair, in order; it also has the pairs that `encode` dropped, with an empty side or more
+    than max_length subwords on a side, which are left out here. A word keeps its usual split where a drawn one has a
     subword that is not in the vocabulary, and a pair where a side would have more than max_length subwords.
     Raises ValueError if text and merges do not give `pairs`.
     """
@@ -170,8 +171,10 @@ class DrawnPairs:
         self._words = [sequences_of(*map(np.array, side)) for side in zip(words, counts, strict=True)]
         flat = np.array([*chain.from_iterable(usual)], pairs.source.ids.dtype)
         self._usual = sequences_of(flat, np.array([len(ids) for ids in usual]))
+        count = len(counts[0])
+        self._rest = [take(side, np.arange(count, len(pairs))) for side in (pairs.source, pairs.target)]
         for own, side in zip(self._words, (pairs.source, pairs.target), strict=True):
-            if not np.array_equal(take(self._usual, own.ids).ids, side.ids):
+            if not np.array_equal(take(self._usual, own.ids).ids, side.ids[: side.starts[count]]):
                 raise ValueError(
                     "The ids of the training pairs were not made of these tokens and merges. Encode them again."
                 )
@@ -191,10 +194,11 @@ class DrawnPairs:
     def __call__(self, epoch: int) -> Pairs:
         """The pairs of an epoch, in the order of `pairs`."""
         blocks = []
-        for block, first in enumerate(range(0, len(self.pairs), BLOCK_PAIRS)):
-            rows = np.arange(first, min(first + BLOCK_PAIRS, len(self.pairs)))
+        count = len(self._words[0].lengths)
+        for block, first in enumerate(range(0, count, BLOCK_PAIRS)):
+            rows = np.arange(first, min(first + BLOCK_PAIRS, count))
             blocks.append(self._draw(rows, np.random.default_rng([self.seed, epoch, block])))
-        source, target = (join_sequences(side) for side in zip(*blocks, strict=True))
+        source, target = (join_sequences(side) for side in zip(*blocks, self._rest, strict=True))
         return Pairs(source, target, self.pairs.lines, self.pairs.files)
 
     def _draw(self, rows: np.ndarray, random: np.random.Generator) -> list[Sequences]:
@@ -203,7 +207,9 @@ class DrawnPairs:
         for words in (take(side, rows) for side in self._words):
             changed, splits = self._merges.draw(words.ids, random)
             splits = Sequences(self._ids[splits.ids], splits.starts)
-            known = ~np.logical_or.reduceat(splits.ids == UNK, splits.starts[:-1]) if len(changed) else changed == 0
+            known = (
+                ~np.logical_or.reduceat(splits.ids == UNK, splits.starts[:-1]) if len(changed) else np.zeros(0, bool)
+            )
             chosen = words.ids.copy()
             chosen[changed[known]] = len(usual.lengths) + np.flatnonzero(known)
             sides.append((words, chosen, join_sequences([usual, splits])))

@@ -84,9 +84,9 @@ def deal(tokens: Sequence[int], processes: int) -> list[list[int]]:
 class Batches:
     """The global batch of each update, counted from 1, through all epochs.
 
-    draw: epoch -> its pairs, in which only the ids change; None: always `pairs`. All epochs then have one batch more
-    than epoch 0 needs, since the others may be a little longer. So the epoch of an update does not depend on the
-    lengths in the epochs before.
+    draw: epoch -> its pairs, in which only the ids change; None: always `pairs`. Each epoch then has the
+    number of batches of epoch 0 plus one, because later draws may be longer. So the epoch of an update is known without
+    drawing the epochs before.
     """
 
     def __init__(self, pairs: Pairs, seed: int, batch_tokens: int, draw: Callable[[int], Pairs] | None = None):

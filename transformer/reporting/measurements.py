@@ -8,14 +8,12 @@ from math import log
 from pathlib import Path
 from typing import Any
 
-from pipeline.workflow.versions import ROOT
-
 LEAST_GAIN = 0.5  # BLEU: less is what another seed may give
 
 
-def rows_of(name: str, root: Path = ROOT) -> list[dict[str, str]]:
+def rows_of(path: Path) -> list[dict[str, str]]:
     """The rows of a table of measurements, from column to text."""
-    with open(root / "recipes" / name, encoding="utf-8", newline="") as file:
+    with open(path, encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
@@ -24,9 +22,9 @@ def nearest(rows: Iterable[Mapping[str, str]], pairs: int) -> int:
     return min({int(row["pairs"]) for row in rows}, key=lambda size: abs(log(size / max(pairs, 1))))
 
 
-def expectation(pairs: int) -> str:
+def expectation(recipes: Path, pairs: int) -> str:
     """What models had here that learnt from about so many pairs, as a sentence."""
-    rows = rows_of("sizes.csv")
+    rows = rows_of(recipes / "sizes.csv")
     size = nearest(rows, pairs)
     parts = [
         f"{row['text']} {row['direction']}, BLEU {row['bleu']}, chrF {row['chrf']}, in {row['minutes']} minutes"
@@ -36,12 +34,13 @@ def expectation(pairs: int) -> str:
     return f"What {size:,} pairs gave here, on one core: {'; '.join(parts)} (docs/your-text.md#what-to-expect)."
 
 
-def next_steps(knobs: Mapping[str, Any], pairs: int) -> list[str]:
+def next_steps(recipes: Path, knobs: Mapping[str, Any], pairs: int) -> list[str]:
     """What may give better scores than a training with these knobs had, in sentences, with what each gave here.
 
-    More text first, by the next size; then each knob of gains.csv that is off and helped at the nearest size.
+    More text first, by the next size; then each line of gains.csv whose knob has its value `off`, and that gained
+    LEAST_GAIN or more at the nearest size.
     """
-    steps, sizes = [], rows_of("sizes.csv")
+    steps, sizes = [], rows_of(recipes / "sizes.csv")
     size = nearest(sizes, pairs)
     for text, direction in dict.fromkeys((row["text"], row["direction"]) for row in sizes):
         scores = {
@@ -50,7 +49,7 @@ def next_steps(knobs: Mapping[str, Any], pairs: int) -> list[str]:
         if size in scores and (more := min((other for other in scores if other > size), default=0)):
             grown = f"BLEU {scores[size]} with {size:,} pairs and {scores[more]} with {more:,}"
             steps.append(f"More pairs: {text} {direction} had {grown}.")
-    gains = rows_of("gains.csv")
+    gains = rows_of(recipes / "gains.csv")
     for knob in dict.fromkeys(row["knob"] for row in gains):
         rows = [row for row in gains if row["knob"] == knob]
         row = next(row for row in rows if int(row["pairs"]) == nearest(rows, pairs))

@@ -1,0 +1,41 @@
+"""What recipe expects and what the report advises, from the tables of measurements."""
+
+from pathlib import Path
+
+import pytest
+
+from transformer.reporting.measurements import expectation, next_steps
+
+SIZES = ["text,direction,pairs,bleu,chrf,minutes"] + [
+    f"{text},de-en,{pairs},{bleu},40.0,5"
+    for text, pairs, bleu in [("captions", 2000, 20.0), ("captions", 20000, 33.0), ("messages", 2000, 8.0)]
+]
+GAINS = ["knob,off,means,options,text,direction,pairs,seeds,before,after"] + [
+    f"bpe_dropout,0.0,BPE-dropout,-S bpe_dropout=0.1,captions,de-en,{pairs},3,20.0,{after}"
+    for pairs, after in [(2000, 21.5), (20000, 20.1)]
+]
+
+
+@pytest.fixture
+def recipes(tmp_path) -> Path:
+    for name, lines in (("sizes.csv", SIZES), ("gains.csv", GAINS)):
+        (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return tmp_path
+
+
+def test_recipe_cites_what_the_nearest_size_gave(recipes):
+    assert "What 2,000 pairs gave here" in expectation(recipes, 5000)
+    assert "captions de-en, BLEU 33.0, chrF 40.0, in 5 minutes" in expectation(recipes, 10**7)
+
+
+def test_the_report_advises_more_text_and_the_knobs_that_helped(recipes):
+    more, knob = next_steps(recipes, {"bpe_dropout": 0.0}, 3000)
+    assert more == "More pairs: captions de-en had BLEU 20.0 with 2,000 pairs and 33.0 with 20,000."
+    assert knob.startswith(
+        "BPE-dropout: +1.5 BLEU with 2,000 pairs of captions de-en. Type: dvc exp run -S bpe_dropout"
+    )
+
+
+def test_a_knob_that_is_set_or_did_not_help_is_not_advised(recipes):
+    assert len(next_steps(recipes, {"bpe_dropout": 0.1}, 3000)) == 1
+    assert next_steps(recipes, {"bpe_dropout": 0.0}, 30000) == []
