@@ -1,9 +1,9 @@
 """The scores of a test set to words: what translations of such scores can be used for.
 
 The bands of BLEU, ten points each, are those of the table "Interpretation" in Google's documentation of AutoML
-Translation, after Lavie, "Evaluating the Output of Machine Translation Systems" (AMTA 2010). The bands of chrF
-follow the models of docs/results.md between BLEU 20 and 43, and are extended beyond them. BLEU is strict with languages of many word forms,
-and chrF with Chinese characters, so the better of the two bands counts.
+Translation, after Lavie, "Evaluating the Output of Machine Translation Systems" (AMTA 2010). The bands of chrF follow
+the models of docs/results.md between BLEU 20 and 43, and are extended beyond them. BLEU is strict with languages of
+many word forms, and chrF with Chinese characters, so the better of the two bands counts.
 """
 
 from __future__ import annotations
