@@ -158,7 +158,8 @@ class TrainingJob:
         files = (self.tokens / "train.src", self.tokens / "train.tgt")
         both_sides = zip(*map(read_lines, files), strict=True)
         text = ([line.split(" ") if line else [] for line in both] for both in both_sides)
-        numbers = self.bpe_dropout, self.config.seed, self.corpus["max_length"]
+        added = len(pairs) - self.corpus["train_pairs"]
+        numbers = self.bpe_dropout, self.config.seed, self.corpus["max_length"], added
         return DrawnPairs(pairs, text, Merges.load(self.codes), self.vocabulary, *numbers)
 
     @property

@@ -141,11 +141,11 @@ def states_of(word: str, ranks: Mapping[tuple[str, str], int]) -> tuple[list[lis
 class DrawnPairs:
     """The training pairs of each epoch: a function of (text, seed, epoch).
 
-    pairs: with the usual splits; those after the pairs of `text`, which back-translation added, keep them. text: the
-    tokens of both sides of each pair, in order; it also has the pairs that `encode` dropped, with an empty side or more
-    than max_length subwords on a side, which are left out here. A word keeps its usual split where a drawn one has a
-    subword that is not in the vocabulary, and a pair where a side would have more than max_length subwords.
-    Raises ValueError if text and merges do not give `pairs`.
+    pairs: with the usual splits, which the last ones keep, `added` by back-translation. text: the tokens of both sides
+    of each other pair, in order; it also has the pairs that `encode` dropped, with an empty side or more than
+    max_length subwords on a side, which are left out here. A word keeps its usual split where a drawn one has a subword
+    that is not in the vocabulary, and a pair where a side would have more than max_length subwords. Raises ValueError
+    if text and merges do not give `pairs`.
     """
 
     def __init__(
@@ -157,6 +157,7 @@ class DrawnPairs:
         dropout: float,
         seed: int,
         max_length: int,
+        added: int = 0,
     ):
         self.pairs, self.seed, self.max_length = pairs, seed, max_length
         numbers = {SPECIALS[EOS]: 0}
@@ -171,10 +172,11 @@ class DrawnPairs:
         self._words = [sequences_of(*map(np.array, side)) for side in zip(words, counts, strict=True)]
         flat = np.array([*chain.from_iterable(usual)], pairs.source.ids.dtype)
         self._usual = sequences_of(flat, np.array([len(ids) for ids in usual]))
-        count = len(counts[0])
+        count = len(pairs) - added
         self._rest = [take(side, np.arange(count, len(pairs))) for side in (pairs.source, pairs.target)]
         for own, side in zip(self._words, (pairs.source, pairs.target), strict=True):
-            if not np.array_equal(take(self._usual, own.ids).ids, side.ids[: side.starts[count]]):
+            spelt = take(self._usual, own.ids).ids
+            if len(own.lengths) != count or not np.array_equal(spelt, side.ids[: side.starts[count]]):
                 raise ValueError(
                     "The ids of the training pairs were not made of these tokens and merges. Encode them again."
                 )
