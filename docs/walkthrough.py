@@ -1,5 +1,6 @@
 # %% [markdown]
 # # The Transformer, line by line
+#
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/)
 #
 # **"Attention Is All You Need" as one program: a model, its training, its search, and a translator that learns while
@@ -43,9 +44,15 @@ from torch import nn
 torch.manual_seed(1)  # the same random numbers in each run
 torch.set_num_threads(1)  # our products are too small to share
 torch.set_printoptions(precision=2, sci_mode=False)
+words = ["the", "dog", "sleeps"]
+x = torch.randn(1, 3, 8)  # (B, T, D): one sentence, 3 words, D = 8
+print(x)
 
 # %% [markdown]
 # # Part 1: the model
+#
+# That sentence, a vector of D = 8 random numbers for each of three words, is the test of every piece until the model
+# stands.
 #
 # Before 2017, translators were recurrent networks: they read word after word, so word 50 waits for 49 others, and what
 # word 1 said must survive 49 changes of one vector. Convolutions (ByteNet, ConvS2S) read all words at once, but words
@@ -54,10 +61,10 @@ torch.set_printoptions(precision=2, sci_mode=False)
 #
 # ## Softmax
 #
-# Attention needs weights: positive numbers that sum to 1. Softmax makes them from any scores $z_1 \ldots z_n$:
+# Attention needs weights: positive numbers that sum to 1. Softmax makes them from any scores $z_1, z_2, \ldots$:
 #
 # $$
-# \text{softmax}(z)_i = \frac{e^{z_i}}{e^{z_1} + \ldots + e^{z_n}}
+# \text{softmax}(z)_i = \frac{e^{z_i}}{\sum_j e^{z_j}}
 # $$
 #
 # A score of $-\infty$ gets the weight 0. Taking the largest score off all of them changes nothing and avoids overflow.
@@ -105,47 +112,43 @@ def attention(Q, K, V, mask=None):
     return weights @ V, weights
 
 
-words = ["the", "dog", "sleeps"]
-x = torch.randn(1, 3, 8)  # a vector for each word: (B, T, D)
 answers, weights = attention(x, x, x)
 print(weights[0])
 
 # %% [markdown]
-# The sentence of three words, with D = 8 random numbers for each, is our test of every piece until the model stands.
-# Here it attends to itself: queries, keys and values are the same vectors. So each word likes itself best; learned
-# projections will change that. A function draws such weights: rows look, columns are looked at.
+# Here the sentence attends to itself: queries, keys and values are the same vectors. So each word likes itself best;
+# learned projections will change that. A function draws such weights: rows look, columns are looked at.
 
 
 # %%
-def heatmap(maps, rows, columns, low=0, step=0):
+def heatmap(maps, rows, columns=None, low=0, step=0):
     """Draw matrices: {title: matrix}, the names of rows and columns.
 
-    White is 0 and blue 1, or from `low`; the pointer shows values.
+    White is 0 and blue 1; `low` below 0 is orange.
     """
-    rows = [f"{i} {name}" for i, name in enumerate(rows)]
-    columns = [f"{j} {name}" for j, name in enumerate(columns)]
+    rows, columns = (
+        [f"{i} {name}" for i, name in enumerate(names)]
+        for names in (rows, columns or rows)
+    )
     cells = [
-        {
-            "map": title,
-            "row": row,
-            "column": column,
-            "value": round(v, 3),
-        }
+        dict(map=title, row=row, column=column, value=round(v, 3))
         for title, matrix in maps.items()
         for row, line in zip(rows, torch.as_tensor(matrix).tolist())
         for column, v in zip(columns, line)
     ]
     colours = ["#c2560c", "white", "#08519c"][0 if low else 1 :]
     domain = [low, 0, 1][0 if low else 1 :]
+    scale = alt.Scale(domain=domain, range=colours)
     axis = alt.Axis(title=None, labelFontSize=10, labelOverlap=True)
-    chart = alt.Chart(alt.Data(values=cells)).mark_rect()
-    chart = chart.encode(
-        alt.X("column:N", sort=None, axis=axis),
-        alt.Y("row:N", sort=None, axis=axis),
-        alt.Color("value:Q", legend=None).scale(
-            domain=domain, range=colours
-        ),
-        tooltip=["row:N", "column:N", "value:Q"],
+    chart = (
+        alt.Chart(alt.Data(values=cells))
+        .mark_rect()
+        .encode(
+            alt.X("column:N", sort=None, axis=axis),
+            alt.Y("row:N", sort=None, axis=axis),
+            alt.Color("value:Q", legend=None, scale=scale),
+            tooltip=["row:N", "column:N", "value:Q"],
+        )
     )
     step = alt.Step(step or min(30, max(9, 130 // len(columns))))
     chart = chart.properties(width=step, height=step)
@@ -153,7 +156,7 @@ def heatmap(maps, rows, columns, low=0, step=0):
     return chart.facet(titles, columns=2)
 
 
-heatmap({"Self-attention": weights[0]}, words, words)
+heatmap({"Self-attention": weights[0]}, words)
 
 # %% [markdown]
 # ## Many heads (section 3.2.2)
@@ -172,7 +175,8 @@ heatmap({"Self-attention": weights[0]}, words, words)
 #
 # The paper has $h = 8$ heads of width $d_k = d_v = 64$, so all of them are as wide as the model,
 # $d_\text{model} = 512$, and cost what one wide head costs. In code the projections of all heads are one matrix, whose
-# result is cut into H pieces. `nn.Linear` is $xW + b$ with a learned matrix and bias; `nn.Module` finds all learned
+# result is cut into H pieces. Queries come from `x`, keys and values from `memory`, which may be another sentence.
+# `nn.Linear` is $xW + b$ with a learned matrix and bias; `nn.Module` finds all learned
 # numbers inside a class. We start matrices with random numbers of the size that keeps vectors about as large as they
 # were (Glorot and Bengio 2010).
 #
@@ -213,19 +217,19 @@ class MultiHead(nn.Module):
 
 heads = MultiHead(D=8, H=2)
 print(heads(x, x)[0])
-heatmap(
-    {"Head 1": heads.weights[0, 0], "Head 2": heads.weights[0, 1]},
-    words,
-    words,
-)
+first, second = heads.weights[0]
+heatmap({"Head 1": first, "Head 2": second}, words)
 
 # %% [markdown]
+# `grad_fn`, in what is printed, says that torch remembers how a result was made; from that it computes gradients later.
+#
 # The model attends in three places (section 3.2.3). In the encoder, and in the decoder, queries, keys and values come
 # from the same sentence. Between the two, the decoder asks and the encoder's result, the *memory*, has keys and values.
 #
 # ## The feed-forward network (section 3.3)
 #
-# Attention mixes positions; this works on each position alone, the same at all of them (equation 2):
+# Attention mixes positions. This network works on each position alone, with the same weights at all of them
+# (equation 2):
 #
 # $$
 # \text{FFN}(x) = \max(0, x W_1 + b_1) W_2 + b_2
@@ -277,7 +281,8 @@ class LayerNorm(nn.Module):
 
 
 normal = LayerNorm(8)(10 * x + 3)
-print("means:", normal.mean(-1), "variances:", normal.var(-1, False))
+print("means:    ", normal.mean(-1)[0].detach())
+print("variances:", (normal**2).mean(-1)[0].detach())
 
 # %% [markdown]
 # Attention and feed-forward are *sub-layers*. Each computes what is added to its input, so a stack of them can start
@@ -287,7 +292,7 @@ print("means:", normal.mean(-1), "variances:", normal.var(-1, False))
 #
 # **Dropout** (section 5.4) is the paper's $P_\text{drop} = 0.1$ (0.3 in the big model, 0.1 for English to French):
 # while training, a tenth of the sub-layer's entries, chosen at random, become 0, and the others grow by 1 / 0.9. So no
-# later layer relies on a single entry. It is off when the model translates.
+# later layer relies on a single entry. It is off when the model translates. Below, the sub-layer is $\max(0, x)$.
 
 
 # %%
@@ -327,8 +332,8 @@ print("pre: ", Residual(8, dropout=0, pre=True)(x, torch.relu)[0, 0])
 # PE_{(pos, 2i+1)} = \cos(pos / 10000^{2i / d_\text{model}})
 # $$
 #
-# A sine and a cosine of one wave are a point on a circle. $k$ positions later it has turned by an angle that depends on
-# $k$ alone, so one linear map looks $k$ places back from anywhere. The paper hoped that this also serves sentences
+# A sine and a cosine of one wave are a point on a circle. Some positions later it has turned by an angle that depends
+# on their number alone, so one linear map can look, say, three places back from anywhere. The paper hoped that this also serves sentences
 # longer than those of the training.
 
 
@@ -377,18 +382,19 @@ heatmap(
 
 
 # %%
+def several(number, part, *sizes):
+    """A list of parts, whose learned numbers torch finds."""
+    return nn.ModuleList(part(*sizes) for _ in range(number))
+
+
 class EncoderLayer(nn.Module):
     """Self-attention and feed-forward: (B, S, D) to (B, S, D)."""
 
     def __init__(self, D, F, H, dropout=0.1, pre=False):
         super().__init__()
-        self.attention, self.feed_forward = (
-            MultiHead(D, H),
-            FeedForward(D, F),
-        )
-        self.residuals = nn.ModuleList(
-            Residual(D, dropout, pre) for _ in range(2)
-        )
+        self.attention = MultiHead(D, H)
+        self.feed_forward = FeedForward(D, F)
+        self.residuals = several(2, Residual, D, dropout, pre)
 
     def forward(self, x, mask=None):
         x = self.residuals[0](x, lambda x: self.attention(x, x, mask))
@@ -420,9 +426,7 @@ class DecoderLayer(nn.Module):
         super().__init__()
         self.attention, self.cross = MultiHead(D, H), MultiHead(D, H)
         self.feed_forward = FeedForward(D, F)
-        self.residuals = nn.ModuleList(
-            Residual(D, dropout, pre) for _ in range(3)
-        )
+        self.residuals = several(3, Residual, D, dropout, pre)
 
     def forward(self, x, mask, memory, memory_mask):
         """x (B, T, D) and memory (B, S, D) to (B, T, D)."""
@@ -439,14 +443,8 @@ def causal_mask(T):  # (T, T): True on and below the diagonal
 
 decoder = DecoderLayer(D=8, F=16, H=2, dropout=0)
 print(decoder(x, causal_mask(3), encoder(x), None)[0])
-heatmap(
-    {
-        "Causal mask": causal_mask(3).float(),
-        "Weights under it": decoder.attention.weights[0, 0],
-    },
-    words,
-    words,
-)
+weights = decoder.attention.weights[0, 0]
+heatmap({"Mask": causal_mask(3).float(), "Weights": weights}, words)
 
 # %% [markdown]
 # ## The whole model (figure 1)
@@ -454,7 +452,7 @@ heatmap(
 # A translator is a probability of the next target subword, given the source and the target so far. The *encoder* turns
 # the source into the memory, a vector for each subword; the *decoder* turns the target so far into a vector for each
 # position; and products with the table make C scores, whose softmax is the probability. With *pre*, one more norm ends
-# each stack.
+# encoder and decoder.
 #
 # ![The Transformer: encoder on the left, decoder on the right](images/walkthrough/architecture.svg)
 #
@@ -472,15 +470,10 @@ class Transformer(nn.Module):
         self.D, self.mask = D, causal_mask
         self.embedding = Embedding(C, D, dropout)
         sizes = D, F, H, dropout, pre
-        self.encoder = nn.ModuleList(
-            EncoderLayer(*sizes) for _ in range(N)
-        )
-        self.decoder = nn.ModuleList(
-            DecoderLayer(*sizes) for _ in range(N)
-        )
-        self.norms = nn.ModuleList(
-            LayerNorm(D) if pre else nn.Identity() for _ in range(2)
-        )
+        self.encoder = several(N, EncoderLayer, *sizes)
+        self.decoder = several(N, DecoderLayer, *sizes)
+        norm = (LayerNorm, D) if pre else (nn.Identity,)
+        self.norms = several(2, *norm)
 
     def encode(self, source):
         x, mask = self.embedding(source), padding_mask(source)
@@ -599,10 +592,8 @@ for part in make_batch([([4, 5, 6], [7, 8, 9, 10]), ([4], [7, 8])]):
 def token_batches(pairs, tokens, seed, epoch):
     """The rows of each batch of one pass through the pairs."""
     chance = np.random.default_rng([seed, epoch])
-    source, target = (
-        np.array([len(pair[side]) + 1 for pair in pairs])
-        for side in (0, 1)
-    )
+    source = np.array([len(source) + 1 for source, _ in pairs])
+    target = np.array([len(target) + 1 for _, target in pairs])
     longest = np.maximum(source, target)
     order = np.lexsort((chance.random(len(pairs)), source, longest))
     batches = [[]]
@@ -638,9 +629,9 @@ print(f"padding, by size: {padding(pairs, sorted_batches):.1%}")
 # $$
 #
 # If $q$ is 1 for the right subword, this is $-\log$ of its probability: 0.69 for one half, 0 for certainty, which only
-# infinite scores reach. Label smoothing asks for $1 - \epsilon$ instead, $\epsilon = 0.1$, and shares $\epsilon$ among
-# the others, padding excepted. The paper cites Szegedy et al. 2016, who share it among all; this form is The Annotated
-# Transformer's.
+# infinite scores reach. Label smoothing asks for $1 - \epsilon_{ls}$ instead, $\epsilon_{ls} = 0.1$, and shares
+# $\epsilon_{ls}$ among the others, padding excepted. The paper cites Szegedy et al. 2016, who share it among all; this
+# form is The Annotated Transformer's.
 
 
 # %%
@@ -659,15 +650,14 @@ def cross_entropy(scores, wanted):
 
 wanted = smoothed(torch.tensor([5, 4, 6]), C=7)
 print("of a blind guess:", cross_entropy(torch.zeros(3, 7), wanted) / 3)
+names = ["pad", "unk", "s", "/s", *words]
 heatmap(
-    {"Wanted probabilities": wanted},
-    ["dog", "the", "sleeps"],
-    ["pad", "unk", "s", "/s", *words],
+    {"Wanted probabilities": wanted}, ["dog", "the", "sleeps"], names
 )
 
 # %% [markdown]
 # How the loss of one prediction changes with the probability of the right subword, when ten others share the rest: with
-# smoothing it rises again above $1 - \epsilon$. The paper says that this costs perplexity and gains BLEU (part 4).
+# smoothing it rises again above $1 - \epsilon_{ls}$. The paper says that this costs perplexity and gains BLEU (part 4).
 
 
 # %%
@@ -758,13 +748,10 @@ def learning_rate(step, D, warmup):
 
 
 steps = range(100, 20001, 100)
-lines = {
-    f"D {D}, warmup {warmup}": (
-        steps,
-        [learning_rate(step, D, warmup) for step in steps],
-    )
-    for D, warmup in ((512, 4000), (512, 8000), (256, 4000))
-}
+lines = {}
+for D, warmup in ((512, 4000), (512, 8000), (256, 4000)):
+    rates = [learning_rate(step, D, warmup) for step in steps]
+    lines[f"D {D}, warmup {warmup}"] = (steps, rates)
 curves(lines, "update", "learning rate")
 
 # %% [markdown]
@@ -790,31 +777,23 @@ def update(model, adam, batch, rate, smoothing):
 
 
 def training(
-    model,
-    pairs,
-    updates,
-    tokens,
-    warmup,
-    factor,
-    smoothing=0.1,
-    seed=1,
-    first=1,
-):
+    model, pairs, updates, tokens, warmup, factor, smoothing=0.1,
+    seed=1, first=1,
+):  # fmt: skip
     """Train; yields (number of the update, loss) after each.
 
-    The rate is `factor` times that of equation 3; up to update
-    `first` it is the rate of that update.
+    The rate is `factor` times that of equation 3; before update
+    `first` it is already the rate of that update.
     """
     torch.manual_seed(seed)  # of dropout
     adam, step = Adam(model.parameters()), 0
     for epoch in itertools.count():
         for rows in token_batches(pairs, tokens, seed, epoch):
             step += 1
-            rate = factor * learning_rate(
-                max(step, first), model.D, warmup
-            )
+            rate = learning_rate(max(step, first), model.D, warmup)
             batch = make_batch([pairs[row] for row in rows])
-            yield step, update(model, adam, batch, rate, smoothing)
+            loss = update(model, adam, batch, factor * rate, smoothing)
+            yield step, loss
             if step == updates:
                 return
 
@@ -831,37 +810,27 @@ def training(
 
 # %%
 def copy_pairs(count, seed=1):
-    chance = random.Random(seed)
-    lines = [
-        [chance.randint(4, 13) for _ in range(10)] for _ in range(count)
-    ]
+    chance, numbers = random.Random(seed), range(4, 14)
+    lines = [chance.choices(numbers, k=10) for _ in range(count)]
     return [(line, line) for line in lines]
 
 
 question = list(range(4, 14))
-UPDATES = 300
 torch.manual_seed(1)
 copier = Transformer(C=14, D=32, F=64, H=4, N=1, dropout=0.0)
-copying = training(
-    copier, copy_pairs(4000), UPDATES, tokens=704, warmup=100, factor=1
-)
 losses_of_copying = []
-for step, loss in copying:
+for step, loss in training(
+    copier, copy_pairs(4000), 300, tokens=704, warmup=100, factor=1
+):
     losses_of_copying.append(loss)
-    if step % (UPDATES // 6) == 0:
-        print(
-            f"{step:4} {loss:.3f}", *greedy(copier, [question], 12)[0]
-        )
+    if step % 50 == 0:
+        answer = greedy(copier, [question], limit=12)[0]
+        print(f"{step:4} {loss:.3f}", *answer)
 
 # %%
-curves(
-    {
-        "loss": (range(1, UPDATES + 1), losses_of_copying),
-        "least": ((1, UPDATES), (0.5735, 0.5735)),
-    },
-    "update",
-    "smoothed loss, nats",
-)
+lines = {"loss": (range(1, 301), losses_of_copying)}
+lines["least"] = (1, 300), (0.5735, 0.5735)
+curves(lines, "update", "smoothed loss, nats")
 
 # %% [markdown]
 # The weights of its attention were kept. To copy, the decoder must look at the place that it writes:
@@ -872,17 +841,17 @@ source, given, _ = make_batch([(question, question)])
 copier(source, given)
 looked = copier.decoder[0].cross.weights[0]  # (H, T, S)
 names = [*map(str, question), "/s"]
-heatmap({f"Head {h + 1}": looked[h] for h in range(4)}, names, names)
+heatmap({f"Head {h + 1}": looked[h] for h in range(4)}, names)
 
 # %% [markdown]
 # ## Beam search (section 6.1)
 #
 # Greedy search never takes back a choice. Beam search keeps the best few beginnings, its *beams*. Each step continues
-# every beam by every subword and takes the best 2k of all, for k beams. Of the first k of these, those that end in
-# `</s>` are finished; the best k that do not end are the next beams. The sum of the logarithms of all probabilities,
-# $\log P$, is lower for a longer text, so the finished ones are ranked by $\log P / ((5 + n) / 6)^\alpha$, n their
-# length with `</s>` (Wu et al. 2016). The paper has 4 beams, $\alpha = 0.6$, and stops at 50 subwords more than the
-# source has.
+# every beam by every subword. Of these, those among the best `beam_size` that end in `</s>` are finished, and the best
+# `beam_size` that do not end are the next beams. (A beam can end in one way only, so both are among the best
+# 2 `beam_size`.) $\log P$, the sum of the logarithms of all probabilities, is lower for a longer text, so the finished
+# ones are ranked by $\log P / ((5 + T) / 6)^\alpha$, T their length with `</s>` (Wu et al. 2016). The paper has 4 beams,
+# $\alpha = 0.6$, and stops at 50 subwords more than the source has.
 #
 # ![Two steps of a search with two beams](images/walkthrough/beam.svg)
 #
@@ -916,15 +885,11 @@ def beam_search(next_logs, limit, beam_size=4, alpha=0.6):
 
 def ranked(beams, alpha):
     """Sums of logarithms with ids to (score, sum, ids), best first."""
-    scored = [
-        (log / ((4 + len(ids)) / 6) ** alpha, log, ids)  # with <s>
-        for log, ids in beams
-    ]
-    scored = sorted(scored, key=lambda beam: -beam[0])
-    return [
-        (score, log, [i for i in ids[1:] if i != EOS])
-        for score, log, ids in scored
-    ]
+    scored = []
+    for log, ids in beams:
+        score = log / ((4 + len(ids)) / 6) ** alpha  # ids has <s>, too
+        scored.append((score, log, [i for i in ids[1:] if i != EOS]))
+    return sorted(scored, key=lambda beam: -beam[0])
 
 
 CHOICES = ["<pad>", "<unk>", "<s>", "</s>", "the", "a", "dog", "cat"]
@@ -940,13 +905,11 @@ NEXT = {
 def table_logs(beams):
     """The logarithms of NEXT for the last word of each beam."""
     rows = [NEXT[CHOICES[ids[-1]]] for ids in beams]
-    rows = [
-        [row.get(choice, 0.0) for choice in CHOICES] for row in rows
-    ]
-    return torch.tensor(rows).log()
+    shares = [[row.get(word, 0.0) for word in CHOICES] for row in rows]
+    return torch.tensor(shares).log()
 
 
-for score, log, ids in beam_search(table_logs, 5, 2, alpha=0):
+for _, log, ids in beam_search(table_logs, 5, 2, alpha=0):
     print(f"P {math.exp(log):.2f}", *(CHOICES[i] for i in ids))
 
 # %% [markdown]
@@ -1008,7 +971,7 @@ print(mean_weights([{"b": torch.ones(2)}, {"b": torch.zeros(2)}]))
 #   and infinitives;
 # - nouns are joined without a space: *Apfelkuchen* is apple cake; articles and adjectives change with gender and case.
 #
-# This grammar makes such sentences with their English:
+# This grammar makes such sentences with their English. In its patterns *auf essen* stands for any verb of the list.
 
 # %%
 PEOPLE = """der Mann man, die Frau woman, das Kind child,
@@ -1034,12 +997,10 @@ def phrase(chance, noun, accusative=False):
     article, german, english = noun
     masculine = accusative and article == "der"
     article, ending = ("den", "en") if masculine else (article, "e")
-    look = pick(chance, LOOKS) if chance.random() < 0.5 else None
-    if look:
-        german, english = (
-            f"{look[0]}{ending} {german}",
-            f"{look[1]} {english}",
-        )
+    if chance.random() < 0.5:
+        look = pick(chance, LOOKS)
+        german = f"{look[0]}{ending} {german}"
+        english = f"{look[1]} {english}"
     return f"{article} {german}", f"the {english}"
 
 
@@ -1047,43 +1008,30 @@ def sentence(chance):
     """A random sentence and its translation."""
     fruit, dish = pick(chance, FRUITS), pick(chance, DISHES)
     noun = dish[0], fruit[0] + dish[1], f"{fruit[1]} {dish[2]}"
-    s, subject = phrase(chance, pick(chance, PEOPLE))
-    o, thing = phrase(chance, noun, accusative=True)
-    n, speaker = phrase(chance, pick(chance, PEOPLE))
-    prefix, infinitive, present, participle, *english = (
+    wer, who = phrase(chance, pick(chance, PEOPLE))
+    was, what = phrase(chance, noun, accusative=True)
+    sie, she = phrase(chance, pick(chance, PEOPLE))
+    auf, essen, isst, gegessen, eat, eats, eaten = (
         word.strip("-").replace("-", " ")
         for word in pick(chance, VERBS)
     )
-    base, third, past = english
-    no = chance.random() < 0.3
-    nicht, does = (" nicht", f"does not {base}") if no else ("", third)
-    wants, has = (
-        ("does not want", "has not") if no else ("wants", "has")
-    )
-    o, p = o + nicht, prefix
-    german, english = chance.choice(
-        [
-            (f"{s} {present} {o} {p}", f"{subject} {does} {thing}"),
-            (
-                f"heute {present} {s} {o} {p}",
-                f"today {subject} {does} {thing}",
-            ),
-            (
-                f"{s} hat {o} {p}{participle}",
-                f"{subject} {has} {past} {thing}",
-            ),
-            (
-                f"{s} will {o} {p}{infinitive}",
-                f"{subject} {wants} to {base} {thing}",
-            ),
-            (
-                f"{n} sagt, dass {s} {o} {p}{present}",
-                f"{speaker} says that {subject} {does} {thing}",
-            ),
-        ]
-    )
-    both = german.strip(), english
-    return tuple(f"{text[0].upper()}{text[1:]}." for text in both)
+    wants, has = "wants", "has"
+    if chance.random() < 0.3:
+        was, eats = f"{was} nicht", f"does not {eat}"
+        wants, has = "does not want", "has not"
+    patterns = f"""{wer} {isst} {was} {auf}
+{who} {eats} {what}
+heute {isst} {wer} {was} {auf}
+today {who} {eats} {what}
+{wer} hat {was} {auf}{gegessen}
+{who} {has} {eaten} {what}
+{wer} will {was} {auf}{essen}
+{who} {wants} to {eat} {what}
+{sie} sagt, dass {wer} {was} {auf}{isst}
+{she} says that {who} {eats} {what}""".split("\n")
+    i = 2 * chance.choice(range(5))
+    both = patterns[i].strip(), patterns[i + 1]
+    return tuple(f"{line[0].upper()}{line[1:]}." for line in both)
 
 
 chance = random.Random(1)
@@ -1091,9 +1039,7 @@ text = list(dict.fromkeys(sentence(chance) for _ in range(6000)))
 unseen = [pair for pair in text if "Nussbrot" in pair[0]][:100]
 seen = [pair for pair in text if "Nussbrot" not in pair[0]]
 valid_text, train_text = seen[:100], seen[100:]
-print(
-    len(train_text), "pairs to learn from,", len(valid_text), "to test"
-)
+print(f"{len(train_text)} pairs to learn from, 100 to test")
 print(f"and {len(unseen)} with a word that training never shows")
 for german, english in train_text[:5]:
     print("\n" + german + "\n" + english)
@@ -1131,7 +1077,7 @@ def learn_merges(counts, number):
     while len(merges) < number:
         pairs = Counter()
         for token, parts in pieces.items():
-            for pair in zip(parts, parts[1:]):
+            for pair in itertools.pairwise(parts):
                 pairs[pair] += counts[token]
         if max(pairs.values(), default=0) < 2:
             break
@@ -1149,21 +1095,12 @@ def cut(token, merges):
     return parts
 
 
-counts = Counter(
-    token
-    for pair in train_text
-    for line in pair
-    for token in tokens_of(line)
-)
+lines = [line for pair in train_text for line in pair]
+counts = Counter(token for line in lines for token in tokens_of(line))
 merges = learn_merges(counts, 200)
 print("first:", *("".join(pair) for pair in merges[:8]))
-for token in (
-    "▁Apfelkuchen",
-    "▁aufgegessen",
-    "▁Nussbrot",
-    "▁Birnenbrot",
-):
-    print(token, "=", *cut(token, merges))
+for word in ("Apfelkuchen", "aufgegessen", "Nussbrot", "Birnenbrot"):
+    print(word, "=", *cut("▁" + word, merges))
 
 # %% [markdown]
 # `Nussbrot` (nut bread) was held back, and `Birnenbrot` (pear bread) is outside of the grammar: both can be written.
@@ -1244,11 +1181,8 @@ minutes = (time.process_time() - start) / 60
 print(f"{minutes:.1f} minutes of one processor core")
 
 # %% tags=["long"]
-curves(
-    {"loss of a batch": (range(1, len(points) + 1), points)},
-    "update",
-    "smoothed loss, nats",
-)
+lines = {"loss of a batch": (range(1, len(points) + 1), points)}
+curves(lines, "update", "smoothed loss, nats")
 
 # %% [markdown]
 # With three beams on the first sentence, and the mean of the last five checkpoints:
@@ -1284,22 +1218,20 @@ def names_of(ids):
 def maps(kind, layers):
     """{title: weights} of each layer and head."""
     return {
-        f"Layer {i + 1}, head {h + 1}": getattr(layer, kind).weights[
-            0, h
-        ]
-        for i, layer in enumerate(layers)
-        for h in range(SIZES["H"])
+        f"Layer {i}, head {h}": weights
+        for i, layer in enumerate(layers, 1)
+        for h, weights in enumerate(getattr(layer, kind).weights[0], 1)
     }
 
 
 asks, reads = names_of(asked[0]), names_of(read[0])
-heatmap(maps("attention", translator.encoder), reads, reads)
+heatmap(maps("attention", translator.encoder), reads)
 
 # %% [markdown]
 # The decoder over itself: the upper right is the future, and empty.
 
 # %% tags=["long"]
-heatmap(maps("attention", translator.decoder), asks, asks)
+heatmap(maps("attention", translator.decoder), asks)
 
 # %% [markdown]
 # The decoder over the source; a row names what was read last, and predicts what comes next. Look at the row that is
@@ -1338,21 +1270,15 @@ def stored(name):
 real = stored("multi30k.json")
 if real:
     last, mean = real["averaging"]["last"], real["averaging"]["mean"]
-    print(
-        f"BLEU on valid, one beam, last checkpoint: {last['bleu']:.1f}"
-    )
-    print(
-        f"the mean of the last nine:               {mean['bleu']:.1f}"
-    )
-    print(
-        "beams   alpha",
-        *(f"{a:5}" for a in real["search"]["penalties"]),
-    )
+    print("BLEU on valid with one beam:")
+    print(f"last checkpoint {last['bleu']:.1f}", end=", ")
+    print(f"mean of the last nine {mean['bleu']:.1f}")
+    print("With the mean of the last two:")
+    print("alpha  ", *(f"{a:5}" for a in real["search"]["penalties"]))
     for beams, row in real["search"]["bleu"]:
-        print(f"{beams:5}        ", *(f"{value:5.1f}" for value in row))
-    print(
-        f"test of 2016, 4 beams, alpha 1.5: {real['scores']['bleu']:.1f}"
-    )
+        print(f"{beams} beams", *(f"{value:5.1f}" for value in row))
+    print("BLEU on the test set of 2016, 4 beams, alpha 1.5:", end=" ")
+    print(f"{real['scores']['bleu']:.1f}")
     for word, pieces in real["unseen"]:
         print(word, "=", *pieces)
     for german, english, answer in real["translations"]:
@@ -1376,12 +1302,9 @@ if real:
     shown = real["attention"]
     asks = ["s", *(w.strip("▁<>") for w in shown["target"][:-1])]
     reads = [w.strip("▁<>") for w in shown["source"]]
-    last = shown["cross"][-1]
-    chart = heatmap(
-        {f"Layer 4, head {h + 1}": w for h, w in enumerate(last)},
-        asks,
-        reads,
-    )
+    last = enumerate(shown["cross"][-1], 1)
+    heads = {f"Layer 4, head {h}": weights for h, weights in last}
+    chart = heatmap(heads, asks, reads)
 chart if real else None
 
 # %% [markdown]
@@ -1389,16 +1312,15 @@ chart if real else None
 #
 # ## The paper's tables
 #
-# **Table 1** compares layers by what they cost, for n positions of width d, kernels of k positions and neighbourhoods
-# of r. A self-attention layer costs less than a recurrent one while a sentence has fewer positions than a state has
-# entries.
+# **Table 1** compares layers by what they cost, for S positions of width D, kernels of k positions and neighbourhoods
+# of r. Self-attention costs less than recurrence while a sentence has fewer positions than a vector has entries, S < D.
 #
 # | layer | operations | steps in a row | longest path |
 # | --- | --- | --- | --- |
-# | self-attention | $O(n^2 d)$ | $O(1)$ | $O(1)$ |
-# | recurrent | $O(n d^2)$ | $O(n)$ | $O(n)$ |
-# | convolutional | $O(k n d^2)$ | $O(1)$ | $O(\log_k n)$ |
-# | self-attention, restricted | $O(r n d)$ | $O(1)$ | $O(n / r)$ |
+# | self-attention | $O(S^2 D)$ | $O(1)$ | $O(1)$ |
+# | recurrent | $O(S D^2)$ | $O(S)$ | $O(S)$ |
+# | convolutional | $O(k S D^2)$ | $O(1)$ | $O(\log_k S)$ |
+# | self-attention, restricted | $O(r S D)$ | $O(1)$ | $O(S / r)$ |
 #
 # **Table 2** (four of its rows), BLEU on newstest2014. All figures are the paper's. Nobody has trained the two
 # Transformers with this project yet; `recipes/wmt14_base.yaml` and `recipes/wmt14_big.yaml` are ready.
@@ -1509,9 +1431,9 @@ def task(name):
     if "German" in name:
         return (train[:500] if "500" in name else train), valid
     chance, turn = random.Random(2), -1 if name == "reverse" else 1
-    lines = (
+    lines = [
         [chance.randint(4, 13) for _ in range(10)] for _ in range(4100)
-    )
+    ]
     pairs = [(line, line[::turn]) for line in lines]
     return pairs[:4000], pairs[4000:]
 
@@ -1541,13 +1463,9 @@ def experiment(seed=1, name="copy", change=None, sizes=(), **options):
     if "German" in name:
         C, D, tokens = len(subwords), 64, 1024
     usual = {"D": D, "F": 2 * D, "H": 4, "N": 1, "dropout": 0.0}
-    knobs = {
-        "updates": 250,
-        "warmup": 100,
-        "factor": 1.0,
-        "smoothing": 0.0,
-    }
-    knobs |= {"tokens": tokens, "seed": seed} | options
+    knobs = {"updates": 250, "warmup": 100, "factor": 1.0}
+    knobs |= {"smoothing": 0.0, "tokens": tokens, "seed": seed}
+    knobs |= options
     torch.manual_seed(seed)
     model = Transformer(C, **usual | dict(sizes))
     if change:
@@ -1562,6 +1480,7 @@ def experiment(seed=1, name="copy", change=None, sizes=(), **options):
     return *last, *judged(model, unseen)
 
 
+REVERSE = {"name": "reverse"}
 SLOW = {"factor": 0.1, "updates": 500}
 ROOT = {"sizes": {"H": 1, "D": 64}}
 SOME = {"name": "German", "updates": 150}
@@ -1572,11 +1491,8 @@ EXPERIMENTS = {
     "no cross-attention": {"change": no_cross},
     "no positions": {"change": no_positions},
     "with both": {},
-    "no positions, reverse": {
-        "change": no_positions,
-        "name": "reverse",
-    },
-    "with both, reverse": {"name": "reverse"},
+    "no positions, reverse": REVERSE | {"change": no_positions},
+    "with both, reverse": REVERSE,
     "no mask": {"change": no_mask},
     "learned": {"change": learned},
     "waves, small rate": SLOW,
@@ -1698,9 +1614,8 @@ table("neither", "dropout", "smoothing", "dropout and smoothing")
 # apart:
 
 # %%
-for loss, right, *mean in (measured or {}).get("480 updates", []):
-    print(f"last {loss:.3f} {right:.1%}", end="   ")
-    print(f"mean {mean[0]:.3f} {mean[1]:.1%}")
+for numbers in (measured or {}).get("480 updates", []):
+    print("last {:.3f} {:.1%}   mean {:.3f} {:.1%}".format(*numbers))
 
 # %% [markdown]
 # PROSE-MEAN
@@ -1720,9 +1635,7 @@ class LanguageModel(nn.Module):
     def __init__(self, C, D, F, H, N, dropout=0.1):
         super().__init__()
         self.D, self.embedding = D, Embedding(C, D, dropout)
-        self.layers = nn.ModuleList(
-            EncoderLayer(D, F, H, dropout) for _ in range(N)
-        )
+        self.layers = several(N, EncoderLayer, D, F, H, dropout)
 
     def forward(self, nothing, ids):
         x, mask = self.embedding(ids), causal_mask(ids.shape[1])
@@ -1801,7 +1714,7 @@ print(experiment(change=peek))
 print(*greedy(copier, [[*question, 4]], 20)[0])
 
 # %% [markdown]
-# **3.** Which loss has a model that has learned nothing but the length of ten numbers, with $\epsilon = 0.1$, and which
+# **3.** Which loss has a model that has learned nothing but the length of ten numbers, with $\epsilon_{ls} = 0.1$, and which
 # one that does not know the length either?
 
 # %% [markdown] tags=["answer"]
@@ -1812,11 +1725,10 @@ print(*greedy(copier, [[*question, 4]], 20)[0])
 # %% tags=["answer"]
 rows = smoothed(torch.tensor([*question, EOS]), C=14)
 ten, end = rows[:10].mean(0), rows[10]
-known = (
-    10 * torch.special.entr(ten).sum() + torch.special.entr(end).sum()
-)
-blind = torch.special.entr(rows.mean(0)).sum()
-print(f"knows the length {known / 11:.3f}, knows nothing {blind:.3f}")
+entropy = torch.special.entr  # -p log p of each entry
+known = (10 * entropy(ten).sum() + entropy(end).sum()) / 11
+blind = entropy(rows.mean(0)).sum()
+print(f"knows the length {known:.3f}, knows nothing {blind:.3f}")
 
 # %% [markdown]
 # **4.** `warmup=1`: which rate has the first update for D = 32, and what becomes of the copy task?
@@ -1892,9 +1804,8 @@ for states in (masked, open_):
 for smoothing in (0.0, 0.3):
     torch.manual_seed(1)
     other = Transformer(C=14, D=32, F=64, H=4, N=1, dropout=0.0)
-    for _ in training(
-        other, copy_pairs(4000), 300, 704, 100, 1, smoothing
-    ):
+    knobs = 300, 704, 100, 1, smoothing
+    for _ in training(other, copy_pairs(4000), *knobs):
         pass
     best = beam_search(model_logs(other, question), 60, 3)[0]
     print(f"smoothing {smoothing}: log P {best[1]:.2f}")
@@ -1964,12 +1875,11 @@ for beams in (1, 4, 8):
 # differ by a few percent, and single sentences of part 3; the first 50 updates of the copy task agree to four digits):
 
 # %%
-import platform  # noqa: E402
+import platform
 
 print("torch", torch.__version__, "numpy", np.__version__)
 print("altair", alt.__version__, "Python", platform.python_version())
 if Path("/proc/cpuinfo").exists():
-    cpu = re.search(
-        "model name.*: (.*)", Path("/proc/cpuinfo").read_text()
-    )
-    print(cpu[1] if cpu else platform.machine())
+    about = Path("/proc/cpuinfo").read_text()
+    name = re.search("model name.*: (.*)", about)
+    print(name[1] if name else platform.machine())
