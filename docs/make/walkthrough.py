@@ -29,7 +29,7 @@ from transformer.files import write_text
 SOURCE, MEASURED, NOTEBOOK = (Path(f"docs/walkthrough.{end}") for end in ("py", "json", "ipynb"))
 MARKDOWN, IMAGES, PAGE = Path("docs/walkthrough.md"), Path("docs/images/walkthrough"), Path("reports/walkthrough.html")
 PACKAGES = ("ipykernel", "jupytext", "latex2mathml", "mdit_py_plugins", "nbclient", "zensical")
-CHART = re.compile(r"application/vnd\.vegalite.*json")
+CHART = "application/vnd.vegalite.v6+json"  # with the + that a notebook's format asks for
 MARK = re.compile(r'<(\w+) aria-label="([^"]*)" role="graphics-symbol" aria-roledescription="[^"]*"([^>]*?)/>')
 DARK = "@media (prefers-color-scheme: dark) { :root { filter: invert(0.9) hue-rotate(180deg); } }"
 LONG, ANSWER = "long", "answer"  # tags: a cell that trains, which tests and --measure skip; a cell that is folded
@@ -109,7 +109,8 @@ def execute(notebook: Any, kernel: str = "python3") -> None:
     import nbformat
     from nbclient import NotebookClient
 
-    first = nbformat.v4.new_code_cell('import altair\naltair.renderers.enable("mimetype")')
+    renderer = f'import altair\naltair.renderers.register("chart", lambda spec, **_: {{"{CHART}": spec}})'
+    first = nbformat.v4.new_code_cell(f'{renderer}\naltair.renderers.enable("chart")')
     notebook.cells.insert(0, first)
     NotebookClient(notebook, timeout=None, kernel_name=kernel, resources={"metadata": {"path": "docs"}}).execute()
     notebook.cells.pop(0)
@@ -135,18 +136,13 @@ def keep_outputs(notebook: Any) -> None:
         after.outputs, after.execution_count = before.outputs, before.execution_count
 
 
-def chart_of(output: Any) -> Any:
-    """The description of the chart of an output, or None."""
-    return next((value for kind, value in output.get("data", {}).items() if CHART.match(kind)), None)
-
-
 def add_images(notebook: Any) -> None:
     """Give each chart a picture as well, for viewers that do not draw charts."""
     import vl_convert
 
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
-            if spec := chart_of(output):
+            if spec := output.get("data", {}).get(CHART):
                 output.data["image/png"] = b64encode(vl_convert.vegalite_to_png(spec, scale=2)).decode()
                 output.data["text/plain"] = name_of(spec)
 
@@ -190,7 +186,7 @@ def markdown(notebook: Any) -> tuple[str, dict[str, str]]:
 
 def shown(output: Any, pictures: dict[str, str]) -> str:
     """An output as Markdown. A chart is added to the pictures."""
-    if spec := chart_of(output):
+    if spec := output.get("data", {}).get(CHART):
         name = f"chart-{len(pictures) + 1:02}"
         pictures[name] = as_svg(spec)
         return f"![{name_of(spec)}](images/walkthrough/{name}.svg)"
