@@ -1,9 +1,9 @@
 # pyright: reportMissingImports=false
 """Run docs/walkthrough.py, and write it as a notebook, as Markdown with pictures, and as a page of one file.
 
-    python -m pipeline walkthrough               # `make walkthrough`: run all of it, about ten minutes on two cores
+    python -m pipeline walkthrough               # `make walkthrough`: run all of it, about four minutes
     python -m pipeline walkthrough --prose       # only sentences changed: the outputs of the notebook stay
-    python -m pipeline walkthrough --measure     # measure part 4 anew first: about ten minutes more
+    python -m pipeline walkthrough --measure     # measure part 4 anew first: about twelve minutes more
 
 Reads   docs/walkthrough.py (text and code, in Jupytext's percent format), docs/walkthrough.json (what --measure
         measured), docs/multi30k.json (what recorded_run.py took from a training)
@@ -18,6 +18,7 @@ import json
 import re
 from base64 import b64encode
 from importlib.util import find_spec
+from io import BytesIO
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -112,7 +113,9 @@ def execute(notebook: Any, kernel: str = "python3") -> None:
     renderer = f'import altair\naltair.renderers.register("chart", lambda spec, **_: {{"{CHART}": spec}})'
     first = nbformat.v4.new_code_cell(f'{renderer}\naltair.renderers.enable("chart")')
     notebook.cells.insert(0, first)
-    NotebookClient(notebook, timeout=None, kernel_name=kernel, resources={"metadata": {"path": "docs"}}).execute()
+    NotebookClient(
+        notebook, timeout=None, kernel_name=kernel, coalesce_streams=True, resources={"metadata": {"path": "docs"}}
+    ).execute()
     notebook.cells.pop(0)
     count = 0
     for cell in notebook.cells:
@@ -143,8 +146,17 @@ def add_images(notebook: Any) -> None:
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
             if spec := output.get("data", {}).get(CHART):
-                output.data["image/png"] = b64encode(vl_convert.vegalite_to_png(spec, scale=2)).decode()
+                output.data["image/png"] = small(vl_convert.vegalite_to_png(spec, scale=2))
                 output.data["text/plain"] = name_of(spec)
+
+
+def small(picture: bytes) -> str:
+    """A PNG in base64 with 64 colours, a tenth as large."""
+    from PIL import Image
+
+    file = BytesIO()
+    Image.open(BytesIO(picture)).convert("RGB").quantize(64).save(file, "PNG", optimize=True)
+    return b64encode(file.getvalue()).decode()
 
 
 def name_of(spec: dict[str, Any]) -> str:
@@ -161,7 +173,7 @@ def embedded(notebook: Any) -> Any:
 
     def inside(match: re.Match) -> str:
         drawing = (Path("docs") / match[1]).read_text(encoding="utf-8")
-        return f"(data:image/png;base64,{b64encode(vl_convert.svg_to_png(drawing, scale=2)).decode()})"
+        return f"(data:image/png;base64,{small(vl_convert.svg_to_png(drawing, scale=2))})"
 
     book = json.loads(json.dumps(notebook))
     for cell in book["cells"]:
