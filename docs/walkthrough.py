@@ -1545,15 +1545,16 @@ measured = stored("walkthrough.json")
 
 
 def table(*names):
-    """Print the loss and the right answers of some experiments."""
+    """Print loss, its range and right answers of experiments."""
     if measured is None:
         return
-    print(" " * 22, "loss (range)           right")
+    print(" " * 21 + "   loss   from     to right")
     for name in names:
         losses, rights, *_ = zip(*measured[name])
-        mean, share = sum(losses) / 3, sum(rights) / 3
-        between = f"({min(losses):.3f} to {max(losses):.3f})"
-        print(f"{name:22} {mean:.3f} {between} {share:5.0%}")
+        line = name.ljust(21)
+        for loss in (sum(losses) / 3, min(losses), max(losses)):
+            line += f"{loss:7.3f}" if loss < 99 else f"{loss:7.0f}"
+        print(line + f"{sum(rights) / 3:6.0%}")
 
 
 if measured:
