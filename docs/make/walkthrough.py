@@ -211,6 +211,8 @@ def as_svg(spec: dict[str, Any]) -> str:
     import vl_convert
 
     svg = MARK.sub(r"<\1\3><title>\2</title></\1>", vl_convert.vegalite_to_svg(spec))
+    clips = dict[str, int]()  # counted from 1 in each picture: the library counts those of all pictures
+    svg = re.sub(r"\bclip(\d+)", lambda clip: f"clip{clips.setdefault(clip[1], len(clips) + 1)}", svg)
     return svg.replace(">", f"><style>{DARK}</style>", 1) + "\n"
 
 
