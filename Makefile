@@ -43,7 +43,7 @@ lock: | $(UV)
 bench-setup: $(READY)
 	$(INSTALL) benchmarks/requirements.txt --no-deps
 
-# The packages that make a page of the walkthrough, and a site of docs/.
+# The packages that run the walkthrough and make a page of it, and a site of docs/.
 DOCS := $(VENV)/.docs
 
 docs-setup: $(DOCS)
@@ -84,7 +84,7 @@ gpu-check: $(READY)
 ui: $(READY)
 	$(ON) python -m pipeline ui
 
-# The paper line by line: docs/walkthrough.md with its pictures, a notebook, and a page of one file.
+# The paper line by line: runs docs/walkthrough.py, and writes a notebook, docs/walkthrough.md and a page of one file.
 walkthrough: $(DOCS)
 	$(ON) python -m pipeline walkthrough
 

@@ -45,7 +45,7 @@ COMMANDS = {  # name -> (module, purpose)
     "pictures": ("docs.make.pictures", "make the pictures in docs/images/, in Chromium"),
     "walkthrough": (
         "docs.make.walkthrough",
-        "write docs/walkthrough.md, with a notebook and a page of one file (make walkthrough)",
+        "run docs/walkthrough.py; write a notebook, Markdown and a page of one file (make walkthrough)",
     ),
     "site": ("docs.make.site", "make a site of README.md and docs/ (make docs)"),
     "plots_template": ("docs.make.plots_template", "write the page that `dvc plots show` fills (make setup)"),

@@ -20,12 +20,13 @@ STYLES = {"light": "default", "dark": "github-dark"}  # of Pygments
 LINK = re.compile(r'href="(?![a-z]+:|#)([^"]+)"')  # to a file, written as from docs/
 
 
-def page(text: str, pictures: dict[str, str], path: Path) -> str:
+def page(text: str, path: Path) -> str:
     """The text as one file of HTML, with its pictures in it. path: of that file, where its links start from."""
     from pygments.formatters import HtmlFormatter
 
     html = renderer().render(text)
-    html = re.sub(r'src="images/walkthrough/([\w-]+)\.svg"', lambda match: as_data(pictures[match[1]]), html)
+    html = re.sub(r'<a [^>]*><img src="https:[^>]*alt="([^"]*)"[^>]*></a>', r"\1", html)  # a badge would be a request
+    html = re.sub(r'<img src="(images/[^"]+)" alt="([^"]*)"[^>]*>', picture, html)
     html = re.sub(r"(?s)<table>.*?</table>", lambda match: f'<div class="wide" tabindex="0">{match[0]}</div>', html)
     docs = Path(os.path.relpath("docs", path.parent)).as_posix()
     html = re.sub(LINK, lambda match: f'href="{posixpath.normpath(posixpath.join(docs, match[1]))}"', html)
@@ -36,9 +37,15 @@ def page(text: str, pictures: dict[str, str], path: Path) -> str:
     return environment.get_template("walkthrough.html.jinja").render(html=html, contents=contents, styles=styles)
 
 
-def as_data(picture: str) -> str:
-    """The attribute of an image that holds its picture."""
-    return f'src="data:image/svg+xml;base64,{b64encode(picture.encode()).decode()}"'
+def picture(match: re.Match[str]) -> str:
+    """A picture within the page: a chart as SVG, so that the pointer shows its values; a drawing as an image."""
+    name, words = match.groups()
+    svg = (Path("docs") / name).read_text(encoding="utf-8")
+    if "chart-" not in name:
+        return f'<img src="data:image/svg+xml;base64,{b64encode(svg.encode()).decode()}" alt="{words}">'
+    svg = re.sub("<style>.*?</style>", "", svg)
+    svg = re.sub(r'(id="|url\(#)', rf"\1{Path(name).stem}-", svg)  # ids are unique on a page
+    return svg.strip().replace("<svg ", f'<svg role="img" aria-label="{words}" ', 1)
 
 
 def renderer() -> MarkdownIt:
@@ -56,7 +63,7 @@ def renderer() -> MarkdownIt:
         if token.info == "math":
             return convert(token.content, display="block")
         code = coloured(token.content) if token.info == "python" else escape(token.content)
-        return f'<pre class="code" tabindex="0">{code}</pre>\n'
+        return f'<pre class="{token.info}" tabindex="0">{code}</pre>\n'
 
     markdown = MarkdownIt("commonmark", {"html": True})
     markdown.enable("table").use(dollarmath_plugin, renderer=formula, allow_digits=False)

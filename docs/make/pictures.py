@@ -41,7 +41,7 @@ FLAGS = [
 ]
 SECONDS = 300  # for a page to be drawn
 SENTENCE = "Heute wollen die Ärzte das kleine Ei nicht kaufen."  # shown by the demo
-PART = "Attention (section 3.2)"  # the heading of the walkthrough that is shown
+PART = "Many heads (section 3.2.2)"  # the heading of the walkthrough that is shown
 # Lengths of the drawing of the stages, in pixels.
 WIDTH, MARGIN, BOX, ROW, GAP = 760, 14, 146, 38, 12
 STYLE = """
@@ -154,7 +154,7 @@ def picture_demo() -> None:
 
 
 def picture_walkthrough() -> None:
-    """Write walkthrough.png: the part of the walkthrough about attention maps."""
+    """Write walkthrough.png: the part of the walkthrough about heads."""
     page = Path("reports/walkthrough.html")
     if not page.exists():
         raise ValueError(f"{page} is missing. Run `make walkthrough`, which makes it.")

@@ -10,18 +10,13 @@ from __future__ import annotations
 
 import csv
 import json
-import multiprocessing
 import sys
-import tempfile
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
-from docs.make.walkthrough import RECORDED, as_json
+from docs.make.walkthrough import as_json
 from pipeline.workflow.params import Params
 from transformer import Translator
 from transformer.decoding.beam_search import translate_ids
@@ -29,16 +24,14 @@ from transformer.decoding.config import SearchConfig
 from transformer.evaluation.bleu import bleu
 from transformer.files import read_lines, write_text
 from transformer.model.averaging import mean_weights
-from transformer.model.config import TransformerConfig
-from transformer.model.transformer import Transformer
 from transformer.model.weights import load_model, read_weights
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import Vocabulary
 from transformer.training.config import TrainConfig
-from transformer.training.distributed import World
-from transformer.training.train_step import Trainer, seed_everything
+from transformer.training.train_step import Trainer
 from transformer.training.validation import valid_loss
 
+RECORDED = Path("docs/multi30k.json")
 MODEL, IDS = Path("data/model"), Path("data/ids")
 BEAMS, PENALTIES = (1, 4, 8), (0.0, 0.6, 1.5)
 UNSEEN = ["Regenschirmverkäufer", "Fahrradklingel", "Zuckerwattestand", "übermütigster"]
@@ -52,12 +45,11 @@ SENTENCES = {  # written for this page, in the world of the captions, with what 
     ),
 }
 SHOWN = "Zwei Kinder spielen mit einem roten Ball im Garten."
-UPDATES = 5  # of the comparison of devices
 
 
 def main() -> None:
     commit, command = sys.argv[1:]
-    translator, difference = Translator.load(MODEL), difference_of_devices()
+    translator = Translator.load(MODEL)
     averaging, reported = averaged(), json.loads(Path("reports/scores.json").read_text(encoding="utf-8"))
     translations = translator.translate(list(SENTENCES), beam_size=4)
     params = Params.load(Path("params.yaml"))
@@ -78,7 +70,6 @@ def main() -> None:
                 "unseen": [(word, pieces) for word, pieces in zip(UNSEEN, translator.subwords(UNSEEN), strict=True)],
                 "translations": list(zip(SENTENCES, SENTENCES.values(), translations, strict=True)),
                 "attention": maps(translator),
-                "devices": {"updates": UPDATES, "difference": difference},
             }
         ),
     )
@@ -133,33 +124,6 @@ def maps(translator: Translator) -> dict[str, Any]:
         name: getattr(weights, name).mul(100).round().div(100).tolist() for name in ("encoder", "decoder", "cross")
     }
     return {"source_text": SHOWN, "target_text": translation, "source": source, "target": target, **kinds}
-
-
-def difference_of_devices() -> float:
-    """The largest relative difference between the losses of some updates on two processes and on one."""
-    single = losses(0, 1, "")
-    spawn = multiprocessing.get_context("spawn")
-    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(2, spawn) as pool:
-        jobs = [pool.submit(losses, rank, 2, f"file://{folder}/meeting") for rank in (0, 1)]
-        both = [job.result() for job in jobs]
-    return max(abs(two - alone) / alone for of_rank in both for two, alone in zip(of_rank, single, strict=True))
-
-
-def losses(rank: int, size: int, meeting: str) -> list[float]:
-    """The losses of the first updates by process `rank` of `size`, in float64."""
-    torch.set_num_threads(1)
-    params = Params.load(Path("params.yaml")).changed(precision="float64", device_tokens=512, batch_tokens=2048)
-    pairs = Pairs.load(IDS, "train")
-    seed_everything(params.seed)
-    model = Transformer(
-        params.take(TransformerConfig, vocabulary=len(Vocabulary.load(MODEL / "vocab.txt")), max_positions=128)
-    )
-    if size > 1:
-        dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=size)
-    trainer = Trainer(
-        model, pairs, Pairs.load(IDS, "valid"), replace(World(), rank=rank, size=size), params.take(TrainConfig)
-    )
-    return [float(trainer.update(step).loss) for step in range(1, UPDATES + 1)]
 
 
 if __name__ == "__main__":

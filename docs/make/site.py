@@ -98,9 +98,8 @@ def for_site(name: str, text: str) -> str:
     parts = re.split(r"(?ms)(^```.*?^```$|`[^`\n]+`)", text)
     for number, part in enumerate(parts):
         if number % 2 == 0:
+            part = re.sub(r"(?s)\$\$(.+?)\$\$", lambda match: convert(match[1].strip(), display="block"), part)
             part = re.sub(r"\$([^$\n]+)\$", lambda match: convert(match[1]), part)
-        elif part.startswith("```math"):
-            part = convert(part[8:-4], display="block")
         parts[number] = part
     folder = "docs/" if name == "README.md" else ""
     pattern = r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)"

@@ -1,4 +1,4 @@
-"""The walkthrough is made of its text, the package's code and stored numbers; its program is the package's model.
+"""The walkthrough's plain classes, losses and searches are the package's, to twelve digits; its files have one source.
 
 `make test-all` opens the page in a browser.
 """
@@ -6,38 +6,42 @@
 from __future__ import annotations
 
 import ast
-import inspect
-import random
+import json
+import math
 import re
 import subprocess
 import sys
-import textwrap
 from collections import Counter
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from support.browsers import chromium
 from support.tiny import ROOT
+from torch.testing import assert_close
 
-from docs.make import html_page, program, trainings, walkthrough
-from docs.make.figures import figures
-from transformer.decoding import cached_decoder
-from transformer.model import transformer
+from docs.make import html_page, walkthrough
+from transformer.decoding.beam_search import beam_search
+from transformer.model import cpu, transformer
+from transformer.model.attention import Attention, causal_bias, padding_bias
 from transformer.model.config import TransformerConfig
-from transformer.model.transformer import Transformer
 from transformer.text.bpe import Merges, learn_merges
 from transformer.text.pairs import Pairs
-from transformer.training import loss, optimiser
-from transformer.training.config import TrainConfig
-from transformer.training.optimiser import Muon
-from transformer.training.train_step import Trainer, seed_everything
+from transformer.training.batches import global_batches
+from transformer.training.config import TrainConfig, learning_rate
+from transformer.training.loss import smoothed_cross_entropy
+from transformer.training.train_step import Trainer
 
+SOURCE = (ROOT / walkthrough.SOURCE).read_text(encoding="utf-8")
 TEXT = (ROOT / walkthrough.MARKDOWN).read_text(encoding="utf-8")
-UPDATES = 12  # of the program, in the place of those of the page
+CELLS = walkthrough.cells_of(SOURCE)
+CODE = [text.strip("\n") for kind, text in CELLS if "markdown" not in kind]
+NOTEBOOK = json.loads((ROOT / walkthrough.NOTEBOOK).read_text(encoding="utf-8"))
+SIZES = {"D": 16, "F": 24, "H": 4, "N": 2, "dropout": 0.0}
+EXACT = {"rtol": 1e-12, "atol": 1e-12}
 
 needs_packages = pytest.mark.skipif(
     any(find_spec(name) is None for name in walkthrough.PACKAGES), reason="the packages of the page: make docs-setup"
@@ -45,124 +49,257 @@ needs_packages = pytest.mark.skipif(
 
 
 @pytest.fixture(autouse=True)
-def in_the_project(monkeypatch):
+def in_the_project_in_float64(monkeypatch):
     monkeypatch.chdir(ROOT)
-
-
-def without_docstrings(code: str) -> ast.Module:
-    """The syntax tree of code whose docstrings have single spaces."""
-    tree = ast.parse(code)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node):
-            node.body[0] = ast.Expr(ast.Constant(" ".join((ast.get_docstring(node) or "").split())))
-    return tree
-
-
-def test_the_page_in_git_is_its_text_with_todays_code_and_numbers():
-    assert walkthrough.markdown() == TEXT, "run `make walkthrough`"
-    pictures = figures(walkthrough.measured(), walkthrough.recorded())
-    assert {path.stem for path in walkthrough.IMAGES.iterdir()} == set(pictures)
-    for name, picture in pictures.items():
-        assert (walkthrough.IMAGES / f"{name}.svg").read_text(encoding="utf-8") == picture, name
-
-
-def test_a_block_under_a_path_is_the_code_of_that_file():
-    """Without the page's own functions: each definition of such a block is read from its module by inspect."""
-    shown = re.findall(r"^\[`(transformer/[\w/]+)\.py`\]\(\S+\)\n\n```python\n(.*?)^```$", TEXT, re.M | re.S)
-    assert len(shown) > 30
-    for path, code in shown:
-        module = import_module(path.replace("/", "."))
-        for node in without_docstrings(code).body:
-            owner = module if hasattr(module, node.name) else module.Trainer  # two methods are shown alone
-            thing = inspect.getsource(inspect.unwrap(inspect.getattr_static(owner, node.name)))
-            (real,) = without_docstrings(textwrap.dedent(thing)).body
-            if isinstance(node, ast.ClassDef):  # methods may be left out, and no other part
-                names = {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
-                real.body = [part for part in real.body if not isinstance(part, ast.FunctionDef) or part.name in names]
-            assert ast.dump(node) == ast.dump(real), f"{path}: {node.name}"
-
-
-def test_each_class_and_function_is_there_once_but_for_its_fast_form():
-    names = Counter(node.name for node in ast.parse(walkthrough.program_text(TEXT)).body if hasattr(node, "name"))
-    assert [name for name, count in names.items() if count > 1] == []
-    model = {
-        "Attention",
-        "DecoderLayer",
-        "EncoderLayer",
-        "FeedForward",
-        "Residual",
-        "LayerNorm",
-        "Transformer",
-        "Linear",
-    }
-    assert model | {"sinusoids", "make_batch", "learn_pairs", "beam_search", "_SmoothedCrossEntropy"} <= set(names)
+    threads = torch.get_num_threads()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
-def names() -> dict[str, Any]:
-    """The namespace of the program, run with UPDATES updates."""
-    return program.run_blocks(program.changed(TEXT, (("= 1, 300, 1024, 512", f"= 1, {UPDATES}, 1024, 512"),)))[0]
+def plain() -> SimpleNamespace:
+    """What the page defines, run in float64 without the cells that train the translator and later models."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        torch.set_default_dtype(torch.float64)
+        return SimpleNamespace(**walkthrough.names_of(SOURCE))
 
 
-def test_the_program_defines_each_name_that_it_uses_and_imports_no_other():
-    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F401,F811,F821", "-"]
-    done = subprocess.run(command, input=walkthrough.program_text(TEXT), capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
+@torch.no_grad()
+def fill(package, plain) -> None:
+    """Copy the weights of a plain part to the package's part."""
+    if isinstance(package, Attention):
+        projections = plain.query, plain.key, plain.value
+        package.project.weight.copy_(torch.cat([part.weight for part in projections]))
+        package.project.bias.copy_(torch.cat([part.bias for part in projections]))
+        package.output.load_state_dict(plain.output.state_dict())
+    elif isinstance(package, transformer.FeedForward):
+        package.load_state_dict(plain.state_dict())
+    elif isinstance(package, transformer.LayerNorm):
+        package.load_state_dict({"weight": plain.scale, "bias": plain.shift})
+    elif isinstance(package, transformer.Residual):
+        fill(package.norm, plain.norm)
+    elif isinstance(package, transformer.EncoderLayer | transformer.DecoderLayer):
+        for name, part in package.named_children():
+            fill(part, getattr(plain, name))
+    elif isinstance(package, torch.nn.ModuleList):
+        for ours, theirs in zip(package, plain, strict=True):
+            fill(ours, theirs)
+    elif isinstance(package, transformer.Transformer):
+        package.source_embedding.weight.copy_(plain.embedding.table)
+        fill(package.encoder, plain.encoder)
+        fill(package.decoder, plain.decoder)
+        for ours, theirs in zip((package.encoder_norm, package.decoder_norm), plain.norms, strict=True):
+            fill(ours, theirs)
+    else:
+        assert isinstance(package, torch.nn.Identity)
 
 
-def test_the_blocks_in_order_train_as_the_package_does(names):
-    chance, question = random.Random(2017), list(range(4, 14))
-    lines = [[chance.randint(4, 13) for _ in range(10)] for _ in range(2000)]
-    pairs = Pairs.pack([(line, line) for line in lines if line != question])
-    seed_everything(1)
-    model = Transformer(TransformerConfig(vocabulary=14, d_model=64, d_ff=128, heads=4, layers=2, dropout=0.0))
-    knobs = {"batch_tokens": 1024, "device_tokens": 512, "warmup": 100, "precision": "float64"}
-    trainer = Trainer(model.double(), pairs, pairs, config=TrainConfig(**knobs))
-    updates = [trainer.update(step) for step in range(1, UPDATES + 1)]
-    losses = [float(update.loss) / update.tokens for update in updates]
-    assert names["losses"] == pytest.approx(losses, rel=1e-12)
+def both_models(plain, pre: bool = False, seed: int = 1):
+    """A plain model and the package's with the same weights."""
+    torch.manual_seed(seed)
+    ours = plain.Transformer(14, pre=pre, **SIZES)
+    for weight in ours.parameters():  # biases and norms are no constants
+        weight.data += 0.1 * torch.randn_like(weight)
+    config = TransformerConfig(14, 128, 16, 24, 4, layers=2, dropout=0.0, norm="pre" if pre else "post")
+    package = transformer.Transformer(config).double()
+    fill(package, ours)
+    return ours.eval(), package.eval()
 
 
-def test_the_plain_step_of_muon_is_the_packages(names):
-    torch.manual_seed(1)
-    matrix = torch.randn(6, 4, dtype=torch.float64)
-    weight, momentum = matrix.clone(), torch.zeros_like(matrix)
-    muon = Muon([(matrix, (6,))], torch.float64)
-    for _ in range(3):
-        matrix.grad = torch.randn_like(matrix)
-        muon.step(0.1)
-        names["muon_step"](weight, matrix.grad, momentum, 0.1)
-    assert torch.allclose(weight, matrix, rtol=1e-12)
+def states(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize("corpus", ["built-in", {"aaab": 5, "aab": 3}, {"ab": 1, "cd": 1}, {"low": 5}])
-def test_the_loop_of_byte_pairs_learns_and_applies_the_merges_of_subword_nmt(names, corpus):
-    words = trainings.corpus().counts if corpus == "built-in" else corpus
+def test_softmax_and_attention_are_the_packages(plain):
+    Q, K, V = states(2, 4, 5, 6), states(2, 4, 7, 6) + 1, states(2, 4, 7, 3)
+    mask = torch.ones(5, 7, dtype=torch.bool).tril(2)
+    answers, weights = plain.attention(Q, K, V, mask)
+    bias = torch.zeros(5, 7).masked_fill(~mask, -math.inf)
+    assert_close(weights, cpu.attention_weights(Q, K, bias, False), **EXACT)
+    assert_close(answers, cpu.attention(Q, K, V, bias, 0.0, False), **EXACT)
+    assert_close(plain.softmax(Q), Q.softmax(-1), **EXACT)
+
+
+def test_each_part_of_a_layer_is_the_packages(plain):
+    x, memory = states(2, 5, 16), states(2, 7, 16)
+    ours, package = both_models(plain)
+    layer, theirs = ours.decoder[0], package.decoder[0]
+    assert_close(layer.cross(x, memory), theirs.cross(x, memory), **EXACT)
+    assert_close(layer.feed_forward(x), theirs.feed_forward(x), **EXACT)
+    assert_close(layer.residuals[0].norm(3 * x + 1), theirs.residuals[0].norm(3 * x + 1), **EXACT)
+    for pre in (False, True):
+        ours, package = both_models(plain, pre)
+        assert_close(ours.encoder[0].residuals[0](x, torch.sin), package.encoder[0].residuals[0](x, torch.sin), **EXACT)
+
+
+def test_masks_positions_and_embeddings_are_the_packages(plain):
+    ids = torch.tensor([[4, 5, 6, 3], [7, 3, 0, 0]])
+    assert torch.equal(plain.padding_mask(ids), padding_bias(ids, torch.float64) == 0)
+    assert torch.equal(plain.causal_mask(5), causal_bias(5, torch.float64, torch.device("cpu")) == 0)
+    assert_close(plain.sinusoids(60, 32), transformer.sinusoids(60, 32), **EXACT)
+    ours, package = both_models(plain)
+    assert_close(ours.embedding(ids), package.embed(package.source_embedding, ids), **EXACT)
+
+
+@pytest.mark.parametrize("pre", [False, True])
+def test_layers_and_the_whole_model_are_the_packages(plain, pre):
+    ours, package = both_models(plain, pre)
+    source, target, _ = plain.make_batch([([4, 5, 6], [7, 8]), ([9], [4, 5, 6, 7])])
+    x, mask, bias = states(2, 4, 16), plain.padding_mask(source), padding_bias(source, torch.float64)
+    assert_close(ours.encoder[1](x, mask), package.encoder[1](x, bias), **EXACT)
+    causal = causal_bias(4, torch.float64, torch.device("cpu"))
+    expected = package.decoder[1](x, causal, x, bias)
+    assert_close(ours.decoder[1](x, plain.causal_mask(4), x, mask), expected, **EXACT)
+    assert_close(ours(source, target), package.predict(source, target), **EXACT)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.3])
+def test_the_loss_and_its_gradient_are_the_packages(plain, smoothing):
+    x, matrix, targets = states(9, 16).requires_grad_(), states(14, 16), torch.arange(3, 12)
+    ours = plain.cross_entropy(x @ matrix.T, plain.smoothed(targets, 14, smoothing))
+    (gradient,) = torch.autograd.grad(ours, x)
+    package = smoothed_cross_entropy(x, matrix, targets, smoothing)
+    assert_close(ours, package, **EXACT)
+    assert_close(gradient, torch.autograd.grad(package, x)[0], **EXACT)
+
+
+def test_adam_and_its_rate_are_torchs_and_the_packages(plain):
+    weight = states(5).requires_grad_()
+    other = weight.detach().clone().requires_grad_()
+    ours, torchs = plain.Adam([weight]), torch.optim.Adam([other], betas=(0.9, 0.98), eps=1e-9)
+    for step in range(1, 6):
+        rate = plain.learning_rate(step, 512, 4000)
+        assert rate == pytest.approx(learning_rate(step, 512, 4000), rel=1e-12)
+        weight.grad = other.grad = states(5) * step
+        torchs.param_groups[0]["lr"] = rate
+        ours.step(rate)
+        torchs.step()
+    assert_close(weight, other, **EXACT)
+
+
+@pytest.mark.parametrize("tokens", [1, 20, 300])
+def test_batches_are_the_packages(plain, tokens):
+    chance = np.random.default_rng(1)
+    pairs = [([4] * int(a), [5] * int(b)) for a, b in chance.integers(1, 30, (200, 2))]
+    expected = global_batches(Pairs.pack(pairs), 3, 2, tokens)
+    assert plain.token_batches(pairs, tokens, 3, 2) == [rows.tolist() for rows in expected]
+
+
+def test_training_makes_the_losses_of_the_packages_trainer(plain):
+    pairs, (ours, package) = plain.copy_pairs(300), both_models(plain)
+    losses = [loss for _, loss in plain.training(ours, pairs, 12, tokens=512, warmup=10, factor=0.5)]
+    knobs = {"batch_tokens": 512, "device_tokens": 512, "warmup": 10, "lr_factor": 0.5, "precision": "float64"}
+    packed = Pairs.pack([(tuple(source), tuple(target)) for source, target in pairs])
+    trainer = Trainer(package, packed, packed, config=TrainConfig(**knobs))
+    updates = [trainer.update(step) for step in range(1, 13)]
+    assert losses == pytest.approx([float(one.loss) / one.tokens for one in updates], rel=1e-10)
+    assert losses[:2] == pytest.approx([float(one.loss) / one.tokens for one in updates[:2]], rel=1e-12)
+
+
+@pytest.mark.parametrize("limit", [3, 12])
+@pytest.mark.parametrize("beams", [1, 2, 5])
+def test_searches_find_the_packages_hypotheses(plain, beams, limit):
+    for seed in range(4):
+        ours, package = both_models(plain, seed=seed)
+        source = [4, 9, 6, 11][: seed + 1]
+        found = plain.beam_search(plain.model_logs(ours, source), limit, beams, alpha=0.6)
+        ids, limits = torch.tensor([[*source, 3]]), torch.tensor([limit])
+        (expected,) = beam_search([package], ids, limits, beam_size=beams, length_penalty=0.6)
+        assert [ids for _, _, ids in found] == [list(one.ids) for one in expected]
+        scores = [(score, log) for score, log, _ in found]
+        assert_close(torch.tensor(scores), torch.tensor([(h.score, h.log_probability) for h in expected]), **EXACT)
+        if beams == 1:
+            assert plain.greedy(ours, [source], limit) == [found[0][2]]
+
+
+def test_the_mean_of_checkpoints_is_their_mean(plain):
+    first, second = ({"a": states(3) * factor} for factor in (1, 4))
+    assert_close(plain.mean_weights([first, second])["a"], states(3) * 2.5, **EXACT)
+
+
+@pytest.mark.parametrize("corpus", ["the page's", {"aaab": 5, "aab": 3}, {"ab": 1, "cd": 1}, {"low": 5}])
+def test_byte_pairs_are_those_of_subword_nmt(plain, corpus):
+    words = plain.counts if corpus == "the page's" else corpus
     codes = learn_merges(Counter(words), 60)
     learned = [tuple(line.split()) for line in codes.rstrip("\n").split("\n")[1:]]
-    merges = names["learn_pairs"](words, 60)
+    merges = plain.learn_merges(words, 60)
     assert merges == learned
     for word in [*words, "zzaab", "lowest"] if merges else ():
-        assert [piece.removesuffix("</w>") for piece in names["cut"](word, merges)] == [
-            piece.removesuffix("@@") for piece in Merges(codes).subwords([word])
-        ]
+        pieces = [piece.removesuffix("@@") for piece in Merges(codes).subwords([word])]
+        assert [piece.removesuffix("</w>") for piece in plain.cut(word, merges)] == pieces
 
 
-def test_the_constants_of_the_page_are_the_packages(names):
-    modules = {"ROWS": transformer, "BLOCK": cached_decoder, "SCORES_AT_ONCE": cached_decoder, "TOKEN_MULTIPLE": loss}
-    for name, module in {**modules, "MOMENTUM": optimiser, "A": optimiser, "B": optimiser, "C": optimiser}.items():
-        assert names[name] == getattr(module, name), name
-    assert (names["PAD"], names["UNK"], names["BOS"], names["EOS"]) == (0, 1, 2, 3)
+def test_the_copy_task_learns_as_the_notebook_shows(plain):
+    """In the precision of the page, within the spread that it names for other processors."""
+    cell = outputs("losses_of_copying.append(loss)")
+    printed = re.findall(r"^ *(\d+) (\d\.\d+)((?: \d+)*)$", cell, re.MULTILINE)
+    assert len(printed) == 6
+    torch.set_default_dtype(torch.float32)
+    torch.manual_seed(1)
+    copier = plain.Transformer(C=14, D=32, F=64, H=4, N=1, dropout=0.0)
+    knobs = {"tokens": 704, "warmup": 100, "factor": 1}
+    losses = [loss for _, loss in plain.training(copier, plain.copy_pairs(4000), 300, **knobs)]
+    for step, loss, _ in printed:
+        assert losses[int(step) - 1] == pytest.approx(float(loss), rel=0.001 if step == "50" else 0.1)
+    assert printed[-1][2].split() == [str(number) for number in range(4, 14)]
+
+
+def outputs(code: str) -> str:
+    """What the cell of the notebook with this code printed."""
+    (cell,) = [cell for cell in NOTEBOOK["cells"] if code in "".join(cell["source"]) and cell["cell_type"] == "code"]
+    return "".join(text for output in cell["outputs"] for text in output.get("text", []))
+
+
+def test_the_notebook_is_what_the_source_gives_and_was_run():
+    cells = [cell for cell in NOTEBOOK["cells"] if cell["cell_type"] == "code"]
+    assert ["".join(cell["source"]) for cell in cells] == CODE, "run `make walkthrough`"
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    assert not [output for cell in cells for output in cell["outputs"] if output["output_type"] == "error"]
+
+
+@needs_packages
+def test_the_markdown_is_what_the_notebook_gives():
+    notebook = walkthrough.read_source()
+    walkthrough.keep_outputs(notebook)
+    text, pictures = walkthrough.markdown(notebook)
+    assert text == TEXT, "run `python -m pipeline walkthrough --prose`"
+    stored = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / walkthrough.IMAGES).glob("chart-*.svg")}
+    assert stored == pictures
+
+
+def test_code_is_short_narrow_and_formatted_and_output_comes_early():
+    command = "-m ruff format --isolated --line-length 72 --check docs/walkthrough.py"
+    assert subprocess.run([sys.executable, *command.split()], capture_output=True).returncode == 0
+    tree = ast.parse(SOURCE)
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            assert node.end_lineno - node.lineno < 40, node.name
+    prints = [node.lineno for node in tree.body if ast.unparse(node).startswith("print(")]
+    assert prints[0] <= 60
+    (model,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Transformer"]
+    code = [line for line in "\n".join(CODE).split("\n") if line]
+    assert code.index(f"class {model.name}(nn.Module):") + model.end_lineno - model.lineno < 250
+    imported = {name.split(".")[0] for name in re.findall(r"^(?:import|from) ([\w.]+)", SOURCE, re.MULTILINE)}
+    assert imported - sys.stdlib_module_names == {"altair", "numpy", "torch"}
+
+
+def test_the_stored_measurements_are_those_that_the_page_names(plain):
+    stored = json.loads((ROOT / walkthrough.MEASURED).read_text(encoding="utf-8"))
+    assert set(stored) == {*plain.EXPERIMENTS, "minutes"}
+    assert stored["minutes"] <= 60  # of one core
+    assert all(len(seeds) == 3 for name, seeds in stored.items() if name != "minutes")
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory) -> Path:
     """The page of one file."""
     path = tmp_path_factory.mktemp("page") / "walkthrough.html"
-    pictures = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / walkthrough.IMAGES).iterdir()}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
-        path.write_text(html_page.page(TEXT, pictures, path), encoding="utf-8")
+        path.write_text(html_page.page(TEXT, path), encoding="utf-8")
     return path
 
 
@@ -197,5 +334,5 @@ def test_the_page_makes_no_request_and_cuts_nothing_off(page, width):
             "[...document.querySelectorAll('math[display=block]')].filter(m => m.scrollHeight > m.clientHeight + 1)"
         )
         assert tab.evaluate(f"{hidden}.length") == 0
-        wide = "[...document.querySelectorAll('pre')].filter(pre => pre.scrollWidth > pre.clientWidth).length"
-        assert width < 1280 or tab.evaluate(wide) == 0
+        wide = "[...document.querySelectorAll('pre, svg')].filter(one => one.scrollWidth > one.clientWidth).length"
+        assert tab.evaluate(wide) == 0
