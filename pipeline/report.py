@@ -99,7 +99,7 @@ def run_report(paths: Namespace, params: Params, curve: pd.DataFrame, subwords: 
         ],
         attention=read(paths.attention, read_table),
         verdict=verdict(model["scores"]),
-        steps=next_steps(paths.recipes, vars(params), model["train_pairs"]),
+        steps=next_steps(paths.recipes, vars(params), model["train_pairs"], summary),
     )
 
 

@@ -60,6 +60,11 @@ def read_text(path: Path, encoding: str) -> tuple[str, str]:
         return text, file.newlines if isinstance(file.newlines, str) else "\n"
 
 
+def probable_encoding(start: bytes) -> str:
+    """The encoding that a file which is not UTF-8 probably has, by its first bytes, as iconv names it."""
+    return "UTF-16" if start.startswith((b"\xff\xfe", b"\xfe\xff")) else "WINDOWS-1252"
+
+
 def check_length(line: bytes, place: str, most: int) -> None:
     """Raise ValueError, which names its place, for a line of more than `most` bytes."""
     if len(line) > most:

@@ -33,8 +33,10 @@ def shipped_scores(test_set: str, scores: Mapping[str, float], signatures: Mappi
 def verdict(scores: Any) -> str:
     """What scores mean, as a sentence; empty for what is not of the form of `shipped_scores`."""
     numbers = {"bleu": 0.0, **scores} if isinstance(scores, Mapping) else {}
-    bleu, chrf, sentences = (numbers.get(name) for name in ("bleu", "chrf", "sentences"))
+    bleu, chrf, sentences = (numbers.get(name, "") for name in ("bleu", "chrf", "sentences"))
     if not (isinstance(bleu, (int, float)) and isinstance(chrf, (int, float)) and isinstance(sentences, int)):
+        return ""
+    if not max(bleu, chrf) <= 100.01:
         return ""
     words = next((words for least, least_chrf, words in BANDS if bleu >= least or chrf >= least_chrf), BANDS[-1][2])
     measured = f"BLEU {bleu:.1f}, chrF {chrf:.1f}" if "bleu" in scores else f"chrF {chrf:.1f}"

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from shlex import quote
 
 from pipeline.corpus.tables import ENDS as TABLES
 from pipeline.corpus.tables import LanguageNames, Table
@@ -25,6 +26,7 @@ from transformer.files import sha256, sha256_text, whole_folder, write_json
 SPLITS = ("train", "valid", "test")
 SPLIT = re.compile(rf"(train|valid|test|{'|'.join(VALID)})(?=[\W_]|$)", re.IGNORECASE)  # at the beginning of a name
 DRAWN, MOST = 1_000, 0.1  # pairs of valid, and of test, that are drawn; at most this share of all
+LEAST = 50  # pairs of a drawn split: with fewer, a score is chance
 RECORD = "recipe.json"  # in a folder that was written here: the share of its drawn splits, and its files' checksums
 IN_GIT = 10_000_000  # bytes of text; more is for DVC
 
@@ -42,6 +44,8 @@ def texts_of(inputs: Sequence[Path], languages: tuple[str, str], columns: Sequen
     texts: dict[str, list[ParallelText]] = {split: [] for split in SPLITS}
     if len(inputs) == 2 and not any(map(is_one_text, inputs)):
         return {**texts, "train": [two_files(inputs[0], inputs[1], languages)]}
+    if len(inputs) > 1 and any(path.is_dir() for path in inputs):
+        raise ValueError("A folder is read alone. Nothing was written. Give one folder, or files.")
     files = list(inputs)
     if inputs[0].is_dir():
         files = sorted(path for path in inputs[0].iterdir() if is_one_text(path) and SPLIT.match(path.name))
@@ -57,7 +61,8 @@ def texts_of(inputs: Sequence[Path], languages: tuple[str, str], columns: Sequen
                 "file for each language, or a folder of train, valid and test."
             )
         catalogue = plain_name(path).endswith(CATALOGUES)
-        texts[split_of(path)].append(Catalogue(path, languages) if catalogue else Table(path, languages, columns))
+        split = "train" if [path] == list(inputs) else split_of(path)
+        texts[split].append(Catalogue(path, languages) if catalogue else Table(path, languages, columns))
     if not texts["train"]:
         there = ", ".join(sorted(path.name for path in inputs[0].glob("*"))[:12]) or "no files"
         raise ValueError(f"{inputs[0]} has no text of train. It has {there}. Name the files that hold your pairs.")
@@ -76,12 +81,25 @@ def is_one_text(path: Path) -> bool:
 
 
 def two_files(first: Path, second: Path, languages: tuple[str, str]) -> TwoFiles:
-    """Two files of which line n of one translates line n of the other; their names may say which is the source."""
-    source, target = map(LanguageNames, languages)
-    parts = [re.split(r"[\W_]+", path.name.casefold()) for path in (first, second)]
-    if any(map(target.__contains__, parts[0])) and any(map(source.__contains__, parts[1])):
+    """Two files of which line n of one translates line n of the other; the last language in each name says its side.
+
+    Raises ValueError if both are of one side.
+    """
+    sides = [side_of(path, languages) for path in (first, second)]
+    if first == second or sides in ([0, 0], [1, 1]):
+        raise ValueError(f"{first} and {second} are of one side. Nothing was written. Give a file for each language.")
+    if 1 in sides[:1] or 0 in sides[1:]:
         first, second = second, first
     return TwoFiles(lines_of(first), lines_of(second))
+
+
+def side_of(path: Path, languages: tuple[str, str]) -> int | None:
+    """0 if the last language in the name of a file is the source, 1 if it is the target; None if it names neither."""
+    for word in reversed(re.split(r"[\W_]+", plain_name(path).casefold())):
+        for side, language in enumerate(map(LanguageNames, languages)):
+            if word in language:
+                return side
+    return None
 
 
 def split_of(path: Path) -> str:
@@ -107,6 +125,11 @@ def write_corpus(folder: Path, texts: Texts, languages: tuple[str, str], force: 
     left_out: Counter[str] = Counter()
     drawn = [split for split in SPLITS if not texts[split]]
     pairs = sum(1 for part in texts["train"] for _ in usable_pairs(part, Counter()))
+    if not pairs:
+        names = ", ".join(dict.fromkeys(name for part in texts["train"] for name in part.names))
+        raise ValueError(
+            f"{names}: no pair of {' and '.join(languages)}. Nothing was written. Are the languages right?"
+        )
     share = record.get("share") or min(MOST, DRAWN / max(1, pairs))
     counts: Counter[str] = Counter()
     with whole_folder(folder) as temporary, ExitStack() as stack:
@@ -128,19 +151,27 @@ def write_corpus(folder: Path, texts: Texts, languages: tuple[str, str], force: 
             )
         sums = {path.name: sha256(path) for path in sorted(temporary.iterdir())}
         write_json(temporary / RECORD, {"share": share, "sha256": sums})
-    columns = [
-        f"{part.path}: {part.describe_columns()}."
-        for parts in texts.values()
-        for part in parts
-        if isinstance(part, Table)
-    ]
+    read = [described(part, languages) for parts in texts.values() for part in parts]
     gone = ", ".join(f"{count:,} {why}" for why, count in left_out.items()) or "no pair"
     sizes = ", ".join(f"{counts[split]:,} {split}" for split in SPLITS)
     rule = (
-        f" {' and '.join(drawn)} were drawn from train by a hash of the source, {share:.1%} of it each (about "
-        f"{DRAWN:,} pairs, at most {MOST:.0%}); a longer file keeps this split."
+        f" {' and '.join(drawn)} were drawn from train by a hash of the source, {share:.1%} of it each, since {folder} "
+        f"was first written (then about {DRAWN:,} pairs, at most {MOST:.0%}); a longer file keeps this split."
     )
-    return "\n".join([*columns, f"Left out: {gone}.", f"{folder} was written: {sizes} pairs.{rule if drawn else ''}"])
+    small = [split for split in drawn if counts[split] < LEAST]
+    if small:
+        rule += (
+            f" {' and '.join(small)} have fewer than {LEAST} pairs, so scores say little. Is the source column right?"
+        )
+    return "\n".join([*read, f"Left out: {gone}.", f"{folder} was written: {sizes} pairs.{rule if drawn else ''}"])
+
+
+def described(text: ParallelText, languages: tuple[str, str]) -> str:
+    """Which files or columns were taken as source and target, for people."""
+    source, target = text.names
+    if isinstance(text, Table):
+        return f"{text.path}: {text.describe_columns()}."
+    return f"{source}." if source == target else f"{source} as {languages[0]} and {target} as {languages[1]}."
 
 
 def check_folder(folder: Path, force: bool) -> dict:
@@ -182,6 +213,7 @@ def split_by_hash(source: str, share: float, drawn: Sequence[str]) -> str:
 
 def commit_command(folder: Path, params: Path) -> str:
     """The line that gives a corpus to git or, if it is large, to DVC."""
-    large = sum(path.stat().st_size for path in folder.iterdir()) > IN_GIT
-    add = f"dvc add {folder} && git add {folder}.dvc {folder.parent}/.gitignore" if large else f"git add {folder}"
-    return f'{add} {params} && git commit -m "My text"'
+    large = sum(path.stat().st_size for path in folder.rglob("*")) > IN_GIT
+    name, ignored = quote(str(folder)), quote(str(folder.parent / ".gitignore"))
+    add = f"dvc add {name} && git add {name}.dvc {ignored}" if large else f"git add {name}"
+    return f'{add} {quote(str(params))} && git commit -m "My text"'

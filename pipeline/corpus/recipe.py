@@ -11,6 +11,7 @@ replaced, unless with --force.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -193,6 +194,8 @@ def options_of_command() -> argparse.Namespace:
     options = parser.parse_args()
     for language in (options.source, options.target):
         splitter_of(language)  # raises ValueError for what is no language code
+    if options.name and not re.fullmatch(r"\w[\w.-]*", options.name):
+        raise ValueError(f"--name {printable(options.name)} has other characters than letters, digits, _, . and -.")
     if options.source == options.target:
         raise ValueError(f"source and target are both {options.source}. Nothing was written. Name two languages.")
     if options.output.exists() and not options.force and not is_unedited(options.output.read_text(encoding="utf-8")):

@@ -5,22 +5,26 @@ from __future__ import annotations
 import csv
 import json
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import pandas as pd
 
 from transformer.corpora.parallel_text import LinePair
 from transformer.corpora.text_files import open_file, plain_name
+from transformer.files import probable_encoding
 from transformer.text.languages import strip_region
 
 ENDS = (".tsv", ".txt", ".csv", ".json", ".jsonl", ".xlsx")
 SIDES = {"source", "src"}, {"target", "tgt", "trg"}
-SEPARATORS = ",", ";", "\t"  # of a .csv
+SEPARATORS = ";", "\t", ","  # of a .csv
 
 
 @dataclass
@@ -51,43 +55,58 @@ class Table:
         """Which columns are source and target, and the first pair, for people."""
         named = [f"column {place + 1} ({self._table[0][place]})" for place in self.places]
         taken = " and ".join(f"{name} as {code}" for name, code in zip(named, self.languages, strict=True))
-        return f"{taken}; the first pair: {' = '.join(repr(text[:40]) for text in next(self.pairs(), ()))}"
+        full = (pair for pair in self.pairs() if all(map(str.strip, pair)))
+        first = " = ".join(repr(text[:40]) for text in next(full, ()))
+        return f"{taken}; the first pair: {first}"
 
     @property
     def _content(self) -> pd.DataFrame:
         """All rows, with the names of the columns if the format has them."""
         name = plain_name(self.path)
+        plain = {"header": None, "dtype": str, "keep_default_na": False}
+        lines = {**plain, "encoding": "utf-8-sig", "lineterminator": "\n"}
         try:
+            with open_file(self.path) as file:
+                encoding = probable_encoding(next(file, b""))
+            remedy = f"Convert it: iconv -f {encoding} -t UTF-8 {self.path} >NEW"
+            if encoding == "UTF-16":
+                raise ValueError(f"{self.path}: UTF-16, not UTF-8. {remedy}")
             if name.endswith(".xlsx"):
-                return pd.read_excel(self.path, header=None, dtype=str, keep_default_na=False)
+                return pd.read_excel(self.path, **plain)
             if name.endswith((".json", ".jsonl")):
                 with pd.option_context("future.infer_string", False):  # Arrow's strings refuse half a character
                     return pd.json_normalize(records(self.path))
-            plain = {"header": None, "dtype": str, "keep_default_na": False, "encoding": "utf-8-sig"}
             if name.endswith(".csv"):
-                return pd.read_csv(self.path, sep=self._separator(), **plain)
-            return pd.read_csv(self.path, sep="\t", quoting=csv.QUOTE_NONE, **plain)
+                return pd.read_csv(self.path, sep=self._separator(), **lines)
+            return pd.read_csv(self.path, sep="\t", quoting=csv.QUOTE_NONE, **lines)
         except ImportError:
             raise ValueError(f"{self.path}: pip install openpyxl, which reads .xlsx, or save it as .csv.") from None
         except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{self.path}: not UTF-8 ({error.reason}). Convert it: iconv -f WINDOWS-1252 -t UTF-8"
-            ) from None
-        except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+            raise ValueError(f"{self.path}: not UTF-8 ({error.reason}). {remedy}") from None
+        except (pd.errors.ParserError, pd.errors.EmptyDataError, csv.Error, EOFError, BadZipFile, zlib.error) as error:
             reason = " ".join(str(error).split()).removeprefix("Error tokenizing data. C error: ")
             raise ValueError(f"{self.path} is no table: {reason}. Correct the line, or quote its text.") from None
 
     def _separator(self) -> str:
-        """What separates the columns of a .csv: the first of SEPARATORS by which its first line names the languages."""
+        """What separates the columns of a .csv: by which the first line has the names asked for, or equally many."""
         with open_file(self.path) as file:
-            first = next(file, b"").decode("utf-8-sig", errors="replace").strip()
-        return next((mark for mark in SEPARATORS if self._named(next(csv.reader([first], delimiter=mark), []))), ",")
+            lines = [line.decode("utf-8-sig", errors="replace").rstrip("\r\n") for line in islice(file, 20)]
+
+        def fits(mark: str) -> tuple[bool, bool]:
+            rows = [row for row in csv.reader(lines, delimiter=mark) if row] or [[]]
+            return self._is_header(rows[0]), len(rows[0]) > 1 and len({len(row) for row in rows}) == 1
+
+        return max(SEPARATORS, key=fits)
+
+    def _is_header(self, first: Sequence[str]) -> bool:
+        """Whether a first row has the names of the columns: those asked for, or the languages."""
+        return self._named(first) is not None or (bool(self.columns) and set(self.columns) <= set(first))
 
     def _named(self, header: Iterable[Any]) -> tuple[int, int] | None:
         """The places of the columns in which a header names the languages; None if it names none, or several."""
         words = [str(name).strip().casefold() for name in header]
         last = [word.rpartition(".")[2] for word in words]
-        for parts in ([{word} for word in last], [set(re.split(r"[\W_]+", word)) for word in words]):
+        for parts in ([{word} for word in last], [words_of_name(word) for word in words]):
             places = [
                 [place for place, part in enumerate(parts) if part & side or any(map(known.__contains__, part))]
                 for side, known in zip(SIDES, map(LanguageNames, self.languages), strict=True)
@@ -102,9 +121,8 @@ class Table:
         content = self._content
         if plain_name(self.path).endswith((".json", ".jsonl")):
             return [str(name) for name in content.columns], content
-        first = [str(name) for name in content.iloc[0]] if len(content) else []
-        has_names = self._named(first) is not None or (bool(self.columns) and set(self.columns) <= set(first))
-        return (first, content.iloc[1:]) if has_names else (["no name"] * len(first), content)
+        first = [str(name).strip() for name in content.iloc[0]] if len(content) else []
+        return (first, content.iloc[1:]) if self._is_header(first) else (["no name"] * len(first), content)
 
     @cached_property
     def places(self) -> tuple[int, int]:
@@ -124,6 +142,14 @@ class Table:
             f"{self.path}: which columns are {' and '.join(self.languages)}? It has {shown[:400] or 'no rows'}. "
             "Name them: --columns SOURCE TARGET, by names or numbers."
         )
+
+
+def words_of_name(name: str) -> set[str]:
+    """The parts of a name of a column, such as text_en; no codes if it has spaces, and nothing of a sentence."""
+    parts = re.split(r"[\W_]+", name)
+    if " " not in name:
+        return set(parts)
+    return {part for part in parts if len(part) > 3} if len(parts) <= 3 and name[-1].isalnum() else set()
 
 
 class LanguageNames:
@@ -151,12 +177,12 @@ def place_of(column: str, header: Sequence[str]) -> int | None:
 def records(path: Path) -> list[dict[str, Any]]:
     """The objects in a .json (a list of them, or an object a line) or in a .jsonl. Raises ValueError with the place."""
     with open_file(path) as file:
-        lines = [line.decode("utf-8-sig") for line in file]
+        text = b"".join(file).decode("utf-8-sig")
     try:
-        content = json.loads("".join(lines))
+        content = json.loads(text)
     except ValueError:
         content = []
-        for number, line in enumerate(lines, start=1):
+        for number, line in enumerate(text.split("\n"), start=1):
             try:
                 content += [json.loads(line)] if line.strip() else []
             except ValueError as error:
@@ -166,6 +192,10 @@ def records(path: Path) -> list[dict[str, Any]]:
         if len(lists) > 1:
             raise ValueError(f"{path} has the lists {', '.join(lists)}. Write each into a file of its own.")
         content = next(iter(lists.values()), [content])
+    if not isinstance(content, list):
+        raise ValueError(
+            f"{path}: {str(content)[:40]!r} is no list. Write a list of objects with a text in each language."
+        )
     if wrong := next((value for value in content if not isinstance(value, dict)), None):
         raise ValueError(f"{path}: {str(wrong)[:40]!r} is no object. Write objects with a text in each language.")
     return content

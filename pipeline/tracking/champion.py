@@ -1,8 +1,9 @@
 """The champion of a registered model: a version that was better than the best one before it.
 
-The first version has no alias. A later one challenges once, when it is made: the champion or, without one, the version
-with the best BLEU on valid. It becomes champion if it is better on the same validation data by a difference that is
-significant; else it is the challenger. A person may move either alias in MLflow's page.
+The first version has no alias, nor has the first on new validation data, unless there is a champion. A later one
+challenges once, when it is made: the champion or, without one, the version with the best BLEU on the same validation
+data. It becomes champion if it is better on that data by a difference that is significant; else it is the challenger. A
+person may move either alias in MLflow's page.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def challenge(store: Store, version: Any, hypotheses: Sequence[str], references:
     """
     rival = champion_of(store, version.name) or best_before(store, version)
     if rival is None:
-        return "It is the first version: a later one that is better becomes champion."
+        return "It is the first version on this validation data: a later one that is better becomes champion."
     objection = object_to(store, rival, version, hypotheses, references, target)
     store.client.set_registered_model_alias(version.name, CHALLENGER if objection else CHAMPION, str(version.version))
     if objection:
@@ -67,7 +68,12 @@ def champion_of(store: Store, name: str) -> Any | None:
 
 
 def best_before(store: Store, version: Any) -> Any | None:
-    """The version with the best BLEU on valid among those before a version of the same model; None if there is none."""
+    """The version before this one with the best BLEU on the same validation data; None if there is none."""
     others = store.client.search_model_versions(f"name = '{version.name}'")
-    before = [other for other in others if int(other.version) < int(version.version)]
+    valid = version.tags.get("valid_sha256")
+    before = [
+        other
+        for other in others
+        if int(other.version) < int(version.version) and other.tags.get("valid_sha256") == valid
+    ]
     return max(before, key=lambda other: float(other.tags.get("valid_bleu", 0)), default=None)

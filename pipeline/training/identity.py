@@ -12,7 +12,7 @@ from transformer.files import sha256_text
 
 # How the names of the modules begin that a training and its translations depend on. "model" also covers
 # transformer.model_folder.
-ROOMS = ("text", "model", "decoding", "evaluation", "training", "inference", "files")
+ROOMS = ("text", "model", "decoding", "evaluation.bleu", "training", "inference", "files")
 CODE = (*(f"transformer.{room}" for room in ROOMS), "pipeline.training.job", "pipeline.training.back_translations")
 
 

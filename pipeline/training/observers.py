@@ -81,11 +81,12 @@ def remarks_on(training: TrainingJob, trainer: Trainer) -> Iterator[str]:
     if idle := idle_remark(trainer.batches, trainer.world.size, config.device_tokens, training.corpus["max_length"]):
         yield idle
     warmup, max_steps = config.warmup, training.max_steps
+    name = "back_translation_steps" if training.backwards else "max_steps"
     if warmup > max_steps:
         yield (
-            f"warmup={warmup} is longer than max_steps={max_steps}. The learning rate still rises when training "
+            f"warmup={warmup} is longer than {name}={max_steps}. The learning rate still rises when training "
             f"ends, at {100 * max_steps / warmup:.0f}% of its peak, so the model learns little. Lower warmup or "
-            "raise max_steps."
+            f"raise {name}."
         )
 
 

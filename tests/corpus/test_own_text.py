@@ -14,6 +14,7 @@ from pipeline.corpus.own_text import (
     SPLITS,
     commit_command,
     name_of,
+    side_of,
     split_by_hash,
     texts_of,
     usable_pairs,
@@ -77,6 +78,7 @@ def test_other_columns_are_named_on_the_command_line(tmp_path):
         ("a.tsv", "", "is no table: No columns"),
         ("a.json", '{"en": "a"}\n{"en": \n', ":2: not JSON"),
         ("a.json", "[1]", "'1' is no object"),
+        ("a.json", "5", "'5' is no list"),
         ("a.json", '{"train": [], "test": []}', "has the lists train, test. Write each into a file of its own"),
     ],
 )
@@ -111,11 +113,12 @@ def corpus(folder: Path, lines: list[tuple[str, str]], name: str = "own", **opti
 LINES = [(f"line {number}", f"layi {number}") for number in range(2_000)]
 
 
-def test_a_longer_file_keeps_the_split(tmp_path):
+def test_a_longer_file_keeps_the_split(tmp_path, monkeypatch):
+    monkeypatch.setattr("pipeline.corpus.own_text.DRAWN", 50)  # of 2,000 pairs that would be another share
     before = corpus(tmp_path, LINES[:300])
     after = corpus(tmp_path, LINES[::-1])
     assert all(before[split] <= after[split] for split in SPLITS)
-    assert [100 < len(after[split]) < 300 for split in ("valid", "test")] == [True, True]
+    assert [100 < len(after[split]) < 500 for split in ("valid", "test")] == [True, True]
     assert corpus(tmp_path, LINES[::-1]) == after
 
 
@@ -144,6 +147,50 @@ def test_two_text_files_are_the_two_sides(tmp_path):
     pair = next(texts_of(files, LANGUAGES)["train"][0].pairs())
     assert pair == ("en 0", "ha 0")
     assert [name_of(path) for path in (files[0], tmp_path, tmp_path / "train.json")] == ["talks", *[tmp_path.name] * 2]
+
+
+@pytest.mark.parametrize(
+    ("names", "taken"),
+    [
+        (("JW300.en-ha.en", "JW300.en-ha.ha"), [0, 1]),
+        (("JW300.en-ha.ha", "JW300.en-ha.en"), [1, 0]),
+        (("hausa.txt", "english.txt"), [1, 0]),
+        (("a.txt", "b.txt"), [None, None]),
+        (("a.en-ha.en", "b.en"), [0, 0]),
+    ],
+)
+def test_the_last_language_in_a_name_says_the_side(tmp_path, names, taken):
+    files = [written(tmp_path, name, f"{name}\n") for name in names]
+    assert [side_of(path, LANGUAGES) for path in files] == taken
+    if taken == [0, 0]:
+        with pytest.raises(ValueError, match=r"are of one side\. Nothing was written"):
+            texts_of(files, LANGUAGES)
+    else:
+        expected = names if taken != [1, 0] else names[::-1]
+        assert next(texts_of(files, LANGUAGES)["train"][0].pairs()) == expected
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        ("la casa de Juan", "es ist das Haus"),
+        ("I speak English.", "Ich spreche Deutsch."),
+        ("de er her", "da sind sie"),
+    ],
+)
+def test_a_sentence_is_no_header(tmp_path, row):
+    path = written(tmp_path, "a.tsv", "\t".join(row) + "\nb\tc\n")
+    for languages in (("es", "de"), ("en", "de"), ("da", "de")):
+        assert pairs(path, "1", "2", languages=languages) == [row, ("b", "c")]
+
+
+def test_a_carriage_return_ends_no_row(tmp_path):
+    assert pairs(written(tmp_path, "a.tsv", "en\tha\r\nfirst\rsecond\tx\r\n")) == [("first second", "x")]
+    assert pairs(written(tmp_path, "a.csv", 'en,ha\r\n"a, b","c"\r\n')) == [("a, b", "c")]
+    assert pairs(written(tmp_path, "b.csv", "Hello, you;Sannu\nhi, me;q\n"), "1", "2") == [
+        ("Hello, you", "Sannu"),
+        ("hi, me", "q"),
+    ]
 
 
 def test_a_folder_of_somebody_or_with_edits_is_kept(tmp_path):

@@ -16,6 +16,9 @@ GAINS = ["knob,off,means,options,text,direction,pairs,seeds,before,after"] + [
 ]
 
 
+OFF = {"bpe_dropout": 0.0, "max_steps": 300}
+
+
 @pytest.fixture
 def recipes(tmp_path) -> Path:
     for name, lines in (("sizes.csv", SIZES), ("gains.csv", GAINS)):
@@ -29,7 +32,7 @@ def test_recipe_cites_what_the_nearest_size_gave(recipes):
 
 
 def test_the_report_advises_more_text_and_the_knobs_that_helped(recipes):
-    more, knob = next_steps(recipes, {"bpe_dropout": 0.0}, 3000)
+    more, knob = next_steps(recipes, OFF, 3000, {})
     assert more == "More pairs: captions de-en had BLEU 20.0 with 2,000 pairs and 33.0 with 20,000."
     assert knob.startswith(
         "BPE-dropout: +1.5 BLEU with 2,000 pairs of captions de-en. Type: dvc exp run -S bpe_dropout"
@@ -37,5 +40,13 @@ def test_the_report_advises_more_text_and_the_knobs_that_helped(recipes):
 
 
 def test_a_knob_that_is_set_or_did_not_help_is_not_advised(recipes):
-    assert len(next_steps(recipes, {"bpe_dropout": 0.1}, 3000)) == 1
-    assert next_steps(recipes, {"bpe_dropout": 0.0}, 30000) == []
+    assert len(next_steps(recipes, {**OFF, "bpe_dropout": 0.1}, 3000, {})) == 1
+    assert next_steps(recipes, OFF, 30000, {}) == []
+
+
+def test_a_training_that_was_still_learning_goes_on_first(recipes):
+    first, *_ = next_steps(recipes, OFF, 3000, {"best_step": 300})
+    assert first.startswith(
+        "More updates: the loss on valid still fell at the last one. Type: dvc exp run -S max_steps=600"
+    )
+    assert not next_steps(recipes, OFF, 3000, {"best_step": 200})[0].startswith("More updates")

@@ -104,11 +104,11 @@ CODES = (
 )
 
 
-def drawn_pairs(pairs: Pairs, dropout: float, max_length: int = 39) -> DrawnPairs:
+def drawn_pairs(pairs: Pairs, dropout: float, max_length: int = 39, seed: int = 3) -> DrawnPairs:
     """Pairs of `random_pairs` with each id as a word, to their pairs of each epoch."""
     vocabulary = Vocabulary([*SPECIALS, *LETTERS, *WORDS])
     text = ([[vocabulary.subwords[i] for i in ids] for ids in both] for *both, _ in pairs.rows())
-    return DrawnPairs(pairs, text, Merges(CODES), vocabulary, dropout, 3, max_length)
+    return DrawnPairs(pairs, text, Merges(CODES), vocabulary, dropout, seed, max_length)
 
 
 def tiny_trainer(

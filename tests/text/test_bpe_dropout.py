@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from subword_nmt import apply_bpe
 from support.tiny import CODES, drawn_pairs, random_pairs
 
+from transformer.text import bpe_dropout
 from transformer.text.bpe import Merges, learn_merges
 from transformer.text.bpe_dropout import DrawnPairs, SkippedMerges
 from transformer.text.marks import join
@@ -68,6 +69,16 @@ def test_an_epoch_depends_on_none_drawn_before(tmp_path):
     assert again(2).target.ids.tolist() == epochs[2]
     assert len({*map(tuple, epochs)}) == 3
     assert len(epochs[0]) > 1.1 * len(pairs.target.ids)
+
+
+def test_seeds_and_blocks_draw_other_splits(tmp_path, monkeypatch):
+    monkeypatch.setattr(bpe_dropout, "BLOCK_PAIRS", 100)
+    once = list(random_pairs(tmp_path, 100).rows())
+    pairs = Pairs.pack([(source, target) for source, target, _ in once * 2])
+    drawn = drawn_pairs(pairs, 0.3)(0)
+    first, second = (drawn.target.padded(np.arange(start, start + 100)).tolist() for start in (0, 100))
+    assert first != second
+    assert drawn_pairs(pairs, 0.3, seed=4)(0).target.ids.tolist() != drawn.target.ids.tolist()
 
 
 def test_a_pair_that_becomes_too_long_keeps_its_splits(tmp_path):

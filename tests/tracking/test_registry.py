@@ -88,7 +88,6 @@ CHALLENGES = {
         "its difference is not significant (+",
     ),
     "worse": ("x", damaged(5), "", "it is significantly worse (-"),
-    "other data": ("y", REFERENCES, "", "version 1 was measured on other validation data"),
     "better": ("x", REFERENCES, "2", "It is the champion: it is significantly better on valid than version 1"),
 }
 
@@ -102,6 +101,14 @@ def test_only_a_significant_gain_on_the_same_data_replaces(store, key, model, ca
     assert message in answer
     assert champion(store, key) == number
     assert ("MLflow's page moves the alias" in answer) == (number == "")
+
+
+def test_versions_on_other_validation_data_are_not_compared(store, key, model):
+    registered(store, key, 1, model, damaged(3))
+    assert "It is the first version on this validation data" in registered(store, key, 2, model, damaged(5), "y")
+    assert "significantly better on valid than version 2" in registered(store, key, 3, model, damaged(2), "y")
+    assert "version 3 was measured on other validation data" in registered(store, key, 4, model, REFERENCES, "x")
+    assert champion(store, key) == "3"
 
 
 def test_a_champion_is_challenged_by_the_bleu_of_its_language(store, key, model):
@@ -123,7 +130,7 @@ def test_without_a_champion_the_best_version_is_challenged(store, key, model):
 
 @pytest.mark.parametrize("agree", [False, None])
 def test_a_model_whose_exports_differ_never_challenges(store, key, model, agree):
-    assert "It is not champion" in registered(store, key, 1, model, engines_agree=agree)
+    assert "It is not champion" in registered(store, key, 1, model, damaged(5), engines_agree=agree)
     assert champion(store, key) == ""
     registered(store, key, 2, model, damaged(3))
     registered(store, key, 3, model)

@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import cast
 
-from transformer.files import check_length, chunks, disk_of, sha256_text, whole_file
+from transformer.files import check_length, chunks, disk_of, probable_encoding, sha256_text, whole_file
 
 PART_LINES = 1000  # most lines that are translated in one call, sorted and batched together
 READ_BYTES = 1 << 20  # most bytes that are read at a time
@@ -82,7 +82,7 @@ def decoded(line: bytes, name: str, number: int) -> str:
     try:
         text = line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError:
-        remedy = f"Convert it, for example: iconv -f WINDOWS-1252 -t UTF-8 {name} > new.txt"
+        remedy = f"Convert it, for example: iconv -f {probable_encoding(line)} -t UTF-8 {name} > new.txt"
         raise ValueError(f"{place}: not UTF-8. {remedy}") from None
     if "\0" in text:
         raise ValueError(f"{place}: a NUL character. Remove it, or give a text file.")

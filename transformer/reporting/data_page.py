@@ -35,13 +35,22 @@ ODD = {  # name in filter.json -> what is odd
     "uneven": "one side more than four times as long as the other, as where pairs were glued",
     "repeated": "pairs that occurred before",
 }
+
+
+def each_line(expression: str, module: str) -> str:
+    """The command that puts an expression in the place of each line of FILE, a text file of the corpus."""
+    code = f"import {module}, sys; [print({expression}) for line in sys.stdin.read().split(chr(10))[:-1]]"
+    return f'python -X utf8 -c "{code}" <FILE >NEW'
+
+
 REMEDY = {  # name in ODD -> what to type
     "invisible": "dvc exp run -S normalise=nfc",
     "decomposed": "dvc exp run -S normalise=nfc",
-    "entity": 'python -c "import html, sys; sys.stdout.write(html.unescape(sys.stdin.read()))" <FILE >NEW',
+    "entity": each_line("' '.join(html.unescape(line).split())", "html"),
     "replacement": "the text is lost: get it again from where it came from",
-    "mojibake": "pip install ftfy && ftfy FILE -o NEW",
-    "control": "tr -d '\\001-\\010\\013-\\037' <FILE >NEW",
+    "mojibake": "pip install ftfy && "
+    + each_line("ftfy.fix_text(line, fix_line_breaks=False, uncurl_quotes=False, fix_character_width=False)", "ftfy"),
+    "control": "tr '\\001-\\010\\016-\\037\\177' ' ' <FILE >NEW",
     "placeholders": "dvc exp run -S placeholders=true, which numbers those of both sides",
     "uneven": "dvc exp run -S filter_max_ratio=4.0",
     "repeated": "dvc exp run -S filter_duplicates=pair",

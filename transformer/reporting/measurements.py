@@ -34,13 +34,17 @@ def expectation(recipes: Path, pairs: int) -> str:
     return f"What {size:,} pairs gave here, on one core: {'; '.join(parts)} (docs/your-text.md#what-to-expect)."
 
 
-def next_steps(recipes: Path, knobs: Mapping[str, Any], pairs: int) -> list[str]:
+def next_steps(recipes: Path, knobs: Mapping[str, Any], pairs: int, training: Mapping[str, Any]) -> list[str]:
     """What may give better scores than a training with these knobs had, in sentences, with what each gave here.
 
-    More text first, by the next size; then each line of gains.csv whose knob has its value `off`, and that gained
-    LEAST_GAIN or more at the nearest size.
+    training: of training.json. A longer training first, if the last update was the best; then more text, by the next
+    size; then each line of gains.csv whose knob has its value `off`, and that gained LEAST_GAIN or more at the nearest
+    size.
     """
     steps, sizes = [], rows_of(recipes / "sizes.csv")
+    if training.get("best_step") == (last := knobs["max_steps"]):
+        command = f"dvc exp run -S max_steps={2 * last}, which goes on with this training"
+        steps.append(f"More updates: the loss on valid still fell at the last one. Type: {command}")
     size = nearest(sizes, pairs)
     for text, direction in dict.fromkeys((row["text"], row["direction"]) for row in sizes):
         scores = {
@@ -52,9 +56,10 @@ def next_steps(recipes: Path, knobs: Mapping[str, Any], pairs: int) -> list[str]
     gains = rows_of(recipes / "gains.csv")
     for knob in dict.fromkeys(row["knob"] for row in gains):
         rows = [row for row in gains if row["knob"] == knob]
-        row = next(row for row in rows if int(row["pairs"]) == nearest(rows, pairs))
-        gain = float(row["after"]) - float(row["before"])
-        if gain >= LEAST_GAIN and str(knobs[knob]) == row["off"]:
-            pairs_then = f"{int(row['pairs']):,} pairs of {row['text']} {row['direction']}"
-            steps.append(f"{row['means']}: {gain:+.1f} BLEU with {pairs_then}. Type: dvc exp run {row['options']}")
+        size = nearest(rows, pairs)
+        for row in (row for row in rows if int(row["pairs"]) == size and str(knobs[knob]) == row["off"]):
+            gain = float(row["after"]) - float(row["before"])
+            if gain >= LEAST_GAIN:
+                text = f"{size:,} pairs of {row['text']} {row['direction']}"
+                steps.append(f"{row['means']}: {gain:+.1f} BLEU with {text}. Type: dvc exp run {row['options']}")
     return steps
