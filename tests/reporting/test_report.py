@@ -372,10 +372,7 @@ def test_the_page_of_a_corpus_shows_all_and_escapes_the_text():
     assert "Ein &lt;b&gt;Hund&lt;/b&gt;" in text
     assert "Donau⟨U+00AD⟩dampf" in text
     assert "u⟨U+0308⟩ &lt;i&gt;" in text
-    assert (
-        'soft hyphen, zero-width space, marks of direction</td><td>2 (2.0%)</td><td class="text">dvc exp run -S normalise=nfc</td>'
-        in text
-    )
+    assert 'marks of direction</td><td>2 (2.0%)</td><td class="text">dvc exp run -S normalise=nfc</td>' in text
     assert '<td>7 (7.0%)</td><td class="text">dvc exp run -S filter_duplicates=pair</td>' in text
     assert "<code>normalise: nfc</code>" in text
     assert "<td>an empty side</td><td>3 (3.0%)</td><td>2 (2.0%)</td>" in text
