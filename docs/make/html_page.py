@@ -25,7 +25,7 @@ def page(text: str, path: Path) -> str:
     from pygments.formatters import HtmlFormatter
 
     html = renderer().render(text)
-    html = re.sub(r'<a [^>]*><img src="https:[^>]*alt="([^"]*)"[^>]*></a>', r"\1", html)  # a badge would be a request
+    html = re.sub(r'<img src="https:[^>]*alt="([^"]*)"[^>]*>', r"\1", html)  # a badge would be a request
     html = re.sub(r'<img src="(images/[^"]+)" alt="([^"]*)"[^>]*>', picture, html)
     html = re.sub(r"(?s)<table>.*?</table>", lambda match: f'<div class="wide" tabindex="0">{match[0]}</div>', html)
     docs = Path(os.path.relpath("docs", path.parent)).as_posix()

@@ -142,11 +142,15 @@ def keep_outputs(notebook: Any) -> None:
 def add_images(notebook: Any) -> None:
     """Give each chart a picture as well, for viewers that do not draw charts."""
     import vl_convert
+    from PIL import Image
 
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
             if spec := output.get("data", {}).get(CHART):
-                output.data["image/png"] = small(vl_convert.vegalite_to_png(spec, scale=2))
+                picture = vl_convert.vegalite_to_png(spec, scale=2)
+                width, height = Image.open(BytesIO(picture)).size
+                output.data["image/png"] = small(picture)
+                output.metadata["image/png"] = {"width": width // 2, "height": height // 2}
                 output.data["text/plain"] = name_of(spec)
 
 
@@ -163,12 +167,13 @@ def name_of(spec: dict[str, Any]) -> str:
     """What a chart shows, for who cannot see it."""
     if "spec" in spec:
         rows = next(iter(spec["datasets"].values())) if "datasets" in spec else spec["data"]["values"]
-        return "Heat maps: " + ", ".join(dict.fromkeys(row["map"] for row in rows))
+        maps = list(dict.fromkeys(row["map"] for row in rows))
+        return f"{len(maps)} heat maps: {maps[0]} to {maps[-1]}" if len(maps) > 2 else f"Heat maps: {', '.join(maps)}"
     return f"Curves: {spec['encoding']['y']['title']} by {spec['encoding']['x']['title']}"
 
 
 def embedded(notebook: Any) -> Any:
-    """The notebook with the drawings of its text inside, as pictures that each viewer shows."""
+    """The notebook with the drawings of its text inside, as pictures that each viewer shows, and answers folded."""
     import vl_convert
 
     def inside(match: re.Match) -> str:
@@ -179,6 +184,8 @@ def embedded(notebook: Any) -> Any:
     for cell in book["cells"]:
         if cell["cell_type"] == "markdown":
             cell["source"] = re.sub(r"\((images/[^)]+\.svg)\)", inside, cell["source"])
+            if ANSWER in cell["metadata"].get("tags", []):
+                cell["source"] = f"<details><summary>Answer</summary>\n\n{cell['source']}\n\n</details>"
         cell["source"] = cell["source"].splitlines(keepends=True)
     return book
 

@@ -199,6 +199,21 @@ def test_training_makes_the_losses_of_the_packages_trainer(plain):
     assert losses[:2] == pytest.approx([float(one.loss) / one.tokens for one in updates[:2]], rel=1e-12)
 
 
+def test_gradients_of_parts_add_up_to_those_of_the_batch(plain):
+    pairs, (ours, _) = plain.copy_pairs(9), both_models(plain)
+    pairs = [(source[: 2 + i], target[: 3 + i]) for i, (source, target) in enumerate(pairs)]
+    whole = plain.gradients(ours, [plain.make_batch(pairs)])
+    parts = plain.gradients(ours, [plain.make_batch(pairs[:2]), plain.make_batch(pairs[2:])])
+    assert_close(parts, whole, **EXACT)
+
+
+def test_own_text_is_cut_at_newlines_only(plain, tmp_path):
+    for name, text in (("de", "ein\u2028Hund\rda\n\nja\n"), ("en", "a dog\n\nyes")):
+        (tmp_path / name).write_bytes(text.encode())
+    expected = [("ein\u2028Hund\rda", "a dog"), ("", ""), ("ja", "yes")]
+    assert plain.read_pairs(tmp_path / "de", tmp_path / "en") == expected
+
+
 @pytest.mark.parametrize("limit", [3, 12])
 @pytest.mark.parametrize("beams", [1, 2, 5])
 def test_searches_find_the_packages_hypotheses(plain, beams, limit):
@@ -258,6 +273,15 @@ def test_the_notebook_is_what_the_source_gives_and_was_run():
     assert ["".join(cell["source"]) for cell in cells] == CODE, "run `make walkthrough`"
     assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
     assert not [output for cell in cells for output in cell["outputs"] if output["output_type"] == "error"]
+
+
+def test_answers_are_folded_once_in_notebook_and_markdown():
+    answers = [
+        "".join(cell["source"])
+        for cell in NOTEBOOK["cells"]
+        if walkthrough.ANSWER in cell["metadata"].get("tags", []) and cell["cell_type"] == "markdown"
+    ]
+    assert [text.count("<details>") for text in answers] == [1] * TEXT.count("<details>") == [1] * 9
 
 
 @needs_packages
