@@ -117,6 +117,7 @@ def execute(notebook: Any, kernel: str = "python3") -> None:
         notebook, timeout=None, kernel_name=kernel, coalesce_streams=True, resources={"metadata": {"path": "docs"}}
     ).execute()
     notebook.cells.pop(0)
+    notebook.metadata["language_info"] = {"name": "python"}  # without the version of the kernel
     count = 0
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
