@@ -15,7 +15,7 @@ from pathlib import Path
 from shlex import quote
 
 from pipeline.corpus.tables import ENDS as TABLES
-from pipeline.corpus.tables import LanguageNames, Table
+from pipeline.corpus.tables import Table, names_of_both
 from transformer.corpora.catalogues import ENDS as CATALOGUES
 from transformer.corpora.catalogues import Catalogue
 from transformer.corpora.overlap import words
@@ -96,7 +96,7 @@ def two_files(first: Path, second: Path, languages: tuple[str, str]) -> TwoFiles
 def side_of(path: Path, languages: tuple[str, str]) -> int | None:
     """0 if the last language in the name of a file is the source, 1 if it is the target; None if it names neither."""
     for word in reversed(re.split(r"[\W_]+", plain_name(path).casefold())):
-        for side, language in enumerate(map(LanguageNames, languages)):
+        for side, language in enumerate(names_of_both(languages)):
             if word in language:
                 return side
     return None

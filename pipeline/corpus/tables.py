@@ -109,7 +109,7 @@ class Table:
         for parts in ([{word} for word in last], [words_of_name(word) for word in words]):
             places = [
                 [place for place, part in enumerate(parts) if part & side or any(map(known.__contains__, part))]
-                for side, known in zip(SIDES, map(LanguageNames, self.languages), strict=True)
+                for side, known in zip(SIDES, names_of_both(self.languages), strict=True)
             ]
             if all(len(of_side) == 1 for of_side in places) and places[0] != places[1]:
                 return places[0][0], places[1][0]
@@ -134,7 +134,7 @@ class Table:
                 return source, target
         elif (named := self._named(header)) is not None:
             return named
-        row = [text_of(value)[:30] for value in rows.iloc[0]] if len(rows) else []
+        row = [text_of(value).strip()[:30] for value in rows.iloc[0]] if len(rows) else []
         shown = ", ".join(
             f"{number} {name}: {text!r}" for number, (name, text) in enumerate(zip(header, row, strict=False), 1)
         )
@@ -153,18 +153,23 @@ def words_of_name(name: str) -> set[str]:
 
 
 class LanguageNames:
-    """The codes and names of a language: hau, ha_NG and Hausa are of ha."""
+    """The codes and names of a language: hau, ha_NG and Hausa are of ha, and Haussa is, if the other language is de."""
 
-    def __init__(self, language: str):
+    def __init__(self, language: str, both: tuple[str, str]):
         from babel import Locale, UnknownLocaleError  # imported here, since few files need it
 
-        self.code = strip_region(language)
-        self.words = {Locale("en").languages.get(self.code, "").casefold()}
-        with suppress(UnknownLocaleError, ValueError):  # CLDR has no texts in this language, so not its own name of it
-            self.words.add((Locale(self.code).get_language_name(self.code) or "").casefold())
+        self.code, self.words = strip_region(language), set[str]()
+        for named_in in ("en", *map(strip_region, both)):
+            with suppress(UnknownLocaleError, ValueError):  # CLDR has no texts in this language
+                self.words.add((Locale(named_in).languages.get(self.code) or "").casefold())
 
     def __contains__(self, word: str) -> bool:
         return bool(word) and (word in self.words or strip_region(word.replace("_", "-")) == self.code)
+
+
+def names_of_both(languages: tuple[str, str]) -> list[LanguageNames]:
+    """The names of source and target."""
+    return [LanguageNames(language, languages) for language in languages]
 
 
 def place_of(column: str, header: Sequence[str]) -> int | None:

@@ -50,6 +50,11 @@ def test_the_columns_are_those_that_name_the_languages(tmp_path, name):
     assert pairs(written(tmp_path, name, FILES[name])) == ROWS
 
 
+def test_a_header_may_be_in_either_language(tmp_path):
+    path = written(tmp_path, "a.csv", "Nr;Deutsch;Englisch\r\n1;Hallo, du;Hello\r\n")
+    assert pairs(path, languages=("en", "de")) == [("Hello", "Hallo, du")]
+
+
 def test_a_sheet_of_a_spreadsheet_is_a_table(tmp_path):
     pd, _ = pytest.importorskip("pandas"), pytest.importorskip("openpyxl")
     pd.DataFrame(ROWS, columns=["English", "Hausa"]).to_excel(tmp_path / "a.xlsx", index=False)
