@@ -281,13 +281,16 @@ def stored_results(history: bool = True) -> Iterator[tuple[Result, dict[str, str
         }
         for experiment in experiments()
     }
-    commits = git("rev-list", "--exclude=refs/exps/*", "--exclude=refs/stash", "--all", "--", "dvc.lock").split()
+    every = ("--exclude=refs/exps/*", "--exclude=refs/stash", "--all")
+    commits = git("rev-list", "--topo-order", *every, "--", "dvc.lock").split()
     if not commits and not tags:
         return
     head = resolve("HEAD")
     dates = git("log", "--no-walk=unsorted", "--format=%ct %H", head, *tags, *(commits if history else ())).split("\n")
     dated = {commit: int(date) for date, commit in (line.split() for line in dates if line)}
-    for commit in sorted(dated, key=lambda commit: (commit != head and commit not in tags, dated[commit], commit)):
+    after = {commit: -number for number, commit in enumerate(commits)}  # of commits in one second, parents come first
+    order = {commit: (dated[commit], after.get(commit, 0), commit) for commit in dated}
+    for commit in sorted(dated, key=lambda commit: (commit != head and commit not in tags, order[commit])):
         origin = tags.get(commit, {"git_commit": commit})
         yield Result(origin.get("DVC_EXP_NAME", commit[:10]), commit), origin
 

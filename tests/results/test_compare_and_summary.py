@@ -42,8 +42,10 @@ def project(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("results") / "project"
     shutil.copytree(ROOT / "pipeline", folder / "pipeline", ignore=shutil.ignore_patterns("__pycache__"))
     start_project(folder)
-    result(folder, "first", 50.0)
-    result(folder, "again", 49.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GIT_COMMITTER_DATE", "2026-01-03T00:00:00Z")  # the same second
+        result(folder, "first", 50.0)
+        result(folder, "again", 49.0)
     result(folder, "seed", 52.0, seed=2)
     result(folder, "comment", 60.0, code=f"{CODE}# a remark\n", warmup=8)
     result(folder, "machine", 70.0, warmup=16, cpu="B")
