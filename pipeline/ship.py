@@ -11,7 +11,7 @@ import shutil
 from pipeline.workflow.params import Params
 from pipeline.workflow.stage import arguments, require, run
 from transformer.files import whole_folder, write_json
-from transformer.model_folder import FILES, WEIGHTS, write_sums
+from transformer.model_folder import WEIGHTS, files_of, write_sums
 from transformer.verdict import shipped_scores, verdict
 
 
@@ -33,7 +33,7 @@ def main() -> None:
     description["train_pairs"] = corpus["train_pairs"]
     description["scores"] = shipped_scores(params.test_sets.split()[0], scores, signatures)
     with whole_folder(paths.model) as folder:
-        for file in (paths.averaged / name for name in FILES if (paths.averaged / name).is_file()):
+        for file in files_of(paths.averaged):
             shutil.copyfile(file, folder / file.name)
         write_json(folder / "model.json", description)
         write_sums(folder, folder / WEIGHTS)

@@ -45,22 +45,27 @@ def check_files(folder: Path) -> None:
             raise ValueError(f"{path} has {size:,} bytes, more than {LARGEST:,}. Copy the model folder again.")
 
 
+def files_of(folder: Path) -> list[Path]:
+    """The files of a model folder that are there."""
+    return [folder / name for name in FILES if (folder / name).is_file()]
+
+
 def check_sums(folder: Path) -> None:
     """Raise ValueError if a file of a folder with an export is not as it was when the export was made."""
     path = folder / EXPORTED
     if not path.is_file() and not (folder / EXPORT).is_file():
         return
     recorded = path.read_bytes().decode(errors="replace").split("\n") if path.is_file() else []
-    for name in (name for name in FILES if name != EXPORTED and (folder / name).is_file()):
-        if f"{sha256(folder / name)}  {name}" not in recorded:
+    for file in (file for file in files_of(folder) if file != path):
+        if f"{sha256(file)}  {file.name}" not in recorded:
             raise ValueError(
-                f"{folder}: {name} is not the file that {EXPORTED} describes. Copy the whole folder again."
+                f"{folder}: {file.name} is not the file that {EXPORTED} describes. Copy the whole folder again."
             )
 
 
 def write_sums(folder: Path, weights: Path) -> None:
     """Write EXPORTED: the sums of the files of a folder with an export, and of the weights it was made from."""
-    others = [folder / name for name in FILES if name not in (WEIGHTS, EXPORTED) and (folder / name).is_file()]
+    others = [file for file in files_of(folder) if file.name not in (WEIGHTS, EXPORTED)]
     write_text(folder / EXPORTED, "".join(f"{sha256(file)}  {file.name}\n" for file in (weights, *others)))
 
 

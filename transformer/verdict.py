@@ -36,7 +36,7 @@ def verdict(scores: Any) -> str:
     bleu, chrf, sentences = (numbers.get(name, "") for name in ("bleu", "chrf", "sentences"))
     if not (isinstance(bleu, (int, float)) and isinstance(chrf, (int, float)) and isinstance(sentences, int)):
         return ""
-    if not max(bleu, chrf) <= 100.01:
+    if not max(bleu, chrf) <= 100.01:  # sacreBLEU's 100 may be a little more; a larger number is no score
         return ""
     words = next((words for least, least_chrf, words in BANDS if bleu >= least or chrf >= least_chrf), BANDS[-1][2])
     measured = f"BLEU {bleu:.1f}, chrF {chrf:.1f}" if "bleu" in scores else f"chrF {chrf:.1f}"

@@ -76,9 +76,9 @@ def cells_of(source: str) -> list[tuple[str, str]]:
     return list(zip((kind.strip() for kind in parts[::2]), parts[1::2], strict=True))
 
 
-def names_of(source: str, long: bool = False) -> dict[str, Any]:
-    """What the code of a text in percent format defines, run without its cells that train unless `long`."""
-    code = [text for kind, text in cells_of(source) if "markdown" not in kind and (long or LONG not in kind)]
+def names_of(source: str) -> dict[str, Any]:
+    """What the code of a text in percent format defines, run without its cells that train."""
+    code = [text for kind, text in cells_of(source) if "markdown" not in kind and LONG not in kind]
     names: dict[str, Any] = {"__name__": "walkthrough"}
     exec(compile("\n".join(code), str(SOURCE), "exec"), names)
     return names
@@ -105,7 +105,7 @@ def read_source() -> Any:
     return notebook
 
 
-def execute(notebook: Any, kernel: str = "python3") -> None:
+def execute(notebook: Any) -> None:
     """Run all cells and keep what they print and draw; a chart is kept as its description, without a script."""
     import nbformat
     from nbclient import NotebookClient
@@ -114,7 +114,7 @@ def execute(notebook: Any, kernel: str = "python3") -> None:
     first = nbformat.v4.new_code_cell(f'{renderer}\naltair.renderers.enable("chart")')
     notebook.cells.insert(0, first)
     NotebookClient(
-        notebook, timeout=None, kernel_name=kernel, coalesce_streams=True, resources={"metadata": {"path": "docs"}}
+        notebook, timeout=None, kernel_name="python3", coalesce_streams=True, resources={"metadata": {"path": "docs"}}
     ).execute()
     notebook.cells.pop(0)
     notebook.metadata["language_info"] = {"name": "python"}  # without the version of the kernel

@@ -85,10 +85,10 @@ def two_files(first: Path, second: Path, languages: tuple[str, str]) -> TwoFiles
 
     Raises ValueError if both are of one side.
     """
-    sides = [side_of(path, languages) for path in (first, second)]
-    if first == second or sides in ([0, 0], [1, 1]):
+    sides = side_of(first, languages), side_of(second, languages)
+    if first == second or sides in ((0, 0), (1, 1)):
         raise ValueError(f"{first} and {second} are of one side. Nothing was written. Give a file for each language.")
-    if 1 in sides[:1] or 0 in sides[1:]:
+    if sides[0] == 1 or sides[1] == 0:
         first, second = second, first
     return TwoFiles(lines_of(first), lines_of(second))
 
@@ -130,7 +130,7 @@ def write_corpus(folder: Path, texts: Texts, languages: tuple[str, str], force: 
         raise ValueError(
             f"{names}: no pair of {' and '.join(languages)}. Nothing was written. Are the languages right?"
         )
-    share = record.get("share") or min(MOST, DRAWN / max(1, pairs))
+    share = record.get("share") or min(MOST, DRAWN / pairs)
     counts: Counter[str] = Counter()
     with whole_folder(folder) as temporary, ExitStack() as stack:
         files = {

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -167,9 +167,11 @@ class LanguageNames:
         return bool(word) and (word in self.words or strip_region(word.replace("_", "-")) == self.code)
 
 
-def names_of_both(languages: tuple[str, str]) -> list[LanguageNames]:
+@cache
+def names_of_both(languages: tuple[str, str]) -> tuple[LanguageNames, LanguageNames]:
     """The names of source and target."""
-    return [LanguageNames(language, languages) for language in languages]
+    source, target = languages
+    return LanguageNames(source, languages), LanguageNames(target, languages)
 
 
 def place_of(column: str, header: Sequence[str]) -> int | None:

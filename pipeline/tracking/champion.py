@@ -67,13 +67,17 @@ def champion_of(store: Store, name: str) -> Any | None:
         return None
 
 
+def versions_of(store: Store, name: str) -> list[Any]:
+    """All versions of a registered model; none if it is not registered. Raises StoreError."""
+    return store.client.search_model_versions(f"name = '{name}'")
+
+
 def best_before(store: Store, version: Any) -> Any | None:
     """The version before this one with the best BLEU on the same validation data; None if there is none."""
-    others = store.client.search_model_versions(f"name = '{version.name}'")
     valid = version.tags.get("valid_sha256")
     before = [
         other
-        for other in others
+        for other in versions_of(store, version.name)
         if int(other.version) < int(version.version) and other.tags.get("valid_sha256") == valid
     ]
     return max(before, key=lambda other: float(other.tags.get("valid_bleu", 0)), default=None)

@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from pipeline.tracking.champion import challenge
+from pipeline.tracking.champion import challenge, versions_of
 from pipeline.tracking.content import FinishedRun
 from pipeline.tracking.model_files import FOLDER, save
 from pipeline.tracking.store import Store, StoreError, asking, long_requests
@@ -68,7 +68,7 @@ def model_name(params: Mapping[str, Any]) -> str:
 
 def registered_version(store: Store, params: Mapping[str, Any], config_key: str) -> Any | None:
     """The version of a configuration, if there is one. Raises StoreError."""
-    versions = store.client.search_model_versions(f"name = '{model_name(params)}'")
+    versions = versions_of(store, model_name(params))
     return next((version for version in versions if version.tags.get("config_key") == config_key), None)
 
 
@@ -204,7 +204,7 @@ def find_version(store: Store, name: str) -> Any:
         return store.client.get_model_version(parts[1], parts[3])
     if parts[2]:
         return store.client.get_model_version_by_alias(parts[1], parts[2])
-    versions = store.client.search_model_versions(f"name = '{parts[1]}'")
+    versions = versions_of(store, parts[1])
     if not versions:
         raise ValueError(f"There is no registered model {parts[1]}.")
     return max(versions, key=lambda version: int(version.version))

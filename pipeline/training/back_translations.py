@@ -136,9 +136,10 @@ def added_pairs(
     with <s>, which no other source has, so that the model tells translated sources from real ones (Caswell et al. 2019,
     "Tagged Back-Translation").
     """
+    forward = Translator(
+        translator.engine, translator.merges, translator.vocabulary, translator.target, translator.source
+    )
     for translation, line, number in pairs:
-        source, target = translator.target.numbered_pair(translation, line)
-        subwords = map(translator.merges.subwords, (translator.target.split(source), translator.source.split(target)))
-        ids = [translator.vocabulary.ids(side) for side in subwords]
+        ids = [forward.vocabulary.ids(side) for side in forward.split_pair(translation, line)]
         if all(1 <= len(side) <= max_length - tagged for side in ids):
             yield [BOS] * tagged + ids[0], ids[1], number

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from math import log
 from pathlib import Path
 from typing import Any
@@ -17,19 +17,18 @@ def rows_of(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def nearest(rows: Iterable[Mapping[str, str]], pairs: int) -> int:
-    """The size among those of `rows` that is nearest to a number of pairs, by its logarithm."""
-    return min({int(row["pairs"]) for row in rows}, key=lambda size: abs(log(size / max(pairs, 1))))
+def nearest(rows: Sequence[dict[str, str]], pairs: int) -> tuple[int, list[dict[str, str]]]:
+    """The size among those of `rows` that is nearest to a number of pairs, by its logarithm, and the rows of it."""
+    size = min({int(row["pairs"]) for row in rows}, key=lambda size: abs(log(size / max(pairs, 1))))
+    return size, [row for row in rows if int(row["pairs"]) == size]
 
 
 def expectation(recipes: Path, pairs: int) -> str:
     """What models had here that learnt from about so many pairs, as a sentence."""
-    rows = rows_of(recipes / "sizes.csv")
-    size = nearest(rows, pairs)
+    size, rows = nearest(rows_of(recipes / "sizes.csv"), pairs)
     parts = [
         f"{row['text']} {row['direction']}, BLEU {row['bleu']}, chrF {row['chrf']}, in {row['minutes']} minutes"
         for row in rows
-        if int(row["pairs"]) == size
     ]
     return f"What {size:,} pairs gave here, on one core: {'; '.join(parts)} (docs/your-text.md#what-to-expect)."
 
@@ -45,21 +44,20 @@ def next_steps(recipes: Path, knobs: Mapping[str, Any], pairs: int, training: Ma
     if training.get("best_step") == (last := knobs["max_steps"]):
         command = f"dvc exp run -S max_steps={2 * last}, which goes on with this training"
         steps.append(f"More updates: the loss on valid still fell at the last one. Type: {command}")
-    size = nearest(sizes, pairs)
-    for text, direction in dict.fromkeys((row["text"], row["direction"]) for row in sizes):
-        scores = {
-            int(row["pairs"]): row["bleu"] for row in sizes if (row["text"], row["direction"]) == (text, direction)
-        }
-        if size in scores and (more := min((other for other in scores if other > size), default=0)):
-            grown = f"BLEU {scores[size]} with {size:,} pairs and {scores[more]} with {more:,}"
-            steps.append(f"More pairs: {text} {direction} had {grown}.")
+    size, rows = nearest(sizes, pairs)
+    for row in rows:
+        same = [other for other in sizes if (other["text"], other["direction"]) == (row["text"], row["direction"])]
+        larger = [other for other in same if int(other["pairs"]) > size]
+        if larger:
+            more = min(larger, key=lambda other: int(other["pairs"]))
+            grown = f"BLEU {row['bleu']} with {size:,} pairs and {more['bleu']} with {int(more['pairs']):,}"
+            steps.append(f"More pairs: {row['text']} {row['direction']} had {grown}.")
     gains = rows_of(recipes / "gains.csv")
     for knob in dict.fromkeys(row["knob"] for row in gains):
-        rows = [row for row in gains if row["knob"] == knob]
-        size = nearest(rows, pairs)
-        for row in (row for row in rows if int(row["pairs"]) == size and str(knobs[knob]) == row["off"]):
+        size, rows = nearest([row for row in gains if row["knob"] == knob], pairs)
+        for row in rows:
             gain = float(row["after"]) - float(row["before"])
-            if gain >= LEAST_GAIN:
+            if gain >= LEAST_GAIN and str(knobs[knob]) == row["off"]:
                 text = f"{size:,} pairs of {row['text']} {row['direction']}"
                 steps.append(f"{row['means']}: {gain:+.1f} BLEU with {text}. Type: dvc exp run {row['options']}")
     return steps

@@ -13,7 +13,7 @@ from itertools import chain, pairwise
 import numpy as np
 
 from transformer.text.bpe import Merges
-from transformer.text.pairs import Pairs, Sequences
+from transformer.text.pairs import IdBlock, Pairs, Sequences
 from transformer.text.vocabulary import EOS, SPECIALS, UNK, Vocabulary
 
 END = "</w>"  # marks the last symbol of a word, as in the codes file
@@ -27,17 +27,15 @@ def take(sequences: Sequences, rows: np.ndarray) -> Sequences:
     lengths = sequences.starts[rows + 1] - sequences.starts[rows]
     before = np.cumsum(lengths) - lengths
     places = np.arange(lengths.sum()) + np.repeat(sequences.starts[rows] - before, lengths)
-    return sequences_of(sequences.ids[places], lengths)
-
-
-def sequences_of(flat: np.ndarray, lengths: np.ndarray) -> Sequences:
-    """Sequences of these lengths, from their items one after another."""
-    return Sequences(flat, np.concatenate([[0], np.cumsum(lengths)]))
+    return Sequences.unpack(IdBlock(sequences.ids[places], lengths))
 
 
 def join_sequences(parts: Sequence[Sequences]) -> Sequences:
     """The sequences of all parts."""
-    return sequences_of(np.concatenate([part.ids for part in parts]), np.concatenate([part.lengths for part in parts]))
+    ids, lengths = (
+        np.concatenate(arrays) for arrays in zip(*((part.ids, part.lengths) for part in parts), strict=True)
+    )
+    return Sequences.unpack(IdBlock(ids, lengths))
 
 
 class SkippedMerges:
@@ -58,7 +56,7 @@ class SkippedMerges:
         numbers = {symbol: number for number, symbol in enumerate(dict.fromkeys(chain(*flat, *ranks, merged)))}
         self.symbols = [symbol.removesuffix(END) for symbol in numbers]
         symbols = np.array([numbers[symbol] for state in flat for symbol in state], np.int32)
-        self._states = sequences_of(symbols, np.array([len(state) for state in flat], np.int64))
+        self._states = Sequences.unpack(IdBlock(symbols, np.array([len(state) for state in flat], np.int64)))
         self._width = len(numbers)
         keys = np.array([numbers[a] * self._width + numbers[b] for a, b in ranks], np.int64)
         self._ranks = np.argsort(keys)
@@ -89,7 +87,7 @@ class SkippedMerges:
             symbols, rows = self._merge(symbols[~end], rows[~end], ranks[~end], (ranks == best)[~end])
         symbols, rows = (np.concatenate(parts) for parts in zip(*ended, strict=True))
         lengths = np.bincount(rows, minlength=len(changed))
-        return changed, sequences_of(symbols[np.argsort(rows, kind="stable")], lengths)
+        return changed, Sequences.unpack(IdBlock(symbols[np.argsort(rows, kind="stable")], lengths))
 
     def _pairs(self, symbols: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """The rank of the merge of each symbol with the next one of its row; NO_MERGE where there is none."""
@@ -169,9 +167,9 @@ class DrawnPairs:
                 for side, kept in enumerate(own):
                     words[side].extend(kept)
                     counts[side].append(len(kept))
-        self._words = [sequences_of(*map(np.array, side)) for side in zip(words, counts, strict=True)]
+        self._words = [Sequences.unpack(IdBlock(*map(np.array, side))) for side in zip(words, counts, strict=True)]
         flat = np.array([*chain.from_iterable(usual)], pairs.source.ids.dtype)
-        self._usual = sequences_of(flat, np.array([len(ids) for ids in usual]))
+        self._usual = Sequences.unpack(IdBlock(flat, np.array([len(ids) for ids in usual])))
         count = len(pairs) - added
         self._rest = [take(side, np.arange(count, len(pairs))) for side in (pairs.source, pairs.target)]
         for own, side in zip(self._words, (pairs.source, pairs.target), strict=True):
