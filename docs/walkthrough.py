@@ -156,7 +156,7 @@ def heatmap(maps, rows, columns=None, low=0, step=0):
     domain = [low, 0, 1][0 if low else 1 :]
     scale = alt.Scale(domain=domain, range=colours, interpolate="rgb")
     size = step or min(30, max(12, 130 // len(columns)))
-    hide = size < 10  # then there is no room for each name
+    hide = size < 10  # small cells: some names are left out
     axis = alt.Axis(title=None, labelFontSize=10, labelOverlap=hide)
     chart = (
         alt.Chart(alt.Data(values=cells))
@@ -393,8 +393,8 @@ heatmap(
 
 # %% [markdown]
 # Rows are entries, columns positions: follow a row to see its wave. Two rows, sine and cosine, share one wave; waves
-# get longer from top to bottom. 0 is the background, 1 blue, -1 orange. The first four ids are no text: padding, an
-# unknown subword, the start and the end of a sentence.
+# get longer from top to bottom. 0 is the background, 1 blue, -1 orange. The first four ids stand for padding,
+# an unknown subword, the start and the end of a sentence.
 #
 # ## The encoder, and the mask of padding
 #
@@ -567,7 +567,7 @@ def greedy(model, sources, limit):
     for _ in range(limit):
         scores = model.decode(target, memory, mask)
         scores = scores[:, -1]  # scores of the last position, (B, C)
-        scores[:, [PAD, BOS]] = -math.inf  # these are no answers
+        scores[:, [PAD, BOS]] = -math.inf  # never written
         best = scores.argmax(-1)
         target = torch.cat((target, best[:, None]), 1)
         if (target == EOS).any(1).all():  # each line has ended
@@ -1028,7 +1028,7 @@ print(mean_weights([{"b": torch.ones(2)}, {"b": torch.zeros(2)}]))
 # The paper's text is WMT 2014: 4.5 million pairs for English-German, 37,000 subwords; 36 million for English-French,
 # 32,000. To train while you read we need less, but text for which a dictionary is not enough. In German
 #
-# - some verbs split: *aufessen* (eat up) is *Er isst den Kuchen auf*; only the last word tells it from *isst*, eats;
+# - some verbs split: *aufessen* (eat up) is *Er isst den Kuchen auf*; without the last word, *isst* means eats;
 # - the verb ends a clause: *dass der Mann den Kuchen aufisst* (that the man eats up the cake), and so do participles
 #   and infinitives;
 # - nouns are joined without a space: *Apfelkuchen* is apple cake; articles and adjectives change with gender and case.
@@ -1699,9 +1699,10 @@ table(
 table("no root", "root", "one head", "four heads")
 
 # %% [markdown]
-# Without the root, scores grow with the width, softmax chooses one place for good, and no gradient tells it a better
-# one: hardly more than the length is learned. Four heads have a lower loss than one with each seed; of the right
-# subwords the best of one head (70%) passes the worst of four (65%), so there the ranges overlap.
+# Without the root, scores grow with the width and softmax gives one place nearly all weight. Its gradient is then
+# nearly zero, so attention hardly changes: hardly more than the length is learned. Four heads have a lower loss than
+# one with each seed; of the right subwords the best of one head (70%) passes the worst of four (65%), so there the
+# ranges overlap.
 #
 # **Residual sum and norm.** Copy with six layers in the encoder and six in the decoder, 200 updates at a fifth of the
 # usual rate. Without the sum, or without the norm; then with both, in the paper's order (post), also for twice as long,
