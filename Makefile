@@ -37,7 +37,7 @@ CUDA := cuda-bindings cuda-pathfinder cuda-toolkit nvidia-cublas nvidia-cuda-cup
 lock: | $(UV)
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	    --custom-compile-command "make lock" $(CUDA:%=--no-emit-package %) \
-	    pyproject.toml --extra pipeline --extra dev --output-file requirements.lock
+	    pyproject.toml --extra torch --extra serve --extra pipeline --extra dev --output-file requirements.lock
 
 # Two other trainers, for benchmarks/train.py. --no-deps: they pin an old torch.
 bench-setup: $(READY)
@@ -93,7 +93,7 @@ docs: $(DOCS)
 	$(ON) python -m pipeline site
 
 lint: $(READY)
-	$(ON) ruff check . && ruff format --check . && pyright && hadolint deploy/Dockerfile
+	$(ON) ruff check . && ruff format --check . && pyright && hadolint deploy/Dockerfile deploy/Dockerfile.serve
 
 # Removes states of trainings, caches, and outs in DVC's cache that no commit, tag, experiment or work tree needs. It
 # prints what it will remove, and asks. DAYS=30 keeps what was written in the last 30 days; YES=1 does not ask.

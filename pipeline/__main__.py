@@ -27,7 +27,7 @@ COMMANDS = {  # name -> (module, purpose)
     "verify": ("pipeline.results.verify", "repeat a commit or experiment in a clean clone and compare each out"),
     "ui": ("pipeline.results.ui", "start MLflow's server and print the address of the table of runs (make ui)"),
     "track": ("pipeline.results.track", "write the MLflow runs that are missing"),
-    "demo": ("pipeline.demo.command", "translate what you type, on a local page, with one model or two side by side"),
+    "serve": ("pipeline.results.serve", "serve models: a page to type into, and LibreTranslate's interface"),
     "clean": (
         "pipeline.results.clean",
         "remove caches, states of trainings and outs that nothing needs (make clean)",

@@ -44,8 +44,7 @@ class Tokeniser:
     @staticmethod
     def side_tokens(side: Side, lines: Iterable[str], split: str) -> tuple[str, Counter[str]]:
         """The tokens of the lines of a side, and their counts if it is train."""
-        with side.zone():
-            tokens = [side.split(line) for line in lines]
+        tokens = [side.split(line) for line in lines]
         counts = Counter(token for line in tokens for token in line) if split == "train" else Counter()
         return "".join(f"{' '.join(line)}\n" for line in tokens), counts
 

@@ -109,12 +109,12 @@ def test_pipeline_lists_the_stages_of_dvc_yaml_and_nothing_else():
 def test_rooms_and_libraries_stand_where_they_belong():
     assert len([room for room in ROOMS if room.startswith("transformer/")]) <= 9
     rooms = {Path(room).name for room in ROOMS if room.startswith("pipeline/")}
-    assert rooms == {"workflow", "training", "tracking", "results", "search", "corpus", "demo"}
+    assert rooms == {"workflow", "training", "tracking", "results", "search", "corpus"}
     for name, packages in PACKAGES.items():
         assert "pipeline" not in packages or name.startswith("pipeline/"), name
         dvc = ("pipeline/workflow/dvc_lock.py", "pipeline/results/", "pipeline/search/")
         assert "dvc" not in packages or name.startswith(dvc), name
-        mlflow = ("transformer/serving/", "pipeline/tracking/", "pipeline/results/")
+        mlflow = ("transformer/serving/mlflow_model.py", "pipeline/tracking/", "pipeline/results/")
         assert "mlflow" not in packages or name.startswith(mlflow), name
         assert "torchtext" not in packages or name == "transformer/text/vocabulary.py", name
         assert not packages & {"pickle", "joblib", "cloudpickle"}, name
@@ -126,7 +126,7 @@ def test_rooms_and_libraries_stand_where_they_belong():
 def test_only_train_and_record_reach_tracking_and_no_stage_the_rooms_above():
     for stage in DVC:
         rooms = {Path(file).parent.name for file in reached(f"pipeline/{stage}.py")}
-        assert not rooms & {"results", "search", "corpus", "demo"}, stage
+        assert not rooms & {"results", "search", "corpus"}, stage
         assert "tracking" not in rooms or stage in ("train", "record"), stage
 
 
@@ -226,6 +226,9 @@ def test_a_stage_depends_on_the_versions_it_computes_with(stage):
     assert sorted(listed(stage, versions.VERSIONS) or []) == sorted(DISTRIBUTION.get(name, name) for name in packages)
 
 
+EXTRAS = ("torch", "serve", "pipeline", "dev")  # what `make setup` installs
+
+
 def plain(name: str) -> str:
     """The name of a package as packagers compare it."""
     return name.lower().replace("_", "-").replace(".", "-")
@@ -240,7 +243,10 @@ def locked_versions() -> dict[str, str]:
 def test_the_lock_file_has_what_pyproject_names_and_pyproject_what_is_imported():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    named = {re.split(r"[\[><=]", name)[0] for name in (*project["dependencies"], *extras["pipeline"], *extras["dev"])}
+    named = {
+        re.split(r"[\[><=]", name)[0]
+        for name in (*project["dependencies"], *(name for extra in EXTRAS for name in extras[extra]))
+    }
     locked = locked_versions()
     assert {name.lower().replace(".", "-") for name in named} <= set(locked)
     listed, packages = {plain(name) for name in named}, packages_distributions()

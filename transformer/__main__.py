@@ -5,6 +5,7 @@ python -m transformer data/model --input source.de --output target.en --beam-siz
 python -m transformer data/model                                   in a terminal: translates each line you type
 python -m transformer data/model --input de.po --output de.po      fills what is not translated yet, as fuzzy
 python -m transformer data/ct2/int8                                the same with 8-bit weights, without torch
+python -m transformer serve data/model                             a page, and LibreTranslate's interface
 """
 
 from __future__ import annotations
@@ -143,8 +144,7 @@ def translate_file(translator: Translator, options: argparse.Namespace, file: Bu
     with tqdm(total=total, unit="sentence", disable=None, leave=False) as progress:
 
         def translate(first: int, lines: list[str]) -> str:
-            with translator.source.zone():  # memory stays flat, however many words a file has
-                return "".join(translations(translator, options, lines, first, remarks, progress.update))
+            return "".join(translations(translator, options, lines, first, remarks, progress.update))
 
         def resume(count: int) -> None:
             nonlocal resumed
@@ -217,9 +217,15 @@ def check_options(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    options = parse_options()
+    """Translate, or `serve`."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a half-written --output is removed
     try:
+        if sys.argv[1:2] == ["serve"]:
+            from transformer.serving.command import main as serve
+
+            serve()
+            return
+        options = parse_options()
         check_options(options)
         if sys.stdout:
             sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]

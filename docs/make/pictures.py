@@ -4,8 +4,8 @@
     python -m pipeline pictures pipeline         # one; this one needs no browser and no results
 
 Reads   dvc.yaml; reports/report.html, reports/experiments.html, reports/walkthrough.html; the MLflow runs of this
-        project, through `python -m pipeline ui`; data/model, through `python -m pipeline demo`
-Writes  docs/images/pipeline.svg and, as .png: report, attention, summary, runs, demo, walkthrough; each under 300 kB
+        project, through `python -m pipeline ui`; data/model, through `python -m pipeline serve`
+Writes  docs/images/pipeline.svg and, as .png: report, attention, summary, runs, serve, walkthrough; each under 300 kB
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FLAGS = [
     "--disable-sync",
 ]
 SECONDS = 300  # for a page to be drawn
-SENTENCE = "Heute wollen die Ärzte das kleine Ei nicht kaufen."  # shown by the demo
+SENTENCE = "Heute wollen die Ärzte das kleine Ei nicht kaufen."  # shown by the page of `serve`
 PART = "Many heads (section 3.2.2)"  # the heading of the walkthrough that is shown
 # Lengths of the drawing of the stages, in pixels.
 WIDTH, MARGIN, BOX, ROW, GAP = 760, 14, 146, 38, 12
@@ -62,7 +62,7 @@ def main() -> None:
         "attention": picture_attention,
         "summary": picture_summary,
         "runs": picture_runs,
-        "demo": picture_demo,
+        "serve": picture_serve,
         "walkthrough": picture_walkthrough,
     }
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -143,14 +143,14 @@ def page_of(name: str, width: int) -> Iterator[Any]:
         yield tab
 
 
-def picture_demo() -> None:
-    """Write demo.png: the page of `python -m pipeline demo` with a sentence of the built-in corpus."""
-    with served("demo") as address, window(900, 600) as tab:
+def picture_serve() -> None:
+    """Write serve.png: the page of `python -m pipeline serve` with a sentence of the built-in corpus."""
+    with served("serve") as address, window(900, 600) as tab:
         tab.goto(f"{address}/#text={quote(SENTENCE)}")
         tab.locator(".translation:not(:empty)").first.wait_for()
         tab.locator(".source[data-weights]").first.wait_for()
         tab.locator(".target button").nth(2).hover()
-        keep("demo.png", tab.screenshot(full_page=True))
+        keep("serve.png", tab.screenshot(full_page=True))
 
 
 def picture_walkthrough() -> None:

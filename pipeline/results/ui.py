@@ -14,14 +14,17 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from pipeline.results.servers import HOST, open_port, run_server
 from pipeline.results.track import rebuild
 from pipeline.tracking.runs_table import VIEW, show_differing_params
 from pipeline.tracking.store import Store, StoreError, connect
 from pipeline.workflow.stage import project_root
 from transformer.credentials import mask_credentials
+from transformer.serving.command import HOST, open_port
 
 START_SECONDS = 120
 
@@ -43,6 +46,7 @@ def main() -> None:
     log.parent.mkdir(exist_ok=True)
     # One worker, and no job runners, which this project does not use.
     words = [sys.executable, "-m", "mlflow", "ui", "--host", HOST, "--port", str(port), "--workers", "1"]
+    words += ["--allowed-hosts", f"{HOST}:{port},localhost:{port}"]  # by default all of 10.*, which is a name too
     environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     environment |= {"MLFLOW_BACKEND_STORE_URI": store.uri}  # not on the command line: it may hold a password
     with (
@@ -81,3 +85,16 @@ def wait_for(address: str, server: subprocess.Popen, log: Path) -> None:
         f"MLflow's server did not answer in {START_SECONDS} seconds. The machine may be busy: try again, or type "
         "`mlflow ui`."
     )
+
+
+@contextmanager
+def run_server(words: Sequence[str], **options: Any) -> Iterator[subprocess.Popen]:
+    """Start a server, and end it when the block ends or is ended by Ctrl-C. options: of Popen."""
+    server = subprocess.Popen(words, **options)
+    try:
+        yield server
+    except KeyboardInterrupt:
+        print()
+    finally:
+        server.terminate()
+        server.wait()

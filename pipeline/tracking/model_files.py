@@ -21,25 +21,17 @@ def save(target: Path, folder: Path, options: Options, package: Path = PACKAGE) 
     """Save a model folder as an MLflow model in the folder `target`, with code, signature and an example request.
 
     folder: the model folder, named "model". options: the search options of a request that names none. package: the code
-    to serve it with.
+    to serve it with. MLflow makes the signature of the types of `predict` and of the example, which it translates.
     """
     from mlflow import pyfunc
-    from mlflow.models import ModelSignature
-    from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
 
     for noisy in ("mlflow.pyfunc", "mlflow.models"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    params = [
-        ParamSpec(name, DataType.double if isinstance(value, float) else DataType.long, value)
-        for name, value in options.items()
-    ]
-    lines = Schema([ColSpec(DataType.string)])
     pyfunc.save_model(
         target,
-        python_model=str(package / "serving/served_translator.py"),
+        python_model=str(package / "serving/mlflow_model.py"),
         artifacts={"model": str(folder)},
         code_paths=[str(package)],
-        signature=ModelSignature(lines, lines, ParamSchema(params)),
         input_example=([example(folder)], dict(options)),
         pip_requirements=[f"{name}=={version(name)}" for name in PACKAGES],
     )

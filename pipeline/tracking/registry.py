@@ -34,7 +34,7 @@ CARD = """# {name}, {valid_bleu:.1f} BLEU on valid
 
 Translates {source} to {target}, one sentence per line, with an encoder-decoder Transformer.
 
-    python -m pipeline demo models:/{name}
+    python -m pipeline serve models:/{name}
 
 The model has learned from its training text only. Expect worse translations than the scores show for
 text of other domains and for sentences much longer than those of the training text.

@@ -28,7 +28,7 @@ from transformer.inference.ctranslate2_export import add_export
 # The lines that are not run, as the patterns of their words, with the reasons. What they do has tests of its own.
 NOT_RUN = {
     r"make|pip install|\. \.venv|pytest": "installs packages, or runs tests",
-    r"mlflow ui|pipeline (ui|demo)|curl|caddy|mlflow_server|openssl|secrets|sudo": "a server, which does not end",
+    r"mlflow ui|pipeline ui|serve|curl|caddy|mlflow_server|openssl|secrets|sudo": "a server, which does not end",
     r"docker|sbatch": "needs a cluster",
     r"dvc queue start": "starts workers that outlive the test",
     r"multi30k|iwslt2017|wmt14|captions|table3|flores200": "needs the network",

@@ -8,21 +8,21 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from fastapi.testclient import TestClient
 from support.tiny import model_folder
 
-from pipeline.demo.answers import Model
-from pipeline.demo.models import ModelSource
 from transformer.__main__ import main
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.inference import translator as translating
 from transformer.inference.torch_engine import TorchEngine
 from transformer.inference.translator import Translator
-from transformer.serving.served_translator import ServedTranslator
+from transformer.serving.mlflow_model import ServedTranslator
+from transformer.serving.served_model import Model, ModelSource
+from transformer.serving.server import Server, Settings, application
 
 PLAIN = "Zwei Männer spielen Schach ."
 PLACES = {  # where a character stands
@@ -127,19 +127,25 @@ def through_command_line(folder: Path, monkeypatch) -> Front:
     return translate
 
 
-def through_demo(folder: Path, monkeypatch) -> Front:
-    model = Model(ModelSource("", folder, OPTIONS, {}))
-    answer = partial(model.translations, beam_size=None, check=lambda: None)
-    return lambda lines: ["".join(shown["text"] for shown in answer(line)["hypotheses"]) for line in lines]
-
-
 def through_server(folder: Path, monkeypatch) -> Front:
+    model = Model(ModelSource("", folder, OPTIONS))
+    source, target = model.languages
+
+    def translate(lines: list[str]) -> list[str]:
+        with TestClient(application(Server([model], Settings())), base_url="http://localhost") as client:
+            asked = {"q": lines, "source": source, "target": target}
+            return client.post("/translate", json=asked).json()["translatedText"]
+
+    return translate
+
+
+def through_mlflow(folder: Path, monkeypatch) -> Front:
     served = ServedTranslator()
     served.load_context(SimpleNamespace(artifacts={"model": folder}))
     return lambda lines: served.answer(lines, OPTIONS, lambda: lambda: None)
 
 
-@pytest.mark.parametrize("front", [through_python, through_command_line, through_demo, through_server])
+@pytest.mark.parametrize("front", [through_python, through_command_line, through_server, through_mlflow])
 def test_odd_text_is_translated_as_what_it_stands_for(folder, monkeypatch, front):
     assert len(ROWS) >= 120
     translate = front(folder, monkeypatch)

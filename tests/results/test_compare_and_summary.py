@@ -137,7 +137,7 @@ def test_without_git_a_command_says_so_in_one_line(project, tmp_path, capsys):
     ("name", "message"),
     [
         ("attention", "error: attention is a stage: python -m pipeline.attention\n"),
-        ("demp", "error: 'demp' is not one of these commands. Did you mean demo?\n"),
+        ("serv", "error: 'serv' is not one of these commands. Did you mean serve?\n"),
         ("zzz", "error: 'zzz' is not one of these commands\n"),
     ],
 )

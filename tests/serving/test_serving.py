@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
-import pandas as pd
 import pytest
 from fastapi.testclient import TestClient
 from mlflow.pyfunc import load_model
@@ -16,8 +15,9 @@ from support.tiny import TEXT, model_folder
 from pipeline.tracking.model_files import save
 from transformer.inference.ctranslate2_export import add_export
 from transformer.inference.translator import Translator
-from transformer.serving.served_translator import Refused, ServedTranslator
+from transformer.serving.mlflow_model import Refused, ServedTranslator
 from transformer.text.bpe import CACHED_WORDS
+from transformer.text.words import PIECES_OF_SERVER
 
 OPTIONS = {"beam_size": 3, "length_penalty": 1.5, "extra_length": 20}
 
@@ -49,9 +49,6 @@ def test_the_server_translates_as_the_folder_does(server, folder):
     expected = Translator.load(folder).translate(TEXT, beam_size=2, length_penalty=1.0, extra_length=9)
     params = {"beam_size": 2, "length_penalty": 1.0, "extra_length": 9}
     assert ask(server, {"inputs": list(TEXT), "params": params}) == (200, {"predictions": expected})
-    table = {"columns": ["text"], "data": [[line] for line in TEXT]}
-    assert ask(server, {"dataframe_split": table, "params": params}) == (200, {"predictions": expected})
-    assert ask(server, {"inputs": TEXT[0], "params": params}) == (200, {"predictions": expected[:1]})
 
 
 def test_a_request_without_params_uses_the_options_of_scores(server, folder):
@@ -70,6 +67,9 @@ def test_a_request_without_params_uses_the_options_of_scores(server, folder):
         ({"inputs": ["a", "x" * 2_001]}, "line 2 has a word of 2,001 characters; the server takes 2,000: cut it"),
         ({"inputs": ["a"] * 1001}, "1,001 lines; a request may have 1,000"),
         ({"inputs": ["a\ud800"]}, "\\ud800"),
+        ({"inputs": ["a", None]}, "Expected type str, but got NoneType"),
+        ({"inputs": [1.5, "a"]}, "Expected type str, but got float"),
+        ({"inputs": [True]}, "Expected type str, but got bool"),
         ({"inputs": ["a"], "params": {"beam_size": 0}}, "beam_size=0 must be a whole number, at least 1, at most 64"),
     ],
 )
@@ -87,7 +87,7 @@ def test_the_time_of_a_request_begins_when_its_work_does(served):
         served.one_at_a_time,
         pytest.raises(Refused, match=r"busy for 0\.05 s\. The lines were not translated") as error,
     ):
-        served.predict(None, pd.DataFrame({"text": ["Hund"]}), OPTIONS)
+        served.predict(None, ["Hund"], OPTIONS)
     assert error.value.get_http_status_code() == 503
     started = []
     served.answer(["Hund"], OPTIONS, lambda: started.append(served.one_at_a_time.locked()) or (lambda: None))
@@ -106,7 +106,7 @@ def served(folder, monkeypatch) -> ServedTranslator:
 def test_a_request_is_ended_at_its_deadline_with_status_503(served):
     served.seconds = -1.0  # over before it begins
     with pytest.raises(Refused, match=r"took longer than -1 s and was ended\. Send fewer or shorter lines") as error:
-        served.predict(None, pd.DataFrame({"text": list(TEXT)}), OPTIONS)
+        served.predict(None, list(TEXT), OPTIONS)
     assert error.value.get_http_status_code() == 503
 
 
@@ -132,18 +132,20 @@ def test_nothing_is_cut_into_subwords_before_a_request_is_allowed(served, monkey
             served.answer(lines, {**OPTIONS, **options}, lambda: bool)
 
 
-def test_the_server_remembers_no_words_of_past_requests(served):
+def test_the_server_remembers_few_words_of_past_requests(served, monkeypatch):
     side = served.translator.source
-    strings = side._spacy.vocab.strings
-    merges = served.translator.merges._bpe
+    strings, merges = side._spacy.vocab.strings, served.translator.merges._bpe
+    assert side.pieces == PIECES_OF_SERVER
+    monkeypatch.setattr(side, "pieces", 20)
     request = {**OPTIONS, "beam_size": 1, "extra_length": 0}
     served.answer(["Hund"], request, lambda: bool)
     before = len(strings)
     merges.cache.update({str(number): () for number in range(CACHED_WORDS)})
-    served.answer([f"Hund{number}" for number in range(50)], request, lambda: bool)
+    served.answer([f"Hund{number}" for number in range(50)] + ["x" * 900], request, lambda: bool)
     assert len(strings) == before
-    assert not side._tokens
+    assert len(side._tokens) <= 20
     assert len(merges.cache) <= 100
+    assert not [word for word in (*side._tokens, *merges.cache) if len(word) == 900]
 
 
 def test_a_stored_model_is_code_text_and_safetensors_only(folder, tmp_path):

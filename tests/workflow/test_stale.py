@@ -34,7 +34,7 @@ def ran(output: str) -> list[str]:
     [
         ("transformer/model/attention.py", {"train", "average", "export", "translate", "compare_engines"}),
         ("transformer/training/config.py", {"train", "back_translate"}),
-        pytest.param("transformer/serving/served_translator.py", {"record"}, marks=pytest.mark.full),
+        pytest.param("transformer/serving/mlflow_model.py", {"record"}, marks=pytest.mark.full),
         ("transformer/cores.py", {"record"}),
         ("pipeline/results/compare.py", set()),
         pytest.param("pipeline/workflow/stage.py", set(), marks=pytest.mark.full),

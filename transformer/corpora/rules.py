@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -142,3 +142,14 @@ def is_in_language(line: str, language: str) -> bool:
         return True
     guess, probability = identifier().classify(line)
     return NORWEGIAN.get(guess, guess) == code or probability <= SURE
+
+
+def rank_languages(text: str, codes: Sequence[str]) -> list[tuple[str, float]]:
+    """The languages among `codes` that py3langid knows, with the probability that a text is in each, the best first."""
+    own = {NORWEGIAN.get(strip_region(code), strip_region(code)): code for code in reversed(codes)}
+    ranked: dict[str, float] = {}
+    for guess, probability in identifier().rank(text):
+        if code := own.get(NORWEGIAN.get(str(guess), str(guess))):
+            ranked[code] = ranked.get(code, 0.0) + float(probability)
+    total = sum(ranked.values()) or 1.0
+    return sorted(((code, share / total) for code, share in ranked.items()), key=lambda pair: -pair[1])

@@ -1,4 +1,4 @@
-"""The model as MLflow serves it, and the limits of one request.
+"""The server of model folders, the model as MLflow serves it, and the limits of one request to either.
 
-May import: inference, decoding, model_folder, files
+May import: inference, decoding, corpora, reporting, text, model_folder, verdict
 """

@@ -1,4 +1,4 @@
-"""The limits of one request to a server that translates: the MLflow model (served_translator.py) and the demo.
+"""The limits of one request to a server that translates: server.py, and the model behind MLflow's (mlflow_model.py).
 
 A request is refused before work is spent on it, and ended when it takes too long.
 """
@@ -13,10 +13,20 @@ from transformer.decoding.config import SEARCH_OPTIONS, SearchConfig
 MAX_LINES, MAX_SUBWORDS = 1000, 1000  # of a request, and of a line
 # Longer lines and words are refused before they are cut into subwords.
 MAX_CHARACTERS, MAX_WORD = 10 * MAX_SUBWORDS, 2 * MAX_SUBWORDS  # spaCy takes 8 s for a word of 10,000 brackets
+MAX_BYTES = 1 << 20  # of a request to server.py
+SECONDS = 30  # for the work of a request
 
 
 class OutOfTime(Exception):
     """A request was ended because it took too long. Its text is for the sender."""
+
+
+class Busy(Exception):
+    """A request was refused because too many others wait."""
+
+
+class Stopped(Exception):
+    """Nobody waits for the answer any more, or the process ends."""
 
 
 class Deadline:

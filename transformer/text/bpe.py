@@ -15,7 +15,7 @@ from subword_nmt import apply_bpe, learn_bpe
 from transformer.files import read_lines
 
 VERSION = "#version: 0.2\n"  # of the codes file, its first line
-CACHED_WORDS = 100_000  # words whose subwords are remembered
+CACHED_WORDS, LONGEST_KNOWN = 100_000, 100  # words whose subwords are remembered, and their characters at most
 
 
 class Merges:
@@ -62,7 +62,8 @@ class Merges:
             bpe.cache.clear()
         for token in tokens:
             # BPE.segment marks cuts with "@@", which the text may contain too; encode() gives the pieces without marks.
-            pieces += apply_bpe.encode(token, bpe.bpe_codes, bpe.bpe_codes_reverse, None, "", bpe.version, bpe.cache)
+            cache = bpe.cache if len(token) <= LONGEST_KNOWN else {}
+            pieces += apply_bpe.encode(token, bpe.bpe_codes, bpe.bpe_codes_reverse, None, "", bpe.version, cache)
         return pieces
 
 

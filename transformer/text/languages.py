@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
+from threading import Lock
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 CHINESE = ("cmn", "yue", "wuu", "lzh", "hak", "nan", "gan", "hsn")  # spaCy and sacreBLEU know zh
 LONGEST_RUN = 100  # symbols in a row that spaCy gets: neither letters nor digits nor white space
+_ALONE = Lock()
 _LONG_RUN = re.compile(rf".*?(?:[^\w\s]|_){{{LONGEST_RUN}}}|.+", re.DOTALL)
 
 
@@ -62,10 +64,12 @@ def tokenizer(language: str) -> Language:
 def spacy_words(pipeline: Language, text: str) -> list[str]:
     """The words of a text by the tokenizer of a pipeline from `tokenizer`.
 
-    spaCy takes time with the square of a run of symbols, so the text is cut after each LONGEST_RUN symbols in a row.
+    spaCy takes time with the square of a run of symbols, so the text is cut after each LONGEST_RUN symbols in a row. It
+    would remember each new word for ever, so it forgets all outside a zone, which one thread at a time may have.
     """
     parts = _LONG_RUN.findall(text) if len(text) > LONGEST_RUN else [text]
-    return [token.text for part in parts for token in pipeline.tokenizer(part)]
+    with _ALONE, pipeline.memory_zone():
+        return [token.text for part in parts for token in pipeline.tokenizer(part)]
 
 
 def import_spacy() -> ModuleType:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,8 @@ if TYPE_CHECKING:
     from spacy.language import Language
 
 PIECES_IN_MEMORY = 500_000  # of a side, each with its tokens: about 180 MB
+LONGEST_KNOWN = 100  # characters of a piece that is remembered
+PIECES_OF_SERVER = 10_000  # the same for a process that never ends
 _CODE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 
 
@@ -126,7 +127,9 @@ class Side:
             if tokens is None:
                 if len(known) >= self.pieces:
                     known.clear()
-                tokens = known[piece] = self._split(piece)
+                tokens = self._split(piece)
+                if len(piece) <= LONGEST_KNOWN:
+                    known[piece] = tokens
             line_tokens += tokens
         return line_tokens
 
@@ -141,14 +144,3 @@ class Side:
     def _words(self, text: str) -> list[str]:
         """The words of a text without white space."""
         return spacy_words(self._spacy, text) if self._spacy else runs(text)
-
-    @contextmanager
-    def zone(self, forget: bool = False) -> Iterator[None]:
-        """What spaCy remembers of the words that it meets in this block is freed when the block ends.
-
-        forget: also the tokens that this object remembers, for a server that must not grow.
-        """
-        with self._spacy.memory_zone() if self._spacy else nullcontext():
-            yield
-        if forget:
-            self._tokens.clear()

@@ -1,8 +1,7 @@
-"""The demo answers as the translator does, refuses what it must, and shows subwords, alignment and attention."""
+"""The page translates as the translator does, refuses what it must, and shows subwords, alignment and attention."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 import os
@@ -12,10 +11,8 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
-from threading import Event
 from typing import Any
 from urllib.parse import urlencode
 
@@ -29,17 +26,20 @@ from support.results import commit_result, start_project
 from support.servers import free_port
 from support.tiny import ROOT, TEXT, model_folder
 
-from pipeline.demo import command as demo
-from pipeline.demo import server
-from pipeline.demo.answers import MOST_MAPPED, Model, words
-from pipeline.demo.answers import shown as spelled
-from pipeline.demo.models import ModelSource, defaults, find_model
+from pipeline.results import serve
+from pipeline.results.serve import find_model
 from pipeline.workflow.stage import run
+from transformer.decoding.config import SearchConfig
 from transformer.inference.remarks import SeenWords
 from transformer.inference.translation import Translation
 from transformer.inference.translator import Translator
+from transformer.serving.batches import translate_lines
+from transformer.serving.served_model import MOST_MAPPED, Model, ModelSource, words
+from transformer.serving.served_model import shown as spelled
+from transformer.serving.server import Server, Settings, application
 
 LINE = TEXT[0]
+SEARCH = {"beam_size": 4, "length_penalty": 0.6, "extra_length": 50}
 
 
 @pytest.fixture(scope="module")
@@ -51,13 +51,21 @@ def folders(tmp_path_factory) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def model(folders) -> Model:
-    return Model(ModelSource("first", folders[0], {**defaults(), "extra_length": 10}, {"run": "toy 1234567"}))
+    return Model(ModelSource("first", folders[0], {**SEARCH, "extra_length": 10}, {"run": "toy 1234567"}))
 
 
 @pytest.fixture
-def client(model) -> TestClient:
+def client(model) -> Iterator[TestClient]:
     """A client of a server with one model."""
-    return TestClient(server.application([model], Event()), base_url="http://127.0.0.1:5002")
+    with TestClient(application(Server([model], Settings())), base_url="http://127.0.0.1:5002") as client:
+        yield client
+
+
+def details(model: Model, text: str, **search) -> dict:
+    """What the page shows of a text."""
+    config = SearchConfig(**{**model.source.search, **search})
+    (sentences,) = translate_lines(model.translator, [text], config, False, lambda: None)
+    return model.details(text, sentences)
 
 
 def translated(client: TestClient, text: str, **options) -> dict:
@@ -67,7 +75,7 @@ def translated(client: TestClient, text: str, **options) -> dict:
     return done.json()
 
 
-def test_the_demo_translates_as_the_translator_does(client, folders):
+def test_the_page_translates_as_the_translator_does(client, folders):
     translator = Translator.load(folders[0])
     (best,) = translator.alternatives([LINE], beam_size=3, extra_length=10)
     answer = translated(client, LINE, beam_size=3)
@@ -91,9 +99,7 @@ def test_sentences_are_translated_one_by_one_and_unread_words_named(client, mode
     assert both["subwords"] == first["subwords"][:-1] + second["subwords"]
     assert both["probabilities"] == pytest.approx(first["probabilities"][:-1] + second["probabilities"], rel=1e-4)
     refused = client.post("/attention", json={"model": 0, "text": text, "target": both["subwords"][:-1]})
-    assert (
-        refused.json()["message"] == "Attention is shown for one sentence. This text has 2, each translated by itself."
-    )
+    assert refused.json()["error"] == "Attention is shown for one sentence. This text has 2, each translated by itself."
     (tmp_path / "words.txt").write_text("Ein\nHund\nrennt\n")
     monkeypatch.setattr(model.translator, "seen_words", SeenWords(tmp_path / "words.txt", model.translator.source))
     (remark,) = (each for each in translated(client, text + " 12 Männer")["remarks"] if each.startswith("not in the"))
@@ -111,15 +117,15 @@ def test_the_answer_shows_placeholders_and_not_their_numbers():
 
 
 def test_probabilities_of_subwords_make_that_of_the_translation(folders, tmp_path):
-    answer = Model(ModelSource("", folders[1], defaults(), {})).translations(TEXT[1], 4, lambda: None)
+    answer = details(Model(ModelSource("", folders[1])), TEXT[1])
     finished = answer["hypotheses"][:3]  # the fourth meets the limit before </s>
     assert max(len(row["subwords"]) for row in finished) < 10
     for row in finished:
         assert sum(map(math.log, row["probabilities"])) == pytest.approx(row["log_probability"], abs=1e-4)
-    model = Model(ModelSource("", model_folder(tmp_path / "model", pull=3.0), defaults(), {}))
-    first = model.translations(LINE, 4, lambda: None)["hypotheses"][0]
+    model = Model(ModelSource("", model_folder(tmp_path / "model", pull=3.0)))
+    first = details(model, LINE)["hypotheses"][0]
     assert (first["text"], first["subwords"], first["words"]) == ("", ["</s>"], [])
-    assert model.attention(LINE, [], lambda: None)["target"] == ["</s>"]
+    assert model.attention(LINE, [])["target"] == ["</s>"]
 
 
 def test_a_word_has_the_probability_of_its_least_likely_subword():
@@ -158,30 +164,21 @@ def test_the_attention_is_that_of_the_decoder_over_the_source(client, folders):
         ("translations", {"text": "wort " * 1_001}, 400, "1,001 words; the server takes 1,000 subwords: cut it"),
         ("translations", {"text": "x" * 2_001}, 400, "a word of 2,001 characters; the server takes 2,000: cut it"),
         ("translations", {"text": "xyz " * 1_000}, 400, "subwords; the server takes 1,000 subwords: cut it"),
-        ("translations", {"text": "a", "beam_size": 65}, 400, "beam_size=65 must be a whole number, at least 1"),
+        ("translations", {"text": "a", "beam_size": 65}, 400, "beam_size: Input should be less than or equal to 64"),
         ("translations", {"text": "a", "model": 1}, 400, "model=1: there are 1, counted from 0"),
-        ("translations", {"text": "a", "model": -1}, 400, "body model"),
-        ("translations", {"text": 7}, 400, "body text"),
-        ("translations", {"text": "x" * 200_000}, 413, "larger than 200,000 bytes"),
+        ("translations", {"text": "a", "model": -1}, 400, "model: Input should be greater"),
+        ("translations", {"text": 7}, 400, "text: Input should be a valid string"),
+        ("translations", {"text": "x" * 2**20}, 413, "larger than 1,048,576 bytes"),
         ("attention", {"text": "wort " * (MOST_MAPPED + 1), "target": []}, 400, f"up to {MOST_MAPPED} subwords"),
         ("attention", {"text": "a", "target": ["a"] * (MOST_MAPPED + 1)}, 400, f"up to {MOST_MAPPED} subwords"),
-        ("attention", {"text": "a", "target": "a"}, 400, "body target"),
+        ("attention", {"text": "a", "target": "a"}, 400, "target: Input should be a valid list"),
     ],
 )
 def test_a_request_over_the_limits_is_refused_with_the_reason(client, path, body, status, message):
     done = client.post(f"/{path}", json={"model": 0, **body})
     assert done.status_code == status
-    assert message in done.json()["message"]
-    assert "\n" not in done.json()["message"]
-
-
-def test_pages_of_other_sites_cannot_use_the_demo(client):
-    for host in ("evil.example", "evil.example:5002", "127.0.0.1.evil.example"):
-        assert client.get("/models", headers={"Host": host}).status_code == 400
-    assert client.get("/models", headers={"Host": "localhost:5002"}).status_code == 200
-    body = json.dumps({"model": 0, "text": LINE})  # a form or `fetch` of another site sends text/plain without asking
-    assert client.post("/translations", content=body, headers={"Content-Type": "text/plain"}).status_code == 400
-    assert "access-control-allow-origin" not in client.get("/models").headers
+    assert message in done.json()["error"]
+    assert "\n" not in done.json()["error"]
 
 
 def test_the_page_may_load_and_ask_nothing_but_its_server(client):
@@ -192,35 +189,7 @@ def test_the_page_may_load_and_ask_nothing_but_its_server(client):
     assert "connect-src 'self'" in policy
     assert "http" not in done.text.replace("http-equiv", "")
     assert "innerHTML" not in done.text
-    assert client.get("/docs").status_code == client.get("/openapi.json").status_code == 404
-
-
-def endless(check: Callable[[], object]) -> dict:
-    """Work that nothing but the check ends."""
-    while True:
-        check()
-
-
-class Gone:
-    """A request whose browser went away."""
-
-    async def is_disconnected(self) -> bool:
-        return True
-
-
-def test_work_stops_when_nobody_waits_or_it_takes_too_long(model, monkeypatch):
-    monkeypatch.setattr(server, "SECONDS", 3600)
-    with pytest.raises(server.Stopped):
-        asyncio.run(server.worked(Gone(), Event(), ThreadPoolExecutor(1), endless))  # type: ignore[arg-type]
-    ending = Event()
-    client = TestClient(server.application([model], ending), base_url="http://127.0.0.1")
-    monkeypatch.setattr(model, "translations", lambda text, beam_size, check: endless(check))
-    ending.set()
-    assert client.post("/translations", json={"model": 0, "text": LINE}).status_code == 503
-    ending.clear()
-    monkeypatch.setattr(server, "SECONDS", 0)
-    done = client.post("/translations", json={"model": 0, "text": LINE})
-    assert (done.status_code, "longer than 0 s" in done.json()["message"]) == (503, True)
+    assert client.get("/docs").status_code == 404
 
 
 def test_a_model_is_found_in_a_folder_and_in_the_work_tree(folders, tmp_path, monkeypatch):
@@ -262,14 +231,14 @@ def test_the_model_of_a_commit_comes_from_the_cache_of_dvc(inside, folders, tmp_
         assert (source.folder / path.name).read_bytes() == path.read_bytes()
     assert (source.search["beam_size"], source.examples) == (2, ("a b c d", "e f g h", "i j k l"))
     assert [len(source.facts[name]) for name in ("run", "data")] == [7, 12]
-    assert Model(source).translations(LINE, None, lambda: None)["hypotheses"]
+    assert details(Model(source), LINE)["hypotheses"]
 
 
 def ended(monkeypatch, *words: object) -> str:
     """The line with which the command ends."""
-    monkeypatch.setattr(sys, "argv", ["demo", *map(str, words)])
+    monkeypatch.setattr(sys, "argv", ["serve", *map(str, words)])
     with pytest.raises(SystemExit) as error:
-        run(demo.main)
+        run(serve.main)
     assert error.value.code not in (0, None)
     return str(error.value.code)
 
@@ -305,15 +274,10 @@ def test_a_model_that_the_cache_lacks_is_named_with_the_remedy(inside, monkeypat
     assert line.startswith("error: data/model of with_model is not in DVC's cache. `dvc pull`, ")
 
 
-def test_a_third_model_is_refused(monkeypatch, capsys):
-    message = "3 models were named; the page shows up to 2"
-    assert message in ended(monkeypatch, "a", "b", "c") + capsys.readouterr().err
-
-
 def started(folder: Path, *words: object) -> tuple[subprocess.Popen[str], str]:
     """Start the command in a folder; returns it and the address that it prints."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("DVC_", "MLFLOW_"))}
-    command = [sys.executable, "-m", "pipeline", "demo", *map(str, words), "--port", str(free_port())]
+    command = [sys.executable, "-m", "pipeline", "serve", *map(str, words), "--port", str(free_port())]
     process = subprocess.Popen(
         command,
         cwd=folder,
@@ -329,7 +293,7 @@ def started(folder: Path, *words: object) -> tuple[subprocess.Popen[str], str]:
 
 
 @pytest.mark.full
-def test_ctrl_c_ends_the_demo_at_once_while_it_translates(folders, tmp_path):
+def test_ctrl_c_ends_the_server_at_once_while_it_translates(folders, tmp_path):
     process, address = started(tmp_path, folders[0])
     body = json.dumps({"model": 0, "text": "wort " * 900, "beam_size": 64}).encode()  # minutes of work
     head = f"POST /translations HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
@@ -459,8 +423,7 @@ def test_a_subword_shows_what_it_attends_to_by_pointer_and_keyboard(page, folder
 @pytest.mark.full
 def test_unsure_words_are_marked_and_an_alternative_can_be_chosen(page, folders):
     article = first_article(page)
-    model = Model(ModelSource("first", folders[0], defaults(), {}))
-    first, second = model.translations(LINE, None, lambda: None)["hypotheses"][:2]
+    first, second = details(Model(ModelSource("first", folders[0])), LINE)["hypotheses"][:2]
     unsure = [word["text"] for word in first["words"] if word["probability"] < 0.5]
     assert article.locator(".translation mark").all_inner_texts() == unsure
     assert article.locator(".unsure-mark").all_inner_texts() == ["?"] * len(unsure)

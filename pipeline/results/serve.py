@@ -1,14 +1,26 @@
-"""The models of the demo: from a model folder, from an experiment that DVC holds, or from MLflow's registry.
+"""Serve models: a page to type into, with alternatives and attention, and LibreTranslate's interface for programs.
 
-Only weights, sizes, merges and vocabulary are read, and no code that is stored with a model is executed.
+    python -m pipeline serve                            # data/model
+    python -m pipeline serve EXP1 EXP2                  # experiments, commits, branches or tags, side by side
+    python -m pipeline serve models:/toy-de-en@champion workspace
+    python -m pipeline serve folder/model --port 5003
+
+`python -m transformer serve` is the same server for model folders, without DVC and MLflow. Only text and weights are
+read; code that is stored with a model is not executed.
+
+Reads   data/model, DVC's cache or MLflow's registry; the key in TRANSLATION_API_KEY, if it is set
+Writes  for models:/..., MLflow's store, if there is none yet; models that it fetches are in a temporary folder until it
+        ends
 """
 
 from __future__ import annotations
 
+import argparse
+import shlex
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from pipeline.tracking.content import config_key
 from pipeline.tracking.model_files import FOLDER
@@ -16,26 +28,34 @@ from pipeline.tracking.registry import download, find_version, options
 from pipeline.tracking.store import StoreError, connect
 from pipeline.workflow.dvc_lock import WORKSPACE, NoResult, Result, link_folder, result_of
 from pipeline.workflow.stage import project_root
-from transformer.decoding.config import SEARCH_OPTIONS, SearchConfig
+from transformer.decoding.config import SEARCH_OPTIONS
+from transformer.serving.command import add_options, serve
+from transformer.serving.served_model import ModelSource
 
 MODEL, DATA = "data/model", "data/raw"
 REGISTRY = "models:/"  # how MLflow's addresses of registered models begin
 EXAMPLES = 3  # test sentences that the page offers
 
 
-@dataclass(frozen=True)
-class ModelSource:
-    """Where a model is, and what is known of it.
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "models",
+        nargs="*",
+        default=[MODEL],
+        metavar="MODEL",
+        help="an experiment, commit, branch or tag; models:/NAME, models:/NAME@ALIAS or models:/NAME/VERSION; a model "
+        "folder (default: data/model)",
+    )
+    add_options(parser)
+    chosen = parser.parse_args()
+    with TemporaryDirectory() as scratch:
 
-    name: as on the command line. folder: the model folder. search: the default beam_size, length_penalty and
-    extra_length. facts: what it is -> its value: run, data. examples: source sentences that one can try.
-    """
+        def find() -> Sequence[ModelSource]:
+            names = dict.fromkeys(chosen.models)
+            return [find_model(name, Path(scratch) / str(place)) for place, name in enumerate(names)]
 
-    name: str
-    folder: Path
-    search: Mapping[str, int | float]
-    facts: Mapping[str, str]
-    examples: tuple[str, ...] = ()
+        serve(find, chosen, shlex.join(["python", "-m", "pipeline", "serve", *chosen.models]))
 
 
 def find_model(name: str, place: Path) -> ModelSource:
@@ -50,13 +70,8 @@ def find_model(name: str, place: Path) -> ModelSource:
     if name in (WORKSPACE, MODEL):
         return read_workspace(place)
     if (Path(name) / "model.json").is_file():
-        return ModelSource(name, Path(name), defaults(), {})
+        return ModelSource(name, Path(name))
     return read_result(result_of(name), place)
-
-
-def defaults() -> dict[str, int | float]:
-    """The search options of a model that has none of its own."""
-    return {name: value for name, value in asdict(SearchConfig()).items() if name in SEARCH_OPTIONS}
 
 
 def read_workspace(place: Path) -> ModelSource:
@@ -66,7 +81,7 @@ def read_workspace(place: Path) -> ModelSource:
     except NoResult:
         if not (Path(MODEL) / "model.json").is_file():
             raise ValueError(f"{MODEL} is missing. Run `dvc repro`, which makes it, or name an experiment.") from None
-        return ModelSource(MODEL, Path(MODEL), defaults(), {"run": "unknown, since dvc.lock has no result"})
+        return ModelSource(MODEL, Path(MODEL), facts={"run": "unknown, since dvc.lock has no result"})
 
 
 def read_result(result: Result, place: Path) -> ModelSource:

@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Any
 
-import pandas as pd
 from mlflow.exceptions import MlflowException
 from mlflow.models import set_model
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE, TEMPORARILY_UNAVAILABLE
@@ -26,6 +25,7 @@ from mlflow.pyfunc.model import PythonModel
 from transformer.decoding.config import SEARCH_OPTIONS
 from transformer.inference.translator import Translator
 from transformer.serving.limits import MAX_LINES, Deadline, OutOfTime, check_line, check_options, check_subwords
+from transformer.text.words import PIECES_OF_SERVER
 
 
 class Refused(MlflowException):
@@ -50,15 +50,16 @@ class ServedTranslator(PythonModel):
     def load_context(self, context: Any) -> None:
         """Load the model; MLflow calls this once. Raises ValueError if TRANSLATION_DEADLINE is not positive."""
         self.translator = Translator.load(context.artifacts["model"])
+        self.translator.source.pieces = PIECES_OF_SERVER
         self.seconds = float(os.environ.get("TRANSLATION_DEADLINE") or 30)
         if not self.seconds > 0:
             raise ValueError(f"TRANSLATION_DEADLINE={self.seconds:g} must be more than 0 seconds")
         self.one_at_a_time = Lock()
 
-    def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> list[str]:
-        """The best translation of each line in the only column of model_input. Raises Refused for a bad request."""
+    def predict(self, context: Any, model_input: list[str], params: dict[str, Any] | None = None) -> list[str]:
+        """The best translation of each line. Raises Refused; MLflow refuses what is no list of texts."""
         try:
-            return self.answer(model_input.iloc[:, 0].tolist(), params or {}, lambda: Deadline(self.seconds))
+            return self.answer(model_input, params or {}, lambda: Deadline(self.seconds))
         except ValueError as error:
             raise Refused(str(error)) from None
         except OutOfTime as error:
@@ -75,8 +76,7 @@ class ServedTranslator(PythonModel):
             raise ValueError(f"{len(lines):,} lines; a request may have {MAX_LINES:,}")
         for number, line in enumerate(lines, start=1):
             check_line(f"line {number}", line)
-        # spaCy remembers each word that it meets, until the zone ends; zones of two threads would disturb each other.
-        with self.turn(), self.translator.source.zone(forget=True):
+        with self.turn():
             deadline = start()
             for number, line in enumerate(lines, start=1):
                 deadline()

@@ -1,0 +1,417 @@
+"""LibreTranslate's interface: its clients work unchanged, mistakes are refused, nobody gets another's answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import requests
+from deep_translator import LibreTranslator
+from fastapi.testclient import TestClient
+from hypothesis import given
+from hypothesis import strategies as some
+from libretranslatepy import LibreTranslateAPI
+from support.servers import free_port
+from support.tiny import ROOT, TEXT, model_folder
+
+from transformer.files import sha256
+from transformer.inference.ctranslate2_export import add_export
+from transformer.inference.translator import Translator
+from transformer.serving import batches
+from transformer.serving import requests as fields
+from transformer.serving.html_text import texts_of
+from transformer.serving.served_model import Model, ModelSource
+from transformer.serving.server import Server, Settings, application
+
+LINE = TEXT[0]
+
+
+def exported(folder: Path, source: str = "de", target: str = "en", **changes) -> Path:
+    """A model folder with the export for CTranslate2, between these languages."""
+    folder = model_folder(folder, **changes)
+    description = json.loads((folder / "model.json").read_text())
+    (folder / "model.json").write_text(json.dumps(description | {"source": source, "target": target}))
+    add_export(folder, folder, "float32")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> tuple[Path, Path]:
+    """Two model folders of opposite directions."""
+    place = tmp_path_factory.mktemp("models")
+    return exported(place / "de-en"), exported(place / "en-de", "en", "de", seed=8)
+
+
+class Process(NamedTuple):
+    """A server of both folders."""
+
+    process: subprocess.Popen[bytes]
+    address: str
+    log: Path
+
+    def translate(self, text: object, **more: object) -> requests.Response:
+        """Ask for a translation from German, as JSON."""
+        return requests.post(f"{self.address}/translate", json={"q": text, "source": "de", "target": "en", **more})
+
+
+def start(place: Path, *folders: Path, **environment: str) -> Process:
+    """Start a server, and wait until it answers."""
+    words = [sys.executable, "-m", "transformer", "serve", *map(str, folders), "--port", str(free_port())]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    log = place / "server.log"
+    with open(log, "wb") as errors:
+        process = subprocess.Popen(words, cwd=place, env=env, stdout=subprocess.PIPE, stderr=errors)
+    assert process.stdout
+    address = process.stdout.readline().decode().strip()
+    assert address, log.read_text()
+    return Process(process, address, log)
+
+
+@pytest.fixture(scope="module")
+def server(folders, tmp_path_factory) -> Iterator[Process]:
+    """A server process of both directions, which writes nothing but its log."""
+    server = start(tmp_path_factory.mktemp("server"), *folders)
+    before = {path: sha256(path) for folder in folders for path in folder.iterdir()}
+    yield server
+    server.process.terminate()
+    assert server.process.wait(60) == 0
+    assert before == {path: sha256(path) for folder in folders for path in folder.iterdir()}
+    assert [path.name for path in server.log.parent.iterdir()] == ["server.log"]
+    assert LINE not in server.log.read_text()
+    assert "Traceback" not in server.log.read_text()
+
+
+@pytest.fixture(scope="module")
+def expected(folders) -> str:
+    """The translation of LINE."""
+    return Translator.load(folders[0]).translate([LINE])[0]
+
+
+def test_clients_of_libretranslate_work_unchanged(server, folders, expected):
+    client = LibreTranslateAPI(server.address)
+    assert client.translate(LINE, "de", "en") == expected
+    assert client.translate(LINE, "en", "de") == Translator.load(folders[1]).translate([LINE])[0]
+    assert {each["language"] for each in client.detect("Der Hund schläft im Haus.")} == {"de", "en"}
+    assert client.detect("Der Hund schläft im Haus.")[0]["language"] == "de"
+    assert client.languages() == [
+        {"code": "de", "name": "German", "targets": ["en"]},
+        {"code": "en", "name": "English", "targets": ["de"]},
+    ]
+    deep = LibreTranslator(source="de", target="en", api_key="none", custom_url=f"{server.address}/")
+    assert deep.translate(LINE) == expected
+    assert deep.translate_batch([LINE, TEXT[1]])[0] == expected
+
+
+def test_the_requests_of_its_page_are_answered(server, browser, expected):
+    """As its page sends them: forms by XMLHttpRequest, from a page of this server."""
+    page = browser.new_page()
+    page.goto(server.address)
+    send = """([path, fields, file]) => new Promise(done => {
+        const form = new FormData(), request = new XMLHttpRequest();
+        for (const [name, value] of Object.entries(fields)) form.append(name, value);
+        if (file) form.append("file", new File([file], "text.txt"));
+        request.onload = () => done([request.status, JSON.parse(request.response)]);
+        request.open(path.startsWith("/t") ? "POST" : "GET", path, true);
+        request.send(path.startsWith("/t") ? form : undefined);
+    })"""
+    asked = {"q": LINE, "source": "auto", "target": "en", "format": "text", "alternatives": 3, "api_key": ""}
+    status, answer = page.evaluate(send, ["/translate", asked, ""])
+    assert (status, answer["translatedText"], answer["detectedLanguage"]["language"]) == (200, expected, "de")
+    assert 1 <= len(answer["alternatives"]) <= 3
+    assert expected not in answer["alternatives"]
+    status, answer = page.evaluate(send, ["/frontend/settings", {}, ""])
+    assert (status, answer["keyRequired"], answer["language"]["source"]["code"]) == (200, False, "de")
+    asked = {"source": "de", "target": "en", "api_key": ""}
+    status, answer = page.evaluate(send, ["/translate_file", asked, f"{LINE}\r\n\r\n{LINE}\r\n"])
+    assert status == 200
+    with urllib.request.urlopen(answer["translatedFileUrl"]) as file:
+        assert file.read().decode() == f"{expected}\n\n{expected}\n"
+    page.close()
+
+
+CATALOGUE = """msgid ""
+msgstr "Language: en\\nContent-Type: text/plain; charset=UTF-8\\n"
+
+# left
+msgid "a b"
+msgstr "done"
+
+msgid "a b c d"
+msgstr ""
+"""
+
+
+def test_a_catalogue_is_filled_as_on_the_command_line(server, folders, tmp_path):
+    (tmp_path / "a.po").write_text(CATALOGUE)
+    files = {"file": ("a.po", (tmp_path / "a.po").read_bytes())}
+    asked = {"source": "de", "target": "en"}
+    answer = requests.post(f"{server.address}/translate_file", data=asked, files=files)
+    assert answer.status_code == 200, answer.text
+    words = [sys.executable, "-m", "transformer", folders[0], "--input", "a.po", "--output", "b.po"]
+    subprocess.run(words, cwd=tmp_path, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert requests.get(answer.json()["translatedFileUrl"]).content == (tmp_path / "b.po").read_bytes()
+    files = {"file": ("a.docx", b"x")}
+    refused = requests.post(f"{server.address}/translate_file", data=asked, files=files)
+    assert (refused.status_code, refused.json()["error"]) == (400, "Invalid request: file format not supported")
+
+
+def test_texts_of_an_array_and_the_tags_of_html_keep_their_places(server, folders, expected):
+    translator = Translator.load(folders[0])
+    texts = [LINE, "", TEXT[1], LINE, f"{LINE}\n{TEXT[1]}"]
+    answer = server.translate(texts, alternatives=1).json()
+    assert answer["translatedText"] == translator.translate(texts)
+    assert [len(each) for each in answer["alternatives"]] == [1, 0, 1, 1, 0]
+    html = server.translate(f"<p class='a>b'>{LINE}</p><script>{LINE}</script>", format="html").json()
+    assert html["translatedText"] == f"<p class='a>b'>{expected}</p><script>{LINE}</script>"
+
+
+@given(text=some.text(alphabet="ab <>/&;\"'!-p\n", max_size=60))
+def test_html_comes_back_when_its_texts_are_not_changed(text):
+    texts, filled = texts_of(f"<i>{text}")
+    again = filled(texts)
+    assert texts_of(again)[0] == texts  # an entity may be written in another way
+    assert filled(["X"] * len(texts)).count("X") == len(texts)
+    assert texts_of("<b>1 &lt; 2</b>")[1](["<script>"]) == "<b>&lt;script&gt;</b>"
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"q": [LINE, None]}, "q: Input should be a valid string"),
+        ({"q": 1.5}, "q: Input should be a valid string"),
+        ({"q": True}, "q: Input should be a valid string"),
+        ({"q": LINE, "beamsize": 3}, "there is no parameter 'beamsize'"),
+        ({"q": LINE, "beam_size": 65}, "beam_size: Input should be less than or equal to 64"),
+        ({"q": LINE, "format": "rtf"}, "format: Input should be 'text' or 'html'"),
+        ({"q": ""}, "Invalid request: missing q parameter"),
+        ({"q": LINE, "source": None}, "Invalid request: missing source parameter"),
+        ({"q": LINE, "source": "xx"}, "xx is not supported"),
+        ({"q": LINE, "target": "de"}, "German (de) is not available as a target language from German (de)"),
+        ({"q": ["a"] * 1_001}, "1,001 texts; a request may have 1,000"),
+        ({"q": "x" * 10_001}, "10,001 characters; the server takes 10,000: cut it"),
+        ({"q": "xyz " * 1_000}, "subwords; the server takes 1,000 subwords: cut it"),
+        ({"q": "a\ud800"}, "not text"),
+    ],
+)
+def test_a_mistake_is_answered_with_400_and_a_reason(server, body, message):
+    answer = requests.post(f"{server.address}/translate", json={"source": "de", "target": "en", **body})
+    assert answer.status_code == 400
+    assert message in answer.json()["error"]
+
+
+def test_bodies_that_are_no_request_are_refused(server, expected):
+    url, good = f"{server.address}/translate", b'{"q": "a", "source": "de", "target": "en"}'
+    json_type = {"Content-Type": "application/json"}
+    cases = [
+        (b'{"q": ', json_type, 400),
+        (b"[" * 100_000, json_type, 400),
+        (b'["a"]', json_type, 400),
+        (good.replace(b"a", b"\xff", 1), json_type, 400),
+        (b"q=%ff&source=de&target=en", {"Content-Type": "application/x-www-form-urlencoded"}, 400),
+        (good, {}, 400),
+        (good, {"Content-Type": "text/plain"}, 400),
+        (b"x" * 2**21, json_type, 413),
+        (iter([b"x" * 2**19] * 4), json_type, 413),  # of a size that is not known before
+    ]
+    for body, headers, status in cases:
+        answer = requests.post(url, data=body, headers=headers)
+        assert (answer.status_code, list(answer.json())) == (status, ["error"])
+    for method, path, status in (("PUT", "/translate", 405), ("GET", "/nothing", 404), ("GET", "/docs", 404)):
+        answer = requests.request(method, server.address + path)
+        assert (answer.status_code, list(answer.json())) == (status, ["error"])
+    assert requests.head(server.address).status_code == 200
+    assert server.translate(LINE).json() == {"translatedText": expected}
+
+
+def test_other_names_and_pages_of_other_sites_are_refused(server):
+    for host in ("10.evil.example", "127.0.0.1.evil.example:80", "192.168.0.1", "", "localhost.evil.example"):
+        answer = requests.get(f"{server.address}/languages", headers={"Host": host})
+        assert answer.status_code == 400
+    form = {"q": LINE, "source": "de", "target": "en"}
+    answer = requests.post(f"{server.address}/translate", data=form, headers={"Origin": "http://evil.example"})
+    assert answer.status_code == 403
+    assert "Access-Control-Allow-Origin" not in answer.headers
+    assert requests.get(f"{server.address}/health", headers={"Host": "localhost"}).json() == {"status": "ok"}
+
+
+def test_metrics_and_spec_have_the_requests(server):
+    server.translate(LINE)
+    counts = requests.get(f"{server.address}/metrics").text
+    assert 'translation_requests_total{path="/translate",status="200"}' in counts
+    assert "translation_sentences_total" in counts
+    assert LINE not in counts
+    spec = requests.get(f"{server.address}/spec").json()
+    assert {"/translate", "/detect", "/languages", "/translate_file", "/frontend/settings"} <= set(spec["paths"])
+    body = spec["paths"]["/translate"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert {"q", "source", "target", "format", "alternatives"} <= set(body["properties"])
+
+
+@pytest.fixture
+def client(folders) -> Iterator[TestClient]:
+    """A client of a server in this process, which needs a key."""
+    settings = Settings(api_key="geheim", origins=("http://friend.example",))
+    server = Server([Model(ModelSource("first", folders[0]))], settings)
+    with TestClient(application(server), base_url="http://localhost") as client:
+        client.app.state.server = server
+        yield client
+
+
+def test_with_a_key_only_those_who_have_it_are_answered(client, expected):
+    asked = {"q": LINE, "source": "de", "target": "en"}
+    for key, status, body in (
+        ("", 403, {"error": "Please contact the server operator to get an API key"}),
+        ("gehein", 403, {"error": "Invalid API key"}),
+        ("geheim", 200, {"translatedText": expected}),
+    ):
+        answer = client.post("/translate", data={**asked, "api_key": key})
+        assert (answer.status_code, answer.json()) == (status, body)
+    assert client.post("/detect", json={"q": LINE}).status_code == 403
+    assert client.get("/").status_code == client.post("/translations", json={}).status_code == 404
+    answer = client.post("/translate", data={**asked, "api_key": "geheim"}, headers={"Origin": "http://friend.example"})
+    assert answer.headers["access-control-allow-origin"] == "http://friend.example"
+
+
+def test_overload_is_answered_with_503_and_when_to_come_again(client, monkeypatch):
+    asked = {"q": [LINE] * 3, "source": "de", "target": "en", "api_key": "geheim", "beam_size": 2}
+    monkeypatch.setattr(batches, "MOST_WAITING", 1)
+    monkeypatch.setattr(batches, "MOST", 1)  # a line a batch, so that the others wait
+    begun, go_on = threading.Event(), threading.Event()
+    real = batches.translate_lines
+
+    def slow(*given):
+        begun.set()
+        assert go_on.wait(60)
+        return real(*given)
+
+    monkeypatch.setattr(batches, "translate_lines", slow)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(client.post, "/translate", json=asked)
+        assert begun.wait(60)
+        answer = client.post("/translate", json=asked)
+        go_on.set()
+        assert first.result().status_code == 200
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+
+
+def test_a_request_that_takes_too_long_ends_with_503(client, monkeypatch):
+    monkeypatch.setattr(batches, "SECONDS", -1)
+    answer = client.post("/translate", json={"q": LINE, "source": "de", "target": "en", "api_key": "geheim"})
+    assert answer.status_code == 503
+    assert "was ended" in answer.json()["error"]
+
+
+def test_many_clients_get_each_its_own_answer(server, folders):
+    """Also while others leave, and while one sends much and with another beam."""
+    translator = Translator.load(folders[0])
+    lines = [" ".join(f"{TEXT[n % len(TEXT)]} {letter}" for letter in "abcdefgh"[: 1 + n % 8]) for n in range(40)]
+    expected = dict(zip(lines, translator.translate(lines), strict=True))
+    greedy = translator.translate(lines, beam_size=1)
+
+    def ask(number: int) -> None:
+        line = lines[number % len(lines)]
+        if number % 10 == 0:
+            with socket.create_connection(("127.0.0.1", int(server.address.rpartition(":")[2]))) as leaving:
+                body = json.dumps({"q": line, "source": "de", "target": "en"}).encode()
+                head = f"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+                leaving.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + body)
+        elif number % 25 == 1:
+            assert server.translate(lines * 5, beam_size=1).json()["translatedText"] == greedy * 5
+        else:
+            assert server.translate(line).json()["translatedText"] == expected[line]
+
+    with ThreadPoolExecutor(16) as clients:
+        list(clients.map(ask, range(200)))
+    time.sleep(0.2)
+    assert "translation_queue 0.0" in requests.get(f"{server.address}/metrics").text
+
+
+def test_lines_of_waiting_requests_are_translated_in_one_batch(folders, monkeypatch):
+    """All requests that wait while others are translated come together; an equal line is translated once."""
+    model = Model(ModelSource("first", folders[0]))
+    seen: list[list[str]] = []
+    real = batches.translate_lines
+
+    def watched(translator, lines, *rest):
+        seen.append(list(lines))
+        return real(translator, lines, *rest)
+
+    monkeypatch.setattr(batches, "translate_lines", watched)
+    with TestClient(application(Server([model], Settings())), base_url="http://localhost") as client:
+
+        def ask(line: str) -> str:
+            return client.post("/translate", json={"q": line, "source": "de", "target": "en"}).json()["translatedText"]
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(ask, [*TEXT, *TEXT] * 10))
+    assert sum(map(len, seen)) == 20 * len(TEXT)
+    assert max(map(len, seen)) > 1
+
+
+def test_what_one_client_sends_does_not_end_the_request_of_another(client, monkeypatch):
+    real = batches.translate_lines
+
+    def broken(translator, lines, *rest):
+        if "bad" in lines:
+            raise RuntimeError("a secret text")
+        return real(translator, lines, *rest)
+
+    monkeypatch.setattr(batches, "translate_lines", broken)
+
+    def ask(line: str) -> int:
+        asked = {"q": line, "source": "de", "target": "en", "api_key": "geheim"}
+        return client.post("/translate", json=asked).status_code
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(ask, ["bad", LINE] * 20)) == [500, 200] * 20
+
+
+def test_sigterm_answers_what_was_begun_and_ends_with_0(folders, tmp_path):
+    server = start(tmp_path, folders[0])
+    lines = [f"{LINE} {number}" for number in range(900)]
+    answers = []
+    asking = threading.Thread(target=lambda: answers.append(server.translate(lines, beam_size=16)))
+    asking.start()
+    while "queue 1.0" not in (counts := requests.get(f"{server.address}/metrics").text) and not answers:
+        assert counts
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(120) == 0
+    asking.join()
+    assert len(answers[0].json()["translatedText"]) == 900
+
+
+def test_half_a_request_is_given_up(client, monkeypatch):
+    async def half(request: object) -> dict:
+        await asyncio.sleep(3600)
+        return {}
+
+    monkeypatch.setattr(fields, "read_values", half)
+    monkeypatch.setattr(fields, "BODY_SECONDS", 0)
+    answer = client.post("/translate", json={"q": LINE, "source": "de", "target": "en", "api_key": "geheim"})
+    assert answer.status_code == 408
+
+
+def test_a_folder_without_torch_weights_serves_and_shows_no_subwords(folders, tmp_path):
+    folder = tmp_path / "int8"
+    folder.mkdir()
+    for path in (path for path in folders[0].iterdir() if path.suffix != ".safetensors"):
+        (folder / path.name).write_bytes(path.read_bytes())
+    model = Model(ModelSource("int8", folder))
+    with TestClient(application(Server([model], Settings())), base_url="http://localhost") as client:
+        shown = client.post("/translations", json={"model": 0, "text": LINE}).json()["hypotheses"]
+        assert shown[0]["text"] == Translator.load(folders[0]).translate([LINE])[0]
+        assert (len(shown), shown[0]["subwords"]) == (4, [])
+        refused = client.post("/attention", json={"model": 0, "text": LINE, "target": []})
+        assert (refused.status_code, "needs torch" in refused.json()["error"]) == (400, True)

@@ -1,0 +1,199 @@
+"""Lines of many requests, translated in batches: one line alone leaves most of a processor unused.
+
+A request waits up to WAIT seconds for others while nothing is translated, and else for the batch before it. A batch has
+lines of one search (SearchConfig) only. Requests of more lines than fit take turns, a line of each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any, NamedTuple
+
+from transformer.decoding.config import SearchConfig
+from transformer.inference.engine import Check
+from transformer.inference.translation import Translation
+from transformer.inference.translator import Translator
+from transformer.serving.limits import SECONDS, Busy, Deadline, OutOfTime, Stopped, check_subwords
+
+WAIT, STEP = 0.005, 0.001  # seconds: at most, for other requests; between two looks at whether more came
+MOST = 16_384  # characters of a batch, about 4,096 subwords
+MOST_WAITING = 50 * MOST  # characters of all requests: more would wait for longer than a client does
+FEW = 1_000  # characters, of which a batch is not made smaller so that the other workers have some
+IN_WORK = 2  # batches of one translator
+LONG = 1_000  # characters of a line from which its request is a batch of its own
+
+
+class Sentence(NamedTuple):
+    """A sentence of a line and its translations, best first. before: the line breaks before it."""
+
+    before: str
+    source: str
+    translations: list[Translation]
+
+
+class Request:
+    """Lines that wait for their translations. settings: the fields of SearchConfig. best_only: see Translator."""
+
+    def __init__(self, lines: Sequence[str], settings: dict[str, Any], best_only: bool):
+        self.lines, self.config, self.best_only = lines, SearchConfig(**settings), best_only
+        self.future: asyncio.Future = asyncio.get_running_loop().create_future()
+        self.results: list[Any] = [None] * len(lines)
+        self.taken = self.done = 0  # lines
+        self.characters = sum(map(len, lines))
+        self.deadline: Deadline | None = None  # from when its first line is translated
+        self.group = (self.config, best_only, id(self) if max(map(len, lines)) > LONG else 0)
+
+    def finish(self, number: int, result: list[Sentence] | Exception) -> None:
+        """Take the translation of a line, or why there is none, which is then the answer."""
+        self.results[number] = result
+        self.done += 1
+        if self.future.done():
+            return
+        if isinstance(result, Exception):
+            self.future.set_exception(result)
+        elif self.done == len(self.lines):
+            self.future.set_result(self.results)
+
+
+Batch = list[tuple[Request, int]]  # a line of a request, by its number
+
+
+class Batches:
+    """The requests that wait for one translator. workers: threads, of which IN_WORK translate for it at a time.
+
+    While one of them prepares its lines, CTranslate2 works on those of another.
+    """
+
+    def __init__(self, translator: Translator, workers: Executor):
+        self.translator, self.workers = translator, workers
+        self.waiting: deque[Request] = deque()
+        self.arrived = asyncio.Event()
+        self.stopping = False
+
+    def characters(self) -> int:
+        """Of all requests that wait."""
+        return sum(request.characters for request in self.waiting)
+
+    async def translate(self, lines: Sequence[str], settings: dict[str, Any], best_only: bool) -> list[list[Sentence]]:
+        """The sentences of each line. When this is cancelled, what is not translated yet is left out.
+
+        Raises Busy if too much waits, OutOfTime, Stopped when the process ends, and ValueError for a line with too many
+        subwords.
+        """
+        if not lines:
+            return []
+        request = Request(lines, settings, best_only)
+        if self.waiting and self.characters() + request.characters > MOST_WAITING:
+            raise Busy
+        self.waiting.append(request)
+        self.arrived.set()
+        try:
+            return await request.future
+        finally:
+            request.future.cancel()  # without effect on one that is done
+            if request in self.waiting:
+                self.waiting.remove(request)
+
+    async def run(self) -> None:
+        """Translate what arrives, for ever."""
+        await asyncio.gather(*(self._run() for _ in range(IN_WORK)))
+
+    async def _run(self) -> None:
+        """Translate a batch after the other."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await self.arrived.wait()
+            await self._wait_for_others()
+            if batch := self._next():
+                work = partial(self._translated, batch)
+                for (request, number), result in zip(
+                    batch, await loop.run_in_executor(self.workers, work), strict=True
+                ):
+                    request.finish(number, result)
+            if not self.waiting:
+                self.arrived.clear()
+
+    async def _wait_for_others(self) -> None:
+        """Return when no more requests come, after WAIT seconds, or when a batch is full."""
+        end, count = time.monotonic() + WAIT, 0
+        while count < len(self.waiting) and self.characters() < MOST and time.monotonic() < end:
+            count = len(self.waiting)
+            await asyncio.sleep(STEP)
+
+    def _next(self) -> Batch:
+        """The lines of the next batch: of the request that waits longest, and of others of its search."""
+        batch: Batch = []
+        same = [request for request in self.waiting if request.group == self.waiting[0].group]
+        room, open_requests = min(MOST, max(FEW, self.characters() // IN_WORK)), same
+        while room > 0 and open_requests:
+            for request in open_requests:
+                line = request.lines[request.taken]
+                if batch and len(line) > room:
+                    room = 0
+                if room > 0:
+                    batch.append((request, request.taken))
+                    request.taken += 1
+                    room -= max(1, len(line))
+            open_requests = [request for request in open_requests if request.taken < len(request.lines)]
+        for request in same:
+            self.waiting.remove(request)
+            deadline = request.deadline = request.deadline or Deadline(SECONDS)
+            try:
+                deadline()
+                if request.taken < len(request.lines):
+                    self.waiting.append(request)  # behind those of another search
+            except OutOfTime as error:
+                request.finish(0, error)
+        return batch
+
+    def _translated(self, batch: Batch) -> list[list[Sentence] | Exception]:
+        """The sentences of each line of a batch, or why there are none. If it fails, each line is tried singly."""
+        groups = [batch]
+        if len(batch) > 1:
+            try:
+                return self._try(batch)
+            except Exception:
+                groups = [[line] for line in batch]
+        results: list[list[Sentence] | Exception] = []
+        for group in groups:
+            try:
+                results += self._try(group)
+            except Exception as error:
+                results.append(error)
+        return results
+
+    def _try(self, batch: Batch) -> list[Any]:
+        """The sentences of each line of a batch. Raises OutOfTime, Stopped, ValueError and what the translator raises.
+
+        It stops when nobody waits for any line of the batch.
+        """
+        requests = [request for request, _ in batch]
+        deadline = Deadline(SECONDS)
+
+        def check() -> None:
+            if self.stopping or all(request.future.done() for request in requests):
+                raise Stopped
+            deadline()
+
+        lines = [request.lines[number] for request, number in batch]
+        first = requests[0]
+        check()
+        for line in lines:
+            if len(line) > LONG:
+                check_subwords("the text", len(self.translator.subwords([line])[0]))
+        return translate_lines(self.translator, lines, first.config, first.best_only, check)
+
+
+def translate_lines(
+    translator: Translator, lines: Sequence[str], config: SearchConfig, best_only: bool, check: Check
+) -> list[list[Sentence]]:
+    """The sentences of each line with their translations. check: called before each step; what it raises ends it."""
+    parts = [translator.sentences(line) for line in lines]
+    sentences = [sentence for part in parts for _, sentence in part]
+    found = iter(translator.alternatives(sentences, before_step=check, best_only=best_only, **vars(config)))
+    return [[Sentence(before, sentence, next(found)) for before, sentence in part] for part in parts]

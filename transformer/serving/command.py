@@ -1,0 +1,117 @@
+"""Serve model folders: a page to type into, and LibreTranslate's interface for other programs.
+
+    python -m transformer serve data/model                    # the page is at http://127.0.0.1:5002
+    python -m transformer serve de-en/model en-de/model       # both directions
+    python -m transformer serve data/model --host 0.0.0.0 --name translate.example.org
+
+The environment variable TRANSLATION_API_KEY is a key that each request must have; with it there is no page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from transformer.model_folder import check_files
+
+if TYPE_CHECKING:
+    from transformer.serving.served_model import ModelSource
+
+HOST = "127.0.0.1"  # this machine, for servers that no other machine reaches
+KEY = "TRANSLATION_API_KEY"
+
+
+def open_port(host: str, port: int, command: str) -> socket.socket:
+    """A socket that listens on a port. Raises ValueError for no port, or one that cannot be used.
+
+    command: the command line without --port, for the message.
+    """
+    if not 0 < port < 2**16:
+        raise ValueError(f"--port {port} is not a port number. Choose one from 1024 to 65535.")
+    try:
+        listener = socket.create_server((host, port))
+    except OSError as error:
+        reason = str(error.strerror).partition(" (")[0]
+        again = f"{command} --port {port + 1 if port < 65535 else 1024}"
+        raise ValueError(f"Port {port} of {host} cannot be used ({reason}). Use another one: `{again}`") from None
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # which connections inherit: an answer is not held
+    return listener
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of a server."""
+    parser.add_argument("--host", default=HOST, help=f"address to listen on (default: {HOST}, this machine alone)")
+    parser.add_argument("--port", type=int, default=5002, help="default: 5002")
+    parser.add_argument(
+        "--name", action="append", default=[], help="a name by which clients call this server, beside localhost"
+    )
+    parser.add_argument(
+        "--origin",
+        action="append",
+        default=[],
+        help="a site whose pages may use this server, or *: https://example.org",
+    )
+
+
+def serve(find: Callable[[], Sequence[ModelSource]], options: argparse.Namespace, command: str) -> None:
+    """Serve models until a signal ends the process. find: called when the port is open."""
+    with open_port(options.host, options.port, command) as listener:
+        print(f"Loading {' and '.join(map(str, dict.fromkeys(options.models)))} ...", file=sys.stderr, flush=True)
+        # Imported here, so that --help and a wrong option take no seconds.
+        import uvicorn
+
+        from transformer.serving.served_model import Model
+        from transformer.serving.server import Server, Settings, application
+
+        settings = Settings()
+        names = (*settings.hosts, *(name.lower() for name in options.name))
+        settings = Settings(names, tuple(options.origin), os.environ.get(KEY) or None)
+        server = Server([Model(source) for source in find()], settings)
+        logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s", level=logging.INFO)
+
+        class Uvicorn(uvicorn.Server):
+            """On SIGTERM it answers what it has begun, on Ctrl-C it stops its work. Either way it ends with 0."""
+
+            def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+                if sig == signal.SIGINT:
+                    server.stop()
+                self.should_exit, self.force_exit = True, self.should_exit and sig == signal.SIGINT
+
+        config = uvicorn.Config(
+            application(server), log_config=None, access_log=False, ws="none", server_header=False,
+            timeout_keep_alive=60, timeout_graceful_shutdown=60,
+        )  # fmt: skip
+        logging.getLogger("uvicorn").setLevel(logging.WARNING)
+        print(f"http://{options.host}:{options.port}", flush=True)
+        with suppress(KeyboardInterrupt):
+            Uvicorn(config).run(sockets=[listener])
+
+
+def main() -> None:
+    """python -m transformer serve. Raises ValueError for what is no model folder."""
+    parser = argparse.ArgumentParser(
+        prog="python -m transformer serve",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("models", nargs="+", type=Path, metavar="FOLDER", help="model folder")
+    add_options(parser)
+    options = parser.parse_args(sys.argv[2:])
+
+    def find() -> Sequence[ModelSource]:
+        from transformer.serving.served_model import ModelSource
+
+        return [ModelSource(folder.resolve().parent.name or str(folder), folder) for folder in options.models]
+
+    for folder in options.models:
+        check_files(folder)
+    serve(find, options, " ".join(["python -m transformer serve", *map(str, options.models)]))

@@ -1,0 +1,106 @@
+"""What each request passes: host, origin and size are checked, it is counted, and one line is logged, without texts."""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from transformer.serving.batches import Sentence
+from transformer.serving.limits import MAX_BYTES, Stopped
+
+LOG = logging.getLogger("transformer.serving")
+LARGE = f"The request is larger than {MAX_BYTES:,} bytes: shorten the text."
+LEFT = 499  # the status that is logged of a client that left
+
+
+class Measures:
+    """Counts of one server, for Prometheus."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        new: dict[str, Any] = {"registry": self.registry, "namespace": "translation"}
+        self.requests = Counter("requests", "requests by path and status", ["path", "status"], **new)
+        self.seconds = Histogram("seconds", "from request to answer", ["path"], **new)
+        self.sentences = Counter("sentences", "translated sentences", **new)
+        self.remarks = Counter("remarks", "what may be wrong with translations, by kind", ["kind"], **new)
+        self.queue = Gauge("queue", "requests that wait for a translation", **new)
+
+    def count(self, lines: Sequence[Sequence[Sentence]]) -> None:
+        """Count translated sentences, and the remarks on them."""
+        for sentence in (sentence for sentences in lines for sentence in sentences):
+            self.sentences.inc()
+            for remark in sentence.translations[0].remarks:
+                self.remarks.labels(remark.kind).inc()
+
+    def page(self) -> tuple[bytes, int, None, str]:
+        """The arguments of a response with all counts."""
+        return generate_latest(self.registry), 200, None, CONTENT_TYPE_PLAIN_0_0_4
+
+
+class Gate:
+    """The outermost part of the server. hosts: names in Host. origins: of pages of other sites; `*`: all."""
+
+    def __init__(self, app: ASGIApp, hosts: Sequence[str], origins: Sequence[str], measures: Measures):
+        self.app, self.hosts, self.origins, self.measures = app, hosts, origins, measures
+
+    def refusal(self, headers: Headers) -> JSONResponse | None:
+        """The answer to a request that is refused by its headers."""
+        host, origin = headers.get("host", ""), headers.get("origin")
+        bare = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
+        if bare.lower() not in self.hosts:
+            reason = f"This server does not answer to the name {bare[:80]!r}. Start it with --name to allow it."
+            return JSONResponse({"error": reason}, 400)
+        if origin and urlsplit(origin).netloc != host and not {"*", origin} & {*self.origins}:
+            reason = f"Pages of {origin[:80]!r} may not use this server. Start it with --origin to allow them."
+            return JSONResponse({"error": reason}, 403)
+        size = headers.get("content-length", "0")
+        return None if size.isdecimal() and int(size) <= MAX_BYTES else JSONResponse({"error": LARGE}, 413)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        begin, method, status, size = time.perf_counter(), scope["method"], 0, 0
+
+        async def limited() -> Message:
+            nonlocal size
+            message = await receive()
+            size += len(message.get("body", b""))
+            if size > MAX_BYTES:
+                raise HTTPException(413, LARGE)
+            return message
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], (b"x-content-type-options", b"nosniff")]
+            await send(message)
+
+        if method == "HEAD":  # the server sends the headers of GET
+            scope["method"] = "GET"
+        try:
+            await (self.refusal(Headers(scope=scope)) or self.app)(scope, limited, watched)
+        except (ClientDisconnect, Stopped):
+            status = status or LEFT
+        except Exception as error:  # without its message, which may have a text
+            LOG.error("%s\n%s", type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
+            if not status:
+                await JSONResponse({"error": "Internal error"}, 500)(scope, receive, watched)
+        seconds = time.perf_counter() - begin
+        path = getattr(scope.get("route"), "path", "other")
+        self.measures.requests.labels(path, status).inc()
+        self.measures.seconds.labels(path).observe(seconds)
+        LOG.info("%s %s %d %.3f s", method, path, status, seconds)

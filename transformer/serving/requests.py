@@ -1,0 +1,165 @@
+"""What a request asks for: its fields as JSON, as a form or in its address, checked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Mapping
+from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import parse_qsl
+
+from fastapi import HTTPException
+from fastapi import Request as HttpRequest
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
+from starlette.datastructures import UploadFile
+
+from transformer.decoding.config import MOST_BEAMS, Beams, ExtraLength, LengthPenalty
+from transformer.serving.limits import Stopped
+
+MOST_ALTERNATIVES = 15
+MOST_FIELDS = 20
+STRICT: dict[str, Any] = {"keep_blank_values": True, "errors": "strict", "max_num_fields": MOST_FIELDS}
+BODY_SECONDS = 10  # for the arrival of a request
+
+Result = TypeVar("Result")
+
+
+class Fields(BaseModel):
+    """Fields of any request. A field that no class names is a mistake of spelling, and refused."""
+
+    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+    api_key: str | None = Field(None, description="needed if the server has a key")
+    secret: str | None = Field(None, description="not used; LibreTranslate's page sends it")
+
+
+class Translate(Fields):
+    """A request for translations. Without a search option, that of the model is taken."""
+
+    q: str | list[str] = Field(description="a text, or several; a line break in a text is one in its translation")
+    source: str = Field(description="language code; auto: the model's source language")
+    target: str = Field(description="language code")
+    format: Literal["text", "html"] = "text"
+    alternatives: Annotated[int, Field(ge=0, le=MOST_ALTERNATIVES)] = 0
+    beam_size: Beams | None = None
+    length_penalty: LengthPenalty | None = None
+    extra_length: ExtraLength | None = None
+
+    def search(self, defaults: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings of the search, of as many hypotheses as there are translations to return."""
+        chosen = {name: getattr(self, name) for name in defaults}
+        settings = {**defaults, **{name: value for name, value in chosen.items() if value is not None}}
+        settings["beam_size"] = min(MOST_BEAMS, max(settings["beam_size"], 1 + self.alternatives))
+        return settings
+
+
+class Detect(Fields):
+    """A request for the language of texts."""
+
+    q: str | list[str]
+
+
+class TranslateFile(Fields):
+    """A request for the translation of a file, .txt or .po."""
+
+    file: Annotated[UploadFile, WithJsonSchema({"type": "string", "format": "binary"})]
+    source: str
+    target: str
+
+
+class PageText(BaseModel):
+    """What the page asks for: translations by a model, by its place on the command line, from 0."""
+
+    model: int = Field(ge=0)
+    text: str
+    beam_size: Beams | None = None
+
+
+class PagePair(BaseModel):
+    """What the page asks for: attention. target: the subwords of a translation."""
+
+    model: int = Field(ge=0)
+    text: str
+    target: list[str] = Field(max_length=1_200)
+
+
+Asked = TypeVar("Asked", bound=BaseModel)
+
+
+async def read(request: HttpRequest, kind: type[Asked]) -> Asked:
+    """The fields of a request.
+
+    Raises HTTPException: 400 for what is missing, of a wrong type or unknown, 408 for a body that does not arrive.
+    """
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            values = await read_values(request)
+    except TimeoutError:
+        raise HTTPException(408, f"The request did not arrive in {BODY_SECONDS} seconds.") from None
+    values = {name: value for name, value in values.items() if value not in (None, "")}
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0]) if first["loc"] else ""
+        if first["type"] == "missing":
+            raise HTTPException(400, f"Invalid request: missing {name} parameter") from None
+        if first["type"] == "extra_forbidden":
+            raise HTTPException(400, f"Invalid request: there is no parameter {name[:40]!r}") from None
+        raise HTTPException(400, f"Invalid request: {name}: {first['msg']}") from None
+
+
+async def read_values(request: HttpRequest) -> dict[str, Any]:
+    """The fields of a request, of its body and its address. Raises HTTPException for a body that cannot be read."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    body = await request.body()
+    try:
+        values: dict[str, Any] = dict(parse_qsl(request.url.query, **STRICT))
+        if not body:
+            return values
+        if kind == "application/x-www-form-urlencoded":
+            return values | {name: plain(value) for name, value in parse_qsl(body.decode(), **STRICT)}
+        if kind == "multipart/form-data":
+            form = await request.form(max_files=1, max_fields=MOST_FIELDS)
+            if not any(isinstance(value, UploadFile) for value in form.values()):
+                body.decode()  # a form with wrong bytes would be read as Latin-1
+            return values | {name: plain(value) for name, value in form.items()}
+        if kind != "application/json":
+            raise HTTPException(400, "Invalid request: the Content-Type must be application/json or that of a form")
+        content = json.loads(body)
+    except UnicodeDecodeError:
+        raise HTTPException(400, "Invalid request: not UTF-8") from None
+    except (ValueError, RecursionError):
+        raise HTTPException(400, "Invalid JSON format" if kind == "application/json" else "Invalid form") from None
+    if not isinstance(content, dict):
+        raise HTTPException(400, "Invalid JSON format: it must be an object")
+    return values | content
+
+
+def plain(value: str | UploadFile) -> str | UploadFile:
+    """A field of a form. Browsers send a line break in it as two characters."""
+    return value.replace("\r\n", "\n") if isinstance(value, str) else value
+
+
+async def while_connected(request: HttpRequest, work: Awaitable[Result]) -> Result:
+    """The result of `work`, which is cancelled when the client leaves. Raises Stopped then."""
+    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(left(request))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise Stopped
+        return task.result()
+    finally:
+        task.cancel()
+        gone.cancel()
+
+
+async def left(request: HttpRequest) -> None:
+    """Return when the client has left. Its body must have been read."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def described(kind: type[BaseModel], *media: str) -> dict[str, Any]:
+    """The body of a request, for OpenAPI."""
+    schema = kind.model_json_schema()
+    return {"requestBody": {"required": True, "content": {name: {"schema": schema} for name in media}}}

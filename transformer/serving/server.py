@@ -1,0 +1,389 @@
+"""The server of model folders: LibreTranslate's interface, and a page to type into.
+
+    POST /translate, /detect, /translate_file    GET /languages, /frontend/settings, /spec, /health, /metrics
+    GET  /                                       the page, which uses /models, /translations and /attention
+
+A mistake is answered as {"error": reason}. Pages of other sites cannot use this server: one whose name leads to this
+machine sends that name as Host, any other sends its Origin, and both must be allowed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import secrets
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from babel import Locale
+from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.responses import HTMLResponse, JSONResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.exceptions import HTTPException as AnyHTTPException
+from starlette.middleware.cors import CORSMiddleware
+
+from transformer import reporting
+from transformer.corpora.rules import rank_languages
+from transformer.inference.documents import fill, lines_of, read_document
+from transformer.inference.translation import SentencePair, join_translations
+from transformer.serving.batches import IN_WORK, Batches, Sentence
+from transformer.serving.gate import Gate, Measures
+from transformer.serving.html_text import texts_of
+from transformer.serving.limits import MAX_CHARACTERS, MAX_LINES, SECONDS, Busy, OutOfTime, Stopped, check_line
+from transformer.serving.requests import (
+    Detect,
+    PagePair,
+    PageText,
+    Translate,
+    TranslateFile,
+    described,
+    read,
+    while_connected,
+)
+from transformer.serving.served_model import Model
+from transformer.text.languages import strip_region
+
+TEMPLATES = [Path(__file__).parent / "templates", Path(reporting.__path__[0]) / "templates"]
+FILES, MOST_FILES = (".txt", ".po"), 16  # kinds of files; translated ones that are kept until they are fetched
+JSON, FORMS = "application/json", ("application/x-www-form-urlencoded", "multipart/form-data")
+NO_KEY, WRONG_KEY = "Please contact the server operator to get an API key", "Invalid API key"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """hosts: the names by which clients may call this server. origins: sites whose pages may use it; `*`: all.
+
+    api_key: what each request for a translation must have; None: nothing. With a key there is no page.
+    """
+
+    hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")
+    origins: tuple[str, ...] = ()
+    api_key: str | None = None
+
+
+class Server:
+    """What the answers are made of: models, their batches and the files that wait to be fetched."""
+
+    def __init__(self, models: Sequence[Model], settings: Settings):
+        self.models, self.settings, self.measures = models, settings, Measures()
+        self.workers = ThreadPoolExecutor(2 * IN_WORK)
+        self.batches = [Batches(model.translator, self.workers) for model in models]
+        self.files: OrderedDict[str, bytes] = OrderedDict()
+        self.measures.queue.set_function(lambda: sum(len(batches.waiting) for batches in self.batches))
+        self.codes = list(dict.fromkeys(code for model in models for code in model.languages))
+        detect(".", self.codes)  # loads py3langid
+
+    def stop(self) -> None:
+        """End all work; what waits is answered with status 503."""
+        for batches in self.batches:
+            batches.stopping = True
+
+    @asynccontextmanager
+    async def running(self, app: FastAPI) -> AsyncIterator[None]:
+        """Translate, until the block ends."""
+        tasks = [asyncio.create_task(batches.run()) for batches in self.batches]
+        yield
+        for task in tasks:
+            task.cancel()
+
+    def check_key(self, api_key: str | None) -> None:
+        """Raise HTTPException 403 if a key is needed and this is not it."""
+        if (key := self.settings.api_key) and not hmac.compare_digest((api_key or "").encode(), key.encode()):
+            raise HTTPException(403, WRONG_KEY if api_key else NO_KEY)
+
+    def code(self, language: str) -> str:
+        """The code of a language as a model has it, with or without its region. Raises HTTPException 400."""
+        same = [code for code in self.codes if code.lower() == language.lower()]
+        near = [code for code in self.codes if strip_region(code).lower() == language.partition("-")[0].lower()]
+        if not same + near:
+            raise HTTPException(400, f"{language[:40]} is not supported")
+        return (same + near)[0]
+
+    def direction(self, source: str, target: str, texts: Sequence[str]) -> tuple[int, dict[str, Any] | None]:
+        """The number of the model from one language to another; for `auto` also the language of the texts.
+
+        Raises HTTPException 400 if there is none.
+        """
+        target = self.code(target)
+        detected = None
+        if source == "auto":
+            sources = dict.fromkeys(model.languages[0] for model in self.models if model.languages[1] == target)
+            (detected, *_) = detect("\n".join(texts), list(sources)) or [None]
+            source = detected["language"] if detected else source
+        source = self.code(source)
+        for number, model in enumerate(self.models):
+            if model.languages == (source, target):
+                return number, detected
+        raise HTTPException(
+            400,
+            f"{name(target)} ({target}) is not available as a target language from {name(source)} ({source})",
+        )
+
+    async def translated(
+        self, request: Request, number: int, lines: Sequence[str], settings: dict[str, Any], best_only: bool = True
+    ) -> list[list[Sentence]]:
+        """The sentences of lines with their translations by a model. Raises ValueError for lines over the limits."""
+        if len(lines) > MAX_LINES:
+            raise ValueError(f"{len(lines):,} texts; a request may have {MAX_LINES:,}")
+        for line in lines:
+            check_line("the text", line)
+        results = await while_connected(request, self.batches[number].translate(lines, settings, best_only))
+        self.measures.count(results)
+        return results
+
+
+def name(code: str) -> str:
+    """The English name of a language."""
+    return Locale("en").languages.get(code.replace("-", "_")) or code
+
+
+def detect(text: str, codes: Sequence[str]) -> list[dict[str, Any]]:
+    """Languages among `codes` with the confidence that a text is in them, in percent, the likeliest first."""
+    return [
+        {"confidence": round(100 * probability, 1), "language": code}
+        for code, probability in rank_languages(text, codes)
+    ]
+
+
+def best(sentences: Sequence[Sentence]) -> str:
+    """The best translation of a line."""
+    return join_translations(SentencePair(each.source, each.translations[0], each.before) for each in sentences)
+
+
+def others(sentences: Sequence[Sentence], count: int) -> list[str]:
+    """Other translations of a line that is one sentence; a text of several has none."""
+    if len(sentences) != 1:
+        return []
+    texts = dict.fromkeys(translation.text for translation in sentences[0].translations)
+    return list(texts)[1 : count + 1]
+
+
+def application(server: Server) -> FastAPI:
+    """The program that answers requests."""
+    app = FastAPI(
+        title="Translation",
+        description="LibreTranslate's interface to models of this server.",
+        openapi_url="/spec",
+        docs_url=None,  # FastAPI's pages would load scripts from elsewhere
+        redoc_url=None,
+        lifespan=server.running,
+    )
+    answer_mistakes(app)
+    add_interface(app, server)
+    if not server.settings.api_key:
+        add_page(app, server)
+    if server.settings.origins:
+        app.add_middleware(CORSMiddleware, allow_origins=server.settings.origins, allow_methods=["*"])
+    app.add_middleware(Gate, server.settings.hosts, server.settings.origins, server.measures)
+    return app
+
+
+def answer_mistakes(app: FastAPI) -> None:
+    """Answer exceptions with a status and the reason."""
+
+    def handle(kind: type[Exception], status: int, reason: str = "", **headers: str) -> None:
+        @app.exception_handler(kind)
+        async def answer(request: Request, error: Exception) -> JSONResponse:
+            return JSONResponse({"error": reason or str(error)}, status, headers)
+
+    @app.exception_handler(AnyHTTPException)
+    async def answer(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, AnyHTTPException)
+        return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+    handle(ValueError, 400)
+    handle(OutOfTime, 503, f"This took longer than {SECONDS} s and was ended. Shorten the text, or lower beam_size.")
+    handle(Stopped, 503, "The server is ending.")
+    handle(Busy, 503, "The server has too much to do. Try later.", **{"Retry-After": "5"})
+
+
+def add_interface(app: FastAPI, server: Server) -> None:
+    """LibreTranslate's interface."""
+
+    @app.post("/translate", openapi_extra=described(Translate, JSON, *FORMS))
+    async def translate(request: Request) -> JSONResponse:
+        """Translate a text, or each of several."""
+        asked = await read(request, Translate)
+        server.check_key(asked.api_key)
+        texts = [asked.q] if isinstance(asked.q, str) else asked.q
+        number, detected = server.direction(asked.source, asked.target, texts)
+        search = asked.search(server.models[number].source.search)
+        html = asked.format == "html"
+        pages = [texts_of(text) for text in texts] if html else []
+        lines = [line for lines, _ in pages for line in lines] if html else texts
+        results = await server.translated(request, number, lines, search, html or not asked.alternatives)
+        if html:
+            parts = iter([best(sentences) for sentences in results])
+            translations = [filled([next(parts) for _ in lines]) for lines, filled in pages]
+        else:
+            translations = [best(sentences) for sentences in results]
+        single = isinstance(asked.q, str)
+        answer: dict[str, Any] = {"translatedText": translations[0] if single else translations}
+        if detected:
+            answer["detectedLanguage"] = detected if single else [detected] * len(texts)
+        if asked.alternatives:
+            every = [[] for _ in texts] if html else [others(sentences, asked.alternatives) for sentences in results]
+            answer["alternatives"] = every[0] if single else every
+        return JSONResponse(answer)  # which FastAPI does not look through, as it would a dict
+
+    @app.post("/detect", openapi_extra=described(Detect, JSON, *FORMS))
+    async def detect_language(request: Request) -> list[dict[str, Any]]:
+        """The languages of this server's models that a text may be in."""
+        asked = await read(request, Detect)
+        server.check_key(asked.api_key)
+        text = asked.q if isinstance(asked.q, str) else "\n".join(asked.q)
+        check_line("the text", text)
+        return detect(text, server.codes)
+
+    @app.post("/translate_file", openapi_extra=described(TranslateFile, FORMS[1]))
+    async def translate_file(request: Request) -> dict[str, str]:
+        """Translate a .txt or .po file of at most 1,000 lines or entries. The answer has the address of the result."""
+        asked = await read(request, TranslateFile)
+        server.check_key(asked.api_key)
+        end = Path(asked.file.filename or "").suffix.lower()
+        if end not in FILES:
+            raise HTTPException(400, "Invalid request: file format not supported")
+        content = await asked.file.read()
+        with TemporaryDirectory() as folder:
+            result = await translate_content(request, server, asked, Path(folder) / f"file{end}", content)
+        while len(server.files) >= MOST_FILES:
+            server.files.popitem(last=False)
+        address = f"{secrets.token_urlsafe(16)}{end}"
+        server.files[address] = result
+        return {"translatedFileUrl": f"{request.base_url}download_file/{address}"}
+
+    @app.get("/download_file/{address}")
+    async def download_file(address: str) -> Response:
+        """A translated file, until 16 others were translated."""
+        if address not in server.files:
+            raise HTTPException(404, "There is no such file. Translate it again.")
+        headers = {"Content-Disposition": f'attachment; filename="translated{Path(address).suffix}"'}
+        return Response(server.files[address], media_type="application/octet-stream", headers=headers)
+
+    @app.get("/languages")
+    async def languages() -> list[dict[str, Any]]:
+        """The languages of this server's models, and for each the languages it can be translated to."""
+        pairs = [model.languages for model in server.models]
+        targets = {code: dict.fromkeys(target for source, target in pairs if source == code) for code in server.codes}
+        return [{"code": code, "name": name(code), "targets": list(targets[code])} for code in server.codes]
+
+    @app.get("/frontend/settings")
+    async def settings() -> dict[str, Any]:
+        """What a page needs to know of this server."""
+        source, target = server.models[0].languages
+        key = bool(server.settings.api_key)
+        return {
+            "charLimit": MAX_CHARACTERS,
+            "frontendTimeout": 500,
+            "apiKeys": key,
+            "keyRequired": key,
+            "suggestions": False,
+            "filesTranslation": True,
+            "supportedFilesFormat": FILES,
+            "language": {
+                "source": {"code": source, "name": name(source)},
+                "target": {"code": target, "name": name(target)},
+            },
+        }
+
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        """Whether the server answers."""
+        return {"status": "ok"}
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        """Counts, in Prometheus' text format."""
+        return Response(*server.measures.page())
+
+
+async def translate_content(
+    request: Request, server: Server, asked: TranslateFile, path: Path, content: bytes
+) -> bytes:
+    """The translation of a file. path: where it may be written meanwhile. Raises HTTPException and ValueError."""
+    document = None
+    if path.suffix == ".po":
+        path.write_bytes(content)
+        sources = [model.languages[0] for model in server.models]
+        source = sources[0] if asked.source == "auto" else asked.source
+        document = read_document(path, source, server.code(asked.target))
+        lines = lines_of(document)
+    else:
+        lines = content.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
+    number, _ = server.direction(asked.source, asked.target, lines)
+    search = dict(server.models[number].source.search)
+    results = [best(sentences) for sentences in await server.translated(request, number, lines, search)]
+    if document is None:
+        return "\n".join(results).encode()
+    fill(document, results)
+    document.write(path)
+    return path.read_bytes()
+
+
+def add_page(app: FastAPI, server: Server) -> None:
+    """The page, and what it asks for."""
+    html, headers = page()
+
+    def chosen(number: int) -> Model:
+        if number >= len(server.models):
+            raise ValueError(f"model={number}: there are {len(server.models)}, counted from 0")
+        return server.models[number]
+
+    async def worked(request: Request, work: partial) -> Any:
+        loop = asyncio.get_running_loop()
+        return await while_connected(request, loop.run_in_executor(server.workers, work))
+
+    @app.get("/", include_in_schema=False)
+    async def root() -> HTMLResponse:
+        return HTMLResponse(html, headers=headers)
+
+    @app.get("/models", include_in_schema=False)
+    async def models() -> dict[str, Any]:
+        return {"models": [model.description() for model in server.models], "most_characters": MAX_CHARACTERS}
+
+    @app.post("/translations", include_in_schema=False)
+    async def translations(request: Request) -> Any:
+        asked = await read(request, PageText)
+        model = chosen(asked.model)
+        search = {**model.source.search}
+        search["beam_size"] = asked.beam_size or search["beam_size"]
+        loop = asyncio.get_running_loop()
+        begin = loop.time()
+        (sentences,) = await server.translated(request, asked.model, [asked.text], search, best_only=False)
+        seconds = loop.time() - begin
+        return {**await worked(request, partial(model.details, asked.text, sentences)), "seconds": seconds}
+
+    @app.post("/attention", include_in_schema=False)
+    async def attention(request: Request) -> Any:
+        asked = await read(request, PagePair)
+        check_line("the text", asked.text)
+        return await worked(request, partial(chosen(asked.model).attention, asked.text, asked.target))
+
+
+def page() -> tuple[str, dict[str, str]]:
+    """The page, and the headers that forbid it all but its own script, its own style and requests to its server."""
+    environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
+    parts = {name: environment.get_template(f"translate.{name}.jinja").render() for name in ("css", "js")}
+    digests = {name: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for name, text in parts.items()}
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{digests['js']}'; style-src 'sha256-{digests['css']}'; "
+        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    )
+    html = environment.get_template("translate.html.jinja").render({name: Markup(text) for name, text in parts.items()})
+    return html, {
+        "Content-Security-Policy": policy,
+        "Referrer-Policy": "no-referrer",
+        "Cache-Control": "no-store",
+        "Cross-Origin-Opener-Policy": "same-origin",
+    }
