@@ -110,7 +110,7 @@ def main() -> None:
     def find() -> Sequence[ModelSource]:
         from transformer.serving.served_model import ModelSource
 
-        return [ModelSource(folder.resolve().parent.name or str(folder), folder) for folder in options.models]
+        return [ModelSource(str(folder), folder) for folder in options.models]
 
     for folder in options.models:
         check_files(folder)
