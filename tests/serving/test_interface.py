@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -415,3 +416,36 @@ def test_a_folder_without_torch_weights_serves_and_shows_no_subwords(folders, tm
         assert (len(shown), shown[0]["subwords"]) == (4, [])
         refused = client.post("/attention", json={"model": 0, "text": LINE, "target": []})
         assert (refused.status_code, "needs torch" in refused.json()["error"]) == (400, True)
+
+
+def container_program() -> str:
+    """docker or podman, if its daemon answers; skips the test if none does."""
+    for program in filter(shutil.which, ("docker", "podman")):
+        if subprocess.run([program, "info"], capture_output=True).returncode == 0:
+            return program
+    pytest.skip("neither docker nor podman answers on this machine")
+
+
+@pytest.mark.full
+def test_the_image_answers_without_torch(folders, tmp_path):
+    program, context = container_program(), tmp_path / "context"
+    for name in ("transformer", "deploy"):
+        shutil.copytree(ROOT / name, context / name)
+    for name in ("pyproject.toml", "README.md", "requirements.lock"):
+        shutil.copy(ROOT / name, context)
+    shutil.copytree(folders[0], context / "model")
+    image, port = "translator-of-a-test", free_port()
+    words = ["build", "--file", "deploy/Dockerfile.serve", "--build-arg", "MODEL=model", "--tag", image, "."]
+    subprocess.run([program, *words], cwd=context, check=True)
+    command = [program, "run", "--rm", "--detach", "--publish", f"127.0.0.1:{port}:5002", image]
+    container = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    try:
+        client = LibreTranslateAPI(f"http://127.0.0.1:{port}")
+        while True:
+            try:
+                assert client.translate(LINE, "de", "en") == Translator.load(folders[0]).translate([LINE])[0]
+                break
+            except OSError:
+                time.sleep(0.5)
+    finally:
+        subprocess.run([program, "stop", container], check=True)
