@@ -110,6 +110,8 @@ def load_torch(folders: Sequence[Path]) -> TorchEngine:
                 f"{folder} has a model for CTranslate2 alone, and this needs torch. Use the model folder that it was "
                 f"exported from, which has {WEIGHTS}."
             )
+    if find_spec("torch") is None:
+        raise ValueError(f"{folders[0]} needs torch here, which is not installed: pip install torch.")
     from transformer.inference.torch_engine import TorchEngine
 
     return TorchEngine.load(folders)

@@ -236,7 +236,7 @@ class Translator:
     def _torch_method(self, name: str) -> Callable:
         """A method of the engine that needs torch. Raises ValueError for CTranslate2 alone."""
         if not hasattr(self.engine, name):
-            raise ValueError(f"{name} is not offered by CTranslate2. Use engine=auto and a folder with {WEIGHTS}.")
+            raise ValueError(f"{name} needs torch. Use engine=auto, a folder with {WEIGHTS}, and pip install torch.")
         return getattr(self.engine, name)
 
     def _hypotheses(self, sources: list[list[str]], method: Callable, progress: Progress) -> list[list[Hypothesis]]:
