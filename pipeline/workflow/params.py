@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 Config = TypeVar("Config", bound="DataclassInstance")
 Word = Annotated[str, Field(min_length=1)]
 DEEPEST, LARGEST = 20, 100_000  # lists and mappings within each other; bytes of a params.yaml
+MOST_NAMED = 6  # wrong knobs in one message
 TRAIN_TARGETS = "recipes/targets"  # the value of mono_path for the targets of train
 TEST_SET = re.compile(r"(?!train|valid$)[A-Za-z0-9][\w.-]*")
 
@@ -149,7 +150,9 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
         except ValidationError as error:
             mistakes = [line for mistake in error.errors() for line in explain(mistake, path, text)]
             several = f"{len(mistakes)} knobs are wrong. " if len(mistakes) > 1 else ""
-            raise ValueError(f"{several}{' '.join(mistakes)} {restore(path)}") from None
+            if len(mistakes) > MOST_NAMED:
+                several = f"{len(mistakes)} knobs are wrong; the first {MOST_NAMED} are: "
+            raise ValueError(f"{several}{' '.join(mistakes[:MOST_NAMED])} {restore(path)}") from None
 
     def changed(self, **values: Any) -> Params:
         """A copy with other values. Raises ValueError as `load` does if a params.yaml may not have them."""
