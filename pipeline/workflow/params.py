@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 Config = TypeVar("Config", bound="DataclassInstance")
 Word = Annotated[str, Field(min_length=1)]
 DEEPEST, LARGEST = 20, 100_000  # lists and mappings within each other; bytes of a params.yaml
-MOST_NAMED = 6  # wrong knobs in one message
+MOST_NAMED = 4  # wrong knobs in one message
 TRAIN_TARGETS = "recipes/targets"  # the value of mono_path for the targets of train
 TEST_SET = re.compile(r"(?!train|valid$)[A-Za-z0-9][\w.-]*")
 
