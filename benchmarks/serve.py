@@ -37,6 +37,7 @@ COLUMNS = {
     "p50": ("p50 ms", "{:,.1f}"),
     "p99": ("p99 ms", "{:,.1f}"),
 }
+EARLY = 10  # seconds after which memory should not grow
 GARBAGE = (  # what one in twenty requests is with --break-some; each is refused, with 400 or 413
     b'{"q": [1, null], "source": "SRC", "target": "TGT"}',
     b'{"q": "\xff\xfe", "source": "SRC", "target": "TGT"}',
@@ -138,12 +139,17 @@ class Client:
             self.leave()
 
 
-async def crowd(port: int, languages: tuple[str, str], lines: list[str], asked: argparse.Namespace, count: int) -> list:
-    """So many clients for the time of the measurement."""
+async def crowd(
+    port: int, process: int, languages: tuple[str, str], lines: list[str], asked: argparse.Namespace, count: int
+) -> tuple[list[Client], float]:
+    """So many clients for the time of the measurement, and the memory of the server after EARLY seconds."""
     clients = [Client(port, languages, lines, number) for number in range(count)]
     end = time.perf_counter() + asked.seconds
-    await asyncio.gather(*(client.run(end, asked.break_some) for client in clients))
-    return clients
+    work = asyncio.gather(*(client.run(end, asked.break_some) for client in clients))
+    await asyncio.sleep(min(EARLY, asked.seconds))
+    early = resident(process)
+    await work
+    return clients, early
 
 
 def resident(process: int) -> float:
@@ -202,11 +208,12 @@ def main() -> None:
         warm(port, lines[0], languages)
         for count in map(int, asked.clients.split(",")):
             rate = bare(asked.folder, translator, lines, min(20, asked.seconds))
-            before = resident(process)
-            clients = asyncio.run(crowd(port, languages, lines, asked, count))
+            clients, early = asyncio.run(crowd(port, process, languages, lines, asked, count))
             rows.append(row(clients, asked, rate))
             counts = sum((client.counts for client in clients), Counter())
-            print(f"{count} clients: {dict(counts)}; {before:.0f} MiB before, {resident(process):.0f} MiB after")
+            print(
+                f"{count} clients: {dict(counts)}; {early:.0f} MiB after {EARLY} s, {resident(process):.0f} at the end"
+            )
     print(text_table(rows, COLUMNS))
 
 
