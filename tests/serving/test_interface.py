@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -30,12 +32,15 @@ from support.tiny import ROOT, TEXT, model_folder
 
 from transformer.files import sha256
 from transformer.inference.ctranslate2_export import add_export
+from transformer.inference.documents import texts_of as entry_texts
 from transformer.inference.translator import Translator
 from transformer.serving import batches
 from transformer.serving import requests as fields
+from transformer.serving.connection import Connection
 from transformer.serving.html_text import texts_of
 from transformer.serving.served_model import Model, ModelSource
 from transformer.serving.server import Server, Settings, application
+from transformer.text.plurals import numbers_of_forms
 
 LINE = TEXT[0]
 
@@ -193,7 +198,9 @@ def test_html_comes_back_when_its_texts_are_not_changed(text):
     [
         ({"q": [LINE, None]}, "q: Input should be a valid string"),
         ({"q": 1.5}, "q: Input should be a valid string"),
-        ({"q": True}, "q: Input should be a valid string"),
+        ({"q": True}, "q must not be true or false"),
+        ({"q": LINE, "beam_size": True}, "beam_size must not be true or false"),
+        ({"q": "a", "beam_size": 64, "extra_length": 1_000}, "beam_size=64 and extra_length=1000 are too much"),
         ({"q": LINE, "beamsize": 3}, "there is no parameter 'beamsize'"),
         ({"q": LINE, "beam_size": 65}, "beam_size: Input should be less than or equal to 64"),
         ({"q": LINE, "format": "rtf"}, "format: Input should be 'text' or 'html'"),
@@ -233,7 +240,13 @@ def test_bodies_that_are_no_request_are_refused(server, expected):
     for method, path, status in (("PUT", "/translate", 405), ("GET", "/nothing", 404), ("GET", "/docs", 404)):
         answer = requests.request(method, server.address + path)
         assert (answer.status_code, list(answer.json())) == (status, ["error"])
-    assert requests.head(server.address).status_code == 200
+    connection = http.client.HTTPConnection(server.address.partition("://")[2])
+    for method, path in (("HEAD", "/"), ("GET", "/health")):  # over one connection
+        connection.request(method, path)
+        answer = connection.getresponse()
+        assert (answer.status, answer.read()) == (200, b"" if method == "HEAD" else b'{"status":"ok"}')
+    connection.close()
+    assert requests.get(f"{server.address}/health", headers={"Origin": "http://["}).status_code == 403
     assert server.translate(LINE).json() == {"translatedText": expected}
 
 
@@ -288,6 +301,7 @@ def test_with_a_key_only_those_who_have_it_are_answered(client, expected):
 def test_overload_is_answered_with_503_and_when_to_come_again(client, monkeypatch):
     asked = {"q": [LINE] * 3, "source": "de", "target": "en", "api_key": "geheim", "beam_size": 2}
     monkeypatch.setattr(batches, "MOST_WAITING", 1)
+    monkeypatch.setattr(batches, "FEW", 1)
     monkeypatch.setattr(batches, "MOST", 1)  # a line a batch, so that the others wait
     begun, go_on = threading.Event(), threading.Event()
     real = batches.translate_lines
@@ -308,7 +322,7 @@ def test_overload_is_answered_with_503_and_when_to_come_again(client, monkeypatc
 
 
 def test_a_request_that_takes_too_long_ends_with_503(client, monkeypatch):
-    monkeypatch.setattr(batches, "SECONDS", -1)
+    monkeypatch.setattr(batches, "SECONDS", -1)  # over when it arrives
     answer = client.post("/translate", json={"q": LINE, "source": "de", "target": "en", "api_key": "geheim"})
     assert answer.status_code == 503
     assert "was ended" in answer.json()["error"]
@@ -391,6 +405,53 @@ def test_sigterm_answers_what_was_begun_and_ends_with_0(folders, tmp_path):
     assert server.process.wait(120) == 0
     asking.join()
     assert len(answers[0].json()["translatedText"]) == 900
+
+
+def test_hostile_texts_are_looked_through_once():
+    """Each of these took seconds to hours: openings that nothing closes, and runs of symbols."""
+    for part in ("<!--", "<script>", "<pre a='", '<a "', "<", "</script ", "<style><!--"):
+        assert len(texts_of(part * 100_000)[0]) <= 1
+    for entry in ("!" * 300_000 + "a\nb", "a" + " " * 300_000 + "b\nc", "- " + " " * 300_000):
+        assert "".join(text.core for text in entry_texts(entry)).count("!") in (0, 300_000)
+    tags = "".join(f"<t{n}>" for n in range(50_000))
+    assert len(entry_texts(tags + "x" + tags[::-1])) == 1
+    assert numbers_of_forms(f"nplurals=2; plural={'+'.join('n' * 100_000)};", 2) is None
+
+
+class Transport:
+    """What a connection is over. closed: whether it was closed."""
+
+    closed = False
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize(
+    ("complete", "last", "closes"),
+    [(None, None, True), (False, "same", False), (True, "same", True), (True, None, False)],
+)
+def test_a_connection_without_a_new_request_is_closed(complete, last, closes):
+    """complete: whether its newest request is answered; None: it has none. last: the request at the look before."""
+    cycle = None if complete is None else SimpleNamespace(response_complete=complete)
+    later: list[object] = []
+    loop = SimpleNamespace(call_later=lambda seconds, work, argument: later.append(argument))
+    connection = SimpleNamespace(transport=Transport(), cycle=cycle, loop=loop, close_if_idle=None)
+    Connection.close_if_idle(connection, cycle if last == "same" else None)  # type: ignore[arg-type]
+    assert connection.transport.closed == closes
+    assert later == ([] if closes else [cycle])
+
+
+def test_auto_is_the_only_source_even_if_no_language_is_recognised(tmp_path):
+    folder = exported(tmp_path / "hsb-en", "hsb", "en")
+    with TestClient(
+        application(Server([Model(ModelSource("", folder))], Settings())), base_url="http://localhost"
+    ) as c:
+        answer = c.post("/translate", json={"q": LINE, "source": "auto", "target": "en"}).json()
+    assert answer["detectedLanguage"] == {"confidence": 0.0, "language": "hsb"}
 
 
 def test_half_a_request_is_given_up(client, monkeypatch):

@@ -36,10 +36,11 @@ REFUSED = {  # no plain text -> why
     ".pot": "It is a template: `msginit -i {} -l LANGUAGE -o LANGUAGE.po` makes the .po to fill",
     ".mo": "It is compiled: `msgunfmt {} -o a.po` makes the .po to fill",
 }
-_AROUND = re.compile(r"(\s*(?:[-–—•*·]\s+)?)(.*?)(\s*)", re.DOTALL)
+_BEFORE = re.compile(r"\s*(?:[-–—•*·]\s+)?")
 _TAGGED = re.compile(r"<([A-Za-z][\w:-]*)(?: [^<>]*)?>(.*)</\1>", re.DOTALL)
-_SENTENCE_END = re.compile(r"[^\w\s,;–-]\W*$")
+_ENDS = re.compile(r"[^\w\s,;–-]")
 MARKED = ("#,", "#|", "msgctxt", "msgid")  # how the line with the flags of an entry begins, or that which follows it
+MOST_TAGS = 10  # pairs around a text that stay outside
 WIDTH = 77  # characters of a line of a catalogue
 
 
@@ -124,7 +125,8 @@ def texts_of(text: str) -> list[Text]:
     groups: list[list[str]] = []
     for line in text.split("\n"):
         goes_on = groups and line.strip() and groups[-1][-1].strip() and is_lower(line.strip()[0])
-        if goes_on and not _SENTENCE_END.search(groups[-1][-1].rstrip()):
+        after = re.match(r"\W*", groups[-1][-1][::-1]) if goes_on else None  # backwards, what follows the last word
+        if after and not _ENDS.search(after[0]):
             groups[-1].append(line)
         else:
             groups.append([line])
@@ -133,10 +135,15 @@ def texts_of(text: str) -> list[Text]:
 
 def around(text: str, lines: int) -> Text:
     """A text with what stays outside: white space, a bullet or a dash, and a pair of tags."""
-    match = _AROUND.fullmatch(text)
+    match = _BEFORE.match(text)
     assert match
-    before, core, after = match.groups()
-    while (tagged := _TAGGED.fullmatch(core)) and f"</{tagged[1]}" not in tagged[2]:
+    before, rest = match[0], text[match.end() :]
+    core = rest.rstrip()
+    after = rest[len(core) :]
+    for _ in range(MOST_TAGS):
+        tagged = _TAGGED.fullmatch(core)
+        if not tagged or f"</{tagged[1]}" in tagged[2]:
+            break
         before, core, after = before + core[: tagged.start(2)], tagged[2], core[tagged.end(2) :] + after
     if not core.strip():
         return Text(before + core, "", after, lines)
@@ -170,9 +177,9 @@ def read_document(path: Path, source: str, target: str) -> Document:
     except (OSError, ValueError, LookupError) as error:
         raise ValueError(f"{path} is damaged ({error}). Nothing was translated. Correct it.") from None
     code = header.get("Language")
-    if code and strip_region(code) != strip_region(target):
+    if code and strip_region(code[:40]) != strip_region(target):
         raise ValueError(
-            f"{path} is for {code}, and this model translates {source} to {target}. Nothing was translated. Use "
+            f"{path} is for {code[:40]}, and this model translates {source} to {target}. Nothing was translated. Use "
             "another model, or correct the language in the file."
         )
     lines = text.split("\n")

@@ -18,12 +18,14 @@ from transformer.decoding.config import SearchConfig
 from transformer.inference.engine import Check
 from transformer.inference.translation import Translation
 from transformer.inference.translator import Translator
-from transformer.serving.limits import SECONDS, Busy, Deadline, OutOfTime, Stopped, check_subwords
+from transformer.serving.limits import MAX_SUBWORDS, SECONDS, Busy, Deadline, OutOfTime, Stopped, check_subwords
 
 WAIT, STEP = 0.005, 0.001  # seconds: at most, for other requests; between two looks at whether more came
-MOST = 16_384  # characters of a batch, about 4,096 subwords
-MOST_WAITING = 50 * MOST  # characters of all requests: more would wait for longer than a client does
-FEW = 1_000  # characters, of which a batch is not made smaller so that the other workers have some
+# The cost of a line: beam_size times the most steps that its search can take. A search that has begun runs to its end.
+MOST_OF_LINE = 10_000
+MOST = 32_768  # of a batch: about 70 short lines
+MOST_WAITING = 50 * MOST  # of all requests: more would wait for longer than a client does
+FEW = 4_096  # of a batch, which is not made smaller so that the other workers have some
 IN_WORK = 2  # batches of one translator
 LONG = 1_000  # characters of a line from which its request is a batch of its own
 
@@ -37,15 +39,24 @@ class Sentence(NamedTuple):
 
 
 class Request:
-    """Lines that wait for their translations. settings: the fields of SearchConfig. best_only: see Translator."""
+    """Lines that wait for their translations. settings: the fields of SearchConfig. best_only: see Translator.
+
+    Raises ValueError for a line whose search may take too long.
+    """
 
     def __init__(self, lines: Sequence[str], settings: dict[str, Any], best_only: bool):
         self.lines, self.config, self.best_only = lines, SearchConfig(**settings), best_only
         self.future: asyncio.Future = asyncio.get_running_loop().create_future()
         self.results: list[Any] = [None] * len(lines)
         self.taken = self.done = 0  # lines
-        self.characters = sum(map(len, lines))
-        self.deadline: Deadline | None = None  # from when its first line is translated
+        beams, extra = self.config.beam_size, self.config.extra_length
+        self.costs = [beams * (min(len(line), MAX_SUBWORDS) + extra) for line in lines]
+        if max(self.costs) > MOST_OF_LINE:
+            raise ValueError(
+                f"beam_size={beams} and extra_length={extra} are too much for a text of {max(map(len, lines)):,} "
+                "characters. Lower them, or cut it."
+            )
+        self.cost, self.deadline = sum(self.costs), Deadline(SECONDS)
         self.group = (self.config, best_only, id(self) if max(map(len, lines)) > LONG else 0)
 
     def finish(self, number: int, result: list[Sentence] | Exception) -> None:
@@ -75,9 +86,9 @@ class Batches:
         self.arrived = asyncio.Event()
         self.stopping = False
 
-    def characters(self) -> int:
+    def cost(self) -> int:
         """Of all requests that wait."""
-        return sum(request.characters for request in self.waiting)
+        return sum(request.cost for request in self.waiting)
 
     async def translate(self, lines: Sequence[str], settings: dict[str, Any], best_only: bool) -> list[list[Sentence]]:
         """The sentences of each line. When this is cancelled, what is not translated yet is left out.
@@ -88,7 +99,7 @@ class Batches:
         if not lines:
             return []
         request = Request(lines, settings, best_only)
-        if self.waiting and self.characters() + request.characters > MOST_WAITING:
+        if self.waiting and self.cost() + request.cost > MOST_WAITING:
             raise Busy
         self.waiting.append(request)
         self.arrived.set()
@@ -121,7 +132,7 @@ class Batches:
     async def _wait_for_others(self) -> None:
         """Return when no more requests come, after WAIT seconds, or when a batch is full."""
         end, count = time.monotonic() + WAIT, 0
-        while count < len(self.waiting) and self.characters() < MOST and time.monotonic() < end:
+        while count < len(self.waiting) and self.cost() < MOST and time.monotonic() < end:
             count = len(self.waiting)
             await asyncio.sleep(STEP)
 
@@ -129,22 +140,21 @@ class Batches:
         """The lines of the next batch: of the request that waits longest, and of others of its search."""
         batch: Batch = []
         same = [request for request in self.waiting if request.group == self.waiting[0].group]
-        room, open_requests = min(MOST, max(FEW, self.characters() // IN_WORK)), same
+        room, open_requests = min(MOST, max(FEW, self.cost() // IN_WORK)), same
         while room > 0 and open_requests:
             for request in open_requests:
-                line = request.lines[request.taken]
-                if batch and len(line) > room:
+                cost = request.costs[request.taken]
+                if batch and cost > room:
                     room = 0
                 if room > 0:
                     batch.append((request, request.taken))
                     request.taken += 1
-                    room -= max(1, len(line))
+                    room -= cost
             open_requests = [request for request in open_requests if request.taken < len(request.lines)]
         for request in same:
             self.waiting.remove(request)
-            deadline = request.deadline = request.deadline or Deadline(SECONDS)
             try:
-                deadline()
+                request.deadline()
                 if request.taken < len(request.lines):
                     self.waiting.append(request)  # behind those of another search
             except OutOfTime as error:
@@ -173,12 +183,12 @@ class Batches:
         It stops when nobody waits for any line of the batch.
         """
         requests = [request for request, _ in batch]
-        deadline = Deadline(SECONDS)
 
         def check() -> None:
-            if self.stopping or all(request.future.done() for request in requests):
+            waiting = [request for request in requests if not request.future.done()]
+            if self.stopping or not waiting:
                 raise Stopped
-            deadline()
+            max((request.deadline for request in waiting), key=lambda deadline: deadline.end)()
 
         lines = [request.lines[number] for request, number in batch]
         first = requests[0]

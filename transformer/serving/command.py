@@ -20,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from transformer.model_folder import check_files
 
@@ -38,13 +39,21 @@ def open_port(host: str, port: int, command: str) -> socket.socket:
     if not 0 < port < 2**16:
         raise ValueError(f"--port {port} is not a port number. Choose one from 1024 to 65535.")
     try:
-        listener = socket.create_server((host, port))
+        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
         reason = str(error.strerror).partition(" (")[0]
         again = f"{command} --port {port + 1 if port < 65535 else 1024}"
         raise ValueError(f"Port {port} of {host} cannot be used ({reason}). Use another one: `{again}`") from None
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # which connections inherit: an answer is not held
     return listener
+
+
+def host_of(name: str) -> str:
+    """The name of a host as browsers send it, of one with a port or of an address. Raises ValueError for no name."""
+    host = urlsplit(name if "://" in name else f"//{name}").hostname
+    if not host:
+        raise ValueError(f"--name {name} is no name of a host. Use one such as translate.example.org.")
+    return f"[{host}]" if ":" in host else host
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -69,12 +78,15 @@ def serve(find: Callable[[], Sequence[ModelSource]], options: argparse.Namespace
         # Imported here, so that --help and a wrong option take no seconds.
         import uvicorn
 
+        from transformer.serving.connection import Connection
+        from transformer.serving.limits import SECONDS
         from transformer.serving.served_model import Model
         from transformer.serving.server import Server, Settings, application
 
         settings = Settings()
-        names = (*settings.hosts, *(name.lower() for name in options.name))
-        settings = Settings(names, tuple(options.origin), os.environ.get(KEY) or None)
+        names = (*settings.hosts, *(host_of(name) for name in options.name))
+        origins = tuple(origin.rstrip("/") for origin in options.origin)
+        settings = Settings(names, origins, os.environ.get(KEY) or None)
         server = Server([Model(source) for source in find()], settings)
         logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s", level=logging.INFO)
 
@@ -87,11 +99,18 @@ def serve(find: Callable[[], Sequence[ModelSource]], options: argparse.Namespace
                 self.should_exit, self.force_exit = True, self.should_exit and sig == signal.SIGINT
 
         config = uvicorn.Config(
-            application(server), log_config=None, access_log=False, ws="none", server_header=False,
-            timeout_keep_alive=60, timeout_graceful_shutdown=60,
-        )  # fmt: skip
-        logging.getLogger("uvicorn").setLevel(logging.WARNING)
-        print(f"http://{options.host}:{options.port}", flush=True)
+            application(server),
+            http=Connection,
+            log_config=None,
+            access_log=False,
+            ws="none",
+            server_header=False,
+            timeout_graceful_shutdown=SECONDS + 5,
+        )
+        logging.getLogger("uvicorn").setLevel(logging.ERROR)
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # it would log each connection that it cannot open
+        here = {"0.0.0.0": HOST, "::": "::1"}.get(options.host) or options.host
+        print(f"http://{f'[{here}]' if ':' in here else here}:{options.port}", flush=True)
         with suppress(KeyboardInterrupt):
             Uvicorn(config).run(sockets=[listener])
 

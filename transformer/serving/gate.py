@@ -7,7 +7,6 @@ import time
 import traceback
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
@@ -18,7 +17,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from transformer.serving.batches import Sentence
-from transformer.serving.limits import MAX_BYTES, Stopped
+from transformer.serving.limits import MAX_BYTES, Left
 
 LOG = logging.getLogger("transformer.serving")
 LARGE = f"The request is larger than {MAX_BYTES:,} bytes: shorten the text."
@@ -62,7 +61,7 @@ class Gate:
         if bare.lower() not in self.hosts:
             reason = f"This server does not answer to the name {bare[:80]!r}. Start it with --name to allow it."
             return JSONResponse({"error": reason}, 400)
-        if origin and urlsplit(origin).netloc != host and not {"*", origin} & {*self.origins}:
+        if origin and origin.partition("://")[2] != host and not {"*", origin} & {*self.origins}:
             reason = f"Pages of {origin[:80]!r} may not use this server. Start it with --origin to allow them."
             return JSONResponse({"error": reason}, 403)
         size = headers.get("content-length", "0")
@@ -89,11 +88,11 @@ class Gate:
                 message["headers"] = [*message["headers"], (b"x-content-type-options", b"nosniff")]
             await send(message)
 
-        if method == "HEAD":  # the server sends the headers of GET
-            scope["method"] = "GET"
+        if method == "HEAD":  # in a copy: uvicorn, which leaves out the body of the answer, looks at its own
+            scope = {**scope, "method": "GET"}
         try:
             await (self.refusal(Headers(scope=scope)) or self.app)(scope, limited, watched)
-        except (ClientDisconnect, Stopped):
+        except (ClientDisconnect, Left):
             status = status or LEFT
         except Exception as error:  # without its message, which may have a text
             LOG.error("%s\n%s", type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))

@@ -14,7 +14,7 @@ MAX_LINES, MAX_SUBWORDS = 1000, 1000  # of a request, and of a line
 # Longer lines and words are refused before they are cut into subwords.
 MAX_CHARACTERS, MAX_WORD = 10 * MAX_SUBWORDS, 2 * MAX_SUBWORDS  # spaCy takes 8 s for a word of 10,000 brackets
 MAX_BYTES = 1 << 20  # of a request to server.py
-SECONDS = 30  # for the work of a request
+SECONDS = 30  # from the arrival of a request to its answer
 
 
 class OutOfTime(Exception):
@@ -26,7 +26,11 @@ class Busy(Exception):
 
 
 class Stopped(Exception):
-    """Nobody waits for the answer any more, or the process ends."""
+    """The work was ended, since nobody waits for it or the process ends."""
+
+
+class Left(Exception):
+    """The client left before its answer."""
 
 
 class Deadline:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSche
 from starlette.datastructures import UploadFile
 
 from transformer.decoding.config import MOST_BEAMS, Beams, ExtraLength, LengthPenalty
-from transformer.serving.limits import Stopped
+from transformer.serving.limits import Left
 
 MOST_ALTERNATIVES = 15
 MOST_FIELDS = 20
@@ -96,6 +96,8 @@ async def read(request: HttpRequest, kind: type[Asked]) -> Asked:
     except TimeoutError:
         raise HTTPException(408, f"The request did not arrive in {BODY_SECONDS} seconds.") from None
     values = {name: value for name, value in values.items() if value not in (None, "")}
+    if wrong := [name for name, value in values.items() if isinstance(value, bool)]:  # which would be read as 0 or 1
+        raise HTTPException(400, f"Invalid request: {wrong[0][:40]} must not be true or false")
     try:
         return kind.model_validate(values)
     except ValidationError as error:
@@ -137,16 +139,16 @@ async def read_values(request: HttpRequest) -> dict[str, Any]:
 
 def plain(value: str | UploadFile) -> str | UploadFile:
     """A field of a form. Browsers send a line break in it as two characters."""
-    return value.replace("\r\n", "\n") if isinstance(value, str) else value
+    return value.replace("\r\n", "\n").replace("\r", "\n") if isinstance(value, str) else value
 
 
 async def while_connected(request: HttpRequest, work: Awaitable[Result]) -> Result:
-    """The result of `work`, which is cancelled when the client leaves. Raises Stopped then."""
+    """The result of `work`, which is cancelled when the client leaves. Raises Left then."""
     task, gone = asyncio.ensure_future(work), asyncio.ensure_future(left(request))
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            raise Stopped
+            raise Left
         return task.result()
     finally:
         task.cancel()

@@ -54,7 +54,7 @@ from transformer.serving.served_model import Model
 from transformer.text.languages import strip_region
 
 TEMPLATES = [Path(__file__).parent / "templates", Path(reporting.__path__[0]) / "templates"]
-FILES, MOST_FILES = (".txt", ".po"), 16  # kinds of files; translated ones that are kept until they are fetched
+FILES, MOST_KEPT = (".txt", ".po"), 1 << 26  # kinds of files; bytes of translated ones, the newest, that are kept
 JSON, FORMS = "application/json", ("application/x-www-form-urlencoded", "multipart/form-data")
 NO_KEY, WRONG_KEY = "Please contact the server operator to get an API key", "Invalid API key"
 
@@ -104,7 +104,7 @@ class Server:
     def code(self, language: str) -> str:
         """The code of a language as a model has it, with or without its region. Raises HTTPException 400."""
         same = [code for code in self.codes if code.lower() == language.lower()]
-        near = [code for code in self.codes if strip_region(code).lower() == language.partition("-")[0].lower()]
+        near = [code for code in self.codes if strip_region(code) == strip_region(language[:40].replace("_", "-"))]
         if not same + near:
             raise HTTPException(400, f"{language[:40]} is not supported")
         return (same + near)[0]
@@ -117,9 +117,11 @@ class Server:
         target = self.code(target)
         detected = None
         if source == "auto":
-            sources = dict.fromkeys(model.languages[0] for model in self.models if model.languages[1] == target)
-            (detected, *_) = detect("\n".join(texts), list(sources)) or [None]
-            source = detected["language"] if detected else source
+            sources = [model.languages[0] for model in self.models if model.languages[1] == target]
+            if not sources:
+                raise HTTPException(400, f"{name(target)} ({target}) is not available as a target language")
+            detected = detect("\n".join(texts)[:MAX_CHARACTERS], sources)[0]
+            source = detected["language"]
         source = self.code(source)
         for number, model in enumerate(self.models):
             if model.languages == (source, target):
@@ -133,13 +135,18 @@ class Server:
         self, request: Request, number: int, lines: Sequence[str], settings: dict[str, Any], best_only: bool = True
     ) -> list[list[Sentence]]:
         """The sentences of lines with their translations by a model. Raises ValueError for lines over the limits."""
-        if len(lines) > MAX_LINES:
-            raise ValueError(f"{len(lines):,} texts; a request may have {MAX_LINES:,}")
-        for line in lines:
-            check_line("the text", line)
+        check_lines(lines)
         results = await while_connected(request, self.batches[number].translate(lines, settings, best_only))
         self.measures.count(results)
         return results
+
+
+def check_lines(lines: Sequence[str]) -> None:
+    """Raise ValueError for more lines than a request may have, and for one that is too long."""
+    if len(lines) > MAX_LINES:
+        raise ValueError(f"{len(lines):,} texts; a request may have {MAX_LINES:,}")
+    for line in lines:
+        check_line("the text", line)
 
 
 def name(code: str) -> str:
@@ -149,10 +156,8 @@ def name(code: str) -> str:
 
 def detect(text: str, codes: Sequence[str]) -> list[dict[str, Any]]:
     """Languages among `codes` with the confidence that a text is in them, in percent, the likeliest first."""
-    return [
-        {"confidence": round(100 * probability, 1), "language": code}
-        for code, probability in rank_languages(text, codes)
-    ]
+    ranked = rank_languages(text, codes) or [(code, 0.0) for code in dict.fromkeys(codes)]  # py3langid knows none
+    return [{"confidence": round(100 * probability, 1), "language": code} for code, probability in ranked]
 
 
 def best(sentences: Sequence[Sentence]) -> str:
@@ -202,9 +207,11 @@ def answer_mistakes(app: FastAPI) -> None:
         return JSONResponse({"error": error.detail}, error.status_code, error.headers)
 
     handle(ValueError, 400)
-    handle(OutOfTime, 503, f"This took longer than {SECONDS} s and was ended. Shorten the text, or lower beam_size.")
+    later = {"Retry-After": "5"}
+    late = f"This took longer than {SECONDS} s and was ended. Try later, shorten the text, or lower beam_size."
+    handle(OutOfTime, 503, late, **later)
+    handle(Busy, 503, "The server has too much to do. Try later.", **later)
     handle(Stopped, 503, "The server is ending.")
-    handle(Busy, 503, "The server has too much to do. Try later.", **{"Retry-After": "5"})
 
 
 def add_interface(app: FastAPI, server: Server) -> None:
@@ -216,6 +223,7 @@ def add_interface(app: FastAPI, server: Server) -> None:
         asked = await read(request, Translate)
         server.check_key(asked.api_key)
         texts = [asked.q] if isinstance(asked.q, str) else asked.q
+        check_lines(texts)
         number, detected = server.direction(asked.source, asked.target, texts)
         search = asked.search(server.models[number].source.search)
         html = asked.format == "html"
@@ -254,9 +262,11 @@ def add_interface(app: FastAPI, server: Server) -> None:
         if end not in FILES:
             raise HTTPException(400, "Invalid request: file format not supported")
         content = await asked.file.read()
+        if not content:
+            raise HTTPException(400, "Invalid request: empty file")
         with TemporaryDirectory() as folder:
             result = await translate_content(request, server, asked, Path(folder) / f"file{end}", content)
-        while len(server.files) >= MOST_FILES:
+        while server.files and sum(map(len, server.files.values())) + len(result) > MOST_KEPT:
             server.files.popitem(last=False)
         address = f"{secrets.token_urlsafe(16)}{end}"
         server.files[address] = result
@@ -264,7 +274,7 @@ def add_interface(app: FastAPI, server: Server) -> None:
 
     @app.get("/download_file/{address}")
     async def download_file(address: str) -> Response:
-        """A translated file, until 16 others were translated."""
+        """A translated file, one of the newest."""
         if address not in server.files:
             raise HTTPException(404, "There is no such file. Translate it again.")
         headers = {"Content-Disposition": f'attachment; filename="translated{Path(address).suffix}"'}
@@ -311,15 +321,20 @@ async def translate_content(
     request: Request, server: Server, asked: TranslateFile, path: Path, content: bytes
 ) -> bytes:
     """The translation of a file. path: where it may be written meanwhile. Raises HTTPException and ValueError."""
-    document = None
+    document, in_thread = None, partial(asyncio.get_running_loop().run_in_executor, server.workers)
     if path.suffix == ".po":
         path.write_bytes(content)
-        sources = [model.languages[0] for model in server.models]
-        source = sources[0] if asked.source == "auto" else asked.source
-        document = read_document(path, source, server.code(asked.target))
+        try:
+            document = await in_thread(read_document, path, asked.source, server.code(asked.target))
+        except ValueError as error:
+            raise ValueError(str(error).replace(str(path), "The file")) from None
         lines = lines_of(document)
     else:
-        lines = content.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
+        try:
+            lines = content.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"The file is not UTF-8 at byte {error.start + 1}. Convert it.") from None
+    check_lines(lines)
     number, _ = server.direction(asked.source, asked.target, lines)
     search = dict(server.models[number].source.search)
     results = [best(sentences) for sentences in await server.translated(request, number, lines, search)]

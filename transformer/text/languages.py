@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import lru_cache
 from importlib import import_module
 from threading import Lock
 from types import ModuleType
@@ -22,7 +22,7 @@ _ALONE = Lock()
 _LONG_RUN = re.compile(rf".*?(?:[^\w\s]|_){{{LONGEST_RUN}}}|.+", re.DOTALL)
 
 
-@cache
+@lru_cache(maxsize=1000)  # a server is asked for any code
 def strip_region(language: str) -> str:
     """The language of a code by its meaning: zh-TW, zho and cmn -> zh; deu and de_DE -> de; sr@latin -> sr."""
     import langcodes  # imported here, since it takes a tenth of a second

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import gettext
 import re
+from functools import lru_cache
 
 _RULE = re.compile(r"nplurals\s*=\s*(\d+)\s*;\s*plural\s*=\s*(.+?)\s*;?\s*$", re.DOTALL)
 NUMBERS = range(1001)  # the rules repeat beyond this
+LONGEST = 1_000  # characters of a rule
 
 
+@lru_cache(maxsize=8)
 def numbers_of_forms(rule: str | None, forms: int) -> list[set[int]] | None:
     """For each form, the numbers that it is for; None if the header has no rule or a wrong one.
 
     rule: the header field Plural-Forms. forms: how many forms an entry has.
     """
-    match = _RULE.match(rule or "")
+    match = _RULE.match((rule or "")[:LONGEST])
     if not match or int(match[1]) != forms:
         return None
     try:

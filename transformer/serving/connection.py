@@ -1,0 +1,26 @@
+"""Connections that end: one that sends no request for a while, or half of one, would be kept for ever."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+IDLE = 15  # seconds without a new request, from which a connection may be closed
+
+
+class Connection(HttpToolsProtocol):
+    """A connection that is closed when it has had no new request in IDLE seconds and works on none."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.loop.call_later(IDLE, self.close_if_idle, None)
+
+    def close_if_idle(self, last: Any) -> None:
+        """Close the connection if nothing happened. last: its request at the last look."""
+        if self.transport.is_closing():
+            return
+        if self.cycle is last and (last is None or last.response_complete):
+            self.transport.close()
+        else:
+            self.loop.call_later(IDLE, self.close_if_idle, self.cycle)
