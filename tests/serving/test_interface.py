@@ -121,6 +121,28 @@ def test_clients_of_libretranslate_work_unchanged(server, folders, expected):
     assert deep.translate_batch([LINE, TEXT[1]])[0] == expected
 
 
+SUM = "sha512-X0KKY1Zl9vXZAUj+jyjQox4NIeryAEKBZymtjEuA6jLIyKtAlAJGfdw2+W1PRMkyHydGMHFIkMyxv4kUxEvgBw=="
+SCRIPT = """
+import translate from "translate";
+translate.engine = "libre"; translate.url = process.argv[2] + "/translate"; translate.key = "none";
+console.log(await translate(process.argv[3], { from: "de", to: "en" }));
+"""
+
+
+@pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed (Debian: apt-get install npm)")
+def test_a_client_in_javascript_works_unchanged(server, expected, tmp_path):
+    wanted = {"dependencies": {"translate": "3.1.0"}}
+    packages = {"": wanted, "node_modules/translate": {"version": "3.1.0", "integrity": SUM}}
+    (tmp_path / "package.json").write_text(json.dumps(wanted))
+    (tmp_path / "package-lock.json").write_text(json.dumps({"lockfileVersion": 3, "packages": packages}))
+    (tmp_path / "ask.mjs").write_text(SCRIPT)
+    install = subprocess.run(["npm", "ci", "--ignore-scripts"], cwd=tmp_path, capture_output=True, text=True)
+    if install.returncode:
+        pytest.skip(f"npm has no packages here: {install.stderr[-200:]}")
+    done = subprocess.run(["node", "ask.mjs", server.address, LINE], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout == f"{expected}\n", done.stderr
+
+
 def test_the_requests_of_its_page_are_answered(server, browser, expected):
     """As its page sends them: forms by XMLHttpRequest, from a page of this server."""
     page = browser.new_page()
