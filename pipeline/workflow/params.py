@@ -148,7 +148,8 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            mistakes = [line for mistake in error.errors() for line in explain(mistake, path, text)]
+            errors = sorted(error.errors(), key=lambda each: each["type"] == "missing")  # what is there comes first
+            mistakes = [line for mistake in errors for line in explain(mistake, path, text)]
             several = f"{len(mistakes)} knobs are wrong. " if len(mistakes) > 1 else ""
             if len(mistakes) > MOST_NAMED:
                 several = f"{len(mistakes)} knobs are wrong; the first {MOST_NAMED} are: "
