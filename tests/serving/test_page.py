@@ -85,6 +85,7 @@ def test_the_page_translates_as_the_translator_does(client, folders):
     for row, translation in zip(answer["hypotheses"], best, strict=True):
         assert row["subwords"] == [*translation.subwords, "</s>"]
         assert len(row["probabilities"]) == len(row["subwords"])
+    assert translated(client, "")["hypotheses"] == translated(client, " ")["hypotheses"] == []
     answer = translated(client, "Hund 😀")
     unknown = dict(zip(answer["source"], answer["unknown"], strict=True))
     assert (unknown["😀"], unknown["</s>"], all(answer["unknown"])) == (True, False, False)

@@ -167,6 +167,8 @@ class Batches:
         if len(batch) > 1:
             try:
                 return self._try(batch)
+            except (OutOfTime, Stopped) as error:
+                return [error for _ in batch]
             except Exception:
                 groups = [[line] for line in batch]
         results: list[list[Sentence] | Exception] = []

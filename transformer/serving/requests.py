@@ -70,7 +70,7 @@ class PageText(BaseModel):
     """What the page asks for: translations by a model, by its place on the command line, from 0."""
 
     model: int = Field(ge=0)
-    text: str
+    text: str = ""
     beam_size: Beams | None = None
 
 
