@@ -326,14 +326,14 @@ def test_overload_is_answered_with_503_and_when_to_come_again(client, monkeypatc
     monkeypatch.setattr(batches, "FEW", 1)
     monkeypatch.setattr(batches, "MOST", 1)  # a line a batch, so that the others wait
     begun, go_on = threading.Event(), threading.Event()
-    real = batches.translate_lines
+    real = Translator.alternatives_of_sentences
 
-    def slow(*given):
+    def slow(*given, **settings):
         begun.set()
         assert go_on.wait(60)
-        return real(*given)
+        return real(*given, **settings)
 
-    monkeypatch.setattr(batches, "translate_lines", slow)
+    monkeypatch.setattr(Translator, "alternatives_of_sentences", slow)
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(client.post, "/translate", json=asked)
         assert begun.wait(60)
@@ -379,13 +379,13 @@ def test_lines_of_waiting_requests_are_translated_in_one_batch(folders, monkeypa
     """All requests that wait while others are translated come together; an equal line is translated once."""
     model = Model(ModelSource("first", folders[0]))
     seen: list[list[str]] = []
-    real = batches.translate_lines
+    real = Translator.alternatives_of_sentences
 
-    def watched(translator, lines, *rest):
+    def watched(translator, lines, **settings):
         seen.append(list(lines))
-        return real(translator, lines, *rest)
+        return real(translator, lines, **settings)
 
-    monkeypatch.setattr(batches, "translate_lines", watched)
+    monkeypatch.setattr(Translator, "alternatives_of_sentences", watched)
     with TestClient(application(Server([model], Settings())), base_url="http://localhost") as client:
 
         def ask(line: str) -> str:
@@ -398,14 +398,14 @@ def test_lines_of_waiting_requests_are_translated_in_one_batch(folders, monkeypa
 
 
 def test_what_one_client_sends_does_not_end_the_request_of_another(client, monkeypatch):
-    real = batches.translate_lines
+    real = Translator.alternatives_of_sentences
 
-    def broken(translator, lines, *rest):
+    def broken(translator, lines, **settings):
         if "bad" in lines:
             raise RuntimeError("a secret text")
-        return real(translator, lines, *rest)
+        return real(translator, lines, **settings)
 
-    monkeypatch.setattr(batches, "translate_lines", broken)
+    monkeypatch.setattr(Translator, "alternatives_of_sentences", broken)
 
     def ask(line: str) -> int:
         asked = {"q": line, "source": "de", "target": "en", "api_key": "geheim"}

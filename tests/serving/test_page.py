@@ -29,11 +29,9 @@ from support.tiny import ROOT, TEXT, model_folder
 from pipeline.results import serve
 from pipeline.results.serve import find_model
 from pipeline.workflow.stage import run
-from transformer.decoding.config import SearchConfig
 from transformer.inference.remarks import SeenWords
 from transformer.inference.translation import Translation
 from transformer.inference.translator import Translator
-from transformer.serving.batches import translate_lines
 from transformer.serving.served_model import MOST_MAPPED, Model, ModelSource, words
 from transformer.serving.served_model import shown as spelled
 from transformer.serving.server import Server, Settings, application
@@ -63,8 +61,7 @@ def client(model) -> Iterator[TestClient]:
 
 def details(model: Model, text: str, **search) -> dict:
     """What the page shows of a text."""
-    config = SearchConfig(**{**model.source.search, **search})
-    (sentences,) = translate_lines(model.translator, [text], config, False, lambda: None)
+    (sentences,) = model.translator.alternatives_of_sentences([text], **{**model.source.search, **search})
     return model.details(text, sentences)
 
 

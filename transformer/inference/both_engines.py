@@ -70,7 +70,7 @@ def load_engine(folders: Sequence[Path], name: str, vocabulary: Vocabulary) -> E
         return load_torch(folders)
     if not exported:
         raise ValueError(f"engine=ctranslate2 needs one model folder, with {EXPORT} in it. Use engine=torch.")
-    both = name == "auto" and (folder / WEIGHTS).is_file() and find_spec("torch") is not None
+    both = name == "auto" and has_torch(folder)
     try:  # imported here, so that each engine works without the library of the other
         from transformer.inference.ctranslate2_engine import CTranslate2Engine, has_gpu
     except ImportError:
@@ -81,6 +81,11 @@ def load_engine(folders: Sequence[Path], name: str, vocabulary: Vocabulary) -> E
         return load_torch(folders)
     fast = CTranslate2Engine(folder, vocabulary)
     return BothEngines(fast, folder) if both else fast
+
+
+def has_torch(folder: Path) -> bool:
+    """Whether torch is installed, and a folder has its weights."""
+    return (folder / WEIGHTS).is_file() and find_spec("torch") is not None
 
 
 def check_ensemble(first: Path, first_content: dict, other: Path, content: dict) -> None:

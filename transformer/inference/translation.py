@@ -41,6 +41,19 @@ class SentencePair(NamedTuple):
     before: str = ""
 
 
+class Sentence(NamedTuple):
+    """A sentence of a line, and its translations, best first. before: as in SentencePair."""
+
+    source: str
+    translations: list[Translation]
+    before: str = ""
+
+    @property
+    def best(self) -> SentencePair:
+        """The sentence with its best translation."""
+        return SentencePair(self.source, self.translations[0], self.before)
+
+
 class PairAttention(NamedTuple):
     """Attention weights on a sentence pair, and the subwords that label their rows and columns."""
 

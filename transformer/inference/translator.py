@@ -22,7 +22,7 @@ from transformer.decoding.hypothesis import Hypothesis
 from transformer.inference.both_engines import check_ensemble, load_engine
 from transformer.inference.engine import Check, Engine, Progress
 from transformer.inference.remarks import SeenWords, remarks_on
-from transformer.inference.translation import PairAttention, SentencePair, Translation, join_translations
+from transformer.inference.translation import PairAttention, Sentence, SentencePair, Translation, join_translations
 from transformer.inference.wider_search import keep_placeholders
 from transformer.model.config import TransformerConfig
 from transformer.model_folder import WEIGHTS, WORDS, check_sums, read_model_json
@@ -104,6 +104,13 @@ class Translator:
         self, lines: Iterable[str], split: bool = True, progress: Progress = lambda count: None, **settings: Any
     ) -> list[list[SentencePair]]:
         """Lines to the sentences of each, with their best translations; see `translate`. A blank line has none."""
+        every = self.alternatives_of_sentences(lines, split, progress, best_only=True, **settings)
+        return [[sentence.best for sentence in sentences] for sentences in every]
+
+    def alternatives_of_sentences(
+        self, lines: Iterable[str], split: bool = True, progress: Progress = lambda count: None, **settings: Any
+    ) -> list[list[Sentence]]:
+        """Lines to the sentences of each, with the `alternatives` of each sentence. progress: in lines."""
         lines = checked_lines(lines)
         parts = [self.sentences(line) if split else [("", line)] for line in lines]
         sentences, done = [sentence for part in parts for _, sentence in part], [0, 0]  # for progress: sentences, lines
@@ -114,9 +121,9 @@ class Translator:
             progress(lines_done - done[1])
             done[1] = lines_done
 
-        best = iter(self.alternatives(sentences, progress=progress_in_lines, best_only=True, **settings))
+        every = iter(self.alternatives(sentences, progress=progress_in_lines, **settings))
         progress(len(lines) - done[1])  # blank lines alone
-        return [[SentencePair(sentence, next(best)[0], before) for before, sentence in part] for part in parts]
+        return [[Sentence(sentence, next(every), before) for before, sentence in part] for part in parts]
 
     def sentences(self, line: str) -> list[tuple[str, str]]:
         """The sentences of a line, each with the line breaks before it."""

@@ -12,11 +12,10 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from transformer.decoding.config import SearchConfig
-from transformer.inference.engine import Check
-from transformer.inference.translation import Translation
+from transformer.inference.translation import Sentence
 from transformer.inference.translator import Translator
 from transformer.serving.limits import MAX_SUBWORDS, SECONDS, Busy, Deadline, OutOfTime, Stopped, check_subwords
 
@@ -28,14 +27,6 @@ MOST_WAITING = 50 * MOST  # of all requests: more would wait for longer than a c
 FEW = 4_096  # of a batch, which is not made smaller so that the other workers have some
 IN_WORK = 2  # batches of one translator
 LONG = 1_000  # characters of a line from which its request is a batch of its own
-
-
-class Sentence(NamedTuple):
-    """A sentence of a line and its translations, best first. before: the line breaks before it."""
-
-    before: str
-    source: str
-    translations: list[Translation]
 
 
 class Request:
@@ -163,21 +154,12 @@ class Batches:
 
     def _translated(self, batch: Batch) -> list[list[Sentence] | Exception]:
         """The sentences of each line of a batch, or why there are none. If it fails, each line is tried singly."""
-        groups = [batch]
-        if len(batch) > 1:
-            try:
-                return self._try(batch)
-            except (OutOfTime, Stopped) as error:
-                return [error for _ in batch]
-            except Exception:
-                groups = [[line] for line in batch]
-        results: list[list[Sentence] | Exception] = []
-        for group in groups:
-            try:
-                results += self._try(group)
-            except Exception as error:
-                results.append(error)
-        return results
+        try:
+            return self._try(batch)
+        except (OutOfTime, Stopped) as error:
+            return [error for _ in batch]
+        except Exception as error:
+            return [error] if len(batch) == 1 else [result for line in batch for result in self._translated([line])]
 
     def _try(self, batch: Batch) -> list[Any]:
         """The sentences of each line of a batch. Raises OutOfTime, Stopped, ValueError and what the translator raises.
@@ -198,14 +180,7 @@ class Batches:
         for line in lines:
             if len(line) > LONG:
                 check_subwords("the text", len(self.translator.subwords([line])[0]))
-        return translate_lines(self.translator, lines, first.config, first.best_only, check)
-
-
-def translate_lines(
-    translator: Translator, lines: Sequence[str], config: SearchConfig, best_only: bool, check: Check
-) -> list[list[Sentence]]:
-    """The sentences of each line with their translations. check: called before each step; what it raises ends it."""
-    parts = [translator.sentences(line) for line in lines]
-    sentences = [sentence for part in parts for _, sentence in part]
-    found = iter(translator.alternatives(sentences, before_step=check, best_only=best_only, **vars(config)))
-    return [[Sentence(before, sentence, next(found)) for before, sentence in part] for part in parts]
+        settings = vars(first.config)
+        return self.translator.alternatives_of_sentences(
+            lines, before_step=check, best_only=first.best_only, **settings
+        )

@@ -4,7 +4,7 @@
     python -m transformer serve de-en/model en-de/model       # both directions
     python -m transformer serve data/model --host 0.0.0.0 --name translate.example.org
 
-The environment variable TRANSLATION_API_KEY is a key that each request must have; with it there is no page.
+If the environment variable TRANSLATION_API_KEY is set, each request must have this key, and the page is off.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-
-from transformer.model_folder import check_files
 
 if TYPE_CHECKING:
     from transformer.serving.served_model import ModelSource
@@ -52,7 +50,7 @@ def host_of(name: str) -> str:
     """The name of a host as browsers send it, of one with a port or of an address. Raises ValueError for no name."""
     host = urlsplit(name if "://" in name else f"//{name}").hostname
     if not host:
-        raise ValueError(f"--name {name} is no name of a host. Use one such as translate.example.org.")
+        raise ValueError(f"--name {name} is not a host name. Use one such as translate.example.org.")
     return f"[{host}]" if ":" in host else host
 
 
@@ -83,8 +81,7 @@ def serve(find: Callable[[], Sequence[ModelSource]], options: argparse.Namespace
         from transformer.serving.served_model import Model
         from transformer.serving.server import Server, Settings, application
 
-        settings = Settings()
-        names = (*settings.hosts, *(host_of(name) for name in options.name))
+        names = (*Settings.hosts, *(host_of(name) for name in options.name))
         origins = tuple(origin.rstrip("/") for origin in options.origin)
         settings = Settings(names, origins, os.environ.get(KEY) or None)
         server = Server([Model(source) for source in find()], settings)
@@ -116,7 +113,7 @@ def serve(find: Callable[[], Sequence[ModelSource]], options: argparse.Namespace
 
 
 def main() -> None:
-    """python -m transformer serve. Raises ValueError for what is no model folder."""
+    """Run python -m transformer serve. Raises ValueError as Translator.load does for a folder without a model."""
     parser = argparse.ArgumentParser(
         prog="python -m transformer serve",
         description=__doc__,
@@ -131,6 +128,4 @@ def main() -> None:
 
         return [ModelSource(str(folder), folder) for folder in options.models]
 
-    for folder in options.models:
-        check_files(folder)
     serve(find, options, " ".join(["python -m transformer serve", *map(str, options.models)]))

@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from transformer.serving.batches import Sentence
+from transformer.inference.translation import Sentence
 from transformer.serving.limits import MAX_BYTES, Left
 
 LOG = logging.getLogger("transformer.serving")
@@ -43,9 +42,9 @@ class Measures:
             for remark in sentence.translations[0].remarks:
                 self.remarks.labels(remark.kind).inc()
 
-    def page(self) -> tuple[bytes, int, None, str]:
-        """The arguments of a response with all counts."""
-        return generate_latest(self.registry), 200, None, CONTENT_TYPE_PLAIN_0_0_4
+    def text(self) -> bytes:
+        """All counts."""
+        return generate_latest(self.registry)
 
 
 class Gate:

@@ -144,7 +144,7 @@ def plain(value: str | UploadFile) -> str | UploadFile:
 
 async def while_connected(request: HttpRequest, work: Awaitable[Result]) -> Result:
     """The result of `work`, which is cancelled when the client leaves. Raises Left then."""
-    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(left(request))
+    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(until_disconnect(request))
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
@@ -155,13 +155,13 @@ async def while_connected(request: HttpRequest, work: Awaitable[Result]) -> Resu
         gone.cancel()
 
 
-async def left(request: HttpRequest) -> None:
+async def until_disconnect(request: HttpRequest) -> None:
     """Return when the client has left. Its body must have been read."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-def described(kind: type[BaseModel], *media: str) -> dict[str, Any]:
+def openapi_body(kind: type[BaseModel], *media: str) -> dict[str, Any]:
     """The body of a request, for OpenAPI."""
     schema = kind.model_json_schema()
     return {"requestBody": {"required": True, "content": {name: {"schema": schema} for name in media}}}

@@ -6,16 +6,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from transformer.decoding.config import SEARCH_OPTIONS, SearchConfig
+from transformer.inference.both_engines import has_torch, load_torch
 from transformer.inference.remarks import KINDS
-from transformer.inference.translation import Remark, SentencePair, Translation, join_translations
+from transformer.inference.translation import Remark, Sentence, SentencePair, Translation, join_translations
 from transformer.inference.translator import Translator
-from transformer.model_folder import EXPORT, WEIGHTS
-from transformer.serving.batches import Sentence
+from transformer.model_folder import EXPORT
 from transformer.serving.limits import check_subwords
 from transformer.text.marks import SPACE, join
 from transformer.text.placeholders import PIECES, protect
@@ -53,7 +52,7 @@ class ModelSource:
 
 
 class Model:
-    """A model that is ready to answer. One thread at a time may use it."""
+    """A model that is ready to answer, also several threads at a time."""
 
     def __init__(self, source: ModelSource):
         """Load the model, for CTranslate2 if its folder has the export. Raises ValueError for a damaged folder."""
@@ -70,11 +69,9 @@ class Model:
     @cached_property
     def torch(self) -> TorchEngine | None:
         """The model for torch, which gives probabilities and attention; None without torch or its weights."""
-        if find_spec("torch") is None or not (self.source.folder / WEIGHTS).is_file():
-            return None
-        from transformer.inference.torch_engine import TorchEngine
-
-        return TorchEngine.load([self.source.folder])
+        if not (self.source.folder / EXPORT).is_file():
+            return cast("TorchEngine", self.translator.engine)
+        return load_torch([self.source.folder]) if has_torch(self.source.folder) else None
 
     def description(self) -> dict[str, Any]:
         """What the page shows above the answers of this model."""

@@ -29,14 +29,15 @@ from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from transformer import reporting
 from transformer.corpora.rules import rank_languages
 from transformer.inference.documents import fill, lines_of, read_document
-from transformer.inference.translation import SentencePair, join_translations
-from transformer.serving.batches import IN_WORK, Batches, Sentence
+from transformer.inference.translation import Sentence, join_translations
+from transformer.serving.batches import IN_WORK, Batches
 from transformer.serving.gate import Gate, Measures
 from transformer.serving.html_text import texts_of
 from transformer.serving.limits import MAX_CHARACTERS, MAX_LINES, SECONDS, Busy, OutOfTime, Stopped, check_line
@@ -46,7 +47,7 @@ from transformer.serving.requests import (
     PageText,
     Translate,
     TranslateFile,
-    described,
+    openapi_body,
     read,
     while_connected,
 )
@@ -63,7 +64,7 @@ NO_KEY, WRONG_KEY = "Please contact the server operator to get an API key", "Inv
 class Settings:
     """hosts: the names by which clients may call this server. origins: sites whose pages may use it; `*`: all.
 
-    api_key: what each request for a translation must have; None: nothing. With a key there is no page.
+    api_key: what each request for a translation must have; None: nothing. With a key the page is off.
     """
 
     hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")
@@ -134,8 +135,7 @@ class Server:
     async def translated(
         self, request: Request, number: int, lines: Sequence[str], settings: dict[str, Any], best_only: bool = True
     ) -> list[list[Sentence]]:
-        """The sentences of lines with their translations by a model. Raises ValueError for lines over the limits."""
-        check_lines(lines)
+        """The sentences of lines, which passed `check_lines`, with their translations by a model."""
         results = await while_connected(request, self.batches[number].translate(lines, settings, best_only))
         self.measures.count(results)
         return results
@@ -162,10 +162,10 @@ def detect(text: str, codes: Sequence[str]) -> list[dict[str, Any]]:
 
 def best(sentences: Sequence[Sentence]) -> str:
     """The best translation of a line."""
-    return join_translations(SentencePair(each.source, each.translations[0], each.before) for each in sentences)
+    return join_translations(sentence.best for sentence in sentences)
 
 
-def others(sentences: Sequence[Sentence], count: int) -> list[str]:
+def other_texts(sentences: Sequence[Sentence], count: int) -> list[str]:
     """Other translations of a line that is one sentence; a text of several has none."""
     if len(sentences) != 1:
         return []
@@ -217,7 +217,7 @@ def answer_mistakes(app: FastAPI) -> None:
 def add_interface(app: FastAPI, server: Server) -> None:
     """LibreTranslate's interface."""
 
-    @app.post("/translate", openapi_extra=described(Translate, JSON, *FORMS))
+    @app.post("/translate", openapi_extra=openapi_body(Translate, JSON, *FORMS))
     async def translate(request: Request) -> JSONResponse:
         """Translate a text, or each of several."""
         asked = await read(request, Translate)
@@ -228,7 +228,10 @@ def add_interface(app: FastAPI, server: Server) -> None:
         search = asked.search(server.models[number].source.search)
         html = asked.format == "html"
         pages = [texts_of(text) for text in texts] if html else []
-        lines = [line for lines, _ in pages for line in lines] if html else texts
+        lines = texts
+        if html:
+            lines = [line for lines, _ in pages for line in lines]
+            check_lines(lines)
         results = await server.translated(request, number, lines, search, html or not asked.alternatives)
         if html:
             parts = iter([best(sentences) for sentences in results])
@@ -240,11 +243,13 @@ def add_interface(app: FastAPI, server: Server) -> None:
         if detected:
             answer["detectedLanguage"] = detected if single else [detected] * len(texts)
         if asked.alternatives:
-            every = [[] for _ in texts] if html else [others(sentences, asked.alternatives) for sentences in results]
+            every = (
+                [[] for _ in texts] if html else [other_texts(sentences, asked.alternatives) for sentences in results]
+            )
             answer["alternatives"] = every[0] if single else every
         return JSONResponse(answer)  # which FastAPI does not look through, as it would a dict
 
-    @app.post("/detect", openapi_extra=described(Detect, JSON, *FORMS))
+    @app.post("/detect", openapi_extra=openapi_body(Detect, JSON, *FORMS))
     async def detect_language(request: Request) -> list[dict[str, Any]]:
         """The languages of this server's models that a text may be in."""
         asked = await read(request, Detect)
@@ -253,7 +258,7 @@ def add_interface(app: FastAPI, server: Server) -> None:
         check_line("the text", text)
         return detect(text, server.codes)
 
-    @app.post("/translate_file", openapi_extra=described(TranslateFile, FORMS[1]))
+    @app.post("/translate_file", openapi_extra=openapi_body(TranslateFile, FORMS[1]))
     async def translate_file(request: Request) -> dict[str, str]:
         """Translate a .txt or .po file of at most 1,000 lines or entries. The answer has the address of the result."""
         asked = await read(request, TranslateFile)
@@ -314,7 +319,7 @@ def add_interface(app: FastAPI, server: Server) -> None:
     @app.get("/metrics")
     async def metrics() -> Response:
         """Counts, in Prometheus' text format."""
-        return Response(*server.measures.page())
+        return Response(server.measures.text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
 async def translate_content(
@@ -354,7 +359,7 @@ def add_page(app: FastAPI, server: Server) -> None:
             raise ValueError(f"model={number}: there are {len(server.models)}, counted from 0")
         return server.models[number]
 
-    async def worked(request: Request, work: partial) -> Any:
+    async def in_worker(request: Request, work: partial) -> Any:
         loop = asyncio.get_running_loop()
         return await while_connected(request, loop.run_in_executor(server.workers, work))
 
@@ -370,19 +375,20 @@ def add_page(app: FastAPI, server: Server) -> None:
     async def translations(request: Request) -> Any:
         asked = await read(request, PageText)
         model = chosen(asked.model)
+        check_line("the text", asked.text)
         search = {**model.source.search}
         search["beam_size"] = asked.beam_size or search["beam_size"]
         loop = asyncio.get_running_loop()
         begin = loop.time()
         (sentences,) = await server.translated(request, asked.model, [asked.text], search, best_only=False)
         seconds = loop.time() - begin
-        return {**await worked(request, partial(model.details, asked.text, sentences)), "seconds": seconds}
+        return {**await in_worker(request, partial(model.details, asked.text, sentences)), "seconds": seconds}
 
     @app.post("/attention", include_in_schema=False)
     async def attention(request: Request) -> Any:
         asked = await read(request, PagePair)
         check_line("the text", asked.text)
-        return await worked(request, partial(chosen(asked.model).attention, asked.text, asked.target))
+        return await in_worker(request, partial(chosen(asked.model).attention, asked.text, asked.target))
 
 
 def page() -> tuple[str, dict[str, str]]:
