@@ -71,7 +71,11 @@ def find_model(name: str, place: Path) -> ModelSource:
         return read_workspace(place)
     if (Path(name) / "model.json").is_file():
         return ModelSource(name, Path(name))
-    return read_result(result_of(name), place)
+    try:
+        result = result_of(name)
+    except ValueError as error:
+        raise ValueError(f"{error} It is no model folder either: {name}/model.json is missing.") from None
+    return read_result(result, place)
 
 
 def read_workspace(place: Path) -> ModelSource:
@@ -111,7 +115,7 @@ def fetch_registered(name: str, place: Path) -> ModelSource:
         version = find_version(store, name.removeprefix(REGISTRY))
         folder = download(store, version, place) / FOLDER
     except StoreError as error:
-        raise ValueError(f"The model {name} cannot be fetched: {error}") from None
+        raise ValueError(f"The model {name} cannot be fetched: {str(error).rstrip('.')}.") from None
     known = {key: version.tags.get(tag, "unknown") for key, tag in (("run", "config_key"), ("data", "data"))}
     facts = {"version": str(version.version), "run": known["run"][:7], "data": known["data"][:12]}
     return ModelSource(name, folder, options(version), facts)

@@ -142,7 +142,7 @@ def through_server(folder: Path, monkeypatch) -> Front:
 def through_mlflow(folder: Path, monkeypatch) -> Front:
     served = ServedTranslator()
     served.load_context(SimpleNamespace(artifacts={"model": folder}))
-    return lambda lines: served.answer(lines, OPTIONS, lambda: lambda: None)
+    return lambda lines: served.predict(None, lines, OPTIONS)
 
 
 @pytest.mark.parametrize("front", [through_python, through_command_line, through_server, through_mlflow])

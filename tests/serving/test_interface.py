@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import pytest
 import requests
+import uvicorn
 from deep_translator import LibreTranslator
 from fastapi.testclient import TestClient
 from hypothesis import given
@@ -29,13 +30,13 @@ from hypothesis import strategies as some
 from libretranslatepy import LibreTranslateAPI
 from support.servers import free_port
 from support.tiny import ROOT, TEXT, model_folder
+from uvicorn.server import ServerState
 
 from transformer.files import sha256
 from transformer.inference.ctranslate2_export import add_export
 from transformer.inference.documents import texts_of as entry_texts
 from transformer.inference.translator import Translator
-from transformer.serving import batches
-from transformer.serving import requests as fields
+from transformer.serving import batches, fields
 from transformer.serving.connection import Connection
 from transformer.serving.html_text import texts_of
 from transformer.serving.served_model import Model, ModelSource
@@ -193,7 +194,21 @@ def test_a_catalogue_is_filled_as_on_the_command_line(server, folders, tmp_path)
     assert requests.get(answer.json()["translatedFileUrl"]).content == (tmp_path / "b.po").read_bytes()
     files = {"file": ("a.docx", b"x")}
     refused = requests.post(f"{server.address}/translate_file", data=asked, files=files)
-    assert (refused.status_code, refused.json()["error"]) == (400, "Invalid request: file format not supported")
+    assert (refused.status_code, refused.json()["error"]) == (
+        400,
+        "Invalid request: file format not supported. Send .txt or .po.",
+    )
+
+
+def test_a_text_file_keeps_its_lines(server, folders):
+    """1,000 lines are allowed; the line feed at the end of the file begins no other."""
+    url, asked = f"{server.address}/translate_file", {"source": "de", "target": "en"}
+    content = f"{LINE}\r\n\n{TEXT[1]}" + "\n" * 998
+    answer = requests.post(url, data=asked, files={"file": ("a.txt", content.encode())})
+    first, second = Translator.load(folders[0]).translate([LINE, TEXT[1]])
+    assert requests.get(answer.json()["translatedFileUrl"]).text == f"{first}\n\n{second}" + "\n" * 998
+    refused = requests.post(url, data=asked, files={"file": ("a.txt", (content + "\n").encode())})
+    assert refused.json()["error"] == "1,001 lines are too many. A request may have 1,000: send them in parts."
 
 
 def test_texts_of_an_array_and_the_tags_of_html_keep_their_places(server, folders, expected):
@@ -224,13 +239,15 @@ def test_html_comes_back_when_its_texts_are_not_changed(text):
         ({"q": LINE, "beam_size": True}, "beam_size must not be true or false"),
         ({"q": "a", "beam_size": 64, "extra_length": 1_000}, "beam_size=64 and extra_length=1000 are too much"),
         ({"q": LINE, "beamsize": 3}, "there is no parameter 'beamsize'"),
+        ({"q": "", "text": LINE}, "there is no parameter 'text'"),
         ({"q": LINE, "beam_size": 65}, "beam_size: Input should be less than or equal to 64"),
         ({"q": LINE, "format": "rtf"}, "format: Input should be 'text' or 'html'"),
         ({"q": ""}, "Invalid request: missing q parameter"),
         ({"q": LINE, "source": None}, "Invalid request: missing source parameter"),
-        ({"q": LINE, "source": "xx"}, "xx is not supported"),
+        ({"q": LINE, "source": "xx"}, "xx is not supported. This server has de, en."),
         ({"q": LINE, "target": "de"}, "German (de) is not available as a target language from German (de)"),
-        ({"q": ["a"] * 1_001}, "1,001 texts; a request may have 1,000"),
+        ({"q": ["a"] * 1_001}, "1,001 texts are too many. A request may have 1,000: send them in parts."),
+        ({"q": ["a", "x" * 2_001]}, "text 2 has a word of 2,001 characters"),
         ({"q": "x" * 10_001}, "10,001 characters; the server takes 10,000: cut it"),
         ({"q": "xyz " * 1_000}, "subwords; the server takes 1,000 subwords: cut it"),
         ({"q": "a\ud800"}, "not text"),
@@ -245,12 +262,13 @@ def test_a_mistake_is_answered_with_400_and_a_reason(server, body, message):
 def test_bodies_that_are_no_request_are_refused(server, expected):
     url, good = f"{server.address}/translate", b'{"q": "a", "source": "de", "target": "en"}'
     json_type = {"Content-Type": "application/json"}
+    form_type = {"Content-Type": "application/x-www-form-urlencoded"}
     cases = [
         (b'{"q": ', json_type, 400),
         (b"[" * 100_000, json_type, 400),
         (b'["a"]', json_type, 400),
         (good.replace(b"a", b"\xff", 1), json_type, 400),
-        (b"q=%ff&source=de&target=en", {"Content-Type": "application/x-www-form-urlencoded"}, 400),
+        (b"q=%ff&source=de&target=en", form_type, 400),
         (good, {}, 400),
         (good, {"Content-Type": "text/plain"}, 400),
         (b"x" * 2**21, json_type, 413),
@@ -259,6 +277,8 @@ def test_bodies_that_are_no_request_are_refused(server, expected):
     for body, headers, status in cases:
         answer = requests.post(url, data=body, headers=headers)
         assert (answer.status_code, list(answer.json())) == (status, ["error"])
+    assert "Content-Type: application/json" in requests.post(url, data=good, headers=form_type).json()["error"]
+    assert requests.get(url).json()["error"] == "Method Not Allowed: use POST"
     for method, path, status in (("PUT", "/translate", 405), ("GET", "/nothing", 404), ("GET", "/docs", 404)):
         answer = requests.request(method, server.address + path)
         assert (answer.status_code, list(answer.json())) == (status, ["error"])
@@ -316,6 +336,7 @@ def test_with_a_key_only_those_who_have_it_are_answered(client, expected):
         assert (answer.status_code, answer.json()) == (status, body)
     assert client.post("/detect", json={"q": LINE}).status_code == 403
     assert client.get("/").status_code == client.post("/translations", json={}).status_code == 404
+    assert "needs a key, so it has no page" in client.get("/").json()["error"]
     answer = client.post("/translate", data={**asked, "api_key": "geheim"}, headers={"Origin": "http://friend.example"})
     assert answer.headers["access-control-allow-origin"] == "http://friend.example"
 
@@ -467,13 +488,33 @@ def test_a_connection_without_a_new_request_is_closed(complete, last, closes):
     assert later == ([] if closes else [cycle])
 
 
-def test_auto_is_the_only_source_even_if_no_language_is_recognised(tmp_path):
-    folder = exported(tmp_path / "hsb-en", "hsb", "en")
-    with TestClient(
-        application(Server([Model(ModelSource("", folder))], Settings())), base_url="http://localhost"
-    ) as c:
-        answer = c.post("/translate", json={"q": LINE, "source": "auto", "target": "en"}).json()
-    assert answer["detectedLanguage"] == {"confidence": 0.0, "language": "hsb"}
+def test_a_connection_that_ended_is_not_kept():
+    async def connect_and_leave() -> Connection:
+        config = uvicorn.Config(lambda *_: None)
+        config.load()
+        connection = Connection(config, ServerState(), {})
+        loop = asyncio.get_running_loop()
+        async with await loop.create_server(lambda: connection, "127.0.0.1", 0) as server:
+            _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            writer.close()
+            await writer.wait_closed()
+            while not connection.transport.is_closing():
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
+        return connection
+
+    with ThreadPoolExecutor(1) as pool:  # a browser's tests have a loop in this thread
+        assert pool.submit(asyncio.run, connect_and_leave()).result().next_look.cancelled()
+
+
+@pytest.mark.parametrize(("source", "asked"), [("hsb", "auto"), ("nb", "no"), ("zh-TW", "zh")])
+def test_a_source_is_found_by_auto_and_by_its_other_codes(tmp_path, source, asked):
+    server = Server([Model(ModelSource("", exported(tmp_path / "model", source, "en")))], Settings())
+    with TestClient(application(server), base_url="http://localhost") as client:
+        answer = client.post("/translate", json={"q": LINE, "source": asked, "target": "en"})
+    assert answer.status_code == 200
+    if asked == "auto":  # py3langid does not know Upper Sorbian
+        assert answer.json()["detectedLanguage"] == {"confidence": 0.0, "language": source}
 
 
 def test_half_a_request_is_given_up(client, monkeypatch):

@@ -32,8 +32,7 @@ from pipeline.workflow.stage import run
 from transformer.inference.remarks import SeenWords
 from transformer.inference.translation import Translation
 from transformer.inference.translator import Translator
-from transformer.serving.served_model import MOST_MAPPED, Model, ModelSource, words
-from transformer.serving.served_model import shown as spelled
+from transformer.serving.served_model import MOST_MAPPED, Model, ModelSource, with_subwords, words
 from transformer.serving.server import Server, Settings, application
 
 LINE = TEXT[0]
@@ -94,9 +93,9 @@ def test_sentences_are_translated_one_by_one_and_unread_words_named(client, mode
     answer = translated(client, text)
     (both,) = answer["hypotheses"]
     assert both["text"] == f"{first['text']} {second['text']}" == model.translator.translate([text], extra_length=10)[0]
-    assert both["subwords"] == first["subwords"][:-1] + second["subwords"]
-    assert both["probabilities"] == pytest.approx(first["probabilities"][:-1] + second["probabilities"], rel=1e-4)
-    refused = client.post("/attention", json={"model": 0, "text": text, "target": both["subwords"][:-1]})
+    assert both["log_probability"] == pytest.approx(first["log_probability"] + second["log_probability"], rel=1e-4)
+    assert (both["subwords"], [word["text"] for word in both["words"]]) == ([], [both["text"]])
+    refused = client.post("/attention", json={"model": 0, "text": text, "target": first["subwords"][:-1]})
     assert refused.json()["error"] == "Attention is shown for one sentence. This text has 2, each translated by itself."
     (tmp_path / "words.txt").write_text("Ein\nHund\nrennt\n")
     monkeypatch.setattr(model.translator, "seen_words", SeenWords(tmp_path / "words.txt", model.translator.source))
@@ -106,12 +105,14 @@ def test_sentences_are_translated_one_by_one_and_unread_words_named(client, mode
 
 def test_each_line_of_a_pasted_text_is_translated(client):
     first, second = (translated(client, line)["hypotheses"][0]["text"] for line in TEXT[:2])
-    assert translated(client, f"{TEXT[0]}\n\n{TEXT[1]}")["hypotheses"][0]["text"] == f"{first}\n\n{second}"
+    (both,) = translated(client, f"{TEXT[0]}\n\n{TEXT[1]}")["hypotheses"]
+    assert both["text"] == both["words"][0]["text"] == f"{first}\n\n{second}"
 
 
 def test_the_answer_shows_placeholders_and_not_their_numbers():
     translation = Translation("%s von {a}", 0.0, 0.0, ("①", "▁von", "▁", "②"))
-    assert spelled(translation, "%s of {a}") == ["%s", "▁von", "▁", "{a}"]
+    answer = with_subwords(translation, [0.0] * 5, {"①": "%s", "②": "{a}"}, single=False)
+    assert [word["text"] for word in answer["words"]] == ["%s", "von", "{a}"]
 
 
 def test_probabilities_of_subwords_make_that_of_the_translation(folders, tmp_path):
@@ -244,7 +245,10 @@ def ended(monkeypatch, *words: object) -> str:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nobody"], "error: nobody is not an experiment, branch, tag or commit."),
+        (
+            ["nobody"],
+            "It is no model folder either: nobody/model.json is missing.",
+        ),
         (["without"], "error: without has no dvc.lock, so no result. Run `dvc repro` and commit"),
         pytest.param(
             ["models:/nobody@champion"],

@@ -15,6 +15,7 @@ from support.tiny import TEXT, model_folder
 from pipeline.tracking.model_files import save
 from transformer.inference.ctranslate2_export import add_export
 from transformer.inference.translator import Translator
+from transformer.serving import mlflow_model
 from transformer.serving.mlflow_model import Refused, ServedTranslator
 from transformer.text.bpe import CACHED_WORDS
 from transformer.text.words import PIECES_OF_SERVER
@@ -62,10 +63,10 @@ def test_a_request_without_params_uses_the_options_of_scores(server, folder):
         (b"no json", "valid JSON"),
         ({"inputs": ["a"], "params": {"beam_size": None}}, "beam_size=None must be a number"),
         ({"lines": ["a"]}, "inputs"),
-        ({"inputs": ["wort " * 1_001]}, "line 1 has 1,001 words; the server takes 1,000 subwords: cut it"),
-        ({"inputs": ["a", "x y" * 50_000]}, "line 2 has 150,000 characters; the server takes 10,000: cut it"),
-        ({"inputs": ["a", "x" * 2_001]}, "line 2 has a word of 2,001 characters; the server takes 2,000: cut it"),
-        ({"inputs": ["a"] * 1001}, "1,001 lines; a request may have 1,000"),
+        ({"inputs": ["wort " * 1_001]}, "the text has 1,001 words; the server takes 1,000 subwords: cut it"),
+        ({"inputs": ["a", "x y" * 50_000]}, "text 2 has 150,000 characters; the server takes 10,000: cut it"),
+        ({"inputs": ["a", "x" * 2_001]}, "text 2 has a word of 2,001 characters; the server takes 2,000: cut it"),
+        ({"inputs": ["a"] * 1001}, "1,001 texts are too many. A request may have 1,000: send them in parts."),
         ({"inputs": ["a\ud800"]}, "\\ud800"),
         ({"inputs": ["a", None]}, "Expected type str, but got NoneType"),
         ({"inputs": [1.5, "a"]}, "Expected type str, but got float"),
@@ -81,7 +82,7 @@ def test_a_bad_request_gets_400_and_a_reason(server, request_body, message):
     assert ask(server, {"inputs": ["Hund"], "params": {"extra_length": 0}})[0] == 200  # the server still answers
 
 
-def test_the_time_of_a_request_begins_when_its_work_does(served):
+def test_the_time_of_a_request_begins_when_its_work_does(served, monkeypatch):
     served.seconds = 0.05
     with (
         served.one_at_a_time,
@@ -90,7 +91,8 @@ def test_the_time_of_a_request_begins_when_its_work_does(served):
         served.predict(None, ["Hund"], OPTIONS)
     assert error.value.get_http_status_code() == 503
     started = []
-    served.answer(["Hund"], OPTIONS, lambda: started.append(served.one_at_a_time.locked()) or (lambda: None))
+    monkeypatch.setattr(mlflow_model, "Deadline", lambda _: started.append(served.one_at_a_time.locked()) or bool)
+    served.predict(None, ["Hund"], OPTIONS)
     assert started == [True]
 
 
@@ -110,17 +112,14 @@ def test_a_request_is_ended_at_its_deadline_with_status_503(served):
     assert error.value.get_http_status_code() == 503
 
 
-def test_the_deadline_is_checked_before_each_line_and_step(served, folder):
+def test_the_deadline_is_checked_before_each_line_and_step(served, folder, monkeypatch):
     """By torch; CTranslate2 checks at short intervals."""
     served.translator = Translator.load(folder, engine="torch")
-    checks = []
-
-    def count() -> None:
-        checks.append(0)
-
-    served.answer(["Hund"], {**OPTIONS, "beam_size": 1, "extra_length": 0}, lambda: count)
+    checks: list[int] = []
+    monkeypatch.setattr(mlflow_model, "Deadline", lambda _: lambda: checks.append(0))
+    served.predict(None, ["Hund"], {**OPTIONS, "beam_size": 1, "extra_length": 0})
     short = len(checks)
-    served.answer(["Hund Hund Hund"], {**OPTIONS, "beam_size": 1, "extra_length": 200}, lambda: count)
+    served.predict(None, ["Hund Hund Hund"], {**OPTIONS, "beam_size": 1, "extra_length": 200})
     assert short >= 2
     assert len(checks) - short > 100
 
@@ -128,8 +127,8 @@ def test_the_deadline_is_checked_before_each_line_and_step(served, folder):
 def test_nothing_is_cut_into_subwords_before_a_request_is_allowed(served, monkeypatch):
     monkeypatch.setattr(Translator, "subwords", lambda *_: pytest.fail("cut into subwords"))
     for lines, options in ((["a", "x" * 100_000], {}), (["a"], {"beam_size": 65}), (["a"] * 1001, {})):
-        with pytest.raises(ValueError, match=r"a request may have|at most 64|the server takes"):
-            served.answer(lines, {**OPTIONS, **options}, lambda: bool)
+        with pytest.raises(Refused, match=r"A request may have|at most 64|the server takes"):
+            served.predict(None, lines, {**OPTIONS, **options})
 
 
 def test_the_server_remembers_few_words_of_past_requests(served, monkeypatch):
@@ -138,10 +137,10 @@ def test_the_server_remembers_few_words_of_past_requests(served, monkeypatch):
     assert side.pieces == PIECES_OF_SERVER
     monkeypatch.setattr(side, "pieces", 20)
     request = {**OPTIONS, "beam_size": 1, "extra_length": 0}
-    served.answer(["Hund"], request, lambda: bool)
+    served.predict(None, ["Hund"], request)
     before = len(strings)
     merges.cache.update({str(number): () for number in range(CACHED_WORDS)})
-    served.answer([f"Hund{number}" for number in range(50)] + ["x" * 900], request, lambda: bool)
+    served.predict(None, [f"Hund{number}" for number in range(50)] + ["x" * 900], request)
     assert len(strings) == before
     assert len(side._tokens) <= 20
     assert len(merges.cache) <= 100

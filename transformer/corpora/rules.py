@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 
+from transformer.text.identify import identifier, label
 from transformer.text.languages import strip_region
 from transformer.text.scripts import DIGIT, JOINED, SYMBOL, script_of
 
@@ -14,7 +14,6 @@ Rule = Callable[[str, str], bool]  # source and target line -> whether the rule 
 LEAST_LETTERS = 20  # language identification errs on shorter lines, so it keeps them
 SURE = 0.9
 HALF = 0.5
-NORWEGIAN = {"nb": "no", "nn": "no"}
 _SCRIPTS = {  # scripts -> the languages that are written in them
     "Latin": "af az ca cs cy da de en es et eu fi fr ga gl hr hu id is it lb lt lv ms mt nb nl nn no pl pt ro sk sl sq "
     "sv sw tl tr vi",
@@ -124,32 +123,13 @@ def is_in_script(line: str, language: str) -> bool:
     return not letters or not scripts or sum(kind in scripts for kind in letters) >= HALF * len(letters)
 
 
-@cache
-def identifier():
-    """py3langid's identifier, whose model comes with the package as NumPy arrays."""
-    from py3langid.langid import MODEL_FILE, LanguageIdentifier
-
-    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-
-
 def is_in_language(line: str, language: str) -> bool:
     """Whether a line may be in its language: False if py3langid says with a probability over SURE that it is not.
 
     True for lines with fewer than LEAST_LETTERS letters, and for a language that py3langid does not know.
     """
-    code = NORWEGIAN.get(strip_region(language), strip_region(language))
+    code = label(language)
     if code not in identifier().labels or sum(map(str.isalpha, line)) < LEAST_LETTERS:
         return True
     guess, probability = identifier().classify(line)
-    return NORWEGIAN.get(guess, guess) == code or probability <= SURE
-
-
-def rank_languages(text: str, codes: Sequence[str]) -> list[tuple[str, float]]:
-    """The languages among `codes` that py3langid knows, with the probability that a text is in each, the best first."""
-    own = {NORWEGIAN.get(strip_region(code), strip_region(code)): code for code in reversed(codes)}
-    ranked: dict[str, float] = {}
-    for guess, probability in identifier().rank(text):
-        if code := own.get(NORWEGIAN.get(str(guess), str(guess))):
-            ranked[code] = ranked.get(code, 0.0) + float(probability)
-    total = sum(ranked.values()) or 1.0
-    return sorted(((code, share / total) for code, share in ranked.items()), key=lambda pair: -pair[1])
+    return label(guess) == code or probability <= SURE

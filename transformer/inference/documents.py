@@ -40,6 +40,10 @@ _BEFORE = re.compile(r"\s*(?:[-–—•*·]\s+)?")
 _TAGGED = re.compile(r"<([A-Za-z][\w:-]*)(?: [^<>]*)?>(.*)</\1>", re.DOTALL)
 _ENDS = re.compile(r"[^\w\s,;–-]")
 MARKED = ("#,", "#|", "msgctxt", "msgid")  # how the line with the flags of an entry begins, or that which follows it
+# Encodings of catalogues. Python has others, of which some take time with the square of a text.
+CHARSET = re.compile(
+    r"(us-)?ascii|(cp|windows-?)\d+|(iso|utf)[-_]?[\d_-]+|(big5|euc|gb|johab|koi8|shift|tis|viscii)[\w-]*"
+)
 MOST_TAGS = 10  # pairs around a text that stay outside
 WIDTH = 77  # characters of a line of a catalogue
 
@@ -169,6 +173,8 @@ def read_document(path: Path, source: str, target: str) -> Document:
 
     try:
         encoding = polib.detect_encoding(str(path))
+        if not CHARSET.fullmatch(encoding.lower()):
+            raise LookupError(f"charset={encoding[:40]}")
         text = path.read_bytes().decode(encoding)
         if "\n" not in text or "\r" in text.replace("\r\n", ""):  # polib would open a path
             raise ValueError("no lines that end in a line feed")

@@ -1,7 +1,8 @@
 """Lines of many requests, translated in batches: one line alone leaves most of a processor unused.
 
-A request waits up to WAIT seconds for others while nothing is translated, and else for the batch before it. A batch has
-lines of one search (SearchConfig) only. Requests of more lines than fit take turns, a line of each.
+If a worker is free, a request waits up to WAIT seconds for others to join its batch; if none is, until one is free. All
+lines of a batch are translated by the same search (SearchConfig). Requests of more lines than fit take turns, a line of
+each.
 """
 
 from __future__ import annotations
@@ -17,7 +18,16 @@ from typing import Any
 from transformer.decoding.config import SearchConfig
 from transformer.inference.translation import Sentence
 from transformer.inference.translator import Translator
-from transformer.serving.limits import MAX_SUBWORDS, SECONDS, Busy, Deadline, OutOfTime, Stopped, check_subwords
+from transformer.serving.limits import (
+    MAX_SUBWORDS,
+    SECONDS,
+    Busy,
+    Deadline,
+    OutOfTime,
+    Stopped,
+    check_subwords,
+    name_of,
+)
 
 WAIT, STEP = 0.005, 0.001  # seconds: at most, for other requests; between two looks at whether more came
 # The cost of a line: beam_size times the most steps that its search can take. A search that has begun runs to its end.
@@ -29,8 +39,8 @@ IN_WORK = 2  # batches of one translator
 LONG = 1_000  # characters of a line from which its request is a batch of its own
 
 
-class Request:
-    """Lines that wait for their translations. settings: the fields of SearchConfig. best_only: see Translator.
+class Job:
+    """The lines of a request, and their translations. settings: fields of SearchConfig. best_only: see Translator.
 
     Raises ValueError for a line whose search may take too long.
     """
@@ -62,7 +72,7 @@ class Request:
             self.future.set_result(self.results)
 
 
-Batch = list[tuple[Request, int]]  # a line of a request, by its number
+Batch = list[tuple[Job, int]]  # a line of a job, by its number
 
 
 class Batches:
@@ -73,13 +83,13 @@ class Batches:
 
     def __init__(self, translator: Translator, workers: Executor):
         self.translator, self.workers = translator, workers
-        self.waiting: deque[Request] = deque()
+        self.waiting: deque[Job] = deque()
         self.arrived = asyncio.Event()
         self.stopping = False
 
     def cost(self) -> int:
         """Of all requests that wait."""
-        return sum(request.cost for request in self.waiting)
+        return sum(job.cost for job in self.waiting)
 
     async def translate(self, lines: Sequence[str], settings: dict[str, Any], best_only: bool) -> list[list[Sentence]]:
         """The sentences of each line. When this is cancelled, what is not translated yet is left out.
@@ -89,17 +99,17 @@ class Batches:
         """
         if not lines:
             return []
-        request = Request(lines, settings, best_only)
-        if self.waiting and self.cost() + request.cost > MOST_WAITING:
+        job = Job(lines, settings, best_only)
+        if self.waiting and self.cost() + job.cost > MOST_WAITING:
             raise Busy
-        self.waiting.append(request)
+        self.waiting.append(job)
         self.arrived.set()
         try:
-            return await request.future
+            return await job.future
         finally:
-            request.future.cancel()  # without effect on one that is done
-            if request in self.waiting:
-                self.waiting.remove(request)
+            job.future.cancel()  # without effect on one that is done
+            if job in self.waiting:
+                self.waiting.remove(job)
 
     async def run(self) -> None:
         """Translate what arrives, for ever."""
@@ -113,10 +123,8 @@ class Batches:
             await self._wait_for_others()
             if batch := self._next():
                 work = partial(self._translated, batch)
-                for (request, number), result in zip(
-                    batch, await loop.run_in_executor(self.workers, work), strict=True
-                ):
-                    request.finish(number, result)
+                for (job, number), result in zip(batch, await loop.run_in_executor(self.workers, work), strict=True):
+                    job.finish(number, result)
             if not self.waiting:
                 self.arrived.clear()
 
@@ -128,28 +136,28 @@ class Batches:
             await asyncio.sleep(STEP)
 
     def _next(self) -> Batch:
-        """The lines of the next batch: of the request that waits longest, and of others of its search."""
+        """The lines of the next batch: of the job that waits longest, and of others of its search."""
         batch: Batch = []
-        same = [request for request in self.waiting if request.group == self.waiting[0].group]
-        room, open_requests = min(MOST, max(FEW, self.cost() // IN_WORK)), same
-        while room > 0 and open_requests:
-            for request in open_requests:
-                cost = request.costs[request.taken]
+        same = [job for job in self.waiting if job.group == self.waiting[0].group]
+        room, open_jobs = min(MOST, max(FEW, self.cost() // IN_WORK)), same
+        while room > 0 and open_jobs:
+            for job in open_jobs:
+                cost = job.costs[job.taken]
                 if batch and cost > room:
                     room = 0
                 if room > 0:
-                    batch.append((request, request.taken))
-                    request.taken += 1
+                    batch.append((job, job.taken))
+                    job.taken += 1
                     room -= cost
-            open_requests = [request for request in open_requests if request.taken < len(request.lines)]
-        for request in same:
-            self.waiting.remove(request)
+            open_jobs = [job for job in open_jobs if job.taken < len(job.lines)]
+        for job in same:
+            self.waiting.remove(job)
             try:
-                request.deadline()
-                if request.taken < len(request.lines):
-                    self.waiting.append(request)  # behind those of another search
+                job.deadline()
+                if job.taken < len(job.lines):
+                    self.waiting.append(job)  # behind those of another search
             except OutOfTime as error:
-                request.finish(0, error)
+                job.finish(0, error)
         return batch
 
     def _translated(self, batch: Batch) -> list[list[Sentence] | Exception]:
@@ -166,20 +174,20 @@ class Batches:
 
         It stops when nobody waits for any line of the batch.
         """
-        requests = [request for request, _ in batch]
+        jobs = [job for job, _ in batch]
 
         def check() -> None:
-            waiting = [request for request in requests if not request.future.done()]
+            waiting = [job for job in jobs if not job.future.done()]
             if self.stopping or not waiting:
                 raise Stopped
-            max((request.deadline for request in waiting), key=lambda deadline: deadline.end)()
+            max((job.deadline for job in waiting), key=lambda deadline: deadline.end)()
 
-        lines = [request.lines[number] for request, number in batch]
-        first = requests[0]
+        lines = [job.lines[number] for job, number in batch]
+        first = jobs[0]
         check()
-        for line in lines:
+        for line, (job, number) in zip(lines, batch, strict=True):
             if len(line) > LONG:
-                check_subwords("the text", len(self.translator.subwords([line])[0]))
+                check_subwords(name_of(number + 1, len(job.lines)), len(self.translator.subwords([line])[0]))
         settings = vars(first.config)
         return self.translator.alternatives_of_sentences(
             lines, before_step=check, best_only=first.best_only, **settings

@@ -10,6 +10,7 @@ If the environment variable TRANSLATION_API_KEY is set, each request must have t
 from __future__ import annotations
 
 import argparse
+import errno
 import logging
 import os
 import signal
@@ -40,6 +41,11 @@ def open_port(host: str, port: int, command: str) -> socket.socket:
         listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
         reason = str(error.strerror).partition(" (")[0]
+        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+            raise ValueError(
+                f"--host {host} is no address of this machine ({reason}). Leave it out to serve this machine alone, or "
+                "use 0.0.0.0 to serve all that can reach it."
+            ) from None
         again = f"{command} --port {port + 1 if port < 65535 else 1024}"
         raise ValueError(f"Port {port} of {host} cannot be used ({reason}). Use another one: `{again}`") from None
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # which connections inherit: an answer is not held
@@ -122,6 +128,9 @@ def main() -> None:
     parser.add_argument("models", nargs="+", type=Path, metavar="FOLDER", help="model folder")
     add_options(parser)
     options = parser.parse_args(sys.argv[2:])
+    for folder in options.models:
+        if not folder.is_dir():
+            raise ValueError(f"{folder} is not a folder. Name a model folder, such as data/model.")
 
     def find() -> Sequence[ModelSource]:
         from transformer.serving.served_model import ModelSource

@@ -14,13 +14,15 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self.loop.call_later(IDLE, self.close_if_idle, None)
+        self.next_look = self.loop.call_later(IDLE, self.close_if_idle, None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.next_look.cancel()  # it would keep the connection, with what was read of its request
+        super().connection_lost(exc)
 
     def close_if_idle(self, last: Any) -> None:
-        """Close the connection if nothing happened. last: its request at the last look."""
-        if self.transport.is_closing():
-            return
+        """Close the connection if it works on no request, and has begun none since the last look: `last`."""
         if self.cycle is last and (last is None or last.response_complete):
             self.transport.close()
         else:
-            self.loop.call_later(IDLE, self.close_if_idle, self.cycle)
+            self.next_look = self.loop.call_later(IDLE, self.close_if_idle, self.cycle)

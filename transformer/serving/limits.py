@@ -6,6 +6,7 @@ A request is refused before work is spent on it, and ended when it takes too lon
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from transformer.decoding.config import SEARCH_OPTIONS, SearchConfig
@@ -48,21 +49,34 @@ class Deadline:
             )
 
 
-def check_options(params: dict[str, Any]) -> None:
-    """Raise ValueError for a search that would be wrong or too wide: see SearchConfig."""
+def check_options(params: dict[str, Any]) -> dict[str, Any]:
+    """The options of the search among `params`. Raises ValueError for a wrong or too wide one: see SearchConfig."""
     for name in SEARCH_OPTIONS:
         if not isinstance(params[name], (int, float)):
             raise ValueError(f"{name}={params[name]} must be a number. Nothing was translated.")
-    SearchConfig(**{name: params[name] for name in SEARCH_OPTIONS})
+    options = {name: params[name] for name in SEARCH_OPTIONS}
+    SearchConfig(**options)
+    return options
+
+
+def check_lines(lines: Sequence[str], name: str = "text") -> None:
+    """Raise ValueError for more lines than a request may have, and for one that `check_line` refuses.
+
+    name: what an error calls one of them.
+    """
+    if len(lines) > MAX_LINES:
+        raise ValueError(f"{len(lines):,} {name}s are too many. A request may have {MAX_LINES:,}: send them in parts.")
+    for number, line in enumerate(lines, start=1):
+        check_line(name_of(number, len(lines), name), line)
+
+
+def name_of(number: int, count: int, name: str = "text") -> str:
+    """What an error calls one of `count` lines: the text, line 3."""
+    return f"the {name}" if count == 1 else f"{name} {number:,}"
 
 
 def check_line(name: str, line: str) -> None:
-    """Raise ValueError for a line that is not text or that is certainly too long, without cutting it into subwords.
-
-    name: what an error calls it, such as `line 3`.
-    """
-    if not isinstance(line, str):
-        raise ValueError(f"{name} is not text: {line!r}")
+    """Raise ValueError for a line that is not Unicode or is certainly too long, without cutting it into subwords."""
     if len(line) > MAX_CHARACTERS:
         raise ValueError(f"{name} has {len(line):,} characters; the server takes {MAX_CHARACTERS:,}: cut it")
     try:

@@ -4,15 +4,14 @@ MLflow copies this file into the model, imports it there and takes the object pa
 
     {"inputs": ["Ein Hund rennt."], "params": {"beam_size": 4}}  ->  {"predictions": ["A dog is running."]}
 
-One request is answered after the other. So a request is refused before work is spent on it, and one that takes longer
-than TRANSLATION_DEADLINE seconds (an environment variable, 30 by default), or waits longer for others, is ended with
-status 503.
+One request is translated at a time. A request that would be too much work is refused before any. One that takes or
+waits longer than TRANSLATION_DEADLINE seconds (an environment variable, 30 by default) ends with status 503.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 from typing import Any
@@ -22,9 +21,8 @@ from mlflow.models import set_model
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE, TEMPORARILY_UNAVAILABLE
 from mlflow.pyfunc.model import PythonModel
 
-from transformer.decoding.config import SEARCH_OPTIONS
 from transformer.inference.translator import Translator
-from transformer.serving.limits import MAX_LINES, Deadline, OutOfTime, check_line, check_options, check_subwords
+from transformer.serving.limits import Deadline, OutOfTime, check_lines, check_options, check_subwords, name_of
 from transformer.text.words import PIECES_OF_SERVER
 
 
@@ -59,30 +57,18 @@ class ServedTranslator(PythonModel):
     def predict(self, context: Any, model_input: list[str], params: dict[str, Any] | None = None) -> list[str]:
         """The best translation of each line. Raises Refused; MLflow refuses what is no list of texts."""
         try:
-            return self.answer(model_input, params or {}, lambda: Deadline(self.seconds))
+            options = check_options(params or {})
+            check_lines(model_input)
+            with self.turn():
+                deadline = Deadline(self.seconds)
+                for number, line in enumerate(model_input, start=1):
+                    deadline()
+                    check_subwords(name_of(number, len(model_input)), len(self.translator.subwords([line])[0]))
+                return self.translator.translate(model_input, before_step=deadline, **options)
         except ValueError as error:
             raise Refused(str(error)) from None
         except OutOfTime as error:
             raise Refused(str(error), TEMPORARILY_UNAVAILABLE) from None
-
-    def answer(self, lines: list[str], params: dict[str, Any], start: Callable[[], Callable[[], object]]) -> list[str]:
-        """The best translation of each line. Raises ValueError for a bad request, OutOfTime after a long wait.
-
-        start: called when the work begins; returns a function that is called before each line and before each step of
-        the search. What that raises ends the request.
-        """
-        check_options(params)
-        if len(lines) > MAX_LINES:
-            raise ValueError(f"{len(lines):,} lines; a request may have {MAX_LINES:,}")
-        for number, line in enumerate(lines, start=1):
-            check_line(f"line {number}", line)
-        with self.turn():
-            deadline = start()
-            for number, line in enumerate(lines, start=1):
-                deadline()
-                check_subwords(f"line {number}", len(self.translator.subwords([line])[0]))
-            options = {name: params[name] for name in SEARCH_OPTIONS}
-            return self.translator.translate(lines, before_step=deadline, **options)
 
     @contextmanager
     def turn(self) -> Iterator[None]:

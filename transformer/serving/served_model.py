@@ -12,22 +12,20 @@ from typing import TYPE_CHECKING, Any, cast
 from transformer.decoding.config import SEARCH_OPTIONS, SearchConfig
 from transformer.inference.both_engines import has_torch, load_torch
 from transformer.inference.remarks import KINDS
-from transformer.inference.translation import Remark, Sentence, SentencePair, Translation, join_translations
+from transformer.inference.translation import Remark, Sentence, Translation, join_translations
 from transformer.inference.translator import Translator
 from transformer.model_folder import EXPORT
 from transformer.serving.limits import check_subwords
 from transformer.text.marks import SPACE, join
 from transformer.text.placeholders import PIECES, protect
 from transformer.text.vocabulary import EOS, SPECIALS, UNK
-from transformer.text.words import PIECES_OF_SERVER, Side
+from transformer.text.words import PIECES_OF_SERVER
 from transformer.verdict import verdict
 
 if TYPE_CHECKING:
     from transformer.inference.torch_engine import TorchEngine
 
 END, UNKNOWN = SPECIALS[EOS], SPECIALS[UNK]
-# A translation, log P of each of its subwords and of the last </s> (none without torch), and its subwords as text.
-Scored = tuple[Translation, Sequence[float], Sequence[str]]
 MOST_MAPPED = 120  # subwords of a side, without </s>, whose attention is shown: a map of more cannot be read
 NO_TORCH = "Attention needs torch and a folder with weights.safetensors."
 
@@ -88,38 +86,39 @@ class Model:
     def details(self, text: str, sentences: Sequence[Sentence]) -> dict[str, Any]:
         """The translations of a text as the page shows them, best first, and the subwords of the text.
 
-        Of several sentences the best translations are joined to one. Without torch no subwords are shown.
+        Subwords are shown of one sentence, with torch. Of several sentences the best translations are joined to one.
         """
-        scored = self._scored(sentences)
-        (subwords,) = self.translator.subwords([text])
-        unknown = [number == UNK for number in self.translator.vocabulary.ids(subwords)]
-        return {
-            "source": [*subwords, END] if scored else [],
-            "unknown": [*unknown, False],
-            "remarks": said(scored[0][0].remarks) if scored else [],
-            "hypotheses": [hypothesis(*one, self.translator.target) for one in scored],
+        bests = [sentence.translations[0] for sentence in sentences]
+        answer = {
+            "source": [],
+            "unknown": [],
+            "remarks": in_words([remark for translation in bests for remark in translation.remarks]),
         }
-
-    def _scored(self, sentences: Sequence[Sentence]) -> list[Scored]:
-        """The translations of a sentence, best first; of several sentences, their best ones joined to one."""
-        single = len(sentences) == 1
-        pairs = [
-            (sentence.source, translation)
-            for sentence in sentences
-            for translation in (sentence.translations if single else sentence.translations[:1])
-        ]
-        logs: Sequence[Sequence[float]] = [[] for _ in pairs]
+        if len(sentences) != 1:
+            score, log_probability = (
+                sum(getattr(each, name) for each in bests) for name in ("score", "log_probability")
+            )
+            joined = Translation(join_translations(each.best for each in sentences), score, log_probability, ())
+            return {**answer, "hypotheses": [hypothesis(joined)] if sentences else []}
+        ((source, translations, _),) = sentences
+        if self.torch is None:
+            return {**answer, "hypotheses": [hypothesis(translation) for translation in translations]}
+        (subwords,) = self.translator.subwords([source])
         ids = self.translator.vocabulary.ids
-        if self.torch and pairs:
-            sources = [ids(subwords) for subwords in self.translator.subwords([source for source, _ in pairs])]
-            targets = [ids(translation.subwords) for _, translation in pairs]
-            logs = self.torch.score(sources, targets, progress=lambda count: None)
-        placeholders = self.translator.source.placeholders
-        scored: list[Scored] = [
-            (translation, log, shown(translation, source) if placeholders else translation.subwords)
-            for (source, translation), log in zip(pairs, logs, strict=True)
-        ]
-        return scored if single or not scored else [join_scored(scored, [sentence.before for sentence in sentences])]
+        numbers = ids(subwords)
+        targets = [ids(translation.subwords) for translation in translations]
+        logs = self.torch.score([numbers] * len(targets), targets, progress=lambda count: None)
+        places = dict(zip(PIECES, protect(source)[1], strict=False)) if self.translator.source.placeholders else {}
+        single = self.translator.target.splitter == "unicode"
+        return {
+            **answer,
+            "source": [*subwords, END],
+            "unknown": [*(number == UNK for number in numbers), False],
+            "hypotheses": [
+                with_subwords(translation, log, places, single)
+                for translation, log in zip(translations, logs, strict=True)
+            ],
+        }
 
     def attention(self, text: str, target: Sequence[str]) -> dict[str, Any]:
         """The attention of the decoder over the source, for a sentence and the subwords of one of its translations.
@@ -144,24 +143,7 @@ class Model:
         return {"source": [*source, END], "target": [*target, END], "weights": weights.tolist()}
 
 
-def join_scored(scored: Sequence[Scored], breaks: Sequence[str]) -> Scored:
-    """The translations of several sentences as one. breaks: the line breaks before each sentence."""
-    translations = [translation for translation, _, _ in scored]
-    logs = [log for _, logs, _ in scored for log in logs[:-1]]
-    return (
-        Translation(
-            join_translations(map(SentencePair, breaks, translations, breaks)),
-            sum(translation.score for translation in translations),
-            sum(translation.log_probability for translation in translations),
-            tuple(subword for translation in translations for subword in translation.subwords),
-            tuple(remark for translation in translations for remark in translation.remarks),
-        ),
-        [*logs, *scored[-1][1][-1:]],
-        [subword for _, _, spelled in scored for subword in spelled],
-    )
-
-
-def said(remarks: Sequence[Remark]) -> list[str]:
+def in_words(remarks: Sequence[Remark]) -> list[str]:
     """Remarks on the sentences of a text in words, each kind once."""
     pieces: dict[str, list[str]] = {}
     for remark in remarks:
@@ -169,26 +151,31 @@ def said(remarks: Sequence[Remark]) -> list[str]:
     return [" ".join([KINDS[kind], *dict.fromkeys(some)]) for kind, some in pieces.items()]
 
 
-def shown(translation: Translation, sentence: str) -> list[str]:
-    """The subwords of a translation, with the placeholders of its sentence in place of their numbers."""
-    places = dict(zip(PIECES, protect(sentence)[1], strict=False))
-    return [places.get(subword, subword) for subword in translation.subwords]
-
-
-def hypothesis(translation: Translation, logs: Sequence[float], spelled: Sequence[str], side: Side) -> dict[str, Any]:
-    """A translation as the page shows it. logs: log P of each subword and of </s>. spelled: its subwords as text.
-
-    Without logs it is one word, and no subwords.
-    """
-    probabilities = [math.exp(log) for log in logs]
-    alone = [{"text": translation.text, "space": False, "probability": 1.0}]
+def hypothesis(translation: Translation) -> dict[str, Any]:
+    """A translation as the page shows it: as one word, without subwords."""
     return {
         "text": translation.text,
         "score": translation.score,
         "log_probability": translation.log_probability,
-        "subwords": [*translation.subwords, END] if logs else [],
+        "subwords": [],
+        "probabilities": [],
+        "words": [{"text": translation.text, "space": False, "probability": 1.0}],
+    }
+
+
+def with_subwords(
+    translation: Translation, logs: Sequence[float], places: Mapping[str, str], single: bool
+) -> dict[str, Any]:
+    """A translation as the page shows it, with its subwords and </s>, and words that are marked if they are unlikely.
+
+    logs: log P of each subword and of </s>. places: number of a placeholder -> its text. single: see `words`.
+    """
+    probabilities = [math.exp(log) for log in logs]
+    return {
+        **hypothesis(translation),
+        "subwords": [*translation.subwords, END],
         "probabilities": probabilities,
-        "words": words(spelled, probabilities, side.splitter == "unicode") if logs else alone,
+        "words": words([places.get(each, each) for each in translation.subwords], probabilities, single),
     }
 
 

@@ -3,8 +3,8 @@
     POST /translate, /detect, /translate_file    GET /languages, /frontend/settings, /spec, /health, /metrics
     GET  /                                       the page, which uses /models, /translations and /attention
 
-A mistake is answered as {"error": reason}. Pages of other sites cannot use this server: one whose name leads to this
-machine sends that name as Host, any other sends its Origin, and both must be allowed.
+A mistake is answered as {"error": reason}. A browser sends the name of a page's site as Origin, and the name of the
+server that it asks as Host. Only allowed names are answered, so pages of other sites cannot use this server.
 """
 
 from __future__ import annotations
@@ -34,14 +34,10 @@ from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from transformer import reporting
-from transformer.corpora.rules import rank_languages
 from transformer.inference.documents import fill, lines_of, read_document
 from transformer.inference.translation import Sentence, join_translations
 from transformer.serving.batches import IN_WORK, Batches
-from transformer.serving.gate import Gate, Measures
-from transformer.serving.html_text import texts_of
-from transformer.serving.limits import MAX_CHARACTERS, MAX_LINES, SECONDS, Busy, OutOfTime, Stopped, check_line
-from transformer.serving.requests import (
+from transformer.serving.fields import (
     Detect,
     PagePair,
     PageText,
@@ -51,8 +47,11 @@ from transformer.serving.requests import (
     read,
     while_connected,
 )
+from transformer.serving.gate import Gate, Measures
+from transformer.serving.html_text import texts_of
+from transformer.serving.limits import MAX_CHARACTERS, SECONDS, Busy, OutOfTime, Stopped, check_line, check_lines
 from transformer.serving.served_model import Model
-from transformer.text.languages import strip_region
+from transformer.text.identify import label, rank_languages
 
 TEMPLATES = [Path(__file__).parent / "templates", Path(reporting.__path__[0]) / "templates"]
 FILES, MOST_KEPT = (".txt", ".po"), 1 << 26  # kinds of files; bytes of translated ones, the newest, that are kept
@@ -105,9 +104,9 @@ class Server:
     def code(self, language: str) -> str:
         """The code of a language as a model has it, with or without its region. Raises HTTPException 400."""
         same = [code for code in self.codes if code.lower() == language.lower()]
-        near = [code for code in self.codes if strip_region(code) == strip_region(language[:40].replace("_", "-"))]
+        near = [code for code in self.codes if label(code) == label(language[:40].replace("_", "-"))]
         if not same + near:
-            raise HTTPException(400, f"{language[:40]} is not supported")
+            raise HTTPException(400, f"{language[:40]} is not supported. This server has {', '.join(self.codes)}.")
         return (same + near)[0]
 
     def direction(self, source: str, target: str, texts: Sequence[str]) -> tuple[int, dict[str, Any] | None]:
@@ -139,14 +138,6 @@ class Server:
         results = await while_connected(request, self.batches[number].translate(lines, settings, best_only))
         self.measures.count(results)
         return results
-
-
-def check_lines(lines: Sequence[str]) -> None:
-    """Raise ValueError for more lines than a request may have, and for one that is too long."""
-    if len(lines) > MAX_LINES:
-        raise ValueError(f"{len(lines):,} texts; a request may have {MAX_LINES:,}")
-    for line in lines:
-        check_line("the text", line)
 
 
 def name(code: str) -> str:
@@ -185,12 +176,19 @@ def application(server: Server) -> FastAPI:
     )
     answer_mistakes(app)
     add_interface(app, server)
-    if not server.settings.api_key:
+    if server.settings.api_key:
+        app.get("/", include_in_schema=False)(refuse_page)
+    else:
         add_page(app, server)
     if server.settings.origins:
         app.add_middleware(CORSMiddleware, allow_origins=server.settings.origins, allow_methods=["*"])
     app.add_middleware(Gate, server.settings.hosts, server.settings.origins, server.measures)
     return app
+
+
+async def refuse_page() -> None:
+    """The answer in place of the page, which could not keep a key secret."""
+    raise HTTPException(404, "This server needs a key, so it has no page. Programs send it as api_key to /translate.")
 
 
 def answer_mistakes(app: FastAPI) -> None:
@@ -204,7 +202,10 @@ def answer_mistakes(app: FastAPI) -> None:
     @app.exception_handler(AnyHTTPException)
     async def answer(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, AnyHTTPException)
-        return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+        reason, headers = error.detail, error.headers
+        if error.status_code == 405 and headers:
+            reason = f"{reason}: use {headers['Allow']}"
+        return JSONResponse({"error": reason}, error.status_code, headers)
 
     handle(ValueError, 400)
     later = {"Retry-After": "5"}
@@ -265,7 +266,7 @@ def add_interface(app: FastAPI, server: Server) -> None:
         server.check_key(asked.api_key)
         end = Path(asked.file.filename or "").suffix.lower()
         if end not in FILES:
-            raise HTTPException(400, "Invalid request: file format not supported")
+            raise HTTPException(400, f"Invalid request: file format not supported. Send {' or '.join(FILES)}.")
         content = await asked.file.read()
         if not content:
             raise HTTPException(400, "Invalid request: empty file")
@@ -326,7 +327,7 @@ async def translate_content(
     request: Request, server: Server, asked: TranslateFile, path: Path, content: bytes
 ) -> bytes:
     """The translation of a file. path: where it may be written meanwhile. Raises HTTPException and ValueError."""
-    document, in_thread = None, partial(asyncio.get_running_loop().run_in_executor, server.workers)
+    document, end, in_thread = None, "", partial(asyncio.get_running_loop().run_in_executor, server.workers)
     if path.suffix == ".po":
         path.write_bytes(content)
         try:
@@ -336,15 +337,17 @@ async def translate_content(
         lines = lines_of(document)
     else:
         try:
-            lines = content.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
+            text = content.decode("utf-8-sig").replace("\r\n", "\n")
         except UnicodeDecodeError as error:
             raise ValueError(f"The file is not UTF-8 at byte {error.start + 1}. Convert it.") from None
-    check_lines(lines)
+        end = "\n" if text.endswith("\n") else ""
+        lines = text.removesuffix(end).split("\n")
+    check_lines(lines, "line")
     number, _ = server.direction(asked.source, asked.target, lines)
     search = dict(server.models[number].source.search)
     results = [best(sentences) for sentences in await server.translated(request, number, lines, search)]
     if document is None:
-        return "\n".join(results).encode()
+        return ("\n".join(results) + end).encode()
     fill(document, results)
     document.write(path)
     return path.read_bytes()

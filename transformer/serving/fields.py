@@ -101,7 +101,7 @@ async def read(request: HttpRequest, kind: type[Asked]) -> Asked:
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
+        first = min(error.errors(), key=lambda mistake: mistake["type"] != "extra_forbidden")  # a wrong name before all
         name = str(first["loc"][0]) if first["loc"] else ""
         if first["type"] == "missing":
             raise HTTPException(400, f"Invalid request: missing {name} parameter") from None
@@ -119,6 +119,8 @@ async def read_values(request: HttpRequest) -> dict[str, Any]:
         if not body:
             return values
         if kind == "application/x-www-form-urlencoded":
+            if body.lstrip().startswith(b"{"):
+                raise HTTPException(400, "Invalid request: JSON needs the header Content-Type: application/json")
             return values | {name: plain(value) for name, value in parse_qsl(body.decode(), **STRICT)}
         if kind == "multipart/form-data":
             form = await request.form(max_files=1, max_fields=MOST_FIELDS)
