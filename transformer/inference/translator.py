@@ -151,8 +151,8 @@ class Translator:
 
         settings: the fields of SearchConfig: beam_size, length_penalty, extra_length, replace_unk. progress: called
         with the number of sentences after each batch. before_step: called before each step of the search, by
-        CTranslate2 at short intervals; what it raises ends the search. best_only: an engine may leave out all but the
-        best, so CTranslate2 can be taken. Raises ValueError for a setting out of range.
+        CTranslate2 at short intervals; what it raises ends the search. best_only: only the best of each, for which
+        CTranslate2 can be taken. Raises ValueError for a setting out of range.
         """
         config = SearchConfig(**settings)
         if config.replace_unk and not self.merges.empty:
@@ -264,7 +264,10 @@ class Translator:
     def _searched(
         self, lines: list[str], config: SearchConfig, progress: Progress = lambda count: None, **how: Any
     ) -> list[list[Translation]]:
-        """Lines to translations of each, by the engine's search; equal lines are searched once. how: its arguments."""
+        """Lines to translations of each, by the engine's search; equal lines are searched once. how: its arguments.
+
+        With best_only there is one translation of each line.
+        """
         different = list(dict.fromkeys(lines))
         if len(different) < len(lines):
             progress(len(lines) - len(different))
@@ -273,8 +276,9 @@ class Translator:
         sources = self.subwords(lines)
         results = self._hypotheses(sources, partial(self.engine.search, config=config, **how), progress)
         words = sources if config.replace_unk else [None] * len(sources)
+        count = 1 if how.get("best_only") else config.beam_size
         return [
-            [self._translation(hypothesis, line, source) for hypothesis in hypotheses]
+            [self._translation(hypothesis, line, source) for hypothesis in hypotheses[:count]]
             for line, source, hypotheses in zip(lines, words, results, strict=True)
         ]
 
