@@ -15,19 +15,12 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any
 
+from starlette.exceptions import HTTPException
+
 from transformer.decoding.config import SearchConfig
 from transformer.inference.translation import Sentence
 from transformer.inference.translator import Translator
-from transformer.serving.limits import (
-    MAX_SUBWORDS,
-    SECONDS,
-    Busy,
-    Deadline,
-    OutOfTime,
-    Stopped,
-    check_subwords,
-    name_of,
-)
+from transformer.serving.limits import MAX_SUBWORDS, SECONDS, Deadline, OutOfTime, check_subwords, name_of
 
 WAIT, STEP = 0.005, 0.001  # seconds: at most, for other requests; between two looks at whether more came
 # The cost of a line: beam_size times the most steps that its search can take. A search that has begun runs to its end.
@@ -37,6 +30,7 @@ MOST_WAITING = 50 * MOST  # of all requests: more would wait for longer than a c
 FEW = 4_096  # of a batch, which is not made smaller so that the other workers have some
 IN_WORK = 2  # batches of one translator
 LONG = 1_000  # characters of a line from which its request is a batch of its own
+LATER = {"Retry-After": "5"}  # seconds
 
 
 class Job:
@@ -94,18 +88,20 @@ class Batches:
     async def translate(self, lines: Sequence[str], settings: dict[str, Any], best_only: bool) -> list[list[Sentence]]:
         """The sentences of each line. When this is cancelled, what is not translated yet is left out.
 
-        Raises Busy if too much waits, OutOfTime, Stopped when the process ends, and ValueError for a line with too many
-        subwords.
+        Raises HTTPException 503 if too much waits, if it takes too long and if the process ends, and ValueError for a
+        line with too many subwords.
         """
         if not lines:
             return []
         job = Job(lines, settings, best_only)
         if self.waiting and self.cost() + job.cost > MOST_WAITING:
-            raise Busy
+            raise HTTPException(503, "The server has too much to do. Try later.", LATER)
         self.waiting.append(job)
         self.arrived.set()
         try:
             return await job.future
+        except OutOfTime as error:
+            raise HTTPException(503, str(error), LATER) from None
         finally:
             job.future.cancel()  # without effect on one that is done
             if job in self.waiting:
@@ -164,22 +160,22 @@ class Batches:
         """The sentences of each line of a batch, or why there are none. If it fails, each line is tried singly."""
         try:
             return self._try(batch)
-        except (OutOfTime, Stopped) as error:
+        except (OutOfTime, HTTPException) as error:
             return [error for _ in batch]
         except Exception as error:
             return [error] if len(batch) == 1 else [result for line in batch for result in self._translated([line])]
 
     def _try(self, batch: Batch) -> list[Any]:
-        """The sentences of each line of a batch. Raises OutOfTime, Stopped, ValueError and what the translator raises.
+        """The sentences of each line of a batch. Raises OutOfTime, ValueError and what the translator raises.
 
-        It stops when nobody waits for any line of the batch.
+        Raises HTTPException 503 when the process ends or nobody waits for any line of the batch.
         """
         jobs = [job for job, _ in batch]
 
         def check() -> None:
             waiting = [job for job in jobs if not job.future.done()]
             if self.stopping or not waiting:
-                raise Stopped
+                raise HTTPException(503, "The server is ending.")
             max((job.deadline for job in waiting), key=lambda deadline: deadline.end)()
 
         lines = [job.lines[number] for job, number in batch]

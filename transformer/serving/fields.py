@@ -12,9 +12,9 @@ from fastapi import HTTPException
 from fastapi import Request as HttpRequest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 from starlette.datastructures import UploadFile
+from starlette.requests import ClientDisconnect
 
 from transformer.decoding.config import MOST_BEAMS, Beams, ExtraLength, LengthPenalty
-from transformer.serving.limits import Left
 
 MOST_ALTERNATIVES = 15
 MOST_FIELDS = 20
@@ -145,12 +145,12 @@ def plain(value: str | UploadFile) -> str | UploadFile:
 
 
 async def while_connected(request: HttpRequest, work: Awaitable[Result]) -> Result:
-    """The result of `work`, which is cancelled when the client leaves. Raises Left then."""
+    """The result of `work`, which is cancelled when the client leaves. Raises ClientDisconnect then."""
     task, gone = asyncio.ensure_future(work), asyncio.ensure_future(until_disconnect(request))
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            raise Left
+            raise ClientDisconnect
         return task.result()
     finally:
         task.cancel()

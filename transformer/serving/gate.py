@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from transformer.inference.translation import Sentence
-from transformer.serving.limits import MAX_BYTES, Left
+from transformer.serving.limits import MAX_BYTES
 
 LOG = logging.getLogger("transformer.serving")
 LARGE = f"The request is larger than {MAX_BYTES:,} bytes: shorten the text."
@@ -91,7 +91,7 @@ class Gate:
             scope = {**scope, "method": "GET"}
         try:
             await (self.refusal(Headers(scope=scope)) or self.app)(scope, limited, watched)
-        except (ClientDisconnect, Left):
+        except ClientDisconnect:
             status = status or LEFT
         except Exception as error:  # without its message, which may have a text
             LOG.error("%s\n%s", type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))

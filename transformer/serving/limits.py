@@ -22,18 +22,6 @@ class OutOfTime(Exception):
     """A request was ended because it took too long. Its text is for the sender."""
 
 
-class Busy(Exception):
-    """A request was refused because too many others wait."""
-
-
-class Stopped(Exception):
-    """The work was ended, since nobody waits for it or the process ends."""
-
-
-class Left(Exception):
-    """The client left before its answer."""
-
-
 class Deadline:
     """The time until which one request may be worked on. Call it to check. seconds: from now."""
 

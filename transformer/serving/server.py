@@ -49,7 +49,7 @@ from transformer.serving.fields import (
 )
 from transformer.serving.gate import Gate, Measures
 from transformer.serving.html_text import texts_of
-from transformer.serving.limits import MAX_CHARACTERS, SECONDS, Busy, OutOfTime, Stopped, check_line, check_lines
+from transformer.serving.limits import MAX_CHARACTERS, check_line, check_lines
 from transformer.serving.served_model import Model
 from transformer.text.identify import label, rank_languages
 
@@ -194,10 +194,9 @@ async def refuse_page() -> None:
 def answer_mistakes(app: FastAPI) -> None:
     """Answer exceptions with a status and the reason."""
 
-    def handle(kind: type[Exception], status: int, reason: str = "", **headers: str) -> None:
-        @app.exception_handler(kind)
-        async def answer(request: Request, error: Exception) -> JSONResponse:
-            return JSONResponse({"error": reason or str(error)}, status, headers)
+    @app.exception_handler(ValueError)
+    async def refuse(request: Request, error: Exception) -> JSONResponse:
+        return JSONResponse({"error": str(error)}, 400)
 
     @app.exception_handler(AnyHTTPException)
     async def answer(request: Request, error: Exception) -> JSONResponse:
@@ -206,13 +205,6 @@ def answer_mistakes(app: FastAPI) -> None:
         if error.status_code == 405 and headers:
             reason = f"{reason}: use {headers['Allow']}"
         return JSONResponse({"error": reason}, error.status_code, headers)
-
-    handle(ValueError, 400)
-    later = {"Retry-After": "5"}
-    late = f"This took longer than {SECONDS} s and was ended. Try later, shorten the text, or lower beam_size."
-    handle(OutOfTime, 503, late, **later)
-    handle(Busy, 503, "The server has too much to do. Try later.", **later)
-    handle(Stopped, 503, "The server is ending.")
 
 
 def add_interface(app: FastAPI, server: Server) -> None:
