@@ -61,7 +61,7 @@ def client(model) -> Iterator[TestClient]:
 def details(model: Model, text: str, **search) -> dict:
     """What the page shows of a text."""
     (sentences,) = model.translator.alternatives_of_sentences([text], **{**model.source.search, **search})
-    return model.details(text, sentences)
+    return model.details(sentences)
 
 
 def translated(client: TestClient, text: str, **options) -> dict:

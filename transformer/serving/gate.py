@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -41,10 +41,6 @@ class Measures:
             self.sentences.inc()
             for remark in sentence.translations[0].remarks:
                 self.remarks.labels(remark.kind).inc()
-
-    def text(self) -> bytes:
-        """All counts."""
-        return generate_latest(self.registry)
 
 
 class Gate:

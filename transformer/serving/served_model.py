@@ -83,7 +83,7 @@ class Model:
             "examples": self.source.examples,
         }
 
-    def details(self, text: str, sentences: Sequence[Sentence]) -> dict[str, Any]:
+    def details(self, sentences: Sequence[Sentence]) -> dict[str, Any]:
         """The translations of a text as the page shows them, best first, and the subwords of the text.
 
         Subwords are shown of one sentence, with torch. Of several sentences the best translations are joined to one.

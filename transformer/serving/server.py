@@ -29,7 +29,7 @@ from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.middleware.cors import CORSMiddleware
 
@@ -220,26 +220,20 @@ def add_interface(app: FastAPI, server: Server) -> None:
         number, detected = server.direction(asked.source, asked.target, texts)
         search = asked.search(server.models[number].source.search)
         html = asked.format == "html"
-        pages = [texts_of(text) for text in texts] if html else []
-        lines = texts
-        if html:
-            lines = [line for lines, _ in pages for line in lines]
-            check_lines(lines)
+        parts = [texts_of(text) if html else ([text], "".join) for text in texts]
+        lines = [line for lines, _ in parts for line in lines]
+        check_lines(lines)
         results = await server.translated(request, number, lines, search, html or not asked.alternatives)
-        if html:
-            parts = iter([best(sentences) for sentences in results])
-            translations = [filled([next(parts) for _ in lines]) for lines, filled in pages]
-        else:
-            translations = [best(sentences) for sentences in results]
-        single = isinstance(asked.q, str)
-        answer: dict[str, Any] = {"translatedText": translations[0] if single else translations}
+        waiting = iter(results)
+        translations = [filled([best(next(waiting)) for _ in lines]) for lines, filled in parts]
+        answer: dict[str, list] = {"translatedText": translations}
         if detected:
-            answer["detectedLanguage"] = detected if single else [detected] * len(texts)
+            answer["detectedLanguage"] = [detected] * len(texts)
         if asked.alternatives:
-            every = (
-                [[] for _ in texts] if html else [other_texts(sentences, asked.alternatives) for sentences in results]
-            )
-            answer["alternatives"] = every[0] if single else every
+            others = [other_texts(sentences, asked.alternatives) for sentences in results]
+            answer["alternatives"] = [[] for _ in texts] if html else others
+        if isinstance(asked.q, str):
+            answer = {name: values[0] for name, values in answer.items()}
         return JSONResponse(answer)  # which FastAPI does not look through, as it would a dict
 
     @app.post("/detect", openapi_extra=openapi_body(Detect, JSON, *FORMS))
@@ -312,7 +306,7 @@ def add_interface(app: FastAPI, server: Server) -> None:
     @app.get("/metrics")
     async def metrics() -> Response:
         """Counts, in Prometheus' text format."""
-        return Response(server.measures.text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+        return Response(generate_latest(server.measures.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
 async def translate_content(
@@ -377,7 +371,7 @@ def add_page(app: FastAPI, server: Server) -> None:
         begin = loop.time()
         (sentences,) = await server.translated(request, asked.model, [asked.text], search, best_only=False)
         seconds = loop.time() - begin
-        return {**await in_worker(request, partial(model.details, asked.text, sentences)), "seconds": seconds}
+        return {**await in_worker(request, partial(model.details, sentences)), "seconds": seconds}
 
     @app.post("/attention", include_in_schema=False)
     async def attention(request: Request) -> Any:
