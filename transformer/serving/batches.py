@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any
@@ -39,7 +39,7 @@ class Job:
     Raises ValueError for a line whose search may take too long.
     """
 
-    def __init__(self, lines: Sequence[str], settings: dict[str, Any], best_only: bool):
+    def __init__(self, lines: Sequence[str], settings: Mapping[str, Any], best_only: bool):
         self.lines, self.config, self.best_only = lines, SearchConfig(**settings), best_only
         self.future: asyncio.Future = asyncio.get_running_loop().create_future()
         self.results: list[Any] = [None] * len(lines)
@@ -85,7 +85,9 @@ class Batches:
         """Of all requests that wait."""
         return sum(job.cost for job in self.waiting)
 
-    async def translate(self, lines: Sequence[str], settings: dict[str, Any], best_only: bool) -> list[list[Sentence]]:
+    async def translate(
+        self, lines: Sequence[str], settings: Mapping[str, Any], best_only: bool
+    ) -> list[list[Sentence]]:
         """The sentences of each line. When this is cancelled, what is not translated yet is left out.
 
         Raises HTTPException 503 if too much waits, if it takes too long and if the process ends, and ValueError for a

@@ -121,12 +121,12 @@ async def read_values(request: HttpRequest) -> dict[str, Any]:
         if kind == "application/x-www-form-urlencoded":
             if body.lstrip().startswith(b"{"):
                 raise HTTPException(400, "Invalid request: JSON needs the header Content-Type: application/json")
-            return values | {name: plain(value) for name, value in parse_qsl(body.decode(), **STRICT)}
+            return values | dict(parse_qsl(body.decode(), **STRICT))
         if kind == "multipart/form-data":
             form = await request.form(max_files=1, max_fields=MOST_FIELDS)
             if not any(isinstance(value, UploadFile) for value in form.values()):
                 body.decode()  # a form with wrong bytes would be read as Latin-1
-            return values | {name: plain(value) for name, value in form.items()}
+            return values | dict(form)
         if kind != "application/json":
             raise HTTPException(400, "Invalid request: the Content-Type must be application/json or that of a form")
         content = json.loads(body)
@@ -137,11 +137,6 @@ async def read_values(request: HttpRequest) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise HTTPException(400, "Invalid JSON format: it must be an object")
     return values | content
-
-
-def plain(value: str | UploadFile) -> str | UploadFile:
-    """A field of a form. Browsers send a line break in it as two characters."""
-    return value.replace("\r\n", "\n").replace("\r", "\n") if isinstance(value, str) else value
 
 
 async def while_connected(request: HttpRequest, work: Awaitable[Result]) -> Result:

@@ -15,7 +15,7 @@ import hashlib
 import hmac
 import secrets
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -132,7 +132,7 @@ class Server:
         )
 
     async def translated(
-        self, request: Request, number: int, lines: Sequence[str], settings: dict[str, Any], best_only: bool = True
+        self, request: Request, number: int, lines: Sequence[str], settings: Mapping[str, Any], best_only: bool = True
     ) -> list[list[Sentence]]:
         """The sentences of lines, which passed `check_lines`, with their translations by a model."""
         results = await while_connected(request, self.batches[number].translate(lines, settings, best_only))
@@ -256,8 +256,7 @@ def add_interface(app: FastAPI, server: Server) -> None:
         content = await asked.file.read()
         if not content:
             raise HTTPException(400, "Invalid request: empty file")
-        with TemporaryDirectory() as folder:
-            result = await translate_content(request, server, asked, Path(folder) / f"file{end}", content)
+        result = await translate_content(request, server, asked, end, content)
         while server.files and sum(map(len, server.files.values())) + len(result) > MOST_KEPT:
             server.files.popitem(last=False)
         address = f"{secrets.token_urlsafe(16)}{end}"
@@ -309,34 +308,34 @@ def add_interface(app: FastAPI, server: Server) -> None:
         return Response(generate_latest(server.measures.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
-async def translate_content(
-    request: Request, server: Server, asked: TranslateFile, path: Path, content: bytes
-) -> bytes:
-    """The translation of a file. path: where it may be written meanwhile. Raises HTTPException and ValueError."""
-    document, end, in_thread = None, "", partial(asyncio.get_running_loop().run_in_executor, server.workers)
-    if path.suffix == ".po":
-        path.write_bytes(content)
+async def translate_content(request: Request, server: Server, asked: TranslateFile, end: str, content: bytes) -> bytes:
+    """The translation of a file whose name has this end. Raises HTTPException and ValueError."""
+
+    async def translate(lines: list[str]) -> list[str]:
+        check_lines(lines, "line")
+        number, _ = server.direction(asked.source, asked.target, lines)
+        search = server.models[number].source.search
+        return [best(sentences) for sentences in await server.translated(request, number, lines, search)]
+
+    if end == ".txt":
         try:
-            document = await in_thread(read_document, path, asked.source, server.code(asked.target))
-        except ValueError as error:
-            raise ValueError(str(error).replace(str(path), "The file")) from None
-        lines = lines_of(document)
-    else:
-        try:
-            text = content.decode("utf-8-sig").replace("\r\n", "\n")
+            text = content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise ValueError(f"The file is not UTF-8 at byte {error.start + 1}. Convert it.") from None
-        end = "\n" if text.endswith("\n") else ""
-        lines = text.removesuffix(end).split("\n")
-    check_lines(lines, "line")
-    number, _ = server.direction(asked.source, asked.target, lines)
-    search = dict(server.models[number].source.search)
-    results = [best(sentences) for sentences in await server.translated(request, number, lines, search)]
-    if document is None:
-        return ("\n".join(results) + end).encode()
-    fill(document, results)
-    document.write(path)
-    return path.read_bytes()
+        last = "\n" if text.endswith("\n") else ""  # begins no line
+        translations = await translate(text.removesuffix(last).split("\n"))
+        return ("\n".join(translations) + last).encode()
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "file.po"
+        path.write_bytes(content)
+        read = partial(read_document, path, asked.source, server.code(asked.target))
+        try:
+            document = await asyncio.get_running_loop().run_in_executor(server.workers, read)
+        except ValueError as error:
+            raise ValueError(str(error).replace(str(path), "The file")) from None
+        fill(document, await translate(lines_of(document)))
+        document.write(path)
+        return path.read_bytes()
 
 
 def add_page(app: FastAPI, server: Server) -> None:
