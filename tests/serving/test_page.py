@@ -183,7 +183,7 @@ def test_a_request_over_the_limits_is_refused_with_the_reason(client, path, body
 def test_the_page_may_load_and_ask_nothing_but_its_server(client):
     done = client.get("/")
     policy = done.headers["content-security-policy"]
-    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert policy.startswith("default-src 'none'; script-src 'nonce-")
     assert "unsafe" not in policy
     assert "connect-src 'self'" in policy
     assert "http" not in done.text.replace("http-equiv", "")

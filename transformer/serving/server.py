@@ -10,8 +10,6 @@ server that it asks as Host. Only allowed names are answered, so pages of other 
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
 import hmac
 import secrets
 from collections import OrderedDict
@@ -28,12 +26,11 @@ from babel import Locale
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.middleware.cors import CORSMiddleware
 
-from transformer import reporting
+from transformer import reporting, serving
 from transformer.inference.documents import fill, lines_of, read_document
 from transformer.inference.translation import Sentence, join_translations
 from transformer.serving.batches import IN_WORK, Batches
@@ -53,7 +50,8 @@ from transformer.serving.limits import MAX_CHARACTERS, check_line, check_lines
 from transformer.serving.served_model import Model
 from transformer.text.identify import label, rank_languages
 
-TEMPLATES = [Path(__file__).parent / "templates", Path(reporting.__path__[0]) / "templates"]
+FOLDERS = [Path(module.__path__[0]) / "templates" for module in (serving, reporting)]
+TEMPLATES = Environment(loader=FileSystemLoader(FOLDERS), autoescape=True, undefined=StrictUndefined)
 FILES, MOST_KEPT = (".txt", ".po"), 1 << 26  # kinds of files; bytes of translated ones, the newest, that are kept
 JSON, FORMS = "application/json", ("application/x-www-form-urlencoded", "multipart/form-data")
 NO_KEY, WRONG_KEY = "Please contact the server operator to get an API key", "Invalid API key"
@@ -340,7 +338,7 @@ async def translate_content(request: Request, server: Server, asked: TranslateFi
 
 def add_page(app: FastAPI, server: Server) -> None:
     """The page, and what it asks for."""
-    html, headers = page()
+    app.get("/", include_in_schema=False)(page)
 
     def chosen(number: int) -> Model:
         if number >= len(server.models):
@@ -350,10 +348,6 @@ def add_page(app: FastAPI, server: Server) -> None:
     async def in_worker(request: Request, work: partial) -> Any:
         loop = asyncio.get_running_loop()
         return await while_connected(request, loop.run_in_executor(server.workers, work))
-
-    @app.get("/", include_in_schema=False)
-    async def root() -> HTMLResponse:
-        return HTMLResponse(html, headers=headers)
 
     @app.get("/models", include_in_schema=False)
     async def models() -> dict[str, Any]:
@@ -379,20 +373,17 @@ def add_page(app: FastAPI, server: Server) -> None:
         return await in_worker(request, partial(chosen(asked.model).attention, asked.text, asked.target))
 
 
-def page() -> tuple[str, dict[str, str]]:
-    """The page, and the headers that forbid it all but its own script, its own style and requests to its server."""
-    environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
-    parts = {name: environment.get_template(f"translate.{name}.jinja").render() for name in ("css", "js")}
-    digests = {name: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for name, text in parts.items()}
+async def page() -> HTMLResponse:
+    """The page, which may run its own script and style, and ask its own server, and nothing else."""
+    nonce = secrets.token_urlsafe(16)
     policy = (
-        f"default-src 'none'; script-src 'sha256-{digests['js']}'; style-src 'sha256-{digests['css']}'; "
-        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
-        "frame-ancestors 'none'"
+        f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
-    html = environment.get_template("translate.html.jinja").render({name: Markup(text) for name, text in parts.items()})
-    return html, {
+    headers = {
         "Content-Security-Policy": policy,
         "Referrer-Policy": "no-referrer",
         "Cache-Control": "no-store",
         "Cross-Origin-Opener-Policy": "same-origin",
     }
+    return HTMLResponse(TEMPLATES.get_template("translate.html.jinja").render(nonce=nonce), headers=headers)
