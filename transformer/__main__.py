@@ -221,8 +221,10 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a half-written --output is removed
     try:
         if sys.argv[1:2] == ["serve"]:
-            from transformer.serving.command import main as serve
-
+            try:
+                from transformer.serving.command import main as serve
+            except ModuleNotFoundError as error:
+                raise ValueError(f"The package {error.name} is missing. Type `pip install '.[serve]'`.") from None
             serve()
             return
         options = parse_options()

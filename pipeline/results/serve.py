@@ -16,7 +16,6 @@ Writes  for models:/..., MLflow's store, if there is none yet; models that it fe
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -55,7 +54,7 @@ def main() -> None:
             names = dict.fromkeys(chosen.models)
             return [find_model(name, Path(scratch) / str(place)) for place, name in enumerate(names)]
 
-        serve(find, chosen, shlex.join(["python", "-m", "pipeline", "serve", *chosen.models]))
+        serve(find, chosen)
 
 
 def find_model(name: str, place: Path) -> ModelSource:

@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=5000, help="port on this machine (default: 5000)")
     port = parser.parse_args().port
     root = project_root().resolve()
-    open_port(HOST, port, "python -m pipeline ui").close()
+    open_port(HOST, port).close()
     print("Writing the runs that are missing, then starting MLflow ...", file=sys.stderr, flush=True)
     store = write_missing_runs(root)
     table = f"/#/experiments/{store.experiment_id}/runs?workflowType=machine_learning&viewStateShareKey={VIEW}"

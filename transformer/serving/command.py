@@ -20,21 +20,21 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-if TYPE_CHECKING:
-    from transformer.serving.served_model import ModelSource
+import uvicorn
+
+from transformer.serving.connection import Connection
+from transformer.serving.limits import SECONDS
+from transformer.serving.served_model import Model, ModelSource
+from transformer.serving.server import Server, Settings, application
 
 HOST = "127.0.0.1"  # this machine, for servers that no other machine reaches
 KEY = "TRANSLATION_API_KEY"
 
 
-def open_port(host: str, port: int, command: str) -> socket.socket:
-    """A socket that listens on a port. Raises ValueError for no port, or one that cannot be used.
-
-    command: the command line without --port, for the message.
-    """
+def open_port(host: str, port: int) -> socket.socket:
+    """A socket that listens on a port. Raises ValueError for no port, or one that cannot be used."""
     if not 0 < port < 2**16:
         raise ValueError(f"--port {port} is not a port number. Choose one from 1024 to 65535.")
     try:
@@ -46,8 +46,7 @@ def open_port(host: str, port: int, command: str) -> socket.socket:
                 f"--host {host} is no address of this machine ({reason}). Leave it out to serve this machine alone, or "
                 "use 0.0.0.0 to serve all that can reach it."
             ) from None
-        again = f"{command} --port {port + 1 if port < 65535 else 1024}"
-        raise ValueError(f"Port {port} of {host} cannot be used ({reason}). Use another one: `{again}`") from None
+        raise ValueError(f"Port {port} of {host} cannot be used ({reason}). Choose another one with --port.") from None
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # which connections inherit: an answer is not held
     return listener
 
@@ -75,18 +74,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def serve(find: Callable[[], Sequence[ModelSource]], options: argparse.Namespace, command: str) -> None:
+def serve(find: Callable[[], Sequence[ModelSource]], options: argparse.Namespace) -> None:
     """Serve models until a signal ends the process. find: called when the port is open."""
-    with open_port(options.host, options.port, command) as listener:
+    with open_port(options.host, options.port) as listener:
         print(f"Loading {' and '.join(map(str, dict.fromkeys(options.models)))} ...", file=sys.stderr, flush=True)
-        # Imported here, so that --help and a wrong option take no seconds.
-        import uvicorn
-
-        from transformer.serving.connection import Connection
-        from transformer.serving.limits import SECONDS
-        from transformer.serving.served_model import Model
-        from transformer.serving.server import Server, Settings, application
-
         names = (*Settings.hosts, *(host_of(name) for name in options.name))
         origins = tuple(origin.rstrip("/") for origin in options.origin)
         settings = Settings(names, origins, os.environ.get(KEY) or None)
@@ -131,10 +122,4 @@ def main() -> None:
     for folder in options.models:
         if not folder.is_dir():
             raise ValueError(f"{folder} is not a folder. Name a model folder, such as data/model.")
-
-    def find() -> Sequence[ModelSource]:
-        from transformer.serving.served_model import ModelSource
-
-        return [ModelSource(str(folder), folder) for folder in options.models]
-
-    serve(find, options, " ".join(["python -m transformer serve", *map(str, options.models)]))
+    serve(lambda: [ModelSource(str(folder), folder) for folder in options.models], options)
