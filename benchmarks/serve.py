@@ -18,7 +18,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -183,15 +182,6 @@ def row(clients: list, asked: argparse.Namespace, rate: float) -> dict:
     }
 
 
-def warm(port: int, line: str, languages: tuple[str, str]) -> None:
-    """Ask for one line."""
-    client = Client(port, languages, [], 0)
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/translate", client.body(line), {"Content-Type": "application/json"}
-    )
-    urllib.request.urlopen(request).read()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="model folder with the export for CTranslate2")
@@ -205,7 +195,7 @@ def main() -> None:
     lines = [line for line in read_lines(asked.text) if line.strip()][:1_000]
     rows = []
     with served(asked.folder) as (port, process):
-        warm(port, lines[0], languages)
+        asyncio.run(Client(port, languages, [], 0).translate(lines[0]))  # loads what is loaded late
         for count in map(int, asked.clients.split(",")):
             rate = bare(asked.folder, translator, lines, min(20, asked.seconds))
             clients, early = asyncio.run(crowd(port, process, languages, lines, asked, count))
