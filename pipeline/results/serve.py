@@ -29,7 +29,7 @@ from pipeline.workflow.dvc_lock import WORKSPACE, NoResult, Result, link_folder,
 from pipeline.workflow.stage import project_root
 from transformer.decoding.config import SEARCH_OPTIONS
 from transformer.serving.command import add_options, serve
-from transformer.serving.served_model import ModelSource
+from transformer.serving.served_model import ModelEntry
 
 MODEL, DATA = "data/model", "data/raw"
 REGISTRY = "models:/"  # how MLflow's addresses of registered models begin
@@ -50,14 +50,14 @@ def main() -> None:
     chosen = parser.parse_args()
     with TemporaryDirectory() as scratch:
 
-        def find() -> Sequence[ModelSource]:
+        def find() -> Sequence[ModelEntry]:
             names = dict.fromkeys(chosen.models)
             return [find_model(name, Path(scratch) / str(place)) for place, name in enumerate(names)]
 
         serve(find, chosen)
 
 
-def find_model(name: str, place: Path) -> ModelSource:
+def find_model(name: str, place: Path) -> ModelEntry:
     """The model that a name means. place: a new folder for its files, if they must be fetched.
 
     name: `workspace` or data/model (the model of this folder); models:/NAME, models:/NAME@ALIAS or
@@ -69,7 +69,7 @@ def find_model(name: str, place: Path) -> ModelSource:
     if name in (WORKSPACE, MODEL):
         return read_workspace(place)
     if (Path(name) / "model.json").is_file():
-        return ModelSource(name, Path(name))
+        return ModelEntry(name, Path(name))
     try:
         result = result_of(name)
     except ValueError as error:
@@ -77,17 +77,17 @@ def find_model(name: str, place: Path) -> ModelSource:
     return read_result(result, place)
 
 
-def read_workspace(place: Path) -> ModelSource:
+def read_workspace(place: Path) -> ModelEntry:
     """The model of the result in the work tree; without one data/model, as after `dvc repro ship`."""
     try:
         return read_result(Result(), place)
     except NoResult:
         if not (Path(MODEL) / "model.json").is_file():
             raise ValueError(f"{MODEL} is missing. Run `dvc repro`, which makes it, or name an experiment.") from None
-        return ModelSource(MODEL, Path(MODEL), facts={"run": "unknown, since dvc.lock has no result"})
+        return ModelEntry(MODEL, Path(MODEL), facts={"run": "unknown, since dvc.lock has no result"})
 
 
-def read_result(result: Result, place: Path) -> ModelSource:
+def read_result(result: Result, place: Path) -> ModelEntry:
     """The model of a result, as its dvc.lock names it. Raises NoResult.
 
     facts: the beginnings of the key of its run and of the hash of its data, as MLflow has them.
@@ -95,7 +95,7 @@ def read_result(result: Result, place: Path) -> ModelSource:
     search = {name: getattr(result.params, name) for name in SEARCH_OPTIONS}
     facts = {"run": config_key(result)[:7], "data": result.outs[DATA][:12]}
     link_folder(result.folder(MODEL), place)
-    return ModelSource(result.name, place, search, facts, examples(result))
+    return ModelEntry(result.name, place, search, facts, examples(result))
 
 
 def examples(result: Result) -> tuple[str, ...]:
@@ -106,7 +106,7 @@ def examples(result: Result) -> tuple[str, ...]:
         return ()
 
 
-def fetch_registered(name: str, place: Path) -> ModelSource:
+def fetch_registered(name: str, place: Path) -> ModelEntry:
     """A version of a registered model, downloaded. Raises ValueError if there is none or MLflow cannot be read."""
     print(f"Fetching {name} from MLflow ...", file=sys.stderr, flush=True)
     try:
@@ -117,4 +117,4 @@ def fetch_registered(name: str, place: Path) -> ModelSource:
         raise ValueError(f"The model {name} cannot be fetched: {str(error).rstrip('.')}.") from None
     known = {key: version.tags.get(tag, "unknown") for key, tag in (("run", "config_key"), ("data", "data"))}
     facts = {"version": str(version.version), "run": known["run"][:7], "data": known["data"][:12]}
-    return ModelSource(name, folder, options(version), facts)
+    return ModelEntry(name, folder, options(version), facts)

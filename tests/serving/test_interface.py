@@ -38,8 +38,8 @@ from transformer.inference.documents import texts_of as entry_texts
 from transformer.inference.translator import Translator
 from transformer.serving import batches, fields
 from transformer.serving.connection import Connection
-from transformer.serving.html_text import texts_of
-from transformer.serving.served_model import Model, ModelSource
+from transformer.serving.html_text import split_html
+from transformer.serving.served_model import Model, ModelEntry
 from transformer.serving.server import Server, Settings, application
 from transformer.text.plurals import numbers_of_forms
 
@@ -223,11 +223,11 @@ def test_texts_of_an_array_and_the_tags_of_html_keep_their_places(server, folder
 
 @given(text=some.text(alphabet="ab <>/&;\"'!-p\n", max_size=60))
 def test_html_comes_back_when_its_texts_are_not_changed(text):
-    texts, filled = texts_of(f"<i>{text}")
+    texts, filled = split_html(f"<i>{text}")
     again = filled(texts)
-    assert texts_of(again)[0] == texts  # an entity may be written in another way
+    assert split_html(again)[0] == texts  # an entity may be written in another way
     assert filled(["X"] * len(texts)).count("X") == len(texts)
-    assert texts_of("<b>1 &lt; 2</b>")[1](["<script>"]) == "<b>&lt;script&gt;</b>"
+    assert split_html("<b>1 &lt; 2</b>")[1](["<script>"]) == "<b>&lt;script&gt;</b>"
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ def test_metrics_and_spec_have_the_requests(server):
 def client(folders) -> Iterator[TestClient]:
     """A client of a server in this process, which needs a key."""
     settings = Settings(api_key="geheim", origins=("http://friend.example",))
-    server = Server([Model(ModelSource("first", folders[0]))], settings)
+    server = Server([Model(ModelEntry("first", folders[0]))], settings)
     with TestClient(application(server), base_url="http://localhost") as client:
         client.app.state.server = server
         yield client
@@ -343,9 +343,9 @@ def test_with_a_key_only_those_who_have_it_are_answered(client, expected):
 
 def test_overload_is_answered_with_503_and_when_to_come_again(client, monkeypatch):
     asked = {"q": [LINE] * 3, "source": "de", "target": "en", "api_key": "geheim", "beam_size": 2}
-    monkeypatch.setattr(batches, "MOST_WAITING", 1)
-    monkeypatch.setattr(batches, "FEW", 1)
-    monkeypatch.setattr(batches, "MOST", 1)  # a line a batch, so that the others wait
+    monkeypatch.setattr(batches, "MOST_WAITING_COST", 1)
+    monkeypatch.setattr(batches, "LEAST_BATCH_COST", 1)
+    monkeypatch.setattr(batches, "MOST_BATCH_COST", 1)  # a line a batch, so that the others wait
     begun, go_on = threading.Event(), threading.Event()
     real = Translator.alternatives_of_sentences
 
@@ -398,7 +398,7 @@ def test_many_clients_get_each_its_own_answer(server, folders):
 
 def test_lines_of_waiting_requests_are_translated_in_one_batch(folders, monkeypatch):
     """All requests that wait while others are translated come together; an equal line is translated once."""
-    model = Model(ModelSource("first", folders[0]))
+    model = Model(ModelEntry("first", folders[0]))
     seen: list[list[str]] = []
     real = Translator.alternatives_of_sentences
 
@@ -453,7 +453,7 @@ def test_sigterm_answers_what_was_begun_and_ends_with_0(folders, tmp_path):
 def test_hostile_texts_are_looked_through_once():
     """Each of these took seconds to hours: openings that nothing closes, and runs of symbols."""
     for part in ("<!--", "<script>", "<pre a='", '<a "', "<", "</script ", "<style><!--"):
-        assert len(texts_of(part * 100_000)[0]) <= 1
+        assert len(split_html(part * 100_000)[0]) <= 1
     for entry in ("!" * 300_000 + "a\nb", "a" + " " * 300_000 + "b\nc", "- " + " " * 300_000):
         assert "".join(text.core for text in entry_texts(entry)).count("!") in (0, 300_000)
     tags = "".join(f"<t{n}>" for n in range(50_000))
@@ -509,7 +509,7 @@ def test_a_connection_that_ended_is_not_kept():
 
 @pytest.mark.parametrize(("source", "asked"), [("hsb", "auto"), ("nb", "no"), ("zh-TW", "zh")])
 def test_a_source_is_found_by_auto_and_by_its_other_codes(tmp_path, source, asked):
-    server = Server([Model(ModelSource("", exported(tmp_path / "model", source, "en")))], Settings())
+    server = Server([Model(ModelEntry("", exported(tmp_path / "model", source, "en")))], Settings())
     with TestClient(application(server), base_url="http://localhost") as client:
         answer = client.post("/translate", json={"q": LINE, "source": asked, "target": "en"})
     assert answer.status_code == 200
@@ -533,7 +533,7 @@ def test_a_folder_without_torch_weights_serves_and_shows_no_subwords(folders, tm
     folder.mkdir()
     for path in (path for path in folders[0].iterdir() if path.suffix != ".safetensors"):
         (folder / path.name).write_bytes(path.read_bytes())
-    model = Model(ModelSource("int8", folder))
+    model = Model(ModelEntry("int8", folder))
     with TestClient(application(Server([model], Settings())), base_url="http://localhost") as client:
         shown = client.post("/translations", json={"model": 0, "text": LINE}).json()["hypotheses"]
         assert shown[0]["text"] == Translator.load(folders[0]).translate([LINE])[0]

@@ -32,7 +32,7 @@ from pipeline.workflow.stage import run
 from transformer.inference.remarks import SeenWords
 from transformer.inference.translation import Translation
 from transformer.inference.translator import Translator
-from transformer.serving.served_model import MOST_MAPPED, Model, ModelSource, with_subwords, words
+from transformer.serving.served_model import MOST_MAPPED, Model, ModelEntry, with_subwords, words
 from transformer.serving.server import Server, Settings, application
 
 LINE = TEXT[0]
@@ -48,7 +48,7 @@ def folders(tmp_path_factory) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def model(folders) -> Model:
-    return Model(ModelSource("first", folders[0], {**SEARCH, "extra_length": 10}, {"run": "toy 1234567"}))
+    return Model(ModelEntry("first", folders[0], {**SEARCH, "extra_length": 10}, {"run": "toy 1234567"}))
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def client(model) -> Iterator[TestClient]:
 
 def details(model: Model, text: str, **search) -> dict:
     """What the page shows of a text."""
-    (sentences,) = model.translator.alternatives_of_sentences([text], **{**model.source.search, **search})
+    (sentences,) = model.translator.alternatives_of_sentences([text], **{**model.entry.search, **search})
     return model.details(sentences)
 
 
@@ -116,12 +116,12 @@ def test_the_answer_shows_placeholders_and_not_their_numbers():
 
 
 def test_probabilities_of_subwords_make_that_of_the_translation(folders, tmp_path):
-    answer = details(Model(ModelSource("", folders[1])), TEXT[1])
+    answer = details(Model(ModelEntry("", folders[1])), TEXT[1])
     finished = answer["hypotheses"][:3]  # the fourth meets the limit before </s>
     assert max(len(row["subwords"]) for row in finished) < 10
     for row in finished:
         assert sum(map(math.log, row["probabilities"])) == pytest.approx(row["log_probability"], abs=1e-4)
-    model = Model(ModelSource("", model_folder(tmp_path / "model", pull=3.0)))
+    model = Model(ModelEntry("", model_folder(tmp_path / "model", pull=3.0)))
     first = details(model, LINE)["hypotheses"][0]
     assert (first["text"], first["subwords"], first["words"]) == ("", ["</s>"], [])
     assert model.attention(LINE, [])["target"] == ["</s>"]
@@ -425,7 +425,7 @@ def test_a_subword_shows_what_it_attends_to_by_pointer_and_keyboard(page, folder
 @pytest.mark.full
 def test_unsure_words_are_marked_and_an_alternative_can_be_chosen(page, folders):
     article = first_article(page)
-    first, second = details(Model(ModelSource("first", folders[0])), LINE)["hypotheses"][:2]
+    first, second = details(Model(ModelEntry("first", folders[0])), LINE)["hypotheses"][:2]
     unsure = [word["text"] for word in first["words"] if word["probability"] < 0.5]
     assert article.locator(".translation mark").all_inner_texts() == unsure
     assert article.locator(".unsure-mark").all_inner_texts() == ["?"] * len(unsure)

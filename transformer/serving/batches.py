@@ -1,8 +1,7 @@
 """Lines of many requests, translated in batches: one line alone leaves most of a processor unused.
 
-If a worker is free, a request waits up to WAIT seconds for others to join its batch; if none is, until one is free. All
-lines of a batch are translated by the same search (SearchConfig). Requests of more lines than fit take turns, a line of
-each.
+A batch has lines of requests with the same search (SearchConfig). When a worker is free, it waits up to WAIT seconds
+for more requests. Requests that do not fit into one batch take turns, one line each.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from transformer.serving.limits import MAX_SUBWORDS, SECONDS, Deadline, OutOfTim
 
 WAIT, STEP = 0.005, 0.001  # seconds: at most, for other requests; between two looks at whether more came
 # The cost of a line: beam_size times the most steps that its search can take. A search that has begun runs to its end.
-MOST_OF_LINE = 10_000
-MOST = 32_768  # of a batch: about 70 short lines
-MOST_WAITING = 50 * MOST  # of all requests: more would wait for longer than a client does
-FEW = 4_096  # of a batch, which is not made smaller so that the other workers have some
-IN_WORK = 2  # batches of one translator
-LONG = 1_000  # characters of a line from which its request is a batch of its own
+MOST_LINE_COST = 10_000
+MOST_BATCH_COST = 32_768  # about 70 short lines
+LEAST_BATCH_COST = 4_096  # a batch is filled up to this even if another worker then has nothing to do
+MOST_WAITING_COST = 50 * MOST_BATCH_COST  # of all requests: more would wait for longer than a client does
+IN_WORK = 2  # batches of one translator that are translated at the same time
+LONG_LINE = 1_000  # characters of a line from which its request is a batch of its own
 LATER = {"Retry-After": "5"}  # seconds
 
 
@@ -46,13 +45,13 @@ class Job:
         self.taken = self.done = 0  # lines
         beams, extra = self.config.beam_size, self.config.extra_length
         self.costs = [beams * (min(len(line), MAX_SUBWORDS) + extra) for line in lines]
-        if max(self.costs) > MOST_OF_LINE:
+        if max(self.costs) > MOST_LINE_COST:
             raise ValueError(
                 f"beam_size={beams} and extra_length={extra} are too much for a text of {max(map(len, lines)):,} "
                 "characters. Lower them, or cut it."
             )
         self.cost, self.deadline = sum(self.costs), Deadline(SECONDS)
-        self.group = (self.config, best_only, id(self) if max(map(len, lines)) > LONG else 0)
+        self.group = (self.config, best_only, id(self) if max(map(len, lines)) > LONG_LINE else 0)
 
     def finish(self, number: int, result: list[Sentence] | Exception) -> None:
         """Take the translation of a line, or why there is none, which is then the answer."""
@@ -96,7 +95,7 @@ class Batches:
         if not lines:
             return []
         job = Job(lines, settings, best_only)
-        if self.waiting and self.cost() + job.cost > MOST_WAITING:
+        if self.waiting and self.cost() + job.cost > MOST_WAITING_COST:
             raise HTTPException(503, "The server has too much to do. Try later.", LATER)
         self.waiting.append(job)
         self.arrived.set()
@@ -119,8 +118,8 @@ class Batches:
         while True:
             await self.arrived.wait()
             await self._wait_for_others()
-            if batch := self._next():
-                work = partial(self._translated, batch)
+            if batch := self._take_batch():
+                work = partial(self._translate_or_retry, batch)
                 for (job, number), result in zip(batch, await loop.run_in_executor(self.workers, work), strict=True):
                     job.finish(number, result)
             if not self.waiting:
@@ -129,15 +128,15 @@ class Batches:
     async def _wait_for_others(self) -> None:
         """Return when no more requests come, after WAIT seconds, or when a batch is full."""
         end, count = time.monotonic() + WAIT, 0
-        while count < len(self.waiting) and self.cost() < MOST and time.monotonic() < end:
+        while count < len(self.waiting) and self.cost() < MOST_BATCH_COST and time.monotonic() < end:
             count = len(self.waiting)
             await asyncio.sleep(STEP)
 
-    def _next(self) -> Batch:
+    def _take_batch(self) -> Batch:
         """The lines of the next batch: of the job that waits longest, and of others of its search."""
         batch: Batch = []
         same = [job for job in self.waiting if job.group == self.waiting[0].group]
-        room, open_jobs = min(MOST, max(FEW, self.cost() // IN_WORK)), same
+        room, open_jobs = min(MOST_BATCH_COST, max(LEAST_BATCH_COST, self.cost() // IN_WORK)), same
         while room > 0 and open_jobs:
             for job in open_jobs:
                 cost = job.costs[job.taken]
@@ -158,16 +157,18 @@ class Batches:
                 job.finish(0, error)
         return batch
 
-    def _translated(self, batch: Batch) -> list[list[Sentence] | Exception]:
+    def _translate_or_retry(self, batch: Batch) -> list[list[Sentence] | Exception]:
         """The sentences of each line of a batch, or why there are none. If it fails, each line is tried singly."""
         try:
-            return self._try(batch)
+            return self._translate_batch(batch)
         except (OutOfTime, HTTPException) as error:
             return [error for _ in batch]
         except Exception as error:
-            return [error] if len(batch) == 1 else [result for line in batch for result in self._translated([line])]
+            if len(batch) == 1:
+                return [error]
+            return [result for line in batch for result in self._translate_or_retry([line])]
 
-    def _try(self, batch: Batch) -> list[Any]:
+    def _translate_batch(self, batch: Batch) -> list[Any]:
         """The sentences of each line of a batch. Raises OutOfTime, ValueError and what the translator raises.
 
         Raises HTTPException 503 when the process ends or nobody waits for any line of the batch.
@@ -184,7 +185,7 @@ class Batches:
         first = jobs[0]
         check()
         for line, (job, number) in zip(lines, batch, strict=True):
-            if len(line) > LONG:
+            if len(line) > LONG_LINE:
                 check_subwords(name_of(number + 1, len(job.lines)), len(self.translator.subwords([line])[0]))
         settings = vars(first.config)
         return self.translator.alternatives_of_sentences(

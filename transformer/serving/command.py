@@ -26,7 +26,7 @@ import uvicorn
 
 from transformer.serving.connection import Connection
 from transformer.serving.limits import SECONDS
-from transformer.serving.served_model import Model, ModelSource
+from transformer.serving.served_model import Model, ModelEntry
 from transformer.serving.server import Server, Settings, application
 
 HOST = "127.0.0.1"  # this machine, for servers that no other machine reaches
@@ -74,7 +74,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def serve(find: Callable[[], Sequence[ModelSource]], options: argparse.Namespace) -> None:
+def serve(find: Callable[[], Sequence[ModelEntry]], options: argparse.Namespace) -> None:
     """Serve models until a signal ends the process. find: called when the port is open."""
     with open_port(options.host, options.port) as listener:
         print(f"Loading {' and '.join(map(str, dict.fromkeys(options.models)))} ...", file=sys.stderr, flush=True)
@@ -122,4 +122,4 @@ def main() -> None:
     for folder in options.models:
         if not folder.is_dir():
             raise ValueError(f"{folder} is not a folder. Name a model folder, such as data/model.")
-    serve(lambda: [ModelSource(str(folder), folder) for folder in options.models], options)
+    serve(lambda: [ModelEntry(str(folder), folder) for folder in options.models], options)

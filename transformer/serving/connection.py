@@ -10,7 +10,7 @@ IDLE = 15  # seconds without a new request, from which a connection may be close
 
 
 class Connection(HttpToolsProtocol):
-    """A connection that is closed when it has had no new request in IDLE seconds and works on none."""
+    """A connection that is closed if no new request began in IDLE seconds and none is worked on."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)

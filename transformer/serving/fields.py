@@ -139,7 +139,7 @@ async def read_values(request: HttpRequest) -> dict[str, Any]:
     return values | content
 
 
-async def while_connected(request: HttpRequest, work: Awaitable[Result]) -> Result:
+async def run_while_connected(request: HttpRequest, work: Awaitable[Result]) -> Result:
     """The result of `work`, which is cancelled when the client leaves. Raises ClientDisconnect then."""
     task, gone = asyncio.ensure_future(work), asyncio.ensure_future(until_disconnect(request))
     try:

@@ -16,7 +16,7 @@ _MARKUP = re.compile(  # what is not closed goes to the end, so that the rest is
 )
 
 
-def texts_of(html: str) -> tuple[list[str], Callable[[Sequence[str]], str]]:
+def split_html(html: str) -> tuple[list[str], Callable[[Sequence[str]], str]]:
     """The texts of HTML, without white space around them, and the function that puts translations in their places.
 
     The texts of scripts, styles and code are not among them.

@@ -64,7 +64,7 @@ def name_of(number: int, count: int, name: str = "text") -> str:
 
 
 def check_line(name: str, line: str) -> None:
-    """Raise ValueError for a line that is not Unicode or is certainly too long, without cutting it into subwords."""
+    """Raise ValueError for a line that is not Unicode or is too long. The line is not cut into subwords for this."""
     if len(line) > MAX_CHARACTERS:
         raise ValueError(f"{name} has {len(line):,} characters; the server takes {MAX_CHARACTERS:,}: cut it")
     try:

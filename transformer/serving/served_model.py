@@ -31,7 +31,7 @@ NO_TORCH = "Attention needs torch and a folder with weights.safetensors."
 
 
 @dataclass(frozen=True)
-class ModelSource:
+class ModelEntry:
     """Where a model is, and what is known of it.
 
     name: as on the command line. folder: the model folder. search: beam_size, length_penalty and extra_length of a
@@ -52,9 +52,9 @@ class ModelSource:
 class Model:
     """A model that is ready to answer, also several threads at a time."""
 
-    def __init__(self, source: ModelSource):
+    def __init__(self, entry: ModelEntry):
         """Load the model, for CTranslate2 if its folder has the export. Raises ValueError for a damaged folder."""
-        self.source, folder = source, source.folder
+        self.entry, folder = entry, entry.folder
         self.translator = Translator.load(folder, engine="ctranslate2" if (folder / EXPORT).is_file() else "torch")
         self.translator.source.pieces = PIECES_OF_SERVER
         self.translator.subwords(["."])  # loads spaCy
@@ -67,20 +67,20 @@ class Model:
     @cached_property
     def torch(self) -> TorchEngine | None:
         """The model for torch, which gives probabilities and attention; None without torch or its weights."""
-        if not (self.source.folder / EXPORT).is_file():
+        if not (self.entry.folder / EXPORT).is_file():
             return cast("TorchEngine", self.translator.engine)
-        return load_torch([self.source.folder]) if has_torch(self.source.folder) else None
+        return load_torch([self.entry.folder]) if has_torch(self.entry.folder) else None
 
     def description(self) -> dict[str, Any]:
         """What the page shows above the answers of this model."""
-        facts = {**self.source.facts, "beam size": str(self.source.search["beam_size"])}
+        facts = {**self.entry.facts, "beam size": str(self.entry.search["beam_size"])}
         if worth := verdict(self.translator.scores):
             facts["scores"] = worth
         return {
-            "name": self.source.name,
+            "name": self.entry.name,
             "facts": facts,
             "languages": self.languages,
-            "examples": self.source.examples,
+            "examples": self.entry.examples,
         }
 
     def details(self, sentences: Sequence[Sentence]) -> dict[str, Any]:

@@ -42,10 +42,10 @@ from transformer.serving.fields import (
     TranslateFile,
     openapi_body,
     read,
-    while_connected,
+    run_while_connected,
 )
 from transformer.serving.gate import Gate, Measures
-from transformer.serving.html_text import texts_of
+from transformer.serving.html_text import split_html
 from transformer.serving.limits import MAX_CHARACTERS, check_line, check_lines
 from transformer.serving.served_model import Model
 from transformer.text.identify import label, rank_languages
@@ -99,7 +99,7 @@ class Server:
         if (key := self.settings.api_key) and not hmac.compare_digest((api_key or "").encode(), key.encode()):
             raise HTTPException(403, WRONG_KEY if api_key else NO_KEY)
 
-    def code(self, language: str) -> str:
+    def find_code(self, language: str) -> str:
         """The code of a language as a model has it, with or without its region. Raises HTTPException 400."""
         same = [code for code in self.codes if code.lower() == language.lower()]
         near = [code for code in self.codes if label(code) == label(language[:40].replace("_", "-"))]
@@ -107,38 +107,36 @@ class Server:
             raise HTTPException(400, f"{language[:40]} is not supported. This server has {', '.join(self.codes)}.")
         return (same + near)[0]
 
-    def direction(self, source: str, target: str, texts: Sequence[str]) -> tuple[int, dict[str, Any] | None]:
+    def choose_model(self, source: str, target: str, texts: Sequence[str]) -> tuple[int, dict[str, Any] | None]:
         """The number of the model from one language to another; for `auto` also the language of the texts.
 
         Raises HTTPException 400 if there is none.
         """
-        target = self.code(target)
+        target = self.find_code(target)
         detected = None
         if source == "auto":
             sources = [model.languages[0] for model in self.models if model.languages[1] == target]
             if not sources:
-                raise HTTPException(400, f"{name(target)} ({target}) is not available as a target language")
+                raise HTTPException(400, f"{language_name(target)} ({target}) is not available as a target language")
             detected = detect("\n".join(texts)[:MAX_CHARACTERS], sources)[0]
             source = detected["language"]
-        source = self.code(source)
+        source = self.find_code(source)
         for number, model in enumerate(self.models):
             if model.languages == (source, target):
                 return number, detected
-        raise HTTPException(
-            400,
-            f"{name(target)} ({target}) is not available as a target language from {name(source)} ({source})",
-        )
+        names = [f"{language_name(code)} ({code})" for code in (target, source)]
+        raise HTTPException(400, f"{names[0]} is not available as a target language from {names[1]}")
 
-    async def translated(
+    async def translate(
         self, request: Request, number: int, lines: Sequence[str], settings: Mapping[str, Any], best_only: bool = True
     ) -> list[list[Sentence]]:
         """The sentences of lines, which passed `check_lines`, with their translations by a model."""
-        results = await while_connected(request, self.batches[number].translate(lines, settings, best_only))
+        results = await run_while_connected(request, self.batches[number].translate(lines, settings, best_only))
         self.measures.count(results)
         return results
 
 
-def name(code: str) -> str:
+def language_name(code: str) -> str:
     """The English name of a language."""
     return Locale("en").languages.get(code.replace("-", "_")) or code
 
@@ -215,13 +213,13 @@ def add_interface(app: FastAPI, server: Server) -> None:
         server.check_key(asked.api_key)
         texts = [asked.q] if isinstance(asked.q, str) else asked.q
         check_lines(texts)
-        number, detected = server.direction(asked.source, asked.target, texts)
-        search = asked.search(server.models[number].source.search)
+        number, detected = server.choose_model(asked.source, asked.target, texts)
+        search = asked.search(server.models[number].entry.search)
         html = asked.format == "html"
-        parts = [texts_of(text) if html else ([text], "".join) for text in texts]
+        parts = [split_html(text) if html else ([text], "".join) for text in texts]
         lines = [line for lines, _ in parts for line in lines]
         check_lines(lines)
-        results = await server.translated(request, number, lines, search, html or not asked.alternatives)
+        results = await server.translate(request, number, lines, search, html or not asked.alternatives)
         waiting = iter(results)
         translations = [filled([best(next(waiting)) for _ in lines]) for lines, filled in parts]
         answer: dict[str, list] = {"translatedText": translations}
@@ -274,7 +272,7 @@ def add_interface(app: FastAPI, server: Server) -> None:
         """The languages of this server's models, and for each the languages it can be translated to."""
         pairs = [model.languages for model in server.models]
         targets = {code: dict.fromkeys(target for source, target in pairs if source == code) for code in server.codes}
-        return [{"code": code, "name": name(code), "targets": list(targets[code])} for code in server.codes]
+        return [{"code": code, "name": language_name(code), "targets": list(targets[code])} for code in server.codes]
 
     @app.get("/frontend/settings")
     async def settings() -> dict[str, Any]:
@@ -290,8 +288,8 @@ def add_interface(app: FastAPI, server: Server) -> None:
             "filesTranslation": True,
             "supportedFilesFormat": FILES,
             "language": {
-                "source": {"code": source, "name": name(source)},
-                "target": {"code": target, "name": name(target)},
+                "source": {"code": source, "name": language_name(source)},
+                "target": {"code": target, "name": language_name(target)},
             },
         }
 
@@ -311,9 +309,9 @@ async def translate_content(request: Request, server: Server, asked: TranslateFi
 
     async def translate(lines: list[str]) -> list[str]:
         check_lines(lines, "line")
-        number, _ = server.direction(asked.source, asked.target, lines)
-        search = server.models[number].source.search
-        return [best(sentences) for sentences in await server.translated(request, number, lines, search)]
+        number, _ = server.choose_model(asked.source, asked.target, lines)
+        search = server.models[number].entry.search
+        return [best(sentences) for sentences in await server.translate(request, number, lines, search)]
 
     if end == ".txt":
         try:
@@ -326,7 +324,7 @@ async def translate_content(request: Request, server: Server, asked: TranslateFi
     with TemporaryDirectory() as folder:
         path = Path(folder) / "file.po"
         path.write_bytes(content)
-        read = partial(read_document, path, asked.source, server.code(asked.target))
+        read = partial(read_document, path, asked.source, server.find_code(asked.target))
         try:
             document = await asyncio.get_running_loop().run_in_executor(server.workers, read)
         except ValueError as error:
@@ -347,7 +345,7 @@ def add_page(app: FastAPI, server: Server) -> None:
 
     async def in_worker(request: Request, work: partial) -> Any:
         loop = asyncio.get_running_loop()
-        return await while_connected(request, loop.run_in_executor(server.workers, work))
+        return await run_while_connected(request, loop.run_in_executor(server.workers, work))
 
     @app.get("/models", include_in_schema=False)
     async def models() -> dict[str, Any]:
@@ -358,11 +356,11 @@ def add_page(app: FastAPI, server: Server) -> None:
         asked = await read(request, PageText)
         model = chosen(asked.model)
         check_line("the text", asked.text)
-        search = {**model.source.search}
+        search = {**model.entry.search}
         search["beam_size"] = asked.beam_size or search["beam_size"]
         loop = asyncio.get_running_loop()
         begin = loop.time()
-        (sentences,) = await server.translated(request, asked.model, [asked.text], search, best_only=False)
+        (sentences,) = await server.translate(request, asked.model, [asked.text], search, best_only=False)
         seconds = loop.time() - begin
         return {**await in_worker(request, partial(model.details, sentences)), "seconds": seconds}
 

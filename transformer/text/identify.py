@@ -25,7 +25,10 @@ def label(language: str) -> str:
 
 
 def rank_languages(text: str, codes: Sequence[str]) -> list[tuple[str, float]]:
-    """The languages among `codes` that py3langid knows, with the probability that a text is in each, the best first."""
+    """Those of `codes` that py3langid knows, with the probability that a text is in each, the most probable first.
+
+    The probabilities add up to 1.
+    """
     own = {label(code): code for code in reversed(codes)}
     ranked: dict[str, float] = {}
     for guess, probability in identifier().rank(text):
