@@ -221,6 +221,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a half-written --output is removed
     try:
         if sys.argv[1:2] == ["serve"]:
+            # Packages swallow KeyboardInterrupt while they are imported. The server has its own handler.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
             try:
                 from transformer.serving.command import main as serve
             except ModuleNotFoundError as error:

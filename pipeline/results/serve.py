@@ -2,7 +2,7 @@
 
     python -m pipeline serve                            # data/model
     python -m pipeline serve EXP1 EXP2                  # experiments, commits, branches or tags, side by side
-    python -m pipeline serve models:/toy-de-en@champion workspace
+    python -m pipeline serve models:/toy-de-en workspace
     python -m pipeline serve folder/model --port 5003
 
 `python -m transformer serve` is the same server for model folders, without DVC and MLflow. Only text and weights are
@@ -114,7 +114,8 @@ def fetch_registered(name: str, place: Path) -> ModelEntry:
         version = find_version(store, name.removeprefix(REGISTRY))
         folder = download(store, version, place) / FOLDER
     except StoreError as error:
-        raise ValueError(f"The model {name} cannot be fetched: {str(error).rstrip('.')}.") from None
+        reason = str(error).rstrip(".")
+        raise ValueError(f"The model {name} cannot be fetched: {reason}. `make ui` shows all models.") from None
     known = {key: version.tags.get(tag, "unknown") for key, tag in (("run", "config_key"), ("data", "data"))}
     facts = {"version": str(version.version), "run": known["run"][:7], "data": known["data"][:12]}
     return ModelEntry(name, folder, options(version), facts)

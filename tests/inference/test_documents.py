@@ -180,6 +180,9 @@ def test_msgfmt_accepts_what_is_written(tmp_path, rule):
         (b"\xff\xfe\x00", r"a\.po is damaged"),
         (PO.replace("\n", "\r"), r"a\.po is damaged \(no lines that end in a line feed"),
         ("/etc/hostname", r"a\.po is damaged"),
+        (PO + '\nmsgid "Dog"\n', r"a\.po is damaged \(line \d+: no msgstr\)"),
+        (PO + '\nmsgid "b"\nmsgid_plural "c"\nmsgstr[00] ""\nmsgid "d"\nmsgstr ""\n', r"no msgstr\[0\]"),
+        (PO.replace("UTF-8", "punycode"), r"a\.po is damaged \(charset=punycode"),
     ],
 )
 def test_a_damaged_or_foreign_catalogue_is_refused(tmp_path, text, message):

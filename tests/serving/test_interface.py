@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import http.client
 import json
@@ -14,10 +15,9 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -30,15 +30,17 @@ from hypothesis import strategies as some
 from libretranslatepy import LibreTranslateAPI
 from support.servers import free_port
 from support.tiny import ROOT, TEXT, model_folder
-from uvicorn.server import ServerState
 
+from transformer.decoding.config import SearchConfig
 from transformer.files import sha256
 from transformer.inference.ctranslate2_export import add_export
 from transformer.inference.documents import texts_of as entry_texts
 from transformer.inference.translator import Translator
-from transformer.serving import batches, fields
+from transformer.serving import batches, command, connection, fields
+from transformer.serving import server as server_module
 from transformer.serving.connection import Connection
 from transformer.serving.html_text import split_html
+from transformer.serving.limits import line_costs
 from transformer.serving.served_model import Model, ModelEntry
 from transformer.serving.server import Server, Settings, application
 from transformer.text.plurals import numbers_of_forms
@@ -211,6 +213,16 @@ def test_a_text_file_keeps_its_lines(server, folders):
     assert refused.json()["error"] == "1,001 lines are too many. A request may have 1,000: send them in parts."
 
 
+def test_the_newest_translated_files_are_kept(client, monkeypatch):
+    monkeypatch.setattr(server_module, "MOST_FILES", 2)
+    form = {"source": "de", "target": "en", "api_key": "geheim"}
+    addresses = [
+        client.post("/translate_file", data=form, files={"file": ("a.txt", b"a")}).json()["translatedFileUrl"]
+        for _ in range(3)
+    ]
+    assert [client.get(address).status_code for address in addresses] == [404, 200, 200]
+
+
 def test_texts_of_an_array_and_the_tags_of_html_keep_their_places(server, folders, expected):
     translator = Translator.load(folders[0])
     texts = [LINE, "", TEXT[1], LINE, f"{LINE}\n{TEXT[1]}"]
@@ -233,15 +245,15 @@ def test_html_comes_back_when_its_texts_are_not_changed(text):
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ({"q": [LINE, None]}, "q: Input should be a valid string"),
-        ({"q": 1.5}, "q: Input should be a valid string"),
+        ({"q": [LINE, None]}, "q[1]=None: Input should be a valid string"),
+        ({"q": 1.5}, "q=1.5: Input should be a valid string"),
         ({"q": True}, "q must not be true or false"),
         ({"q": LINE, "beam_size": True}, "beam_size must not be true or false"),
         ({"q": "a", "beam_size": 64, "extra_length": 1_000}, "beam_size=64 and extra_length=1000 are too much"),
         ({"q": LINE, "beamsize": 3}, "there is no parameter 'beamsize'"),
-        ({"q": "", "text": LINE}, "there is no parameter 'text'"),
-        ({"q": LINE, "beam_size": 65}, "beam_size: Input should be less than or equal to 64"),
-        ({"q": LINE, "format": "rtf"}, "format: Input should be 'text' or 'html'"),
+        ({"q": "", "text": LINE}, "there is no parameter 'text'. There are api_key, secret, q,"),
+        ({"q": LINE, "beam_size": 65}, "beam_size=65: Input should be less than or equal to 64"),
+        ({"q": LINE, "format": "rtf"}, "format='rtf': Input should be 'text' or 'html'"),
         ({"q": ""}, "Invalid request: missing q parameter"),
         ({"q": LINE, "source": None}, "Invalid request: missing source parameter"),
         ({"q": LINE, "source": "xx"}, "xx is not supported. This server has de, en."),
@@ -249,7 +261,9 @@ def test_html_comes_back_when_its_texts_are_not_changed(text):
         ({"q": ["a"] * 1_001}, "1,001 texts are too many. A request may have 1,000: send them in parts."),
         ({"q": ["a", "x" * 2_001]}, "text 2 has a word of 2,001 characters"),
         ({"q": "x" * 10_001}, "10,001 characters; the server takes 10,000: cut it"),
-        ({"q": "xyz " * 1_000}, "subwords; the server takes 1,000 subwords: cut it"),
+        ({"q": "xyz " * 1_000}, "the text has a sentence of"),
+        ({"q": "xyz " * 1_000}, "subwords; the server takes 1,000: cut it"),
+        ({"file": "a"}, "there is no parameter 'file'"),
         ({"q": "a\ud800"}, "not text"),
     ],
 )
@@ -273,10 +287,20 @@ def test_bodies_that_are_no_request_are_refused(server, expected):
         (good, {"Content-Type": "text/plain"}, 400),
         (b"x" * 2**21, json_type, 413),
         (iter([b"x" * 2**19] * 4), json_type, 413),  # of a size that is not known before
+        (b"q=a&q=b&source=de&target=en", form_type, 400),
+        (good.replace(b'"a"', b"[" + b"1," * 100_000 + b"1]"), json_type, 400),
+        (good.replace(b'"de"', b'"\\ud800"'), json_type, 400),
     ]
     for body, headers, status in cases:
         answer = requests.post(url, data=body, headers=headers)
         assert (answer.status_code, list(answer.json())) == (status, ["error"])
+    java = {
+        **json_type,
+        "Connection": "Upgrade, HTTP2-Settings",
+        "Upgrade": "h2c",
+        "HTTP2-Settings": "AAEAAEAAAAIAAAABAA",
+    }
+    assert requests.post(url, data=good, headers=java).status_code == 200
     assert "Content-Type: application/json" in requests.post(url, data=good, headers=form_type).json()["error"]
     assert requests.get(url).json()["error"] == "Method Not Allowed: use POST"
     for method, path, status in (("PUT", "/translate", 405), ("GET", "/nothing", 404), ("GET", "/docs", 404)):
@@ -290,6 +314,13 @@ def test_bodies_that_are_no_request_are_refused(server, expected):
     connection.close()
     assert requests.get(f"{server.address}/health", headers={"Origin": "http://["}).status_code == 403
     assert server.translate(LINE).json() == {"translatedText": expected}
+
+
+def test_a_connection_with_endless_headers_is_closed(server):
+    with socket.create_connection(("127.0.0.1", int(server.address.rpartition(":")[2]))) as client:
+        client.sendall(b"GET /health HTTP/1.1\r\nX-Large: ")
+        with pytest.raises(OSError, match="reset|pipe"):
+            client.sendall(b"x" * 2**26)
 
 
 def test_other_names_and_pages_of_other_sites_are_refused(server):
@@ -335,6 +366,7 @@ def test_with_a_key_only_those_who_have_it_are_answered(client, expected):
         answer = client.post("/translate", data={**asked, "api_key": key})
         assert (answer.status_code, answer.json()) == (status, body)
     assert client.post("/detect", json={"q": LINE}).status_code == 403
+    assert client.post("/translate_file", data={"source": "de"}, files={"file": ("a.txt", b"a")}).status_code == 403
     assert client.get("/").status_code == client.post("/translations", json={}).status_code == 404
     assert "needs a key, so it has no page" in client.get("/").json()["error"]
     answer = client.post("/translate", data={**asked, "api_key": "geheim"}, headers={"Origin": "http://friend.example"})
@@ -343,7 +375,8 @@ def test_with_a_key_only_those_who_have_it_are_answered(client, expected):
 
 def test_overload_is_answered_with_503_and_when_to_come_again(client, monkeypatch):
     asked = {"q": [LINE] * 3, "source": "de", "target": "en", "api_key": "geheim", "beam_size": 2}
-    monkeypatch.setattr(batches, "MOST_WAITING_COST", 1)
+    cost = sum(line_costs(asked["q"], SearchConfig(beam_size=2)))
+    monkeypatch.setattr(batches, "MOST_WAITING_COST", cost)
     monkeypatch.setattr(batches, "LEAST_BATCH_COST", 1)
     monkeypatch.setattr(batches, "MOST_BATCH_COST", 1)  # a line a batch, so that the others wait
     begun, go_on = threading.Event(), threading.Event()
@@ -362,6 +395,23 @@ def test_overload_is_answered_with_503_and_when_to_come_again(client, monkeypatc
         go_on.set()
         assert first.result().status_code == 200
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+    answer = client.post("/translate", json={**asked, "q": [LINE] * 4})
+    assert (answer.status_code, "are too much for 4 texts of" in answer.json()["error"]) == (400, True)
+    assert client.post("/translate", json=asked).status_code == 200
+
+
+def test_the_lines_of_a_client_that_left_wait_no_longer(folders):
+    async def leave() -> int:
+        waiting = batches.Batches(Translator.load(folders[0]), ThreadPoolExecutor(1))
+        work = asyncio.ensure_future(waiting.translate([LINE], {}, best_only=True))
+        await asyncio.sleep(0)
+        assert len(waiting.waiting) == 1
+        work.cancel()
+        await asyncio.wait({work})
+        return len(waiting.waiting)
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(asyncio.run, leave()).result() == 0
 
 
 def test_a_request_that_takes_too_long_ends_with_503(client, monkeypatch):
@@ -409,11 +459,12 @@ def test_lines_of_waiting_requests_are_translated_in_one_batch(folders, monkeypa
     monkeypatch.setattr(Translator, "alternatives_of_sentences", watched)
     with TestClient(application(Server([model], Settings())), base_url="http://localhost") as client:
 
-        def ask(line: str) -> str:
-            return client.post("/translate", json={"q": line, "source": "de", "target": "en"}).json()["translatedText"]
+        def ask(number: int, line: str) -> None:
+            asked = {"q": line, "source": "de", "target": "en", "alternatives": number % 2}
+            assert len(client.post("/translate", json=asked).json().get("alternatives", [])) == number % 2
 
         with ThreadPoolExecutor(8) as pool:
-            list(pool.map(ask, [*TEXT, *TEXT] * 10))
+            list(pool.map(ask, range(20 * len(TEXT)), [*TEXT, *TEXT] * 10))
     assert sum(map(len, seen)) == 20 * len(TEXT)
     assert max(map(len, seen)) > 1
 
@@ -440,7 +491,7 @@ def test_sigterm_answers_what_was_begun_and_ends_with_0(folders, tmp_path):
     server = start(tmp_path, folders[0])
     lines = [f"{LINE} {number}" for number in range(900)]
     answers = []
-    asking = threading.Thread(target=lambda: answers.append(server.translate(lines, beam_size=16)))
+    asking = threading.Thread(target=lambda: answers.append(server.translate(lines, beam_size=8)))
     asking.start()
     while "queue 1.0" not in (counts := requests.get(f"{server.address}/metrics").text) and not answers:
         assert counts
@@ -461,50 +512,46 @@ def test_hostile_texts_are_looked_through_once():
     assert numbers_of_forms(f"nplurals=2; plural={'+'.join('n' * 100_000)};", 2) is None
 
 
-class Transport:
-    """What a connection is over. closed: whether it was closed."""
+@pytest.fixture
+def connections(monkeypatch) -> Iterator[tuple[int, list[Connection]]]:
+    """The port of a server in another thread, which looks at its connections all the time, and its connections."""
+    monkeypatch.setattr(connection, "IDLE", 0.05)
+    opened: list[Connection] = []
 
-    closed = False
+    class Kept(Connection):
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            opened.append(self)
+            super().connection_made(transport)
 
-    def is_closing(self) -> bool:
-        return self.closed
+    async def answer(scope: dict, receive: object, send: Callable[[dict], Awaitable[None]]) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"x" * (10_000_000 if scope["path"] == "/large" else 1)})
 
-    def close(self) -> None:
-        self.closed = True
-
-
-@pytest.mark.parametrize(
-    ("complete", "last", "closes"),
-    [(None, None, True), (False, "same", False), (True, "same", True), (True, None, False)],
-)
-def test_a_connection_without_a_new_request_is_closed(complete, last, closes):
-    """complete: whether its newest request is answered; None: it has none. last: the request at the look before."""
-    cycle = None if complete is None else SimpleNamespace(response_complete=complete)
-    later: list[object] = []
-    loop = SimpleNamespace(call_later=lambda seconds, work, argument: later.append(argument))
-    connection = SimpleNamespace(transport=Transport(), cycle=cycle, loop=loop, close_if_idle=None)
-    Connection.close_if_idle(connection, cycle if last == "same" else None)  # type: ignore[arg-type]
-    assert connection.transport.closed == closes
-    assert later == ([] if closes else [cycle])
+    server = uvicorn.Server(uvicorn.Config(answer, http=Kept, lifespan="off", log_level="critical"))
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+        work = pool.submit(server.run, [listener])
+        yield listener.getsockname()[1], opened
+        server.should_exit = True
+        work.result()
 
 
-def test_a_connection_that_ended_is_not_kept():
-    async def connect_and_leave() -> Connection:
-        config = uvicorn.Config(lambda *_: None)
-        config.load()
-        connection = Connection(config, ServerState(), {})
-        loop = asyncio.get_running_loop()
-        async with await loop.create_server(lambda: connection, "127.0.0.1", 0) as server:
-            _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-            writer.close()
-            await writer.wait_closed()
-            while not connection.transport.is_closing():
-                await asyncio.sleep(0.001)
-            await asyncio.sleep(0)
-        return connection
+@pytest.mark.parametrize("request_sent", ["", "GET / HTTP", "GET / HTTP/1.1\r\nHost: a\r\n\r\n"])
+def test_a_connection_without_a_new_request_is_closed(connections, request_sent):
+    port, opened = connections
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(request_sent.encode())
+        client.settimeout(60)
+        while client.recv(1_000):
+            pass
+    assert opened[0].next_look.cancelled()  # nothing keeps it
 
-    with ThreadPoolExecutor(1) as pool:  # a browser's tests have a loop in this thread
-        assert pool.submit(asyncio.run, connect_and_leave()).result().next_look.cancelled()
+
+def test_a_connection_whose_client_does_not_read_is_closed(connections):
+    port, opened = connections
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
+        while not (opened and opened[0].next_look.cancelled()):
+            pass
 
 
 @pytest.mark.parametrize(("source", "asked"), [("hsb", "auto"), ("nb", "no"), ("zh-TW", "zh")])
@@ -573,3 +620,34 @@ def test_the_image_answers_without_torch(folders, tmp_path):
                 time.sleep(0.5)
     finally:
         subprocess.run([program, "stop", container], check=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--origin", "example.org"], "--origin 'example.org' is not the origin of a site"),
+        (["--origin", "https://example.org/page"], "is not the origin of a site"),
+        (["--name", "*"], r"--name '\*' is not a host name"),
+        (["--name", ""], "--name '' is not a host name"),
+    ],
+)
+def test_a_name_or_an_origin_that_cannot_match_is_refused(words, message):
+    with pytest.raises(ValueError, match=message):
+        command.settings_of(options_of(words))
+
+
+def options_of(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    command.add_options(parser)
+    return parser.parse_args(words)
+
+
+def test_the_address_to_listen_on_is_a_name_of_the_server():
+    assert "192.0.2.2" in command.settings_of(options_of(["--host", "192.0.2.2"])).hosts
+    assert "[::2]" in command.settings_of(options_of(["--host", "::2"])).hosts
+    assert command.settings_of(options_of(["--host", "0.0.0.0"])).hosts == Settings.hosts
+    with command.open_port("127.0.0.1", free_port()) as listener:
+        assert listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    for host in ("nobody.invalid", "198.51.100.7"):
+        with pytest.raises(ValueError, match=f"--host {host} is no address of this machine"):
+            command.open_port(host, free_port())

@@ -191,7 +191,8 @@ def read_document(path: Path, source: str, target: str) -> Document:
     lines = text.split("\n")
     new: dict[int, list[str]] = {}  # line -> the lines that take its place
     entries = []
-    for entry in catalogue:
+    starts = [(entry.linenum or 1) - 1 for entry in catalogue]
+    for entry, start, end in zip(catalogue, starts, [*starts[1:], len(lines)], strict=False):
         strings = entry.msgstr_plural if entry.msgid_plural else {None: entry.msgstr}
         if not entry.msgid or entry.fuzzy or entry.obsolete:
             continue
@@ -199,8 +200,12 @@ def read_document(path: Path, source: str, target: str) -> Document:
         for form in (form for form, string in sorted(strings.items()) if not string):
             singular = form is None or is_singular(form, len(strings), numbers)
             own = entry.msgid if singular else entry.msgid_plural
-            marked, first = (find(lines, (entry.linenum or 1) - 1, start) for start in (MARKED, MARKED[2:]))
-            place = find(lines, first, "msgstr" if form is None else f"msgstr[{form}]")
+            marked, first = (find(lines, start, words, end) for words in (MARKED, MARKED[2:]))
+            string = "msgstr" if form is None else f"msgstr[{form}]"
+            if (place := find(lines, first, string, end)) == end:
+                raise ValueError(
+                    f"{path} is damaged (line {first + 1}: no {string}). Nothing was translated. Correct it."
+                )
             entries.append(Entry(first + 1, texts_of(own), setter(lines, marked, place, new)))
 
     def write(path: Path) -> None:
@@ -214,9 +219,9 @@ def read_document(path: Path, source: str, target: str) -> Document:
     return Document(entries, write)
 
 
-def find(lines: list[str], place: int, start: str | tuple[str, ...]) -> int:
-    """The place of the first line that begins with a word, from a place on; the last line without one."""
-    return next((n for n in range(place, len(lines)) if lines[n].lstrip("\ufeff \t").startswith(start)), len(lines))
+def find(lines: list[str], start: int, words: str | tuple[str, ...], end: int) -> int:
+    """The place of the first line that begins with one of these words, from `start` to `end`; `end` without one."""
+    return next((n for n in range(start, end) if lines[n].lstrip("\ufeff \t").startswith(words)), end)
 
 
 def setter(lines: list[str], flags: int, place: int, new: dict[int, list[str]]) -> Callable[[str], None]:

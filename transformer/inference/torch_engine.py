@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 
 import torch
 
@@ -18,9 +19,14 @@ from transformer.inference.engine import Check, Ids, Progress
 from transformer.model.transformer import Transformer
 from transformer.model.weights import load_model
 
+_ALONE = Lock()
+
 
 class TorchEngine:
-    """One model, or several with one vocabulary as an ensemble. All ids are without </s>."""
+    """One model, or several with one vocabulary as an ensemble. All ids are without </s>.
+
+    Of several threads, one computes at a time.
+    """
 
     def __init__(self, models: Sequence[Transformer]):
         self.models = list(models)
@@ -50,18 +56,21 @@ class TorchEngine:
 
     def attention(self, source: Sequence[int], target: Sequence[int]) -> AttentionMaps:
         """The attention weights of the first model on one pair; see attention_maps.attention_maps."""
-        return attention_maps(self.models[0], source, target)
+        with threads_for([source]):
+            return attention_maps(self.models[0], source, target)
 
 
 @contextmanager
 def threads_for(sources: Ids) -> Iterator[None]:
-    """In this block torch computes one sentence with one thread: its products are too small to share.
+    """In this block torch computes one sentence with one thread. Of several callers, one is in the block at a time.
 
-    Measured on two busy cores, tiny model: 0.2 s with one thread, more than 1 s with two.
+    The products of one sentence are too small to share: measured on two busy cores, tiny model, 0.2 s with one thread,
+    more than 1 s with two. The number of threads is that of the process, and attention_maps adds hooks to the model.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1 if len(sources) == 1 else threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
+    with _ALONE:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1 if len(sources) == 1 else threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)

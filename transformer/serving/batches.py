@@ -19,23 +19,23 @@ from starlette.exceptions import HTTPException
 from transformer.decoding.config import SearchConfig
 from transformer.inference.translation import Sentence
 from transformer.inference.translator import Translator
-from transformer.serving.limits import MAX_SUBWORDS, SECONDS, Deadline, OutOfTime, check_subwords, name_of
+from transformer.serving.limits import SECONDS, check_sentences, line_costs, name_of
 
 WAIT, STEP = 0.005, 0.001  # seconds: at most, for other requests; between two looks at whether more came
-# The cost of a line: beam_size times the most steps that its search can take. A search that has begun runs to its end.
-MOST_LINE_COST = 10_000
-MOST_BATCH_COST = 32_768  # about 70 short lines
+# In the unit of line_costs; a batch may cost about as much as 70 short lines.
+MOST_BATCH_COST = 32_768
 LEAST_BATCH_COST = 4_096  # a batch is filled up to this even if another worker then has nothing to do
 MOST_WAITING_COST = 50 * MOST_BATCH_COST  # of all requests: more would wait for longer than a client does
 IN_WORK = 2  # batches of one translator that are translated at the same time
 LONG_LINE = 1_000  # characters of a line from which its request is a batch of its own
 LATER = {"Retry-After": "5"}  # seconds
+LATE = f"The request took longer than {SECONDS} s and was ended. Send fewer or shorter texts, or a smaller beam_size."
 
 
 class Job:
     """The lines of a request, and their translations. settings: fields of SearchConfig. best_only: see Translator.
 
-    Raises ValueError for a line whose search may take too long.
+    Raises ValueError for a line, and for lines, whose search may take too long.
     """
 
     def __init__(self, lines: Sequence[str], settings: Mapping[str, Any], best_only: bool):
@@ -43,14 +43,13 @@ class Job:
         self.future: asyncio.Future = asyncio.get_running_loop().create_future()
         self.results: list[Any] = [None] * len(lines)
         self.taken = self.done = 0  # lines
-        beams, extra = self.config.beam_size, self.config.extra_length
-        self.costs = [beams * (min(len(line), MAX_SUBWORDS) + extra) for line in lines]
-        if max(self.costs) > MOST_LINE_COST:
+        self.costs = line_costs(lines, self.config)
+        self.cost = sum(self.costs)  # of the lines that are not taken into a batch yet
+        if self.cost > MOST_WAITING_COST:
             raise ValueError(
-                f"beam_size={beams} and extra_length={extra} are too much for a text of {max(map(len, lines)):,} "
-                "characters. Lower them, or cut it."
+                f"beam_size={self.config.beam_size} and extra_length={self.config.extra_length} are too much for "
+                f"{len(lines):,} texts of {sum(map(len, lines)):,} characters. Lower them, or send the texts in parts."
             )
-        self.cost, self.deadline = sum(self.costs), Deadline(SECONDS)
         self.group = (self.config, best_only, id(self) if max(map(len, lines)) > LONG_LINE else 0)
 
     def finish(self, number: int, result: list[Sentence] | Exception) -> None:
@@ -100,9 +99,10 @@ class Batches:
         self.waiting.append(job)
         self.arrived.set()
         try:
-            return await job.future
-        except OutOfTime as error:
-            raise HTTPException(503, str(error), LATER) from None
+            async with asyncio.timeout(SECONDS):
+                return await job.future
+        except TimeoutError:
+            raise HTTPException(503, LATE, LATER) from None
         finally:
             job.future.cancel()  # without effect on one that is done
             if job in self.waiting:
@@ -145,23 +145,20 @@ class Batches:
                 if room > 0:
                     batch.append((job, job.taken))
                     job.taken += 1
+                    job.cost -= cost
                     room -= cost
             open_jobs = [job for job in open_jobs if job.taken < len(job.lines)]
         for job in same:
             self.waiting.remove(job)
-            try:
-                job.deadline()
-                if job.taken < len(job.lines):
-                    self.waiting.append(job)  # behind those of another search
-            except OutOfTime as error:
-                job.finish(0, error)
+            if job.taken < len(job.lines):
+                self.waiting.append(job)  # behind those of another search
         return batch
 
     def _translate_or_retry(self, batch: Batch) -> list[list[Sentence] | Exception]:
         """The sentences of each line of a batch, or why there are none. If it fails, each line is tried singly."""
         try:
             return self._translate_batch(batch)
-        except (OutOfTime, HTTPException) as error:
+        except HTTPException as error:
             return [error for _ in batch]
         except Exception as error:
             if len(batch) == 1:
@@ -169,24 +166,21 @@ class Batches:
             return [result for line in batch for result in self._translate_or_retry([line])]
 
     def _translate_batch(self, batch: Batch) -> list[Any]:
-        """The sentences of each line of a batch. Raises OutOfTime, ValueError and what the translator raises.
+        """The sentences of each line of a batch. Raises ValueError and what the translator raises.
 
         Raises HTTPException 503 when the process ends or nobody waits for any line of the batch.
         """
         jobs = [job for job, _ in batch]
 
         def check() -> None:
-            waiting = [job for job in jobs if not job.future.done()]
-            if self.stopping or not waiting:
+            if self.stopping or all(job.future.done() for job in jobs):
                 raise HTTPException(503, "The server is ending.")
-            max((job.deadline for job in waiting), key=lambda deadline: deadline.end)()
 
         lines = [job.lines[number] for job, number in batch]
         first = jobs[0]
         check()
         for line, (job, number) in zip(lines, batch, strict=True):
-            if len(line) > LONG_LINE:
-                check_subwords(name_of(number + 1, len(job.lines)), len(self.translator.subwords([line])[0]))
+            check_sentences(name_of(number + 1, len(job.lines)), line, self.translator)
         settings = vars(first.config)
         return self.translator.alternatives_of_sentences(
             lines, before_step=check, best_only=first.best_only, **settings

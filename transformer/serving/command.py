@@ -13,6 +13,7 @@ import argparse
 import errno
 import logging
 import os
+import re
 import signal
 import socket
 import sys
@@ -30,6 +31,7 @@ from transformer.serving.served_model import Model, ModelEntry
 from transformer.serving.server import Server, Settings, application
 
 HOST = "127.0.0.1"  # this machine, for servers that no other machine reaches
+EVERYWHERE = {"0.0.0.0": HOST, "::": "::1"}  # addresses that mean all of this machine -> the one that it calls itself
 KEY = "TRANSLATION_API_KEY"
 
 
@@ -41,7 +43,7 @@ def open_port(host: str, port: int) -> socket.socket:
         listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
         reason = str(error.strerror).partition(" (")[0]
-        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        if error.errno not in (errno.EADDRINUSE, errno.EACCES):
             raise ValueError(
                 f"--host {host} is no address of this machine ({reason}). Leave it out to serve this machine alone, or "
                 "use 0.0.0.0 to serve all that can reach it."
@@ -54,9 +56,19 @@ def open_port(host: str, port: int) -> socket.socket:
 def host_of(name: str) -> str:
     """The name of a host as browsers send it, of one with a port or of an address. Raises ValueError for no name."""
     host = urlsplit(name if "://" in name else f"//{name}").hostname
-    if not host:
-        raise ValueError(f"--name {name} is not a host name. Use one such as translate.example.org.")
+    if not host or "*" in host:
+        raise ValueError(f"--name {name!r} is not a host name. Use one such as translate.example.org.")
     return f"[{host}]" if ":" in host else host
+
+
+def settings_of(options: argparse.Namespace) -> Settings:
+    """The settings of a server by the options of its command. Raises ValueError for a wrong name or origin."""
+    own = [] if options.host in EVERYWHERE else [f"[{options.host}]" if ":" in options.host else options.host]
+    origins = tuple(origin.rstrip("/").lower() for origin in options.origin)
+    if wrong := [origin for origin in origins if not re.fullmatch(r"\*|https?://[^/\s*]+", origin)]:
+        raise ValueError(f"--origin {wrong[0]!r} is not the origin of a site. Use one like https://example.org, or *.")
+    names = [*Settings.hosts, *own, *(host_of(name) for name in options.name)]
+    return Settings(tuple(names), origins, os.environ.get(KEY) or None)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -76,16 +88,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def serve(find: Callable[[], Sequence[ModelEntry]], options: argparse.Namespace) -> None:
     """Serve models until a signal ends the process. find: called when the port is open."""
+    settings = settings_of(options)
     with open_port(options.host, options.port) as listener:
         print(f"Loading {' and '.join(map(str, dict.fromkeys(options.models)))} ...", file=sys.stderr, flush=True)
-        names = (*Settings.hosts, *(host_of(name) for name in options.name))
-        origins = tuple(origin.rstrip("/") for origin in options.origin)
-        settings = Settings(names, origins, os.environ.get(KEY) or None)
         server = Server([Model(source) for source in find()], settings)
         logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s", level=logging.INFO)
 
+        here = EVERYWHERE.get(options.host) or options.host
+        if options.host in EVERYWHERE and not options.name:
+            print("Other machines are answered if they call this server by a --name.", file=sys.stderr)
+
         class Uvicorn(uvicorn.Server):
             """On SIGTERM it answers what it has begun, on Ctrl-C it stops its work. Either way it ends with 0."""
+
+            async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+                await super().startup(sockets)
+                print(f"http://{f'[{here}]' if ':' in here else here}:{options.port}", flush=True)
 
             def handle_exit(self, sig: int, frame: FrameType | None) -> None:
                 if sig == signal.SIGINT:
@@ -103,8 +121,6 @@ def serve(find: Callable[[], Sequence[ModelEntry]], options: argparse.Namespace)
         )
         logging.getLogger("uvicorn").setLevel(logging.ERROR)
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # it would log each connection that it cannot open
-        here = {"0.0.0.0": HOST, "::": "::1"}.get(options.host) or options.host
-        print(f"http://{f'[{here}]' if ':' in here else here}:{options.port}", flush=True)
         with suppress(KeyboardInterrupt):
             Uvicorn(config).run(sockets=[listener])
 
@@ -121,5 +137,5 @@ def main() -> None:
     options = parser.parse_args(sys.argv[2:])
     for folder in options.models:
         if not folder.is_dir():
-            raise ValueError(f"{folder} is not a folder. Name a model folder, such as data/model.")
+            raise ValueError(f"{folder} is not a folder. Name a model folder: one that holds model.json.")
     serve(lambda: [ModelEntry(str(folder), folder) for folder in options.models], options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import parse_qsl
 
@@ -21,6 +21,7 @@ MOST_FIELDS = 20
 STRICT: dict[str, Any] = {"keep_blank_values": True, "errors": "strict", "max_num_fields": MOST_FIELDS}
 BODY_SECONDS = 10  # for the arrival of a request
 
+Texts = str | Annotated[list[str], Field(fail_fast=True)]
 Result = TypeVar("Result")
 
 
@@ -35,7 +36,7 @@ class Fields(BaseModel):
 class Translate(Fields):
     """A request for translations. Without a search option, that of the model is taken."""
 
-    q: str | list[str] = Field(description="a text, or several; a line break in a text is one in its translation")
+    q: Texts = Field(description="a text, or several; line breaks between the sentences of a text are kept")
     source: str = Field(description="language code; auto: the model's source language")
     target: str = Field(description="language code")
     format: Literal["text", "html"] = "text"
@@ -55,7 +56,7 @@ class Translate(Fields):
 class Detect(Fields):
     """A request for the language of texts."""
 
-    q: str | list[str]
+    q: Texts
 
 
 class TranslateFile(Fields):
@@ -85,8 +86,8 @@ class PagePair(BaseModel):
 Asked = TypeVar("Asked", bound=BaseModel)
 
 
-async def read(request: HttpRequest, kind: type[Asked]) -> Asked:
-    """The fields of a request.
+async def read(request: HttpRequest, kind: type[Asked], check_key: Callable[[Any], None]) -> Asked:
+    """The fields of a request. check_key: called with its api_key before the other fields are checked.
 
     Raises HTTPException: 400 for what is missing, of a wrong type or unknown, 408 for a body that does not arrive.
     """
@@ -95,19 +96,25 @@ async def read(request: HttpRequest, kind: type[Asked]) -> Asked:
             values = await read_values(request)
     except TimeoutError:
         raise HTTPException(408, f"The request did not arrive in {BODY_SECONDS} seconds.") from None
+    check_key(values.get("api_key"))
     values = {name: value for name, value in values.items() if value not in (None, "")}
     if wrong := [name for name, value in values.items() if isinstance(value, bool)]:  # which would be read as 0 or 1
         raise HTTPException(400, f"Invalid request: {wrong[0][:40]} must not be true or false")
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        first = min(error.errors(), key=lambda mistake: mistake["type"] != "extra_forbidden")  # a wrong name before all
-        name = str(first["loc"][0]) if first["loc"] else ""
+        # A wrong name before all; of an array of texts that which is no text.
+        first = min(error.errors(), key=lambda mistake: (mistake["type"] != "extra_forbidden", -len(mistake["loc"])))
+        name, value = str(first["loc"][0]), repr(first["input"])
+        name += f"[{first['loc'][-1]}]" if isinstance(first["loc"][-1], int) else ""
+        reason = f"{name}={value if len(value) <= 40 else f'{value[:40]}...'}: {first['msg']}"
         if first["type"] == "missing":
-            raise HTTPException(400, f"Invalid request: missing {name} parameter") from None
-        if first["type"] == "extra_forbidden":
-            raise HTTPException(400, f"Invalid request: there is no parameter {name[:40]!r}") from None
-        raise HTTPException(400, f"Invalid request: {name}: {first['msg']}") from None
+            reason = f"missing {name} parameter"
+        elif first["type"] == "extra_forbidden":
+            reason = f"there is no parameter {name[:40]!r}. There are {', '.join(kind.model_fields)}."
+        elif first["type"] == "is_instance_of":
+            reason = f"{name} must be an uploaded file, as by curl -F {name}=@a.txt"
+        raise HTTPException(400, f"Invalid request: {reason}") from None
 
 
 async def read_values(request: HttpRequest) -> dict[str, Any]:
@@ -115,18 +122,18 @@ async def read_values(request: HttpRequest) -> dict[str, Any]:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     body = await request.body()
     try:
-        values: dict[str, Any] = dict(parse_qsl(request.url.query, **STRICT))
+        values = once(parse_qsl(request.url.query, **STRICT))
         if not body:
             return values
         if kind == "application/x-www-form-urlencoded":
             if body.lstrip().startswith(b"{"):
                 raise HTTPException(400, "Invalid request: JSON needs the header Content-Type: application/json")
-            return values | dict(parse_qsl(body.decode(), **STRICT))
+            return values | once(parse_qsl(body.decode(), **STRICT))
         if kind == "multipart/form-data":
             form = await request.form(max_files=1, max_fields=MOST_FIELDS)
             if not any(isinstance(value, UploadFile) for value in form.values()):
                 body.decode()  # a form with wrong bytes would be read as Latin-1
-            return values | dict(form)
+            return values | once(form.multi_items())
         if kind != "application/json":
             raise HTTPException(400, "Invalid request: the Content-Type must be application/json or that of a form")
         content = json.loads(body)
@@ -137,6 +144,14 @@ async def read_values(request: HttpRequest) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise HTTPException(400, "Invalid JSON format: it must be an object")
     return values | content
+
+
+def once(fields: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Fields by their names. Raises HTTPException 400 for two of one name."""
+    values = dict(fields)
+    if len(values) < len(fields):
+        raise HTTPException(400, "Invalid request: a field is there twice. Send several texts as an array, in JSON.")
+    return values
 
 
 async def run_while_connected(request: HttpRequest, work: Awaitable[Result]) -> Result:

@@ -51,9 +51,9 @@ class Gate:
 
     def refusal(self, headers: Headers) -> JSONResponse | None:
         """The answer to a request that is refused by its headers."""
-        host, origin = headers.get("host", ""), headers.get("origin")
+        host, origin = headers.get("host", "").lower(), headers.get("origin", "").lower()
         bare = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
-        if bare.lower() not in self.hosts:
+        if bare not in self.hosts:
             reason = f"This server does not answer to the name {bare[:80]!r}. Start it with --name to allow it."
             return JSONResponse({"error": reason}, 400)
         if origin and origin.partition("://")[2] != host and not {"*", origin} & {*self.origins}:

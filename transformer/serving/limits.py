@@ -5,46 +5,30 @@ A request is refused before work is spent on it, and ended when it takes too lon
 
 from __future__ import annotations
 
-import time
+import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transformer.decoding.config import SEARCH_OPTIONS, SearchConfig
 
-MAX_LINES, MAX_SUBWORDS = 1000, 1000  # of a request, and of a line
+if TYPE_CHECKING:
+    from transformer.inference.translator import Translator
+
+MAX_LINES, MAX_SUBWORDS = 1000, 1000  # of a request, and of a sentence
 # Longer lines and words are refused before they are cut into subwords.
 MAX_CHARACTERS, MAX_WORD = 10 * MAX_SUBWORDS, 2 * MAX_SUBWORDS  # spaCy takes 8 s for a word of 10,000 brackets
 MAX_BYTES = 1 << 20  # of a request to server.py
 SECONDS = 30  # from the arrival of a request to its answer
+MOST_SEARCH_COST = 10_000  # beam_size times steps
+_ENDS = re.compile(r"[.!?…]\s|[。！？\n]")  # after which a sentence may end
 
 
-class OutOfTime(Exception):
-    """A request was ended because it took too long. Its text is for the sender."""
-
-
-class Deadline:
-    """The time until which one request may be worked on. Call it to check. seconds: from now."""
-
-    def __init__(self, seconds: float):
-        self.seconds, self.end = seconds, time.monotonic() + seconds
-
-    def __call__(self) -> None:
-        """Raise OutOfTime if the time is over."""
-        if time.monotonic() > self.end:
-            raise OutOfTime(
-                f"The request took longer than {self.seconds:g} s and was ended. Send fewer or shorter lines, or a "
-                "smaller beam_size or extra_length."
-            )
-
-
-def check_options(params: dict[str, Any]) -> dict[str, Any]:
-    """The options of the search among `params`. Raises ValueError for a wrong or too wide one: see SearchConfig."""
+def search_options(params: dict[str, Any]) -> SearchConfig:
+    """The options of the search among `params`. Raises ValueError for a wrong or too wide one."""
     for name in SEARCH_OPTIONS:
         if not isinstance(params[name], (int, float)):
             raise ValueError(f"{name}={params[name]} must be a number. Nothing was translated.")
-    options = {name: params[name] for name in SEARCH_OPTIONS}
-    SearchConfig(**options)
-    return options
+    return SearchConfig(**{name: params[name] for name in SEARCH_OPTIONS})
 
 
 def check_lines(lines: Sequence[str], name: str = "text") -> None:
@@ -56,6 +40,21 @@ def check_lines(lines: Sequence[str], name: str = "text") -> None:
         raise ValueError(f"{len(lines):,} {name}s are too many. A request may have {MAX_LINES:,}: send them in parts.")
     for number, line in enumerate(lines, start=1):
         check_line(name_of(number, len(lines), name), line)
+
+
+def line_costs(lines: Sequence[str], config: SearchConfig) -> list[int]:
+    """The cost of each line: about beam_size times the most steps that the searches of its sentences can take.
+
+    Raises ValueError for a line in which a search may cost more than MOST_SEARCH_COST, since a search that has begun
+    runs to its end.
+    """
+    beams, extra, longest = config.beam_size, config.extra_length, max(map(len, lines), default=0)
+    if beams * (min(longest, MAX_SUBWORDS) + extra) > MOST_SEARCH_COST:
+        raise ValueError(
+            f"beam_size={beams} and extra_length={extra} are too much for a text of {longest:,} characters. "
+            "Lower them, or cut it."
+        )
+    return [beams * (len(line) + extra * (1 + len(_ENDS.findall(line)))) for line in lines]
 
 
 def name_of(number: int, count: int, name: str = "text") -> str:
@@ -71,13 +70,16 @@ def check_line(name: str, line: str) -> None:
         line.encode()
     except UnicodeEncodeError as error:
         raise ValueError(f"{name} is not text: {line[error.start]!r} at character {error.start + 1}") from None
-    words = line.split()
-    if (longest := max(map(len, words), default=0)) > MAX_WORD:
+    if (longest := max(map(len, line.split()), default=0)) > MAX_WORD:
         raise ValueError(f"{name} has a word of {longest:,} characters; the server takes {MAX_WORD:,}: cut it")
-    check_subwords(name, len(words), "words")  # a word has at least one subword
 
 
-def check_subwords(name: str, count: int, unit: str = "subwords") -> None:
-    """Raise ValueError if a line has more than MAX_SUBWORDS subwords or words."""
-    if count > MAX_SUBWORDS:
-        raise ValueError(f"{name} has {count:,} {unit}; the server takes {MAX_SUBWORDS:,} subwords: cut it")
+def check_sentences(name: str, line: str, translator: Translator) -> None:
+    """Raise ValueError if a sentence of a line has more than MAX_SUBWORDS subwords."""
+    if len(line) <= MAX_SUBWORDS:  # a subword has at least one character
+        return
+    for subwords in translator.subwords([sentence for _, sentence in translator.sentences(line)]):
+        if len(subwords) > MAX_SUBWORDS:
+            raise ValueError(
+                f"{name} has a sentence of {len(subwords):,} subwords; the server takes {MAX_SUBWORDS:,}: cut it"
+            )

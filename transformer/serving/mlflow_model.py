@@ -11,6 +11,7 @@ waits longer than TRANSLATION_DEADLINE seconds (an environment variable, 30 by d
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
@@ -22,8 +23,27 @@ from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE, TEMPORARILY_UN
 from mlflow.pyfunc.model import PythonModel
 
 from transformer.inference.translator import Translator
-from transformer.serving.limits import Deadline, OutOfTime, check_lines, check_options, check_subwords, name_of
+from transformer.serving.limits import check_lines, check_sentences, line_costs, name_of, search_options
 from transformer.text.words import PIECES_OF_SERVER
+
+
+class OutOfTime(Exception):
+    """A request was ended because it took too long. Its text is for the sender."""
+
+
+class Deadline:
+    """The time until which one request may be worked on. Call it to check. seconds: from now."""
+
+    def __init__(self, seconds: float):
+        self.seconds, self.end = seconds, time.monotonic() + seconds
+
+    def __call__(self) -> None:
+        """Raise OutOfTime if the time is over."""
+        if time.monotonic() > self.end:
+            raise OutOfTime(
+                f"The request took longer than {self.seconds:g} s and was ended. Send fewer or shorter texts, or a "
+                "smaller beam_size or extra_length."
+            )
 
 
 class Refused(MlflowException):
@@ -57,14 +77,15 @@ class ServedTranslator(PythonModel):
     def predict(self, context: Any, model_input: list[str], params: dict[str, Any] | None = None) -> list[str]:
         """The best translation of each line. Raises Refused; MLflow refuses what is no list of texts."""
         try:
-            options = check_options(params or {})
+            config = search_options(params or {})
             check_lines(model_input)
+            line_costs(model_input, config)
             with self.turn():
                 deadline = Deadline(self.seconds)
                 for number, line in enumerate(model_input, start=1):
                     deadline()
-                    check_subwords(name_of(number, len(model_input)), len(self.translator.subwords([line])[0]))
-                return self.translator.translate(model_input, before_step=deadline, **options)
+                    check_sentences(name_of(number, len(model_input)), line, self.translator)
+                return self.translator.translate(model_input, before_step=deadline, **vars(config))
         except ValueError as error:
             raise Refused(str(error)) from None
         except OutOfTime as error:

@@ -15,7 +15,6 @@ from transformer.inference.remarks import KINDS
 from transformer.inference.translation import Remark, Sentence, Translation, join_translations
 from transformer.inference.translator import Translator
 from transformer.model_folder import EXPORT
-from transformer.serving.limits import check_subwords
 from transformer.text.marks import SPACE, join
 from transformer.text.placeholders import PIECES, protect
 from transformer.text.vocabulary import EOS, SPECIALS, UNK
@@ -129,10 +128,9 @@ class Model:
         """
         if self.torch is None:
             raise ValueError(NO_TORCH)
-        (source,) = self.translator.subwords([text])
-        check_subwords("the text", len(source))
         if (count := len(self.translator.sentences(text))) > 1:
             raise ValueError(f"Attention is shown for one sentence. This text has {count}, each translated by itself.")
+        (source,) = self.translator.subwords([text])
         if max(len(source), len(target)) > MOST_MAPPED:
             raise ValueError(
                 f"Attention is shown for up to {MOST_MAPPED} subwords. This sentence has {len(source)}, "
@@ -148,7 +146,7 @@ def in_words(remarks: Sequence[Remark]) -> list[str]:
     pieces: dict[str, list[str]] = {}
     for remark in remarks:
         pieces.setdefault(remark.kind, []).extend(remark.pieces)
-    return [" ".join([KINDS[kind], *dict.fromkeys(some)]) for kind, some in pieces.items()]
+    return [KINDS[kind] + (f": {' '.join(dict.fromkeys(some))}" if some else "") for kind, some in pieces.items()]
 
 
 def hypothesis(translation: Translation) -> dict[str, Any]:

@@ -52,7 +52,8 @@ from transformer.text.identify import label, rank_languages
 
 FOLDERS = [Path(module.__path__[0]) / "templates" for module in (serving, reporting)]
 TEMPLATES = Environment(loader=FileSystemLoader(FOLDERS), autoescape=True, undefined=StrictUndefined)
-FILES, MOST_KEPT = (".txt", ".po"), 1 << 26  # kinds of files; bytes of translated ones, the newest, that are kept
+FILES = (".txt", ".po")
+MOST_KEPT, MOST_FILES = 1 << 26, 1_000  # bytes of translated files, and their number, that are kept: of the newest
 JSON, FORMS = "application/json", ("application/x-www-form-urlencoded", "multipart/form-data")
 NO_KEY, WRONG_KEY = "Please contact the server operator to get an API key", "Invalid API key"
 
@@ -94,9 +95,9 @@ class Server:
         for task in tasks:
             task.cancel()
 
-    def check_key(self, api_key: str | None) -> None:
+    def check_key(self, api_key: Any) -> None:
         """Raise HTTPException 403 if a key is needed and this is not it."""
-        if (key := self.settings.api_key) and not hmac.compare_digest((api_key or "").encode(), key.encode()):
+        if (key := self.settings.api_key) and not hmac.compare_digest(repr(api_key).encode(), repr(key).encode()):
             raise HTTPException(403, WRONG_KEY if api_key else NO_KEY)
 
     def find_code(self, language: str) -> str:
@@ -118,7 +119,9 @@ class Server:
             sources = [model.languages[0] for model in self.models if model.languages[1] == target]
             if not sources:
                 raise HTTPException(400, f"{language_name(target)} ({target}) is not available as a target language")
-            detected = detect("\n".join(texts)[:MAX_CHARACTERS], sources)[0]
+            ranked = detect("\n".join(texts)[:MAX_CHARACTERS], self.codes)
+            unknown = {"confidence": 0.0, "language": sources[0]}  # a source that py3langid does not know
+            detected = next((each for each in ranked if each["language"] in sources), unknown)
             source = detected["language"]
         source = self.find_code(source)
         for number, model in enumerate(self.models):
@@ -192,7 +195,8 @@ def answer_mistakes(app: FastAPI) -> None:
 
     @app.exception_handler(ValueError)
     async def refuse(request: Request, error: Exception) -> JSONResponse:
-        return JSONResponse({"error": str(error)}, 400)
+        half = isinstance(error, UnicodeEncodeError)
+        return JSONResponse({"error": "Invalid request: it has half a character" if half else str(error)}, 400)
 
     @app.exception_handler(AnyHTTPException)
     async def answer(request: Request, error: Exception) -> JSONResponse:
@@ -209,8 +213,7 @@ def add_interface(app: FastAPI, server: Server) -> None:
     @app.post("/translate", openapi_extra=openapi_body(Translate, JSON, *FORMS))
     async def translate(request: Request) -> JSONResponse:
         """Translate a text, or each of several."""
-        asked = await read(request, Translate)
-        server.check_key(asked.api_key)
+        asked = await read(request, Translate, server.check_key)
         texts = [asked.q] if isinstance(asked.q, str) else asked.q
         check_lines(texts)
         number, detected = server.choose_model(asked.source, asked.target, texts)
@@ -235,8 +238,7 @@ def add_interface(app: FastAPI, server: Server) -> None:
     @app.post("/detect", openapi_extra=openapi_body(Detect, JSON, *FORMS))
     async def detect_language(request: Request) -> list[dict[str, Any]]:
         """The languages of this server's models that a text may be in."""
-        asked = await read(request, Detect)
-        server.check_key(asked.api_key)
+        asked = await read(request, Detect, server.check_key)
         text = asked.q if isinstance(asked.q, str) else "\n".join(asked.q)
         check_line("the text", text)
         return detect(text, server.codes)
@@ -244,8 +246,7 @@ def add_interface(app: FastAPI, server: Server) -> None:
     @app.post("/translate_file", openapi_extra=openapi_body(TranslateFile, FORMS[1]))
     async def translate_file(request: Request) -> dict[str, str]:
         """Translate a .txt or .po file of at most 1,000 lines or entries. The answer has the address of the result."""
-        asked = await read(request, TranslateFile)
-        server.check_key(asked.api_key)
+        asked = await read(request, TranslateFile, server.check_key)
         end = Path(asked.file.filename or "").suffix.lower()
         if end not in FILES:
             raise HTTPException(400, f"Invalid request: file format not supported. Send {' or '.join(FILES)}.")
@@ -253,7 +254,7 @@ def add_interface(app: FastAPI, server: Server) -> None:
         if not content:
             raise HTTPException(400, "Invalid request: empty file")
         result = await translate_content(request, server, asked, end, content)
-        while server.files and sum(map(len, server.files.values())) + len(result) > MOST_KEPT:
+        while len(server.files) >= MOST_FILES or sum(map(len, server.files.values())) + len(result) > MOST_KEPT:
             server.files.popitem(last=False)
         address = f"{secrets.token_urlsafe(16)}{end}"
         server.files[address] = result
@@ -353,7 +354,7 @@ def add_page(app: FastAPI, server: Server) -> None:
 
     @app.post("/translations", include_in_schema=False)
     async def translations(request: Request) -> Any:
-        asked = await read(request, PageText)
+        asked = await read(request, PageText, server.check_key)
         model = chosen(asked.model)
         check_line("the text", asked.text)
         search = {**model.entry.search}
@@ -366,7 +367,7 @@ def add_page(app: FastAPI, server: Server) -> None:
 
     @app.post("/attention", include_in_schema=False)
     async def attention(request: Request) -> Any:
-        asked = await read(request, PagePair)
+        asked = await read(request, PagePair, server.check_key)
         check_line("the text", asked.text)
         return await in_worker(request, partial(chosen(asked.model).attention, asked.text, asked.target))
 
