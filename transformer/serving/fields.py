@@ -80,7 +80,7 @@ class PagePair(BaseModel):
 
     model: int = Field(ge=0)
     text: str
-    target: list[str] = Field(max_length=1_200)
+    target: list[str] = Field(max_length=1_200, fail_fast=True)
 
 
 Asked = TypeVar("Asked", bound=BaseModel)
