@@ -377,7 +377,6 @@ def test_overload_is_answered_with_503_and_when_to_come_again(client, monkeypatc
     asked = {"q": [LINE] * 3, "source": "de", "target": "en", "api_key": "geheim", "beam_size": 2}
     cost = sum(line_costs(asked["q"], SearchConfig(beam_size=2)))
     monkeypatch.setattr(batches, "MOST_WAITING_COST", cost)
-    monkeypatch.setattr(batches, "LEAST_BATCH_COST", 1)
     monkeypatch.setattr(batches, "MOST_BATCH_COST", 1)  # a line a batch, so that the others wait
     begun, go_on = threading.Event(), threading.Event()
     real = Translator.alternatives_of_sentences

@@ -24,7 +24,6 @@ from transformer.serving.limits import SECONDS, check_sentences, line_costs, nam
 WAIT, STEP = 0.005, 0.001  # seconds: at most, for other requests; between two looks at whether more came
 # In the unit of line_costs; a batch may cost about as much as 70 short lines.
 MOST_BATCH_COST = 32_768
-LEAST_BATCH_COST = 4_096  # a batch is filled up to this even if another worker then has nothing to do
 MOST_WAITING_COST = 50 * MOST_BATCH_COST  # of all requests: more would wait for longer than a client does
 IN_WORK = 2  # batches of one translator that are translated at the same time
 LONG_LINE = 1_000  # characters of a line from which its request is a batch of its own
@@ -136,7 +135,7 @@ class Batches:
         """The lines of the next batch: of the job that waits longest, and of others of its search."""
         batch: Batch = []
         same = [job for job in self.waiting if job.group == self.waiting[0].group]
-        room, open_jobs = min(MOST_BATCH_COST, max(LEAST_BATCH_COST, self.cost() // IN_WORK)), same
+        room, open_jobs = MOST_BATCH_COST, same
         while room > 0 and open_jobs:
             for job in open_jobs:
                 cost = job.costs[job.taken]
