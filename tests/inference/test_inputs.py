@@ -21,7 +21,7 @@ from transformer.inference import translator as translating
 from transformer.inference.torch_engine import TorchEngine
 from transformer.inference.translator import Translator
 from transformer.serving.mlflow_model import ServedTranslator
-from transformer.serving.served_model import Model, ModelSource
+from transformer.serving.served_model import Model, ModelEntry
 from transformer.serving.server import Server, Settings, application
 
 PLAIN = "Zwei Männer spielen Schach ."
@@ -128,7 +128,7 @@ def through_command_line(folder: Path, monkeypatch) -> Front:
 
 
 def through_server(folder: Path, monkeypatch) -> Front:
-    model = Model(ModelSource("", folder, OPTIONS))
+    model = Model(ModelEntry("", folder, OPTIONS))
     source, target = model.languages
 
     def translate(lines: list[str]) -> list[str]:
