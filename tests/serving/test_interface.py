@@ -250,6 +250,7 @@ def test_html_comes_back_when_its_texts_are_not_changed(text):
         ({"q": True}, "q must not be true or false"),
         ({"q": LINE, "beam_size": True}, "beam_size must not be true or false"),
         ({"q": "a", "beam_size": 64, "extra_length": 1_000}, "beam_size=64 and extra_length=1000 are too much"),
+        ({"q": 'Ja!" ' * 260, "beam_size": 5, "extra_length": 880}, "beam_size=5 and extra_length=880 are too much"),
         ({"q": LINE, "beamsize": 3}, "there is no parameter 'beamsize'"),
         ({"q": "", "text": LINE}, "there is no parameter 'text'. There are api_key, secret, q,"),
         ({"q": LINE, "beam_size": 65}, "beam_size=65: Input should be less than or equal to 64"),
@@ -290,6 +291,7 @@ def test_bodies_that_are_no_request_are_refused(server, expected):
         (b"q=a&q=b&source=de&target=en", form_type, 400),
         (good.replace(b'"a"', b"[" + b"1," * 100_000 + b"1]"), json_type, 400),
         (good.replace(b'"de"', b'"\\ud800"'), json_type, 400),
+        (b'{"\\ud800": "a"}', json_type, 400),
     ]
     for body, headers, status in cases:
         answer = requests.post(url, data=body, headers=headers)
@@ -504,6 +506,7 @@ def test_hostile_texts_are_looked_through_once():
     """Each of these took seconds to hours: openings that nothing closes, and runs of symbols."""
     for part in ("<!--", "<script>", "<pre a='", '<a "', "<", "</script ", "<style><!--"):
         assert len(split_html(part * 100_000)[0]) <= 1
+    assert split_html("<a " + '="<a " ' * 100_000)[0]
     for entry in ("!" * 300_000 + "a\nb", "a" + " " * 300_000 + "b\nc", "- " + " " * 300_000):
         assert "".join(text.core for text in entry_texts(entry)).count("!") in (0, 300_000)
     tags = "".join(f"<t{n}>" for n in range(50_000))

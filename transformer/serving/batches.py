@@ -23,7 +23,7 @@ from transformer.serving.limits import SECONDS, check_sentences, line_costs, nam
 
 WAIT, STEP = 0.005, 0.001  # seconds: at most, for other requests; between two looks at whether more came
 # In the unit of line_costs; a batch may cost about as much as 70 short lines.
-MOST_BATCH_COST = 32_768
+MOST_BATCH_COST = 65_536
 MOST_WAITING_COST = 50 * MOST_BATCH_COST  # of all requests: more would wait for longer than a client does
 IN_WORK = 2  # batches of one translator that are translated at the same time
 LONG_LINE = 1_000  # characters of a line from which its request is a batch of its own

@@ -7,6 +7,7 @@ from typing import Any
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 IDLE = 15  # seconds between two looks at a connection
+READ = 1 << 14  # bytes at a time: h11 takes 0.1 s for so many, if they come in chunks of one byte
 
 
 class Connection(H11Protocol):
@@ -14,6 +15,7 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        transport.max_size = READ
         self.next_look = self.loop.call_later(IDLE, self.close_if_idle, None, 0)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -105,8 +105,9 @@ async def read(request: HttpRequest, kind: type[Asked], check_key: Callable[[Any
     except ValidationError as error:
         # A wrong name before all; of an array of texts that which is no text.
         first = min(error.errors(), key=lambda mistake: (mistake["type"] != "extra_forbidden", -len(mistake["loc"])))
-        name, value = str(first["loc"][0]), repr(first["input"])
-        name += f"[{first['loc'][-1]}]" if isinstance(first["loc"][-1], int) else ""
+        place = first["loc"] or ("the request",)
+        name, value = str(place[0]), repr(first["input"])
+        name += f"[{place[-1]}]" if isinstance(place[-1], int) else ""
         reason = f"{name}={value if len(value) <= 40 else f'{value[:40]}...'}: {first['msg']}"
         if first["type"] == "missing":
             reason = f"missing {name} parameter"

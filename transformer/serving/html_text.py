@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from html import escape, unescape
 
-_REST = r"""(?:=\s*+"[^"]*+"|=\s*+'[^']*+'|[^<>])*+>"""  # of a tag
+_REST = r"""(?:=\s*+"[^"<]*+"|=\s*+'[^'<]*+'|[^<>])*+>"""  # of a tag; no `<`, so that no part is looked through twice
 _MARKUP = re.compile(  # what is not closed goes to the end, so that the rest is looked through once
     rf"<(script|style|code|pre|textarea)\b{_REST}.*?(?:</\1\s*+>|\Z)|<!--.*?(?:-->|\Z)|<[!?/a-z]{_REST}",
     re.DOTALL | re.IGNORECASE,

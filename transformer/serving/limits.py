@@ -19,8 +19,8 @@ MAX_LINES, MAX_SUBWORDS = 1000, 1000  # of a request, and of a sentence
 MAX_CHARACTERS, MAX_WORD = 10 * MAX_SUBWORDS, 2 * MAX_SUBWORDS  # spaCy takes 8 s for a word of 10,000 brackets
 MAX_BYTES = 1 << 20  # of a request to server.py
 SECONDS = 30  # from the arrival of a request to its answer
-MOST_SEARCH_COST = 10_000  # beam_size times steps
-_ENDS = re.compile(r"[.!?…]\s|[。！？\n]")  # after which a sentence may end
+MOST_SENTENCE_COST, MOST_LINE_COST = 100_000, 200_000  # see line_costs: about 5 and 9 s of a small model, at worst
+_ENDS = re.compile(r"""[.!?…]["'”“’»«)\]]*+\s|[。！？\n]""")  # after which a sentence may end
 
 
 def search_options(params: dict[str, Any]) -> SearchConfig:
@@ -43,18 +43,23 @@ def check_lines(lines: Sequence[str], name: str = "text") -> None:
 
 
 def line_costs(lines: Sequence[str], config: SearchConfig) -> list[int]:
-    """The cost of each line: about beam_size times the most steps that the searches of its sentences can take.
+    """The cost of each line, about in proportion to the time of its searches.
 
-    Raises ValueError for a line in which a search may cost more than MOST_SEARCH_COST, since a search that has begun
-    runs to its end.
+    A sentence of N characters takes up to N + extra_length steps, each of beam_size hypotheses and of a time that grows
+    with the steps before it. Raises ValueError for a line that may cost more than MOST_LINE_COST, or a sentence of it
+    more than MOST_SENTENCE_COST, since searches that have begun run to their ends.
     """
-    beams, extra, longest = config.beam_size, config.extra_length, max(map(len, lines), default=0)
-    if beams * (min(longest, MAX_SUBWORDS) + extra) > MOST_SEARCH_COST:
-        raise ValueError(
-            f"beam_size={beams} and extra_length={extra} are too much for a text of {longest:,} characters. "
-            "Lower them, or cut it."
-        )
-    return [beams * (len(line) + extra * (1 + len(_ENDS.findall(line)))) for line in lines]
+    beams, extra, costs = config.beam_size, config.extra_length, []
+    for line in lines:
+        count = 1 + len(_ENDS.findall(line))
+        longest, mean = (min(length, MAX_SUBWORDS) + extra for length in (len(line), len(line) / count))
+        costs.append(round(beams * count * mean * (1 + mean / 100)))
+        if costs[-1] > MOST_LINE_COST or beams * longest * (1 + longest / 100) > MOST_SENTENCE_COST:
+            raise ValueError(
+                f"beam_size={beams} and extra_length={extra} are too much for a text of {len(line):,} characters. "
+                "Lower them, or cut it."
+            )
+    return costs
 
 
 def name_of(number: int, count: int, name: str = "text") -> str:

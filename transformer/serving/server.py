@@ -75,7 +75,7 @@ class Server:
 
     def __init__(self, models: Sequence[Model], settings: Settings):
         self.models, self.settings, self.measures = models, settings, Measures()
-        self.workers = ThreadPoolExecutor(2 * IN_WORK)
+        self.workers, self.readers = ThreadPoolExecutor(2 * IN_WORK), ThreadPoolExecutor(2)  # readers: files, the page
         self.batches = [Batches(model.translator, self.workers) for model in models]
         self.files: OrderedDict[str, bytes] = OrderedDict()
         self.measures.queue.set_function(lambda: sum(len(batches.waiting) for batches in self.batches))
@@ -327,7 +327,7 @@ async def translate_content(request: Request, server: Server, asked: TranslateFi
         path.write_bytes(content)
         read = partial(read_document, path, asked.source, server.find_code(asked.target))
         try:
-            document = await asyncio.get_running_loop().run_in_executor(server.workers, read)
+            document = await asyncio.get_running_loop().run_in_executor(server.readers, read)
         except ValueError as error:
             raise ValueError(str(error).replace(str(path), "The file")) from None
         fill(document, await translate(lines_of(document)))
@@ -344,9 +344,9 @@ def add_page(app: FastAPI, server: Server) -> None:
             raise ValueError(f"model={number}: there are {len(server.models)}, counted from 0")
         return server.models[number]
 
-    async def in_worker(request: Request, work: partial) -> Any:
+    async def in_reader(request: Request, work: partial) -> Any:
         loop = asyncio.get_running_loop()
-        return await run_while_connected(request, loop.run_in_executor(server.workers, work))
+        return await run_while_connected(request, loop.run_in_executor(server.readers, work))
 
     @app.get("/models", include_in_schema=False)
     async def models() -> dict[str, Any]:
@@ -363,13 +363,14 @@ def add_page(app: FastAPI, server: Server) -> None:
         begin = loop.time()
         (sentences,) = await server.translate(request, asked.model, [asked.text], search, best_only=False)
         seconds = loop.time() - begin
-        return {**await in_worker(request, partial(model.details, sentences)), "seconds": seconds}
+        return {**await in_reader(request, partial(model.details, sentences)), "seconds": seconds}
 
     @app.post("/attention", include_in_schema=False)
     async def attention(request: Request) -> Any:
         asked = await read(request, PagePair, server.check_key)
         check_line("the text", asked.text)
-        return await in_worker(request, partial(chosen(asked.model).attention, asked.text, asked.target))
+        "".join(asked.target).encode()  # raises UnicodeEncodeError
+        return await in_reader(request, partial(chosen(asked.model).attention, asked.text, asked.target))
 
 
 async def page() -> HTMLResponse:
