@@ -245,7 +245,7 @@ def test_html_comes_back_when_its_texts_are_not_changed(text):
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ({"q": [LINE, None]}, "q[1]=None: Input should be a valid string"),
+        ({"q": [LINE, None]}, "q[1]=null: Input should be a valid string"),
         ({"q": 1.5}, "q=1.5: Input should be a valid string"),
         ({"q": True}, "q must not be true or false"),
         ({"q": LINE, "beam_size": True}, "beam_size must not be true or false"),
@@ -254,7 +254,7 @@ def test_html_comes_back_when_its_texts_are_not_changed(text):
         ({"q": LINE, "beamsize": 3}, "there is no parameter 'beamsize'"),
         ({"q": "", "text": LINE}, "there is no parameter 'text'. There are api_key, secret, q,"),
         ({"q": LINE, "beam_size": 65}, "beam_size=65: Input should be less than or equal to 64"),
-        ({"q": LINE, "format": "rtf"}, "format='rtf': Input should be 'text' or 'html'"),
+        ({"q": LINE, "format": "rtf"}, "format=\"rtf\": Input should be 'text' or 'html'"),
         ({"q": ""}, "Invalid request: missing q parameter"),
         ({"q": LINE, "source": None}, "Invalid request: missing source parameter"),
         ({"q": LINE, "source": "xx"}, "xx is not supported. This server has de, en."),

@@ -181,7 +181,7 @@ def test_the_attention_is_that_of_the_decoder_over_the_source(client, folders):
         ("translations", {"text": "x" * 2**20}, 413, "larger than 1,048,576 bytes"),
         ("attention", {"text": "wort " * (MOST_MAPPED + 1), "target": []}, 400, f"up to {MOST_MAPPED} subwords"),
         ("attention", {"text": "a", "target": ["a"] * (MOST_MAPPED + 1)}, 400, f"up to {MOST_MAPPED} subwords"),
-        ("attention", {"text": "a", "target": "a"}, 400, "target='a': Input should be a valid list"),
+        ("attention", {"text": "a", "target": "a"}, 400, 'target="a": Input should be a valid list'),
     ],
 )
 def test_a_request_over_the_limits_is_refused_with_the_reason(client, path, body, status, message):

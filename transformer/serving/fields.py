@@ -106,7 +106,7 @@ async def read(request: HttpRequest, kind: type[Asked], check_key: Callable[[Any
         # A wrong name before all; of an array of texts that which is no text.
         first = min(error.errors(), key=lambda mistake: (mistake["type"] != "extra_forbidden", -len(mistake["loc"])))
         place = first["loc"] or ("the request",)
-        name, value = str(place[0]), repr(first["input"])
+        name, value = str(place[0]), json.dumps(first["input"], default=str, ensure_ascii=False)
         name += f"[{place[-1]}]" if isinstance(place[-1], int) else ""
         reason = f"{name}={value if len(value) <= 40 else f'{value[:40]}...'}: {first['msg']}"
         if first["type"] == "missing":
