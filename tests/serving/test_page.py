@@ -33,7 +33,7 @@ from pipeline.workflow.stage import run
 from transformer.inference.remarks import SeenWords
 from transformer.inference.translation import Translation
 from transformer.inference.translator import Translator
-from transformer.serving.served_model import MOST_MAPPED, Model, ModelEntry, with_subwords, words
+from transformer.serving.served_model import MOST_MAPPED, Model, ModelEntry, hypothesis_with_subwords, words
 from transformer.serving.server import Server, Settings, application
 
 LINE = TEXT[0]
@@ -112,7 +112,7 @@ def test_each_line_of_a_pasted_text_is_translated(client):
 
 def test_the_answer_shows_placeholders_and_not_their_numbers():
     translation = Translation("%s von {a}", 0.0, 0.0, ("①", "▁von", "▁", "②"))
-    answer = with_subwords(translation, [0.0] * 5, {"①": "%s", "②": "{a}"}, single=False)
+    answer = hypothesis_with_subwords(translation, [0.0] * 5, {"①": "%s", "②": "{a}"}, single=False)
     assert [word["text"] for word in answer["words"]] == ["%s", "von", "{a}"]
 
 
@@ -258,6 +258,7 @@ def ended(monkeypatch, *words: object) -> str:
     [
         (
             ["nobody"],
+            "error: nobody is not an experiment, branch, tag or commit. `dvc exp show` lists the experiments. "
             "It is no model folder either: nobody/model.json is missing.",
         ),
         (["without"], "error: without has no dvc.lock, so no result. Run `dvc repro` and commit"),

@@ -58,12 +58,17 @@ def host_of(name: str) -> str:
     host = urlsplit(name if "://" in name else f"//{name}").hostname
     if not host or "*" in host:
         raise ValueError(f"--name {name!r} is not a host name. Use one such as translate.example.org.")
+    return bracketed(host)
+
+
+def bracketed(host: str) -> str:
+    """A host as addresses of pages have it: an IPv6 address is in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
     """The settings of a server by the options of its command. Raises ValueError for a wrong name or origin."""
-    own = [] if options.host in EVERYWHERE else [f"[{options.host}]" if ":" in options.host else options.host]
+    own = [] if options.host in EVERYWHERE else [bracketed(options.host)]
     origins = tuple(origin.rstrip("/").lower() for origin in options.origin)
     if wrong := [origin for origin in origins if not re.fullmatch(r"\*|https?://[^/\s*]+", origin)]:
         raise ValueError(f"--origin {wrong[0]!r} is not the origin of a site. Use one like https://example.org, or *.")
@@ -91,10 +96,10 @@ def serve(find: Callable[[], Sequence[ModelEntry]], options: argparse.Namespace)
     settings = settings_of(options)
     with open_port(options.host, options.port) as listener:
         print(f"Loading {' and '.join(map(str, dict.fromkeys(options.models)))} ...", file=sys.stderr, flush=True)
-        server = Server([Model(source) for source in find()], settings)
+        server = Server([Model(entry) for entry in find()], settings)
         logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s", level=logging.INFO)
 
-        here = EVERYWHERE.get(options.host) or options.host
+        here = bracketed(EVERYWHERE.get(options.host) or options.host)
         if options.host in EVERYWHERE and not options.name:
             print("Other machines are answered if they call this server by a --name.", file=sys.stderr)
 
@@ -103,7 +108,7 @@ def serve(find: Callable[[], Sequence[ModelEntry]], options: argparse.Namespace)
 
             async def startup(self, sockets: list[socket.socket] | None = None) -> None:
                 await super().startup(sockets)
-                print(f"http://{f'[{here}]' if ':' in here else here}:{options.port}", flush=True)
+                print(f"http://{here}:{options.port}", flush=True)
 
             def handle_exit(self, sig: int, frame: FrameType | None) -> None:
                 if sig == signal.SIGINT:

@@ -103,7 +103,7 @@ async def read(request: HttpRequest, kind: type[Asked], check_key: Callable[[Any
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        # A wrong name before all; of an array of texts that which is no text.
+        # Of several mistakes an unknown parameter is named; else an item of an array, before the array.
         first = min(error.errors(), key=lambda mistake: (mistake["type"] != "extra_forbidden", -len(mistake["loc"])))
         place = first["loc"] or ("the request",)
         name, value = str(place[0]), json.dumps(first["input"], default=str, ensure_ascii=False)
@@ -123,18 +123,18 @@ async def read_values(request: HttpRequest) -> dict[str, Any]:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     body = await request.body()
     try:
-        values = once(parse_qsl(request.url.query, **STRICT))
+        values = unique_fields(parse_qsl(request.url.query, **STRICT))
         if not body:
             return values
         if kind == "application/x-www-form-urlencoded":
             if body.lstrip().startswith(b"{"):
                 raise HTTPException(400, "Invalid request: JSON needs the header Content-Type: application/json")
-            return values | once(parse_qsl(body.decode(), **STRICT))
+            return values | unique_fields(parse_qsl(body.decode(), **STRICT))
         if kind == "multipart/form-data":
             form = await request.form(max_files=1, max_fields=MOST_FIELDS)
             if not any(isinstance(value, UploadFile) for value in form.values()):
                 body.decode()  # a form with wrong bytes would be read as Latin-1
-            return values | once(form.multi_items())
+            return values | unique_fields(form.multi_items())
         if kind != "application/json":
             raise HTTPException(400, "Invalid request: the Content-Type must be application/json or that of a form")
         content = json.loads(body)
@@ -147,7 +147,7 @@ async def read_values(request: HttpRequest) -> dict[str, Any]:
     return values | content
 
 
-def once(fields: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def unique_fields(fields: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Fields by their names. Raises HTTPException 400 for two of one name."""
     values = dict(fields)
     if len(values) < len(fields):
@@ -157,7 +157,7 @@ def once(fields: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 async def run_while_connected(request: HttpRequest, work: Awaitable[Result]) -> Result:
     """The result of `work`, which is cancelled when the client leaves. Raises ClientDisconnect then."""
-    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(until_disconnect(request))
+    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(wait_for_disconnect(request))
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
@@ -168,7 +168,7 @@ async def run_while_connected(request: HttpRequest, work: Awaitable[Result]) -> 
         gone.cancel()
 
 
-async def until_disconnect(request: HttpRequest) -> None:
+async def wait_for_disconnect(request: HttpRequest) -> None:
     """Return when the client has left. Its body must have been read."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

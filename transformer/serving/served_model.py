@@ -91,13 +91,12 @@ class Model:
         answer = {
             "source": [],
             "unknown": [],
-            "remarks": in_words([remark for translation in bests for remark in translation.remarks]),
+            "remarks": describe_remarks([remark for translation in bests for remark in translation.remarks]),
         }
         if len(sentences) != 1:
-            score, log_probability = (
-                sum(getattr(each, name) for each in bests) for name in ("score", "log_probability")
-            )
-            joined = Translation(join_translations(each.best for each in sentences), score, log_probability, ())
+            text = join_translations(sentence.best for sentence in sentences)
+            score = sum(translation.score for translation in bests)
+            joined = Translation(text, score, sum(translation.log_probability for translation in bests), ())
             return {**answer, "hypotheses": [hypothesis(joined)] if sentences else []}
         ((source, translations, _),) = sentences
         if self.torch is None:
@@ -114,7 +113,7 @@ class Model:
             "source": [*subwords, END],
             "unknown": [*(number == UNK for number in numbers), False],
             "hypotheses": [
-                with_subwords(translation, log, places, single)
+                hypothesis_with_subwords(translation, log, places, single)
                 for translation, log in zip(translations, logs, strict=True)
             ],
         }
@@ -141,7 +140,7 @@ class Model:
         return {"source": [*source, END], "target": [*target, END], "weights": weights.tolist()}
 
 
-def in_words(remarks: Sequence[Remark]) -> list[str]:
+def describe_remarks(remarks: Sequence[Remark]) -> list[str]:
     """Remarks on the sentences of a text in words, each kind once."""
     pieces: dict[str, list[str]] = {}
     for remark in remarks:
@@ -161,7 +160,7 @@ def hypothesis(translation: Translation) -> dict[str, Any]:
     }
 
 
-def with_subwords(
+def hypothesis_with_subwords(
     translation: Translation, logs: Sequence[float], places: Mapping[str, str], single: bool
 ) -> dict[str, Any]:
     """A translation as the page shows it, with its subwords and </s>, and words that are marked if they are unlikely.

@@ -96,7 +96,7 @@ class Server:
             task.cancel()
 
     def check_key(self, api_key: Any) -> None:
-        """Raise HTTPException 403 if a key is needed and this is not it."""
+        """Raise HTTPException 403 if a key is needed and this is not it; it may be of any type."""
         if (key := self.settings.api_key) and not hmac.compare_digest(repr(api_key).encode(), repr(key).encode()):
             raise HTTPException(403, WRONG_KEY if api_key else NO_KEY)
 
@@ -220,11 +220,12 @@ def add_interface(app: FastAPI, server: Server) -> None:
         search = asked.search(server.models[number].entry.search)
         html = asked.format == "html"
         parts = [split_html(text) if html else ([text], "".join) for text in texts]
-        lines = [line for lines, _ in parts for line in lines]
-        check_lines(lines)
+        lines = [line for own, _ in parts for line in own]
+        if html:
+            check_lines(lines)
         results = await server.translate(request, number, lines, search, html or not asked.alternatives)
         waiting = iter(results)
-        translations = [filled([best(next(waiting)) for _ in lines]) for lines, filled in parts]
+        translations = [filled([best(next(waiting)) for _ in own]) for own, filled in parts]
         answer: dict[str, list] = {"translatedText": translations}
         if detected:
             answer["detectedLanguage"] = [detected] * len(texts)
@@ -254,8 +255,9 @@ def add_interface(app: FastAPI, server: Server) -> None:
         if not content:
             raise HTTPException(400, "Invalid request: empty file")
         result = await translate_content(request, server, asked, end, content)
-        while len(server.files) >= MOST_FILES or sum(map(len, server.files.values())) + len(result) > MOST_KEPT:
-            server.files.popitem(last=False)
+        kept = server.files
+        while kept and (len(kept) >= MOST_FILES or sum(map(len, kept.values())) + len(result) > MOST_KEPT):
+            kept.popitem(last=False)
         address = f"{secrets.token_urlsafe(16)}{end}"
         server.files[address] = result
         return {"translatedFileUrl": f"{request.base_url}download_file/{address}"}
@@ -344,7 +346,7 @@ def add_page(app: FastAPI, server: Server) -> None:
             raise ValueError(f"model={number}: there are {len(server.models)}, counted from 0")
         return server.models[number]
 
-    async def in_reader(request: Request, work: partial) -> Any:
+    async def run_in_reader(request: Request, work: partial) -> Any:
         loop = asyncio.get_running_loop()
         return await run_while_connected(request, loop.run_in_executor(server.readers, work))
 
@@ -363,14 +365,14 @@ def add_page(app: FastAPI, server: Server) -> None:
         begin = loop.time()
         (sentences,) = await server.translate(request, asked.model, [asked.text], search, best_only=False)
         seconds = loop.time() - begin
-        return {**await in_reader(request, partial(model.details, sentences)), "seconds": seconds}
+        return {**await run_in_reader(request, partial(model.details, sentences)), "seconds": seconds}
 
     @app.post("/attention", include_in_schema=False)
     async def attention(request: Request) -> Any:
         asked = await read(request, PagePair, server.check_key)
         check_line("the text", asked.text)
         "".join(asked.target).encode()  # raises UnicodeEncodeError
-        return await in_reader(request, partial(chosen(asked.model).attention, asked.text, asked.target))
+        return await run_in_reader(request, partial(chosen(asked.model).attention, asked.text, asked.target))
 
 
 async def page() -> HTMLResponse:
