@@ -72,7 +72,7 @@ in-git:
 TEST := python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 test: $(READY)
-	$(ON) $(TEST) -m "not full" --timeout 300
+	$(ON) $(TEST) -m "not full" --timeout 1800
 
 test-all: $(DOCS)
 	$(ON) $(TEST) --timeout 1800

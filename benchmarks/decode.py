@@ -18,6 +18,7 @@ from benchmarks.flops import SIZES
 from benchmarks.processes import LOG, alternate, workers
 from benchmarks.table import rate, text_table
 from pipeline.workflow.stage import require, run
+from transformer.files import Mistake
 
 COLUMNS = {
     "program": ("program", "{}"),
@@ -56,14 +57,14 @@ def options() -> argparse.Namespace:
 
 
 def chosen(asked: argparse.Namespace) -> list[str]:
-    """The programs to measure. Raises ValueError if --programs names one that is unknown or not installed."""
+    """The programs to measure. Raises Mistake if --programs names one that is unknown or not installed."""
     missing = [name for name, module in PLACES.items() if find_spec(module) is None]
     names = asked.programs.split(",") if asked.programs else [name for name in KINDS if name not in missing]
     for name in names:
         if name not in KINDS:
-            raise ValueError(f"--programs: {name!r} is not one of {', '.join(KINDS)}")
+            raise Mistake(f"--programs: {name!r} is not one of {', '.join(KINDS)}")
         if name in missing:
-            raise ValueError(f"{name} is not installed; run `make bench-setup`")
+            raise Mistake(f"{name} is not installed; run `make bench-setup`")
     return names
 
 
@@ -107,7 +108,7 @@ def main() -> None:
     names = chosen(asked)
     rows = [row for batch in asked.batch for beam in asked.beam_size for row in measure(asked, names, beam, batch)]
     if not rows:
-        raise ValueError(f"no program could be measured; {LOG} has their errors")
+        raise Mistake(f"no program could be measured; {LOG} has their errors")
     rows = with_ratios(rows)
     print(text_table(rows, COLUMNS))
     if asked.json:

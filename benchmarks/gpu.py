@@ -23,7 +23,7 @@ import pandas as pd
 import torch
 
 from benchmarks.gpu_parts import PARTS, Skipped
-from transformer.files import write_json
+from transformer.files import mistake_line, write_json
 
 SECONDS = 480  # of a part at most
 LEFT_OUT = ["device", "rounds"]  # columns that are the same in all rows, or too long
@@ -60,7 +60,9 @@ def run_here(part: str) -> dict:
         return {"rows": PARTS[part]()}
     except Skipped as reason:
         return {"skipped": str(reason)}
-    except ImportError as error:
+    except ModuleNotFoundError as error:
+        if not mistake_line(error):
+            raise
         return {"skipped": f"the package {error.name} is not installed"}
 
 

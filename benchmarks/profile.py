@@ -22,6 +22,7 @@ from benchmarks.programs import Ours, Program, add_data_options, fastest_precisi
 from benchmarks.table import text_table
 from benchmarks.worker import task_of
 from pipeline.workflow.stage import require, run
+from transformer.files import Mistake
 
 WARM = 3  # updates before the measured ones
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")  # and all operations of oneDNN
@@ -103,9 +104,9 @@ def main() -> None:
     asked = options()
     require(asked.ids, asked.vocab)
     if asked.device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("--device cuda: torch finds no GPU; use --device cpu")
+        raise Mistake("--device cuda: torch finds no GPU; use --device cpu")
     if asked.updates < 1:
-        raise ValueError(f"--updates {asked.updates}: must be 1 or more")
+        raise Mistake(f"--updates {asked.updates}: must be 1 or more")
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or the profiler prints a line when it starts and when it stops
     precision = asked.precision or fastest_precision(torch.device(asked.device))
     task = task_of(vars(asked) | {"precision": precision})

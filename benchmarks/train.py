@@ -22,6 +22,7 @@ from benchmarks.processes import LOG, alternate, workers
 from benchmarks.programs import add_data_options
 from benchmarks.table import rate, row_of, summary, text_table, with_ratios
 from pipeline.workflow.stage import require, run
+from transformer.files import Mistake
 from transformer.model.cpu import multiplies_bfloat16
 
 BOTH = ("float32", "bfloat16")
@@ -47,7 +48,7 @@ def options() -> argparse.Namespace:
 
 
 def chosen(asked: argparse.Namespace) -> list[str]:
-    """The programs to measure. Raises ValueError if --programs names one that is unknown or cannot be run."""
+    """The programs to measure. Raises Mistake if --programs names one that is unknown or cannot be run."""
     missing = {
         name: f"{name} is not installed; run `make bench-setup`"
         for name, module in MODULES.items()
@@ -60,9 +61,9 @@ def chosen(asked: argparse.Namespace) -> list[str]:
     names = asked.programs.split(",")
     for name in names:
         if name not in PROGRAMS:
-            raise ValueError(f"--programs: {name!r} is not one of {', '.join(PROGRAMS)}")
+            raise Mistake(f"--programs: {name!r} is not one of {', '.join(PROGRAMS)}")
         if name in missing:
-            raise ValueError(missing[name])
+            raise Mistake(missing[name])
     return names
 
 
@@ -99,13 +100,13 @@ def main() -> None:
     if asked.precision in ("bfloat16", "all") and not multiplies_bfloat16(torch.device(asked.device)):
         reason = "this machine has no instructions for bfloat16"
         if asked.precision == "bfloat16":
-            raise ValueError(f"--precision bfloat16: {reason}; use float32")
+            raise Mistake(f"--precision bfloat16: {reason}; use float32")
         print(f"bfloat16 is left out: {reason}")
     names = chosen(asked)
     sizes = ["tiny", "base"] if asked.size == "both" else [asked.size]
     rows = with_ratios([row for size in sizes for row in measure(asked, size, names)])
     if not rows:
-        raise ValueError(f"no program could be measured; {LOG} has their errors")
+        raise Mistake(f"no program could be measured; {LOG} has their errors")
     print(text_table(rows), *summary(rows), sep="\n")
     for rate_of in sorted({(row["size"], row["precision"], row["matrix_rate_gflops"]) for row in rows}):
         print("matrix rate of {}, {}: {:,.0f} GFLOP/s".format(*rate_of))

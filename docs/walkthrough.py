@@ -323,14 +323,14 @@ class Residual(nn.Module):
         self.norm, self.pre = LayerNorm(D), pre
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x, sublayer):
-        if self.pre:
-            return x + self.dropout(sublayer(self.norm(x)))
-        return self.norm(x + self.dropout(sublayer(x)))
+    def forward(self, sublayer, x):
+        before = self.norm(x) if self.pre else x
+        total = self.dropout(sublayer(before)) + x
+        return total if self.pre else self.norm(total)
 
 
-print("post:", Residual(8, dropout=0)(x, torch.relu)[0, 0])
-print("pre: ", Residual(8, dropout=0, pre=True)(x, torch.relu)[0, 0])
+print("post:", Residual(8, dropout=0)(torch.relu, x)[0, 0])
+print("pre: ", Residual(8, dropout=0, pre=True)(torch.relu, x)[0, 0])
 
 # %% [markdown]
 # ## Embeddings and positions (sections 3.4 and 3.5)
@@ -418,8 +418,13 @@ class EncoderLayer(nn.Module):
         self.residuals = several(2, Residual, D, dropout, pre)
 
     def forward(self, x, mask=None):
-        x = self.residuals[0](x, lambda x: self.attention(x, x, mask))
-        return self.residuals[1](x, self.feed_forward)
+        def attend(states):
+            return self.attention(states, states, mask)
+
+        steps = attend, self.feed_forward
+        for residual, step in zip(self.residuals, steps):
+            x = residual(step, x)
+        return x
 
 
 def padding_mask(ids):  # (B, S) -> (B, 1, 1, S), for all H and T
@@ -452,11 +457,17 @@ class DecoderLayer(nn.Module):
 
     def forward(self, x, mask, memory, memory_mask):
         """x (B, T, D) and memory (B, S, D) to (B, T, D)."""
-        x = self.residuals[0](x, lambda x: self.attention(x, x, mask))
-        x = self.residuals[1](
-            x, lambda x: self.cross(x, memory, memory_mask)
-        )
-        return self.residuals[2](x, self.feed_forward)
+
+        def look_left(states):
+            return self.attention(states, states, mask)
+
+        def look_across(states):
+            return self.cross(states, memory, memory_mask)
+
+        steps = look_left, look_across, self.feed_forward
+        for residual, step in zip(self.residuals, steps):
+            x = residual(step, x)
+        return x
 
 
 def causal_mask(T):  # (T, T): True on and below the diagonal
@@ -778,7 +789,7 @@ def learning_rate(step, D, warmup):
 
 steps = range(100, 20001, 100)
 lines = {}
-for D, warmup in ((512, 4000), (512, 8000), (256, 4000)):
+for D, warmup in ((1024, 4000), (1024, 2000), (128, 2000)):
     rates = [learning_rate(step, D, warmup) for step in steps]
     lines[f"D {D}, warmup {warmup}"] = (steps, rates)
 curves(lines, "update", "learning rate")
@@ -1507,7 +1518,7 @@ class Bare(nn.Module):
         self.norm = nn.Identity() if summed else LayerNorm(D)
         self.summed = summed
 
-    def forward(self, x, sublayer):
+    def forward(self, sublayer, x):
         return self.norm(sublayer(x) + (x if self.summed else 0))
 
 

@@ -3,10 +3,21 @@
 import io
 import os
 import sys
-import time
+from pathlib import Path
 from types import TracebackType
 
-STARTED = time.time_ns()  # before any module that a stage depends on was read
+Facts = tuple[int, int, int]  # inode, size and time of change of a file
+
+
+def facts_of(file: Path) -> Facts:
+    """What tells that a file was written or replaced since, without a clock: that of its disk may differ from ours."""
+    fact = file.stat()
+    return fact.st_ino, fact.st_size, fact.st_mtime_ns
+
+
+# The code of a stage that DVC runs, before any of it is imported: path -> facts.
+CODE = (path for room in ("pipeline", "transformer") for path in Path(room).rglob("*.py"))
+IMPORTED = {path.as_posix(): facts_of(path) for path in CODE} if "DVC_STAGE" in os.environ else {}
 # Else torch prints 20 lines when a connection between processes ends. It reads the variable when it is loaded.
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 for stream in (sys.stdout, sys.stderr):
@@ -16,12 +27,10 @@ for stream in (sys.stdout, sys.stderr):
 
 def show_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Print an error that ends the process: Ctrl-C and a missing package in one line, since both happen in imports."""
-    if isinstance(error, ModuleNotFoundError):
-        print(
-            f"error: {sys.executable} has no package {error.name}. Nothing was run. Type `. .venv/bin/activate`, which "
-            "`make setup` makes, and the same command again.",
-            file=sys.stderr,
-        )
+    from transformer.files import mistake_line
+
+    if isinstance(error, ModuleNotFoundError) and (line := mistake_line(error)):
+        print(f"error: {line}", file=sys.stderr)
     elif not issubclass(kind, KeyboardInterrupt):
         sys.__excepthook__(kind, error, trace)
     elif os.environ.get("RANK", "0") == "0":

@@ -20,7 +20,7 @@ from pipeline.workflow.params import Params
 from pipeline.workflow.stage import arguments, require, run
 from transformer.evaluation.scores import sentence_scores
 from transformer.evaluation.texts import Texts
-from transformer.files import whole_file, write_json, write_text
+from transformer.files import Mistake, whole_file, write_json, write_text
 from transformer.inference.translator import UNKNOWN, Translator
 from transformer.reporting.attention import Sentence, Target, Text, choice, contents, image, picture
 from transformer.text.vocabulary import UNK
@@ -65,11 +65,11 @@ def main() -> None:
 
 
 def line_numbers(option: str, path: Path, lines: int) -> list[int]:
-    """The option --sentences to indices of lines, from 0. Raises ValueError if `path` has no such line."""
+    """The option --sentences to indices of lines, from 0. Raises Mistake if `path` has no such line."""
     indices = []
     for part in option.split(","):
         if not (part.strip().isdecimal() and 1 <= int(part) <= lines):
-            raise ValueError(
+            raise Mistake(
                 f"--sentences {option}: {part.strip()!r} is not a line of {path}, which has {lines:,}. "
                 f"Give numbers from 1 to {lines:,}, separated by commas."
             )

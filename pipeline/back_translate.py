@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.workflow.params import TRAIN_TARGETS, Params
 from pipeline.workflow.stage import arguments, require, run
-from transformer.files import whole_folder, write_json, write_lines
+from transformer.files import Mistake, whole_folder, write_json, write_lines
 from transformer.text.pairs import Pairs
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def main() -> None:
         print("0 training pairs were added by back-translation.")
         return
     if not Path(params.mono_path).is_file():
-        raise ValueError(
+        raise Mistake(
             f"mono_path={params.mono_path} is no file. Name a text of the target language, one sentence a line, or "
             f"{TRAIN_TARGETS} to translate the targets of train."
         )
@@ -78,10 +78,10 @@ def translate_back(paths: Namespace, params: Params, training: TrainingJob, worl
     wanted = len(real) if of_train else ceil(params.mono_ratio * len(real))
     count = len(real) if of_train else sum(1 for _ in islice(lines_of(text), wanted))
     if not count:
-        raise ValueError(f"{text} has no lines to translate. Name a text of the target language, one sentence a line.")
+        raise Mistake(f"{text} has no lines to translate. Name a text of the target language, one sentence a line.")
     trainer, store = training.trainer(world), CheckpointStore(training.folder)
     with observing(training, trainer) as observers:
-        state = train(trainer, store, training.valid_text(), observers)
+        state = train(trainer, store, training.valid_text(), observers, identity=training.identity)
     # from here on a stop loses at most the part that each process is translating
     translator = back.back_translator(training, store, state, paths.codes, world)
 

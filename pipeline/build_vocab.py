@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pipeline.workflow.params import Params
 from pipeline.workflow.stage import arguments, require, run
-from transformer.files import chunks, copy_file
+from transformer.files import Mistake, chunks, copy_file
 from transformer.model_folder import read_model_json, starting_model
 from transformer.text.blocks import map_in_order
 from transformer.text.bpe import Merges, read_counts
@@ -46,7 +46,7 @@ def main() -> None:
     if (folder := starting_model(params.init_from)) is not None:
         numbered = read_model_json(folder / "model.json").get("placeholders", False)
         if numbered != params.placeholders:
-            raise ValueError(f"{folder} was trained with placeholders={str(numbered).lower()}. Set it here too.")
+            raise Mistake(f"{folder} was trained with placeholders={str(numbered).lower()}. Set it here too.")
         copy_file(folder / "vocab.txt", paths.vocab)
         print(f"vocabulary taken over from {folder}")
         return

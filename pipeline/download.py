@@ -21,7 +21,7 @@ from transformer.corpora.fetching import fetch_all
 from transformer.corpora.manifest import Manifest, NoChecksum
 from transformer.corpora.parallel_text import ParallelText, user_splits
 from transformer.corpora.text_files import lines_of
-from transformer.files import whole_folder, write_json, write_lines
+from transformer.files import Mistake, whole_folder, write_json, write_lines
 from transformer.text.words import splitter_of
 
 MOST = 12  # training files that are listed with their pairs
@@ -32,9 +32,9 @@ def main() -> None:
     params = Params.load(paths.params)
     languages = params.source, params.target
     for language in languages:
-        splitter_of(language)  # raises ValueError for what is no language code, before the download
+        splitter_of(language)  # raises Mistake for what is no language code, before the download
     if params.source == params.target:
-        raise ValueError(f"source and target are both {params.source}. Set one of them to another language.")
+        raise Mistake(f"source and target are both {params.source}. Set one of them to another language.")
     corpus, test_sets = Path(params.corpus), params.test_sets.split()
     texts = texts_of(corpus, ["train", "valid", *test_sets], *languages)
     counts = {}
@@ -52,7 +52,7 @@ def texts_of(corpus: Path, splits: list[str], source: str, target: str) -> dict[
     if corpus.is_dir():
         return user_splits(corpus, splits, source, target)
     if corpus.suffix != ".json":
-        raise ValueError(
+        raise Mistake(
             f"corpus={corpus} is neither a folder with the files of train, valid and the test sets, nor a manifest "
             "such as corpora/multi30k.json. The built-in corpus is corpora/toy."
         )
@@ -60,7 +60,7 @@ def texts_of(corpus: Path, splits: list[str], source: str, target: str) -> dict[
     try:
         downloads = manifest.downloads(splits, source, target)
     except NoChecksum as error:
-        raise ValueError(
+        raise Mistake(
             f"{error} `python -m pipeline manifest {corpus}` fetches what has none and writes its checksum, for you to "
             "look at and commit."
         ) from None
@@ -71,15 +71,13 @@ def texts_of(corpus: Path, splits: list[str], source: str, target: str) -> dict[
 
 
 def write_labels(folder: Path, labels: Path, count: int) -> None:
-    """Copy the labels of a test set of `count` pairs. Raises ValueError for another number, or an odd character."""
+    """Copy the labels of a test set of `count` pairs. Raises Mistake for another number, or an odd character."""
     lines = list(lines_of(labels))
     if len(lines) != count:
-        raise ValueError(
-            f"{labels} has {len(lines)} lines, and its test set {count} pairs. Write a line for each pair."
-        )
+        raise Mistake(f"{labels} has {len(lines)} lines, and its test set {count} pairs. Write a line for each pair.")
     for number, word in ((number, word) for number, line in enumerate(lines, 1) for word in line.split()):
         if not re.fullmatch(r"[\w.-]+", word):
-            raise ValueError(f"{labels}:{number}: {word!r} is no label. Write letters, digits, _, - and . only.")
+            raise Mistake(f"{labels}:{number}: {word!r} is no label. Write letters, digits, _, - and . only.")
     write_lines(folder / labels.name, lines)
 
 
@@ -106,7 +104,7 @@ def write_split(folder: Path, split: str, parts: list[ParallelText]) -> int:
             if number % 10_000 == 0:
                 progress.update(10_000)
     if not sum(sizes):
-        raise ValueError(f"{parts[0].names[0]} is empty. The {split} set needs at least one pair of lines.")
+        raise Mistake(f"{parts[0].names[0]} is empty. The {split} set needs at least one pair of lines.")
     if split == "train":
         names = (Path(part.names[0]).name for part in parts)
         files = list(zip(names, sizes, strict=True)) if len(parts) > 1 else []

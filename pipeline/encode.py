@@ -22,7 +22,7 @@ import numpy as np
 
 from pipeline.workflow.params import Params
 from pipeline.workflow.stage import arguments, bar, require, run
-from transformer.files import copy_file, read_lines, whole_folder, write_json, write_lines
+from transformer.files import Mistake, Untrainable, copy_file, read_lines, whole_folder, write_json, write_lines
 from transformer.text.blocks import blocks, map_in_order
 from transformer.text.encoding import Encoder, SubwordCounts
 from transformer.text.pairs import Pairs
@@ -101,15 +101,15 @@ def say_unknown(summaries: Mapping[str, Mapping[str, float]], vocab: Path) -> No
 
 
 def check(counts: dict[str, int], tokens: Path, max_length: int, params: Path) -> None:
-    """Raise ValueError for a split of which no pair is left. counts: split -> pairs."""
+    """Raise Mistake for a split of which no pair is left, Untrainable for train. counts: split -> pairs."""
     for split, count in counts.items():
+        if not count and split == "train":
+            raise Untrainable(
+                f"{tokens}: no train pair is left. All have an empty side, or more than max_length={max_length} "
+                f"subwords. Raise max_length in {params}."
+            )
         if not count:
-            why = (
-                f"All have an empty side, or more than max_length={max_length} subwords. Raise max_length in {params}."
-            )
-            raise ValueError(
-                f"{tokens}: no {split} pair is left. {why if split == 'train' else 'The files are empty.'}"
-            )
+            raise Mistake(f"{tokens}: no {split} pair is left. The files are empty.")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from pipeline.workflow.stage import arguments, bar, require, run
 from transformer.corpora.filtering import ODD_PAIRS, Report, Screen, mark_duplicates, rule_names, summary
 from transformer.corpora.overlap import TestText
 from transformer.corpora.rules import FilterConfig
-from transformer.files import read_lines, whole_folder, write_json
+from transformer.files import Untrainable, read_lines, whole_folder, write_json
 from transformer.text.array_file import ArrayFile
 from transformer.text.blocks import blocks, map_in_order
 from transformer.text.characters import normalise
@@ -47,7 +47,7 @@ def main() -> None:
         report, odd = Report(rule_names(*settings), files), Report(ODD_PAIRS, files)
         write_kept(texts["train"], partial(Screen, *settings, TestText(tests)), report, odd, folder)
         if not report.kept:
-            raise ValueError(f"{paths.raw}: no training pair is left by the rules {', '.join(report.names)}.")
+            raise Untrainable(f"{paths.raw}: no training pair is left by the rules {', '.join(report.names)}.")
         unfiltered = {split: Report(report.names) for split in ("valid", *test_sets)}
         for split, counts in unfiltered.items():
             for block in map(Screen(*settings, TestText({})), blocks(*texts[split])):

@@ -13,6 +13,7 @@ Params  all: the page shows them
 
 from argparse import Namespace
 from collections.abc import Iterable
+from pathlib import Path
 
 import pandas as pd
 
@@ -21,7 +22,7 @@ from pipeline.workflow.stage import arguments, run
 from transformer.evaluation.buckets import bucket_scores, counted
 from transformer.evaluation.intervals import margins_of_sets
 from transformer.evaluation.texts import Texts, read, read_table
-from transformer.files import read_lines, whole_folder, write_text
+from transformer.files import Mistake, read_lines, whole_folder, write_text
 from transformer.reporting import charts
 from transformer.reporting import page as report
 from transformer.reporting.costs import costs
@@ -55,7 +56,7 @@ def main() -> None:
         recipes="recipes",
     )
     params = Params.load(paths.params)
-    curve = read(paths.curve, lambda path: charts.checked(pd.read_csv(path)))
+    curve = read(paths.curve, read_curve)
     shown = run_report(paths, params, curve, read(paths.subwords, read_table))
     drawn = report.charts_of(shown)
     pages = {
@@ -69,6 +70,15 @@ def main() -> None:
         for name, content in chart_files(drawn).items():
             (folder / name).write_bytes(content)
     print(f"written to {paths.page}")
+
+
+def read_curve(path: Path) -> pd.DataFrame:
+    """The rows of training.csv. Raises Mistake for another file."""
+    try:
+        table = pd.read_csv(path, dtype=float)
+    except ValueError as error:  # pandas': no table, or a cell that is no number
+        raise Mistake(str(error)) from None
+    return charts.checked(table)
 
 
 def run_report(paths: Namespace, params: Params, curve: pd.DataFrame, subwords: dict) -> report.RunReport:

@@ -80,7 +80,7 @@ def train_and_write(paths: Namespace, training: TrainingJob, world: World) -> No
     tags = {f"env_{name}": str(fact) for name, fact in facts.items()}
     live_run = LiveRun(training.folder, vars(training.params), training.train_key, tags)
     with observing(training, trainer, live_run) as observers:
-        state = train(trainer, store, training.valid_text(), observers, facts)
+        state = train(trainer, store, training.valid_text(), observers, facts, training.identity)
     if world.is_leader:
         description = training.corpus | {
             "format": FORMAT,

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from pipeline.training.identity import CHANGES_NO_RESULT
 from pipeline.workflow import versions
 from pipeline.workflow.params import Params
 
@@ -28,9 +29,6 @@ TREES = {
 }
 ROOMS = sorted(name.removesuffix("/__init__.py") for name in TREES if re.fullmatch(r"\w+/\w+/__init__\.py", name))
 ABOVE_ALL = {"transformer/__init__.py", "transformer/__main__.py", "pipeline/__init__.py", "pipeline/__main__.py"}
-# What makes a result faster, hides passwords or serves it changes no out of a stage, and is a dep of record alone.
-CHANGES_NO_OUT = ("transformer/cores.py", "transformer/credentials.py", "transformer/serving/")
-CHANGES_NO_OUT += ("pipeline/__init__.py", "pipeline/workflow/", "pipeline/tracking/")
 
 
 def imports(name: str) -> set[str]:
@@ -64,7 +62,7 @@ def reached(name: str, follows: Callable[[str], bool] = lambda file: True) -> se
 
 def code_of(stage: str) -> set[str]:
     """The files that can change the outs of a stage: all that it imports but what runs and tracks stages."""
-    return reached(f"pipeline/{stage}.py", lambda file: not file.startswith(CHANGES_NO_OUT))
+    return reached(f"pipeline/{stage}.py", lambda file: not file.startswith(CHANGES_NO_RESULT))
 
 
 def place_of(name: str) -> str:

@@ -24,6 +24,11 @@ def test_the_better_band_of_bleu_and_chrf_counts(band):
         assert words in verdict({"bleu": bleu, "chrf": chrf, "sentences": 1})
 
 
+def test_the_words_go_with_the_number_that_is_shown():
+    for bleu, words in ((39.96, "good drafts"), (39.94, "can be understood")):
+        assert words in verdict({"bleu": bleu, "chrf": 0, "sentences": 1})
+
+
 @pytest.mark.parametrize(
     "scores", [None, 3, {}, {"chrf": 3.0}, {"chrf": "x", "sentences": 1}, {"bleu": 1, "sentences": 2}]
 )

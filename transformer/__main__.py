@@ -16,10 +16,13 @@ import json
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import asdict, fields
 from io import BufferedReader
 from pathlib import Path
+
+from transformer.files import Mistake, mistake_line
 
 try:
     from tqdm import tqdm
@@ -42,10 +45,9 @@ try:
     from transformer.inference.translator import Translator
     from transformer.verdict import verdict
 except ModuleNotFoundError as error:
-    sys.exit(
-        f"error: {sys.executable} has no package {error.name}. Nothing was run. Type `. .venv/bin/activate`, or "
-        "`pip install .`, and the same command again."
-    )
+    if line := mistake_line(error):
+        sys.exit(f"error: {line}")
+    raise
 
 
 def output_file(text: str) -> Path:
@@ -188,32 +190,32 @@ def translate_interactively(translator: Translator, options: argparse.Namespace)
             remarks = RemarkCounts()
             print(*translations(translator, options, [line], number, remarks, lambda count: None), end="")
             show(remarks)
-        except ValueError as error:
+        except Mistake as error:
             print(f"error: {printable(str(error))}", file=sys.stderr)
 
 
 def check_options(options: argparse.Namespace) -> None:
-    """Raise ValueError for options that exclude each other, and for folders and outputs that do not exist."""
+    """Raise Mistake for options that exclude each other, and for folders and outputs that do not exist."""
     sampling = asdict(SamplingConfig())
     for name in ("seed", "temperature", "top_k", "top_p"):
         if getattr(options, name) != sampling[name] and not options.sample:
-            raise ValueError(f"--{name.replace('_', '-')} needs --sample.")
+            raise Mistake(f"--{name.replace('_', '-')} needs --sample.")
     if options.alternatives < 0:
-        raise ValueError(f"--alternatives {options.alternatives}: must be 1 or more.")
+        raise Mistake(f"--alternatives {options.alternatives}: must be 1 or more.")
     if options.alternatives > options.beam_size and not options.sample:
-        raise ValueError(f"--alternatives {options.alternatives} needs --beam-size {options.alternatives} or more.")
+        raise Mistake(f"--alternatives {options.alternatives} needs --beam-size {options.alternatives} or more.")
     if options.output and not (parent := (replaceable(options.output) or options.output).parent).is_dir():
-        raise ValueError(f"{parent} does not exist. Make this folder, or write to another one.")
+        raise Mistake(f"{parent} does not exist. Make this folder, or write to another one.")
     if not options.output and sys.stdout is None:
-        raise ValueError("There is no output: standard output is closed. Use --output FILE.")
+        raise Mistake("There is no output: standard output is closed. Use --output FILE.")
     if is_document(options.input) and (options.alternatives or not (options.output and replaceable(options.output))):
-        raise ValueError(f"{options.input} is no plain text. It needs --output FILE, and no --alternatives.")
+        raise Mistake(f"{options.input} is no plain text. It needs --output FILE, and no --alternatives.")
     files = options.input, options.output
     if all(file and file.is_file() for file in files) and not is_document(files[0]) and files[1].samefile(files[0]):
-        raise ValueError(f"--output {options.output} is the input, which would be lost. Name another file.")
+        raise Mistake(f"--output {options.output} is the input, which would be lost. Name another file.")
     for folder in options.models:
         if not folder.is_dir():
-            raise ValueError(f"{folder} is not a folder. MODEL is one; text comes from standard input or --input FILE.")
+            raise Mistake(f"{folder} is not a folder. MODEL is one; text comes from standard input or --input FILE.")
 
 
 def main() -> None:
@@ -226,7 +228,9 @@ def main() -> None:
             try:
                 from transformer.serving.command import main as serve
             except ModuleNotFoundError as error:
-                raise ValueError(f"The package {error.name} is missing. Type `pip install '.[serve]'`.") from None
+                if mistake_line(error):
+                    raise Mistake(f"The package {error.name} is missing. Type `pip install '.[serve]'`.") from None
+                raise
             serve()
             return
         options = parse_options()
@@ -247,9 +251,11 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         sys.exit(130)
-    except (ValueError, OSError) as error:
-        reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
-        sys.exit(f"error: {printable(str(reason))}")
+    except Exception as error:
+        if line := mistake_line(error):
+            sys.exit(f"error: {printable(line)}")
+        traceback.print_exc()
+        sys.exit("error: This is a bug of this program, not your mistake. Its traceback is above.")
     finally:
         gc.freeze()  # without it Python searches spaCy for garbage at the end, 0.1 s
 

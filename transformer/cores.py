@@ -8,6 +8,8 @@ import signal
 import threading
 import time
 
+from transformer.files import Mistake
+
 PR_SET_PDEATHSIG = 1  # of Linux's prctl(2)
 
 
@@ -24,11 +26,11 @@ def cores() -> int:
 def workers() -> int:
     """How many processes prepare text: WORKERS in the environment, or one for each core.
 
-    Raises ValueError if WORKERS is not a number from 1.
+    Raises Mistake if WORKERS is not a number from 1.
     """
     count = os.environ.get("WORKERS") or str(cores())
     if not (count.isascii() and count.isdecimal() and int(count)):
-        raise ValueError(f"WORKERS={count!r} is not a number of processes. Set WORKERS to 1 or more, or unset it.")
+        raise Mistake(f"WORKERS={count!r} is not a number of processes. Set WORKERS to 1 or more, or unset it.")
     return int(count)
 
 

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from urllib.parse import quote, unquote, urlsplit
 
+from transformer.files import Mistake
+
 SECRETS = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 ADDRESSES = ("MLFLOW_TRACKING_URI", "CORPUS_MIRROR")
 # People write /, @ and spaces into passwords without encoding them, so an address is masked up to its last @.
@@ -38,7 +40,7 @@ def known_secrets() -> Iterator[str]:
 
 
 def check_address(address: str, name: str) -> str:
-    """The address. Raises ValueError, which does not show it, if its password cannot be told from its host.
+    """The address. Raises Mistake, which does not show it, if its password cannot be told from its host.
 
     name: of what contains the address, for the message.
     """
@@ -49,7 +51,7 @@ def check_address(address: str, name: str) -> str:
             return address
     except ValueError:
         pass
-    raise ValueError(
+    raise Mistake(
         f"{name} is not an address, or its password cannot be told from its host. In a password write %20 for a space, "
         "%2F for /, %3F for ?, %23 for #, %5B for [."
     )

@@ -1,4 +1,4 @@
-"""Files and folders that are written completely or not at all, lines of text files, checksums, printable messages."""
+"""Files and folders that are written completely or not at all, lines of text files, checksums, messages to the user."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import json
 import os
 import secrets
 import shutil
+import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -16,6 +17,32 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
+OWN_PACKAGES = ("transformer", "pipeline", "benchmarks", "docs")
+
+
+class Mistake(ValueError):
+    """What the user can put right. The message has the value, the place and the remedy. See also `mistake_line`."""
+
+
+class Untrainable(Mistake):
+    """The knobs make a training impossible: they leave no pairs, or its loss is not finite. A search tries others."""
+
+
+def mistake_line(error: BaseException) -> str:
+    """The line that a user reads of an error; "" for a bug of this program.
+
+    The user's are a Mistake, an OSError that names a file, a full disk and a package that is not installed.
+    """
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):  # a write names no file
+        return f"The disk of {error.filename or Path.cwd()} is full. Free some space, and run the same command again."
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] not in OWN_PACKAGES:
+        return (
+            f"{sys.executable} has no package {error.name}. Type `. .venv/bin/activate`, which `make setup` makes, or "
+            "`pip install .`, and the same command again."
+        )
+    return str(error) if isinstance(error, Mistake) else ""
 
 
 @contextmanager
@@ -66,9 +93,9 @@ def probable_encoding(start: bytes) -> str:
 
 
 def check_length(line: bytes, place: str, most: int) -> None:
-    """Raise ValueError, which names its place, for a line of more than `most` bytes."""
+    """Raise Mistake, which names its place, for a line of more than `most` bytes."""
     if len(line) > most:
-        raise ValueError(f"{place}: a line of more than {most:,} bytes. Write one sentence per line.")
+        raise Mistake(f"{place}: a line of more than {most:,} bytes. Write one sentence per line.")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -89,9 +116,9 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def check_replaceable(path: Path, names: Collection[str]) -> None:
-    """Raise ValueError if a folder has files with other names than `names`: it is not ours to replace."""
+    """Raise Mistake if a folder has files with other names than `names`: it is not ours to replace."""
     if foreign := sorted(file.name for file in path.iterdir() if file.name not in names) if path.is_dir() else []:
-        raise ValueError(f"{path} would be replaced, and has {foreign[0]}. Nothing was written. Name another folder.")
+        raise Mistake(f"{path} would be replaced, and has {foreign[0]}. Nothing was written. Name another folder.")
 
 
 @contextmanager

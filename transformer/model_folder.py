@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 from reprlib import repr as shorten
 
-from transformer.files import sha256, write_text
+from transformer.files import Mistake, sha256, write_text
 
 FORMAT = 1
 EXPORT, WEIGHTS = "model.bin", "weights.safetensors"  # the models that CTranslate2 and torch read
@@ -37,12 +37,12 @@ KINDS = {  # what model.json must contain, beside its format
 
 
 def check_files(folder: Path) -> None:
-    """Raise ValueError if a file of a model folder is a device, a pipe or a folder, or too large to be read at once."""
+    """Raise Mistake if a file of a model folder is a device, a pipe or a folder, or too large to be read at once."""
     for path in (folder / name for name in FILES):
         if path.exists() and not path.is_file():
-            raise ValueError(f"{path} is no regular file. Copy the model folder again.")
+            raise Mistake(f"{path} is no regular file. Copy the model folder again.")
         if path.exists() and path.name not in BINARY and (size := path.stat().st_size) > LARGEST:
-            raise ValueError(f"{path} has {size:,} bytes, more than {LARGEST:,}. Copy the model folder again.")
+            raise Mistake(f"{path} has {size:,} bytes, more than {LARGEST:,}. Copy the model folder again.")
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -51,14 +51,14 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def check_sums(folder: Path) -> None:
-    """Raise ValueError if a file of a folder with an export is not as it was when the export was made."""
+    """Raise Mistake if a file of a folder with an export is not as it was when the export was made."""
     path = folder / EXPORTED
     if not path.is_file() and not (folder / EXPORT).is_file():
         return
     recorded = path.read_bytes().decode(errors="replace").split("\n") if path.is_file() else []
     for file in (file for file in files_of(folder) if file != path):
         if f"{sha256(file)}  {file.name}" not in recorded:
-            raise ValueError(
+            raise Mistake(
                 f"{folder}: {file.name} is not the file that {EXPORTED} describes. Copy the whole folder again."
             )
 
@@ -72,28 +72,28 @@ def write_sums(folder: Path, weights: Path) -> None:
 def read_model_json(path: Path) -> dict:
     """The contents of a model.json, whose sizes TransformerConfig.read checks.
 
-    Raises ValueError if it is missing, has an unknown format or values of other types than KINDS, and as `check_files`
+    Raises Mistake if it is missing, has an unknown format or values of other types than KINDS, and as `check_files`
     for its folder.
     """
     check_files(path.parent)
     if not path.is_file():
-        raise ValueError(f"{path} is missing. A model folder contains model.json, weights, vocab.txt and bpe.codes.")
+        raise Mistake(f"{path} is missing. A model folder contains model.json, weights, vocab.txt and bpe.codes.")
     try:
         description = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: damaged ({error}). Copy the model folder again.") from None
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise Mistake(f"{path}: damaged ({error}). Copy the model folder again.") from None
     if not isinstance(description, dict):
-        raise ValueError(f"{path}: damaged (it is no object). Copy the model folder again.")
+        raise Mistake(f"{path}: damaged (it is no object). Copy the model folder again.")
     version = description.get("format")
     if version != FORMAT or isinstance(version, bool):
-        raise ValueError(
+        raise Mistake(
             f"{path}: format {shorten(version)} is not {FORMAT}. Use the version that wrote it, or train again."
         )
     if missing := KINDS.keys() - description.keys():
-        raise ValueError(f"{path}: damaged (no {', '.join(sorted(missing))}). Copy the model folder again.")
+        raise Mistake(f"{path}: damaged (no {', '.join(sorted(missing))}). Copy the model folder again.")
     for name, (kind, words) in KINDS.items():
         if not isinstance(description[name], kind):
-            raise ValueError(
+            raise Mistake(
                 f"{path}: damaged ({name}={shorten(description[name])} must be {words}). Copy the model folder again."
             )
     return description
@@ -102,13 +102,13 @@ def read_model_json(path: Path) -> dict:
 def starting_model(init_from: str) -> Path | None:
     """The setting `init_from` to a model folder, or to None for recipes/random, which means random weights.
 
-    Raises ValueError for anything else.
+    Raises Mistake for anything else.
     """
     path = Path(init_from)
     if path == Path("recipes/random"):
         return None
     if not (path / "model.json").is_file():
-        raise ValueError(
+        raise Mistake(
             f"init_from={init_from} is not a model folder: it has no model.json. "
             "Name a model folder, or recipes/random to start from random weights."
         )

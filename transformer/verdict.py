@@ -38,6 +38,7 @@ def verdict(scores: Any) -> str:
         return ""
     if not max(bleu, chrf) <= 100.01:  # sacreBLEU's 100 may be a little more; a larger number is no score
         return ""
+    bleu, chrf = round(bleu, 1), round(chrf, 1)  # so that the words go with the numbers that are shown
     words = next((words for least, least_chrf, words in BANDS if bleu >= least or chrf >= least_chrf), BANDS[-1][2])
     measured = f"BLEU {bleu:.1f}, chrF {chrf:.1f}" if "bleu" in scores else f"chrF {chrf:.1f}"
     return f"{measured} on {sentences:,} sentences of {scores.get('test_set', 'test')}: {words}."

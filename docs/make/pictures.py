@@ -25,7 +25,7 @@ from urllib.parse import quote
 from ruamel.yaml import YAML
 
 from pipeline.workflow.stage import require, run
-from transformer.files import whole_file
+from transformer.files import Mistake, whole_file
 
 IMAGES = Path("docs/images")
 MOST_BYTES = 300_000
@@ -135,7 +135,7 @@ def picture_summary() -> None:
 
 @contextmanager
 def page_of(name: str, width: int) -> Iterator[Any]:
-    """A window with reports/<name>.html. Raises ValueError if there is none."""
+    """A window with reports/<name>.html. Raises Mistake if there is none."""
     page = Path(f"reports/{name}.html")
     require(page)
     with window(width, 1200) as tab:
@@ -157,7 +157,7 @@ def picture_walkthrough() -> None:
     """Write walkthrough.png: the part of the walkthrough about heads."""
     page = Path("reports/walkthrough.html")
     if not page.exists():
-        raise ValueError(f"{page} is missing. Run `make walkthrough`, which makes it.")
+        raise Mistake(f"{page} is missing. Run `make walkthrough`, which makes it.")
     with window(1100, 1500) as tab:
         tab.goto(page.resolve().as_uri())
         tab.get_by_role("heading", name=PART).first.evaluate("heading => heading.scrollIntoView()")
@@ -186,14 +186,14 @@ def bottom(tab: Any, selector: str) -> float:
 
 @contextmanager
 def window(width: int, height: int) -> Iterator[Any]:
-    """A window of headless Chromium. Raises ValueError if Playwright or Chromium is not installed."""
+    """A window of headless Chromium. Raises Mistake if Playwright or Chromium is not installed."""
     try:
         from playwright.sync_api import sync_playwright
-    except ImportError:
-        raise ValueError("Playwright is not installed: pip install playwright") from None
+    except ModuleNotFoundError:
+        raise Mistake("Playwright is not installed: pip install playwright") from None
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
-        raise ValueError("Chromium is not installed (Debian: apt-get install chromium)")
+        raise Mistake("Chromium is not installed (Debian: apt-get install chromium)")
     with sync_playwright() as started:
         browser = started.chromium.launch(executable_path=chromium, args=FLAGS)
         tab = browser.new_page(viewport={"width": width, "height": height}, color_scheme="light")
@@ -204,7 +204,7 @@ def window(width: int, height: int) -> Iterator[Any]:
 
 @contextmanager
 def served(name: str) -> Iterator[str]:
-    """The address that a command with a page prints, while it runs. Raises ValueError if it does not start."""
+    """The address that a command with a page prints, while it runs. Raises Mistake if it does not start."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -216,16 +216,16 @@ def served(name: str) -> Iterator[str]:
             if line.startswith("http"):
                 yield line.strip()
                 return
-        raise ValueError(f"`python -m pipeline {name}` printed no address; its message is above")
+        raise Mistake(f"`python -m pipeline {name}` printed no address; its message is above")
     finally:
         server.terminate()
         server.wait()
 
 
 def keep(name: str, content: bytes) -> None:
-    """Write a picture. Raises ValueError if it is too large for a README."""
+    """Write a picture. Raises Mistake if it is too large for a README."""
     if len(content) > MOST_BYTES:
-        raise ValueError(f"{IMAGES / name} would have {len(content):,} bytes; make it smaller than {MOST_BYTES:,}")
+        raise Mistake(f"{IMAGES / name} would have {len(content):,} bytes; make it smaller than {MOST_BYTES:,}")
     with whole_file(IMAGES / name) as temporary:
         temporary.write_bytes(content)
     print(f"{IMAGES / name}: {len(content) / 1000:.0f} kB")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from docs.make.walkthrough import check_packages
 from pipeline.workflow.stage import run
-from transformer.files import write_text
+from transformer.files import Mistake, write_text
 
 PAGES, SITE = Path("build/pages"), Path("build/site")
 SETTINGS = """\
@@ -82,7 +82,7 @@ def main() -> None:
     command = [sys.executable, "-m", "zensical", "build", "--strict", "--config-file", "zensical.toml"]
     done = subprocess.run(command, cwd=PAGES.parent, capture_output=True, text=True)
     if done.returncode:
-        raise ValueError(
+        raise Mistake(
             f"Zensical found a mistake in {PAGES}. No site was made. {done.stdout[-2000:]}{done.stderr[-500:]}"
         )
     write_text(SITE / "assets/worker.js", WORKER)

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pipeline.workflow.stage import run
-from transformer.files import write_text
+from transformer.files import Mistake, write_text
 from transformer.reporting.measurements import rows_of
 from transformer.verdict import BANDS
 
@@ -55,12 +55,12 @@ def pages(root: Path) -> dict[Path, str]:
 
 
 def filled(text: str, marker: str, table: str, name: str) -> str:
-    """The text of page `name` with this table between its two marker lines. Raises ValueError if a line is missing."""
+    """The text of page `name` with this table between its two marker lines. Raises Mistake if a line is missing."""
     begin, end = f"<!-- {marker} -->\n", f"<!-- end of {marker} -->\n"
     head, has_begin, rest = text.partition(begin)
     _, has_end, tail = rest.partition(end)
     if not (has_begin and has_end):
-        raise ValueError(f"{name}: the lines {begin.strip()} and {end.strip()} are missing; git checkout {name}")
+        raise Mistake(f"{name}: the lines {begin.strip()} and {end.strip()} are missing; git checkout {name}")
     return f"{head}{begin}\n{table}\n{end}{tail}"
 
 

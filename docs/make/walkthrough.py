@@ -25,7 +25,7 @@ from typing import Any
 
 from docs.make.html_page import page
 from pipeline.workflow.stage import run
-from transformer.files import write_text
+from transformer.files import Mistake, write_text
 
 SOURCE, MEASURED, NOTEBOOK = (Path(f"docs/walkthrough.{end}") for end in ("py", "json", "ipynb"))
 MARKDOWN, IMAGES, PAGE = Path("docs/walkthrough.md"), Path("docs/images/walkthrough"), Path("reports/walkthrough.html")
@@ -64,10 +64,10 @@ def main() -> None:
 
 
 def check_packages() -> None:
-    """Raise ValueError if a package is missing that only the walkthrough and the site need."""
+    """Raise Mistake if a package is missing that only the walkthrough and the site need."""
     missing = [name for name in PACKAGES if find_spec(name) is None]
     if missing:
-        raise ValueError(f"{', '.join(missing)}: not installed. Nothing was written. Run `make docs-setup`.")
+        raise Mistake(f"{', '.join(missing)}: not installed. Nothing was written. Run `make docs-setup`.")
 
 
 def cells_of(source: str) -> list[tuple[str, str]]:
@@ -129,13 +129,13 @@ def execute(notebook: Any) -> None:
 
 
 def keep_outputs(notebook: Any) -> None:
-    """Give a notebook the outputs of the one that is stored. Raises ValueError if its code is another."""
+    """Give a notebook the outputs of the one that is stored. Raises Mistake if its code is another."""
     import nbformat
 
     stored = nbformat.read(NOTEBOOK, as_version=4)
     old, new = ([cell for cell in book.cells if cell.cell_type == "code"] for book in (stored, notebook))
     if [cell.source for cell in old] != [cell.source for cell in new]:
-        raise ValueError(f"The code of {SOURCE} is not that of {NOTEBOOK}. Nothing was written. Leave out --prose.")
+        raise Mistake(f"The code of {SOURCE} is not that of {NOTEBOOK}. Nothing was written. Leave out --prose.")
     for before, after in zip(old, new, strict=True):
         after.outputs, after.execution_count = before.outputs, before.execution_count
 

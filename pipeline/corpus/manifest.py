@@ -22,7 +22,7 @@ from pipeline.workflow.stage import bar, project_root
 from transformer.corpora.archives import is_archive
 from transformer.corpora.fetching import fetch_all
 from transformer.corpora.manifest import Manifest, lines
-from transformer.files import sha256, write_json
+from transformer.files import Mistake, sha256, write_json
 
 
 def main() -> None:
@@ -42,7 +42,7 @@ def main() -> None:
     stand_ins = {entry.get("otherwise") for entry in files.values() if entry["sha256"]} & set(left)
     left = [name for name in left if name not in stand_ins]
     if missing and left == missing:
-        raise ValueError(f"{manifest.path} stays as it is: none of {', '.join(left)} can be fetched.")
+        raise Mistake(f"{manifest.path} stays as it is: none of {', '.join(left)} can be fetched.")
     if stand_ins:
         print(f"Not needed: {', '.join(sorted(stand_ins))}, which would stand in for a file that the manifest has.")
     print(
@@ -77,7 +77,7 @@ def fetch(manifest: Manifest, name: str) -> Path | None:
     try:
         with bar(download.size or 0, "B", f"download {name}") as progress:
             return fetch_all({name: download}, project_root() / "work/downloads", progress.update)[name]
-    except ValueError as error:
+    except Mistake as error:
         print(error, file=sys.stderr)
         return None
 
@@ -92,7 +92,7 @@ def complete(manifest: Manifest, name: str, path: Path) -> None:
         for _ in text:
             pass
         if part["lines"] not in (None, text.count):
-            raise ValueError(
+            raise Mistake(
                 f"{text.name} has {text.count} lines, but {manifest.path} says {part['lines']}. "
                 f"Write the right number into {manifest.path}."
             )

@@ -21,7 +21,7 @@ from transformer.corpora.catalogues import Catalogue
 from transformer.corpora.overlap import words
 from transformer.corpora.parallel_text import VALID, LinePair, ParallelText, TwoFiles, user_texts
 from transformer.corpora.text_files import LONGEST_LINE, lines_of, open_file, plain_name
-from transformer.files import sha256, sha256_text, whole_folder, write_json
+from transformer.files import Mistake, sha256, sha256_text, whole_folder, write_json
 
 SPLITS = ("train", "valid", "test")
 SPLIT = re.compile(rf"(train|valid|test|{'|'.join(VALID)})(?=[\W_]|$)", re.IGNORECASE)  # at the beginning of a name
@@ -36,16 +36,16 @@ Texts = Mapping[str, Sequence[ParallelText]]
 def texts_of(inputs: Sequence[Path], languages: tuple[str, str], columns: Sequence[str] = ()) -> Texts:
     """The texts of each split in a folder or in some files. A file whose name begins with no split is of train.
 
-    columns: of tables, see Table. Raises ValueError for an input that does not exist or has no known format, and if
+    columns: of tables, see Table. Raises Mistake for an input that does not exist or has no known format, and if
     there is no text of train.
     """
     if missing := [str(path) for path in inputs if not path.exists()]:
-        raise ValueError(f"{', '.join(missing)}: no such file or folder. Nothing was written.")
+        raise Mistake(f"{', '.join(missing)}: no such file or folder. Nothing was written.")
     texts: dict[str, list[ParallelText]] = {split: [] for split in SPLITS}
     if len(inputs) == 2 and not any(map(is_one_text, inputs)):
         return {**texts, "train": [two_files(inputs[0], inputs[1], languages)]}
     if len(inputs) > 1 and any(path.is_dir() for path in inputs):
-        raise ValueError("A folder is read alone. Nothing was written. Give one folder, or files.")
+        raise Mistake("A folder is read alone. Nothing was written. Give one folder, or files.")
     files = list(inputs)
     if inputs[0].is_dir():
         files = sorted(path for path in inputs[0].iterdir() if is_one_text(path) and SPLIT.match(path.name))
@@ -56,7 +56,7 @@ def texts_of(inputs: Sequence[Path], languages: tuple[str, str], columns: Sequen
     known = {name for parts in texts.values() for part in parts for name in part.names}
     for path in (path for path in files if str(path) not in known):
         if not is_one_text(path):
-            raise ValueError(
+            raise Mistake(
                 f"{path}: no format that is read. Give one file of pairs ({' '.join((*TABLES, *CATALOGUES))}), a text "
                 "file for each language, or a folder of train, valid and test."
             )
@@ -65,7 +65,7 @@ def texts_of(inputs: Sequence[Path], languages: tuple[str, str], columns: Sequen
         texts[split].append(Catalogue(path, languages) if catalogue else Table(path, languages, columns))
     if not texts["train"]:
         there = ", ".join(sorted(path.name for path in inputs[0].glob("*"))[:12]) or "no files"
-        raise ValueError(f"{inputs[0]} has no text of train. It has {there}. Name the files that hold your pairs.")
+        raise Mistake(f"{inputs[0]} has no text of train. It has {there}. Name the files that hold your pairs.")
     return texts
 
 
@@ -83,11 +83,11 @@ def is_one_text(path: Path) -> bool:
 def two_files(first: Path, second: Path, languages: tuple[str, str]) -> TwoFiles:
     """Two files of which line n of one translates line n of the other; the last language in each name says its side.
 
-    Raises ValueError if both are of one side.
+    Raises Mistake if both are of one side.
     """
     sides = side_of(first, languages), side_of(second, languages)
     if first == second or sides in ((0, 0), (1, 1)):
-        raise ValueError(f"{first} and {second} are of one side. Nothing was written. Give a file for each language.")
+        raise Mistake(f"{first} and {second} are of one side. Nothing was written. Give a file for each language.")
     if sides[0] == 1 or sides[1] == 0:
         first, second = second, first
     return TwoFiles(lines_of(first), lines_of(second))
@@ -118,7 +118,7 @@ def name_of(path: Path) -> str:
 def write_corpus(folder: Path, texts: Texts, languages: tuple[str, str], force: bool = False) -> str:
     """Write the texts as a corpus folder; returns what was done, for people.
 
-    force: replace a folder that has edits. Raises ValueError for a folder that was not written here or has edits, and
+    force: replace a folder that has edits. Raises Mistake for a folder that was not written here or has edits, and
     for a text that is too small to be split.
     """
     record = check_folder(folder, force)
@@ -127,9 +127,7 @@ def write_corpus(folder: Path, texts: Texts, languages: tuple[str, str], force: 
     pairs = sum(1 for part in texts["train"] for _ in usable_pairs(part, Counter()))
     if not pairs:
         names = ", ".join(dict.fromkeys(name for part in texts["train"] for name in part.names))
-        raise ValueError(
-            f"{names}: no pair of {' and '.join(languages)}. Nothing was written. Are the languages right?"
-        )
+        raise Mistake(f"{names}: no pair of {' and '.join(languages)}. Nothing was written. Are the languages right?")
     share = record.get("share") or min(MOST, DRAWN / pairs)
     counts: Counter[str] = Counter()
     with whole_folder(folder) as temporary, ExitStack() as stack:
@@ -146,7 +144,7 @@ def write_corpus(folder: Path, texts: Texts, languages: tuple[str, str], force: 
                     files[place, code].write(line + "\n")
         stack.close()
         if empty := [split for split in SPLITS if not counts[split]]:
-            raise ValueError(
+            raise Mistake(
                 f"{pairs} pairs are too few: no pair is left for {' and '.join(empty)}. Nothing was written. Add pairs."
             )
         sums = {path.name: sha256(path) for path in sorted(temporary.iterdir())}
@@ -175,15 +173,15 @@ def described(text: ParallelText, languages: tuple[str, str]) -> str:
 
 
 def check_folder(folder: Path, force: bool) -> dict:
-    """What RECORD says of a folder; {} if there is none. Raises ValueError if the folder may not be replaced."""
+    """What RECORD says of a folder; {} if there is none. Raises Mistake if the folder may not be replaced."""
     if not folder.exists():
         return {}
     if not (folder / RECORD).is_file():
-        raise ValueError(f"{folder} is another folder of yours. Nothing was written. Use --name with another name.")
+        raise Mistake(f"{folder} is another folder of yours. Nothing was written. Use --name with another name.")
     record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     now = {path.name: sha256(path) for path in sorted(folder.iterdir()) if path.name != RECORD}
     if now != record["sha256"] and not force:
-        raise ValueError(
+        raise Mistake(
             f"{folder} has edits, which would be lost. Nothing was written. Use --force, or --name with another name."
         )
     return record

@@ -27,7 +27,7 @@ from pipeline.corpus.tables import Table
 from pipeline.workflow.params import Params
 from pipeline.workflow.versions import ROOT
 from transformer.corpora.parallel_text import ParallelText, user_splits
-from transformer.files import printable, sha256_text, write_text
+from transformer.files import Mistake, printable, sha256_text, write_text
 from transformer.reporting.measurements import expectation
 from transformer.text.placeholders import disagree, placeholders
 from transformer.text.words import splitter_of
@@ -180,7 +180,7 @@ def is_unedited(text: str) -> bool:
 
 
 def options_of_command() -> argparse.Namespace:
-    """The command line. Raises ValueError for an output with edits that would be lost, and for wrong languages."""
+    """The command line. Raises Mistake for an output with edits that would be lost, and for wrong languages."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("inputs", nargs="+", type=Path, metavar="INPUT", help="your text: files, or a folder")
     parser.add_argument("--source", required=True, metavar="CODE", help="language code of the source side")
@@ -193,13 +193,13 @@ def options_of_command() -> argparse.Namespace:
     parser.add_argument("--force", action="store_true", help="replace files that have edits")
     options = parser.parse_args()
     for language in (options.source, options.target):
-        splitter_of(language)  # raises ValueError for what is no language code
+        splitter_of(language)  # raises Mistake for what is no language code
     if options.name and not re.fullmatch(r"\w[\w.-]*", options.name):
-        raise ValueError(f"--name {printable(options.name)} has other characters than letters, digits, _, . and -.")
+        raise Mistake(f"--name {printable(options.name)} has other characters than letters, digits, _, . and -.")
     if options.source == options.target:
-        raise ValueError(f"source and target are both {options.source}. Nothing was written. Name two languages.")
+        raise Mistake(f"source and target are both {options.source}. Nothing was written. Name two languages.")
     if options.output.exists() and not options.force and not is_unedited(options.output.read_text(encoding="utf-8")):
-        raise ValueError(
+        raise Mistake(
             f"{options.output} has edits, which would be lost. Nothing was written. Use --force, or --output with "
             "another name."
         )
@@ -229,7 +229,7 @@ def main() -> None:
     folder = corpus_of(options)
     look = Look.at(user_splits(folder, ("train", "valid", "test"), *languages)["train"])
     if not look.pairs:
-        raise ValueError(f"{folder} has no pairs in train. The train set needs at least one pair of lines.")
+        raise Mistake(f"{folder} has no pairs in train. The train set needs at least one pair of lines.")
     knobs = choice(look)
     own = {"corpus": str(folder), "source": options.source, "target": options.target}
     size = f"{look.pairs:,} pairs"

@@ -19,7 +19,7 @@ import pandas as pd
 
 from transformer.corpora.parallel_text import LinePair
 from transformer.corpora.text_files import open_file, plain_name
-from transformer.files import probable_encoding
+from transformer.files import Mistake, probable_encoding
 from transformer.text.languages import strip_region
 
 ENDS = (".tsv", ".txt", ".csv", ".json", ".jsonl", ".xlsx")
@@ -46,7 +46,7 @@ class Table:
     def pairs(self) -> Iterator[LinePair]:
         """The source and the target of each row, as they stand there; what is missing is empty.
 
-        Raises ValueError for a file that cannot be read, and for one whose columns are not clear.
+        Raises Mistake for a file that cannot be read, and for one whose columns are not clear.
         """
         rows = self._table[1].iloc[:, [*self.places]]
         yield from ((text_of(source), text_of(target)) for source, target in rows.itertuples(index=False, name=None))
@@ -70,7 +70,7 @@ class Table:
                 encoding = probable_encoding(next(file, b""))
             remedy = f"Convert it: iconv -f {encoding} -t UTF-8 {self.path} >NEW"
             if encoding == "UTF-16":
-                raise ValueError(f"{self.path}: UTF-16, not UTF-8. {remedy}")
+                raise Mistake(f"{self.path}: UTF-16, not UTF-8. {remedy}")
             if name.endswith(".xlsx"):
                 return pd.read_excel(self.path, **plain)
             if name.endswith((".json", ".jsonl")):
@@ -79,13 +79,11 @@ class Table:
             if name.endswith(".csv"):
                 return pd.read_csv(self.path, sep=self._separator(), **lines)
             return pd.read_csv(self.path, sep="\t", quoting=csv.QUOTE_NONE, **lines)
-        except ImportError:
-            raise ValueError(f"{self.path}: pip install openpyxl, which reads .xlsx, or save it as .csv.") from None
         except UnicodeDecodeError as error:
-            raise ValueError(f"{self.path}: not UTF-8 ({error.reason}). {remedy}") from None
+            raise Mistake(f"{self.path}: not UTF-8 ({error.reason}). {remedy}") from None
         except (pd.errors.ParserError, pd.errors.EmptyDataError, csv.Error, EOFError, BadZipFile, zlib.error) as error:
             reason = " ".join(str(error).split()).removeprefix("Error tokenizing data. C error: ")
-            raise ValueError(f"{self.path} is no table: {reason}. Correct the line, or quote its text.") from None
+            raise Mistake(f"{self.path} is no table: {reason}. Correct the line, or quote its text.") from None
 
     def _separator(self) -> str:
         """What separates the columns of a .csv: by which the first line has the names asked for, or equally many."""
@@ -126,7 +124,7 @@ class Table:
 
     @cached_property
     def places(self) -> tuple[int, int]:
-        """The places of the columns of source and target, from 0. Raises ValueError if they are not clear."""
+        """The places of the columns of source and target, from 0. Raises Mistake if they are not clear."""
         header, rows = self._table
         if self.columns:
             source, target = (place_of(column, header) for column in self.columns)
@@ -138,7 +136,7 @@ class Table:
         shown = ", ".join(
             f"{number} {name}: {text!r}" for number, (name, text) in enumerate(zip(header, row, strict=False), 1)
         )
-        raise ValueError(
+        raise Mistake(
             f"{self.path}: which columns are {' and '.join(self.languages)}? It has {shown[:400] or 'no rows'}. "
             "Name them: --columns SOURCE TARGET, by names or numbers."
         )
@@ -182,7 +180,7 @@ def place_of(column: str, header: Sequence[str]) -> int | None:
 
 
 def records(path: Path) -> list[dict[str, Any]]:
-    """The objects in a .json (a list of them, or an object a line) or in a .jsonl. Raises ValueError with the place."""
+    """The objects in a .json (a list of them, or an object a line) or in a .jsonl. Raises Mistake with the place."""
     with open_file(path) as file:
         text = b"".join(file).decode("utf-8-sig")
     try:
@@ -193,18 +191,18 @@ def records(path: Path) -> list[dict[str, Any]]:
             try:
                 content += [json.loads(line)] if line.strip() else []
             except ValueError as error:
-                raise ValueError(f"{path}:{number}: not JSON ({error}). Correct it.") from None
+                raise Mistake(f"{path}:{number}: not JSON ({error}). Correct it.") from None
     if isinstance(content, dict):  # {"data": [...]}, or a single object
         lists = {name: value for name, value in content.items() if isinstance(value, list)}
         if len(lists) > 1:
-            raise ValueError(f"{path} has the lists {', '.join(lists)}. Write each into a file of its own.")
+            raise Mistake(f"{path} has the lists {', '.join(lists)}. Write each into a file of its own.")
         content = next(iter(lists.values()), [content])
     if not isinstance(content, list):
-        raise ValueError(
+        raise Mistake(
             f"{path}: {str(content)[:40]!r} is no list. Write a list of objects with a text in each language."
         )
     if wrong := next((value for value in content if not isinstance(value, dict)), None):
-        raise ValueError(f"{path}: {str(wrong)[:40]!r} is no object. Write objects with a text in each language.")
+        raise Mistake(f"{path}: {str(wrong)[:40]!r} is no object. Write objects with a text in each language.")
     return content
 
 

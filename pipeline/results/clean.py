@@ -24,6 +24,7 @@ from filelock import FileLock, Timeout
 from pipeline.workflow.dvc_lock import project
 from pipeline.workflow.git import environment_elsewhere, git
 from pipeline.workflow.stage import project_root
+from transformer.files import Mistake
 
 
 def main() -> None:
@@ -63,31 +64,31 @@ def main() -> None:
 
 
 def check_idle(root: Path) -> None:
-    """Raise ValueError while experiments are queued or run: no commit names their outs yet."""
+    """Raise Mistake while experiments are queued or run: no commit names their outs yet."""
     experiments = project(root).experiments
     busy = [*experiments.celery_queue.iter_queued(), *experiments.celery_queue.iter_active()]
     busy += experiments.tempdir_queue.iter_active()
     if busy:
-        raise ValueError(
+        raise Mistake(
             f"{len(busy)} experiments are queued or run, and `dvc gc` would remove what they made. Nothing was "
             "removed. Wait for them, or `dvc queue remove` them."
         )
 
 
 def check_own_cache(root: Path, trees: list[Path]) -> None:
-    """Raise ValueError if DVC's cache is outside this repository: other projects may use it."""
+    """Raise Mistake if DVC's cache is outside this repository: other projects may use it."""
     cache = Path(project(root).cache.local.path).resolve()
     if not any(cache.is_relative_to(tree.resolve()) for tree in trees):
-        raise ValueError(
+        raise Mistake(
             f"DVC's cache {cache} is outside this project, so other projects may need its outs. Nothing was removed. "
             "Clean it by `dvc gc --all-commits --all-experiments --projects PATH ...` with the folder of each project."
         )
 
 
 def agreed() -> bool:
-    """Ask on the terminal. Raises ValueError if standard input is not a terminal."""
+    """Ask on the terminal. Raises Mistake if standard input is not a terminal."""
     if not sys.stdin.isatty():
-        raise ValueError("Nothing was removed, since nobody can answer here. In a script use --yes (make clean YES=1).")
+        raise Mistake("Nothing was removed, since nobody can answer here. In a script use --yes (make clean YES=1).")
     return input("Remove these? [y/N] ").strip().lower() in ("y", "yes")
 
 

@@ -24,7 +24,7 @@ from transformer.evaluation.comparison import (
     means_over_seeds,
     what_else,
 )
-from transformer.files import write_json
+from transformer.files import Mistake, write_json
 
 
 def main() -> None:
@@ -35,7 +35,7 @@ def main() -> None:
     options = parser.parse_args()
     names = list(dict.fromkeys(options.experiments))
     if len(names) < 2:
-        raise ValueError(f"{names[0]} is one result. Nothing was compared. Name two, such as HEAD and workspace.")
+        raise Mistake(f"{names[0]} is one result. Nothing was compared. Name two, such as HEAD and workspace.")
     table = comparison([result_of(name) for name in names], options.sentences)
     write_json(options.output, table)
     show(table)
@@ -45,7 +45,7 @@ def main() -> None:
 def comparison(experiments: list[Result], sentences: int) -> dict[str, Any]:
     """The comparison of experiments with the first. sentences: how many of those that changed most it contains.
 
-    Raises ValueError if a result is not complete, or if test sets or signatures differ.
+    Raises Mistake if a result is not complete, or if test sets or signatures differ.
     """
     first = experiments[0]
     for experiment in experiments:
@@ -53,7 +53,7 @@ def comparison(experiments: list[Result], sentences: int) -> dict[str, Any]:
     sources, references = (first.lines(first.raw(side)) for side in ("src", "tgt"))
     for experiment in experiments[1:]:
         if experiment.lines(experiment.raw("tgt")) != references:
-            raise ValueError(f"{experiment.name} and {first.name} have different test sets. Nothing was compared.")
+            raise Mistake(f"{experiment.name} and {first.name} have different test sets. Nothing was compared.")
     systems = [experiment.system() for experiment in experiments]
     check_signatures(systems)
     knobs = differing(systems)

@@ -28,6 +28,7 @@ from pipeline.tracking.store import StoreError, connect
 from pipeline.workflow.dvc_lock import WORKSPACE, NoResult, Result, link_folder, result_of
 from pipeline.workflow.stage import project_root
 from transformer.decoding.config import SEARCH_OPTIONS
+from transformer.files import Mistake
 from transformer.serving.command import add_options, serve
 from transformer.serving.served_model import ModelEntry
 
@@ -61,7 +62,7 @@ def find_model(name: str, place: Path) -> ModelEntry:
     """The model that a name means. place: a new folder for its files, if they must be fetched.
 
     name: `workspace` or data/model (the model of this folder); models:/NAME, models:/NAME@ALIAS or
-    models:/NAME/VERSION; a model folder; an experiment, commit, branch or tag. Raises ValueError for what is none of
+    models:/NAME/VERSION; a model folder; an experiment, commit, branch or tag. Raises Mistake for what is none of
     these and for a model that is missing.
     """
     if name.startswith(REGISTRY):
@@ -72,8 +73,8 @@ def find_model(name: str, place: Path) -> ModelEntry:
         return ModelEntry(name, Path(name))
     try:
         result = result_of(name)
-    except ValueError as error:
-        raise ValueError(f"{error} It is no model folder either: {name}/model.json is missing.") from None
+    except Mistake as error:
+        raise Mistake(f"{error} It is no model folder either: {name}/model.json is missing.") from None
     return read_result(result, place)
 
 
@@ -83,7 +84,7 @@ def read_workspace(place: Path) -> ModelEntry:
         return read_result(Result(), place)
     except NoResult:
         if not (Path(MODEL) / "model.json").is_file():
-            raise ValueError(f"{MODEL} is missing. Run `dvc repro`, which makes it, or name an experiment.") from None
+            raise Mistake(f"{MODEL} is missing. Run `dvc repro`, which makes it, or name an experiment.") from None
         return ModelEntry(MODEL, Path(MODEL), facts={"run": "unknown, since dvc.lock has no result"})
 
 
@@ -107,7 +108,7 @@ def examples(result: Result) -> tuple[str, ...]:
 
 
 def fetch_registered(name: str, place: Path) -> ModelEntry:
-    """A version of a registered model, downloaded. Raises ValueError if there is none or MLflow cannot be read."""
+    """A version of a registered model, downloaded. Raises Mistake if there is none or MLflow cannot be read."""
     print(f"Fetching {name} from MLflow ...", file=sys.stderr, flush=True)
     try:
         store = connect(project_root())
@@ -115,7 +116,7 @@ def fetch_registered(name: str, place: Path) -> ModelEntry:
         folder = download(store, version, place) / FOLDER
     except StoreError as error:
         reason = str(error).rstrip(".")
-        raise ValueError(f"The model {name} cannot be fetched: {reason}. `make ui` shows all models.") from None
+        raise Mistake(f"The model {name} cannot be fetched: {reason}. `make ui` shows all models.") from None
     known = {key: version.tags.get(tag, "unknown") for key, tag in (("run", "config_key"), ("data", "data"))}
     facts = {"version": str(version.version), "run": known["run"][:7], "data": known["data"][:12]}
     return ModelEntry(name, folder, options(version), facts)

@@ -21,7 +21,7 @@ from pipeline.workflow.dvc_lock import NoResult, Result, queue_entries, stored_r
 from pipeline.workflow.stage import bar
 from transformer.evaluation.comparison import System, means_over_seeds
 from transformer.evaluation.knob_effects import effects, remarks, score_table
-from transformer.files import write_text
+from transformer.files import Mistake, write_text
 from transformer.reporting.knob_page import page
 
 
@@ -32,7 +32,7 @@ def main() -> None:
     options = parser.parse_args()
     systems, left_out = read_systems(options.history)
     if not systems:
-        raise ValueError("\n".join(["There are no results yet. Run `dvc repro`, or add --history.", *left_out]))
+        raise Mistake("\n".join(["There are no results yet. Run `dvc repro`, or add --history.", *left_out]))
     write_text(options.output, page(systems, left_out))
     show(score_table(systems))
     print("".join(f"\n{line}\n" for line in remarks(systems)), end="")

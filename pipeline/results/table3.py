@@ -26,7 +26,7 @@ from pipeline.workflow.dvc_lock import NoResult, Result, queue_entries
 from pipeline.workflow.git import command, experiments
 from pipeline.workflow.params import Params, parse_yaml
 from transformer.evaluation.comparison import dunnett
-from transformer.files import read_lines
+from transformer.files import Mistake, read_lines
 
 DVC = (sys.executable, "-m", "dvc")
 HEAD = ("part", "changed", "runs", "perplexity", "BLEU on valid", "difference", "p", "BLEU on test", "weights x 10^6")
@@ -60,11 +60,11 @@ def queue(prefix: str, lines: Sequence[list[str]], seeds: Sequence[int]) -> None
             wanted["-".join([prefix, part, *words]).replace("=", "-")] = words
     for name in wanted.keys() & done.keys():
         if Result(name, done[name]).params != change(base, wanted[name]):
-            raise ValueError(f"{name} was run with other params. Nothing was queued. Use another --name, or remove it.")
+            raise Mistake(f"{name} was run with other params. Nothing was queued. Use another --name, or remove it.")
     missing = {name: changes for name, changes in wanted.items() if name not in there | done.keys()}
     # Otherwise each worker that starts before the first experiment has run the stages up to encode would run them too.
     if missing and subprocess.run([*DVC, "repro", "encode"]).returncode:
-        raise ValueError("`dvc repro encode` failed. Nothing was queued. Correct what it says, and queue again.")
+        raise Mistake("`dvc repro encode` failed. Nothing was queued. Correct what it says, and queue again.")
     for name, changes in missing.items():
         settings = [f"--set-param={setting}" for setting in changes]
         command(*DVC, "exp", "run", "--queue", "--name", name, *settings)
@@ -73,7 +73,7 @@ def queue(prefix: str, lines: Sequence[list[str]], seeds: Sequence[int]) -> None
 
 
 def change(base: Params, changes: Sequence[str]) -> Params:
-    """Params with `knob=value` changed. Raises ValueError for a knob or value that there is not."""
+    """Params with `knob=value` changed. Raises Mistake for a knob or value that there is not."""
     return base.changed(**parse_yaml("\n".join(word.replace("=", ": ", 1) for word in changes) or "{}", "the list"))
 
 
@@ -90,7 +90,7 @@ def runs_of(prefix: str, lines: Sequence[list[str]]) -> list[list[Result]]:
                 print(f"left out: {error}", file=sys.stderr)
     base = next((result.params for result in results if result.name.startswith(f"{prefix}-{lines[0][0]}-seed")), None)
     if base is None:
-        raise ValueError(f"No experiment {prefix}-{lines[0][0]}-seed-... has results. `table3 queue` makes them.")
+        raise Mistake(f"No experiment {prefix}-{lines[0][0]}-seed-... has results. `table3 queue` makes them.")
     rows = []
     for _, *changes in lines:
         params = change(base, changes).changed(seed=0)

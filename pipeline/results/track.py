@@ -20,6 +20,7 @@ from pipeline.tracking.store import Store, StoreError, connect
 from pipeline.tracking.write import write_missing
 from pipeline.workflow.dvc_lock import NoResult, Result, stored_results
 from pipeline.workflow.stage import project_root
+from transformer.files import Mistake
 
 LEFT_OUT = "left out (not in DVC's cache, or of several runs)"
 
@@ -31,7 +32,7 @@ def main() -> None:
     try:
         counts = rebuild(project_root(), history)
     except StoreError as error:
-        raise ValueError(f"MLflow took no runs: {error}.") from None
+        raise Mistake(f"MLflow took no runs: {error}.") from None
     print(", ".join(f"{count} {what}" for what, count in counts.items() if count) or "There are no results yet.")
 
 

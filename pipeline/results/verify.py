@@ -30,6 +30,7 @@ from filelock import FileLock
 from pipeline.workflow.dvc_lock import LAST, RESULT, Result, link_folder, result_of
 from pipeline.workflow.git import command, environment_elsewhere
 from pipeline.workflow.stage import project_root
+from transformer.files import Mistake
 
 
 def main() -> None:
@@ -119,7 +120,7 @@ def prepare(recorded: Result, place: Path) -> Path:
 def bring_input(recorded: Result, path: str, md5: str, target: Path) -> None:
     """Link an input that git does not have: from DVC's cache, else as it lies in this folder.
 
-    Raises ValueError if it is in neither.
+    Raises Mistake if it is in neither.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     if md5.endswith(".dir") and recorded.is_cached(md5):
@@ -129,14 +130,14 @@ def bring_input(recorded: Result, path: str, md5: str, target: Path) -> None:
     elif Path(path).exists():
         target.symlink_to(Path(path).resolve())
     else:
-        raise ValueError(
+        raise Mistake(
             f"{path}, an input of {recorded.name}, is neither in git, in DVC's cache, nor in this folder. Nothing was "
             "repeated. Put it back, then repeat this."
         )
 
 
 def repeat(project: Path) -> None:
-    """Run the pipeline in the clone and print the name of each stage as it starts. Raises ValueError if one fails."""
+    """Run the pipeline in the clone and print the name of each stage as it starts. Raises Mistake if one fails."""
     own = {name: text for name, text in environment_elsewhere().items() if not name.startswith(("DVC_", "MLFLOW_"))}
     own["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{own.get('PATH', '')}"
     log = project_root() / "work" / "verify.log"
@@ -162,5 +163,5 @@ def repeat(project: Path) -> None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
     if failed:
-        raise ValueError(f"A stage of the repetition failed. {log} has its output.")
+        raise Mistake(f"A stage of the repetition failed. {log} has its output.")
     print()

@@ -19,6 +19,7 @@ import psutil
 
 from pipeline.workflow.git import EXPERIMENTS, command, environment_elsewhere, git
 from pipeline.workflow.stage import MAIN_CHECKOUT, SECONDS_TO_SAVE, project_root
+from transformer.files import Mistake
 
 DVC = (sys.executable, "-m", "dvc")
 RESULTS = (":(exclude)dvc.lock", ":(exclude)reports")
@@ -35,7 +36,7 @@ def clone(folder: Path, commit: str) -> Path:
     command("git", "clone", "--quiet", "--no-checkout", top, str(folder))
     command("git", "checkout", "--quiet", "--detach", commit, folder=folder)
     for setting in ("user.name", "user.email"):
-        with suppress(ValueError):  # not set
+        with suppress(Mistake):  # not set
             command("git", "config", setting, git("config", setting).strip(), folder=folder)
     if (settings := root / ".dvc/config.local").exists():
         shutil.copy(settings, place / ".dvc")
@@ -44,9 +45,9 @@ def clone(folder: Path, commit: str) -> Path:
 
 
 def check_committed() -> None:
-    """Raise ValueError if git lacks edits or files of this folder: clones would lack them too."""
+    """Raise Mistake if git lacks edits or files of this folder: clones would lack them too."""
     if lacking := git("status", "--porcelain", "--untracked-files=normal", "--", ".", *RESULTS).split("\n")[:-1]:
-        raise ValueError(
+        raise Mistake(
             f"git does not have {lacking[0][3:]} as it is now, and trainings run in clones of HEAD. Nothing was run. "
             "Commit it (a large corpus: `dvc add`), then search again."
         )

@@ -31,7 +31,7 @@ from pipeline.search.trainings import CLONES, Trainings
 from pipeline.workflow.git import resolve
 from pipeline.workflow.params import Params
 from pipeline.workflow.stage import hold_lock, project_root
-from transformer.files import content_key, write_json
+from transformer.files import Mistake, content_key, write_json
 
 NUMBERS = {
     "--trials": (30, "configurations to try"),
@@ -64,7 +64,7 @@ def main() -> None:
         finalists = best(study, options.finalists)
         rows = finals(trainings, finalists, options.seeds, options.jobs) if finalists else []
     if not rows:
-        raise ValueError(f"Every trial or finalist failed. {folder} has their output. Search other ranges.")
+        raise Mistake(f"Every trial or finalist failed. {folder} has their output. Search other ranges.")
     write_json(options.output, {"search": folder.name, "finals": rows})
     table = pd.DataFrame(rows).drop(columns="test_bleu_mean").dropna(axis="columns", how="all").astype(object)
     print("\nFinals: BLEU on valid. The name of params.yaml as it is ends in -start. p_seeds: Welch's t-test.\n")

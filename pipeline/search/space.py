@@ -11,6 +11,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 
 from pipeline.workflow.params import Params, check_value
 from pipeline.workflow.stage import params_of, read_values
+from transformer.files import Mistake
 
 Value = int | float | str | bool
 Knobs = Mapping[str, Value]
@@ -28,7 +29,7 @@ FIXED = {
 
 
 def space_of(words: Sequence[str], params: Params, path: Path = Path("dvc.yaml")) -> Space:
-    """The space that the words of a command line name. Raises ValueError, in one line, for a word that is wrong.
+    """The space that the words of a command line name. Raises Mistake, in one line, for a word that is wrong.
 
     path: dvc.yaml, which lists the knobs that each stage reads.
     """
@@ -36,18 +37,18 @@ def space_of(words: Sequence[str], params: Params, path: Path = Path("dvc.yaml")
     for word in words:
         knob, equals, values = word.partition("=")
         if not (equals and values):
-            raise ValueError(f"{word!r} must be a knob and its values, as warmup=500..8000 or norm=pre,post.")
+            raise Mistake(f"{word!r} must be a knob and its values, as warmup=500..8000 or norm=pre,post.")
         if knob not in vars(params):
-            raise ValueError(f"{word}: unknown knob {knob!r}. docs/params.md lists the knobs.")
+            raise Mistake(f"{word}: unknown knob {knob!r}. docs/params.md lists the knobs.")
         if knob in FIXED:
-            raise ValueError(f"{word}: {knob} is not searched: {FIXED[knob]}.")
+            raise Mistake(f"{word}: {knob} is not searched: {FIXED[knob]}.")
         if knob not in searched:
-            raise ValueError(
+            raise Mistake(
                 f"{word}: {knob} is not searched: it is read after training, and a search stops most trainings early. "
                 f"Use `dvc exp run --queue -S {knob}=…` on a finished model."
             )
         if knob in space:
-            raise ValueError(f"{word}: {knob} has two ranges. Give one.")
+            raise Mistake(f"{word}: {knob} has two ranges. Give one.")
         space[knob] = distribution(word, knob, values)
     return space
 
@@ -67,31 +68,31 @@ def distribution(word: str, knob: str, text: str) -> BaseDistribution:
     if ".." not in text:
         choices = [value(word, knob, part) for part in text.split(",")]
         if len(choices) < 2 or len(set(choices)) < len(choices):
-            raise ValueError(f"{word}: give at least two different values, or a range such as 500..8000.")
+            raise Mistake(f"{word}: give at least two different values, or a range such as 500..8000.")
         return CategoricalDistribution(choices)
     text, _, scale = text.partition(":")
     ends = [value(word, knob, part) for part in text.split("..")]
     if len(ends) != 2 or any(isinstance(end, (str, bool)) for end in ends) or not ends[0] < ends[1]:
-        raise ValueError(f"{word}: a range is two numbers, the smaller first, as in 500..8000.")
+        raise Mistake(f"{word}: a range is two numbers, the smaller first, as in 500..8000.")
     if scale not in ("", *SCALES):
-        raise ValueError(f"{word}: the scale {scale!r} must be one of {', '.join(SCALES)}, as in 500..8000:log.")
+        raise Mistake(f"{word}: the scale {scale!r} must be one of {', '.join(SCALES)}, as in 500..8000:log.")
     if scale == "log" and ends[0] <= 0:
-        raise ValueError(f"{word}: a logarithmic scale begins above 0.")
+        raise Mistake(f"{word}: a logarithmic scale begins above 0.")
     log = scale == "log" or (not scale and ends[0] > 0 and ends[1] / ends[0] >= LOG_FROM)
     return (IntDistribution if isinstance(ends[0], int) else FloatDistribution)(*ends, log=log)
 
 
 def value(word: str, knob: str, text: str) -> Any:
-    """A value of a knob, as params.yaml would have it. Raises ValueError for a wrong type or range."""
+    """A value of a knob, as params.yaml would have it. Raises Mistake for a wrong type or range."""
     try:
         setting = json.loads(text)  # a number, true or false
     except ValueError:
         setting = text
     try:
         return check_value(knob, setting)
-    except ValueError:
+    except Mistake:
         remedy = "Give a range such as 500..8000 or a list such as 500,1000."
-        raise ValueError(f"{word}: {knob} cannot be {text} (docs/params.md). {remedy}") from None
+        raise Mistake(f"{word}: {knob} cannot be {text} (docs/params.md). {remedy}") from None
 
 
 def describe(knob: str, values: BaseDistribution) -> str:

@@ -19,6 +19,7 @@ from optuna.samplers import TPESampler
 from optuna.trial import TrialState
 
 from pipeline.search.space import Knobs, Space
+from transformer.files import Mistake, Untrainable
 
 FACTOR = 3  # one of 3 trials goes on to the next rung, which has about 3 times as many updates
 RUNGS = 3
@@ -27,18 +28,14 @@ DIGITS = 4  # significant digits of the numbers that are trained with
 Scores = Callable[[Knobs, Sequence[int]], Generator[float, None, None]]  # (knobs, rungs) -> the score at each rung
 
 
-class Untrainable(Exception):
-    """Raised for a training that its knobs make fail: its loss is not finite, or they exclude each other."""
-
-
 def rungs_of(max_steps: int, save_every: int, first: int | None = None) -> list[int]:
     """Up to RUNGS rungs: `first` (default: about a ninth of max_steps), three times as many updates, and max_steps.
 
-    Raises ValueError if `first` is no multiple of save_every up to max_steps.
+    Raises Mistake if `first` is no multiple of save_every up to max_steps.
     """
     first = first or max(1, round(max_steps / FACTOR ** (RUNGS - 1) / save_every)) * save_every
     if first % save_every or first > max_steps:
-        raise ValueError(
+        raise Mistake(
             f"--first-rung {first} must be a multiple of save_every={save_every}, at most max_steps={max_steps}."
         )
     between = [first * FACTOR**place for place in range(1, RUNGS - 1)]
@@ -68,7 +65,10 @@ def open_study(folder: Path, seed: int, rungs: Sequence[int]) -> optuna.Study:
 
 
 def search(study: optuna.Study, space: Space, rungs: Sequence[int], scores: Scores, count: int, jobs: int = 1) -> None:
-    """Add trials to a study until `count` have ended. jobs: how many train at once."""
+    """Add trials to a study until `count` have ended. jobs: how many train at once.
+
+    A trial in which anything but Untrainable is raised does not count, and is the first when the search goes on.
+    """
 
     def run_trial(trial: optuna.Trial) -> float:
         knobs = {knob: rounded(suggest(trial, knob, values)) for knob, values in space.items()}
@@ -81,6 +81,11 @@ def search(study: optuna.Study, space: Space, rungs: Sequence[int], scores: Scor
                         raise optuna.TrialPruned
         except Untrainable:
             raise optuna.TrialPruned from None
+        except optuna.TrialPruned:
+            raise
+        except Exception:
+            study.enqueue_trial(trial.params)
+            raise
         return score
 
     ended = study.get_trials(states=[TrialState.COMPLETE, TrialState.PRUNED])

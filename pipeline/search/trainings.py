@@ -8,7 +8,7 @@ leaves no experiment, no checkpoints in DVC's cache and no MLflow run.
 from __future__ import annotations
 
 import csv
-import shutil
+import json
 import sys
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,17 +18,15 @@ from tempfile import TemporaryDirectory
 
 from pipeline.search.clones import DVC, clone, publish, run_in
 from pipeline.search.space import Knobs, as_yaml
-from pipeline.search.study import Untrainable
 from pipeline.workflow.dvc_lock import Result, result_of
 from pipeline.workflow.git import experiments
 from pipeline.workflow.params import Params
-from transformer.files import content_key, read_lines, write_json
+from pipeline.workflow.stage import END
+from transformer.files import Mistake, Untrainable, content_key, printable, read_lines, write_json
 from transformer.training.config import SOME_BLEU
 
 CLONES = "clones"
 CURVES = "curves.db"  # an MLflow database of the search, for the curves of trainings that are no experiments yet
-STAGE_FAILED = (1, 255)  # exit status of a stage, and of DVC when a stage has failed
-FREE_SPACE = 100_000_000  # bytes; with less, a failure is taken for that of a full disk
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,7 @@ class Trainings:
         """A clone with these values in params.yaml in which the stages before `train` have run. Raises Untrainable."""
         try:
             self.params.changed(**values)
-        except ValueError as error:
+        except Mistake as error:
             reason = str(error).split(". ")[0]
             raise Untrainable(f"was not trained: {reason}") from None
         (self.folder / CLONES).mkdir(exist_ok=True)
@@ -110,17 +108,30 @@ class Trainings:
     def run(self, folder: Path, name: str, *words: str) -> None:
         """Run a command line in a clone; its output goes to the log of the training.
 
-        Raises Untrainable if a stage fails: it cannot work with these knobs. Raises ValueError for another end, as by a
-        signal, or if the disk is full, so that the search stops.
+        Raises Untrainable if a stage fails because of these knobs, and Mistake, which stops the search, for another
+        end.
         """
-        log, experiment = self.folder / f"{name}.log", "--name" in words
+        log, end, experiment = self.folder / f"{name}.log", self.folder / f"{name}.end.json", "--name" in words
         store = {} if experiment else {"MLFLOW_TRACKING_URI": f"sqlite:///{self.folder / CURVES}"}
+        end.unlink(missing_ok=True)
         with log.open("ab") as output:
-            status = run_in(folder, words, output, **store)
-        if status in STAGE_FAILED and shutil.disk_usage(self.folder).free > FREE_SPACE:
-            raise Untrainable(f"failed, see {log}")
-        if status:
-            raise ValueError(f"{name} ended with status {status} (see {log}). The search stopped. Start it again.")
+            status = run_in(folder, words, output, **{END: str(end)}, **store)
+        if not status:
+            return
+        last = {"reason": last_line(log), "untrainable": False}  # of a process that was killed, or of DVC
+        failure = json.loads(end.read_text(encoding="utf-8")) if end.is_file() else last
+        if failure["untrainable"]:
+            raise Untrainable(f"failed: {failure['reason']}")
+        raise Mistake(
+            f"{name} ended with status {status}: {failure['reason']} The search stopped ({log} has the output). Put "
+            "this right, then the same command goes on."
+        )
+
+
+def last_line(log: Path) -> str:
+    """The last line of a log that is not blank."""
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    return printable(next((line for line in reversed(lines) if line.strip()), "nothing was printed."))
 
 
 def score_of(bleu: float, loss: float) -> float:

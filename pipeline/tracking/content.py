@@ -19,7 +19,6 @@ from transformer.evaluation.comparison import System, compare_with_first
 from transformer.evaluation.scores import sentence_scores
 from transformer.files import content_key, sha256, sha256_text
 
-CODE = ("transformer", "pipeline", "dvc.yaml", "versions.yaml", "requirements.lock")  # params and data are in the run
 SPLITS = {"train": "training", "valid": "validation"}  # file name -> context, as MLflow shows it; else: test
 VALID = "valid.hyp"  # the file of a run that has the translations of the validation set
 MADE = (*RESULT, "reports/attention.svg")
@@ -107,13 +106,13 @@ def rows_of(text: str) -> list[Row]:
 
 
 def origin() -> dict[str, str]:
-    """Tags that say where the result in the work tree comes from: the git commit, and the DVC experiment if any."""
-    commit = git("rev-parse", "HEAD").strip()
-    tags = {"git_commit": commit, "mlflow.source.git.commit": commit}
-    if git("status", "--porcelain", "--", *CODE):
-        tags["git_dirty"] = "true"
+    """Tags of the result in the work tree: the commit beside which it is recorded, and the DVC experiment if any.
+
+    The code of the result may be another: the tags dvc_STAGE have the hashes of what made it.
+    """
     names = ("DVC_EXP_NAME", "DVC_EXP_BASELINE_REV")
-    return tags | {name: os.environ[name] for name in names if os.environ.get(name)}
+    known = {name: os.environ[name] for name in names if os.environ.get(name)}
+    return {"recorded_at": git("rev-parse", "HEAD").strip(), **known}
 
 
 def datasets(result: Result) -> list[dict[str, str | int]]:

@@ -21,11 +21,12 @@ from pipeline.tracking.store import Store, StoreError, asking, long_requests
 from pipeline.workflow.dvc_lock import Result
 from pipeline.workflow.stage import corpus_name
 from transformer.decoding.config import SEARCH_OPTIONS
-from transformer.files import read_lines, sha256, sha256_text
+from transformer.files import Mistake, read_lines, sha256, sha256_text
 
 ENGINES = {True: "agree", False: "differ", None: "were not compared"}  # values of the tag `engines`
 MODEL = "model_id"  # the tag of a version with the id of its files: MLflow's own field is not stored
 CHALLENGED = "challenged"  # the tag of a version whose alias was decided
+ORIGIN = ("recorded_at", "DVC_")  # the beginnings of the names of tags that say where a result comes from
 ELSEWHERE = (
     "MLflow keeps the files of this experiment in another place (the project was moved, or made on another machine). "
     "Nothing was registered."
@@ -97,7 +98,7 @@ def candidate(result: Result, finished: FinishedRun) -> Candidate:
     params: Mapping[str, Any] = finished.params
     valid = {side: result.file(result.raw(side, "valid")) for side in ("src", "tgt")}
     agree = result.engines_agree()
-    tags = {name: tag for name, tag in finished.tags.items() if name.startswith(("git_", "mlflow.", "DVC_"))}
+    tags = {name: tag for name, tag in finished.tags.items() if name.startswith(ORIGIN)}
     tags |= {
         "train_key": finished.train_key,
         "config_key": finished.config_key,
@@ -128,7 +129,7 @@ def model_card(finished: FinishedRun) -> str:
     }
     data = {str(file["name"]): f"{file['lines']:,} lines, sha256 {file['sha256']}" for file in finished.datasets}
     origin = {"train_key": finished.train_key, "config_key": finished.config_key}
-    origin |= {name: tag for name, tag in tags.items() if name.startswith(("git_", "DVC_"))}
+    origin |= {name: tag for name, tag in tags.items() if name.startswith(ORIGIN)}
     text = CARD.format(
         name=model_name(params),
         valid_bleu=finished.scores["valid_bleu"],
@@ -196,25 +197,25 @@ def upload(store: Store, model_id: str, candidate: Candidate) -> None:
 
 
 def find_version(store: Store, name: str) -> Any:
-    """The version that NAME (the newest), NAME@ALIAS or NAME/VERSION names. Raises StoreError and ValueError."""
+    """The version that NAME (the newest), NAME@ALIAS or NAME/VERSION names. Raises StoreError and Mistake."""
     parts = re.fullmatch(r"([^/@]+)(?:@([^/@]+)|/(\d+))?", name)
     if not parts:
-        raise ValueError(f"{name!r} is not NAME, NAME@ALIAS or NAME/VERSION, as in toy-de-en@challenger")
+        raise Mistake(f"{name!r} is not NAME, NAME@ALIAS or NAME/VERSION, as in toy-de-en@challenger")
     if parts[3]:
         return store.client.get_model_version(parts[1], parts[3])
     if parts[2]:
         return store.client.get_model_version_by_alias(parts[1], parts[2])
     versions = versions_of(store, parts[1])
     if not versions:
-        raise ValueError(f"There is no registered model {parts[1]}.")
+        raise Mistake(f"There is no registered model {parts[1]}.")
     return max(versions, key=lambda version: int(version.version))
 
 
 def options(version: Any) -> dict[str, int | float]:
-    """The search options of a version. Raises ValueError if one is not a number."""
+    """The search options of a version. Raises Mistake if one is not a number."""
     values = json.loads(version.tags.get("options", "{}"))
     if not values or not all(isinstance(value, (int, float)) for value in values.values()):
-        raise ValueError(f"The tag `options` of version {version.version} of {version.name} has no numbers.")
+        raise Mistake(f"The tag `options` of version {version.version} of {version.name} has no numbers.")
     return values
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from filelock import FileLock
 
 from transformer.credentials import check_address, mask_credentials
-from transformer.files import printable, remove_temporaries, whole_file
+from transformer.files import OWN_PACKAGES, mistake_line, printable, remove_temporaries, whole_file
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -60,12 +60,15 @@ class StoreError(Exception):
 
 @contextmanager
 def asking() -> Iterator[None]:
-    """Turn what MLflow raises into StoreError: a failed request may be any exception of its many libraries."""
+    """Turn what MLflow and its many libraries raise into StoreError. A plain exception is a bug of ours."""
     try:
         yield
     except StoreError:
         raise
     except Exception as error:
+        is_of_library = type(error).__module__.partition(".")[0] not in ("builtins", *OWN_PACKAGES)
+        if not (is_of_library or isinstance(error, OSError) or mistake_line(error)):
+            raise
         raise StoreError(reason(error), getattr(error, "error_code", "")) from error
 
 

@@ -7,7 +7,7 @@ with the tag config_key of this result; else a new one. A FINISHED run is comple
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from filelock import FileLock
@@ -20,7 +20,7 @@ from pipeline.workflow.dvc_lock import Result
 from transformer.files import chunks
 
 if TYPE_CHECKING:
-    from mlflow.entities import DatasetInput, Run
+    from mlflow.entities import DatasetInput, Metric, Run
 
 BATCH = 500  # points in a message, which may hold 1,000 things
 
@@ -71,13 +71,20 @@ def write_run(store: Store, finished: FinishedRun, run: Run | None = None) -> Ru
         tags=[RunTag(name, str(tag)) for name, tag in tags.items()],
     )
     scores = [Metric(name, float(score), start, 0) for name, score in finished.scores.items()]
-    for part in chunks([*points(run, finished.curve), *scores], BATCH):
+    for part in chunks(lacking(store, run, [*points(run, finished.curve), *scores]), BATCH):
         client.log_batch(run_id, part)
     client.log_inputs(run_id, inputs(finished.datasets))
     write_texts(store, run_id, finished.texts)
     client.update_run(run_id, name=finished.name)
     client.set_terminated(run_id, "FINISHED")
     return run
+
+
+def lacking(store: Store, run: Run, wanted: Sequence[Metric]) -> Iterator[Metric]:
+    """The points whose steps a run does not have yet: MLflow would keep both, if sums were rounded differently."""
+    for name in dict.fromkeys(point.key for point in wanted):
+        steps = {point.step for point in store.client.get_metric_history(run.info.run_id, name)}
+        yield from (point for point in wanted if point.key == name and point.step not in steps)
 
 
 def write_texts(store: Store, run_id: str, texts: Mapping[str, str]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.training.identity import code_keys
+from pipeline.training.job import CODE as TRAINING
 from pipeline.training.job import TrainingJob
 from pipeline.workflow.stage import bar
 from pipeline.workflow.versions import installed
@@ -31,6 +32,7 @@ from transformer.training.checkpoints import CheckpointStore, TrainingState
 from transformer.training.distributed import World
 
 PART_LINES = 2_000
+CODE = (*TRAINING, "pipeline/training/back_translations.py")  # with all that they import
 
 
 NumberedPair = tuple[str, str, int]  # translation, line, and the number of the line
@@ -47,13 +49,10 @@ class Translations:
 
     @classmethod
     def locate(cls, training: TrainingJob, text: Path, count: int, codes: Path) -> Translations:
-        """The translations of `count` lines of `text` by the model of a finished training. codes: the merges.
-
-        Call this after the modules that translate are imported: their code is part of the folder's name.
-        """
+        """The translations of `count` lines of `text` by the model of a finished training. codes: the merges."""
         versions = {name: installed(name) for name in ("spacy", "subword-nmt")}
         made_of = {"text": sha256(text), "count": count, "codes": sha256(codes)}
-        key = content_key(train_key=training.train_key, **made_of, code=code_keys(), versions=versions)
+        key = content_key(train_key=training.train_key, **made_of, code=code_keys(*CODE), versions=versions)
         return cls(training.folder / f"translations-{key[:16]}")
 
     def make(self, lines: Iterable[str], count: int, translator: Translator, world: World) -> None:

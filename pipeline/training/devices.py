@@ -18,8 +18,9 @@ from pipeline.training.launch import LAUNCHER, LOST, Machines, launch
 from pipeline.workflow.gpus import hold_gpus
 from pipeline.workflow.stage import hold_lock, pass_on, project_root
 from transformer.cores import cores, end_with_parent
+from transformer.files import Mistake
 from transformer.model.cpu import multiplies_bfloat16
-from transformer.training.distributed import World, join_processes
+from transformer.training.distributed import LostConnection, World, join_processes
 
 PACKAGES = ("ctranslate2", "numpy", "sacrebleu", "safetensors", "spacy", "subword-nmt", "torch", "torchtext")
 
@@ -27,15 +28,15 @@ PACKAGES = ("ctranslate2", "numpy", "sacrebleu", "safetensors", "spacy", "subwor
 def process_count() -> int:
     """How many processes DEVICES in the environment names: 1, 2, ..., or gpu for one on each GPU.
 
-    Raises ValueError for anything else, and for gpu on a machine without one.
+    Raises Mistake for anything else, and for gpu on a machine without one.
     """
     devices = os.environ.get("DEVICES") or "1"
     if devices == "gpu":
         if not torch.cuda.is_available():
-            raise ValueError("DEVICES=gpu, but torch finds no GPU. Unset DEVICES, or set it to a number of processes.")
+            raise Mistake("DEVICES=gpu, but torch finds no GPU. Unset DEVICES, or set it to a number of processes.")
         return torch.cuda.device_count()
     if not (devices.isascii() and devices.isdecimal() and int(devices)):
-        raise ValueError(
+        raise Mistake(
             f"DEVICES={devices!r} is not a number of processes. Set DEVICES to 1 or more, or to gpu for one process "
             "on each GPU."
         )
@@ -70,13 +71,13 @@ def all_processes(module: str, training: TrainingJob, machines: Machines | None 
     With one process, this process runs the block. With several, it starts them, waits, and exits with their status. If
     it is killed, they end too. machines: those that take part; None: this one alone.
     """
-    folder = training.folder  # computed first: the key hashes the modules loaded so far, and the block loads more
+    folder = training.folder
     if LAUNCHER in os.environ:
         with join_training(training) as world:
             yield world
         return
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
-        raise ValueError(
+        raise Mistake(
             f"{module} starts torchrun itself. Set DEVICES, and NODES for several machines (docs/cluster.md)."
         )
     training.check()
@@ -122,7 +123,7 @@ def join_training(training: TrainingJob) -> Iterator[World]:
         with join_processes() as world:
             world.agree(facts(training, world))
             yield world
-    except ConnectionError as error:
+    except LostConnection as error:
         pass_on(str(error))
         sys.exit(LOST)
 

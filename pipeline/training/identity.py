@@ -4,30 +4,47 @@ from __future__ import annotations
 
 import ast
 import json
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from transformer.files import sha256_text
+from transformer.training.replay import differences
 
-# How the names of the modules begin that a training and its translations depend on. "model" also covers
-# transformer.model_folder.
-ROOMS = ("text", "model", "decoding", "evaluation.bleu", "training", "inference", "files")
-CODE = (*(f"transformer.{room}" for room in ROOMS), "pipeline.training.job", "pipeline.training.back_translations")
+ROOT = Path(__file__).parents[2]
+# What runs, tracks and serves, or only makes faster, cannot change a result.
+CHANGES_NO_RESULT = ("transformer/cores.py", "transformer/credentials.py", "transformer/serving/")
+CHANGES_NO_RESULT += ("pipeline/__init__.py", "pipeline/workflow/", "pipeline/tracking/")
 
 
-def code_keys() -> dict[str, str]:
-    """The modules of CODE that this process has loaded: name -> hash of the code (`code_key`)."""
-    files = {name: module.__file__ for name, module in sys.modules.items() if name.startswith(CODE)}
-    return {name: code_key(Path(str(files[name])).read_text(encoding="utf-8")) for name in sorted(files)}
+def code_keys(*paths: str, root: Path = ROOT) -> dict[str, str]:
+    """The files of this project that some files import, directly or not: path -> hash of the code (`code_key`).
+
+    paths: of these files, which are included. Files of CHANGES_NO_RESULT are left out, with what they alone import.
+    """
+    keys, waiting = dict[str, str](), [*paths]
+    while waiting:
+        path = waiting.pop()
+        if path not in keys and not path.startswith(CHANGES_NO_RESULT) and (root / path).is_file():
+            source = (root / path).read_text(encoding="utf-8")
+            keys[path] = code_key(source)
+            waiting += [f"{name.replace('.', '/')}.py" for name in modules_of(source)]
+    return dict(sorted(keys.items()))
+
+
+def modules_of(source: str) -> Iterator[str]:
+    """The names of what Python code imports, modules and their members: a.b and a.b.c of `from a.b import c`."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def code_key(source: str) -> str:
-    """A hash of Python code that comments, docstrings and layout do not change; of text that is no Python as it is."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
-        return sha256_text(source)
+    """A hash of Python code that comments, docstrings and layout do not change."""
+    tree = ast.parse(source)
     for node in ast.walk(tree):
         documented = isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
         if documented and ast.get_docstring(node, clean=False) is not None:
@@ -44,14 +61,9 @@ def changed_since(folder: Path, identity: dict[str, dict[str, Any]]) -> str:
     for path in sorted(folder.parent.glob("train-*/identity.json")):
         try:
             other = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError:  # a power cut may leave an empty file
+        except json.JSONDecodeError:  # a power cut may leave an empty file
             continue
         if path.parent != folder and other["knobs"] == identity["knobs"]:
-            names = [
-                name
-                for part in ("data", "code", "versions")
-                for name in {**other[part], **identity[part]}
-                if other[part].get(name) != identity[part].get(name)
-            ]
+            names = differences(other, identity)
             similar.append((len(names), f"{', '.join(names)} changed since {path.parent.name}"))
     return min(similar)[1] if similar else ""

@@ -25,17 +25,16 @@ from transformer.text.vocabulary import Vocabulary
 from transformer.training.checkpoints import TrainingState
 from transformer.training.config import TrainConfig
 from transformer.training.distributed import World, prepare_process
+from transformer.training.replay import CHANGES_NO_UPDATE, identity_of
 from transformer.training.sharding import wants_shards
 from transformer.training.train_step import Trainer, seed_everything
 from transformer.training.validation import ValidText, table
 
-# Knobs of TrainConfig that change no update: trainings that differ only in these share their states. See
-# transformer/training/replay.py.
-CHANGES_NO_UPDATE = ("max_steps", "log_every", "save_every", "keep", "patience", "best_by")
+CODE = ("transformer/training/loop.py", "pipeline/training/job.py")  # with all that they import
 
 
 def sharding_requested() -> bool:
-    """Whether SHARDING in the environment requests weights in shards. Raises ValueError; see `wants_shards`."""
+    """Whether SHARDING in the environment requests weights in shards. Raises Mistake; see `wants_shards`."""
     return wants_shards(os.environ.get("SHARDING", ""))
 
 
@@ -86,7 +85,6 @@ class TrainingJob:
     @cached_property
     def identity(self) -> dict[str, dict[str, Any]]:
         """Everything that an update depends on: part -> name -> value or hash. See also CHANGES_NO_UPDATE."""
-        settings = {name: value for name, value in asdict(self.config).items() if name not in CHANGES_NO_UPDATE}
         tokens = bleu_tokenizer(self.target_language)[0] if self.config.best_by == "bleu" else "13a"
         judges = ("sacrebleu",) if self.config.best_by == "bleu" else ()
         splitters = ("subword-nmt",) if self.bpe_dropout else ()
@@ -97,18 +95,12 @@ class TrainingJob:
             "init_from": self.initial_model and self.initial_model / "weights.safetensors",
             **({"tokens": self.tokens, "codes": self.codes} if self.bpe_dropout else {}),
         }
-        return {
-            "knobs": {
-                **asdict(self.model_config),
-                **settings,
-                "backwards": self.backwards,
-                "bpe_dropout": self.bpe_dropout,
-            },
-            # BLEU falls back to characters where sacreBLEU lacks a file: other tokens are another training.
-            "data": {name: path and sha256(path) for name, path in files.items()} | {"bleu_tokens": tokens},
-            "code": code_keys(),
-            "versions": {name: installed(name) for name in ("numpy", "torch", *judges, *splitters)},
-        }
+        # BLEU falls back to characters where sacreBLEU lacks a file: other tokens are another training.
+        data = {name: path and sha256(path) for name, path in files.items()} | {"bleu_tokens": tokens}
+        identity = identity_of(self.config, self.model_config, data)
+        identity["knobs"] |= {"backwards": self.backwards, "bpe_dropout": self.bpe_dropout}
+        versions = {name: installed(name) for name in ("numpy", "torch", *judges, *splitters)}
+        return {**identity, "code": code_keys(*CODE), "versions": versions}
 
     @cached_property
     def key(self) -> str:

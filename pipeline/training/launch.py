@@ -23,6 +23,7 @@ from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from pipeline.workflow.stage import SECONDS_TO_SAVE
+from transformer.files import Mistake
 
 LAUNCHER = "TRANSFORMER_LAUNCHER"  # environment variable: the number of the process that started this one
 LOST = 75  # exit status of a process that lost the connection to another one
@@ -52,20 +53,20 @@ class Machines:
         if nodes in ("", "1"):
             return None
         if not (nodes.isascii() and nodes.isdecimal() and int(nodes)):
-            raise ValueError(f"NODES={nodes!r} is not a number of machines. Set NODES to 2 or more, or unset it.")
+            raise Mistake(f"NODES={nodes!r} is not a number of machines. Set NODES to 2 or more, or unset it.")
         if not (rank.isascii() and rank.isdecimal() and int(rank) < int(nodes)):
-            raise ValueError(
+            raise Mistake(
                 f"NODES={nodes} needs the number of this machine, NODE_RANK={rank!r} is none. Set it to 0 on the first "
                 f"machine, up to {int(nodes) - 1} on the others."
             )
         if not endpoint:
-            raise ValueError(
+            raise Mistake(
                 f"NODES={nodes} needs RENDEZVOUS=HOST:PORT, an address of the first machine. Set it on all machines."
             )
         try:
             host, port = parse_rendezvous_endpoint(endpoint, PORT)
         except ValueError:
-            raise ValueError(f"RENDEZVOUS={endpoint} must be HOST:PORT, with a port from 1 to 65535.") from None
+            raise Mistake(f"RENDEZVOUS={endpoint} must be HOST:PORT, with a port from 1 to 65535.") from None
         return cls(int(nodes), int(rank), host, port)
 
     def wait_for_first(self) -> None:
@@ -109,7 +110,7 @@ def launch(module: str, count: int, threads: int, machines: Machines | None = No
 
     The processes get the options of this process. machines: those that take part; None: this one alone. SIGTERM and
     SIGINT are passed on to all processes; the status is then 128 + the signal. When a process fails, the others are
-    stopped, and the failure is printed in one line. Raises ValueError if the first machine cannot listen there.
+    stopped, and the failure is printed in one line. Raises Mistake if the first machine cannot listen there.
     """
     for name in logging.root.manager.loggerDict:
         if name.startswith("torch.distributed.elastic"):
@@ -136,7 +137,7 @@ def launch(module: str, count: int, threads: int, machines: Machines | None = No
             return print_failure(error.failures)
         except DistError as error:
             if machines and machines.is_first and isinstance(error, DistNetworkError):
-                raise ValueError(
+                raise Mistake(
                     f"RENDEZVOUS={os.environ['RENDEZVOUS']} cannot be used ({str(error).split(chr(10))[0]}). Set it to "
                     "an address of the first machine and a free port."
                 ) from None

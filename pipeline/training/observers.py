@@ -13,8 +13,8 @@ from tqdm import tqdm
 
 from pipeline.training.identity import changed_since
 from pipeline.training.job import TrainingJob, sharding_requested
+from pipeline.workflow.stage import check_inputs
 from transformer.evaluation.bleu import bleu_tokenizer
-from transformer.files import write_json
 from transformer.training.batches import idle_remark
 from transformer.training.loop import Interrupted, Observers
 from transformer.training.train_step import Trainer
@@ -26,13 +26,13 @@ def observing(
 ) -> Iterator[Observers]:
     """Yield the observers of a training in this process, for the block that trains.
 
+    Raises Mistake if what the trainer was built from changed since the stage began.
     live_run: the MLflow run that gets the curve; the leader sends it. On SIGTERM or SIGINT the block raises
     Interrupted, after it has saved the state of the last update; SystemExit with 128 + the signal is raised here.
     """
+    check_inputs()
     leads = trainer.world.is_leader
     remarks = list(remarks_on(training, trainer)) if leads else []
-    if leads:
-        write_json(training.folder / "identity.json", training.identity)
     with stop_signals() as signals, live_run if live_run and leads else nullcontext() as tracked:
         progress = Progress(training.max_steps, leads, tracked)
         for line in remarks:

@@ -1,7 +1,7 @@
 """What a result is: params, data, code, versions, outs and scores, as its dvc.lock names them.
 
 One reader for the work tree, commits and experiments. A dvc.lock is accepted if the stages that made the result agree:
-a dep that another stage writes has the md5 of that out, and a param has one value. A file is read if it has the md5 in
+a path has one md5, as dep and as out, and a param has one value. A file is read if it has the md5 in
 dvc.lock: metrics from git (of a commit) or from the folder (of the work tree); all else, and metrics that were edited,
 from DVC's cache. `dvc commit -f` writes what a person says into dvc.lock, and is believed.
 """
@@ -20,6 +20,7 @@ from pipeline.workflow.git import content, experiments, git, resolve
 from pipeline.workflow.params import Params, parse_yaml
 from pipeline.workflow.versions import VERSIONS, release
 from transformer import files
+from transformer.files import Mistake
 
 if TYPE_CHECKING:
     from transformer.evaluation.comparison import System
@@ -32,7 +33,7 @@ PROCESSOR = ("machine", "cpu", "threads", "device", "devices", "instructions", "
 COMMIT_IT = 'git add dvc.lock reports && git commit -m "First result"'
 
 
-class NoResult(ValueError):
+class NoResult(Mistake):
     """There is no such result, its dvc.lock disagrees with itself, or nothing here has a file that the lock names."""
 
 
@@ -62,7 +63,7 @@ class Result:
             raise NoResult(f"{self.name} has no dvc.lock, so no result. {remedy}.")
         try:
             return parse_yaml(text.decode("utf-8"), f"dvc.lock of {self.name}").get("stages") or {}
-        except ValueError as error:
+        except Mistake as error:
             raise NoResult(str(error)) from None
 
     def entries(self, *paths: str) -> dict[str, Any]:
@@ -76,10 +77,13 @@ class Result:
         if missing := [path for path in paths if path not in outs]:
             raise NoResult(f"dvc.lock of {self.name} has no {missing[0]}. Run `dvc repro`.")
         seen: dict[tuple[str, str], tuple[str, Any]] = {}
+        read = dict(outs)
         for stage, entry in stages.items():
             for dep in entry.get("deps", []):
-                if outs.get(dep["path"], dep["md5"]) != dep["md5"]:
-                    raise self._disagreement(f"stage {stage} read another {dep['path']} than the one that was written")
+                if read.setdefault(dep["path"], dep["md5"]) != dep["md5"]:
+                    raise self._disagreement(
+                        f"stage {stage} read another {dep['path']} than other stages read or wrote"
+                    )
             for file, values in entry.get("params", {}).items():
                 for knob, value in values.items():
                     other, before = seen.setdefault((file, knob), (stage, value))
@@ -101,7 +105,7 @@ class Result:
         values = self.entries()["report"]["params"]["params.yaml"]
         try:
             return Params.parse(json.dumps(values), f"dvc.lock of {self.name}")  # JSON is YAML
-        except ValueError as error:
+        except Mistake as error:
             raise NoResult(f"{self.name} is a result of another version of this project: {error}") from None
 
     def file(self, path: str) -> Path:
@@ -246,7 +250,7 @@ def stages_above(stages: Mapping[str, Any], paths: Iterable[str]) -> dict[str, A
 
 @cache
 def project(root: Path) -> Any:
-    """DVC's view of a project. root: its absolute folder. Raises ValueError without a git repository."""
+    """DVC's view of a project. root: its absolute folder. Raises Mistake without a git repository."""
     git("rev-parse", "--git-dir")  # its message says what to type without a repository
     from dvc.repo import Repo  # imported here, since it takes a second
 
@@ -264,7 +268,7 @@ def cache_file(md5: str, root: Path | None = None) -> Path:
 
 
 def result_of(name: str) -> Result:
-    """The result of `workspace`, or of an experiment, commit, branch or tag. Raises ValueError for an unknown name."""
+    """The result of `workspace`, or of an experiment, commit, branch or tag. Raises Mistake for an unknown name."""
     return Result() if name == WORKSPACE else Result(name, resolve(name))
 
 
@@ -275,7 +279,7 @@ def stored_results(history: bool = True) -> Iterator[tuple[Result, dict[str, str
     """
     tags = {
         experiment.commit: {
-            "git_commit": experiment.baseline,
+            "recorded_at": experiment.baseline,
             "DVC_EXP_NAME": experiment.name,
             "DVC_EXP_BASELINE_REV": experiment.baseline,
         }
@@ -291,7 +295,7 @@ def stored_results(history: bool = True) -> Iterator[tuple[Result, dict[str, str
     after = {commit: -number for number, commit in enumerate(commits)}  # of commits in one second, parents come first
     order = {commit: (dated[commit], after.get(commit, 0), commit) for commit in dated}
     for commit in sorted(dated, key=lambda commit: (commit != head and commit not in tags, order[commit])):
-        origin = tags.get(commit, {"git_commit": commit})
+        origin = tags.get(commit, {"recorded_at": commit})
         yield Result(origin.get("DVC_EXP_NAME", commit[:10]), commit), origin
 
 

@@ -10,11 +10,13 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from transformer.files import Mistake
+
 EXPERIMENTS = "refs/exps/"  # refs/exps/<2 digits>/<38 digits of the baseline commit>/<name>
 
 
 def command(*words: str, folder: Path | None = None) -> str:
-    """Run a command line; returns its standard output. Raises ValueError with the last printed line if it fails.
+    """Run a command line; returns its standard output. Raises Mistake with the last printed line if it fails.
 
     folder: where it runs, if not in the current folder.
     """
@@ -22,17 +24,17 @@ def command(*words: str, folder: Path | None = None) -> str:
     try:
         done = subprocess.run(words, capture_output=True, text=True, cwd=folder, env=environment)
     except FileNotFoundError:
-        raise ValueError(
+        raise Mistake(
             f"{words[0]} is not installed, or not in PATH. Install it: experiments are kept in git."
         ) from None
     if done.returncode:
         here = (folder or Path()).absolute()
         if words[0] == "git" and not any((place / ".git").exists() for place in (here, *here.parents)):
-            raise ValueError(
+            raise Mistake(
                 f"{here} is not in a git repository, where experiments are kept. Nothing was done. Type `git init && "
                 "git add -A && git commit -m start`, or work in a clone."
             )
-        raise ValueError((done.stderr.strip() or done.stdout.strip() or f"{' '.join(words)} failed").split("\n")[-1])
+        raise Mistake((done.stderr.strip() or done.stdout.strip() or f"{' '.join(words)} failed").split("\n")[-1])
     return done.stdout
 
 
@@ -75,18 +77,18 @@ def experiments() -> list[Reference]:
 
 
 def resolve(name: str) -> str:
-    """The hash of the commit that an experiment, commit, branch or tag has. Raises ValueError for an unknown name."""
+    """The hash of the commit that an experiment, commit, branch or tag has. Raises Mistake for an unknown name."""
     commits = {experiment.commit for experiment in experiments() if experiment.name == name}
     if len(commits) > 1:
-        raise ValueError(f"{name} is the name of {len(commits)} experiments. Use a hash from `dvc exp show`.")
-    with suppress(ValueError):
+        raise Mistake(f"{name} is the name of {len(commits)} experiments. Use a hash from `dvc exp show`.")
+    with suppress(Mistake):
         commits.add(git("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").strip())
     if len(commits) > 1:
-        raise ValueError(f"{name} is the name of an experiment and of a branch, tag or commit. Use a hash.")
+        raise Mistake(f"{name} is the name of an experiment and of a branch, tag or commit. Use a hash.")
     if commits:
         return commits.pop()
     shallow = git("rev-parse", "--is-shallow-repository").strip() == "true"
-    raise ValueError(
+    raise Mistake(
         f"{name} is not an experiment, branch, tag or commit. `dvc exp show` lists the experiments."
         + (" This is a shallow clone: `git fetch --unshallow` fetches the older commits." if shallow else "")
     )

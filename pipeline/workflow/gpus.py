@@ -13,6 +13,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from pipeline.workflow.stage import project_root
+from transformer.files import Mistake
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"  # the GPUs that a process may use; CUDA reads it when it starts
 DRIVER = Path("/proc/driver/nvidia")
@@ -61,14 +62,14 @@ def hold_gpus(count: int, wait: bool = True) -> Iterator[None]:
     """Hold `count` of the visible GPUs, and let CUDA see only these; wait until other trainings release enough.
 
     Enter before CUDA is started in this process. Nothing happens on a machine without GPUs of NVIDIA. wait: False: if
-    no GPU is free, hold none, and CUDA uses the first. Raises ValueError if fewer than `count` are visible.
+    no GPU is free, hold none, and CUDA uses the first. Raises Mistake if fewer than `count` are visible.
     """
     gpus = visible_gpus()
     if not gpus:
         yield
         return
     if count > len(gpus):
-        raise ValueError(
+        raise Mistake(
             f"DEVICES={count}, but this process may use only {len(gpus)} of the GPUs here. Lower DEVICES, set it to "
             f"gpu for all of them, or change {VISIBLE}."
         )

@@ -19,6 +19,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent
 
 from transformer.decoding.config import Beams, ExtraLength, LengthPenalty
+from transformer.files import Mistake
 from transformer.model.config import (
     Count,
     CountOrNone,
@@ -121,19 +122,21 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
     def load(cls, path: Path | str) -> Params:
         """Read and check a params.yaml.
 
-        Raises ValueError, one line with file, line number, value and remedy, for a file that is missing or not YAML, a
+        Raises Mistake, one line with file, line number, value and remedy, for a file that is missing or not YAML, a
         knob that is missing or unknown, a value of the wrong type or out of range, and values that exclude each other.
         """
         path = Path(path)
         if path.exists() and not (path.is_file() and path.stat().st_size <= LARGEST):
-            raise ValueError(f"{path} is no regular file of at most {LARGEST:,} bytes. {restore(path)}")
+            raise Mistake(f"{path} is no regular file of at most {LARGEST:,} bytes. {restore(path)}")
         try:
-            return cls.parse(path.read_text(encoding="utf-8"), path)
+            text = path.read_text(encoding="utf-8")
         except OSError as error:
-            raise ValueError(f"{path}: cannot read the params ({error.strerror}). {restore(path)}") from None
+            raise Mistake(f"{path}: cannot read the params ({error.strerror}). {restore(path)}") from None
         except UnicodeDecodeError as error:
-            raise ValueError(f"{path}: not valid YAML ({' '.join(str(error).split())}). {restore(path)}") from None
-        except ValueError:
+            raise Mistake(f"{path}: not valid YAML ({' '.join(str(error).split())}). {restore(path)}") from None
+        try:
+            return cls.parse(text, path)
+        except Mistake:
             # After a failed `dvc exp run -S`, git takes a params.yaml of the same size for unchanged, and the remedy
             # `git checkout` would do nothing. With a new modification time git compares the contents.
             with suppress(OSError):
@@ -153,10 +156,10 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
             several = f"{len(mistakes)} knobs are wrong. " if len(mistakes) > 1 else ""
             if len(mistakes) > MOST_NAMED:
                 several = f"{len(mistakes)} knobs are wrong; the first {MOST_NAMED} are: "
-            raise ValueError(f"{several}{' '.join(mistakes[:MOST_NAMED])} {restore(path)}") from None
+            raise Mistake(f"{several}{' '.join(mistakes[:MOST_NAMED])} {restore(path)}") from None
 
     def changed(self, **values: Any) -> Params:
-        """A copy with other values. Raises ValueError as `load` does if a params.yaml may not have them."""
+        """A copy with other values. Raises Mistake as `load` does if a params.yaml may not have them."""
         return Params.parse(json.dumps(vars(self) | values), "params.yaml")  # JSON is YAML
 
     def take(self, config: type[Config], **values: Any) -> Config:
@@ -166,7 +169,7 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
 
     @model_validator(mode="after")
     def check_together(self) -> Self:
-        """Raise ValueError for values that are valid alone and exclude each other."""
+        """Raise Mistake for values that are valid alone and exclude each other."""
         names, wrong = self.test_sets.split(), []
         if not names or len(set(names)) < len(names) or not all(map(TEST_SET.fullmatch, names)):
             wrong.append(
@@ -196,7 +199,7 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
         if self.replace_unk and self.engine == "ctranslate2":
             wrong.append("replace_unk=true needs torch, got engine=ctranslate2. Set engine=auto.")
         if wrong:
-            raise ValueError("\n".join(wrong))
+            raise Mistake("\n".join(wrong))
         return self
 
 
@@ -204,32 +207,32 @@ DIVIDES = (("save_every", "max_steps"), ("save_every", "back_translation_steps")
 
 
 def check_value(name: str, value: Any) -> Any:
-    """The value of a knob in its type: an int becomes a float. Raises ValueError if the knob may not have it."""
+    """The value of a knob in its type: an int becomes a float. Raises Mistake if the knob may not have it."""
     if (field := Params.model_fields.get(name)) is None:
-        raise ValueError(f"unknown knob {name!r}")
+        raise Mistake(f"unknown knob {name!r}")
     try:
         kind: Any = Annotated[field.annotation, field]
         return TypeAdapter(kind, config=Params.model_config).validate_python(value)
     except ValidationError as error:
-        raise ValueError(f"{name}={value!r} {reason(error.errors()[0])}") from None
+        raise Mistake(f"{name}={value!r} {reason(error.errors()[0])}") from None
 
 
 @cache
 def parse_yaml(text: str, path: Path | str, remedy: str = "") -> dict[str, Any]:
-    """The names and values of a YAML text, cached, so only to be read. Raises ValueError with path and remedy."""
+    """The names and values of a YAML text, cached, so only to be read. Raises Mistake with path and remedy."""
     try:
         events = YAML(typ="safe").parse(text)
         steps = (isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent) for event in events)
         if any(depth > DEEPEST for depth in accumulate(steps)):  # the C loader would overflow its stack
-            raise ValueError(f"nested more than {DEEPEST} deep")
+            raise Mistake(f"nested more than {DEEPEST} deep")
         values = YAML(typ="safe").load(text)
     except Exception as error:  # of YAML, and of any kind where a tag and its value do not go together
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", error)
         problem = " ".join(str(problem).split()).split(" with value")[0][:100]  # of a duplicate key
         line = f":{mark.line + 1}" if mark else ""
-        raise ValueError(f"{path}{line}: not valid YAML ({problem}). {remedy}".strip()) from None
+        raise Mistake(f"{path}{line}: not valid YAML ({problem}). {remedy}".strip()) from None
     if not isinstance(values, dict):
-        raise ValueError(f"{path}: must contain one `name: value` a line. {remedy}".strip())
+        raise Mistake(f"{path}: must contain one `name: value` a line. {remedy}".strip())
     return {str(name): value for name, value in values.items()}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import gc
 import json
 import os
@@ -18,11 +17,20 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
-from pipeline import STARTED, show_error
+from pipeline import IMPORTED, Facts, facts_of, show_error
 from pipeline.workflow.params import parse_yaml
 from pipeline.workflow.versions import ROOT, check_versions
 from transformer.evaluation.texts import UnreadableInput
-from transformer.files import printable, remove_temporaries, write_text
+from transformer.files import (
+    Mistake,
+    Untrainable,
+    content_key,
+    mistake_line,
+    printable,
+    remove_temporaries,
+    write_json,
+    write_text,
+)
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -30,6 +38,8 @@ if TYPE_CHECKING:
 OUTS = ("outs", "metrics", "plots")  # what a stage writes, by the names of dvc.yaml
 SECONDS_TO_SAVE = 300  # for a training that is asked to stop, before it is killed
 MAKES_IT = "Run `dvc repro`, which makes it."
+END = "STAGE_END"  # environment variable: the file, JSON, in which a stage writes why it failed
+INPUTS = "STAGE_INPUTS"  # environment variable: what `check_inputs` compares, as JSON
 MAIN_CHECKOUT = "MAIN_CHECKOUT"  # environment variable: the folder of the project whose clone a stage runs in
 
 
@@ -49,8 +59,8 @@ def arguments(doc: str | None, texts: Mapping[str, str] | None = None, **paths: 
 def run(main: Callable[[], None]) -> None:
     """Run a stage or command. An error becomes one line on standard error and exit status 1.
 
-    The line names the file in work/ that has Python's traceback. In one of several processes of a stage, the launcher
-    prints the line. A stage does not start with other versions of packages than versions.yaml records.
+    The line of a bug names the file in work/ that has its traceback. In one of several processes of a stage, the
+    launcher prints the line. A stage does not start with other versions of packages than versions.yaml records.
     """
     name = running_stage()
     try:
@@ -61,8 +71,9 @@ def run(main: Callable[[], None]) -> None:
         else:
             main()
     except Exception as error:
-        place = keep_traceback(Path(sys.argv[0]).stem if name in ("", "__main__") else name)
-        reason = printable(error_line(error)) + (f" Traceback: {place}" if place else "")
+        reason = printable(error_line(error, Path(sys.argv[0]).stem if name in ("", "__main__") else name))
+        if end := os.environ.get(END):
+            write_json(Path(end), {"reason": reason, "untrainable": isinstance(error, Untrainable)})
         sys.exit(1 if pass_on(reason) else f"error: {reason}")
     except KeyboardInterrupt as error:
         show_error(KeyboardInterrupt, error, None)
@@ -72,29 +83,41 @@ def run(main: Callable[[], None]) -> None:
 
 
 def keep_traceback(name: str) -> str:
-    """Write the traceback of the error being handled; returns the path, or "" if it cannot be written."""
+    """Write the traceback of the error being handled. Returns the path or, if it cannot be written, the traceback."""
     path = Path("work") / f"error-{name.rpartition(' ')[2]}-{os.getpid()}.txt"
     with suppress(OSError):
         write_text(project_root() / path, traceback.format_exc())
         return str(path)
-    return ""
+    return traceback.format_exc()
 
 
 def run_for_dvc(name: str, main: Callable[[], None]) -> None:
     """Run a stage for DVC. It waits for a process of the same stage, such as one that outlived a killed DVC.
 
-    Raises ValueError if an input changed while the stage ran.
+    Raises Mistake if an input changed while the stage ran.
     """
-    stages = stages_of((ROOT / "dvc.yaml").read_text(encoding="utf-8"), read_values("params.yaml"))
+    stage = stages_of((ROOT / "dvc.yaml").read_text(encoding="utf-8"), read_values("params.yaml"))[name]
     with hold_lock(Path("work") / f"stage-{name}.lock", "stage"):
-        for out in outs(stages[name]):
+        for out in outs(stage):
             remove_temporaries(Path(out))
-        stage = stages[name]
-        before = inputs_of(stage)
-        check_unchanged(name, [dep for dep in stage["deps"] if is_code_newer(Path(dep), STARTED)])
-        main()
-        after = inputs_of(stage)
-        check_unchanged(name, [name for name in {**before, **after} if before.get(name) != after.get(name)])
+        os.environ[INPUTS] = json.dumps([name, inputs_of(stage, IMPORTED)])
+        try:
+            check_inputs()
+            with suppress_success():
+                main()
+            check_inputs()
+        finally:
+            del os.environ[INPUTS]
+
+
+@contextmanager
+def suppress_success() -> Iterator[None]:
+    """Surround code that may end the process: with status 0, as the parent of several processes does, it goes on."""
+    try:
+        yield
+    except SystemExit as end:
+        if end.code:
+            raise
 
 
 @contextmanager
@@ -122,26 +145,51 @@ def running_stage() -> str:
     return spec.name.removeprefix("pipeline.") if spec else ""
 
 
-def inputs_of(stage: Mapping[str, Any]) -> dict[str, object]:
-    """The state of a stage's inputs: dep -> its files, each with inode, size and time of change; param -> its value.
+def inputs_of(stage: Mapping[str, Any], imported: Mapping[str, Facts] | None = None) -> dict[str, str]:
+    """The state of a stage's inputs: dep -> a hash of its files' names and facts; param -> its value.
 
     It is compared at the start and the end of the stage. DVC hashes inputs only at the end, so an edit in between would
-    count as the input.
+    count as the input. imported: facts of files, which count in place of those that the files have now.
     """
-    inputs: dict[str, object] = {}
+    inputs: dict[str, str] = {}
     for file, names in params_of(stage):
         values = read_values(file)
-        inputs |= {f"{name} of {file}" if name in stage["deps"] else name: values.get(name) for name in names or values}
+        places = {name: f"{name} of {file}" if name in stage["deps"] else name for name in names or values}
+        inputs |= {place: repr(values.get(name)) for name, place in places.items()}
     for dep in stage["deps"]:
-        facts = [(str(file), file.stat()) for file in files_of(Path(dep))]
-        inputs[dep] = [(file, fact.st_ino, fact.st_size, fact.st_mtime_ns) for file, fact in facts]
+        names = {file.as_posix(): file for file in files_of(Path(dep))}
+        inputs[dep] = content_key(**{name: (imported or {}).get(name) or facts_of(names[name]) for name in names})
     return inputs
+
+
+def check_inputs() -> None:
+    """Raise Mistake if inputs of the stage that DVC runs were edited since it began. Several processes may call this.
+
+    A training also calls it before its first update, so that no state comes from an edit that is undone later.
+    """
+    if INPUTS not in os.environ:
+        return
+    name, before = json.loads(os.environ[INPUTS])
+    stages = stages_of((ROOT / "dvc.yaml").read_text(encoding="utf-8"), read_values("params.yaml"))
+    now = inputs_of(stages[name])
+    if changed := sorted(place for place in before | now if before.get(place) != now.get(place)):
+        raise Mistake(
+            f"{', '.join(changed)} changed while stage {name} ran. The results belong to the old content, so they were "
+            "not recorded. Run `dvc repro`."
+        )
 
 
 def stages_of(dvc_yaml: str, params: Mapping[str, object]) -> dict[str, dict]:
     """The stages in the text of a dvc.yaml, with the values of params in place of ${name}."""
-    text = re.sub(r"(?<!\\)\$\{(\w+)\}", lambda match: str(params.get(match[1], match[0])), dvc_yaml)
-    return dict(parse_yaml(text, "dvc.yaml")["stages"])
+
+    def filled(value: Any) -> Any:
+        if isinstance(value, str):
+            return re.sub(r"(?<!\\)\$\{(\w+)\}", lambda match: str(params.get(match[1], match[0])), value)
+        if isinstance(value, list):
+            return [filled(each) for each in value]
+        return {filled(name): filled(each) for name, each in value.items()} if isinstance(value, dict) else value
+
+    return filled(parse_yaml(dvc_yaml, "dvc.yaml")["stages"])
 
 
 def outs(stage: Mapping[str, Any]) -> list[str]:
@@ -172,31 +220,12 @@ def files_of(path: Path) -> list[Path]:
     return sorted(file for file in files if file.is_file() and file.suffix != ".pyc")
 
 
-def is_code_newer(path: Path, moment: int) -> bool:
-    """Whether a Python file, or one in a folder, was written or moved here after a moment (in ns)."""
-    return any(file.stat().st_ctime_ns > moment for file in files_of(path) if file.suffix == ".py")
-
-
-def check_unchanged(name: str, changed: list[str]) -> None:
-    """Raise ValueError if inputs of a stage were edited while it ran. changed: their paths."""
-    if changed:
-        raise ValueError(
-            f"{', '.join(sorted(changed))} changed while stage {name} ran. The results belong to the old content, so "
-            "they were not recorded. Run `dvc repro`. If you undo the edit first, no training is repeated."
-        )
-
-
-def error_line(error: Exception) -> str:
-    """What a user needs to know of an error."""
+def error_line(error: Exception, name: str) -> str:
+    """The line of the error being handled. Of a bug it names the file that has the traceback. name: of the stage."""
     if isinstance(error, UnreadableInput):
         return f"{error} {MAKES_IT}"
-    if isinstance(error, ValueError):
-        return str(error)
-    if not isinstance(error, OSError):
-        return f"{type(error).__name__}: {error}. This is a fault of the program."
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):  # a write names no file
-        return f"The disk of {error.filename or Path.cwd()} is full. Free some space, and run the same command again."
-    return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    bug = f"{type(error).__name__}: {error}. This is a bug of this program, not your mistake."
+    return mistake_line(error) or f"{bug} Traceback: {keep_traceback(name)}"
 
 
 def pass_on(reason: str) -> bool:
@@ -228,7 +257,7 @@ def corpus_name(params: Mapping[str, Any]) -> str:
 
 
 def require(*paths: Path) -> None:
-    """Raise ValueError for the first path that does not exist: the stage that writes it has not run."""
+    """Raise Mistake for the first path that does not exist: the stage that writes it has not run."""
     for path in paths:
         if not path.exists():
-            raise ValueError(f"{path} is missing. {MAKES_IT}")
+            raise Mistake(f"{path} is missing. {MAKES_IT}")

@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from pipeline.workflow.params import parse_yaml
-from transformer.files import write_text
+from transformer.files import Mistake, write_text
 
 ROOT = Path(__file__).parents[2]  # of this checkout, which may be a temporary copy of the project
 VERSIONS = "versions.yaml"
@@ -38,12 +38,12 @@ def installed(package: str) -> str:
 
 
 def recorded(root: Path = ROOT) -> dict[str, str]:
-    """versions.yaml: package -> version. Raises ValueError if it is not written as `text` writes it."""
+    """versions.yaml: package -> version. Raises Mistake if it is not written as `text` writes it."""
     remedy = "`git checkout versions.yaml` restores it."
     versions = parse_yaml((root / VERSIONS).read_text(encoding="utf-8"), VERSIONS, remedy)
     for name, number in versions.items():
         if not isinstance(number, str):
-            raise ValueError(f'{VERSIONS}: the version of {name} must be in quotes, as in {name}: "{number}". {remedy}')
+            raise Mistake(f'{VERSIONS}: the version of {name} must be in quotes, as in {name}: "{number}". {remedy}')
     return versions
 
 
@@ -54,12 +54,12 @@ def packages_of(stage: dict) -> list[str]:
 
 
 def check_versions(stage: dict, root: Path = ROOT) -> None:
-    """Raise ValueError if a package that a stage's entry in dvc.yaml lists is not of the recorded version."""
+    """Raise Mistake if a package that a stage's entry in dvc.yaml lists is not of the recorded version."""
     versions = recorded(root) if (packages := packages_of(stage)) else {}
     for package in packages:
         number = versions.get(package, "")
         if installed(package) != release(number):
-            raise ValueError(
+            raise Mistake(
                 f"{package} {installed(package) or '(none)'} is installed, {VERSIONS} records {number or 'none'}. "
                 "Install the recorded versions: uv pip install -r requirements.lock. Or record the installed ones: "
                 "python -m pipeline versions; `dvc repro` then runs again what computes with them."
@@ -77,7 +77,7 @@ def main() -> None:
     now = {name: installed(name) for name in before}
     for name, number in now.items():
         if not number:
-            raise ValueError(f"{name} is not installed. Run: uv pip install -r requirements.lock. Nothing was written.")
+            raise Mistake(f"{name} is not installed. Run: uv pip install -r requirements.lock. Nothing was written.")
     changed = [f"{name} {before[name]} -> {now[name]}" for name in before if now[name] != before[name]]
     if changed:
         write_text(ROOT / VERSIONS, text(now))

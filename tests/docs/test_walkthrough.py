@@ -132,7 +132,7 @@ def test_each_part_of_a_layer_is_the_packages(plain):
     assert_close(layer.residuals[0].norm(3 * x + 1), theirs.residuals[0].norm(3 * x + 1), **EXACT)
     for pre in (False, True):
         ours, package = both_models(plain, pre)
-        assert_close(ours.encoder[0].residuals[0](x, torch.sin), package.encoder[0].residuals[0](x, torch.sin), **EXACT)
+        assert_close(ours.encoder[0].residuals[0](torch.sin, x), package.encoder[0].residuals[0](x, torch.sin), **EXACT)
 
 
 def test_masks_positions_and_embeddings_are_the_packages(plain):

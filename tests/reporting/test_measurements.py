@@ -49,4 +49,6 @@ def test_a_training_that_was_still_learning_goes_on_first(recipes):
     assert first.startswith(
         "More updates: the loss on valid still fell at the last one. Type: dvc exp run -S max_steps=600"
     )
+    first, *_ = next_steps(recipes, OFF, 3000, {"best_step": 300, "best_valid_bleu": 30.0})
+    assert first.startswith("More updates: BLEU on valid still rose at the last one.")
     assert not next_steps(recipes, OFF, 3000, {"best_step": 200})[0].startswith("More updates")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import re
 from math import log
 from pathlib import Path
@@ -22,10 +23,12 @@ from pipeline.search.clones import check_committed
 from pipeline.search.command import name_of
 from pipeline.search.finals import DIVERGED, conclusion, table
 from pipeline.search.space import describe, space_of
-from pipeline.search.study import Untrainable, best, open_study, rungs_of, search
+from pipeline.search.study import best, open_study, rungs_of, search
 from pipeline.search.trainings import Trainings
 from pipeline.workflow.params import Params
+from pipeline.workflow.stage import END
 from transformer.evaluation.comparison import System
+from transformer.files import Mistake, Untrainable
 
 DVC = ROOT / "dvc.yaml"
 PARAMS = Params.load(ROOT / "params.yaml")
@@ -208,12 +211,43 @@ def test_knobs_that_exclude_each_other_are_not_trained(trainings, monkeypatch, c
     assert re.fullmatch(shown, capsys.readouterr().out)
 
 
-@pytest.mark.parametrize(("status", "free", "goes_on"), [(1, 1e9, True), (1, 1e3, False), (-9, 1e9, False)])
-def test_a_failed_stage_ends_a_trial_a_full_disk_the_search(trainings, monkeypatch, status, free, goes_on):
-    monkeypatch.setattr(trainings_module, "run_in", lambda *_, **__: status)
-    monkeypatch.setattr(trainings_module.shutil, "disk_usage", lambda folder: SimpleNamespace(free=free))
-    with pytest.raises(Untrainable if goes_on else ValueError, match=r"failed, see|The search stopped"):
+@pytest.mark.parametrize(
+    ("end", "kind", "message"),
+    [
+        ({"reason": "Update 7: not finite.", "untrainable": True}, Untrainable, r"failed: Update 7: not finite\.$"),
+        ({"reason": "The disk is full.", "untrainable": False}, Mistake, r"status 255: The disk is full\. The search"),
+        (None, Mistake, "status 255: the last line The search stopped .* then the same command goes on"),
+    ],
+)
+def test_knobs_alone_end_a_trial_all_else_ends_the_search(trainings, monkeypatch, end, kind, message):
+    def fail(folder: Path, words: object, output: Any, **variables: str) -> int:
+        output.write(b"the first line\nthe last line\n\n")
+        if end:
+            Path(variables[END]).write_text(json.dumps(end))
+        return 255  # what DVC makes of each
+
+    monkeypatch.setattr(trainings_module, "run_in", fail)
+    with pytest.raises(kind, match=message) as error:
         list(trainings.scores({"dropout": 0.1}, RUNGS))
+    assert isinstance(error.value, Untrainable) == (kind is Untrainable)
+
+
+def test_what_stops_a_search_uses_up_no_trial(tmp_path):
+    study, calls = opened(tmp_path / "search"), []
+
+    def broken(knobs, rungs):
+        calls.append(dict(knobs))
+        raise Mistake("no network")
+        yield
+
+    for _ in range(3):
+        with pytest.raises(Mistake):
+            search(opened(tmp_path / "search"), SPACE, RUNGS, broken, 4)
+    after: list = []
+    search(opened(tmp_path / "search"), SPACE, RUNGS, measured(after), 4)
+    assert calls[0] == calls[1] == calls[2] == dict(after[0][0])
+    states = [trial.state.name for trial in study.get_trials()]
+    assert len(states) - states.count("FAIL") == 4
 
 
 def experiment(seed: int, score: int, dropout: float) -> Any:

@@ -9,6 +9,7 @@ from support.projects import params_file
 
 from pipeline import compare_engines
 from pipeline.compare_engines import float32_difference, int8_loss
+from transformer.files import Mistake
 from transformer.inference.translator import Translator
 
 GOOD = {
@@ -27,15 +28,27 @@ GOOD = {
         ({"float32_identical_beam_1": 99.4}, "beam 1, 99.40% of the translations of valid", ""),
         ({"float32_identical_beam_4": 98.9}, "and 99.0% are required", ""),
         ({"int8_bleu_beam_4": 40.4}, "", "int8 loses 0.60 BLEU"),
-        ({"torch_bleu_beam_1": 4.9, "torch_bleu_beam_4": 4.9, "float32_identical_beam_1": 10.0}, "", ""),
     ],
 )
 def test_each_export_is_judged_by_its_own_numbers(worse, float32, int8):
-    """And no export of a model that is not trained, whose translations are near-ties."""
     assert float32_difference(GOOD, 1000) == int8_loss(GOOD) == ""
     for message, shown in ((float32, float32_difference(GOOD | worse, 1000)), (int8, int8_loss(GOOD | worse))):
         assert message in shown
         assert bool(message) == bool(shown)
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        {"torch_bleu_beam_1": 4.9, "torch_bleu_beam_4": 4.9, "float32_identical_beam_1": 10.0},
+        {"torch_bleu_beam_1": None, "torch_bleu_beam_4": None, "float32_identical_beam_1": None},
+        {"float32_identical_beam_4": None},
+    ],
+)
+def test_what_was_not_measured_is_no_agreement(report):
+    """As of a model that is hardly trained, whose translations are near-ties, or where an engine failed."""
+    assert float32_difference(GOOD | report, 1000) is None
+    assert int8_loss(GOOD | report) == ""
 
 
 def test_one_different_sentence_is_always_allowed():
@@ -60,6 +73,12 @@ def test_the_engine_in_use_is_refused_for_float32_alone(tmp_path, monkeypatch, c
             Translator, "load", lambda *loaded, engine: bad if (loaded[0].name, engine) == name else good
         )
 
+    def fail(*words: object, **named: object) -> None:
+        raise Mistake("no finite numbers")
+
+    monkeypatch.setattr(Translator, "load", lambda *_, engine: SimpleNamespace(translate=fail))
+    compare_engines.main()
+    assert {*json.loads((tmp_path / "reports/engines.json").read_text()).values()} == {None}
     worse(("int8", "ctranslate2"))
     compare_engines.main()
     assert json.loads((tmp_path / "reports/engines.json").read_text())["engines_agree"] is True

@@ -62,7 +62,7 @@ def test_a_run_names_its_data_machine_commit_and_stages(project):
     (run,) = [run for run in runs(project) if (run.data.params["warmup"], run.data.params["seed"]) == ("8", "2")]
     tags, metrics = run.data.tags, run.data.metrics
     assert {f"dvc_{name}" for name in ("download", "train", "translate", "score", "report")} <= set(tags)
-    assert {"env_torch", "env_cpu", "env_devices", "signature_bleu", "git_commit", "DVC_EXP_NAME"} <= set(tags)
+    assert {"env_torch", "env_cpu", "env_devices", "signature_bleu", "recorded_at", "DVC_EXP_NAME"} <= set(tags)
     assert {"learning_rate", "valid_loss", "train_loss"} <= set(metrics)
     data = {entry.dataset.name: json.loads(entry.dataset.profile) for entry in run.inputs.dataset_inputs}
     assert data["own train.src"]["lines"] == 150

@@ -65,7 +65,7 @@ def test_a_clone_that_repeats_the_results_gets_the_same_run(project, tmp_path):
     (clone / "mlflow.db").unlink()
     command(clone, sys.executable, "-m", "pipeline", "track")
     after = runs(clone)[0].data.tags
-    assert after["git_commit"] == before["git_commit"] == command(clone, "git", "rev-parse", "HEAD").strip()
+    assert after["recorded_at"] == before["recorded_at"] == command(clone, "git", "rev-parse", "HEAD").strip()
     assert command(clone, "dvc", "repro").count("Running stage") == 0
 
 

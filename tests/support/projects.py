@@ -142,6 +142,7 @@ def finished_project(shared: Path) -> Path:
     folder = shared / "small project"
     with FileLock(shared / "small_project.lock"):
         if not (shared / "small_project.done").exists():
+            shutil.rmtree(folder, ignore_errors=True)  # of a test that failed
             small_project(folder)
             (shared / "small_project.done").touch()
     return folder

@@ -72,7 +72,7 @@ def configuration(key: str, config: str, last: int = 60, **changed: str | int) -
         "config_key": config,
         "curve": curve(last),
         "scores": SCORES,
-        "tags": {"git_commit": "abc", **name},
+        "tags": {"recorded_at": "abc", **name},
     }
 
 

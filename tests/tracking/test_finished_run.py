@@ -36,14 +36,14 @@ def inside(project, monkeypatch) -> Path:
 
 
 def test_a_run_is_what_dvc_lock_says_whatever_lies_beside_it(inside):
-    before = content.finished_run(Result(), {"git_commit": "01"})
+    before = content.finished_run(Result(), {"recorded_at": "01"})
     params_file(inside, warmup=77)
     for path in ("reports/scores.json", "reports/training.csv", "reports/report.html"):
         (inside / path).unlink()
         (inside / path).write_text("edited\n")
-    assert content.finished_run(Result(), {"git_commit": "01"}) == before
+    assert content.finished_run(Result(), {"recorded_at": "01"}) == before
     assert before.params["warmup"] == 4
-    assert (before.train_key, before.tags["git_commit"], before.tags["env_cpu"]) == ("key", "01", "A")
+    assert (before.train_key, before.tags["recorded_at"], before.tags["env_cpu"]) == ("key", "01", "A")
     assert before.texts["valid.hyp"] == REFERENCES
     assert [data["lines"] for data in before.datasets] == [3] * 6
     assert {"dvc_train", "dvc_score"} <= before.tags.keys()

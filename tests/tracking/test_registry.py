@@ -204,9 +204,9 @@ def test_a_model_is_found_until_it_is_deleted(store, key, model):
 def test_the_card_lists_scores_data_params_and_origin():
     params = {"corpus": "corpora/toy", "source": "de", "target": "en", "warmup": 400}
     data = [{"name": "train.src", "lines": 3000, "sha256": "abc"}]
-    tags = {"git_commit": "01", "signature_bleu": "a|b"}
+    tags = {"recorded_at": "01", "signature_bleu": "a|b"}
     card = model_card(FinishedRun(params, "t", "c", [], {"bleu": 31.5, "valid_bleu": 32.04}, tags, data))
     for row in ("| bleu | 31.5 a\\|b |", "| train.src | 3,000 lines, sha256 abc |", "| warmup | 400 |"):
         assert row in card
     assert re.match(r"# toy-de-en, 32\.0 BLEU on valid\n\nTranslates de to en", card)
-    assert "| git_commit | 01 |" in card
+    assert "| recorded_at | 01 |" in card

@@ -43,8 +43,17 @@ def test_one_run_however_often_it_is_trained_and_recorded(root, key):
     assert {name: run.data.metrics[name] for name in SCORES} == SCORES
     assert [steps(opened(root), run_id, name) for name in SCORES] == [[0]] * len(SCORES)
     assert steps(opened(root), run_id, "valid_loss") == [30, 60]
-    assert (run.info.status, run.data.tags["git_commit"]) == ("FINISHED", "abc")
+    assert (run.info.status, run.data.tags["recorded_at"]) == ("FINISHED", "abc")
     assert (len(run.inputs.dataset_inputs), text(root, run_id, "valid.hyp")) == (1, "a\n")
+
+
+def test_no_step_is_twice_though_a_resumed_training_rounds_otherwise(root, key):
+    run_id = train(root, key)
+    fields = configuration(key, f"{key} c")
+    fields["curve"] = [{**row, "train_loss": row["train_loss"] * (1 + 1e-7)} for row in fields["curve"]]
+    record(root, fields)
+    assert steps(opened(root), run_id, "train_loss") == [10, 20, 30, 40, 50, 60]
+    assert steps(opened(root), run_id, "valid_loss") == [30, 60]
 
 
 def test_a_result_from_a_cache_or_a_pull_gets_its_run_and_curve(root, key):
@@ -71,12 +80,12 @@ def test_each_search_of_a_shared_training_has_its_own_run(root, key):
 
 
 def test_a_finished_run_is_not_written_again(root, key):
-    first, second = {"git_commit": "one", "mlflow.user": "anna"}, {"git_commit": "two", "mlflow.user": "ben"}
+    first, second = {"recorded_at": "one", "mlflow.user": "anna"}, {"recorded_at": "two", "mlflow.user": "ben"}
     for tags in (first, second):
         run_id = record(root, {**configuration(key, key), "tags": tags}).info.run_id
         opened(root).client.update_run(run_id, name="typed in the page")
     run = opened(root).client.get_run(run_id)
-    assert (run.data.tags["git_commit"], run.data.tags["mlflow.user"]) == ("one", "anna")
+    assert (run.data.tags["recorded_at"], run.data.tags["mlflow.user"]) == ("one", "anna")
     assert run.info.run_name == "typed in the page"
 
 
@@ -143,7 +152,7 @@ def test_what_the_store_lacks_of_a_result_is_written(tmp_path, fresh_process, mo
     store, result = opened(tmp_path), Result()
 
     def answer() -> tuple[bool, str]:
-        return write_missing(store, result, {"git_commit": "01"})
+        return write_missing(store, result, {"recorded_at": "01"})
 
     def files() -> set[Path]:
         return {path for path in (tmp_path / "mlartifacts").rglob("*") if path.is_file()}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.processes import together
 
 from transformer.training.checkpoints import TrainingState
-from transformer.training.distributed import World
+from transformer.training.distributed import LostConnection, World
 
 NUMBERS = st.floats(allow_nan=False) | st.integers()
 STEPS = st.integers(0, 10**6).map(str)
@@ -72,7 +72,7 @@ def disagree(world: World) -> str:
     with pytest.raises(ValueError, match="not equal") as error:
         world.agree({"torch": "2", "data/ids": f"{world.rank}", f"code of {world.rank}": "b"})
     if world.is_leader:
-        with pytest.raises(ConnectionError, match=r"Process 0 of 2 lost the connection to another process \("):
+        with pytest.raises(LostConnection, match=r"Process 0 of 2 lost the connection to another process \("):
             world.wait()
     return str(error.value)
 

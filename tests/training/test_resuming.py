@@ -9,14 +9,19 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import save_file
 from support.trainings import outcome, train_tiny
 
-from transformer.files import sha256
+from transformer.files import Mistake, sha256
 from transformer.model import weights
-from transformer.training import loop
+from transformer.model.config import TransformerConfig
+from transformer.model.transformer import Transformer
+from transformer.text.pairs import Pairs
+from transformer.training import checkpoints, loop
 from transformer.training.checkpoints import CheckpointStore, best_steps, copy_checkpoints
-from transformer.training.loop import Interrupted
+from transformer.training.config import TrainConfig
+from transformer.training.loop import Interrupted, train
 from transformer.training.train_step import Trainer
 
 FULL = pytest.mark.full
@@ -275,6 +280,50 @@ def test_the_state_before_a_damaged_one_is_resumed(tmp_path, capsys, victim):
     assert message in capsys.readouterr().err
 
 
+def test_a_file_system_that_fails_once_costs_no_state(tmp_path, monkeypatch):
+    _, digest = train_tiny(tmp_path, tmp_path / "w")
+    names = sorted(path.name for path in (tmp_path / "w").iterdir())
+    for function, module in (("sha256", checkpoints), ("read_text", Path)):
+
+        def fail(*words: object, **named: object) -> None:
+            raise OSError(errno.ESTALE, "Stale file handle", "state")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(module, function, fail)
+            with pytest.raises(OSError, match="Stale file handle"):
+                train_tiny(tmp_path, tmp_path / "w")
+    assert sorted(path.name for path in (tmp_path / "w").iterdir()) == names
+    assert train_tiny(tmp_path, tmp_path / "w")[1] == digest
+
+
+def test_a_folder_keeps_one_training(tmp_path):
+    """Another one, as after an edit in a notebook, is refused; a longer one goes on, also with the trained model."""
+    pairs, others = (Pairs.pack([([4, 5], [5, last])] * 8) for last in (4, 6))
+
+    def model(seed: int = 1) -> Transformer:
+        torch.manual_seed(seed)
+        return Transformer(TransformerConfig(7, d_model=8, d_ff=8, heads=2, layers=1))
+
+    def curve(model: Transformer, train_pairs=pairs, valid=pairs, steps=4, **changed) -> list:
+        config = TrainConfig(max_steps=steps, save_every=2, log_every=2, warmup=2, **changed)
+        return train(Trainer(model, train_pairs, valid, config=config), CheckpointStore(tmp_path / "w")).curve
+
+    trained = model()
+    first = curve(trained)
+    assert curve(model()) == first
+    assert curve(trained, steps=6)[:2] == first
+    for what, changes in (
+        ("lr_factor", {"lr_factor": 0.5}),
+        ("train", {"train_pairs": others}),
+        ("valid", {"valid": others}),
+    ):
+        with pytest.raises(Mistake, match=f"w has another training: not equal are {what}. Nothing was trained. Name"):
+            curve(model(), **changes)
+    with pytest.raises(Mistake, match=r"not equal are initial weights\..* torch\.manual_seed\(1\)"):
+        curve(model(2))
+    assert curve(model()) == first
+
+
 def test_without_an_undamaged_state_a_training_starts_anew(tmp_path, capsys):
     _, digest = train_tiny(tmp_path, tmp_path / "w", max_steps=4)
     for path in (tmp_path / "w").glob("weights-*"):
@@ -294,5 +343,5 @@ def test_two_states_and_the_last_and_best_checkpoints_are_kept(tmp_path):
     assert sum(name.startswith("weights") for name in names) <= 3 + 3 + 2  # last 3, best 3, two of the older state
     for path in (tmp_path / "w").iterdir():
         assert path.suffix in (".json", ".safetensors")
-        if path.suffix == ".json":
+        if path.name.startswith("state"):
             assert json.loads(path.read_text())["format"] == 1

@@ -45,9 +45,18 @@ def test_stages_that_agree_are_accepted_though_outs_are_absent(tmp_path):
 def test_a_dep_with_another_md5_than_its_out_is_refused(tmp_path):
     stages = lock()
     stages["translate"]["deps"][0] = {"path": MODEL, "md5": md5("other")}
-    with pytest.raises(NoResult, match="several runs: stage translate read another data/model than the one that was"):
+    with pytest.raises(NoResult, match="several runs: stage translate read another data/model than others read or"):
         result(tmp_path, stages).entries()
     assert result(tmp_path, stages).entries(MODEL).keys() == {"train"}  # of which translate is not above
+
+
+def test_a_dep_of_two_stages_with_two_md5s_is_refused(tmp_path):
+    """As of code that was edited between two stages, or after a merge; no stage writes it."""
+    stages = lock()
+    stages["train"]["deps"] = [{"path": "transformer/model", "md5": md5("old")}]
+    stages["translate"]["deps"].append({"path": "transformer/model", "md5": md5("new")})
+    with pytest.raises(NoResult, match="several runs: stage translate read another transformer/model than others"):
+        result(tmp_path, stages).entries()
 
 
 def test_a_param_with_two_values_is_refused(tmp_path):

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import resource
+import shutil
+import subprocess
 import sys
-import time
 from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
 
 import pytest
 import torch
+from support.tiny import ROOT
 
+from pipeline import facts_of
 from pipeline.workflow import stage
-from pipeline.workflow.stage import error_line, hold_lock, run
-from transformer.files import whole_file, whole_folder, write_lines
+from pipeline.workflow.stage import check_inputs, error_line, hold_lock, run
+from transformer.files import Mistake, whole_file, whole_folder, write_lines
 from transformer.model.weights import save_weights
 
 DVC_YAML = """\
@@ -47,7 +51,7 @@ def project(tmp_path, monkeypatch) -> Path:
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(stage, "ROOT", tmp_path)
-    monkeypatch.setattr(stage, "STARTED", time.time_ns() + 10**9)  # after the files were written
+    monkeypatch.setattr(stage, "IMPORTED", {"code/some.py": facts_of(tmp_path / "code/some.py")})
     monkeypatch.setenv("DVC_STAGE", "copy")
     monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__spec__=SimpleNamespace(name="pipeline.copy")))
     return tmp_path
@@ -81,11 +85,9 @@ def test_an_edit_of_an_input_while_a_stage_runs_fails_it(project, file, text, ch
     return None
 
 
-def test_code_that_was_edited_before_it_was_compared_fails_the_stage(project, monkeypatch):
+def test_code_edited_after_its_import_fails_the_stage(project):
     """Also if the new file keeps an old time of change. Data are compared before they are read."""
-    monkeypatch.setattr(stage, "STARTED", (project / "code/some.py").stat().st_ctime_ns + 10**7)
     run(lambda: None)
-    time.sleep(0.02)
     (project / "new.py").write_text("x = 2\n")
     os.utime(project / "new.py", ns=(0, 0))
     (project / "new.py").rename(project / "code/some.py")
@@ -100,11 +102,83 @@ def test_a_file_that_was_only_touched_fails_the_stage(project):
         run(lambda: os.utime("code/some.py"))
 
 
-def test_an_error_ends_in_one_line_and_its_traceback_is_kept(project):
-    with pytest.raises(SystemExit, match=r"^error: ZeroDivisionError: .* Traceback: (work/error-copy-\d+.txt)$"):
-        run(lambda: print(1 / 0))
+def test_an_edit_is_seen_although_several_processes_end_the_stage(project):
+    """Their parent leaves by sys.exit."""
+
+    def main(status: int) -> None:
+        (project / "code/some.py").write_text("x = 2\n")
+        sys.exit(status)
+
+    with pytest.raises(SystemExit, match="3"):
+        run(lambda: main(3))
+    (project / "code/some.py").write_text("x = 1\n")
+    stage.IMPORTED.clear()
+    with pytest.raises(SystemExit, match="error: code changed while stage copy ran"):
+        run(lambda: main(0))
+
+
+def test_an_edit_is_seen_before_the_first_update_though_it_is_undone(project):
+    """A state that comes from it would be resumed under the name of the old input."""
+
+    def main() -> None:
+        (project / "corpus/a").write_text("zwei\n")
+        try:
+            check_inputs()
+        finally:
+            (project / "corpus/a").write_text("eins\n")
+
+    with pytest.raises(SystemExit, match="error: corpus changed while stage copy ran"):
+        run(main)
+    check_inputs()  # outside a stage there is nothing to compare
+
+
+@pytest.mark.parametrize("clock", ["0", "10**19"])
+def test_no_clock_decides_whether_code_was_edited(tmp_path, clock):
+    """That of a file server, or one that was set back, may be an hour beside that of the files."""
+    shutil.copytree(ROOT / "pipeline", tmp_path / "pipeline")
+    shutil.copytree(ROOT / "transformer", tmp_path / "transformer")
+    for name in ("dvc.yaml", "params.yaml", "versions.yaml"):
+        shutil.copy(ROOT / name, tmp_path)
+    for folder in ("recipes", "corpora"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    code = f"import runpy, sys, time; time.time_ns = lambda: {clock}; sys.argv = ['download']"
+    code += "; runpy.run_module('pipeline.download', run_name='__main__', alter_sys=True)"
+    environment = {**os.environ, "DVC_STAGE": "download", "PYTHONPATH": ""}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_knob_in_dvc_yaml_may_have_quotes_and_backslashes():
+    text = 'stages: {a: {deps: ["${corpus}", b]}}'
+    assert stage.stages_of(text, {"corpus": 'my "own" \\ text'}) == {"a": {"deps": ['my "own" \\ text', "b"]}}
+
+
+@pytest.mark.parametrize("bug", [ZeroDivisionError("division by zero"), ValueError("operands"), KeyError("a")])
+def test_a_bug_ends_in_one_line_and_its_traceback_is_kept(project, bug):
+    def main() -> None:
+        raise bug
+
+    kind = type(bug).__name__
+    shown = rf"^error: {kind}: .* This is a bug of this program, .* Traceback: work/error-copy-\d+.txt$"
+    with pytest.raises(SystemExit, match=shown):
+        run(main)
     (file,) = project.glob("work/error-copy-*.txt")
-    assert "ZeroDivisionError: division by zero" in file.read_text()
+    assert f"{kind}: {bug}" in file.read_text()
+
+
+def test_a_mistake_leaves_no_traceback(project):
+    def main() -> None:
+        raise Mistake("max_steps=0 must be 1 or more.")
+
+    with pytest.raises(SystemExit, match=r"^error: max_steps=0 must be 1 or more\.$"):
+        run(main)
+    assert not list(project.glob("work/error-*"))
+
+
+def test_our_own_missing_module_is_a_bug_and_a_missing_package_is_not(project):
+    for name, shown in (("pipeline.nothing", "is a bug"), ("nothing", "has no package nothing")):
+        with pytest.raises(SystemExit, match=shown):
+            run(lambda name=name: importlib.import_module(name))
 
 
 def test_a_process_that_dvc_did_not_start_compares_no_inputs(project, monkeypatch):
@@ -143,13 +217,13 @@ def test_two_processes_may_write_one_file_at_once(tmp_path):
 @pytest.mark.parametrize(
     ("error", "line"),
     [
-        (ValueError("max_steps=0"), "max_steps=0"),
+        (Mistake("max_steps=0"), "max_steps=0"),
         (OSError(errno.ENOSPC, "No space left on device", "data/x"), "The disk of data/x is full. Free some space"),
         (OSError(errno.EACCES, "Permission denied", "data/x"), "data/x: Permission denied"),
     ],
 )
 def test_an_error_is_one_line_that_names_the_file(error, line):
-    assert error_line(error).startswith(line)
+    assert error_line(error, "copy").startswith(line)
 
 
 def fill_folder(path: Path) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import tarfile
 import zipfile
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple
+
+from transformer.files import Mistake
 
 MOST_RATIO = 100  # unpacked bytes of an archive by its own bytes; text has about 3 to 10
 ALWAYS_ALLOWED = 1 << 20  # unpacked bytes
@@ -28,24 +30,36 @@ def is_archive(path: Path) -> bool:
 
 
 def members(path: Path) -> Iterator[Member]:
-    """The members of an archive. Raises ValueError for a file that is none."""
-    with _value_errors(f"{path.name} is damaged or no archive"):
-        if path.suffix == ".zip":
-            with zipfile.ZipFile(path) as archive:
-                for info in archive.infolist():
-                    link = (info.external_attr >> 16) & 0o170000 == 0o120000
-                    kind = "link" if link else "folder" if info.is_dir() else "file"
-                    yield Member(info.filename, info.file_size, kind)
-            return
-        with tarfile.open(path, "r|*") as archive:
-            for info in archive:
-                info.pax_headers = {}  # tarfile keeps all members, each with a copy of the headers for all of them
-                kind = "file" if info.isreg() else "folder" if info.isdir() else "link or device"
-                yield Member(info.name, info.size, "sparse file" if info.issparse() else kind)
+    """The members of an archive. Raises Mistake for a file that is none."""
+    for _, info in _infos(path, f"{path.name} is damaged or no archive"):
+        if isinstance(info, zipfile.ZipInfo):
+            link = (info.external_attr >> 16) & 0o170000 == 0o120000
+            kind = "link" if link else "folder" if info.is_dir() else "file"
+            yield Member(info.filename, info.file_size, kind)
+        else:
+            info.pax_headers = {}  # tarfile keeps all members, each with a copy of the headers for all of them
+            kind = "file" if info.isreg() else "folder" if info.isdir() else "link or device"
+            yield Member(info.name, info.size, "sparse file" if info.issparse() else kind)
+
+
+def _infos(path: Path, problem: str) -> Generator[tuple[Any, Any], None, None]:
+    """An archive, with each of its members as zipfile and tarfile have it. problem: see `_reading`."""
+    is_zip = path.suffix == ".zip"
+    with ExitStack() as stack:
+        with _reading(problem):
+            archive: Any = zipfile.ZipFile(path) if is_zip else tarfile.open(path, "r|*")  # noqa: SIM115
+            stack.enter_context(archive)
+        infos, info = iter(archive.infolist() if is_zip else archive), None
+        while True:
+            with _reading(problem):
+                info = next(infos, None)
+            if info is None:
+                return
+            yield archive, info
 
 
 def check_archive(path: Path, names: Iterable[str]) -> None:
-    """Raise ValueError if an archive lacks one of the files `names`, or has members that no corpus needs.
+    """Raise Mistake if an archive lacks one of the files `names`, or has members that no corpus needs.
 
     Those are links, devices, sparse files, names that lead out of a folder, sizes below 0, and more bytes than a text
     would have.
@@ -65,38 +79,30 @@ def check_archive(path: Path, names: Iterable[str]) -> None:
         else:
             missing -= {_plain(member.name)} if member.kind == "file" else set()
             continue
-        raise ValueError(f"{path.name} was refused: {problem}.")
+        raise Mistake(f"{path.name} was refused: {problem}.")
     if missing:
-        raise ValueError(f"{path.name} has no {', '.join(sorted(missing))}.")
+        raise Mistake(f"{path.name} has no {', '.join(sorted(missing))}.")
 
 
 @contextmanager
 def open_member(path: Path, name: str) -> Iterator[BinaryIO]:
     """Open a file in an archive that check_archive accepted.
 
-    To open and to read it raise ValueError with archive and member if it is damaged, has a password, or is compressed
+    To open and to read it raise Mistake with archive and member if it is damaged, has a password, or is compressed
     in a way that Python does not know.
     """
     problem = f"{path.name}: {name} cannot be read"
-    with ExitStack() as stack:
-        with _value_errors(problem):
-            file = stack.enter_context(_first_of(path, name))
-        if file is None:
-            raise ValueError(f"{path.name} has no {name}.")
-        yield io.BufferedReader(_Named(file, problem))  # type: ignore[misc]
-
-
-@contextmanager
-def _first_of(path: Path, name: str) -> Iterator[Any]:
-    """The first file of a name in an archive; None if the archive has no such file."""
-    if path.suffix == ".zip":
-        with zipfile.ZipFile(path) as archive:
-            same = [member for member in archive.namelist() if _plain(member) == name]
-            yield archive.open(same[0]) if same else None
-        return
-    with tarfile.open(path, "r|*") as archive:
-        files = (archive.extractfile(info) for info in archive if _plain(info.name) == name)
-        yield next((file for file in files if file is not None), None)
+    with closing(_infos(path, problem)) as infos:
+        for archive, info in infos:
+            is_zip = isinstance(info, zipfile.ZipInfo)
+            if _plain(info.filename if is_zip else info.name) != name:
+                continue
+            with _reading(problem):
+                file = archive.open(info) if is_zip else archive.extractfile(info)
+            if file is not None:  # tarfile's for a folder
+                yield io.BufferedReader(_Named(file, problem))  # type: ignore[misc]
+                return
+    raise Mistake(f"{path.name} has no {name}.")
 
 
 def _plain(name: str) -> str:
@@ -114,19 +120,19 @@ class _Named(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        with _value_errors(self.problem):
+        with _reading(self.problem):
             data = self.file.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
 
 @contextmanager
-def _value_errors(problem: str) -> Iterator[None]:
-    """Raise what goes wrong within as a ValueError: the problem, its reason, and what to do."""
+def _reading(problem: str) -> Iterator[None]:
+    """Surround a call of tarfile or zipfile: its error becomes a Mistake of the problem, its reason and what to do."""
     try:
         yield
     except Exception as error:  # tarfile and zipfile raise errors of any kind for damaged bytes, also TypeError
         unknown = type(error) in (RuntimeError, NotImplementedError)  # zipfile's for a password or another compression
         remedy = "Pack it without a password, by deflate" if unknown else "Get it again, or from another place"
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise ValueError(f"{problem} ({reason}). {remedy}.") from None
+        raise Mistake(f"{problem} ({reason}). {remedy}.") from None

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
 from transformer.corpora.text_files import LONGEST_LINE, open_file, plain_name
-from transformer.files import check_length
+from transformer.files import Mistake, check_length
 from transformer.text.languages import strip_region
 from transformer.text.plurals import is_singular, numbers_of_forms
 
@@ -41,12 +41,12 @@ class Catalogue:
         return str(self.path), str(self.path)
 
     def pairs(self) -> Iterator[Pair]:
-        """The pairs of lines. Raises ValueError for a file that is damaged, or has none in these languages."""
+        """The pairs of lines; without any in these languages a remark is printed. Raises Mistake for a damaged file."""
         gettext, count = plain_name(self.path).endswith((".po", ".mo")), 0
         entries = gettext_entries(self.path) if gettext else memory_entries(self.path, self.languages)
         for codes, source, target in entries:
             if "\0" in source + target:
-                raise ValueError(f"{self.path}: a NUL character in {source[:40]!r}. Remove it.")
+                raise Mistake(f"{self.path}: a NUL character in {source[:40]!r}. Remove it.")
             pair = (target, source) if self._is_backwards(codes) else (source, target)
             count += 1
             for lines in line_pairs(*pair):
@@ -64,7 +64,7 @@ class Catalogue:
         if fits(codes, (self.languages[1], self.languages[0])):
             return True
         known = " to ".join(code or "?" for code in codes)
-        raise ValueError(
+        raise Mistake(
             f"{self.path} has translations from {known}, not between {' and '.join(self.languages)}. "
             "Set source and target, or correct the language in the file."
         )
@@ -99,15 +99,15 @@ def gettext_entries(path: Path) -> Iterator[tuple[Codes, str, str]]:
     if not content:
         return
     if b"\n" not in content:  # polib would open a path
-        raise ValueError(f"{path} is damaged (it has no lines). Copy it again.")
+        raise Mistake(f"{path} is damaged (it has no lines). Copy it again.")
     try:
         compiled = plain_name(path).endswith(".mo")
         catalogue = polib.mofile(cast("str", content)) if compiled else polib.pofile(content.decode("utf-8-sig"))
     except UnicodeDecodeError:
-        raise ValueError(f"{path}: not UTF-8. Convert it: msgconv --to-code=utf-8 -o NEW {path}") from None
+        raise Mistake(f"{path}: not UTF-8. Convert it: msgconv --to-code=utf-8 -o NEW {path}") from None
     except (OSError, ValueError, LookupError, struct.error) as error:
         reason = str(error).replace("Syntax error in po file", "").strip() or "no catalogue of messages"
-        raise ValueError(f"{path} is damaged ({reason}). Copy it again.") from None
+        raise Mistake(f"{path} is damaged ({reason}). Copy it again.") from None
     codes = None, catalogue.metadata.get("Language")
     for entry in catalogue.translated_entries():  # neither fuzzy nor obsolete
         if not entry.msgid_plural and entry.msgstr:
@@ -127,20 +127,26 @@ def gettext_entries(path: Path) -> Iterator[tuple[Codes, str, str]]:
 
 def memory_entries(path: Path, languages: tuple[str, str]) -> Iterator[tuple[Codes, str, str]]:
     """The entries of a .tmx file that have both languages: the languages, source and target."""
+    with open_file(path) as file:
+        for element in elements(file, path):
+            if local(element) == "tu":
+                source, target = texts_of(element, languages)
+                if source and target:
+                    yield languages, source, target
+                element.clear()
+
+
+def elements(lines: Iterable[bytes], path: Path) -> Iterator[Element]:
+    """The elements of an XML file, each at its end. path: of the file, for messages."""
     parser = XMLPullParser(("end",))
     try:
-        with open_file(path) as file:
-            for line in file:
-                parser.feed(line)
-                for _, element in cast("Iterator[tuple[str, Element]]", parser.read_events()):
-                    if local(element) == "tu":
-                        source, target = texts_of(element, languages)
-                        if source and target:
-                            yield languages, source, target
-                        element.clear()
+        for line in lines:
+            parser.feed(line)
+            for _, element in cast("Iterator[tuple[str, Element]]", parser.read_events()):
+                yield element
         parser.close()
-    except (ParseError, LookupError, ValueError) as error:
-        raise ValueError(f"{path} is damaged ({error}). Copy it again.") from None
+    except (ParseError, LookupError, ValueError) as error:  # the last two: of an encoding that Python does not have
+        raise Mistake(f"{path} is damaged ({error}). Copy it again.") from None
 
 
 def texts_of(unit: Element, languages: tuple[str, str]) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from transformer.corpora.receiving import Broken, Position, receive
 from transformer.credentials import mask_credentials
-from transformer.files import printable, sha256, sha256_text
+from transformer.files import Mistake, printable, sha256, sha256_text
 
 AT_ONCE = 4  # downloads
 
@@ -46,7 +46,7 @@ class Download:
 def fetch_all(downloads: Mapping[str, Download], folder: Path, progress: Callable[[int], object]) -> dict[str, Path]:
     """Fetch files into `folder`, several at once. Returns the path of each. Files that are there are not fetched again.
 
-    progress: called with the number of new bytes, negative if some were thrown away. Raises ValueError, one line, as
+    progress: called with the number of new bytes, negative if some were thrown away. Raises Mistake, one line, as
     soon as one file cannot be had; complete files, and the parts that arrived, stay for the next time.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -76,16 +76,16 @@ def fetch(download: Download, folder: Path, position: Position, stop: threading.
             part = file.part(folder, address)
             try:
                 receive_checked(address, part, file, position, stop)
-            except (Broken, ValueError, OSError) as error:
+            except (Broken, Mistake, OSError) as error:
                 position.move(0)
                 if isinstance(error, OSError):
-                    raise ValueError(cannot_write(error, part)) from None
+                    raise Mistake(cannot_write(error, part)) from None
                 problems.append(f"{address}: {error}")
             else:
                 os.replace(part, target)
                 return target
         file = file.otherwise
-    raise ValueError(
+    raise Mistake(
         f"Cannot get {download.name}. {printable(mask_credentials('; '.join(problems)))}. Try again later, or set "
         "CORPUS_MIRROR to a folder or address that has this file."
     )
@@ -108,17 +108,17 @@ def receive_checked(address: str, part: Path, download: Download, position: Posi
     receive(address, part, position, stop, download.size, resumable=download.sha256 is not None)
     try:
         check(part, download)
-    except ValueError:  # `check` has deleted the part
+    except Mistake:  # `check` has deleted the part
         if not resumed:
             raise
         receive_checked(address, part, download, position, stop)
 
 
 def check(part: Path, download: Download) -> None:
-    """Raise ValueError if a complete file has another checksum than `download`; it is then deleted."""
+    """Raise Mistake if a complete file has another checksum than `download`; it is then deleted."""
     for kind, expected in (("sha256", download.sha256), ("md5", download.md5)):
         with open(part, "rb") as file:
             digest = file_digest(file, kind).hexdigest() if expected else None
         if digest != expected:
             part.unlink()
-            raise ValueError(f"{kind} {digest} is not {expected}, that of the manifest. The download was deleted")
+            raise Mistake(f"{kind} {digest} is not {expected}, that of the manifest. The download was deleted")

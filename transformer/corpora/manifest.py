@@ -18,34 +18,35 @@ from transformer.corpora.markup import segments, untagged
 from transformer.corpora.parallel_text import ParallelText, TwoFiles
 from transformer.corpora.text_files import Lines, open_file
 from transformer.credentials import check_address
+from transformer.files import Mistake
 
 SIDES = ("source", "target")
 Entry = Mapping[str, Any]
 
 
-class NoChecksum(ValueError):
+class NoChecksum(Mistake):
     """A manifest has no checksum of a file, so the file cannot be trusted."""
 
 
 def check_shape(content: Any) -> None:
-    """Raise ValueError for what is no manifest: its parts and their parts must be of the right types."""
+    """Raise Mistake for what is no manifest: its parts and their parts must be of the right types."""
     if not (isinstance(content, dict) and {"bases", "files", "splits"} <= content.keys()):
-        raise ValueError("it must have bases, files and splits")
+        raise Mistake("it must have bases, files and splits")
     kinds = {"bases": list, "files": dict, "splits": dict}
     parts = [content[name] for name in kinds]
     if not all(map(isinstance, parts, kinds.values())):
-        raise ValueError("bases must be a list, files and splits objects")
+        raise Mistake("bases must be a list, files and splits objects")
     for entry in parts[1].values():
         if not (isinstance(entry, dict) and {"addresses", "size", "sha256"} <= entry.keys()):
-            raise ValueError("each file must be an object with addresses, size and sha256")
+            raise Mistake("each file must be an object with addresses, size and sha256")
         if (other := entry.get("otherwise")) is not None and (other not in parts[1] or parts[1][other] is entry):
-            raise ValueError("otherwise must name another of the files")
+            raise Mistake("otherwise must name another of the files")
         if not (isinstance(entry["addresses"], list) and all(isinstance(each, str) for each in entry["addresses"])):
-            raise ValueError("addresses must be a list of texts")
+            raise Mistake("addresses must be a list of texts")
     sides = [side for split in parts[2].values() for side in (split.values() if isinstance(split, dict) else [None])]
     for part in (part for side in sides for part in (side if isinstance(side, list) else [None])):
         if not (isinstance(part, dict) and isinstance(part.get("file"), str) and part["file"] in parts[1]):
-            raise ValueError("each split must be an object of lists of parts, each with one of the files")
+            raise Mistake("each split must be an object of lists of parts, each with one of the files")
 
 
 @dataclass(frozen=True)
@@ -63,15 +64,15 @@ class Manifest:
 
     @classmethod
     def load(cls, path: Path) -> Manifest:
-        """Read a manifest. Raises ValueError if it is missing or no manifest."""
+        """Read a manifest. Raises Mistake if it is missing or no manifest."""
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             check_shape(content)
             return cls(path, content)
         except OSError as error:
-            raise ValueError(f"{path}: cannot read the manifest ({error.strerror}).") from None
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path} is no manifest ({error}). `git checkout {path}` restores it.") from None
+            raise Mistake(f"{path}: cannot read the manifest ({error.strerror}).") from None
+        except (Mistake, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+            raise Mistake(f"{path} is no manifest ({error}). `git checkout {path}` restores it.") from None
 
     def test_sets(self, source: str, target: str) -> list[str]:
         """The test sets that have both languages."""
@@ -83,17 +84,17 @@ class Manifest:
         ]
 
     def parts(self, split: str, source: str, target: str) -> list[tuple[Entry, Entry]]:
-        """The parts of a split, for source and target. Raises ValueError if it has not both languages."""
+        """The parts of a split, for source and target. Raises Mistake if it has not both languages."""
         pair = [self._parts(split, language, side) for language, side in zip((source, target), SIDES, strict=True)]
         if split not in self.content["splits"] or not all(pair):
             sets = ", ".join(self.test_sets(source, target))
             languages = sorted({key.partition(".")[0] for key in self.content["splits"]["train"]})
             if not {source, target} <= set(languages):
-                raise ValueError(
+                raise Mistake(
                     f"{self.path}: {source}-{target} is not in this corpus; set source and target to two "
                     f"of {', '.join(languages)}."
                 )
-            raise ValueError(f"{self.path}: no test set {split} in {source} and {target}; test_sets may name {sets}.")
+            raise Mistake(f"{self.path}: no test set {split} in {source} and {target}; test_sets may name {sets}.")
         return list(zip(*pair, strict=True))
 
     def _parts(self, split: str, language: str, side: str) -> list[Entry]:
@@ -103,7 +104,7 @@ class Manifest:
     def downloads(self, splits: Iterable[str], source: str, target: str) -> dict[str, Download]:
         """The files of some splits, to be fetched: name in the splits -> download.
 
-        Raises ValueError if a split has not both languages, NoChecksum if the manifest has no checksum of a file.
+        Raises Mistake if a split has not both languages, NoChecksum if the manifest has no checksum of a file.
         """
         files = self.content["files"]
         names = {part["file"] for split in splits for pair in self.parts(split, source, target) for part in pair}
@@ -146,7 +147,7 @@ class Manifest:
         ]
 
     def check(self, places: Mapping[str, Path]) -> None:
-        """Raise ValueError if an archive lacks a file that the splits name, or cannot be trusted."""
+        """Raise Mistake if an archive lacks a file that the splits name, or cannot be trusted."""
         members: dict[str, set[str]] = {}
         for texts in self.content["splits"].values():
             for part in (part for parts in texts.values() for part in parts if "member" in part):

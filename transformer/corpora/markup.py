@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 from transformer.corpora.text_files import decoded
+from transformer.files import Mistake
 
 # The tags of the lines in train.tags.* that are no text.
 TED_TAGS = (
@@ -43,13 +44,13 @@ class _Segments(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag == "seg":
             if self._text is not None:
-                raise ValueError(f"a <seg>, but that of line {self._start} has no </seg>")
+                raise Mistake(f"a <seg>, but that of line {self._start} has no </seg>")
             self._text, self._start = [], self.getpos()[0]
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "seg":
             if self._text is None:
-                raise ValueError("a </seg> without <seg>")
+                raise Mistake("a </seg> without <seg>")
             self.texts.append("".join(self._text))
             self._text = None
 
@@ -66,14 +67,14 @@ class _Segments(HTMLParser):
         try:
             self.feed(text)
             if "<" in self.rawdata and (last or len(self.rawdata) > _LONGEST):  # rawdata: from what has no end yet
-                raise ValueError("a tag or comment without end")
+                raise Mistake("a tag or comment without end")
             if last:
                 self.close()
                 if self._text is not None:
-                    raise ValueError(f"the file ends, but the <seg> of line {self._start} has no </seg>")
-        except (AssertionError, ValueError) as error:  # HTMLParser raises the first for `<![x`
+                    raise Mistake(f"the file ends, but the <seg> of line {self._start} has no </seg>")
+        except (AssertionError, ValueError) as error:  # HTMLParser's for `<![x`, and for &# with 5,000 digits
             place = f"{self.name}:{self.getpos()[0]}"
-            raise ValueError(f"{place}: wrong markup: {error}. Correct it, or get the file again.") from None
+            raise Mistake(f"{place}: wrong markup: {error}. Correct it, or get the file again.") from None
         texts, self.texts = self.texts, []
         for segment in texts:
             yield " ".join(segment.split()).encode("utf-8") + b"\n"
@@ -82,7 +83,7 @@ class _Segments(HTMLParser):
 def segments(file: Iterable[bytes], name: str) -> Iterator[bytes]:
     """The text of each <seg> of an XML or SGML file, as a line that ends in a line feed.
 
-    name: of the file. Raises ValueError with file and line for text that is not UTF-8, and for wrong markup.
+    name: of the file. Raises Mistake with file and line for text that is not UTF-8, and for wrong markup.
     """
     parser, block, size = _Segments(name), [], 0
     for number, line in enumerate(file, start=1):
@@ -108,7 +109,7 @@ class _Tags(HTMLParser):
 def untagged(file: Iterable[bytes], name: str) -> Iterator[bytes]:
     """The lines of a train.tags file that are text: those that do not begin with one of TED_TAGS.
 
-    name: of the file. Raises ValueError with file, line and character for text that is not UTF-8.
+    name: of the file. Raises Mistake with file, line and character for text that is not UTF-8.
     """
     for number, line in enumerate(file, start=1):
         text = decoded(line, name, number).removeprefix("\ufeff").lstrip()

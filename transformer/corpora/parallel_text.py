@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from transformer.corpora.catalogues import ENDS, Catalogue
 from transformer.corpora.text_files import Lines, check_counts, lines_of, open_file, plain_name
+from transformer.files import Mistake
 from transformer.text.languages import strip_region
 
 LinePair = tuple[str, str]
@@ -36,7 +37,7 @@ class ParallelText(Protocol):
         ...
 
     def pairs(self) -> Iterator[LinePair]:
-        """Its source and target lines, in order. Raises ValueError with file and line for text that cannot be used."""
+        """Its source and target lines, in order. Raises Mistake with file and line for text that cannot be used."""
         ...
 
 
@@ -93,7 +94,7 @@ class OneFile:
         """The pair of a line with one tab."""
         columns = line.split("\t")
         if len(columns) != 2:
-            raise ValueError(f"{place}: {len(columns)} columns, must be 2: a source and a target, with a tab between.")
+            raise Mistake(f"{place}: {len(columns)} columns, must be 2: a source and a target, with a tab between.")
         straight = plain_name(self.path).endswith(f".{'-'.join(self.languages)}.tsv")
         return (columns[0], columns[1]) if straight else (columns[1], columns[0])
 
@@ -102,14 +103,14 @@ class OneFile:
         try:
             value: Any = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"{place}: not JSON ({error}). Write an object with the keys of both languages.") from None
+            raise Mistake(f"{place}: not JSON ({error}). Write an object with the keys of both languages.") from None
         value = value.get("translation", value) if isinstance(value, dict) else value
         source, target = map(value.get, self.languages) if isinstance(value, dict) else (None, None)
         if not isinstance(source, str) or not isinstance(target, str):
             has = f"Its keys are {str([*value])[1:-1][:100]}" if isinstance(value, dict) else "It has no object"
-            raise ValueError(f"{place}: no object with the texts {' and '.join(self.languages)}. {has}.")
+            raise Mistake(f"{place}: no object with the texts {' and '.join(self.languages)}. {has}.")
         if any("\0" in text or _SURROGATE.search(text) for text in (source, target)):
-            raise ValueError(f"{place}: a NUL character or half a character in a text. Remove it.")
+            raise Mistake(f"{place}: a NUL character or half a character in a text. Remove it.")
         return source, target
 
 
@@ -125,7 +126,7 @@ def user_texts(folder: Path, split: str, source: str, target: str) -> list[Paral
     """The texts of a split in a folder, in the order of their names. For train all that begin with `train`.
 
     They are NAME.{source,target}; NAME.{source}-{target}.tsv, NAME.jsonl or NAME with one of
-    catalogues.ENDS; also with .gz; and the catalogues in a folder with the name of the split. Raises ValueError
+    catalogues.ENDS; also with .gz; and the catalogues in a folder with the name of the split. Raises Mistake
     for one side without the other, and for a text that is there twice: plain and compressed, or in two of these forms.
     """
     ends = (f".{source}-{target}.tsv", f".{target}-{source}.tsv", ".jsonl", *ENDS)
@@ -135,9 +136,7 @@ def user_texts(folder: Path, split: str, source: str, target: str) -> list[Paral
     single: dict[str, Path] = {}  # name of a text -> the one file with both of its sides
     for path in sorted(folder.glob(f"{split}*" if split == "train" else f"{split}.*")):
         if path.suffix in UNREAD:
-            raise ValueError(
-                f"{path} cannot be read. Convert it: {UNREAD[path.suffix].format(path)}, and move it away."
-            )
+            raise Mistake(f"{path} cannot be read. Convert it: {UNREAD[path.suffix].format(path)}, and move it away.")
         name = plain_name(path)
         stem, _, suffix = name.rpartition(".")
         if suffix in (source, target) and (split == "train" or stem == split):
@@ -146,20 +145,20 @@ def user_texts(folder: Path, split: str, source: str, target: str) -> list[Paral
             texts[name] = (Catalogue if name.endswith(ENDS) else OneFile)(path, (source, target))
             stem = next(name.removesuffix(end) for end in ends if name.endswith(end))
             if stem in single and name not in seen:
-                raise ValueError(f"{single[stem]} and {path} are both text {stem}. {REMOVE}")
+                raise Mistake(f"{single[stem]} and {path} are both text {stem}. {REMOVE}")
             single[stem] = path
         else:
             continue
         if name in seen:
-            raise ValueError(f"{seen[name]} and {path} are both {name}. {REMOVE}")
+            raise Mistake(f"{seen[name]} and {path} are both {name}. {REMOVE}")
         seen[name] = path
     for stem, files in sides.items():
         if missing := {source, target} - files.keys():
-            raise ValueError(
+            raise Mistake(
                 f"{folder / stem}.{missing.pop()} is missing, the other side of {next(iter(files.values()))}."
             )
         if stem in single:
-            raise ValueError(f"{single[stem]} and {files[source]} are both text {stem}. {REMOVE}")
+            raise Mistake(f"{single[stem]} and {files[source]} are both text {stem}. {REMOVE}")
         texts[f"{stem}.{source}"] = TwoFiles(lines_of(files[source]), lines_of(files[target]))
     for path in (path for path in (folder / split).glob("*") if plain_name(path).endswith(ENDS)):
         texts[f"{split}/{path.name}"] = Catalogue(path, (source, target))
@@ -167,12 +166,12 @@ def user_texts(folder: Path, split: str, source: str, target: str) -> list[Paral
 
 
 def user_splits(folder: Path, splits: Iterable[str], source: str, target: str) -> dict[str, list[ParallelText]]:
-    """The texts of each split in a folder. Raises ValueError for a split that has none, with those that are there.
+    """The texts of each split in a folder. Raises Mistake for a split that has none, with those that are there.
 
     If none has the name valid, those of the first other name in VALID that is no split are the texts of valid.
     """
     if not folder.is_dir():
-        raise ValueError(f"{folder} is no folder. Name the one with the files of train, valid and the test sets.")
+        raise Mistake(f"{folder} is no folder. Name the one with the files of train, valid and the test sets.")
     splits = list(splits)
     by_split = {split: user_texts(folder, split, source, target) for split in splits}
     for name in (name for name in VALID if name not in splits and not by_split.get("valid", True)):
@@ -184,7 +183,7 @@ def user_splits(folder: Path, splits: Iterable[str], source: str, target: str) -
         if not texts:
             there = sorted(path.name for path in folder.glob("*"))
             has = f"It has {', '.join(there[:12])}{' and more' if there[12:] else ''}" if there else "It has no files"
-            raise ValueError(
+            raise Mistake(
                 f"{folder} has no text of {split}: {split}.{source} and {split}.{target}, or {split}.{source}-{target}"
                 f".tsv, or {split}.jsonl, or catalogues in {split}/; also with .gz. {has}. corpus names "
                 "the folder, test_sets its test sets. The built-in corpus is corpora/toy."

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from transformer.files import check_length
+from transformer.files import Mistake, check_length
 
 COMPRESSED = ".gz"
 LONGEST_LINE = 1_000_000  # bytes
@@ -45,7 +45,7 @@ class Lines:
     def __iter__(self) -> Iterator[str]:
         """The lines without their line feed; other white space (\\r, \\x85, U+2028, ...) becomes a space.
 
-        A byte-order mark at the start is removed with a warning. Raises ValueError with file, line and character for a
+        A byte-order mark at the start is removed with a warning. Raises Mistake with file, line and character for a
         NUL character or invalid UTF-8, and for a file that is damaged.
         """
         self.count = self.separators = 0
@@ -55,9 +55,9 @@ class Lines:
                     self.count += 1
                     yield self._checked(line.removesuffix(b"\n"))
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise ValueError(f"{self.name} is damaged after line {self.count} ({error}). Copy it again.") from None
+            raise Mistake(f"{self.name} is damaged after line {self.count} ({error}). Copy it again.") from None
         if self.expected not in (None, self.count):
-            raise ValueError(
+            raise Mistake(
                 f"{self.name} has {self.count} lines, but its manifest in corpora/ says "
                 f"{self.expected}. Correct that number."
             )
@@ -75,18 +75,18 @@ class Lines:
 
 
 def decoded(line: bytes, name: str, number: int) -> str:
-    """A line of a file as text. Raises ValueError with file, line and character for invalid UTF-8 and for a NUL.
+    """A line of a file as text. Raises Mistake with file, line and character for invalid UTF-8 and for a NUL.
 
-    Raises ValueError also for a line that is longer than LONGEST_LINE.
+    Raises Mistake also for a line that is longer than LONGEST_LINE.
     """
     check_length(line, f"{name}:{number}", LONGEST_LINE)
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
         place = f"{name}:{number}:{len(line[: error.start].decode('utf-8')) + 1}"
-        raise ValueError(f"{place}: invalid UTF-8 ({error.reason}). Convert the file to UTF-8.") from None
+        raise Mistake(f"{place}: invalid UTF-8 ({error.reason}). Convert the file to UTF-8.") from None
     if "\0" in text:
-        raise ValueError(f"{name}:{number}:{text.index(chr(0)) + 1}: a NUL character. Remove it, or use a text file.")
+        raise Mistake(f"{name}:{number}:{text.index(chr(0)) + 1}: a NUL character. Remove it, or use a text file.")
     return text
 
 
@@ -99,11 +99,11 @@ def plain_name(path: Path) -> str:
 def open_file(path: Path) -> Iterator[Iterator[bytes]]:
     """The lines of a file; those of a .gz file are decompressed on the way.
 
-    Of a line that is longer than LONGEST_LINE only a part comes, which `decoded` refuses. Raises ValueError for what is
+    Of a line that is longer than LONGEST_LINE only a part comes, which `decoded` refuses. Raises Mistake for what is
     no regular file: a pipe or a device may have no end.
     """
     if not path.is_file():
-        raise ValueError(f"{path} is no regular file. Put the text itself there.")
+        raise Mistake(f"{path} is no regular file. Put the text itself there.")
     with gzip.open(path) if path.suffix == COMPRESSED else open(path, "rb") as file:
         yield iter(lambda: file.readline(LONGEST_LINE + 2), b"")
 
@@ -114,7 +114,7 @@ def lines_of(path: Path) -> Lines:
 
 
 def check_counts(source: Lines, target: Lines) -> None:
-    """Raise ValueError if two files that were read to their ends have unequal numbers of lines, with a likely cause."""
+    """Raise Mistake if two files that were read to their ends have unequal numbers of lines, with a likely cause."""
     if source.count == target.count:
         return
     more, fewer = (source, target) if source.count > target.count else (target, source)
@@ -126,7 +126,7 @@ def check_counts(source: Lines, target: Lines) -> None:
             f"U+{ord(fewer.first.character):04X} in line {fewer.first.line}), exactly the difference: perhaps such a "
             f"tool made {more.name}."
         )
-    raise ValueError(
+    raise Mistake(
         f"{more.name} has {more.count} lines and {fewer.name} {fewer.count}, {difference} fewer. Line n of one file "
         f"must translate line n of the other.{hint}"
     )

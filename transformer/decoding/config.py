@@ -23,7 +23,7 @@ LengthPenalty = Annotated[float, Ge(0), Le(MOST_LENGTH_PENALTY)]
 
 @dataclass(frozen=True)
 class SearchConfig:
-    """Settings of beam search (section 6.1), which beam_search.py defines. Raises ValueError for a value out of range.
+    """Settings of beam search (section 6.1), which beam_search.py defines. Raises Mistake for a value out of range.
 
     beam_size: hypotheses kept per sentence; 1 is greedy search. length_penalty: alpha of ((5 + n) / 6)^alpha.
     extra_length: a translation has at most source subwords + extra_length subwords. replace_unk: whether each <unk> is
@@ -41,7 +41,7 @@ class SearchConfig:
 
 @dataclass(frozen=True)
 class SamplingConfig:
-    """Settings of sampling, which sampling.py defines. Raises ValueError for a value out of range.
+    """Settings of sampling, which sampling.py defines. Raises Mistake for a value out of range.
 
     samples: translations drawn per sentence. seed: of the random numbers. temperature: divides the logits; below 1 the
     likely subwords become likelier. top_k: draw from the k likeliest subwords of each step; 0: from all. top_p: draw

@@ -14,6 +14,7 @@ from sacrebleu.significance import PairedTest
 
 from transformer.evaluation.bleu import bleu, bleu_of
 from transformer.evaluation.intervals import SEED
+from transformer.files import Mistake
 
 MADE_FROM = ("data", "code", "versions")  # what scores are made from besides the knobs
 SAMPLES = 10000  # of approximate randomisation
@@ -37,13 +38,13 @@ class System:
 
 
 def check_signatures(systems: Sequence[System]) -> None:
-    """Raise ValueError if the systems' scores have different sacreBLEU signatures."""
+    """Raise Mistake if the systems' scores have different sacreBLEU signatures."""
     first = systems[0]
     for system in systems[1:]:
         for metric, signature in first.signatures.items():
             other = system.signatures.get(metric)
             if other != signature:
-                raise ValueError(
+                raise Mistake(
                     f"{metric} of {first.name} has the signature {signature}, of {system.name} {other}. "
                     "Score both with the same version of sacreBLEU."
                 )

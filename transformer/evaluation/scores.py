@@ -9,6 +9,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from transformer.evaluation.bleu import TOKENIZERS, bleu_of
+from transformer.files import Mistake
 from transformer.text.languages import spacy_words, strip_region, tokenizer
 
 SPLIT_BY_CHARACTER = ("zh", "ja")  # by TER, whose tokens are words with spaces between them otherwise
@@ -21,7 +22,7 @@ def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], language
     lower-cased spaCy tokens of `language` (tokenize=none), as older papers report it; missing for a language that spaCy
     cannot split. Languages without spaces that neither TER nor spaCy splits have no ter and no bleu_lc_tok.
     exact_match: see `exact_match`; it has no signature.
-    Raises ValueError if there is not one hypothesis for each reference.
+    Raises Mistake if there is not one hypothesis for each reference.
     """
     scores, signatures = {}, {}
     for name, (metric, lines, stream) in metrics(hypotheses, references, language).items():
@@ -36,12 +37,10 @@ def metrics(
 ) -> dict[str, tuple[BLEU | CHRF | TER, list[str], list[str]]]:
     """Each score of `corpus_scores` that sacreBLEU computes -> its metric, and the hypotheses and references for it.
 
-    Raises ValueError if there is not one hypothesis for each reference.
+    Raises Mistake if there is not one hypothesis for each reference.
     """
     if len(hypotheses) != len(references):
-        raise ValueError(
-            f"{len(hypotheses)} hypotheses for {len(references)} references. Translate the test set again."
-        )
+        raise Mistake(f"{len(hypotheses)} hypotheses for {len(references)} references. Translate the test set again.")
     asian = strip_region(language) in SPLIT_BY_CHARACTER
     spaced = TOKENIZERS.get(strip_region(language)) != "flores200"  # words with spaces between them, or split by TER
     real = list(hypotheses), list(references)
@@ -61,7 +60,7 @@ def lower_case_words(language: str) -> Callable[[str], str] | None:
     """The function that lower-cases a line and separates its spaCy tokens by spaces; None without a tokenizer."""
     try:
         nlp = tokenizer(language)
-    except ValueError:
+    except Mistake:
         return None
     return lambda line: " ".join(spacy_words(nlp, line.lower()))
 

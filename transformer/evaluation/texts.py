@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transformer.files import read_lines
+from transformer.files import Mistake, read_lines
 
 
-class UnreadableInput(ValueError):
+class UnreadableInput(Mistake):
     """A file that an earlier step writes is missing or damaged."""
 
 
@@ -41,13 +41,13 @@ def read(path: Path, reader: Callable[[Path], Any]) -> Any:
         raise UnreadableInput(f"{path} is missing.")
     try:
         return reader(path)
-    except ValueError as error:
+    except (Mistake, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise UnreadableInput(f"{path}: {' '.join(str(error).split())}. Delete it.") from None
 
 
 def read_table(path: Path) -> dict[str, Any]:
-    """The names and values in a JSON file. Raises ValueError if it has no JSON object."""
+    """The names and values in a JSON file. Raises Mistake if it has no JSON object."""
     values = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(values, dict):
-        raise ValueError(f"must be an object of names and values, not {type(values).__name__}")
+        raise Mistake(f"must be an object of names and values, not {type(values).__name__}")
     return values

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from transformer.decoding.config import SamplingConfig, SearchConfig
 from transformer.decoding.hypothesis import Hypothesis
+from transformer.files import Mistake
 from transformer.inference.engine import Check, Engine, Ids, Progress
 from transformer.model_folder import EXPORT, WEIGHTS
 from transformer.text.vocabulary import Vocabulary
@@ -60,23 +61,25 @@ def load_engine(folders: Sequence[Path], name: str, vocabulary: Vocabulary) -> E
     """The engine of a model folder, or of several as an ensemble.
 
     name: torch, ctranslate2, or auto, which is both where CTranslate2 is installed, the folder has its export, and
-    there is no GPU; else the one that can. Raises ValueError for a folder that the engine cannot read, or whose two
+    there is no GPU; else the one that can. Raises Mistake for a folder that the engine cannot read, or whose two
     models differ.
     """
     if name not in ENGINES:
-        raise ValueError(f"engine={name!r} must be one of {', '.join(ENGINES)}. Nothing was loaded.")
+        raise Mistake(f"engine={name!r} must be one of {', '.join(ENGINES)}. Nothing was loaded.")
     folder, exported = folders[0], len(folders) == 1 and (folders[0] / EXPORT).is_file()
     if name == "torch" or (name == "auto" and not exported):
         return load_torch(folders)
     if not exported:
-        raise ValueError(f"engine=ctranslate2 needs one model folder, with {EXPORT} in it. Use engine=torch.")
+        raise Mistake(f"engine=ctranslate2 needs one model folder, with {EXPORT} in it. Use engine=torch.")
     both = name == "auto" and has_torch(folder)
     try:  # imported here, so that each engine works without the library of the other
-        from transformer.inference.ctranslate2_engine import CTranslate2Engine, has_gpu
+        import ctranslate2  # noqa: F401
     except ImportError:
         if both:
             return load_torch(folders)
-        raise ValueError(f"{folder} needs ctranslate2, which is not installed: pip install ctranslate2.") from None
+        raise Mistake(f"{folder} needs ctranslate2, which is not installed: pip install ctranslate2.") from None
+    from transformer.inference.ctranslate2_engine import CTranslate2Engine, has_gpu
+
     if both and has_gpu():
         return load_torch(folders)
     fast = CTranslate2Engine(folder, vocabulary)
@@ -89,7 +92,7 @@ def has_torch(folder: Path) -> bool:
 
 
 def check_ensemble(first: Path, first_content: dict, other: Path, content: dict) -> None:
-    """Raise ValueError if two model folders, with the contents of their model.json, cannot be one ensemble."""
+    """Raise Mistake if two model folders, with the contents of their model.json, cannot be one ensemble."""
     why = next(
         (
             f"{name} is {content.get(name)}, and {first_content.get(name)} in {first}"
@@ -101,22 +104,22 @@ def check_ensemble(first: Path, first_content: dict, other: Path, content: dict)
     if any((other / name).read_bytes() != (first / name).read_bytes() for name in ("vocab.txt", "bpe.codes")):
         why = f"it has another vocabulary or other merges than {first}"
     if why:
-        raise ValueError(
+        raise Mistake(
             f"{other} cannot be in an ensemble with {first}: {why}. Use models of one corpus, with the "
             "same text settings in params.yaml."
         )
 
 
 def load_torch(folders: Sequence[Path]) -> TorchEngine:
-    """The torch engine. Raises ValueError for a folder that has the export for CTranslate2 alone."""
+    """The torch engine. Raises Mistake for a folder that has the export for CTranslate2 alone."""
     for folder in folders:
         if (folder / EXPORT).is_file() and not (folder / WEIGHTS).is_file():
-            raise ValueError(
+            raise Mistake(
                 f"{folder} has a model for CTranslate2 alone, and this needs torch. Use the model folder that it was "
                 f"exported from, which has {WEIGHTS}."
             )
     if find_spec("torch") is None:
-        raise ValueError(f"{folders[0]} needs torch here, which is not installed: pip install torch.")
+        raise Mistake(f"{folders[0]} needs torch here, which is not installed: pip install torch.")
     from transformer.inference.torch_engine import TorchEngine
 
     return TorchEngine.load(folders)

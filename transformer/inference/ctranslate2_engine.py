@@ -27,6 +27,7 @@ import ctranslate2
 from transformer.cores import cores
 from transformer.decoding.config import SearchConfig
 from transformer.decoding.hypothesis import Hypothesis, ranked
+from transformer.files import Mistake
 from transformer.inference.engine import Check, Ids, Progress
 from transformer.model_folder import POSITIONS
 from transformer.text.marks import join
@@ -47,7 +48,7 @@ class CTranslate2Engine:
             # A thread for each batch, all cores for several. Threads that share a batch of a small model are slower.
             self.translator = ctranslate2.Translator(str(folder), device, inter_threads=cores(), intra_threads=1)
         except RuntimeError as error:
-            raise ValueError(
+            raise Mistake(
                 f"{folder}: CTranslate2 cannot read this model ({error}). Copy the folder again, or "
                 "export the model again."
             ) from None
@@ -65,7 +66,7 @@ class CTranslate2Engine:
 
         best_only: only the first hypothesis of each source must be right; see the top of this module.
         batch_tokens: source subwords of a batch times beam_size. At most two batches a core have started when
-        before_step ends the search. Raises ValueError for a source that needs more positions than the table has.
+        before_step ends the search. Raises Mistake for a source that needs more positions than the table has.
         """
         self._check_lengths(sources, config.extra_length)
         limits = [limit(source, config.extra_length) for source in sources]
@@ -96,11 +97,11 @@ class CTranslate2Engine:
         return limit(source, max(1, extra_length)) <= POSITIONS
 
     def _check_lengths(self, sources: Ids, extra_length: int) -> None:
-        """Raise ValueError for the first source that needs more positions than the position table has."""
+        """Raise Mistake for the first source that needs more positions than the position table has."""
         for source in sources:
             if not self.takes(source, extra_length):
                 start = join(self.vocabulary.subwords[number] for number in source[:12])
-                raise ValueError(
+                raise Mistake(
                     f"The sentence {start!r}... has {len(source):,} subwords. With extra_length={extra_length} "
                     f"CTranslate2 takes at most {POSITIONS - max(1, extra_length):,}. Shorten the sentence, or use "
                     "engine: torch."

@@ -12,7 +12,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, NamedTuple
 
-from transformer.files import read_lines, whole_file
+from transformer.files import Mistake, read_lines, whole_file
 from transformer.inference.lines import Translate, finished_parts, parts_folder
 from transformer.text.languages import strip_region
 from transformer.text.plurals import is_singular, numbers_of_forms
@@ -73,16 +73,16 @@ class Document(NamedTuple):
 
 
 def is_document(path: Path | None) -> bool:
-    """Whether a file is a catalogue, by its name; None is standard input. Raises ValueError for another format."""
+    """Whether a file is a catalogue, by its name; None is standard input. Raises Mistake for another format."""
     if path is None:
         return False
     end = path.with_suffix("").suffix.lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
     if path.suffix.lower() == ".gz" and end in (PO, *CONVERTED, *REFUSED):
-        raise ValueError(f"{path} is packed. Nothing was translated. Unpack it: gunzip -k {path}")
+        raise Mistake(f"{path} is packed. Nothing was translated. Unpack it: gunzip -k {path}")
     if end in CONVERTED:
-        raise ValueError(f"{path} is no plain text. Nothing was translated. {_KIT.format(CONVERTED[end], path)}.")
+        raise Mistake(f"{path} is no plain text. Nothing was translated. {_KIT.format(CONVERTED[end], path)}.")
     if end in REFUSED:
-        raise ValueError(f"{path} is no plain text. Nothing was translated. {REFUSED[end].format(path)}.")
+        raise Mistake(f"{path} is no plain text. Nothing was translated. {REFUSED[end].format(path)}.")
     return end == PO
 
 
@@ -167,7 +167,7 @@ def wrapped(text: str, lines: int) -> str:
 def read_document(path: Path, source: str, target: str) -> Document:
     """A .po file; filled in its own encoding, or in UTF-8 if that lacks a character.
 
-    Raises ValueError if it is damaged, or for another language than `target`.
+    Raises Mistake if it is damaged, or for another language than `target`.
     """
     import polib
 
@@ -177,14 +177,14 @@ def read_document(path: Path, source: str, target: str) -> Document:
             raise LookupError(f"charset={encoding[:40]}")
         text = path.read_bytes().decode(encoding)
         if "\n" not in text or "\r" in text.replace("\r\n", ""):  # polib would open a path
-            raise ValueError("no lines that end in a line feed")
+            raise Mistake("no lines that end in a line feed")
         catalogue = polib.pofile(text.replace("\r\n", "\n").removeprefix("\ufeff"))
         header = catalogue.metadata
     except (OSError, ValueError, LookupError) as error:
-        raise ValueError(f"{path} is damaged ({error}). Nothing was translated. Correct it.") from None
+        raise Mistake(f"{path} is damaged ({error}). Nothing was translated. Correct it.") from None
     code = header.get("Language")
     if code and strip_region(code[:40]) != strip_region(target):
-        raise ValueError(
+        raise Mistake(
             f"{path} is for {code[:40]}, and this model translates {source} to {target}. Nothing was translated. Use "
             "another model, or correct the language in the file."
         )
@@ -203,9 +203,7 @@ def read_document(path: Path, source: str, target: str) -> Document:
             marked, first = (find(lines, start, words, end) for words in (MARKED, MARKED[2:]))
             string = "msgstr" if form is None else f"msgstr[{form}]"
             if (place := find(lines, first, string, end)) == end:
-                raise ValueError(
-                    f"{path} is damaged (line {first + 1}: no {string}). Nothing was translated. Correct it."
-                )
+                raise Mistake(f"{path} is damaged (line {first + 1}: no {string}). Nothing was translated. Correct it.")
             entries.append(Entry(first + 1, texts_of(own), setter(lines, marked, place, new)))
 
     def write(path: Path) -> None:

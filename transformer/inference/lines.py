@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import cast
 
-from transformer.files import check_length, chunks, disk_of, probable_encoding, sha256_text, whole_file
+from transformer.files import Mistake, check_length, chunks, disk_of, probable_encoding, sha256_text, whole_file
 
 PART_LINES = 1000  # most lines that are translated in one call, sorted and batched together
 READ_BYTES = 1 << 20  # most bytes that are read at a time
@@ -31,15 +31,15 @@ Translate = Callable[[int, list[str]], str]  # the number of the first line, fro
 def open_input(path: Path | None) -> Iterator[BufferedReader]:
     """The bytes of a file, decompressed if its name ends in .gz, or of standard input if `path` is None.
 
-    Raises ValueError if standard input is closed, and for a packed file of another kind.
+    Raises Mistake if standard input is closed, and for a packed file of another kind.
     """
     if path is None:
         if sys.stdin is None:
-            raise ValueError("There is no input: standard input is closed. Use --input FILE.")
+            raise Mistake("There is no input: standard input is closed. Use --input FILE.")
         yield cast("BufferedReader", sys.stdin.buffer)
         return
     if path.suffix in PACKED:
-        raise ValueError(f"{path} is compressed. Type `{PACKED[path.suffix]} {path} | python -m transformer MODEL`.")
+        raise Mistake(f"{path} is compressed. Type `{PACKED[path.suffix]} {path} | python -m transformer MODEL`.")
     with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
         yield cast("BufferedReader", file)
 
@@ -55,7 +55,7 @@ def count_lines(path: Path | None) -> int | None:
 def line_groups(file: BufferedReader, name: str) -> Iterator[list[str]]:
     """Yield the lines of a file, in groups that are there without waiting for more; only a line feed ends a line.
 
-    A group has PART_LINES lines at most. Raises ValueError for a line that is not UTF-8 or longer than LONGEST_LINE,
+    A group has PART_LINES lines at most. Raises Mistake for a line that is not UTF-8 or longer than LONGEST_LINE,
     and for a damaged .gz file. name: of the file, for this.
     """
     count, rest = 0, b""
@@ -67,7 +67,7 @@ def line_groups(file: BufferedReader, name: str) -> Iterator[list[str]]:
                 count += len(group)
             check_length(rest, f"{name}:{count + 1}", LONGEST_LINE)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{name} is damaged after line {count} ({error}). Copy it again.") from None
+        raise Mistake(f"{name} is damaged after line {count} ({error}). Copy it again.") from None
     if rest:
         yield [decoded(rest, name, count + 1)]
 
@@ -75,7 +75,7 @@ def line_groups(file: BufferedReader, name: str) -> Iterator[list[str]]:
 def decoded(line: bytes, name: str, number: int) -> str:
     """The text of a line of a file, without the byte-order mark of the first line.
 
-    Raises ValueError, which names its place, if it is not UTF-8 or too long, or has a NUL or a CR inside.
+    Raises Mistake, which names its place, if it is not UTF-8 or too long, or has a NUL or a CR inside.
     """
     place = f"{name}:{number}"
     check_length(line, place, LONGEST_LINE)
@@ -83,11 +83,11 @@ def decoded(line: bytes, name: str, number: int) -> str:
         text = line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError:
         remedy = f"Convert it, for example: iconv -f {probable_encoding(line)} -t UTF-8 {name} > new.txt"
-        raise ValueError(f"{place}: not UTF-8. {remedy}") from None
+        raise Mistake(f"{place}: not UTF-8. {remedy}") from None
     if "\0" in text:
-        raise ValueError(f"{place}: a NUL character. Remove it, or give a text file.")
+        raise Mistake(f"{place}: a NUL character. Remove it, or give a text file.")
     if "\r" in text.rstrip("\r"):
-        raise ValueError(f"{place}: a carriage return inside a line. Convert the line ends: tr '\\r' '\\n'")
+        raise Mistake(f"{place}: a carriage return inside a line. Convert the line ends: tr '\\r' '\\n'")
     return text
 
 
@@ -165,7 +165,7 @@ def finished_parts(
 def parts_folder(path: Path) -> Iterator[Path]:
     """Yield the folder PATH.parts, for the finished parts of an output, to this process alone.
 
-    All parts, also those of other settings, or half-written, are removed when the block succeeds. Raises ValueError
+    All parts, also those of other settings, or half-written, are removed when the block succeeds. Raises Mistake
     while another process writes this output.
     """
     folder = path.with_name(f"{path.name}.parts")
@@ -175,7 +175,7 @@ def parts_folder(path: Path) -> Iterator[Path]:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        raise ValueError(f"{path} is being written by another process. Nothing was translated. Wait for it.") from None
+        raise Mistake(f"{path} is being written by another process. Nothing was translated. Wait for it.") from None
     except OSError:
         pass  # a network disk, which cannot lock folders
     try:

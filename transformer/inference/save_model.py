@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from transformer.files import check_replaceable, whole_folder, write_json, write_text
+from transformer.files import Mistake, check_replaceable, whole_folder, write_json, write_text
 from transformer.model.transformer import Transformer
 from transformer.model.weights import cpu_copy, save_weights
 from transformer.model_folder import FILES, FORMAT
@@ -19,12 +19,12 @@ def save_model(
 ) -> None:
     """Write a model folder, completely or not at all; one that is there is replaced.
 
-    source, target: how lines become tokens. Raises ValueError if model and vocabulary have different sizes, or if the
+    source, target: how lines become tokens. Raises Mistake if model and vocabulary have different sizes, or if the
     folder has other files than a model folder.
     """
     check_replaceable(Path(folder), FILES)
     if len(vocabulary) != model.config.vocabulary:
-        raise ValueError(
+        raise Mistake(
             f"The vocabulary has {len(vocabulary):,} subwords, the model has {model.config.vocabulary:,}. Nothing was "
             "saved. Use the vocabulary that the model was made for."
         )

@@ -19,6 +19,7 @@ from typing import Any
 
 from transformer.decoding.config import SamplingConfig, SearchConfig
 from transformer.decoding.hypothesis import Hypothesis
+from transformer.files import Mistake
 from transformer.inference.both_engines import check_ensemble, load_engine
 from transformer.inference.engine import Check, Engine, Progress
 from transformer.inference.remarks import SeenWords, remarks_on
@@ -39,7 +40,7 @@ UNKNOWN = SPACE + SPECIALS[UNK]  # how Vocabulary.text shows <unk>: as a word. N
 def checked_lines(lines: Iterable[str]) -> list[str]:
     """Lines as a list. Raises TypeError for one string, which would be read letter by letter, and for no strings.
 
-    Raises ValueError for half a character (a lone surrogate).
+    Raises Mistake for half a character (a lone surrogate).
     """
     if isinstance(lines, str):
         raise TypeError(f"{lines[:40]!r} is one string. Give a list of lines.")
@@ -50,9 +51,7 @@ def checked_lines(lines: Iterable[str]) -> list[str]:
         raise TypeError(f"{str(wrong[0])[:40]!r} is no string. Give a list of lines.")
     for number, line in enumerate(lines, start=1):
         if half := not line.isascii() and _SURROGATE.search(line):
-            raise ValueError(
-                f"line {number}, character {half.start() + 1}: {half[0]!r} is half a character. Remove it."
-            )
+            raise Mistake(f"line {number}, character {half.start() + 1}: {half[0]!r} is half a character. Remove it.")
     return lines
 
 
@@ -71,7 +70,7 @@ class Translator:
         """The translator of a model folder, on the GPU if there is one. Several folders are an ensemble.
 
         engine: torch, ctranslate2, or auto: what is fastest here and computes the same; see both_engines.load_engine.
-        Raises ValueError for a folder without a model, and for folders that cannot be an ensemble.
+        Raises Mistake for a folder without a model, and for folders that cannot be an ensemble.
         """
         paths = [Path(folder) for folder in folders]
         first, *_ = contents = [read_model_json(path / "model.json") for path in paths]
@@ -82,7 +81,7 @@ class Translator:
         vocabulary, merges = Vocabulary.load(paths[0] / "vocab.txt"), Merges.load(paths[0] / "bpe.codes")
         sizes = TransformerConfig.read(first["sizes"], paths[0] / "model.json")
         if len(vocabulary) != sizes.vocabulary:
-            raise ValueError(
+            raise Mistake(
                 f"{paths[0]}: vocab.txt has {len(vocabulary):,} subwords, model.json says {sizes.vocabulary:,}. Copy "
                 "the folder again."
             )
@@ -152,11 +151,11 @@ class Translator:
         settings: the fields of SearchConfig: beam_size, length_penalty, extra_length, replace_unk. progress: called
         with the number of sentences after each batch. before_step: called before each step of the search, by
         CTranslate2 at short intervals; what it raises ends the search. best_only: only the best of each, for which
-        CTranslate2 can be taken. Raises ValueError for a setting out of range.
+        CTranslate2 can be taken. Raises Mistake for a setting out of range.
         """
         config = SearchConfig(**settings)
         if config.replace_unk and not self.merges.empty:
-            raise ValueError("replace_unk is for word-level models (bpe_merges: 0); this one has subwords")
+            raise Mistake("replace_unk is for word-level models (bpe_merges: 0); this one has subwords")
         lines = checked_lines(lines)
         found = self._searched(lines, config, progress, before_step=before_step, best_only=best_only)
         if self.source.placeholders:
@@ -184,7 +183,7 @@ class Translator:
         """Lines to translations of each that are drawn at random. The same seed gives the same translations.
 
         settings: the fields of SamplingConfig: samples, seed, temperature, top_k, top_p, extra_length. progress: see
-        `alternatives`. Raises ValueError for a setting out of range.
+        `alternatives`. Raises Mistake for a setting out of range.
         """
         method = partial(self._torch_method("sample"), config=SamplingConfig(**settings))
         lines = checked_lines(lines)
@@ -200,7 +199,7 @@ class Translator:
         """Sources and their translations to log P of each target subword, </s> last, in nats (forced decoding)."""
         sources, targets = checked_lines(sources), checked_lines(targets)
         if len(sources) != len(targets):
-            raise ValueError(f"Got {len(sources)} sources and {len(targets)} targets. Give one target per source.")
+            raise Mistake(f"Got {len(sources)} sources and {len(targets)} targets. Give one target per source.")
         pairs = [self.split_pair(*pair) for pair in zip(sources, targets, strict=True)]
         source_ids, target_ids = ([self.vocabulary.ids(pair[side]) for pair in pairs] for side in (0, 1))
         return self._torch_method("score")(source_ids, target_ids, progress=progress)
@@ -241,15 +240,15 @@ class Translator:
         return [[token] if token == UNKNOWN else self.merges.subwords([token]) for token in tokens]
 
     def _torch_method(self, name: str) -> Callable:
-        """A method of the engine that needs torch. Raises ValueError for CTranslate2 alone."""
+        """A method of the engine that needs torch. Raises Mistake for CTranslate2 alone."""
         if not hasattr(self.engine, name):
-            raise ValueError(f"{name} needs torch. Use engine=auto, a folder with {WEIGHTS}, and pip install torch.")
+            raise Mistake(f"{name} needs torch. Use engine=auto, a folder with {WEIGHTS}, and pip install torch.")
         return getattr(self.engine, name)
 
     def _hypotheses(self, sources: list[list[str]], method: Callable, progress: Progress) -> list[list[Hypothesis]]:
         """The subwords of each line to hypotheses, by a method of the engine, which gets no empty line.
 
-        Raises ValueError if the model's probabilities are no numbers, as after an overflow.
+        Raises Mistake if the model's probabilities are no numbers, as after an overflow.
         """
         ids = [self.vocabulary.ids(subwords) for subwords in sources]
         rows = [row for row, sequence in enumerate(ids) if sequence]
@@ -257,7 +256,7 @@ class Translator:
         progress(len(ids) - len(rows))
         for row, hypotheses in zip(rows, method([ids[row] for row in rows], progress=progress), strict=True):
             if not hypotheses or not math.isfinite(hypotheses[0].log_probability):
-                raise ValueError("The model gives no numbers as probabilities. Copy its folder again, or train again.")
+                raise Mistake("The model gives no numbers as probabilities. Copy its folder again, or train again.")
             results[row] = hypotheses
         return results
 

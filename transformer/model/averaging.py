@@ -8,6 +8,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from transformer.files import Mistake
 from transformer.model.weights import read_weights
 
 
@@ -17,7 +18,7 @@ def mean_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
     The sum is computed in float64. Each mean has the precision that the tensor has in the checkpoints.
     """
     if not paths:
-        raise ValueError("There is no checkpoint to average. Train first.")
+        raise Mistake("There is no checkpoint to average. Train first.")
     return deque(running_means(paths), maxlen=1).pop()
 
 

@@ -17,6 +17,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Lt, MultipleOf
 
+from transformer.files import Mistake
+
 Count = Annotated[int, Ge(1), Le(10**9)]
 Layers = Annotated[int, Ge(1), Le(1000)]
 LayersOrNone = Annotated[int, Ge(0), Le(1000)]
@@ -40,7 +42,7 @@ _types = cache(get_type_hints)
 
 
 def check_settings(settings: Any) -> None:
-    """Raise ValueError for the first field of a dataclass whose value its type does not allow.
+    """Raise Mistake for the first field of a dataclass whose value its type does not allow.
 
     The type is bool, a Literal of strings, or int or float, Annotated with bounds or not. A number of another library,
     as numpy's, becomes Python's.
@@ -48,7 +50,7 @@ def check_settings(settings: Any) -> None:
     for name, kind in _types(type(settings), include_extras=True).items():
         value = getattr(settings, name)
         if why := mistake(value, kind):
-            raise ValueError(f"{name}={shorten(value)} must be {why}.")
+            raise Mistake(f"{name}={shorten(value)} must be {why}.")
         if get_origin(kind) is not Literal:
             object.__setattr__(settings, name, plain_type(kind)(value))
 
@@ -99,7 +101,7 @@ def is_finite(number: Any) -> bool:
 class TransformerConfig:
     """Sizes and settings of a Transformer; by default those of the paper's base model.
 
-    The fields have the names of params.yaml; model.json stores them. Raises ValueError for a value out of range.
+    The fields have the names of params.yaml; model.json stores them. Raises Mistake for a value out of range.
 
     vocabulary: V. max_positions: rows of a learned position table; later positions use its last row. Sinusoids have no
     limit. norm: pre or post (section 3.1). positions: sinusoidal or learned (section 3.5). tie_embeddings: one matrix
@@ -128,17 +130,17 @@ class TransformerConfig:
     def __post_init__(self) -> None:
         check_settings(self)
         if self.d_model % self.heads:
-            raise ValueError(f"d_model={self.d_model} does not divide into heads={self.heads}. Change one of them.")
+            raise Mistake(f"d_model={self.d_model} does not divide into heads={self.heads}. Change one of them.")
 
     @classmethod
     def read(cls, sizes: dict[str, Any], path: Path) -> TransformerConfig:
-        """The sizes in the model.json `path`. Raises ValueError, which names the file, for a mistake in them."""
+        """The sizes in the model.json `path`. Raises Mistake, which names the file, for a mistake in them."""
         try:
             if wrong := {field.name for field in fields(cls)} ^ sizes.keys():
-                raise ValueError(f"{shorten(min(wrong))} is {'unknown' if min(wrong) in sizes else 'missing'}.")
+                raise Mistake(f"{shorten(min(wrong))} is {'unknown' if min(wrong) in sizes else 'missing'}.")
             return cls(**sizes)
-        except ValueError as error:
-            raise ValueError(f"{path}: damaged (sizes: {error}) Copy the model folder again.") from None
+        except Mistake as error:
+            raise Mistake(f"{path}: damaged (sizes: {error}) Copy the model folder again.") from None
 
     @property
     def complete(self) -> TransformerConfig:

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transformer.files import Mistake
 from transformer.model.attention import Attention, KeysValues, KeyValueCache, causal_bias, padding_bias
 from transformer.model.config import TransformerConfig
 from transformer.model.cpu import Linear, add_dropout, dropout, product, relu_dropout
@@ -164,13 +165,13 @@ class Transformer(nn.Module):
     def source_bias(self, source: Tensor) -> Tensor:
         """The padding_bias of source ids in the precision of the computation: (B, S) -> (B, 1, 1, S).
 
-        Raises ValueError for a source that is all padding: nothing could attend to it. A training on a GPU, which would
+        Raises Mistake for a source that is all padding: nothing could attend to it. A training on a GPU, which would
         wait for the check, and compiled code do without it.
         """
         unchecked = (self.training and source.is_cuda) or torch.compiler.is_compiling()
         if not unchecked and bool((empty := (source == 0).all(1)).any()):
             row = int(empty.nonzero()[0])
-            raise ValueError(f"Source {row} is all padding (id 0). Leave it out, or give it </s> (id 3).")
+            raise Mistake(f"Source {row} is all padding (id 0). Leave it out, or give it </s> (id 3).")
         return padding_bias(source, self.compute or self.source_embedding.weight.dtype)
 
     def encode(self, source: Tensor, bias: Tensor) -> Tensor:

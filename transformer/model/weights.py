@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from transformer.files import whole_file
+from transformer.files import Mistake, whole_file
 from transformer.model.config import TransformerConfig
 from transformer.model.transformer import Transformer
 from transformer.model_folder import WEIGHTS, read_model_json
@@ -40,30 +40,30 @@ def save_weights(weights: dict[str, Tensor], path: Path, durable: bool = False) 
 def read_weights(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file, name -> tensor.
 
-    Raises ValueError for a file that is missing or damaged, and for tensors that are no finite numbers in one of TYPES.
+    Raises Mistake for a file that is missing or damaged, and for tensors that are no finite numbers in one of TYPES.
     """
     with reading(path):
         weights = load_file(path)
     for name, tensor in weights.items():
         if tensor.dtype not in TYPES or not tensor.isfinite().all():
-            raise ValueError(f"{path}: {name[:60]!r} has values that are no finite numbers. Copy the file again.")
+            raise Mistake(f"{path}: {name[:60]!r} has values that are no finite numbers. Copy the file again.")
     return weights
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """In this block an error of a safetensors file that is missing or damaged becomes a ValueError with its path."""
+    """In this block an error of a safetensors file that is missing or damaged becomes a Mistake with its path."""
     try:
         yield
     except (OSError, SafetensorError) as error:
-        raise ValueError(
+        raise Mistake(
             f"{path}: cannot read the weights ({' '.join(str(error).split())[:200]}). Copy the file again, or train "
             "again."
         ) from None
 
 
 def build_model(path: Path, config: TransformerConfig) -> Transformer:
-    """A new model of these sizes. Raises ValueError if a safetensors file has not the weights of such a model.
+    """A new model of these sizes. Raises Mistake if a safetensors file has not the weights of such a model.
 
     Only the header of the file is read. No model is built that is much larger than the file, or has more layers than it
     has tensors.
@@ -75,7 +75,7 @@ def build_model(path: Path, config: TransformerConfig) -> Transformer:
         model = Transformer(config)
         if stored == {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}:
             return model
-    raise ValueError(f"{path} and model.json are not of one model. Copy the model folder again.")
+    raise Mistake(f"{path} and model.json are not of one model. Copy the model folder again.")
 
 
 def least_weights(config: TransformerConfig) -> int:
@@ -95,7 +95,7 @@ def stored_config(folder: Path) -> TransformerConfig:
 def load_model(folder: Path | str) -> Transformer:
     """The Transformer of a model folder, in evaluation mode, on the CPU, with the precision it was stored in.
 
-    Raises ValueError for weights that cannot be read, or that do not fit the sizes in model.json.
+    Raises Mistake for weights that cannot be read, or that do not fit the sizes in model.json.
     """
     folder = Path(folder)
     config, path = stored_config(folder), folder / WEIGHTS
@@ -111,7 +111,7 @@ def warm_start(model: Transformer, folder: Path, vocabulary: Path) -> None:
 
 
 def check_start(config: TransformerConfig, folder: Path, vocabulary: Path) -> None:
-    """Raise ValueError if a training of a model with these sizes cannot start from a model folder.
+    """Raise Mistake if a training of a model with these sizes cannot start from a model folder.
 
     vocabulary: the vocab.txt of the new model. Both models must have the same vocabulary and sizes. Only the dropouts
     and, with sinusoids, max_positions may differ.
@@ -123,12 +123,12 @@ def check_start(config: TransformerConfig, folder: Path, vocabulary: Path) -> No
     may_differ |= {"max_positions"} if sizes["positions"] == "sinusoidal" else set()
     for name in sorted(sizes.keys() - may_differ):
         if stored[name] != sizes[name]:
-            raise ValueError(
+            raise Mistake(
                 f"init_from={folder} has {name}={stored[name]}, this training has {name}={sizes[name]}. Training did "
                 f"not start. Make them equal, or set init_from to another model."
             )
     if (folder / "vocab.txt").read_bytes() != vocabulary.read_bytes():
-        raise ValueError(
+        raise Mistake(
             f"init_from={folder} has another vocabulary than {vocabulary}. Training did not start. Copy the "
             "merges and vocabulary of that model."
         )

@@ -7,6 +7,7 @@ import altair as alt
 import pandas as pd
 
 from transformer.evaluation.buckets import Bucket
+from transformer.files import Mistake
 
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
 CURVE_COLUMNS = ("step", "train_loss", "valid_loss", "learning_rate")
@@ -30,12 +31,12 @@ def theme(dark: bool = False, font: str = "system-ui, sans-serif", background: s
 
 
 def checked(curves: pd.DataFrame) -> pd.DataFrame:
-    """The curves with numeric columns. Raises ValueError for a missing column, no rows, or other values."""
+    """The curves with numeric columns. Raises Mistake for a missing column, no rows, or other values."""
     for name in CURVE_COLUMNS:
         if name not in curves.columns:
-            raise ValueError(f"the column {name} is missing; the columns are {', '.join(CURVE_COLUMNS)}")
+            raise Mistake(f"the column {name} is missing; the columns are {', '.join(CURVE_COLUMNS)}")
     if curves.empty:
-        raise ValueError("the curves have no rows")
+        raise Mistake("the curves have no rows")
     columns = [*CURVE_COLUMNS, *([VALID_BLEU] if VALID_BLEU in curves.columns else [])]
     return curves.loc[:, columns].astype(float).astype({"step": int}).reset_index(drop=True)
 

@@ -43,7 +43,8 @@ def next_steps(recipes: Path, knobs: Mapping[str, Any], pairs: int, training: Ma
     steps, sizes = [], rows_of(recipes / "sizes.csv")
     if training.get("best_step") == (last := knobs["max_steps"]):
         command = f"dvc exp run -S max_steps={2 * last}, which goes on with this training"
-        steps.append(f"More updates: the loss on valid still fell at the last one. Type: {command}")
+        still = "BLEU on valid still rose" if "best_valid_bleu" in training else "the loss on valid still fell"
+        steps.append(f"More updates: {still} at the last one. Type: {command}")
     size, rows = nearest(sizes, pairs)
     for row in rows:
         same = [other for other in sizes if (other["text"], other["direction"]) == (row["text"], row["direction"])]

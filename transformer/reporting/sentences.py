@@ -11,6 +11,7 @@ from functools import cached_property
 import pandas as pd
 
 from transformer.evaluation.scores import sentence_scores
+from transformer.files import Mistake
 from transformer.reporting.packing import compressed
 
 
@@ -18,7 +19,7 @@ from transformer.reporting.packing import compressed
 class Sentences:
     """A test set with its translations. words: the number of words of each source.
 
-    Raises ValueError if the numbers of lines differ.
+    Raises Mistake if the numbers of lines differ.
     """
 
     sources: Sequence[str]
@@ -30,7 +31,7 @@ class Sentences:
         sides = (self.sources, self.references, self.hypotheses, self.words)
         if len({len(lines) for lines in sides}) > 1:
             counts = "{} source, {} reference and {} hypothesis lines".format(*map(len, sides))
-            raise ValueError(f"{counts}: their numbers must be equal. Translate the test set again.")
+            raise Mistake(f"{counts}: their numbers must be equal. Translate the test set again.")
 
     def __len__(self) -> int:
         return len(self.references)

@@ -17,8 +17,10 @@ from typing import Any
 from starlette.exceptions import HTTPException
 
 from transformer.decoding.config import SearchConfig
+from transformer.files import Mistake
 from transformer.inference.translation import Sentence
 from transformer.inference.translator import Translator
+from transformer.serving.gate import INTERNAL, log_bug
 from transformer.serving.limits import SECONDS, check_sentences, line_costs, name_of
 
 WAIT, STEP = 0.005, 0.001  # seconds: at most, for other requests; between two looks at whether more came
@@ -34,7 +36,7 @@ LATE = f"The request took longer than {SECONDS} s and was ended. Send fewer or s
 class Job:
     """The lines of a request, and their translations. settings: fields of SearchConfig. best_only: see Translator.
 
-    Raises ValueError for a line, and for lines, whose search may take too long.
+    Raises Mistake for a line, and for lines, whose search may take too long.
     """
 
     def __init__(self, lines: Sequence[str], settings: Mapping[str, Any], best_only: bool):
@@ -45,7 +47,7 @@ class Job:
         self.costs = line_costs(lines, self.config)
         self.cost = sum(self.costs)  # of the lines that are not taken into a batch yet
         if self.cost > MOST_WAITING_COST:
-            raise ValueError(
+            raise Mistake(
                 f"beam_size={self.config.beam_size} and extra_length={self.config.extra_length} are too much for "
                 f"{len(lines):,} texts of {sum(map(len, lines)):,} characters. Lower them, or send the texts in parts."
             )
@@ -87,7 +89,7 @@ class Batches:
     ) -> list[list[Sentence]]:
         """The sentences of each line. When this is cancelled, what is not translated yet is left out.
 
-        Raises HTTPException 503 if too much waits, if it takes too long and if the process ends, and ValueError for a
+        Raises HTTPException 503 if too much waits, if it takes too long and if the process ends, and Mistake for a
         line with too many subwords.
         """
         if not lines:
@@ -154,18 +156,21 @@ class Batches:
         return batch
 
     def _translate_or_retry(self, batch: Batch) -> list[list[Sentence] | Exception]:
-        """The sentences of each line of a batch, or why there are none. If it fails, each line is tried singly."""
+        """The sentences of each line of a batch, or why there are none. After a Mistake each line is tried singly."""
         try:
             return self._translate_batch(batch)
-        except HTTPException as error:
-            return [error for _ in batch]
-        except Exception as error:
+        except Mistake as error:
             if len(batch) == 1:
                 return [error]
             return [result for line in batch for result in self._translate_or_retry([line])]
+        except HTTPException as error:
+            return [error for _ in batch]
+        except Exception as error:
+            log_bug(error)
+            return [HTTPException(500, INTERNAL) for _ in batch]
 
     def _translate_batch(self, batch: Batch) -> list[Any]:
-        """The sentences of each line of a batch. Raises ValueError and what the translator raises.
+        """The sentences of each line of a batch. Raises Mistake and what the translator raises.
 
         Raises HTTPException 503 when the process ends or nobody waits for any line of the batch.
         """

@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 
 import uvicorn
 
+from transformer.files import Mistake
 from transformer.serving.connection import Connection
 from transformer.serving.limits import SECONDS
 from transformer.serving.served_model import Model, ModelEntry
@@ -36,28 +37,28 @@ KEY = "TRANSLATION_API_KEY"
 
 
 def open_port(host: str, port: int) -> socket.socket:
-    """A socket that listens on a port. Raises ValueError for no port, or one that cannot be used."""
+    """A socket that listens on a port. Raises Mistake for no port, or one that cannot be used."""
     if not 0 < port < 2**16:
-        raise ValueError(f"--port {port} is not a port number. Choose one from 1024 to 65535.")
+        raise Mistake(f"--port {port} is not a port number. Choose one from 1024 to 65535.")
     try:
         listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
         reason = str(error.strerror).partition(" (")[0]
         if error.errno not in (errno.EADDRINUSE, errno.EACCES):
-            raise ValueError(
+            raise Mistake(
                 f"--host {host} is no address of this machine ({reason}). Leave it out to serve this machine alone, or "
                 "use 0.0.0.0 to serve all that can reach it."
             ) from None
-        raise ValueError(f"Port {port} of {host} cannot be used ({reason}). Choose another one with --port.") from None
+        raise Mistake(f"Port {port} of {host} cannot be used ({reason}). Choose another one with --port.") from None
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # which connections inherit: an answer is not held
     return listener
 
 
 def host_of(name: str) -> str:
-    """The name of a host as browsers send it, of one with a port or of an address. Raises ValueError for no name."""
+    """The name of a host as browsers send it, of one with a port or of an address. Raises Mistake for no name."""
     host = urlsplit(name if "://" in name else f"//{name}").hostname
     if not host or "*" in host:
-        raise ValueError(f"--name {name!r} is not a host name. Use one such as translate.example.org.")
+        raise Mistake(f"--name {name!r} is not a host name. Use one such as translate.example.org.")
     return bracketed(host)
 
 
@@ -67,11 +68,11 @@ def bracketed(host: str) -> str:
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
-    """The settings of a server by the options of its command. Raises ValueError for a wrong name or origin."""
+    """The settings of a server by the options of its command. Raises Mistake for a wrong name or origin."""
     own = [] if options.host in EVERYWHERE else [bracketed(options.host)]
     origins = tuple(origin.rstrip("/").lower() for origin in options.origin)
     if wrong := [origin for origin in origins if not re.fullmatch(r"\*|https?://[^/\s*]+", origin)]:
-        raise ValueError(f"--origin {wrong[0]!r} is not the origin of a site. Use one like https://example.org, or *.")
+        raise Mistake(f"--origin {wrong[0]!r} is not the origin of a site. Use one like https://example.org, or *.")
     names = [*Settings.hosts, *own, *(host_of(name) for name in options.name)]
     return Settings(tuple(names), origins, os.environ.get(KEY) or None)
 
@@ -131,7 +132,7 @@ def serve(find: Callable[[], Sequence[ModelEntry]], options: argparse.Namespace)
 
 
 def main() -> None:
-    """Run python -m transformer serve. Raises ValueError as Translator.load does for a folder without a model."""
+    """Run python -m transformer serve. Raises Mistake as Translator.load does for a folder without a model."""
     parser = argparse.ArgumentParser(
         prog="python -m transformer serve",
         description=__doc__,
@@ -142,5 +143,5 @@ def main() -> None:
     options = parser.parse_args(sys.argv[2:])
     for folder in options.models:
         if not folder.is_dir():
-            raise ValueError(f"{folder} is not a folder. Name a model folder: one that holds model.json.")
+            raise Mistake(f"{folder} is not a folder. Name a model folder: one that holds model.json.")
     serve(lambda: [ModelEntry(str(folder), folder) for folder in options.models], options)

@@ -122,29 +122,34 @@ async def read_values(request: HttpRequest) -> dict[str, Any]:
     """The fields of a request, of its body and its address. Raises HTTPException for a body that cannot be read."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     body = await request.body()
+    content: Any = {}
+    form: Sequence[tuple[str, Any]] = ()
     try:
-        values = unique_fields(parse_qsl(request.url.query, **STRICT))
-        if not body:
-            return values
-        if kind == "application/x-www-form-urlencoded":
+        address = parse_qsl(request.url.query, **STRICT)
+        if kind == "application/json" and body:
+            content = json.loads(body)
+            json.dumps(content, ensure_ascii=False).encode()
+        elif kind == "application/x-www-form-urlencoded":
             if body.lstrip().startswith(b"{"):
                 raise HTTPException(400, "Invalid request: JSON needs the header Content-Type: application/json")
-            return values | unique_fields(parse_qsl(body.decode(), **STRICT))
-        if kind == "multipart/form-data":
-            form = await request.form(max_files=1, max_fields=MOST_FIELDS)
-            if not any(isinstance(value, UploadFile) for value in form.values()):
+            form = parse_qsl(body.decode(), **STRICT)
+        elif kind == "multipart/form-data":
+            fields = await request.form(max_files=1, max_fields=MOST_FIELDS)
+            form = fields.multi_items()
+            if not any(isinstance(value, UploadFile) for value in fields.values()):
                 body.decode()  # a form with wrong bytes would be read as Latin-1
-            return values | unique_fields(form.multi_items())
-        if kind != "application/json":
+        elif body:
             raise HTTPException(400, "Invalid request: the Content-Type must be application/json or that of a form")
-        content = json.loads(body)
     except UnicodeDecodeError:
         raise HTTPException(400, "Invalid request: not UTF-8") from None
+    except UnicodeEncodeError as error:
+        half = error.object[error.start]
+        raise HTTPException(400, f"Invalid request: {half!r}, half a character, is not text") from None
     except (ValueError, RecursionError):
         raise HTTPException(400, "Invalid JSON format" if kind == "application/json" else "Invalid form") from None
     if not isinstance(content, dict):
         raise HTTPException(400, "Invalid JSON format: it must be an object")
-    return values | content
+    return unique_fields(address) | unique_fields(form) | content
 
 
 def unique_fields(fields: Sequence[tuple[str, Any]]) -> dict[str, Any]:

@@ -20,7 +20,13 @@ from transformer.serving.limits import MAX_BYTES
 
 LOG = logging.getLogger("transformer.serving")
 LARGE = f"The request is larger than {MAX_BYTES:,} bytes: shorten the text."
+INTERNAL = "Internal error: a bug of the server, whose log has it."
 LEFT = 499  # the status that is logged of a client that left
+
+
+def log_bug(error: Exception) -> None:
+    """Log the traceback of a bug without the message of the error, which may have a text."""
+    LOG.error("bug: %s\n%s", type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
 
 
 class Measures:
@@ -89,10 +95,10 @@ class Gate:
             await (self.refusal(Headers(scope=scope)) or self.app)(scope, limited, watched)
         except ClientDisconnect:
             status = status or LEFT
-        except Exception as error:  # without its message, which may have a text
-            LOG.error("%s\n%s", type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
+        except Exception as error:
+            log_bug(error)
             if not status:
-                await JSONResponse({"error": "Internal error"}, 500)(scope, receive, watched)
+                await JSONResponse({"error": INTERNAL}, 500)(scope, receive, watched)
         seconds = time.perf_counter() - begin
         path = getattr(scope.get("route"), "path", "other")
         self.measures.requests.labels(path, status).inc()

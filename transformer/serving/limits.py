@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from transformer.decoding.config import SEARCH_OPTIONS, SearchConfig
+from transformer.files import Mistake
 
 if TYPE_CHECKING:
     from transformer.inference.translator import Translator
@@ -24,20 +25,20 @@ _ENDS = re.compile(r"""[.!?…]["'”“’»«)\]]*+\s|[。！？\n]""")  # aft
 
 
 def search_options(params: dict[str, Any]) -> SearchConfig:
-    """The options of the search among `params`. Raises ValueError for a wrong or too wide one."""
+    """The options of the search among `params`. Raises Mistake for a wrong or too wide one."""
     for name in SEARCH_OPTIONS:
         if not isinstance(params[name], (int, float)):
-            raise ValueError(f"{name}={params[name]} must be a number. Nothing was translated.")
+            raise Mistake(f"{name}={params[name]} must be a number. Nothing was translated.")
     return SearchConfig(**{name: params[name] for name in SEARCH_OPTIONS})
 
 
 def check_lines(lines: Sequence[str], name: str = "text") -> None:
-    """Raise ValueError for more lines than a request may have, and for one that `check_line` refuses.
+    """Raise Mistake for more lines than a request may have, and for one that `check_line` refuses.
 
     name: what an error calls one of them.
     """
     if len(lines) > MAX_LINES:
-        raise ValueError(f"{len(lines):,} {name}s are too many. A request may have {MAX_LINES:,}: send them in parts.")
+        raise Mistake(f"{len(lines):,} {name}s are too many. A request may have {MAX_LINES:,}: send them in parts.")
     for number, line in enumerate(lines, start=1):
         check_line(name_of(number, len(lines), name), line)
 
@@ -46,7 +47,7 @@ def line_costs(lines: Sequence[str], config: SearchConfig) -> list[int]:
     """The cost of each line, about in proportion to the time of its searches.
 
     A sentence of N characters takes up to N + extra_length steps, each of beam_size hypotheses and of a time that grows
-    with the steps before it. Raises ValueError for a line that may cost more than MOST_LINE_COST, or a sentence of it
+    with the steps before it. Raises Mistake for a line that may cost more than MOST_LINE_COST, or a sentence of it
     more than MOST_SENTENCE_COST, since searches that have begun run to their ends.
     """
     beams, extra, costs = config.beam_size, config.extra_length, []
@@ -55,7 +56,7 @@ def line_costs(lines: Sequence[str], config: SearchConfig) -> list[int]:
         longest, mean = (min(length, MAX_SUBWORDS) + extra for length in (len(line), len(line) / count))
         costs.append(round(beams * count * mean * (1 + mean / 100)))
         if costs[-1] > MOST_LINE_COST or beams * longest * (1 + longest / 100) > MOST_SENTENCE_COST:
-            raise ValueError(
+            raise Mistake(
                 f"beam_size={beams} and extra_length={extra} are too much for a text of {len(line):,} characters. "
                 "Lower them, or cut it."
             )
@@ -68,23 +69,23 @@ def name_of(number: int, count: int, name: str = "text") -> str:
 
 
 def check_line(name: str, line: str) -> None:
-    """Raise ValueError for a line that is not Unicode or is too long. The line is not cut into subwords for this."""
+    """Raise Mistake for a line that is not Unicode or is too long. The line is not cut into subwords for this."""
     if len(line) > MAX_CHARACTERS:
-        raise ValueError(f"{name} has {len(line):,} characters; the server takes {MAX_CHARACTERS:,}: cut it")
+        raise Mistake(f"{name} has {len(line):,} characters; the server takes {MAX_CHARACTERS:,}: cut it")
     try:
         line.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"{name} is not text: {line[error.start]!r} at character {error.start + 1}") from None
+        raise Mistake(f"{name} is not text: {line[error.start]!r} at character {error.start + 1}") from None
     if (longest := max(map(len, line.split()), default=0)) > MAX_WORD:
-        raise ValueError(f"{name} has a word of {longest:,} characters; the server takes {MAX_WORD:,}: cut it")
+        raise Mistake(f"{name} has a word of {longest:,} characters; the server takes {MAX_WORD:,}: cut it")
 
 
 def check_sentences(name: str, line: str, translator: Translator) -> None:
-    """Raise ValueError if a sentence of a line has more than MAX_SUBWORDS subwords."""
+    """Raise Mistake if a sentence of a line has more than MAX_SUBWORDS subwords."""
     if len(line) <= MAX_SUBWORDS:  # a subword has at least one character
         return
     for subwords in translator.subwords([sentence for _, sentence in translator.sentences(line)]):
         if len(subwords) > MAX_SUBWORDS:
-            raise ValueError(
+            raise Mistake(
                 f"{name} has a sentence of {len(subwords):,} subwords; the server takes {MAX_SUBWORDS:,}: cut it"
             )

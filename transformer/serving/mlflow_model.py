@@ -22,6 +22,7 @@ from mlflow.models import set_model
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE, TEMPORARILY_UNAVAILABLE
 from mlflow.pyfunc.model import PythonModel
 
+from transformer.files import Mistake
 from transformer.inference.translator import Translator
 from transformer.serving.limits import check_lines, check_sentences, line_costs, name_of, search_options
 from transformer.text.words import PIECES_OF_SERVER
@@ -66,12 +67,12 @@ class ServedTranslator(PythonModel):
     """Takes lines and returns their translations."""
 
     def load_context(self, context: Any) -> None:
-        """Load the model; MLflow calls this once. Raises ValueError if TRANSLATION_DEADLINE is not positive."""
+        """Load the model; MLflow calls this once. Raises Mistake if TRANSLATION_DEADLINE is not positive."""
         self.translator = Translator.load(context.artifacts["model"])
         self.translator.source.pieces = PIECES_OF_SERVER
         self.seconds = float(os.environ.get("TRANSLATION_DEADLINE") or 30)
         if not self.seconds > 0:
-            raise ValueError(f"TRANSLATION_DEADLINE={self.seconds:g} must be more than 0 seconds")
+            raise Mistake(f"TRANSLATION_DEADLINE={self.seconds:g} must be more than 0 seconds")
         self.one_at_a_time = Lock()
 
     def predict(self, context: Any, model_input: list[str], params: dict[str, Any] | None = None) -> list[str]:
@@ -86,7 +87,7 @@ class ServedTranslator(PythonModel):
                     deadline()
                     check_sentences(name_of(number, len(model_input)), line, self.translator)
                 return self.translator.translate(model_input, before_step=deadline, **vars(config))
-        except ValueError as error:
+        except Mistake as error:
             raise Refused(str(error)) from None
         except OutOfTime as error:
             raise Refused(str(error), TEMPORARILY_UNAVAILABLE) from None

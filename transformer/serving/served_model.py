@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from transformer.decoding.config import SEARCH_OPTIONS, SearchConfig
+from transformer.files import Mistake
 from transformer.inference.both_engines import has_torch, load_torch
 from transformer.inference.remarks import KINDS
 from transformer.inference.translation import Remark, Sentence, Translation, join_translations
@@ -52,7 +53,7 @@ class Model:
     """A model that is ready to answer, also several threads at a time."""
 
     def __init__(self, entry: ModelEntry):
-        """Load the model, for CTranslate2 if its folder has the export. Raises ValueError for a damaged folder."""
+        """Load the model, for CTranslate2 if its folder has the export. Raises Mistake for a damaged folder."""
         self.entry, folder = entry, entry.folder
         self.translator = Translator.load(folder, engine="ctranslate2" if (folder / EXPORT).is_file() else "torch")
         self.translator.source.pieces = PIECES_OF_SERVER
@@ -122,16 +123,16 @@ class Model:
         """The attention of the decoder over the source, for a sentence and the subwords of one of its translations.
 
         weights: a row for each target subword, the mean over the heads of the last layer. </s> is the last subword of
-        both sides. Raises ValueError for a side of more than MOST_MAPPED subwords, for several sentences, and without
+        both sides. Raises Mistake for a side of more than MOST_MAPPED subwords, for several sentences, and without
         torch.
         """
         if self.torch is None:
-            raise ValueError(NO_TORCH)
+            raise Mistake(NO_TORCH)
         if (count := len(self.translator.sentences(text))) > 1:
-            raise ValueError(f"Attention is shown for one sentence. This text has {count}, each translated by itself.")
+            raise Mistake(f"Attention is shown for one sentence. This text has {count}, each translated by itself.")
         (source,) = self.translator.subwords([text])
         if max(len(source), len(target)) > MOST_MAPPED:
-            raise ValueError(
+            raise Mistake(
                 f"Attention is shown for up to {MOST_MAPPED} subwords. This sentence has {len(source)}, "
                 f"its translation {len(target)}."
             )

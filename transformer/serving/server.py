@@ -31,6 +31,7 @@ from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from transformer import reporting, serving
+from transformer.files import Mistake
 from transformer.inference.documents import fill, lines_of, read_document
 from transformer.inference.translation import Sentence, join_translations
 from transformer.serving.batches import IN_WORK, Batches
@@ -193,10 +194,9 @@ async def refuse_page() -> None:
 def answer_mistakes(app: FastAPI) -> None:
     """Answer exceptions with a status and the reason."""
 
-    @app.exception_handler(ValueError)
+    @app.exception_handler(Mistake)
     async def refuse(request: Request, error: Exception) -> JSONResponse:
-        half = isinstance(error, UnicodeEncodeError)
-        return JSONResponse({"error": "Invalid request: it has half a character" if half else str(error)}, 400)
+        return JSONResponse({"error": str(error)}, 400)
 
     @app.exception_handler(AnyHTTPException)
     async def answer(request: Request, error: Exception) -> JSONResponse:
@@ -308,7 +308,7 @@ def add_interface(app: FastAPI, server: Server) -> None:
 
 
 async def translate_content(request: Request, server: Server, asked: TranslateFile, end: str, content: bytes) -> bytes:
-    """The translation of a file whose name has this end. Raises HTTPException and ValueError."""
+    """The translation of a file whose name has this end. Raises HTTPException and Mistake."""
 
     async def translate(lines: list[str]) -> list[str]:
         check_lines(lines, "line")
@@ -320,7 +320,7 @@ async def translate_content(request: Request, server: Server, asked: TranslateFi
         try:
             text = content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            raise ValueError(f"The file is not UTF-8 at byte {error.start + 1}. Convert it.") from None
+            raise Mistake(f"The file is not UTF-8 at byte {error.start + 1}. Convert it.") from None
         last = "\n" if text.endswith("\n") else ""  # begins no line
         translations = await translate(text.removesuffix(last).split("\n"))
         return ("\n".join(translations) + last).encode()
@@ -330,8 +330,8 @@ async def translate_content(request: Request, server: Server, asked: TranslateFi
         read = partial(read_document, path, asked.source, server.find_code(asked.target))
         try:
             document = await asyncio.get_running_loop().run_in_executor(server.readers, read)
-        except ValueError as error:
-            raise ValueError(str(error).replace(str(path), "The file")) from None
+        except Mistake as error:
+            raise Mistake(str(error).replace(str(path), "The file")) from None
         fill(document, await translate(lines_of(document)))
         document.write(path)
         return path.read_bytes()
@@ -343,7 +343,7 @@ def add_page(app: FastAPI, server: Server) -> None:
 
     def chosen(number: int) -> Model:
         if number >= len(server.models):
-            raise ValueError(f"model={number}: there are {len(server.models)}, counted from 0")
+            raise Mistake(f"model={number}: there are {len(server.models)}, counted from 0")
         return server.models[number]
 
     async def run_in_reader(request: Request, work: partial) -> Any:
@@ -371,7 +371,6 @@ def add_page(app: FastAPI, server: Server) -> None:
     async def attention(request: Request) -> Any:
         asked = await read(request, PagePair, server.check_key)
         check_line("the text", asked.text)
-        "".join(asked.target).encode()  # raises UnicodeEncodeError
         return await run_in_reader(request, partial(chosen(asked.model).attention, asked.text, asked.target))
 
 

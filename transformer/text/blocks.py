@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from transformer.cores import end_with_parent, workers
+from transformer.files import Mistake
 
 BLOCK_LINES = 20_000  # of a block, whatever the number of processes that read blocks
 Item = TypeVar("Item")
@@ -65,7 +66,7 @@ def map_in_order(make: Callable[[], Callable[[Item], Result]], items: Iterable[I
 
     make: returns the function; called once in each process. Only a few items are read ahead, so memory stays bounded.
     With one worker, or one item, all is computed in this process. The first error of an item, in their order, is raised
-    here. Raises ValueError if WORKERS is wrong, or a worker process was killed.
+    here. Raises Mistake if WORKERS is wrong, or a worker process was killed.
     """
     most, waiting = workers(), iter(items)
     first = [*islice(waiting, 2)]
@@ -82,7 +83,7 @@ def map_in_order(make: Callable[[], Callable[[Item], Result]], items: Iterable[I
         for process in set(active_children()) - earlier:
             process.kill()  # nobody waits for its result any more
         if isinstance(error, BrokenProcessPool):
-            raise ValueError(
+            raise Mistake(
                 f"One of {count} worker processes was killed, perhaps because memory is full. Set "
                 f"WORKERS={count // 2 or 1} to start fewer, and run the same command again."
             ) from None

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 from subword_nmt import apply_bpe, learn_bpe
 
-from transformer.files import read_lines
+from transformer.files import Mistake, read_lines
 
 VERSION = "#version: 0.2\n"  # of the codes file, its first line
 CACHED_WORDS, LONGEST_KNOWN = 100_000, 100  # words whose subwords are remembered, and their characters at most
@@ -31,16 +31,18 @@ class Merges:
     @classmethod
     def load(cls, path: Path) -> Merges:
         """Read a bpe.codes file as `learn_merges` wrote it."""
+        damage = Mistake(f"{path} is damaged: another version, or a line that is no merge. Copy it again.")
+        try:
+            codes = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            raise damage from None
+        if not codes.startswith(VERSION):
+            raise damage
         try:
             with redirect_stderr(io.StringIO()):  # subword-nmt prints an error and exits
-                codes = path.read_text(encoding="utf-8")
-                if not codes.startswith(VERSION):
-                    raise ValueError
                 return cls(codes)
-        except (SystemExit, ValueError, IndexError):
-            raise ValueError(
-                f"{path} is damaged: another version, or a line that is no merge. Copy it again."
-            ) from None
+        except (SystemExit, IndexError):
+            raise damage from None
 
     @property
     def empty(self) -> bool:

@@ -12,6 +12,7 @@ from itertools import chain, pairwise
 
 import numpy as np
 
+from transformer.files import Mistake
 from transformer.text.bpe import Merges
 from transformer.text.pairs import IdBlock, Pairs, Sequences
 from transformer.text.vocabulary import EOS, SPECIALS, UNK, Vocabulary
@@ -142,7 +143,7 @@ class DrawnPairs:
     pairs: with the usual splits, which the last ones keep, `added` by back-translation. text: the tokens of both sides
     of each other pair, in order; it also has the pairs that `encode` dropped, with an empty side or more than
     max_length subwords on a side, which are left out here. A word keeps its usual split where a drawn one has a subword
-    that is not in the vocabulary, and a pair where a side would have more than max_length subwords. Raises ValueError
+    that is not in the vocabulary, and a pair where a side would have more than max_length subwords. Raises Mistake
     if text and merges do not give `pairs`.
     """
 
@@ -175,7 +176,7 @@ class DrawnPairs:
         for own, side in zip(self._words, (pairs.source, pairs.target), strict=True):
             spelt = take(self._usual, own.ids).ids
             if len(own.lengths) != count or not np.array_equal(spelt, side.ids[: side.starts[count]]):
-                raise ValueError(
+                raise Mistake(
                     "The ids of the training pairs were not made of these tokens and merges. Encode them again."
                 )
         self._merges = SkippedMerges(merges, [*numbers], dropout)

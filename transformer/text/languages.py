@@ -13,6 +13,8 @@ from threading import Lock
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from transformer.files import Mistake
+
 if TYPE_CHECKING:
     from spacy.language import Language
 
@@ -51,14 +53,14 @@ def lower(text: str, language: str) -> str:
 def tokenizer(language: str) -> Language:
     """spaCy's blank pipeline for a language code. Its tokenizer is that of spaCy's models, without their download.
 
-    Raises ValueError for a language that spaCy cannot split without other packages.
+    Raises Mistake for a language that spaCy cannot split without other packages.
     """
-    spacy = import_spacy()
+    spacy, code = import_spacy(), strip_region(language)
     try:
-        return spacy.blank(strip_region(language))
+        return spacy.blank(code)
     except (ImportError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise ValueError(f"Language {language!r} has no spaCy tokenizer ({reason}).") from None
+        raise Mistake(f"Language {language!r} has no spaCy tokenizer ({reason}).") from None
 
 
 def spacy_words(pipeline: Language, text: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import mmap
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer.files import chunks, place_of
+from transformer.files import Mistake, chunks, place_of
 from transformer.text.array_file import ArrayFile
 from transformer.text.vocabulary import BOS, EOS, PAD
 
@@ -166,9 +167,16 @@ class Pairs:
         """Pairs in memory, from source and target ids without </s>. Their lines are numbered from 1."""
         rows = [(source, target, line) for line, (source, target) in enumerate(pairs, start=1)]
         if not rows:
-            raise ValueError("There are no pairs.")
+            raise Mistake("There are no pairs.")
         source, target, lines = pair_block(rows, np.int32)
         return cls(Sequences.unpack(source), Sequences.unpack(target), lines)
+
+    def digest(self) -> str:
+        """A hash of the ids of both sides."""
+        digest = hashlib.sha256()
+        for part in (self.source.ids, self.source.starts, self.target.ids, self.target.starts):
+            digest.update(np.ascontiguousarray(part).data)
+        return digest.hexdigest()
 
     @staticmethod
     def save(folder: Path, split: str, blocks: Iterable[PairBlock], vocabulary: int) -> int:
@@ -201,10 +209,10 @@ class Pairs:
             yield source[:-1].tolist(), target[:-1].tolist(), int(line)
 
     def check_lengths(self, split: str, device_tokens: int) -> None:
-        """Raise ValueError with the line number if a pair has more than `device_tokens` subwords on one side."""
+        """Raise Mistake with the line number if a pair has more than `device_tokens` subwords on one side."""
         row = int(np.argmax(self.longest))
         if self.longest[row] > device_tokens:
-            raise ValueError(
+            raise Mistake(
                 f"{self.places(split, [int(self.lines[row])])} has {self.longest[row]} subwords, </s> included: more "
                 f"than device_tokens={device_tokens}. Raise device_tokens, or shorten or remove that line."
             )

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from transformer.files import read_lines, write_lines
+from transformer.files import Mistake, read_lines, write_lines
 from transformer.text.marks import SPACE, join
 
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
@@ -18,12 +18,12 @@ class Vocabulary:
 
     def __init__(self, subwords: Sequence[str]):
         if tuple(subwords[: len(SPECIALS)]) != SPECIALS:
-            raise ValueError(f"A vocabulary must start with {' '.join(SPECIALS)}; got {' '.join(subwords[:4])[:40]!r}.")
+            raise Mistake(f"A vocabulary must start with {' '.join(SPECIALS)}; got {' '.join(subwords[:4])[:40]!r}.")
         self.subwords = list(subwords)
         self._ids = {subword: number for number, subword in enumerate(self.subwords)}
         if len(self._ids) < len(self.subwords):
             twice = next(subword for number, subword in enumerate(subwords) if self._ids[subword] != number)
-            raise ValueError(f"The subword {twice[:40]!r} is in the vocabulary twice. Copy the file again.")
+            raise Mistake(f"The subword {twice[:40]!r} is in the vocabulary twice. Copy the file again.")
 
     @classmethod
     def build(cls, counts: Counter[str], min_count: int) -> Vocabulary:
@@ -40,8 +40,8 @@ class Vocabulary:
         """Read a vocab.txt: one subword per line; ids count lines from 0."""
         try:
             return cls(list(read_lines(path)))
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from None
+        except (Mistake, UnicodeDecodeError) as error:
+            raise Mistake(f"{path}: {error}") from None
 
     def save(self, path: Path) -> None:
         """Write vocab.txt."""

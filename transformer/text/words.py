@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from transformer.files import Mistake
 from transformer.text.characters import FORMS, normalise
 from transformer.text.languages import is_code, lower, spacy_words, tokenizer
 from transformer.text.marks import marked
@@ -23,23 +24,23 @@ _CODE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 
 
 def check_code(language: str) -> None:
-    """Raise ValueError for what is no language code."""
+    """Raise Mistake for what is no language code."""
     if not _CODE.fullmatch(language):
-        raise ValueError(f"{language[:40]!r} is no language code. Use a code such as de, en or zh.")
+        raise Mistake(f"{language[:40]!r} is no language code. Use a code such as de, en or zh.")
 
 
 def splitter_of(language: str) -> tuple[str, str]:
     """How the words of a language are split, spacy or unicode, and a remark that is empty for spacy.
 
     spacy: by spaCy's rules for the language. unicode: by script (scripts.runs), for languages that are written without
-    spaces, and for those that spaCy does not know or splits by another package. Raises ValueError for what is no code.
+    spaces, and for those that spaCy does not know or splits by another package. Raises Mistake for what is no code.
     """
     check_code(language)
     try:
         if type(tokenizer(language).tokenizer).__name__ == "Tokenizer":
             return "spacy", ""
         why = "is written without spaces"
-    except ValueError:
+    except Mistake:
         why = "has no tokenizer in spaCy without other packages"
     if not is_code(language):
         why += ", and no code in ISO 639 (Chinese is zh, Japanese ja, Korean ko, Czech cs)"
@@ -66,10 +67,10 @@ class Side:
         placeholders: bool = False,
     ):
         if normal_form not in FORMS:
-            raise ValueError(f"normalise={str(normal_form)[:40]!r} must be one of {', '.join(FORMS)}.")
+            raise Mistake(f"normalise={str(normal_form)[:40]!r} must be one of {', '.join(FORMS)}.")
         self.language, self.lowercase, self.splitter, self.normal_form = language, lowercase, splitter, normal_form
         if not isinstance(placeholders, bool):
-            raise ValueError(f"placeholders={str(placeholders)[:40]!r} must be true or false.")
+            raise Mistake(f"placeholders={str(placeholders)[:40]!r} must be true or false.")
         self.placeholders = placeholders
         self._tokens: dict[str, list[str]] = {}  # of pieces met before
 
@@ -82,12 +83,12 @@ class Side:
     def read_both(cls, description: Mapping[str, Any]) -> tuple[Side, Side]:
         """The source side and the target side that a model.json, corpus.json or text.json describes.
 
-        Raises ValueError for what is no language code, no splitter or no normal form.
+        Raises Mistake for what is no language code, no splitter or no normal form.
         """
         splitters = [description.get(f"{side}_splitter", "spacy") for side in ("source", "target")]
         for splitter in splitters:
             if splitter not in ("spacy", "unicode"):
-                raise ValueError(f"The splitter {str(splitter)[:40]!r} must be spacy or unicode. Copy the file again.")
+                raise Mistake(f"The splitter {str(splitter)[:40]!r} must be spacy or unicode. Copy the file again.")
         for side in ("source", "target"):
             check_code(description[side])
         same = description.get("normalise", "none"), description.get("placeholders", False)

@@ -128,12 +128,11 @@ class CheckpointStore:
 
     def _read(self, path: Path) -> TrainingState | None:
         """The state in a file; None if the file, or one that the state needs, is missing or has another sha256."""
+        if (state := self._read_unchecked(path)) is None:
+            return None
         try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-            state = TrainingState(**record["state"])
-            complete = record["format"] == FORMAT and record["sha256"] == _digest(state)
-            complete = complete and all(sha256(self.folder / name) == digest for name, digest in state.files.items())
-        except (OSError, ValueError, KeyError, TypeError):
+            complete = all(sha256(self.folder / name) == digest for name, digest in state.files.items())
+        except FileNotFoundError:  # any other error may be over when the stage is run again
             return None
         return state if complete else None
 
@@ -151,14 +150,14 @@ class CheckpointStore:
 
     def write(self, state: TrainingState) -> None:
         """Write the JSON file of a state whose tensors are already on the disk."""
-        record = {"format": FORMAT, "sha256": _digest(state), "state": state.written()}
+        record = {"format": FORMAT, "sha256": _digest(state.written()), "state": state.written()}
         with whole_file(self._state(state.step), durable=True) as temporary:
             temporary.write_text(json.dumps(record, indent=1), encoding="utf-8")
 
     def _prune(self, step: int) -> None:
         """Remove the states that the class does not keep, then every tensor file that no remaining state needs."""
         paths = sorted(self.folder.glob("state-*.json"))
-        states = {path: self._read_unchecked(path) for path in paths}
+        states = {path: self._read_unchecked(path) or TrainingState() for path in paths}
         newest = paths[-2:] + [path for path in paths if path <= self._state(step)][-2:]
         kept = [path for path in paths if path in newest or states[path].end]
         for path in paths:
@@ -170,12 +169,16 @@ class CheckpointStore:
                 path.unlink()
 
     @staticmethod
-    def _read_unchecked(path: Path) -> TrainingState:
-        """The state in a file, whose files are not checked; an empty state, which needs no files, if it is damaged."""
+    def _read_unchecked(path: Path) -> TrainingState | None:
+        """The state in a file, without a look at the files that it needs; None if this file is missing or damaged."""
         try:
-            return TrainingState(**json.loads(path.read_text(encoding="utf-8"))["state"])
-        except (ValueError, KeyError, TypeError):
-            return TrainingState()
+            record = json.loads(path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, UnicodeDecodeError, json.JSONDecodeError):
+            return None
+        whole = isinstance(record, dict) and record.keys() == {"format", "sha256", "state"}
+        if not whole or record["format"] != FORMAT or record["sha256"] != _digest(record["state"]):
+            return None
+        return TrainingState(**record["state"])
 
     def load(self, state: TrainingState) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The weights and the optimiser tensors of a state."""
@@ -194,9 +197,9 @@ def best_steps(checkpoints: dict[str, list[float]]) -> list[int]:
     return sorted(map(int, checkpoints), key=lambda step: (checkpoints[str(step)], step))
 
 
-def _digest(state: TrainingState) -> str:
-    """The sha256 of all fields of a state that are written."""
-    return sha256_text(json.dumps(state.written(), sort_keys=True))
+def _digest(written: dict[str, Any]) -> str:
+    """The sha256 of the fields of a state that are written."""
+    return sha256_text(json.dumps(written, sort_keys=True))
 
 
 def copy_checkpoints(store: CheckpointStore, state: TrainingState, folder: Path, description: dict) -> None:

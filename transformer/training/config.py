@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from transformer.files import Mistake
 from transformer.model.config import Count, CountOrNone, NotNegative, Positive, Share, check_settings, unequal_parts
 
 Precision = Literal["float32", "float64", "bfloat16"]
@@ -15,7 +16,7 @@ SOME_BLEU = 1.0  # percent; a BLEU below it is noise, and the loss decides
 class TrainConfig:
     """The settings of a training, under the names of the knobs in params.yaml, where each is explained.
 
-    The defaults are those of the paper's base model. Raises ValueError for a value out of range.
+    The defaults are those of the paper's base model. Raises Mistake for a value out of range.
 
     Units: max_steps, warmup, log_every and save_every are updates. batch_tokens (of an update) and device_tokens (of a
     micro-batch) are sentences x longest side, with </s> and padding. best_by: how checkpoints are ranked, loss or bleu
@@ -50,15 +51,15 @@ class TrainConfig:
     def __post_init__(self) -> None:
         check_settings(self)
         if messages := unequal_parts(self, (("log_every", "save_every"), ("save_every", "max_steps"))):
-            raise ValueError(messages[0])
+            raise Mistake(messages[0])
 
 
 def learning_rate(step: int, d_model: int, warmup: int, factor: float = 1.0) -> float:
     """The learning rate of update `step`, counted from 1 (equation 3).
 
     It rises linearly for `warmup` updates to its peak, factor / sqrt(d_model * warmup), then falls with 1 / sqrt(step).
-    Raises ValueError for a step or warmup below 1.
+    Raises Mistake for a step or warmup below 1.
     """
     if step < 1 or warmup < 1:
-        raise ValueError(f"step={step} and warmup={warmup} must be at least 1. Both count updates.")
+        raise Mistake(f"step={step} and warmup={warmup} must be at least 1. Both count updates.")
     return factor * d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)

@@ -27,6 +27,8 @@ import torch.distributed.nn
 from safetensors.torch import load, save
 from torch import Tensor
 
+from transformer.files import Mistake
+
 # A process without sentences to translate waits for the others. A host that vanished is noticed after this time.
 LONGEST_WAIT = timedelta(hours=2)
 
@@ -35,12 +37,16 @@ class Stopped(Exception):
     """Raised in all processes when one of them requests a stop."""
 
 
+class LostConnection(Mistake):
+    """Raised when another process of the training has ended or cannot be reached."""
+
+
 @dataclass(frozen=True)
 class World:
     """One of the processes that train together.
 
     rank: its number. size: how many processes there are. device: the device that it computes on. The methods are
-    collective: all processes call them, and they raise ConnectionError when another process has ended.
+    collective: all processes call them, and they raise LostConnection when another process has ended.
     """
 
     rank: int = 0
@@ -54,13 +60,13 @@ class World:
 
     @contextmanager
     def exchange(self) -> Iterator[None]:
-        """Surround code that exchanges tensors. Raises ConnectionError in place of torch's error when it fails."""
+        """Surround code that exchanges tensors. Raises LostConnection in place of torch's error when it fails."""
         try:
             yield
         except RuntimeError as error:
             if not isinstance(error, dist.DistError) and "gloo" not in str(error):  # gloo has no exception of its own
                 raise
-            raise ConnectionError(
+            raise LostConnection(
                 f"Process {self.rank} of {self.size} lost the connection to another process ({first_line(error)}). All "
                 "processes stop. Run the same command again: a training resumes from its last saved state."
             ) from error
@@ -101,13 +107,13 @@ class World:
         return received
 
     def agree(self, facts: Mapping[str, str]) -> None:
-        """Raise ValueError on every process if a fact, name -> value, is not equal on all of them."""
+        """Raise Mistake on every process if a fact, name -> value, is not equal on all of them."""
         hosts = self.gather([platform.node(), dict(facts)])
         leader_host, leader_facts = hosts[0]
         for rank, (host, own_facts) in enumerate(hosts):
             names = sorted(name for name in leader_facts | own_facts if leader_facts.get(name) != own_facts.get(name))
             if names:
-                raise ValueError(
+                raise Mistake(
                     f"{', '.join(names)}: not equal on {host} (process {rank}) and {leader_host} (process 0). No "
                     f"update was made. Give {host} the code, data, params and packages of {leader_host}."
                 )
@@ -148,7 +154,7 @@ def join_processes() -> Iterator[World]:
             backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
             dist.init_process_group(backend, rank=rank, world_size=size, timeout=LONGEST_WAIT)
     except RuntimeError as error:
-        raise ConnectionError(
+        raise LostConnection(
             f"Process {rank} of {size} could not connect to the other processes ({first_line(error)}). Between "
             "machines all ports must be open. GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME choose the network."
         ) from error

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256 as sha256_of
 from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
 import torch
+from safetensors.torch import save
 
-from transformer.files import write_json
+from transformer.files import Mistake, Untrainable, sha256, write_json
 from transformer.training.checkpoints import CheckpointStore, Row, TrainingState
 from transformer.training.distributed import Stopped
-from transformer.training.replay import OtherSettings, add_row, replay
+from transformer.training.replay import Identity, OtherSettings, add_row, differences, identity_of, replay
 from transformer.training.train_step import Trainer, Update
 from transformer.training.validation import ValidText, samples, table, valid_bleu, valid_loss
 
@@ -26,7 +30,7 @@ class Interrupted(Exception):
     """Raised when a stop was requested. The state of the last complete update is saved, if there was one."""
 
 
-class Diverged(ValueError):
+class Diverged(Untrainable):
     """Raised when a loss or gradient is not finite."""
 
 
@@ -53,14 +57,42 @@ def train(
     valid: ValidText | None = None,
     observers: Observers | None = None,
     environment: Mapping[str, str | int] | None = None,
+    identity: Identity | None = None,
 ) -> TrainingState:
     """Train from the newest state with step <= max_steps to the end, and return the last state. See TrainingLoop.
 
     valid: None: text of numbers, see ValidText.of_ids. environment: facts about the software and hardware of this
-    process, which the states of its updates keep.
+    process, which the states of its updates keep. identity: what the updates depend on; None: settings, sizes, pairs
+    and initial weights of the trainer. Raises Mistake if the folder of `store` has another training.
     """
     valid, observers = valid or ValidText.of_ids(trainer.valid_pairs), observers or Observers()
+    check_folder(trainer, store, identity)
     return TrainingLoop(trainer, store, valid, observers, environment or {}).run()
+
+
+def check_folder(trainer: Trainer, store: CheckpointStore, identity: Identity | None) -> None:
+    """Raise Mistake on all processes if a folder has the states of another training; else write identity.json there.
+
+    identity: see `train`. A model that this training has trained is not taken for other initial weights.
+    """
+    path, recorded = store.folder / "identity.json", None
+    if path.is_file():
+        with suppress(json.JSONDecodeError):  # a power cut may leave an empty file
+            recorded = json.loads(path.read_text(encoding="utf-8"))
+    if identity is None:
+        pairs = {"train": trainer.train_pairs.digest(), "valid": trainer.valid_pairs.digest()}
+        weights = sha256_of(save(trainer.tensors()[0])).hexdigest()
+        if recorded and weights in map(sha256, store.folder.glob("weights-*.safetensors")):
+            weights = recorded["data"].get("initial weights")
+        identity = identity_of(trainer.config, trainer.model.config, {**pairs, "initial weights": weights})
+    if names := trainer.world.broadcast(differences(recorded or identity, identity)):
+        seed = " A model has equal weights if torch.manual_seed(1) stands before it is built."
+        raise Mistake(
+            f"{store.folder} has another training: not equal are {', '.join(names)}. Nothing was trained. Name another "
+            f"folder, or delete this one.{seed if 'initial weights' in names else ''}"
+        )
+    if trainer.world.is_leader and recorded is None:
+        write_json(path, identity)
 
 
 class TrainingLoop:

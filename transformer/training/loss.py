@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from transformer.decoding.likelihood import target_log_probabilities
+from transformer.files import Mistake
 
 TOKEN_MULTIPLE = 64  # the tokens are padded to a multiple of this: oneDNN compiles a program for each new shape
 
@@ -101,10 +102,10 @@ def smoothed_cross_entropy(
 
     The target gets 1 - label_smoothing; the other V - 2 subwords, all but the target and padding, share the rest evenly
     (torch's own label_smoothing distributes it over all V). states (tokens, D), in the precision of the products;
-    weight (V, D); targets (tokens,) without padding. Raises ValueError for V < 3, where there are no other subwords.
+    weight (V, D); targets (tokens,) without padding. Raises Mistake for V < 3, where there are no other subwords.
     """
     if len(weight) < 3:
-        raise ValueError(f"Label smoothing needs a vocabulary of at least 3 subwords, got {len(weight)}.")
+        raise Mistake(f"Label smoothing needs a vocabulary of at least 3 subwords, got {len(weight)}.")
     return _SmoothedCrossEntropy.apply(states, weight, targets, label_smoothing, padding)
 
 

@@ -1,16 +1,35 @@
-"""What follows from the losses and validations of a training under given settings: curve, checkpoints, early end.
+"""What a training is, and what follows from its losses and validations: curve, checkpoints, early end.
 
-The settings are log_every, save_every, keep, patience and best_by of TrainConfig. They change no update.
-A state saved under other values is used if a fresh training with the current values would have reached it.
+The settings CHANGES_NO_UPDATE of TrainConfig decide what follows. A state saved under other values of them is used if a
+fresh training with the current values would have reached it. With another value of any other setting it is another
+training.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
 
+from transformer.model.config import TransformerConfig
 from transformer.training.checkpoints import CheckpointStore, Row, TrainingState, best_steps
 from transformer.training.config import SOME_BLEU, TrainConfig
+
+CHANGES_NO_UPDATE = ("max_steps", "log_every", "save_every", "keep", "patience", "best_by")
+Identity = Mapping[str, Mapping[str, Any]]  # part (knobs, data, ...) -> name -> value or hash
+
+
+def identity_of(config: TrainConfig, sizes: TransformerConfig, data: Mapping[str, str | None]) -> dict[str, dict]:
+    """What the updates of a training depend on. data: hashes of its data and of its initial weights."""
+    settings = {name: value for name, value in asdict(config).items() if name not in CHANGES_NO_UPDATE}
+    return {"knobs": {**asdict(sizes), **settings}, "data": dict(data)}
+
+
+def differences(one: Identity, other: Identity) -> list[str]:
+    """The names whose values differ between two trainings."""
+    parts = [(one.get(part, {}), other.get(part, {})) for part in {**one, **other}]
+    return [name for own, their in parts for name in {**own, **their} if own.get(name) != their.get(name)]
 
 
 class OtherSettings(Exception):

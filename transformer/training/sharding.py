@@ -16,6 +16,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compr
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
+from transformer.files import Mistake
 from transformer.model.transformer import Transformer
 from transformer.model.weights import cpu_copy
 from transformer.training.distributed import World
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
 def wants_shards(setting: str) -> bool:
     """Whether a value of SHARDING in the environment requests shards: full does; none and nothing do not.
 
-    Raises ValueError for other values.
+    Raises Mistake for other values.
     """
     if setting not in ("", "none", "full"):
-        raise ValueError(
+        raise Mistake(
             f"SHARDING={setting!r} is not a way to hold the weights. Set SHARDING to full, for a share of them on each "
             "device, or unset it."
         )

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from transformer.files import Mistake
 from transformer.model.cpu import multiplies_bfloat16
 from transformer.model.transformer import Transformer
 from transformer.text.pairs import Batch, Pairs
@@ -70,7 +71,7 @@ class Trainer:
     precision bfloat16 computes products in bfloat16 and keeps weights and sums in float32. On a device without
     instructions for bfloat16 everything is float32. sharded: each process of several holds a share of weights,
     gradients and moments; see sharding.py. draw: epoch -> the pairs of `train` with other splits of their words; see
-    Batches. Raises ValueError for a pair longer than device_tokens, or with an id that
+    Batches. Raises Mistake for a pair longer than device_tokens, or with an id that
     the model does not have.
     """
 
@@ -90,7 +91,7 @@ class Trainer:
             pairs.check_lengths(split, config.device_tokens)
             for ids in (pairs.source.ids, pairs.target.ids):
                 if not isinstance(ids, np.memmap) and ids.max() >= model.config.vocabulary:  # on disk: made by encode
-                    raise ValueError(
+                    raise Mistake(
                         f"{split} has the id {ids.max()}, the model a vocabulary of {model.config.vocabulary}. Build "
                         f"the model with TransformerConfig({ids.max() + 1}) or more."
                     )
