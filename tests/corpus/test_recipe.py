@@ -31,6 +31,10 @@ def test_each_size_of_text_has_a_recipe_that_params_accepts(column):
 def test_length_and_placeholders_are_those_of_the_text():
     assert [choice(look(5_000, length))["max_length"][0] for length in (99, 101, 999)] == [*LENGTHS]
     assert [choice(look(100, kept=kept))["placeholders"][0] for kept in (0, 1)] == [False, True]
+    for target, expected in (("a {x}", True), ("a", False)):
+        text = Look(pairs=1)
+        text.add("{x} a", target)
+        assert choice(text)["placeholders"][0] == expected
     assert [subwords(line) for line in ("", "a b", "Donaudampfschiff", "漢字ab")] == [0, 2, 4, 2]
 
 

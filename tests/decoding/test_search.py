@@ -15,6 +15,8 @@ from transformer.decoding.config import SearchConfig
 from transformer.decoding.forced_decoding import score_ids
 from transformer.decoding.hypothesis import length_divisor
 from transformer.decoding.likelihood import SCORES_AT_ONCE
+from transformer.model.config import TransformerConfig
+from transformer.model.transformer import Transformer
 from transformer.text.vocabulary import BOS, EOS, PAD
 
 SENTENCES = [[5, 6, 7, 8], [9], [10, 11], [12, 13, 14, 15, 16, 17, 18], [5, 5, 5]]
@@ -152,6 +154,11 @@ def test_no_translation_ends_before_min_length():
     source = torch.tensor([[5, 6, EOS], [9, EOS, PAD]])
     results = beam_search([model64()], source, torch.tensor([9, 9]), beam_size=3, length_penalty=0.6, min_length=9)
     assert {len(hypothesis.ids) for hypotheses in results for hypothesis in hypotheses} == {8, 9}
+    # fewer subwords than beams: what cannot be continued is no hypothesis
+    small = Transformer(TransformerConfig(5, d_model=8, d_ff=8, heads=2, layers=1)).double().eval()
+    results = beam_search([small], source % 5, torch.tensor([4, 4]), beam_size=8, length_penalty=0.6, min_length=2)
+    assert all(math.isfinite(hypothesis.log_probability) for hypotheses in results for hypothesis in hypotheses)
+    assert all(hypotheses for hypotheses in results)
 
 
 @given(st.integers(0, 10**6), st.integers(2, 5), st.integers(1, 40))

@@ -175,7 +175,9 @@ def test_a_line_whose_best_translation_loses_a_placeholder_is_searched_again_mor
     protecting.engine.search = search
     assert protecting.translate(["%s", "x"], beam_size=2) == ["von %s", "x"]
     assert [one.text for one in protecting.alternatives(["%s"], beam_size=2)[0]] == ["von %s", "x"]
-    wide[2:] = []
+    losing[1:] = [["▁von", "▁", "①"]]  # which both searches find
+    assert [one.text for one in protecting.alternatives(["%s"], beam_size=3)[0]] == ["von %s", "x"]
+    losing[1:], wide[2:] = [["▁von"]], []
     assert protecting.translate(["%s"], beam_size=2) == ["x"]
     protecting.source.placeholders = False
     assert protecting.translate(["%s"], beam_size=2) == ["x"]

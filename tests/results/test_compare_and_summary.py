@@ -122,9 +122,7 @@ def test_edits_after_the_run_give_one_remark_and_the_same_scores(project, tmp_pa
 
 def test_without_git_a_command_says_so_in_one_line(project, tmp_path, capsys):
     output = command(project, *COMMAND, "compare", "first", "HEAD", status=1, PATH=str(tmp_path), PYTHONPATH=str(ROOT))
-    assert output.startswith(
-        "error: git is not installed, or not in PATH. Install it: experiments are kept in git. Trace"
-    )
+    assert output.startswith("error: git is not installed, or not in PATH. Install it: experiments are kept in git.")
     assert output.count("\n") == 1
     (tmp_path / ".dvc").mkdir()
     for name in ("summary", "clean"):

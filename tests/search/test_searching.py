@@ -24,7 +24,7 @@ from pipeline.search.command import name_of
 from pipeline.search.finals import DIVERGED, conclusion, table
 from pipeline.search.space import describe, space_of
 from pipeline.search.study import best, open_study, rungs_of, search
-from pipeline.search.trainings import Trainings
+from pipeline.search.trainings import Trainings, score_of
 from pipeline.workflow.params import Params
 from pipeline.workflow.stage import END
 from transformer.evaluation.comparison import System
@@ -69,6 +69,21 @@ def test_most_trials_are_stopped_early(tmp_path):
     assert [trial.state.name for trial in study.get_trials()].count("COMPLETE") == trained[2]
     search(study, SPACE, RUNGS, measured(calls), 30)
     assert len(calls) == sum(trained)
+
+
+def test_a_search_that_goes_on_proposes_nothing_twice(tmp_path):
+    calls: list = []
+    for count in (5, 9):  # Optuna's first ten are drawn at random
+        search(opened(tmp_path / "search"), SPACE, RUNGS, measured(calls), count)
+    proposed = [knobs for knobs, updates in calls if updates == RUNGS[0]]
+    assert len(set(proposed)) == len(proposed) == 9
+
+
+def test_scores_of_diverging_trials_keep_their_order():
+    """The loss decides below a BLEU that says something, and any such BLEU is better."""
+    scores = [score_of(0.0, 9.0), score_of(0.9, 5.0), score_of(0.0, 4.0), score_of(1.0, 99.0), score_of(2.0, 99.0)]
+    assert scores == sorted(scores)
+    assert len(set(scores)) == len(scores)
 
 
 @pytest.mark.parametrize("killed_at", [4, 18])
@@ -119,6 +134,8 @@ def test_trainings_get_numbers_of_four_digits(tmp_path):
     ("word", "shown"),
     [
         ("warmup=500..8000", "warmup: 500 to 8000, log scale"),
+        ("warmup=500..5000", "warmup: 500 to 5000, log scale"),
+        ("warmup=500..4999", "warmup: 500 to 4999, linear scale"),
         ("warmup=500..800:log", "warmup: 500 to 800, log scale"),
         ("lr_factor=1e-2..10:linear", "lr_factor: 0.01 to 10.0, linear scale"),
         ("heads=2,4,8", "heads: 2, 4, 8"),

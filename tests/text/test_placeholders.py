@@ -136,6 +136,8 @@ def test_the_number_of_an_argument_is_another_notation(source, target, expected)
 def test_lines_that_keep_their_placeholders_are_counted():
     lines = [("%s a", "b %s", "c %s"), ("%s", "%s", "x"), ("%s", "%d", "%s"), ("a", "b", "c"), ("%s", "%s", "%s %s")]
     assert count_kept(lines) == (1, 3)
+    order = [("{a} {b}", "{b} {a}", "{b} {a}"), ("%s %d", "%s %d", "%d %s"), ("%1$s %2$d", "%s %d", "%2$d %1$s")]
+    assert [count_kept([line]) for line in order] == [(1, 1), (0, 1), (1, 1)]
 
 
 def test_each_kind_of_placeholder_has_an_example():

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.tiny import ROOT
+from support.tiny import ROOT, tiny_model
 
 from pipeline.training import back_translations
 from pipeline.training.back_translations import Translations, added_pairs, clean_pairs, fitting_lines
@@ -87,6 +88,23 @@ def test_placeholders_of_back_translations_are_numbered_anew():
     assert list(added_pairs(numbered, translator, 6)) == [(source, target, 4)]
     assert list(added_pairs(numbered, translator, 6, tagged=True)) == [([BOS, *source], target, 4)]
     assert list(added_pairs(numbered, translator, 5, tagged=True)) == []
+
+
+def test_the_model_that_translates_back_is_the_mean_of_the_last_third(monkeypatch):
+    model = tiny_model()
+    averaged: list[str] = []
+    monkeypatch.setattr(
+        back_translations, "mean_weights", lambda paths: (averaged.extend(paths), model.state_dict())[1]
+    )
+    corpus = {"source": "de", "target": "en", "lowercase": False, "lowercase_source": False}
+    vocabulary = Vocabulary([*SPECIALS, "▁a"])
+    training = SimpleNamespace(model_config=model.config, corpus=corpus, vocabulary=vocabulary)
+    monkeypatch.setattr(Merges, "load", lambda path: Merges("#version: 0.2\n"))
+    store = SimpleNamespace(weights=lambda step: f"weights {step}")
+    state = SimpleNamespace(checkpoints={str(step): [0.0] for step in (10, 20, 30, 40, 50, 60)})
+    translator = back_translations.back_translator(training, store, state, Path(), World())  # type: ignore[arg-type]
+    assert averaged == ["weights 50", "weights 60"]
+    assert (translator.source.language, translator.target.language) == ("en", "de")
 
 
 class Words:

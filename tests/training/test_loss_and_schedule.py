@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer.training.config import learning_rate
-from transformer.training.loss import cross_entropy, smoothed_cross_entropy, tokens_per_chunk
+from transformer.training.loss import cross_entropy, log_at_targets, smoothed_cross_entropy, tokens_per_chunk
 
 
 def by_definition(states, weight, targets, smoothing):
@@ -57,6 +57,13 @@ def test_the_loss_of_a_diverging_training_is_the_true_one(size, precision, smoot
         exact = by_definition(states.double(), weight.double(), torch.tensor([target]), smoothing)
         assert float(ours) == pytest.approx(float(exact), rel=1e-5 if precision == torch.float32 else 2e-2, abs=1e-2)
         assert float(ours) >= 0
+
+
+def test_a_target_far_below_two_equal_largest_scores_has_its_loss():
+    """Its probability underflows, and the largest one is a half."""
+    scores = torch.tensor([[900.0, 900.0, -900.0, 3.0], [1.0, 900.0, 0.0, 900.0]], dtype=torch.float64)
+    logs = log_at_targets(scores, scores.softmax(1), torch.tensor([2, 0]), torch.float64)
+    torch.testing.assert_close(logs, scores.log_softmax(1)[[0, 1], [2, 0]], rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("offset", [0, 1_000, 10_000])

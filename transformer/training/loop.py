@@ -86,7 +86,7 @@ def check_folder(trainer: Trainer, store: CheckpointStore, identity: Identity | 
             weights = recorded["data"].get("initial weights")
         identity = identity_of(trainer.config, trainer.model.config, {**pairs, "initial weights": weights})
     if names := trainer.world.broadcast(differences(recorded or identity, identity)):
-        seed = " A model has equal weights if torch.manual_seed(1) stands before it is built."
+        seed = " Seed torch before a model is built, and it has the same weights each time."
         raise Mistake(
             f"{store.folder} has another training: not equal are {', '.join(names)}. Nothing was trained. Name another "
             f"folder, or delete this one.{seed if 'initial weights' in names else ''}"
