@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
 from ruamel.yaml import YAML
-from support.projects import SPLITS, command, finished_project, params_file, reader, runs, seen
+from support.projects import PATHS, SPLITS, command, finished_project, params_file, reader, runs, seen
+from support.stages import wait_for_state
 from support.tiny import ROOT
 
 
@@ -48,6 +51,22 @@ def test_the_run_has_params_curve_scores_and_files(project):
     assert [m.step for m in client.get_metric_history(run.info.run_id, "train_loss")] == [2, 4, 6, 8, 10, 12]
     files = {"translations.csv", "report.html", "attention.svg", "samples.csv", "valid.hyp"}
     assert {item.path for item in client.list_artifacts(run.info.run_id)} == files
+
+
+def test_an_edit_during_a_training_of_two_processes_is_refused(project, tmp_path):
+    """The old weights would stand in dvc.lock beside the new code."""
+    folder = shutil.copytree(project, tmp_path / "project")
+    shutil.rmtree(folder / "work")
+    params_file(folder, max_steps=120)
+    lock, code = (folder / "dvc.lock").read_bytes(), folder / "transformer/training/config.py"
+    env = {**os.environ, "PATH": PATHS, "DVC_NO_ANALYTICS": "1", "DEVICES": "2"}
+    process = subprocess.Popen(["dvc", "repro", "-s", "train"], cwd=folder, env=env, stderr=subprocess.PIPE, text=True)
+    wait_for_state(folder, process)
+    code.write_text(code.read_text() + "# an edit\n")
+    errors = process.communicate()[1]
+    assert process.returncode != 0
+    assert "error: transformer/training changed while stage train ran." in errors
+    assert (folder / "dvc.lock").read_bytes() == lock
 
 
 @pytest.mark.full
