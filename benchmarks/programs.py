@@ -128,7 +128,6 @@ def train_config(batch_tokens: int, warmup: int, precision: Precision, compile: 
         adam_beta2=BETAS[1],
         adam_epsilon=EPSILON,
         clip_norm=CLIP_NORM,
-        gradient_compression="none",
         label_smoothing=SMOOTHING,
         ema_decay=0.0,
         precision=precision,

@@ -1987,7 +1987,6 @@ for beams in (1, 4, 8):
 # | the gradient of the loss is made in the forward pass, 512 tokens at a time | [`training/loss.py`](../transformer/training/loss.py) | the scores of all tokens are never in memory |
 # | softmax in place, dropout from 16 random bits, ReLU and dropout in one pass | [`model/cpu.py`](../transformer/model/cpu.py) | copies and random numbers, on processors |
 # | an update is cut into parts, which are dealt to devices | [`training/batches.py`](../transformer/training/batches.py) | memory; time on several devices, with the same sums |
-# | weights and optimiser in shards | [`training/sharding.py`](../transformer/training/sharding.py) | memory of each device |
 # | merges by subword-nmt, which keeps its counts up to date | [`text/bpe.py`](../transformer/text/bpe.py) | counting anew for each merge |
 #
 # [speed.md](speed.md) has what that is in seconds beside other programs: 11.6 times The Annotated Transformer's tokens

@@ -14,7 +14,7 @@ Writes  data/back: back.json (the number of translated pairs, and the train_key 
         data/ids, then those with translated sources. With back_translation_steps 0: only back.json
 Params  back_translation_steps (the number of updates of the model; its checkpoints of the last third are averaged),
         mono_path, mono_ratio, the languages, the rules of the filter, and the knobs of pipeline/training/job.py.
-        DEVICES and SHARDING: see train. One machine computes this stage
+        DEVICES: see train. One machine computes this stage
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
 """Stage train: train the Transformer on one device or on many. A stopped or killed training is resumed.
 
-Reads   data/ids, data/back, data/vocab.txt; for bpe_dropout data/tokens and data/bpe.codes; init_from (a model folder
-        to start from); work/train-<key>/ (the state to resume from; it is not in any DVC out)
+Reads   data/ids, data/back, data/vocab.txt; init_from (a model folder to start from); work/train-<key>/ (the state to
+        resume from; it is not in any DVC out)
 Writes  data/checkpoints, reports/training.csv (the curve), reports/training.json, reports/environment.json (the
         software and hardware that made the updates), reports/samples.csv (the greedy translations of three validation
         sentences at each validation); the live curve of the MLflow run
-Params  init_from, bpe_dropout, max_steps and the knobs of pipeline/training/job.py. The devices are not params, because
-        they are not part of the experiment: the environment variables DEVICES (1, 2, ..., gpu), SHARDING (none, full:
-        whether each device holds a share of the weights), and for several machines NODES, NODE_RANK and RENDEZVOUS
-        (docs/cluster.md)
+Params  init_from, max_steps and the knobs of pipeline/training/job.py. The devices are not params, because they are
+        not part of the experiment: the environment variables DEVICES (1, 2, ..., gpu), and for several machines NODES,
+        NODE_RANK and RENDEZVOUS (docs/cluster.md)
 """
 
 from argparse import Namespace
@@ -40,8 +39,6 @@ def main() -> None:
         ids="data/ids",
         back="data/back",
         vocab="data/vocab.txt",
-        tokens="data/tokens",
-        codes="data/bpe.codes",
         checkpoints="data/checkpoints",
         curve="reports/training.csv",
         summary="reports/training.json",
@@ -55,20 +52,10 @@ def main() -> None:
 def run_stage(paths: Namespace) -> None:
     """Train with the params and data at these paths."""
     params = Params.load(paths.params)
-    require(paths.ids, paths.back, paths.vocab, *((paths.tokens, paths.codes) if params.bpe_dropout else ()))
+    require(paths.ids, paths.back, paths.vocab)
     train_ids = paths.back if (paths.back / "train.lines.npy").is_file() else None
     initial_model = starting_model(params.init_from)
-    training = TrainingJob(
-        params,
-        params.max_steps,
-        paths.ids,
-        paths.vocab,
-        train_ids,
-        initial_model,
-        bpe_dropout=params.bpe_dropout,
-        tokens=paths.tokens,
-        codes=paths.codes,
-    )
+    training = TrainingJob(params, params.max_steps, paths.ids, paths.vocab, train_ids, initial_model)
     with all_processes(MODULE, training, Machines.read_environment()) as world:
         train_and_write(paths, training, world)
 
@@ -76,7 +63,7 @@ def run_stage(paths: Namespace) -> None:
 def train_and_write(paths: Namespace, training: TrainingJob, world: World) -> None:
     """Train in this process, which is one of `world`. The leader writes the outs."""
     trainer, store = training.trainer(world), CheckpointStore(training.folder)
-    facts = environment(world.device, world.size, trainer.sharded)
+    facts = environment(world.device, world.size)
     tags = {f"env_{name}": str(fact) for name, fact in facts.items()}
     live_run = LiveRun(training.folder, vars(training.params), training.train_key, tags)
     with observing(training, trainer, live_run) as observers:

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from filelock import FileLock, Timeout
 
-from pipeline.training.job import TrainingJob, sharding_requested
+from pipeline.training.job import TrainingJob
 from pipeline.training.launch import LAUNCHER, LOST, Machines, launch
 from pipeline.workflow.gpus import hold_gpus
 from pipeline.workflow.stage import hold_lock, pass_on, project_root
@@ -134,14 +134,13 @@ def facts(training: TrainingJob, world: World) -> dict[str, str]:
     own = {f"{part} {name}": str(value) for part, values in parts for name, value in values.items()}
     if training.config.precision == "bfloat16":  # a device without it computes in float32
         own["bfloat16"] = str(multiplies_bfloat16(world.device))
-    return own | {"device": world.device.type, "SHARDING": str(sharding_requested())}
+    return own | {"device": world.device.type}
 
 
-def environment(device: torch.device, devices: int, sharded: bool) -> dict[str, str | int]:
+def environment(device: torch.device, devices: int) -> dict[str, str | int]:
     """What this process computes with: software and hardware, name -> value.
 
-    devices: how many devices like `device` are used. sharded: whether each device holds a share of the weights; there
-    is a fact `sharding` only then.
+    devices: how many devices like `device` are used.
     """
     kind = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     system = {"system": platform.system(), "machine": platform.machine(), "python": platform.python_version()}
@@ -154,7 +153,6 @@ def environment(device: torch.device, devices: int, sharded: bool) -> dict[str, 
         "devices": devices,
         "instructions": instructions(),
         "bfloat16": "yes" if multiplies_bfloat16(device) else "no",
-        **({"sharding": "full"} if sharded else {}),
         **{name: version(name) for name in PACKAGES},
     }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,24 +17,16 @@ from transformer.files import content_key, read_lines, sha256
 from transformer.model.config import TransformerConfig
 from transformer.model.transformer import Transformer
 from transformer.model.weights import check_start, warm_start
-from transformer.text.bpe import Merges
-from transformer.text.bpe_dropout import DrawnPairs
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import Vocabulary
 from transformer.training.checkpoints import TrainingState
 from transformer.training.config import TrainConfig
 from transformer.training.distributed import World, prepare_process
 from transformer.training.replay import CHANGES_NO_UPDATE, identity_of
-from transformer.training.sharding import wants_shards
 from transformer.training.train_step import Trainer, seed_everything
 from transformer.training.validation import ValidText, table
 
 CODE = ("transformer/training/loop.py", "pipeline/training/job.py")  # with all that they import
-
-
-def sharding_requested() -> bool:
-    """Whether SHARDING in the environment requests weights in shards. Raises Mistake; see `wants_shards`."""
-    return wants_shards(os.environ.get("SHARDING", ""))
 
 
 @dataclass(frozen=True)
@@ -44,9 +35,7 @@ class TrainingJob:
 
     ids: folder with the pairs of train and valid. vocab: file of the vocabulary. train_ids: folder with the training
     pairs; None: those of `ids`. initial_model: model folder whose weights the training starts from; None: random
-    weights. backwards: train from target to source. bpe_dropout: the probability that a merge is skipped when a word
-    of the training pairs is split, anew in each epoch. Above 0, tokens (the folder of stage tokenise) and codes (the
-    file of the merges) are read.
+    weights. backwards: train from target to source.
     """
 
     params: Params
@@ -56,9 +45,6 @@ class TrainingJob:
     train_ids: Path | None = None
     initial_model: Path | None = None
     backwards: bool = False
-    bpe_dropout: float = 0.0
-    tokens: Path | None = None
-    codes: Path | None = None
 
     @cached_property
     def corpus(self) -> dict[str, Any]:
@@ -87,19 +73,17 @@ class TrainingJob:
         """Everything that an update depends on: part -> name -> value or hash. See also CHANGES_NO_UPDATE."""
         tokens = bleu_tokenizer(self.target_language)[0] if self.config.best_by == "bleu" else "13a"
         judges = ("sacrebleu",) if self.config.best_by == "bleu" else ()
-        splitters = ("subword-nmt",) if self.bpe_dropout else ()
         files = {
             "ids": self.ids,
             "train_ids": self.train_ids,
             "vocabulary": self.vocab,
             "init_from": self.initial_model and self.initial_model / "weights.safetensors",
-            **({"tokens": self.tokens, "codes": self.codes} if self.bpe_dropout else {}),
         }
         # BLEU falls back to characters where sacreBLEU lacks a file: other tokens are another training.
         data = {name: path and sha256(path) for name, path in files.items()} | {"bleu_tokens": tokens}
         identity = identity_of(self.config, self.model_config, data)
-        identity["knobs"] |= {"backwards": self.backwards, "bpe_dropout": self.bpe_dropout}
-        versions = {name: installed(name) for name in ("numpy", "torch", *judges, *splitters)}
+        identity["knobs"] |= {"backwards": self.backwards}
+        versions = {name: installed(name) for name in ("numpy", "torch", *judges)}
         return {**identity, "code": code_keys(*CODE), "versions": versions}
 
     @cached_property
@@ -119,8 +103,7 @@ class TrainingJob:
         return project_root() / "work" / f"train-{self.key[:16]}"
 
     def check(self) -> None:
-        """Raise ValueError for data, a model to start from, or a value of SHARDING that this training cannot use."""
-        sharding_requested()
+        """Raise Mistake for data or a model to start from that this training cannot use."""
         for split in ("train", "valid"):
             self.pairs(split).check_lengths(split, self.config.device_tokens)
         if self.initial_model is not None:
@@ -138,21 +121,7 @@ class TrainingJob:
         model = Transformer(self.model_config)
         if self.initial_model is not None:
             warm_start(model, self.initial_model, self.vocab)
-        sharded = sharding_requested() and world.size > 1
-        train = self.pairs("train")
-        draw = self.drawn_pairs(train) if self.bpe_dropout else None
-        return Trainer(model, train, self.pairs("valid"), world, self.config, sharded, draw)
-
-    def drawn_pairs(self, pairs: Pairs) -> DrawnPairs:
-        """The training pairs of each epoch. Raises ValueError if tokens and codes do not give `pairs`."""
-        assert self.tokens is not None
-        assert self.codes is not None
-        files = (self.tokens / "train.src", self.tokens / "train.tgt")
-        both_sides = zip(*map(read_lines, files), strict=True)
-        text = ([line.split(" ") if line else [] for line in both] for both in both_sides)
-        added = len(pairs) - self.corpus["train_pairs"]
-        numbers = self.bpe_dropout, self.config.seed, self.corpus["max_length"], added
-        return DrawnPairs(pairs, text, Merges.load(self.codes), self.vocabulary, *numbers)
+        return Trainer(model, self.pairs("train"), self.pairs("valid"), world, self.config)
 
     @property
     def target_language(self) -> str:

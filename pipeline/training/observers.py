@@ -12,7 +12,7 @@ from typing import Protocol, SupportsFloat
 from tqdm import tqdm
 
 from pipeline.training.identity import changed_since
-from pipeline.training.job import TrainingJob, sharding_requested
+from pipeline.training.job import TrainingJob
 from pipeline.workflow.stage import check_inputs
 from transformer.evaluation.bleu import bleu_tokenizer
 from transformer.training.batches import idle_remark
@@ -74,10 +74,6 @@ def remarks_on(training: TrainingJob, trainer: Trainer) -> Iterator[str]:
         yield "This machine has no instructions for bfloat16. Training computes in float32, which is faster here."
     if config.best_by == "bleu" and (remark := bleu_tokenizer(training.target_language)[1]):
         yield remark
-    if sharding_requested() and not trainer.sharded:
-        yield "SHARDING=full changes nothing in one process. Set DEVICES, and the devices share the weights."
-    if trainer.sharded and config.compile:
-        yield "compile=true has no effect with SHARDING=full. The training runs uncompiled."
     if idle := idle_remark(trainer.batches, trainer.world.size, config.device_tokens, training.corpus["max_length"]):
         yield idle
     warmup, max_steps = config.warmup, training.max_steps

@@ -29,7 +29,7 @@ WORKSPACE = "workspace"
 LAST = "record"  # the stage that writes the run: no result depends on it
 RESULT = ("data/model", "data/hypotheses", "reports/scores.json", "reports/report.html")  # all params stand in report
 # Facts of reports/environment.json that change the order of sums.
-PROCESSOR = ("machine", "cpu", "threads", "device", "devices", "instructions", "bfloat16", "sharding")
+PROCESSOR = ("machine", "cpu", "threads", "device", "devices", "instructions", "bfloat16")
 COMMIT_IT = 'git add dvc.lock reports && git commit -m "First result"'
 
 

@@ -67,7 +67,6 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
     lowercase: bool
     lowercase_source: bool
     bpe_merges: CountOrNone
-    bpe_dropout: Share
     min_count: Count
     max_length: Count
     init_from: Word
@@ -93,7 +92,6 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
     mono_ratio: Positive
     label_smoothing: Share
     precision: Literal["float32", "float64", "bfloat16"]
-    gradient_compression: Literal["none", "bfloat16"]
     deterministic: bool
     compile: bool
     optimiser: Literal["adam", "muon"]
@@ -188,8 +186,6 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
             wrong.append(f"average_last={self.average_last} exceeds keep={self.keep}")
         if self.average == "ema" and not self.ema_decay:
             wrong.append("average=ema needs the moving average that ema_decay=0 switches off (0.999 is usual)")
-        if self.bpe_dropout and not self.bpe_merges:
-            wrong.append(f"bpe_dropout={self.bpe_dropout} needs merges to skip, got bpe_merges=0")
         if self.mono_path != TRAIN_TARGETS and not self.back_translation_steps:
             wrong.append(
                 f"mono_path={self.mono_path} is not read with back_translation_steps=0; set that, for example to 2400"

@@ -11,12 +11,12 @@ SIZES = ["text,direction,pairs,bleu,chrf,minutes"] + [
     for text, pairs, bleu in [("captions", 2000, 20.0), ("captions", 20000, 33.0), ("messages", 2000, 8.0)]
 ]
 GAINS = ["knob,off,means,options,text,direction,pairs,seeds,before,after"] + [
-    f"bpe_dropout,0.0,BPE-dropout,-S bpe_dropout=0.1,captions,de-en,{pairs},3,20.0,{after}"
+    f"dropout,0.1,More dropout,-S dropout=0.3,captions,de-en,{pairs},3,20.0,{after}"
     for pairs, after in [(2000, 21.5), (20000, 20.1)]
 ]
 
 
-OFF = {"bpe_dropout": 0.0, "max_steps": 300}
+OFF = {"dropout": 0.1, "max_steps": 300}
 
 
 @pytest.fixture
@@ -35,13 +35,11 @@ def test_recipe_cites_what_the_nearest_size_gave(recipes):
 def test_the_report_advises_more_text_and_the_knobs_that_helped(recipes):
     more, knob = next_steps(recipes, OFF, 3000, {})
     assert more == "More pairs: captions de-en had BLEU 20.0 with 2,000 pairs and 33.0 with 20,000."
-    assert knob.startswith(
-        "BPE-dropout: +1.5 BLEU with 2,000 pairs of captions de-en. Type: dvc exp run -S bpe_dropout"
-    )
+    assert knob.startswith("More dropout: +1.5 BLEU with 2,000 pairs of captions de-en. Type: dvc exp run -S dropout")
 
 
 def test_a_knob_that_is_set_or_did_not_help_is_not_advised(recipes):
-    assert len(next_steps(recipes, {**OFF, "bpe_dropout": 0.1}, 3000, {})) == 1
+    assert len(next_steps(recipes, {**OFF, "dropout": 0.3}, 3000, {})) == 1
     assert next_steps(recipes, OFF, 30000, {}) == []
 
 

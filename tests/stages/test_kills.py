@@ -84,9 +84,8 @@ def test_kills_of_launcher_and_ranks_leave_nothing_behind(place, unkilled_pair):
     assert len(runs(place)) == 1
 
 
-@pytest.mark.parametrize(("victim", "sharding"), [("launcher", "none"), ("launcher", "full"), ("rank", "none")])
-def test_sigterm_to_any_process_saves_the_state_and_is_no_error(place, monkeypatch, victim, sharding):
-    monkeypatch.setenv("SHARDING", sharding)
+@pytest.mark.parametrize("victim", ["launcher", "rank"])
+def test_sigterm_to_any_process_saves_the_state_and_is_no_error(place, victim):
     params_file(place, max_steps=4000, save_every=2)
     process = start("train", place, devices=2)
     wait_for_state(place, process)
@@ -98,9 +97,7 @@ def test_sigterm_to_any_process_saves_the_state_and_is_no_error(place, monkeypat
     assert not (place / "data/checkpoints").exists()
 
 
-@pytest.mark.parametrize("sharding", ["none", "full"])
-def test_when_one_process_dies_the_others_stop_and_it_is_named(place, monkeypatch, sharding):
-    monkeypatch.setenv("SHARDING", sharding)
+def test_when_one_process_dies_the_others_stop_and_it_is_named(place):
     params_file(place, max_steps=8000, save_every=2)
     process = start("train", place, devices=3)
     wait_for_state(place, process)

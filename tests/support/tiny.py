@@ -16,9 +16,8 @@ from transformer.inference.save_model import save_model
 from transformer.model.config import TransformerConfig
 from transformer.model.transformer import Transformer
 from transformer.text.bpe import Merges, learn_merges
-from transformer.text.bpe_dropout import DrawnPairs
 from transformer.text.pairs import Pairs
-from transformer.text.vocabulary import BOS, EOS, PAD, SPECIALS, Vocabulary
+from transformer.text.vocabulary import BOS, EOS, PAD, Vocabulary
 from transformer.text.words import Side
 from transformer.training.config import TrainConfig
 from transformer.training.distributed import World
@@ -61,7 +60,6 @@ UPDATE = {
     "adam_beta2": 0.98,
     "adam_epsilon": 1e-9,
     "clip_norm": 1.0,
-    "gradient_compression": "none",
     "label_smoothing": 0.1,
     "ema_decay": 0.9,
     "precision": "float32",
@@ -97,34 +95,12 @@ def random_pairs(folder: Path, count: int = 60, seed: int = 0, longest: int = 12
     return Pairs.load(folder, "train")
 
 
-# The ids from 4 on as words, which these merges give whole.
-LETTERS, WORDS = [*"abcdefghij"], ["ab", "cd", "ef", "gh", "ij", "abc", "def", "ghi", "jab"]
-CODES = (
-    "#version: 0.2\na b</w>\nc d</w>\ne f</w>\ng h</w>\ni j</w>\na b\nab c</w>\nd ef</w>\ng hi</w>\nh i</w>\nj ab</w>\n"
-)
-
-
-def drawn_pairs(pairs: Pairs, dropout: float, max_length: int = 39, seed: int = 3) -> DrawnPairs:
-    """Pairs of `random_pairs` with each id as a word, to their pairs of each epoch."""
-    vocabulary = Vocabulary([*SPECIALS, *LETTERS, *WORDS])
-    text = ([[vocabulary.subwords[i] for i in ids] for ids in both] for *both, _ in pairs.rows())
-    return DrawnPairs(pairs, text, Merges(CODES), vocabulary, dropout, seed, max_length)
-
-
-def tiny_trainer(
-    folder: Path,
-    world: World | None = None,
-    sizes: dict | None = None,
-    sharded: bool = False,
-    bpe_dropout: float = 0.0,
-    **update,
-) -> Trainer:
+def tiny_trainer(folder: Path, world: World | None = None, sizes: dict | None = None, **update) -> Trainer:
     """A trainer on random pairs, with dropout. sizes: changes to SIZES. update: changes to UPDATE."""
     train, valid = random_pairs(folder / "train"), random_pairs(folder / "valid", 9, seed=1)
     seed_everything(3)
     model = Transformer(TransformerConfig(**{**SIZES, **(sizes or {})}))
-    draw = drawn_pairs(train, bpe_dropout) if bpe_dropout else None
-    return Trainer(model, train, valid, world or World(), TrainConfig(**{**UPDATE, **update}), sharded, draw)
+    return Trainer(model, train, valid, world or World(), TrainConfig(**{**UPDATE, **update}))
 
 
 def stage(name: str, folder: Path, *options: str, env: dict | None = None) -> subprocess.CompletedProcess[str]:

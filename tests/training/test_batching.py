@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.tiny import drawn_pairs, random_pairs
+from support.tiny import random_pairs
 
 from transformer.text.pairs import Pairs, Sequences
 from transformer.text.vocabulary import BOS, EOS, PAD
 from transformer.training.batches import (
     Batches,
-    counted_batches,
     deal,
     global_batches,
     idle_remark,
@@ -75,24 +74,6 @@ def test_the_batch_of_an_update_depends_on_none_read_before(tmp_path):
     expected = [in_order[step].tolist() for step in range(1, 80)]
     assert from_the_end[79].tolist() == expected[-1]
     assert from_the_end[3].tolist() == expected[2]
-
-
-def test_with_drawn_splits_each_epoch_has_as_many_batches(tmp_path):
-    pairs = random_pairs(tmp_path, 100)
-    in_order, one = (Batches(pairs, 1, 100, drawn_pairs(pairs, 0.3)) for _ in range(2))
-    count = len(global_batches(drawn_pairs(pairs, 0.3)(0), 1, 0, 100)) + 1
-    epochs = [[in_order[epoch * count + number].tolist() for number in range(1, count + 1)] for epoch in range(5)]
-    assert all(sorted(row for rows in batches for row in rows) == list(range(100)) for batches in epochs)
-    assert one[3 * count + 2].tolist() == epochs[3][1]
-    assert one.pairs.source.ids.tolist() == drawn_pairs(pairs, 0.3)(3).source.ids.tolist()
-
-
-@given(both_lengths, st.integers(1, 60), st.integers(1, 30))
-def test_batches_may_be_asked_for_by_their_number(sizes, tokens, count):
-    count = min(count, len(sizes))
-    batches = counted_batches(pairs_of(sizes), 1, 0, tokens, count)
-    assert len(batches) == count
-    assert sorted(np.concatenate(batches)) == list(range(len(sizes)))
 
 
 @given(both_lengths, st.integers(40, 300), st.integers(40, 80))

@@ -65,11 +65,10 @@ def statuses(hosts: tuple[Host, Host], *processes: subprocess.Popen) -> list[int
     return ends
 
 
-@pytest.mark.parametrize("sharding", ["none", "full"])
-def test_two_machines_give_the_losses_of_one_and_the_first_writes(hosts, prepared, tmp_path, sharding):
+def test_two_machines_give_the_losses_of_one_and_the_first_writes(hosts, prepared, tmp_path):
     first, second = hosts
     set_knobs(hosts, max_steps=100)
-    processes = [host.train(SHARDING=sharding) for host in hosts]
+    processes = [host.train() for host in hosts]
     assert statuses(hosts, *processes) == [0, 0]
     assert json.loads((first.folder / "reports/environment.json").read_text())["devices"] == 2
     assert losses(first.folder) == pytest.approx(alone(shutil.copytree(prepared, tmp_path / "alone"), 100), rel=1e-6)

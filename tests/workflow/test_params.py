@@ -65,7 +65,6 @@ def test_a_wrong_value_is_reported_with_its_line_and_a_remedy(tmp_path, name, va
         ({"log_every": 10, "save_every": 5}, r"for example save_every=10\. Correct"),
         ({"back_translation_steps": 40}, "save_every=30 does not divide back_translation_steps=40"),
         ({"mono_path": "news.en"}, "mono_path=news.en is not read with back_translation_steps=0; set that"),
-        ({"bpe_dropout": 0.1, "bpe_merges": 0}, "bpe_dropout=0.1 needs merges to skip, got bpe_merges=0"),
         ({"average_last": 50}, "average_last=50 exceeds keep=5"),
         ({"average": "ema"}, "average=ema needs the moving average that ema_decay=0 switches off"),
         ({"device_tokens": 100}, "device_tokens=100 cannot hold a sentence of max_length=100"),

@@ -1,12 +1,12 @@
 """Batches of training pairs and their order.
 
-The list of global batches is a function of (data, seed, epoch); with BPE-dropout the pairs themselves are too. A global
-batch is split into micro-batches by device_tokens. All are independent of the number of devices.
+The list of global batches is a function of (data, seed, epoch). A global batch is split into micro-batches by
+device_tokens. Both are independent of the number of devices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -44,19 +44,6 @@ def global_batches(pairs: Pairs, seed: int, epoch: int, batch_tokens: int) -> li
     return [batches[number] for number in random.permutation(len(batches))]
 
 
-def counted_batches(pairs: Pairs, seed: int, epoch: int, batch_tokens: int, count: int) -> list[np.ndarray]:
-    """As `global_batches`, but `count` of them: batch_tokens is raised, or the largest batches are halved.
-
-    count: at most the number of pairs.
-    """
-    while len(batches := global_batches(pairs, seed, epoch, batch_tokens)) > count:
-        batch_tokens += 1 + batch_tokens // 100
-    while len(batches) < count:
-        largest = max(range(len(batches)), key=lambda number: len(batches[number]))
-        batches[largest : largest + 1] = np.array_split(batches[largest], 2)
-    return batches
-
-
 def micro_batches(pairs: Pairs, rows: np.ndarray, device_tokens: int) -> list[np.ndarray]:
     """The parts of a global batch that a device computes one at a time; rows: the numbers of its pairs."""
     return [rows[part] for part in split_by_tokens(pairs.longest[rows], device_tokens)]
@@ -82,42 +69,23 @@ def deal(tokens: Sequence[int], processes: int) -> list[list[int]]:
 
 
 class Batches:
-    """The global batch of each update, counted from 1, through all epochs.
+    """The global batch of each update, counted from 1, through all epochs."""
 
-    draw: epoch -> its pairs, in which only the ids change; None: always `pairs`. Each epoch then has the
-    number of batches of epoch 0 plus one, because later draws may be longer. So the epoch of an update is known without
-    drawing the epochs before.
-    """
-
-    def __init__(self, pairs: Pairs, seed: int, batch_tokens: int, draw: Callable[[int], Pairs] | None = None):
-        self.pairs, self.seed, self.batch_tokens = pairs, seed, batch_tokens  # pairs: of the batch that was read last
-        self._draw, self._count = draw, 0
-        self._epoch, self._batches = -1, []
+    def __init__(self, pairs: Pairs, seed: int, batch_tokens: int):
+        self.pairs, self.seed, self.batch_tokens = pairs, seed, batch_tokens
+        self._epoch, self._batches = 0, global_batches(pairs, seed, 0, batch_tokens)
 
     def __getitem__(self, step: int) -> np.ndarray:
         """The numbers of the pairs of update `step`."""
-        if self._epoch < 0:
-            self._load(0)
         epoch, number = divmod(step - 1, len(self._batches))
         if epoch != self._epoch:
-            self._load(epoch)
+            self._epoch, self._batches = epoch, global_batches(self.pairs, self.seed, epoch, self.batch_tokens)
         return self._batches[number]
 
     def share_with_work(self, processes: int, device_tokens: int, updates: int = 50) -> float:
         """The share of processes that get a micro-batch: the mean over the first updates of an epoch."""
-        if self._epoch < 0:
-            self._load(0)
         parts = [len(micro_batches(self.pairs, rows, device_tokens)) for rows in self._batches[:updates]]
         return sum(min(processes, count) for count in parts) / (processes * len(parts))
-
-    def _load(self, epoch: int) -> None:
-        if self._draw:
-            self.pairs = self._draw(epoch)
-        epoch_of = self.pairs, self.seed, epoch, self.batch_tokens
-        if self._draw and not self._count:  # epoch 0, which is always loaded first
-            self._count = min(len(self.pairs), len(global_batches(*epoch_of)) + 1)
-        batches = counted_batches(*epoch_of, self._count) if self._draw else global_batches(*epoch_of)
-        self._epoch, self._batches = epoch, batches
 
 
 def idle_remark(batches: Batches, processes: int, device_tokens: int, max_length: int) -> str:

@@ -36,7 +36,6 @@ class TrainConfig:
     adam_beta2: Share = 0.98
     adam_epsilon: Positive = 1e-9
     clip_norm: NotNegative = 0.0
-    gradient_compression: Literal["none", "bfloat16"] = "none"
     label_smoothing: Share = 0.1
     ema_decay: Share = 0.0
     precision: Precision = "float32"

@@ -7,7 +7,6 @@ exchanges nothing and needs no network.
 from __future__ import annotations
 
 import ctypes
-import gc
 import json
 import os
 import platform
@@ -162,7 +161,6 @@ def join_processes() -> Iterator[World]:
         yield World(rank, size, device)
     finally:
         if size > 1:
-            gc.collect()  # shards of weights are in cycles of references, and keep the group and its threads
             dist.destroy_process_group()
 
 

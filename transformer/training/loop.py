@@ -156,9 +156,8 @@ class TrainingLoop:
             return
         validates = step % self.config.save_every == 0
         if validates:
-            with self.trainer.full_weights():
-                scores = self.validate()
-                lines = samples(self.trainer, self.valid, self.observers.stop_requested)
+            scores = self.validate()
+            lines = samples(self.trainer, self.valid, self.observers.stop_requested)
             # Both or neither: a state that was saved between them would have a validation without samples.
             state.validations[str(step)], state.samples[str(step)] = scores, lines
         row = add_row(state, step, self.config, self.trainer.rate)
@@ -214,10 +213,9 @@ class TrainingLoop:
         )
 
     def save(self) -> None:
-        """Save the state: all processes gather its tensors, and the leader writes them."""
-        tensors = self.trainer.tensors()
+        """Save the state: the leader writes it."""
         if self.world.is_leader:
-            self.store.save(self.state, *tensors)
+            self.store.save(self.state, *self.trainer.tensors())
         self.store.last_step = self.state.step  # all processes must know, or only some would save this state again
 
     def interrupt(self) -> NoReturn:

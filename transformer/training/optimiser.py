@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,6 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from transformer.model.attention import Attention
 from transformer.model.transformer import Transformer
 from transformer.training.config import TrainConfig
-from transformer.training.sharding import full_tensor, own_shard
 
 MOMENTUM = 0.95  # Jordan et al. 2024
 # The most numbers in the matrices that are made orthogonal at a time, because memory holds a few copies of them.
@@ -37,8 +37,8 @@ def orthogonal(matrices: Tensor, rounds: int = 5) -> Tensor:
 
 
 def gradients_of(weights: Sequence[Tensor]) -> list[Tensor]:
-    """The gradients of weights that all have one."""
-    return [weight.grad for weight in weights if weight.grad is not None]
+    """The gradients of weights."""
+    return [cast("Tensor", weight.grad) for weight in weights]
 
 
 class Adam:
@@ -50,23 +50,22 @@ class Adam:
 
     def __init__(self, weights: Sequence[Tensor], config: TrainConfig):
         self.weights, self.config = list(weights), config
-        self.state: dict[Tensor, dict[str, Tensor]] = {}
+        self.state = {
+            weight: {
+                "exp_avg": torch.zeros_like(weight),
+                "exp_avg_sq": torch.zeros_like(weight),
+                "step": torch.zeros((), device=weight.device),
+            }
+            for weight in self.weights
+        }
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
-        """Update the weights that have a gradient. rate: the learning rate."""
-        weights = [weight for weight in self.weights if weight.grad is not None]
-        for weight in weights:
-            if weight not in self.state:
-                self.state[weight] = {
-                    "exp_avg": torch.zeros_like(weight),
-                    "exp_avg_sq": torch.zeros_like(weight),
-                    "step": torch.zeros((), device=weight.device),
-                }
-        states = [self.state[weight] for weight in weights]
+        """Update the weights. rate: the learning rate."""
+        states = [self.state[weight] for weight in self.weights]
         adam(
-            weights,
-            gradients_of(weights),
+            self.weights,
+            gradients_of(self.weights),
             [state["exp_avg"] for state in states],
             [state["exp_avg_sq"] for state in states],
             [],
@@ -102,23 +101,18 @@ class Muon:
             count = max(1, NUMBERS_AT_ONCE // shape.numel())
             self.groups += [(parts, same[start : start + count]) for start in range(0, len(same), count)]
         self.weights = [matrix for _, group in self.groups for matrix in group]
-        self.state: dict[Tensor, dict[str, Tensor]] = {}
+        self.state = {weight: {"momentum_buffer": torch.zeros_like(weight)} for weight in self.weights}
         self.precision = precision
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
-        """Update the matrices that have a gradient; those of a group together. rate: the learning rate."""
-        for all_parts, group in self.groups:
-            matrices = [matrix for matrix in group if matrix.grad is not None]
-            if not matrices:
-                continue
+        """Update the matrices; those of a group together. rate: the learning rate."""
+        for all_parts, matrices in self.groups:
             directions = []
             for matrix, gradient in zip(matrices, gradients_of(matrices), strict=True):
-                if matrix not in self.state:
-                    self.state[matrix] = {"momentum_buffer": torch.zeros_like(matrix)}
                 momentum = self.state[matrix]["momentum_buffer"].lerp_(gradient, 1 - MOMENTUM)
                 directions.append(gradient.lerp(momentum, MOMENTUM))
-            directions = full_tensor(torch.stack(directions).to(self.precision))  # (N, rows, C)
+            directions = torch.stack(directions).to(self.precision)  # (N, rows, C)
             steps, sides, start = [], [], 0
             for height, parts in Counter(all_parts).items():  # parts of one height follow each other
                 rows, start = slice(start, start + parts * height), start + parts * height
@@ -127,7 +121,7 @@ class Muon:
                 step = orthogonal(cut).unflatten(0, (-1, parts)).flatten(1, 2)  # (N, parts * R, C)
                 steps.append(step * (sides[-1] / sides[0]))
             for matrix, step in zip(matrices, torch.cat(steps, 1), strict=True):
-                matrix.sub_(own_shard(step, like=matrix), alpha=0.2 * rate * sides[0])
+                matrix.sub_(step, alpha=0.2 * rate * sides[0])
 
 
 def layer_matrices(model: Transformer) -> list[tuple[Tensor, tuple[int, ...]]]:
@@ -163,7 +157,7 @@ class Optimiser:
             optimiser.step(rate * (self.muon_factor if isinstance(optimiser, Muon) else 1.0))
 
     def tensors(self) -> dict[str, Tensor]:
-        """The state that the next update needs, of weights that were updated: `kind.parameter name` -> tensor."""
+        """The state that the next update needs: `kind.parameter name` -> tensor."""
         return {
             f"{kind}.{self.names[parameter]}": tensor
             for optimiser in self.optimisers
@@ -174,17 +168,9 @@ class Optimiser:
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Restore the state that `tensors` returned."""
         for optimiser in self.optimisers:
-            kinds = ("exp_avg", "exp_avg_sq") if isinstance(optimiser, Adam) else ("momentum_buffer",)
-            for weight in optimiser.weights:
-                name = self.names[weight]
-                if f"{kinds[0]}.{name}" not in tensors:  # a frozen weight
-                    continue
-                optimiser.state[weight] = {
-                    kind: torch.empty_like(weight).copy_(own_shard(tensors[f"{kind}.{name}"], like=weight))
-                    for kind in kinds
-                }
-                if isinstance(optimiser, Adam):
-                    optimiser.state[weight]["step"] = tensors[f"step.{name}"].to(weight.device)
+            for weight, state in optimiser.state.items():
+                for kind, tensor in state.items():
+                    tensor.copy_(tensors[f"{kind}.{self.names[weight]}"])
 
 
 def copy_parameters(model: nn.Module) -> dict[str, Tensor]:

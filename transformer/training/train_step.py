@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from transformer.files import Mistake
 from transformer.model.cpu import multiplies_bfloat16
 from transformer.model.transformer import Transformer
+from transformer.model.weights import cpu_copy
 from transformer.text.pairs import Batch, Pairs
 from transformer.text.vocabulary import PAD
 from transformer.training.batches import Batches, deal, micro_batches, padded_tokens
@@ -21,7 +22,6 @@ from transformer.training.config import TrainConfig, learning_rate
 from transformer.training.distributed import Stopped, World
 from transformer.training.loss import smoothed_cross_entropy
 from transformer.training.optimiser import Optimiser, copy_parameters, update_ema
-from transformer.training.sharding import full_copies, full_model, full_tensor, own_shard, replicate, shard
 
 
 class Update(NamedTuple):
@@ -49,7 +49,7 @@ def predictions(model: Transformer, batch: Batch) -> Predictions:
 class ModelWithLoss(nn.Module):
     """A batch to its smoothed loss, summed over the target tokens.
 
-    One module, because DDP and FSDP2 see only what is computed in the forward pass of the module that they wrap.
+    One module, because DDP sees only what is computed in the forward pass of the module that it wraps.
     """
 
     def __init__(self, model: Transformer, label_smoothing: float):
@@ -69,10 +69,8 @@ class Trainer:
     """Model, optimiser and data of one training: makes updates, and saves and restores their tensors.
 
     precision bfloat16 computes products in bfloat16 and keeps weights and sums in float32. On a device without
-    instructions for bfloat16 everything is float32. sharded: each process of several holds a share of weights,
-    gradients and moments; see sharding.py. draw: epoch -> the pairs of `train` with other splits of their words; see
-    Batches. Raises Mistake for a pair longer than device_tokens, or with an id that
-    the model does not have.
+    instructions for bfloat16 everything is float32. Raises Mistake for a pair longer than device_tokens, or with an id
+    that the model does not have.
     """
 
     def __init__(
@@ -82,8 +80,6 @@ class Trainer:
         valid: Pairs,
         world: World | None = None,
         config: TrainConfig | None = None,
-        sharded: bool = False,
-        draw: Callable[[int], Pairs] | None = None,
     ):
         """world: None: this process alone, on the processor. config: None: that of the paper's base model."""
         world, config = world or World(), config or TrainConfig()
@@ -95,9 +91,9 @@ class Trainer:
                         f"{split} has the id {ids.max()}, the model a vocabulary of {model.config.vocabulary}. Build "
                         f"the model with TransformerConfig({ids.max() + 1}) or more."
                     )
-        self.config, self.world, self.sharded = config, world, sharded
-        self.valid_pairs = valid
-        self.batches = Batches(train, config.seed, config.batch_tokens, draw)
+        self.config, self.world = config, world
+        self.train_pairs, self.valid_pairs = train, valid
+        self.batches = Batches(train, config.seed, config.batch_tokens)
         self.model = model.to(weight_precision(config.precision))
         in_bfloat16 = config.precision == "bfloat16" and multiplies_bfloat16(world.device)
         self.model.compute = torch.bfloat16 if in_bfloat16 else None
@@ -111,21 +107,15 @@ class Trainer:
             with world.exchange():
                 self._loss(0, 0, self.batches[1][:1]).backward()
 
-    @property
-    def train_pairs(self) -> Pairs:
-        """The training pairs, with the splits of the epoch of the batch that was read last."""
-        return self.batches.pairs
-
     def _place_on_devices(self, module: ModelWithLoss) -> nn.Module:
         """The module with its weights on the devices of all processes, and compiled if the setting `compile` is on."""
         with self.world.exchange():
-            if self.sharded:
-                shard(module, module.model, self.world, self.config.gradient_compression)
-                return module
             module.to(self.world.device)
-            if self.config.compile and self.world.device.type == "cuda":  # no gain on a CPU; not tested with shards
+            if self.config.compile and self.world.device.type == "cuda":  # no gain on a CPU
                 module.model.compile(dynamic=True)
-            return module if self.world.size == 1 else replicate(module, self.config.gradient_compression)
+            if self.world.size == 1:
+                return module
+            return DistributedDataParallel(module, forward_sync_buffers=False, gradient_as_bucket_view=True)
 
     def update(self, step: int, stop_requested: Callable[[], bool] = lambda: False) -> Update:
         """Make update `step`, counted from 1.
@@ -136,11 +126,11 @@ class Trainer:
         self.model_with_loss.train()
         for parameter in self.parameters:
             parameter.grad = None
-        rows = self.batches[step]  # before train_pairs, which may be another epoch's
+        rows = self.batches[step]
         tokens = int(self.train_pairs.target_lengths[rows].sum())
         with self.world.exchange():
             loss = self._compute_gradients(step, tokens, stop_requested)
-            norm = full_tensor(torch.nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None]))
+            norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
             if self.config.clip_norm:
                 torch.nn.utils.clip_grads_with_norm_(self.parameters, self.config.clip_norm, norm)
             self.optimiser.step(self.rate(step))
@@ -155,7 +145,7 @@ class Trainer:
         """Compute the gradients of update `step`. Returns its loss, summed over the micro-batches of all processes.
 
         tokens: the target tokens of the update. All processes compute equally many micro-batches, since they exchange
-        weights or gradients in them: one that has fewer computes one pair of the update times 0 instead. Gradients are
+        gradients in the last: one that has fewer computes one pair of the update times 0 instead. Gradients are
         averaged over processes, so the loss times their number is divided by the tokens.
         """
         parts = micro_batches(self.train_pairs, self.batches[step], self.config.device_tokens)
@@ -175,10 +165,7 @@ class Trainer:
         return self.world.sum(loss_sum)
 
     def _adding_gradients(self, averaged: bool) -> AbstractContextManager[None]:
-        """Surround a micro-batch, whose gradients are added to those before; averaged: then over processes.
-
-        Shards are always averaged, because a device may not have the memory for the gradients of all weights.
-        """
+        """Surround a micro-batch, whose gradients are added to those before; averaged: then over processes."""
         copies = self.model_with_loss
         return copies.no_sync() if isinstance(copies, DistributedDataParallel) and not averaged else nullcontext()
 
@@ -194,37 +181,17 @@ class Trainer:
             tensors = (tensor.pin_memory().to(self.world.device, non_blocking=True) for tensor in tensors)
         return Batch(*tensors)
 
-    @contextmanager
-    def full_weights(self) -> Iterator[None]:
-        """Surround a validation: within the block, `model` has all weights. All processes must call this.
-
-        Nothing happens if the weights are not in shards.
-        """
-        model = self.model
-        if self.sharded:
-            with self.world.exchange():
-                self.model = full_model(model)
-        try:
-            yield
-        finally:
-            self.model = model
-
     def tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Copies on the CPU: the weights; the optimiser's moments, with the moving average of the weights if any.
-
-        Complete tensors on the leader, nothing on the other processes. All processes must call this.
-        """
+        """Copies on the CPU: the weights; the optimiser's moments, with the moving average of the weights if any."""
         optimiser = self.optimiser.tensors() | {f"ema.{name}": value for name, value in self.ema.items()}
-        with self.world.exchange():
-            return full_copies(self.model.state_dict(), self.world), full_copies(optimiser, self.world)
+        return cpu_copy(self.model.state_dict()), cpu_copy(optimiser)
 
     def restore(self, weights: dict[str, Tensor], optimiser: dict[str, Tensor]) -> None:
-        """Restore what `tensors` returned. All processes pass the complete tensors."""
-        own = {name: own_shard(weights[name], like=value) for name, value in self.model.state_dict().items()}
-        self.model.load_state_dict(own)
+        """Restore what `tensors` returned, on each process."""
+        self.model.load_state_dict(weights)
         self.optimiser.restore(optimiser)
         for name, value in self.ema.items():
-            value.copy_(own_shard(optimiser[f"ema.{name}"], like=value))
+            value.copy_(optimiser[f"ema.{name}"])
 
 
 def weight_precision(precision: str) -> torch.dtype:
