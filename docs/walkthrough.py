@@ -1984,7 +1984,7 @@ for beams in (1, 4, 8):
 # | keys and values of earlier positions are kept while searching | [`decoding/cached_decoder.py`](../transformer/decoding/cached_decoder.py) | a step computes one position instead of all |
 # | one product for queries, keys and values; the memory's are made once | [`model/attention.py`](../transformer/model/attention.py) | calls, and a product for each layer and step |
 # | all sentences of a batch are searched at once, ended ones leave | [`decoding/beam_search.py`](../transformer/decoding/beam_search.py) | the loops of `beam_search` above |
-# | the gradient of the loss is made in the forward pass, 512 tokens at a time | [`training/loss.py`](../transformer/training/loss.py) | the scores of all tokens are never in memory |
+# | the gradient of the loss is made in the forward pass, 512 tokens at a time | [`training/chunked_loss.py`](../transformer/training/chunked_loss.py) | the scores of all tokens are never in memory |
 # | softmax in place, dropout from 16 random bits, ReLU and dropout in one pass | [`model/cpu.py`](../transformer/model/cpu.py) | copies and random numbers, on processors |
 # | an update is cut into parts, which are dealt to devices | [`training/batches.py`](../transformer/training/batches.py) | memory; time on several devices, with the same sums |
 # | merges by subword-nmt, which keeps its counts up to date | [`text/bpe.py`](../transformer/text/bpe.py) | counting anew for each merge |

@@ -10,7 +10,6 @@ from support.tiny import model_folder, tiny_model
 
 from transformer.decoding.attention_maps import attention_maps
 from transformer.inference.translator import Translator
-from transformer.model import cpu
 from transformer.model.attention import merge_heads
 from transformer.text.vocabulary import BOS, EOS, UNK
 
@@ -22,7 +21,9 @@ SOURCE, TARGET = [7, 5, 19, 11], [5, 9, 11]
 @pytest.mark.parametrize("fused_above", [64, 0])
 def test_the_output_of_each_attention_follows_from_its_map(sizes, fused_above, monkeypatch):
     """The output is the values, weighted by the map. There are fewer values than their width, so no other map fits."""
-    monkeypatch.setattr(cpu, "FUSED_ABOVE", fused_above)  # 0: torch's fused attention, which has no map
+    monkeypatch.setattr(
+        "transformer.model.attention.FUSED_ABOVE", fused_above
+    )  # 0: torch's fused attention, which has no map
     model = tiny_model(**sizes).double()
     maps = attention_maps(model, SOURCE, TARGET)
     pairs = list(zip((layer.attention for layer in model.encoder), maps.encoder, strict=True))

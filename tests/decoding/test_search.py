@@ -9,11 +9,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.tiny import make_ends_likely, tiny_model
 
-from transformer.decoding.beam_search import beam_search, best_continuations, largest_per_row, translate_ids
-from transformer.decoding.cached_decoder import BLOCK
+from transformer.decoding.beam_search import beam_search, best_continuations, translate_ids
 from transformer.decoding.config import SearchConfig
 from transformer.decoding.forced_decoding import score_ids
 from transformer.decoding.hypothesis import length_divisor
+from transformer.decoding.largest import BLOCK, sorted_or_top
 from transformer.decoding.likelihood import SCORES_AT_ONCE
 from transformer.model.config import TransformerConfig
 from transformer.model.transformer import Transformer
@@ -178,7 +178,7 @@ def test_a_search_finds_as_many_alternatives_as_it_has_beams(seed, extra_length,
 
 @given(st.lists(st.integers(0, 4), min_size=4, max_size=12), st.integers(1, 4))
 def test_of_equal_scores_the_earlier_beam_then_the_lower_id_wins(scores, count):
-    _, places = largest_per_row(torch.tensor([scores], dtype=torch.float64), count)
+    _, places = sorted_or_top(torch.tensor([scores], dtype=torch.float64), count)
     assert places[0].tolist() == sorted(range(len(scores)), key=lambda place: (-scores[place], place))[:count]
 
 

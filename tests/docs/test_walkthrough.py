@@ -25,7 +25,7 @@ from torch.testing import assert_close
 
 from docs.make import html_page, walkthrough
 from transformer.decoding.beam_search import beam_search
-from transformer.model import cpu, transformer
+from transformer.model import attention, transformer
 from transformer.model.attention import Attention, causal_bias, padding_bias
 from transformer.model.config import TransformerConfig
 from transformer.text.bpe import Merges, learn_merges
@@ -118,8 +118,8 @@ def test_softmax_and_attention_are_the_packages(plain):
     mask = torch.ones(5, 7, dtype=torch.bool).tril(2)
     answers, weights = plain.attention(Q, K, V, mask)
     bias = torch.zeros(5, 7).masked_fill(~mask, -math.inf)
-    assert_close(weights, cpu.attention_weights(Q, K, bias, False), **EXACT)
-    assert_close(answers, cpu.attention(Q, K, V, bias, 0.0, False), **EXACT)
+    assert_close(weights, attention.attention_weights(Q, K, bias), **EXACT)
+    assert_close(answers, attention.attention(Q, K, V, bias, 0.0, False), **EXACT)
     assert_close(plain.softmax(Q), Q.softmax(-1), **EXACT)
 
 

@@ -9,17 +9,14 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer.model.attention import Attention, causal_bias
+from transformer.model.attention import FUSED_ABOVE, Attention, attention, causal_bias, split_heads
 from transformer.model.cpu import (
-    FUSED_ABOVE,
     Linear,
     add_dropout,
-    attention,
     dropout,
     product,
     relu_dropout,
     scaled_softmax,
-    split_heads,
 )
 
 sizes = st.integers(1, 5)

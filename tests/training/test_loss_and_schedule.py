@@ -7,17 +7,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from transformer.training.chunked_loss import log_at_targets, tokens_per_chunk
 from transformer.training.config import learning_rate
-from transformer.training.loss import cross_entropy, log_at_targets, smoothed_cross_entropy, tokens_per_chunk
+from transformer.training.loss import cross_entropy, smoothed_cross_entropy, smoothed_loss
 
 
 def by_definition(states, weight, targets, smoothing):
-    """The loss against the smoothed distribution that section 5.4 and The Annotated Transformer describe."""
-    logp = torch.log_softmax(states @ weight.T, dim=-1)
-    smoothed = torch.full_like(logp, smoothing / (weight.shape[0] - 2))
-    smoothed.scatter_(1, targets[:, None], 1 - smoothing)
-    smoothed[:, 0] = 0
-    return -(smoothed * logp).sum()
+    """The loss as loss.py defines it, with all scores at once."""
+    return smoothed_loss(states @ weight.T, targets, smoothing)
+
+
+def test_the_smoothed_targets_are_those_of_section_5_4():
+    logs = torch.tensor([[0.1, 0.2, 0.3, 0.4]], dtype=torch.float64).log()  # padding, other, target, other
+    expected = -(0.9 * math.log(0.3) + 0.05 * (math.log(0.2) + math.log(0.4)))
+    assert smoothed_loss(logs, torch.tensor([2]), 0.1).item() == pytest.approx(expected, rel=1e-12)
 
 
 @given(st.integers(3, 30), st.integers(1, 8), st.sampled_from([0.0, 0.1, 0.4]), st.integers(0, 99))

@@ -23,9 +23,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transformer.decoding.batches import batches, padded
-from transformer.decoding.cached_decoder import BLOCK, CachedDecoder, without_dropout
+from transformer.decoding.cached_decoder import CachedDecoder, without_dropout
 from transformer.decoding.config import SearchConfig
 from transformer.decoding.hypothesis import Hypothesis, ranked
+from transformer.decoding.largest import largest_per_row
 from transformer.model.transformer import Transformer
 from transformer.text.vocabulary import BOS, EOS, PAD
 
@@ -113,25 +114,10 @@ class Candidates(NamedTuple):
 
 def best_continuations(scores: Tensor, steps: Tensor) -> Candidates:
     """Scores of beams (B, N) and log-probabilities of the next subword (B, N, W) to candidates. Overwrites steps."""
-    sentences, beam_size, vocabulary = steps.shape
-    # Each of the best 2N is in one of the 2N blocks with the largest maxima, so only these blocks are searched. They
-    # are sorted by place, because equal scores are ranked by place.
-    blocks = steps.add_(scores[:, :, None]).view(sentences, -1, BLOCK)  # (B, N, W) -> (B, N*W/BLOCK, BLOCK)
-    chosen = largest_per_row(blocks.amax(-1), min(2 * beam_size, blocks.shape[1]))[1].sort(1).values
-    inside = blocks.take_along_dim(chosen[:, :, None], 1).flatten(1)  # (B, 2N*BLOCK)
-    values, places = largest_per_row(inside, min(2 * beam_size, inside.shape[1]))
-    places = chosen.gather(1, places // BLOCK) * BLOCK + places % BLOCK  # places in 2N*BLOCK -> places in N*W
+    beam_size, vocabulary = steps.shape[1:]
+    totals = steps.add_(scores[:, :, None]).flatten(1)  # (B, N, W) -> (B, N*W)
+    values, places = largest_per_row(totals, 2 * beam_size)
     return Candidates(values, places // vocabulary, places % vocabulary)
-
-
-def largest_per_row(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` largest values of each row and their places, largest first, equal values by place."""
-    if not values.is_cuda:  # on a GPU the check for equal values takes longer than sorting
-        top, places = values.topk(count)
-        if not bool(((values >= top[:, -1:]).sum(1) > count).any() | (top[:, 1:] == top[:, :-1]).any()):
-            return top, places
-    top, places = values.sort(dim=1, descending=True, stable=True)
-    return top[:, :count], places[:, :count]
 
 
 def collect_finished(beams: Beams, candidates: Candidates) -> None:

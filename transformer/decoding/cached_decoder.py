@@ -17,13 +17,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from transformer.decoding.largest import BLOCK
 from transformer.decoding.likelihood import SCORES_AT_ONCE
 from transformer.model.attention import KeysValues, KeyValueCache
 from transformer.model.cpu import product
 from transformer.model.transformer import Transformer
 from transformer.text.vocabulary import BOS, PAD
-
-BLOCK = 64  # the vocabulary is padded to a multiple of this size: W subwords
 
 
 def log_mean_probability(logs: Sequence[Tensor]) -> Tensor:

@@ -3,13 +3,39 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer.model.cpu import Linear, attention, attention_weights, split_heads
+from transformer.model.cpu import Linear, dropout, scaled_softmax
 
+FUSED_ABOVE = 64  # with more queries per sentence, torch's fused attention is faster in inference on a processor
 KeysValues = tuple[Tensor, Tensor]  # keys (B, H, S, K) and values (B, H, S, D/H)
+
+
+def attention_weights(queries: Tensor, keys: Tensor, bias: Tensor | None, training: bool = False) -> Tensor:
+    """softmax(Q K^T / sqrt(d_k) + bias) for queries (B, H, T, K) and keys (B, H, S, K) (equation 1): (B, H, T, S)."""
+    scale = queries.shape[-1] ** -0.5
+    if training:
+        return scaled_softmax(queries @ keys.transpose(-2, -1), scale, bias)
+    scores = queries * scale @ keys.transpose(-2, -1)
+    return (scores if bias is None else scores + bias).softmax(-1)
+
+
+def attention(
+    queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, rate: float, training: bool
+) -> Tensor:
+    """dropout(softmax(Q K^T / sqrt(d_k) + bias)) V (equation 1), for values (B, H, S, D/H): (B, H, T, D/H).
+
+    torch's fused attention is the same and never stores the weights. On a processor it is slow for few queries, and has
+    no dropout.
+    """
+    if queries.is_cuda or (queries.shape[-2] > FUSED_ABOVE and not training):
+        dropped = rate if training else 0.0
+        return F.scaled_dot_product_attention(queries, keys, values, attn_mask=bias, dropout_p=dropped)
+    return dropout(attention_weights(queries, keys, bias, training), rate, training) @ values
 
 
 def padding_bias(source: Tensor, dtype: torch.dtype) -> Tensor:
@@ -23,8 +49,21 @@ def causal_bias(length: int, dtype: torch.dtype, device: torch.device) -> Tensor
     return torch.full((length, length), -math.inf, dtype=dtype, device=device).triu_(1)
 
 
+def split_heads(x: Tensor, widths: Sequence[int], heads: int) -> tuple[Tensor, ...]:
+    """Cut the width into parts, and each part into heads: (B, T, sum of widths) -> (B, H, T, width / H) for each part.
+
+    widths: of the parts. Parts of one width are cut in one operation: their gradients are then joined by one copy.
+    """
+    if len(set(widths)) == 1:
+        parts = x.unflatten(-1, (len(widths), heads, -1)).unbind(2)  # (B, T, H, width / H) each
+    else:
+        parts = [part.unflatten(-1, (heads, -1)) for part in x.split(widths, -1)]
+    split = tuple(part.transpose(1, 2) for part in parts)
+    return split if x.is_cuda else tuple(part.contiguous() for part in split)  # GPU kernels read any strides
+
+
 def merge_heads(x: Tensor) -> Tensor:
-    """Join the heads, the inverse of cpu.split_heads for one part: (B, H, T, D/H) -> (B, T, D)."""
+    """Join the heads, the inverse of split_heads for one part: (B, H, T, D/H) -> (B, T, D)."""
     return x.transpose(1, 2).flatten(2)  # (B, T, H, D/H) -> (B, T, D)
 
 

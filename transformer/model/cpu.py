@@ -1,4 +1,4 @@
-"""What only makes the model faster on a processor, each function beside the plain formula that it equals.
+"""What only makes the model faster on a processor. Each docstring has the plain formula that the function equals.
 
 On a GPU, and where there is nothing to gain, the functions compute the plain formula with torch. The letters of shapes
 are explained in transformer.py.
@@ -6,7 +6,7 @@ are explained in transformer.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ctypes
 
 import numpy as np
 import torch
@@ -17,8 +17,6 @@ from torch.autograd.function import once_differentiable
 # Whether oneDNN's product can be called. torch itself uses it for bfloat16, and for float32 in compiled code. In
 # float32 without its compiler torch uses MKL, which is half as fast on processors that are not Intel's.
 ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-# With more queries per sentence, torch's fused attention is faster in inference.
-FUSED_ABOVE = 64
 
 
 def multiplies_bfloat16(device: torch.device) -> bool:
@@ -48,19 +46,6 @@ class Linear(nn.Linear):
         """The product with all rows of W, or with the slice `rows` of them: (..., columns) -> (..., rows)."""
         weight, bias = (self.weight, self.bias) if rows is None else (self.weight[rows], self.bias[rows])
         return product(x, weight.to(x.dtype), bias.to(x.dtype))
-
-
-def split_heads(x: Tensor, widths: Sequence[int], heads: int) -> tuple[Tensor, ...]:
-    """Cut the last dimension into parts of some widths, and each part into heads.
-
-    (B, T, sum of widths) -> (B, H, T, width / H) for each of the widths. Formula: split, unflatten, transpose.
-    """
-    if len(set(widths)) == 1:  # the gradients of parts of one width are joined by one copy, not by two
-        parts = x.unflatten(-1, (len(widths), heads, -1)).unbind(2)  # (B, T, H, width / H) each
-    else:
-        parts = [part.unflatten(-1, (heads, -1)) for part in x.split(widths, -1)]
-    split = tuple(part.transpose(1, 2) for part in parts)
-    return split if x.is_cuda else tuple(part.contiguous() for part in split)  # GPU kernels read any strides
 
 
 class _Softmax(torch.autograd.Function):
@@ -94,28 +79,6 @@ def scaled_softmax(scores: Tensor, scale: float, bias: Tensor | None) -> Tensor:
     In place: no copies for the scale and the bias. Whether that beats torch's softmax depends on the processor.
     """
     return _Softmax.apply(scores, scale, bias)
-
-
-def attention_weights(queries: Tensor, keys: Tensor, bias: Tensor | None, training: bool) -> Tensor:
-    """softmax(Q K^T / sqrt(d_k) + bias) for queries (B, H, T, K) and keys (B, H, S, K) (equation 1): (B, H, T, S)."""
-    scale = queries.shape[-1] ** -0.5
-    if training:
-        return scaled_softmax(queries @ keys.transpose(-2, -1), scale, bias)
-    scores = queries * scale @ keys.transpose(-2, -1)
-    return (scores if bias is None else scores.add_(bias)).softmax(-1)
-
-
-def attention(
-    queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, rate: float, training: bool
-) -> Tensor:
-    """dropout(softmax(Q K^T / sqrt(d_k) + bias)) V (equation 1), for values (B, H, S, D/H): (B, H, T, D/H).
-
-    torch's fused attention never stores the weights. On a processor it is slow for few queries and has no dropout.
-    """
-    if queries.is_cuda or (queries.shape[-2] > FUSED_ABOVE and not training):
-        dropped = rate if training else 0.0
-        return F.scaled_dot_product_attention(queries, keys, values, attn_mask=bias, dropout_p=dropped)
-    return dropout(attention_weights(queries, keys, bias, training), rate, training) @ values
 
 
 def keep_mask(x: Tensor, rate: float) -> tuple[Tensor, float]:
@@ -184,3 +147,18 @@ def relu_dropout(x: Tensor, rate: float, training: bool = True) -> Tensor:
     if x.is_cuda or not (rate and training):
         return F.dropout(F.relu(x), rate, training)
     return _ReluDropout.apply(x, rate)
+
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt(3)
+
+
+def keep_freed_memory() -> None:
+    """Make glibc keep the memory that this process frees. Other C libraries are not changed.
+
+    By default glibc returns large blocks to the kernel and gets them back page by page, which takes 6 to 9% of a small
+    model's training on two cores. Keeping them does not make the process grow: batches of one size need equal memory.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt:
+        mallopt(M_MMAP_THRESHOLD, 32 << 20)  # the largest value that all versions accept
+        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)

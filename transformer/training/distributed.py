@@ -6,7 +6,6 @@ exchanges nothing and needs no network.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import platform
@@ -27,6 +26,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from transformer.files import Mistake
+from transformer.model.cpu import keep_freed_memory
 
 # A process without sentences to translate waits for the others. A host that vanished is noticed after this time.
 LONGEST_WAIT = timedelta(hours=2)
@@ -164,9 +164,6 @@ def join_processes() -> Iterator[World]:
             dist.destroy_process_group()
 
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt(3)
-
-
 def prepare_process(deterministic: bool = False) -> None:
     """Set this process up for training. Call it once, before the first update.
 
@@ -177,15 +174,3 @@ def prepare_process(deterministic: bool = False) -> None:
     torch.backends.cuda.enable_cudnn_sdp(False)
     if deterministic != torch.are_deterministic_algorithms_enabled():  # the call imports torch's compiler: two seconds
         torch.use_deterministic_algorithms(deterministic)
-
-
-def keep_freed_memory() -> None:
-    """Make glibc keep the memory that this process frees. Other C libraries are not changed.
-
-    By default glibc returns large blocks to the kernel and gets them back page by page, which takes 6 to 9% of a small
-    model's training on two cores. Keeping them does not make the process grow: batches of one size need equal memory.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt:
-        mallopt(M_MMAP_THRESHOLD, 32 << 20)  # the largest value that all versions accept
-        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
