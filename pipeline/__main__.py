@@ -5,7 +5,8 @@ import sys
 from difflib import get_close_matches
 from importlib import import_module
 
-from pipeline.workflow.stage import ROOT, read_values, run
+from pipeline.workflow.params import read_values
+from pipeline.workflow.stage import ROOT, run
 
 COMMANDS = {  # name -> (module, purpose)
     "compare": (

@@ -24,7 +24,7 @@ from pipeline.tracking.runs_table import VIEW, show_differing_params
 from pipeline.tracking.store import Store, StoreError, connect
 from pipeline.workflow.stage import project_root
 from transformer.credentials import mask_credentials
-from transformer.serving.command import HOST, open_port
+from transformer.serving.port import HOST, open_port
 
 START_SECONDS = 120
 

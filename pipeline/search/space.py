@@ -9,8 +9,8 @@ from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from pipeline.workflow.params import Params, check_value
-from pipeline.workflow.stage import params_of, read_values
+from pipeline.workflow.dvc_yaml import params_of
+from pipeline.workflow.params import Params, check_value, read_values
 from transformer.files import Mistake
 
 Value = int | float | str | bool

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from pipeline.training.identity import changed_since
 from pipeline.training.job import TrainingJob
-from pipeline.workflow.stage import check_inputs
+from pipeline.workflow.inputs import check_inputs
 from transformer.evaluation.bleu import bleu_tokenizer
 from transformer.training.batches import idle_remark
 from transformer.training.loop import Interrupted, Observers

@@ -232,6 +232,11 @@ def parse_yaml(text: str, path: Path | str, remedy: str = "") -> dict[str, Any]:
     return {str(name): value for name, value in values.items()}
 
 
+def read_values(path: Path | str) -> dict[str, Any]:
+    """The names and values of a YAML file, unchecked; see `parse_yaml`."""
+    return parse_yaml(Path(path).read_text(encoding="utf-8"), path)
+
+
 def reason(mistake: Any) -> str:
     """What is wrong, from an entry of pydantic's ValidationError.errors(); without a full stop at its end."""
     error = mistake.get("ctx", {}).get("error")

@@ -1,4 +1,4 @@
-"""How a stage starts and ends: command line, inputs, error messages, progress bars, the project's folder."""
+"""How a stage starts and ends: command line, error messages, locks, progress bars, the project's folder."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import argparse
 import gc
 import json
 import os
-import re
 import sys
 import time
 import traceback
@@ -17,14 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
-from pipeline import IMPORTED, Facts, facts_of, show_error
-from pipeline.workflow.params import parse_yaml
+from pipeline import show_error
+from pipeline.workflow.dvc_yaml import outs_of, stages_here
+from pipeline.workflow.inputs import unchanged_inputs
+from pipeline.workflow.params import read_values
 from pipeline.workflow.versions import ROOT, check_versions
 from transformer.evaluation.texts import UnreadableInput
 from transformer.files import (
     Mistake,
     Untrainable,
-    content_key,
     mistake_line,
     printable,
     remove_temporaries,
@@ -35,11 +35,9 @@ from transformer.files import (
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-OUTS = ("outs", "metrics", "plots")  # what a stage writes, by the names of dvc.yaml
 SECONDS_TO_SAVE = 300  # for a training that is asked to stop, before it is killed
 MAKES_IT = "Run `dvc repro`, which makes it."
 END = "STAGE_END"  # environment variable: the file, JSON, in which a stage writes why it failed
-INPUTS = "STAGE_INPUTS"  # environment variable: what `check_inputs` compares, as JSON
 MAIN_CHECKOUT = "MAIN_CHECKOUT"  # environment variable: the folder of the project whose clone a stage runs in
 
 
@@ -96,18 +94,12 @@ def run_for_dvc(name: str, main: Callable[[], None]) -> None:
 
     Raises Mistake if an input changed while the stage ran.
     """
-    stage = stages_of((ROOT / "dvc.yaml").read_text(encoding="utf-8"), read_values("params.yaml"))[name]
+    stage = stages_here()[name]
     with hold_lock(Path("work") / f"stage-{name}.lock", "stage"):
-        for out in outs(stage):
+        for out in outs_of(stage):
             remove_temporaries(Path(out))
-        os.environ[INPUTS] = json.dumps([name, inputs_of(stage, IMPORTED)])
-        try:
-            check_inputs()
-            with suppress_success():
-                main()
-            check_inputs()
-        finally:
-            del os.environ[INPUTS]
+        with unchanged_inputs(name, stage), suppress_success():
+            main()
 
 
 @contextmanager
@@ -143,81 +135,6 @@ def running_stage() -> str:
     """The stage that this process runs as `python -m pipeline.STAGE`, or another name if it runs none."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return spec.name.removeprefix("pipeline.") if spec else ""
-
-
-def inputs_of(stage: Mapping[str, Any], imported: Mapping[str, Facts] | None = None) -> dict[str, str]:
-    """The state of a stage's inputs: dep -> a hash of its files' names and facts; param -> its value.
-
-    It is compared at the start and the end of the stage. DVC hashes inputs only at the end, so an edit in between would
-    count as the input. imported: facts of files, which count in place of those that the files have now.
-    """
-    inputs: dict[str, str] = {}
-    for file, names in params_of(stage):
-        values = read_values(file)
-        places = {name: f"{name} of {file}" if name in stage["deps"] else name for name in names or values}
-        inputs |= {place: repr(values.get(name)) for name, place in places.items()}
-    for dep in stage["deps"]:
-        names = {file.as_posix(): file for file in files_of(Path(dep))}
-        inputs[dep] = content_key(**{name: (imported or {}).get(name) or facts_of(names[name]) for name in names})
-    return inputs
-
-
-def check_inputs() -> None:
-    """Raise Mistake if inputs of the stage that DVC runs were edited since it began. Several processes may call this.
-
-    A training also calls it before its first update, so that no state comes from an edit that is undone later.
-    """
-    if INPUTS not in os.environ:
-        return
-    name, before = json.loads(os.environ[INPUTS])
-    stages = stages_of((ROOT / "dvc.yaml").read_text(encoding="utf-8"), read_values("params.yaml"))
-    now = inputs_of(stages[name])
-    if changed := sorted(place for place in before | now if before.get(place) != now.get(place)):
-        raise Mistake(
-            f"{', '.join(changed)} changed while stage {name} ran. The results belong to the old content, so they were "
-            "not recorded. Run `dvc repro`."
-        )
-
-
-def stages_of(dvc_yaml: str, params: Mapping[str, object]) -> dict[str, dict]:
-    """The stages in the text of a dvc.yaml, with the values of params in place of ${name}."""
-
-    def filled(value: Any) -> Any:
-        if isinstance(value, str):
-            return re.sub(r"(?<!\\)\$\{(\w+)\}", lambda match: str(params.get(match[1], match[0])), value)
-        if isinstance(value, list):
-            return [filled(each) for each in value]
-        return {filled(name): filled(each) for name, each in value.items()} if isinstance(value, dict) else value
-
-    return filled(parse_yaml(dvc_yaml, "dvc.yaml")["stages"])
-
-
-def outs(stage: Mapping[str, Any]) -> list[str]:
-    """The paths that a stage in dvc.yaml writes."""
-    return [path_of(out) for kind in OUTS for out in stage.get(kind, [])]
-
-
-def path_of(entry: str | Mapping[str, Any]) -> str:
-    """The path of a dep or out in dvc.yaml."""
-    return entry if isinstance(entry, str) else next(iter(entry))
-
-
-def params_of(stage: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    """The params of a stage in dvc.yaml: each file and its names; no names stand for all of the file."""
-    for entry in stage.get("params", []):
-        for file, names in (entry if isinstance(entry, dict) else {"params.yaml": [entry]}).items():
-            yield file, names or []
-
-
-def read_values(path: Path | str) -> dict[str, Any]:
-    """The names and values of a YAML file, unchecked; see `parse_yaml`."""
-    return parse_yaml(Path(path).read_text(encoding="utf-8"), path)
-
-
-def files_of(path: Path) -> list[Path]:
-    """A file, or the files in a folder, but for Python's caches."""
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sorted(file for file in files if file.is_file() and file.suffix != ".pyc")
 
 
 def error_line(error: Exception, name: str) -> str:

@@ -18,8 +18,9 @@ import torch
 from support.tiny import ROOT
 
 from pipeline import facts_of
-from pipeline.workflow import stage
-from pipeline.workflow.stage import check_inputs, error_line, hold_lock, run
+from pipeline.workflow import dvc_yaml, inputs, stage
+from pipeline.workflow.inputs import check_inputs
+from pipeline.workflow.stage import error_line, hold_lock, run
 from transformer.files import Mistake, whole_file, whole_folder, write_lines
 from transformer.model.weights import save_weights
 
@@ -51,7 +52,8 @@ def project(tmp_path, monkeypatch) -> Path:
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(stage, "ROOT", tmp_path)
-    monkeypatch.setattr(stage, "IMPORTED", {"code/some.py": facts_of(tmp_path / "code/some.py")})
+    monkeypatch.setattr(dvc_yaml, "ROOT", tmp_path)
+    monkeypatch.setattr(inputs, "IMPORTED", {"code/some.py": facts_of(tmp_path / "code/some.py")})
     monkeypatch.setenv("DVC_STAGE", "copy")
     monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__spec__=SimpleNamespace(name="pipeline.copy")))
     return tmp_path
@@ -112,7 +114,7 @@ def test_an_edit_is_seen_although_several_processes_end_the_stage(project):
     with pytest.raises(SystemExit, match="3"):
         run(lambda: main(3))
     (project / "code/some.py").write_text("x = 1\n")
-    stage.IMPORTED.clear()
+    inputs.IMPORTED.clear()
     with pytest.raises(SystemExit, match="error: code changed while stage copy ran"):
         run(lambda: main(0))
 
@@ -150,7 +152,7 @@ def test_no_clock_decides_whether_code_was_edited(tmp_path, clock):
 
 def test_a_knob_in_dvc_yaml_may_have_quotes_and_backslashes():
     text = 'stages: {a: {deps: ["${corpus}", b]}}'
-    assert stage.stages_of(text, {"corpus": 'my "own" \\ text'}) == {"a": {"deps": ['my "own" \\ text', "b"]}}
+    assert dvc_yaml.stages_of(text, {"corpus": 'my "own" \\ text'}) == {"a": {"deps": ['my "own" \\ text', "b"]}}
 
 
 @pytest.mark.parametrize("bug", [ZeroDivisionError("division by zero"), ValueError("operands"), KeyError("a")])

@@ -10,7 +10,6 @@ If the environment variable TRANSLATION_API_KEY is set, each request must have t
 from __future__ import annotations
 
 import argparse
-import errno
 import logging
 import os
 import re
@@ -28,30 +27,12 @@ import uvicorn
 from transformer.files import Mistake
 from transformer.serving.connection import Connection
 from transformer.serving.limits import SECONDS
+from transformer.serving.port import HOST, open_port
 from transformer.serving.served_model import Model, ModelEntry
 from transformer.serving.server import Server, Settings, application
 
-HOST = "127.0.0.1"  # this machine, for servers that no other machine reaches
 EVERYWHERE = {"0.0.0.0": HOST, "::": "::1"}  # addresses that mean all of this machine -> the one that it calls itself
 KEY = "TRANSLATION_API_KEY"
-
-
-def open_port(host: str, port: int) -> socket.socket:
-    """A socket that listens on a port. Raises Mistake for no port, or one that cannot be used."""
-    if not 0 < port < 2**16:
-        raise Mistake(f"--port {port} is not a port number. Choose one from 1024 to 65535.")
-    try:
-        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except OSError as error:
-        reason = str(error.strerror).partition(" (")[0]
-        if error.errno not in (errno.EADDRINUSE, errno.EACCES):
-            raise Mistake(
-                f"--host {host} is no address of this machine ({reason}). Leave it out to serve this machine alone, or "
-                "use 0.0.0.0 to serve all that can reach it."
-            ) from None
-        raise Mistake(f"Port {port} of {host} cannot be used ({reason}). Choose another one with --port.") from None
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # which connections inherit: an answer is not held
-    return listener
 
 
 def host_of(name: str) -> str:
