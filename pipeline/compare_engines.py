@@ -8,7 +8,6 @@ Params  target, length_penalty, extra_length; engine: with ctranslate2, the stag
 """
 
 import json
-from dataclasses import asdict
 
 from pipeline.workflow.gpus import hold_gpus
 from pipeline.workflow.params import Params
@@ -38,8 +37,8 @@ def main() -> None:
     translators = {name: Translator.load(folder, engine=engine) for name, (folder, engine) in models.items()}
     report: Report = {}
     for beam_size in IDENTICAL:
-        settings = asdict(params.take(SearchConfig, beam_size=beam_size, replace_unk=False))
-        translations = {name: translate(engine, sources, settings) for name, engine in translators.items()}
+        config = params.take(SearchConfig, beam_size=beam_size, replace_unk=False)
+        translations = {name: translate(engine, sources, config) for name, engine in translators.items()}
         for name, lines in translations.items():
             scored = round(bleu(lines, references, params.target), 4) if lines else None
             report[f"{name}_bleu_beam_{beam_size}"] = scored
@@ -61,10 +60,10 @@ def main() -> None:
         print(f"{loss}. Ship data/model, which computes in float32.")
 
 
-def translate(translator: Translator, sources: list[str], settings: dict) -> list[str] | None:
+def translate(translator: Translator, sources: list[str], config: SearchConfig) -> list[str] | None:
     """Translations of the sources; None if this engine cannot translate with this model."""
     try:
-        return translator.translate(sources, split=False, **settings)
+        return translator.translate(sources, split=False, config=config)
     except Mistake as error:
         print(f"An engine did not translate: {error}")
         return None

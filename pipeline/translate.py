@@ -7,7 +7,6 @@ Params  test_sets, engine, beam_size, length_penalty, extra_length, replace_unk
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 
 from pipeline.workflow.gpus import hold_gpus
 from pipeline.workflow.params import Params
@@ -27,7 +26,7 @@ def main() -> None:
     splits = ["valid", *params.test_sets.split()]
     require(paths.model, *(paths.raw / f"{split}.src" for split in splits))
     translator = Translator.load(paths.model, engine=params.engine)
-    settings = asdict(params.take(SearchConfig))
+    config = params.take(SearchConfig)
     remarks: dict[str, RemarkCounts] = {}
     with whole_folder(paths.hypotheses) as folder:
         for split in splits:
@@ -36,7 +35,7 @@ def main() -> None:
                 pairs = (
                     pair
                     for lines in chunks(read_lines(source), CHUNK_LINES)
-                    for (pair,) in translator.translate_sentences(lines, False, progress.update, **settings)
+                    for (pair,) in translator.translate_sentences(lines, False, progress.update, config=config)
                 )
                 count = write_lines(folder / f"{split}.hyp", count_remarks(pairs, remarks[split]))
             print(f"{count:,} {split} sentences translated")

@@ -93,6 +93,11 @@ def add_number(add: Callable, option: str, default: float, help: str) -> None:
     add(option, type=type(default), default=default, metavar="N", help=f"{help} (default {default})")
 
 
+def search_config(options: argparse.Namespace) -> SearchConfig:
+    """The settings of the search that the options name."""
+    return SearchConfig(**{field.name: getattr(options, field.name) for field in fields(SearchConfig)})
+
+
 def translations(
     translator: Translator,
     options: argparse.Namespace,
@@ -108,8 +113,7 @@ def translations(
     if options.sample or options.alternatives:
         every = alternatives_or_samples(translator, options, lines, progress)
         return [output_of(options, number, some) for number, some in enumerate(every, first)]
-    settings = {field.name: getattr(options, field.name) for field in fields(SearchConfig)}
-    best = translator.translate_sentences(lines, not options.no_split, progress, **settings)
+    best = translator.translate_sentences(lines, not options.no_split, progress, config=search_config(options))
     for number, pairs in enumerate(best, first):
         remarks.add(number, pairs)
     return [f"{join_translations(pairs)}\n" for pairs in best]
@@ -124,8 +128,7 @@ def alternatives_or_samples(
         names = {field.name for field in fields(SamplingConfig)} - {"samples"}
         settings = {name: getattr(options, name) for name in names}
         return translator.sample(lines, samples=count, progress=progress, **settings)
-    settings = {field.name: getattr(options, field.name) for field in fields(SearchConfig)}
-    every = translator.alternatives(lines, progress=progress, **settings)
+    every = translator.alternatives(lines, progress=progress, config=search_config(options))
     return [hypotheses[:count] for hypotheses in every]
 
 

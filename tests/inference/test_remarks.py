@@ -70,8 +70,8 @@ def test_a_loop_is_a_period_of_subwords_in_any_script(subwords, loop):
 def test_a_word_is_unseen_in_the_case_that_train_has(tmp_path: Path):
     path = tmp_path / "words.txt"
     path.write_text("Hund\nim\nGras\nsucht\n.\n", encoding="utf-8")
-    seen = SeenWords(path, Side("de", lowercase=False))
-    assert seen.unread("Im Gras SUCHT Hund HUND Im hund. 12 Katzen-Gras - Hund") == [
+    seen, tokens = SeenWords(path), Side("de", lowercase=False).tokens
+    assert seen.unread(tokens("Im Gras SUCHT Hund HUND Im hund. 12 Katzen-Gras - Hund")) == [
         "SUCHT",
         "HUND",
         "Im",
@@ -79,10 +79,10 @@ def test_a_word_is_unseen_in_the_case_that_train_has(tmp_path: Path):
         "Katzen-Gras",
         "-",
     ]
-    assert SeenWords(tmp_path / "none.txt", seen.side).unread("Katzen") == []
+    assert SeenWords(tmp_path / "none.txt").unread(tokens("Katzen")) == []
     path.write_bytes(b"\xff\n")
     with pytest.raises(ValueError, match=r"words\.txt is damaged \(not UTF-8\)"):
-        SeenWords(path, seen.side).unread("Katzen")
+        SeenWords(path).unread(tokens("Katzen"))
 
 
 def test_pieces_that_became_unk_are_named(tmp_path):

@@ -99,7 +99,7 @@ def test_sentences_are_translated_one_by_one_and_unread_words_named(client, mode
     refused = client.post("/attention", json={"model": 0, "text": text, "target": first["subwords"][:-1]})
     assert refused.json()["error"] == "Attention is shown for one sentence. This text has 2, each translated by itself."
     (tmp_path / "words.txt").write_text("Ein\nHund\nrennt\n")
-    monkeypatch.setattr(model.translator, "seen_words", SeenWords(tmp_path / "words.txt", model.translator.source))
+    monkeypatch.setattr(model.translator, "seen_words", SeenWords(tmp_path / "words.txt"))
     (remark,) = (each for each in translated(client, text + " 12 Männer")["remarks"] if each.startswith("not in the"))
     assert {"Zwei", "Männer", "spielen"} <= set(remark.split())
 

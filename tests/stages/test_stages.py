@@ -26,7 +26,6 @@ from transformer.inference.translation import SentencePair, Translation
 from transformer.model.cpu import multiplies_bfloat16
 from transformer.text.marks import SPACE
 from transformer.text.placeholders import PIECES
-from transformer.text.words import Side
 
 
 @pytest.fixture(scope="module")
@@ -256,7 +255,7 @@ def test_translate_holds_a_limited_number_of_lines(monkeypatch, tmp_path):
         return [[SentencePair(line, Translation(line, 0.0, 0.0, ()))] for line in lines]
 
     subwords = lambda lines: [line.split() for line in lines]  # noqa: E731
-    seen = SeenWords(None, Side("de", lowercase=False))
+    seen = SeenWords(None)
     translator = SimpleNamespace(translate_sentences=copy, subwords=subwords, seen_words=seen)
     monkeypatch.setattr("pipeline.translate.Translator.load", lambda folder, engine: translator)
     monkeypatch.setattr("pipeline.translate.CHUNK_LINES", 5)

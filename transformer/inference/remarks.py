@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from transformer.inference.translation import Remark, SentencePair, Translation,
 from transformer.text.marks import SPACE
 from transformer.text.placeholders import disagree
 from transformer.text.sentences import count_ends
-from transformer.text.words import Side
 
 KINDS = {  # kind -> what is said of a translation
     "limit": "cut at the length limit",
@@ -85,12 +84,11 @@ def is_loop(subwords: Sequence[str]) -> bool:
 class SeenWords:
     """The source words of a model's training text.
 
-    path: the file that has them, read when it is first needed; without it all words count as seen. side: how lines
-    become words.
+    path: the file that has them, read when it is first needed; without it all words count as seen.
     """
 
-    def __init__(self, path: Path | None, side: Side):
-        self.path, self.side = path, side
+    def __init__(self, path: Path | None):
+        self.path = path
 
     @cached_property
     def words(self) -> frozenset[str]:
@@ -100,12 +98,13 @@ class SeenWords:
         except UnicodeDecodeError:
             raise Mistake(f"{self.path} is damaged (not UTF-8). Copy the model folder again.") from None
 
-    def unread(self, line: str) -> list[str]:
+    def unread(self, tokens: Iterable[str]) -> list[str]:
         """The words of a line that the training text lacks, or has only in another case, in their order.
 
-        Numbers are left out. The first word may begin with a capital where train has a small letter.
+        tokens: of the line. Numbers are left out. The first word may begin with a capital where train has a small
+        letter.
         """
-        words = [token.removeprefix(SPACE) for token in self.side.tokens(line)] if self.words else []
+        words = [token.removeprefix(SPACE) for token in tokens] if self.words else []
         words = [word for word in words if word and not any(map(str.isdigit, word))]
         return [
             word

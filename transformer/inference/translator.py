@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,7 @@ from transformer.text.sentences import count_ends, split_sentences
 from transformer.text.vocabulary import SPECIALS, UNK, Vocabulary
 from transformer.text.words import Side
 
+Word = tuple[str, list[str]]  # a token and its subwords
 _SURROGATE = re.compile("[\ud800-\udfff]")
 UNKNOWN = SPACE + SPECIALS[UNK]  # how Vocabulary.text shows <unk>: as a word. No token of a text equals it (marks.py).
 
@@ -62,7 +63,7 @@ class Translator:
         """engine: computes on ids. merges, vocabulary: of the model. source, target: how lines become tokens."""
         self.engine, self.merges, self.vocabulary = engine, merges, vocabulary
         self.source, self.target = source, target
-        self.seen_words = SeenWords(None, source)
+        self.seen_words = SeenWords(None)
         self.scores: Any = None  # of its test set, as model.json has them
 
     @classmethod
@@ -86,7 +87,7 @@ class Translator:
                 "the folder again."
             )
         translator = cls(load_engine(paths, engine, vocabulary), merges, vocabulary, *Side.read_both(first))
-        translator.seen_words = SeenWords(paths[0] / WORDS, translator.source)
+        translator.seen_words = SeenWords(paths[0] / WORDS)
         translator.scores = first.get("scores") if len(paths) == 1 else None
         return translator
 
@@ -141,6 +142,7 @@ class Translator:
         progress: Progress = lambda count: None,
         before_step: Check = lambda: None,
         best_only: bool = False,
+        config: SearchConfig | None = None,
         **settings: Any,
     ) -> list[list[Translation]]:
         """Lines to at most beam_size translations of each, best first, those that met the length limit last.
@@ -148,28 +150,35 @@ class Translator:
         The only translation of an empty line is empty. If the model has placeholders, a translation that keeps those of
         the line comes before better ones (wider_search.py).
 
-        settings: the fields of SearchConfig: beam_size, length_penalty, extra_length, replace_unk. progress: called
-        with the number of sentences after each batch. before_step: called before each step of the search, by
-        CTranslate2 at short intervals; what it raises ends the search. best_only: only the best of each, for which
-        CTranslate2 can be taken. Raises Mistake for a setting out of range.
+        config: the settings of the search; None: SearchConfig of `settings`: beam_size, length_penalty, extra_length,
+        replace_unk. progress: called with the number of sentences after each batch. before_step: called before each
+        step of the search, by CTranslate2 at short intervals; what it raises ends the search. best_only: only the best
+        of each, for which CTranslate2 can be taken. Raises Mistake for a setting out of range.
         """
-        config = SearchConfig(**settings)
+        config = config or SearchConfig(**settings)
         if config.replace_unk and not self.merges.empty:
             raise Mistake("replace_unk is for word-level models (bpe_merges: 0); this one has subwords")
         lines = checked_lines(lines)
-        found = self._searched(lines, config, progress, before_step=before_step, best_only=best_only)
+        words = {line: self._words(line) for line in lines}
+        search = partial(self._searched, words, before_step=before_step)
+        found = search(lines, config, progress, best_only=best_only)
         if self.source.placeholders:
-            found = keep_placeholders(lines, found, config, partial(self._searched, before_step=before_step))
+            found = keep_placeholders(lines, found, config, search)
         with_remarks = partial(self._with_remarks, extra_length=config.extra_length)
-        return [[with_remarks(line, best), *rest] for line, (best, *rest) in zip(lines, found, strict=True)]
+        return [
+            [with_remarks(line, words[line], best), *rest] for line, (best, *rest) in zip(lines, found, strict=True)
+        ]
 
-    def _with_remarks(self, line: str, translation: Translation, extra_length: int) -> Translation:
+    def _words(self, line: str) -> list[Word]:
+        """The tokens of a source line, each with its subwords."""
+        return [(token, self.merges.subwords([token])) for token in self.source.tokens(line)]
+
+    def _with_remarks(self, line: str, words: list[Word], translation: Translation, extra_length: int) -> Translation:
         """A translation of a line, with the remarks on it."""
-        tokens, ids = self.source.tokens(line), self.vocabulary.ids
-        pieces = [self.merges.subwords([token]) for token in tokens]
-        unread = [token for token, part in zip(tokens, pieces, strict=True) if UNK in ids(part)]
-        unread = [*(token.removeprefix(SPACE) for token in unread), *self.seen_words.unread(line)]
-        count = sum(map(len, pieces))
+        tokens, ids = [token for token, _ in words], self.vocabulary.ids
+        unread = [token for token, part in words if UNK in ids(part)]
+        unread = [*(token.removeprefix(SPACE) for token in unread), *self.seen_words.unread(tokens)]
+        count = sum(len(part) for _, part in words)
         # The full stop of an abbreviation is part of its token.
         ends = count_ends(join(token.rstrip(".") if len(token) > 2 else token for token in tokens))
         lengths, limit = (count, len(translation.subwords)), max(1, count + extra_length)
@@ -261,24 +270,29 @@ class Translator:
         return results
 
     def _searched(
-        self, lines: list[str], config: SearchConfig, progress: Progress = lambda count: None, **how: Any
+        self,
+        words: Mapping[str, list[Word]],
+        lines: list[str],
+        config: SearchConfig,
+        progress: Progress = lambda count: None,
+        **how: Any,
     ) -> list[list[Translation]]:
         """Lines to translations of each, by the engine's search; equal lines are searched once. how: its arguments.
 
-        With best_only there is one translation of each line.
+        words: of each line. With best_only there is one translation of each line.
         """
         different = list(dict.fromkeys(lines))
         if len(different) < len(lines):
             progress(len(lines) - len(different))
-            results = dict(zip(different, self._searched(different, config, progress, **how), strict=True))
+            results = dict(zip(different, self._searched(words, different, config, progress, **how), strict=True))
             return [results[line] for line in lines]
-        sources = self.subwords(lines)
+        sources = [[subword for _, part in words[line] for subword in part] for line in lines]
         results = self._hypotheses(sources, partial(self.engine.search, config=config, **how), progress)
-        words = sources if config.replace_unk else [None] * len(sources)
+        replacing = sources if config.replace_unk else [None] * len(sources)
         count = 1 if how.get("best_only") else config.beam_size
         return [
             [self._translation(hypothesis, line, source) for hypothesis in hypotheses[:count]]
-            for line, source, hypotheses in zip(lines, words, results, strict=True)
+            for line, source, hypotheses in zip(lines, replacing, results, strict=True)
         ]
 
     def _translation(self, hypothesis: Hypothesis, line: str, source: list[str] | None = None) -> Translation:
