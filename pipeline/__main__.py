@@ -24,7 +24,6 @@ COMMANDS = {  # name -> (module, purpose)
         "pipeline.search.command",
         "search for better knobs by many trainings that are mostly stopped early",
     ),
-    "verify": ("pipeline.results.verify", "repeat a commit or experiment in a clean clone and compare each out"),
     "ui": ("pipeline.results.ui", "start MLflow's server and print the address of the table of runs (make ui)"),
     "track": ("pipeline.results.track", "write the MLflow runs that are missing"),
     "serve": ("pipeline.results.serve", "serve models: a page to type into, and LibreTranslate's interface"),
