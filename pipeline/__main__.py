@@ -12,10 +12,6 @@ COMMANDS = {  # name -> (module, purpose)
         "pipeline.results.compare",
         "compare experiments on the test set, with p-values and the sentences that changed most",
     ),
-    "table3": (
-        "pipeline.results.table3",
-        "queue the paper's Table 3 as experiments around params.yaml, or print it with p-values",
-    ),
     "summary": (
         "pipeline.results.summary",
         "show all experiments on one page: scores, and the effect of each knob",

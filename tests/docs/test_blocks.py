@@ -31,7 +31,7 @@ NOT_RUN = {
     r"mlflow ui|pipeline ui|serve|curl|caddy|mlflow_server|openssl|secrets|sudo": "a server, which does not end",
     r"docker|sbatch": "needs a cluster",
     r"dvc queue start": "starts workers that outlive the test",
-    r"multi30k|iwslt2017|wmt14|captions|table3|flores200": "needs the network",
+    r"multi30k|iwslt2017|wmt14|captions|table3|base-1|flores200": "needs the network",
     r"gpu|NODES=|benchmarks": "needs a GPU, several machines or other programs",
     r"pipeline search": "takes minutes",
     r"git worktree|^cd |repro --force|git diff": "one block, which has a test of its own below",
@@ -40,7 +40,7 @@ NOT_RUN = {
 BLOCKS = [block for name in NAMES for block in blocks(name, read(name))]
 PROGRAM = "docs/walkthrough.md"  # its blocks of Python are one program; test_walkthrough.py runs it
 LINES = [place_and_line for block in BLOCKS if block.kind in SHELL for place_and_line in shell_lines(block)]
-PROGRAMS = ". caddy cd cp curl docker echo export git head ls mkdir mlflow openssl pip sacrebleu sbatch sudo"
+PROGRAMS = ". caddy cd cp curl docker echo export git head ls mkdir mlflow openssl pip sacrebleu sbatch sudo xargs"
 RUN = [(place, line) for place, line in LINES if not re.search("|".join(NOT_RUN), line)]
 
 
