@@ -36,7 +36,7 @@ COMMANDS = {  # name -> (module, purpose)
         "pipeline.workflow.versions",
         "record the installed versions of the packages that stages compute with",
     ),
-    "docs": ("docs.make.tables", "write the tables of README.md and docs/ from metrics and params.yaml"),
+    "docs": ("docs.make.tables", "write the tables of README.md and docs/ from measured scores"),
     "pictures": ("docs.make.pictures", "make the pictures in docs/images/, in Chromium"),
     "walkthrough": (
         "docs.make.walkthrough",
