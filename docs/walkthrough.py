@@ -1989,8 +1989,8 @@ for beams in (1, 4, 8):
 # | an update is cut into parts, which are dealt to devices | [`training/batches.py`](../transformer/training/batches.py) | memory; time on several devices, with the same sums |
 # | merges by subword-nmt, which keeps its counts up to date | [`text/bpe.py`](../transformer/text/bpe.py) | counting anew for each merge |
 #
-# [speed.md](speed.md) has what that is in seconds beside other programs: 11.6 times The Annotated Transformer's tokens
-# a second for a small model in float32.
+# [benchmarks/README.md](../benchmarks/README.md) has what that is in seconds beside other programs: 11.6 times The
+# Annotated Transformer's tokens a second for a small model in float32.
 #
 # **For readers of The Annotated Transformer**: its parts are here under the names `MultiHead` (MultiHeadedAttention),
 # `FeedForward`, `Residual` (SublayerConnection), `Embedding` with `sinusoids` (Embeddings, PositionalEncoding),
@@ -2014,7 +2014,7 @@ for beams in (1, 4, 8):
 # [Wu et al. 2016](https://arxiv.org/abs/1609.08144), GNMT · [Xiong et al. 2020](https://arxiv.org/abs/2002.04745), pre
 # and post · [Zhang and Sennrich 2019](https://arxiv.org/abs/1910.07467), RMSNorm
 #
-# **On from here**: [params.yaml](params.md) has a knob for each choice of this page; [training.md](training.md),
+# **On from here**: [params.yaml](../params.yaml) has a knob for each choice of this page; [training.md](training.md),
 # [translating.md](translating.md) and [library.md](library.md) use the package.
 #
 # **What made these outputs** (rounding differs between processors and grows in training: losses of single batches then

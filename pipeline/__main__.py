@@ -13,10 +13,6 @@ COMMANDS = {  # name -> (module, purpose)
         "pipeline.results.compare",
         "compare experiments on the test set, with p-values and the sentences that changed most",
     ),
-    "table3": (
-        "pipeline.results.table3",
-        "queue the paper's Table 3 as experiments around params.yaml, or print it with p-values",
-    ),
     "summary": (
         "pipeline.results.summary",
         "show all experiments on one page: scores, and the effect of each knob",
@@ -25,7 +21,6 @@ COMMANDS = {  # name -> (module, purpose)
         "pipeline.search.command",
         "search for better knobs by many trainings that are mostly stopped early",
     ),
-    "verify": ("pipeline.results.verify", "repeat a commit or experiment in a clean clone and compare each out"),
     "ui": ("pipeline.results.ui", "start MLflow's server and print the address of the table of runs (make ui)"),
     "track": ("pipeline.results.track", "write the MLflow runs that are missing"),
     "serve": ("pipeline.results.serve", "serve models: a page to type into, and LibreTranslate's interface"),
@@ -42,7 +37,7 @@ COMMANDS = {  # name -> (module, purpose)
         "pipeline.workflow.versions",
         "record the installed versions of the packages that stages compute with",
     ),
-    "docs": ("docs.make.tables", "write the tables of README.md and docs/ from metrics and params.yaml"),
+    "docs": ("docs.make.tables", "write the tables of README.md and docs/ from measured scores"),
     "pictures": ("docs.make.pictures", "make the pictures in docs/images/, in Chromium"),
     "walkthrough": (
         "docs.make.walkthrough",

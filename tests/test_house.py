@@ -18,7 +18,7 @@ from ruamel.yaml import YAML
 
 from pipeline.training.identity import CHANGES_NO_RESULT
 from pipeline.workflow import versions
-from pipeline.workflow.params import Params
+from pipeline.workflow.params import Params, parse_yaml
 
 ROOT = Path(__file__).parent.parent
 DVC = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
@@ -317,6 +317,15 @@ def test_a_recipe_is_complete_and_marks_what_differs_from_toy(recipe):
     text = recipe.read_text(encoding="utf-8")
     assert f"cp recipes/{recipe.name} params.yaml && dvc repro" in text.split("\n")[0]
     assert text.count("# --- ") == 8
+
+
+def test_each_row_of_table_3_changes_the_base_in_its_own_way():
+    base = Params.load(ROOT / "recipes/table3.yaml")
+    rows = (ROOT / "recipes/table3.txt").read_text(encoding="utf-8").rstrip("\n").split("\n")
+    changes = [[setting.replace("=", ": ") for setting in row.split(" -S ")[1:]] for row in rows]
+    models = [base.changed(**parse_yaml("\n".join(lines) or "{}", "the row")) for lines in changes]
+    assert models[0] == base
+    assert all(models.count(model) == 1 for model in models)
 
 
 def test_params_yaml_as_shipped_is_the_recipe_toy():

@@ -164,12 +164,12 @@ def translate_file(translator: Translator, options: argparse.Namespace, file: Bu
             write_in_parts(path, key_of(options), groups, translate, resume)
         else:
             write_through(options.output, groups, translate)
-    show(remarks)
+    print_remarks(remarks)
     if resumed:
         print(f"remark: {resumed:,} lines of an earlier run are not looked at again", file=sys.stderr)
 
 
-def show(remarks: RemarkCounts) -> None:
+def print_remarks(remarks: RemarkCounts) -> None:
     """Print the remarks on standard error, one line each."""
     for line in remarks.describe():
         print(f"remark: {printable(line)}", file=sys.stderr)
@@ -192,7 +192,7 @@ def translate_interactively(translator: Translator, options: argparse.Namespace)
         try:
             remarks = RemarkCounts()
             print(*translations(translator, options, [line], number, remarks, lambda count: None), end="")
-            show(remarks)
+            print_remarks(remarks)
         except Mistake as error:
             print(f"error: {printable(str(error))}", file=sys.stderr)
 

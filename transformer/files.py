@@ -98,6 +98,23 @@ def check_length(line: bytes, place: str, most: int) -> None:
         raise Mistake(f"{place}: a line of more than {most:,} bytes. Write one sentence per line.")
 
 
+def decode_line(line: bytes, name: str, number: int, most: int) -> str:
+    """A line of a file as text. Raises Mistake for more than `most` bytes, for what is not UTF-8, and for a NUL.
+
+    name: of the file. number: of the line. Both are in the message, with the number of the character.
+    """
+    check_length(line, f"{name}:{number}", most)
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        place = f"{name}:{number}:{len(line[: error.start].decode('utf-8')) + 1}"
+        remedy = f"Convert the file, for example: iconv -f {probable_encoding(line)} -t UTF-8 {name} > new.txt"
+        raise Mistake(f"{place}: not UTF-8 ({error.reason}). {remedy}") from None
+    if "\0" in text:
+        raise Mistake(f"{name}:{number}:{text.index(chr(0)) + 1}: a NUL character. Remove it, or give a text file.")
+    return text
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text in UTF-8, completely or not at all."""
     with whole_file(path) as temporary:

@@ -1,12 +1,12 @@
-"""Write the tables of README.md and docs/ from published results and params.yaml.
+"""Write the tables of README.md and docs/ from published results and measurements.
 
     python -m pipeline docs
 
-Reads   recipes/results.json (one entry per published result, the toy recipe's first), params.yaml, Makefile (what
+Reads   recipes/results.json (one entry per published result, the toy recipe's first), recipes/*.csv, Makefile (what
         `make run` prints)
 Writes  README.md (end of the output of `make run`, table of results), docs/results.md (tables of the toy recipe),
-        docs/params.md (table of knobs), docs/your-text.md (what to expect and what helps, from recipes/*.csv), each
-        between the lines `<!-- NAME -->` and `<!-- end of NAME -->`; the rest of these files stays as it is
+        docs/your-text.md (what to expect and what helps), each between the lines `<!-- NAME -->` and
+        `<!-- end of NAME -->`; the rest of these files stays as it is
 """
 
 from __future__ import annotations
@@ -26,9 +26,6 @@ SCORES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "exact_match": "exact ma
 SHOWN = ("bleu", "bleu_lc_tok", "chrf", "exact_match")  # in the README, of what `make run` prints
 PHENOMENON = "exact_match_"
 ENGINES = {"torch": "torch", "float32": "CTranslate2, float32", "int8": "CTranslate2, int8"}
-KNOB = re.compile(r"(\w+): (\S+) +# (.*)")
-HEADING = re.compile(r"# --- (.*) ---")
-SECTION = re.compile(r" *\((\d\.\d(?:\.\d)?)(?:, (equation \d))?\)")
 
 
 def main() -> None:
@@ -42,7 +39,6 @@ def pages(root: Path) -> dict[Path, str]:
     tables = {
         "README.md": {"run": end_of_run, "results": results},
         "docs/results.md": {"toy": toy, "engines": engines},
-        "docs/params.md": {"params": params},
         "docs/your-text.md": {"sizes": sizes, "gains": gains, "bands": bands},
     }
     texts = {}
@@ -142,25 +138,6 @@ def bands(root: Path) -> str:
     """What scores mean."""
     head = ["BLEU from", "chrF from", "a model of such scores"]
     return table_of(head, [[str(bleu), str(chrf), f"{words}."] for bleu, chrf, words in BANDS])
-
-
-def params(root: Path) -> str:
-    """One row per knob of params.yaml, under its headings."""
-    rows = []
-    for line in (root / "params.yaml").read_text(encoding="utf-8").split("\n"):
-        if heading := HEADING.fullmatch(line):
-            rows.append([f"**{heading[1]}**", "", "", ""])
-        if knob := KNOB.fullmatch(line):
-            name, value, comment = knob.groups()
-            section = SECTION.search(comment)
-            places = ", ".join(part for part in section.groups() if part) if section else ""
-            rows.append([f"`{name}`", f"`{value}`", meaning(SECTION.sub("", comment)), places])
-    return table_of(["knob", "toy recipe", "meaning", "section of the paper"], rows)
-
-
-def meaning(comment: str) -> str:
-    """The comment of a knob in Markdown: names of knobs and tags such as `</s>` are set as code."""
-    return re.sub(r"</?\w+>|\w+_\w+(/\w+)*|\{[^ ]+\}", r"`\g<0>`", comment)
 
 
 if __name__ == "__main__":

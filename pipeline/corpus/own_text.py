@@ -22,6 +22,7 @@ from transformer.corpora.overlap import words
 from transformer.corpora.parallel_text import VALID, LinePair, ParallelText, TwoFiles, user_texts
 from transformer.corpora.text_files import LONGEST_LINE, lines_of, open_file, plain_name
 from transformer.files import Mistake, sha256, sha256_text, whole_folder, write_json
+from transformer.text.characters import half_character
 
 SPLITS = ("train", "valid", "test")
 SPLIT = re.compile(rf"(train|valid|test|{'|'.join(VALID)})(?=[\W_]|$)", re.IGNORECASE)  # at the beginning of a name
@@ -194,7 +195,8 @@ def usable_pairs(text: ParallelText, left_out: Counter[str]) -> Iterator[LinePai
         if not source or not target:
             left_out["with one side only" if source or target else "blank"] += 1
         elif (
-            re.search("[\0\ud800-\udfff]", source + target)
+            "\0" in source + target
+            or half_character(source + target)
             or max(len(source.encode()), len(target.encode())) > LONGEST_LINE
         ):
             left_out["with a NUL, half a character, or too long"] += 1

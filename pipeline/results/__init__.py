@@ -1,4 +1,4 @@
-"""Commands about results that exist: compare, summary, verify, table3, track, clean, ui.
+"""Commands about results that exist: compare, summary, track, clean, ui, serve.
 
 May import: tracking, workflow
 """

@@ -101,7 +101,7 @@ def old(work: Path, before: float) -> Iterator[Path]:
 
 
 def is_used(path: Path) -> bool:
-    """Whether a training, a search or `verify` holds `lock` in a folder, or it is the clone of a task of Slurm.
+    """Whether a training or a search holds `lock` in a folder, or it is the clone of a task of Slurm.
 
     Prints a message if so.
     """

@@ -38,7 +38,7 @@ def main() -> None:
         raise Mistake(f"{names[0]} is one result. Nothing was compared. Name two, such as HEAD and workspace.")
     table = comparison([result_of(name) for name in names], options.sentences)
     write_json(options.output, table)
-    show(table)
+    print_comparison(table)
     print(f"\nwritten to {options.output}")
 
 
@@ -71,7 +71,7 @@ def comparison(experiments: list[Result], sentences: int) -> dict[str, Any]:
     }
 
 
-def show(table: dict) -> None:
+def print_comparison(table: dict) -> None:
     """Print a comparison, in the form of reports/comparison.json."""
     systems, configurations = table["systems"], table["configurations"]
     print(f"BLEU on test, {table['signature']}\n")

@@ -34,19 +34,19 @@ def main() -> None:
     if not systems:
         raise Mistake("\n".join(["There are no results yet. Run `dvc repro`, or add --history.", *left_out]))
     write_text(options.output, page(systems, left_out))
-    show(score_table(systems))
+    print_table(score_table(systems))
     print("".join(f"\n{line}\n" for line in remarks(systems)), end="")
     if means := [row for row in means_over_seeds(systems) if row["runs"] > 1]:
-        show(means, "means over seeds")
+        print_table(means, "means over seeds")
     if changes := effects(systems):
-        show(changes, "effect of each knob, all else equal: mean change of BLEU")
+        print_table(changes, "effect of each knob, all else equal: mean change of BLEU")
     print("".join(f"\nleft out: {line}\n" for line in left_out), end="")
     if waiting := [entry for entry in queue_entries() if entry["status"] in ("Queued", "Running")]:
         print(f"\nremark: {len(waiting)} experiments of the queue have not ended: dvc queue status")
     print(f"\nwritten to {options.output}")
 
 
-def show(rows: list[dict], title: str = "") -> None:
+def print_table(rows: list[dict], title: str = "") -> None:
     """Print a table."""
     print(f"\n{title}\n\n" if title else "", pd.DataFrame(rows, dtype=object).to_string(index=False, na_rep=""), sep="")
 

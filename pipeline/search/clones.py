@@ -1,5 +1,7 @@
 """Clones of this project in which trainings run, so that several run at once.
 
+    python -m pipeline.search.clones FOLDER COMMIT    # clones, and prints the folder of the project in the clone
+
 Experiments of DVC disturb each other in one clone: one that has waited three seconds for DVC's lock ends, and all put
 their work on one stack, of which each runs what is on top.
 """
@@ -17,8 +19,8 @@ from typing import IO
 
 import psutil
 
-from pipeline.workflow.git import EXPERIMENTS, command, environment_elsewhere, git
-from pipeline.workflow.stage import MAIN_CHECKOUT, SECONDS_TO_SAVE, project_root
+from pipeline.workflow.git import command, environment_elsewhere, git
+from pipeline.workflow.stage import MAIN_CHECKOUT, SECONDS_TO_SAVE, project_root, run
 from transformer.files import Mistake
 
 DVC = (sys.executable, "-m", "dvc")
@@ -75,12 +77,5 @@ def end(processes: Iterable[psutil.Process]) -> None:
         process.kill()
 
 
-def reference(commit: str, name: str) -> str:
-    """The git reference of an experiment that started from a commit."""
-    return f"{EXPERIMENTS}{commit[:2]}/{commit[2:]}/{name}"
-
-
-def publish(folder: Path, commit: str, name: str) -> None:
-    """Send an experiment that started from a commit from a clone to the main checkout; it replaces one there."""
-    experiment = reference(commit, name)
-    command("git", "push", "--quiet", "--force", "origin", f"{experiment}:{experiment}", folder=folder)
+if __name__ == "__main__":  # for a task of Slurm
+    run(lambda: print(clone(Path(sys.argv[1]), sys.argv[2])))

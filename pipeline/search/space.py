@@ -39,7 +39,7 @@ def space_of(words: Sequence[str], params: Params, path: Path = Path("dvc.yaml")
         if not (equals and values):
             raise Mistake(f"{word!r} must be a knob and its values, as warmup=500..8000 or norm=pre,post.")
         if knob not in vars(params):
-            raise Mistake(f"{word}: unknown knob {knob!r}. docs/params.md lists the knobs.")
+            raise Mistake(f"{word}: unknown knob {knob!r}. params.yaml lists the knobs.")
         if knob in FIXED:
             raise Mistake(f"{word}: {knob} is not searched: {FIXED[knob]}.")
         if knob not in searched:
@@ -92,7 +92,7 @@ def value(word: str, knob: str, text: str) -> Any:
         return check_value(knob, setting)
     except Mistake:
         remedy = "Give a range such as 500..8000 or a list such as 500,1000."
-        raise Mistake(f"{word}: {knob} cannot be {text} (docs/params.md). {remedy}") from None
+        raise Mistake(f"{word}: {knob} cannot be {text} (params.yaml). {remedy}") from None
 
 
 def describe(knob: str, values: BaseDistribution) -> str:

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pipeline.search.clones import DVC, clone, publish, run_in
+from pipeline.search.clones import DVC, clone, run_in
 from pipeline.search.space import Knobs, as_yaml
 from pipeline.workflow.dvc_lock import Result, result_of
-from pipeline.workflow.git import experiments
+from pipeline.workflow.git import command, experiments
 from pipeline.workflow.params import Params
 from pipeline.workflow.stage import END
 from transformer.files import Mistake, Untrainable, content_key, printable, read_lines, write_json
@@ -102,7 +102,7 @@ class Trainings:
     def complete(self, folder: Path, name: str) -> Result:
         """Run all stages as an experiment, in a clone whose training has ended, and send it to the main checkout."""
         self.run(folder, name, *DVC, "exp", "run", "--name", name)
-        publish(folder, self.commit, name)
+        command(*DVC, "exp", "push", "--force", "--no-cache", "origin", name, folder=folder)
         return result_of(name)
 
     def run(self, folder: Path, name: str, *words: str) -> None:

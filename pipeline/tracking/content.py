@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pandas as pd
 
@@ -16,8 +15,7 @@ from pipeline.workflow.dvc_lock import RESULT, NoResult, Result
 from pipeline.workflow.git import git
 from pipeline.workflow.stage import corpus_name
 from transformer.evaluation.comparison import System, compare_with_first
-from transformer.evaluation.scores import sentence_scores
-from transformer.files import content_key, sha256, sha256_text
+from transformer.files import content_key, read_lines, sha256, sha256_text
 
 SPLITS = {"train": "training", "valid": "validation"}  # file name -> context, as MLflow shows it; else: test
 VALID = "valid.hyp"  # the file of a run that has the translations of the validation set
@@ -72,7 +70,7 @@ def finished_run(result: Result, origin: Mapping[str, str]) -> FinishedRun:
         "report.html": result.text("reports/report.html"),
         "attention.svg": result.text("reports/attention.svg"),
         SAMPLES: result.text("reports/samples.csv"),
-        "translations.csv": translations(result),
+        "translations.csv": result.text("reports/translations.csv"),
         VALID: "".join(f"{line}\n" for line in result.lines(result.hypotheses("valid"))),
     }
     commit = origin.get("DVC_EXP_BASELINE_REV")
@@ -122,17 +120,11 @@ def datasets(result: Result) -> list[dict[str, str | int]]:
         {
             "name": f"{corpus} {name}",
             "sha256": sha256(place),
-            "lines": count_lines(place),
+            "lines": sum(1 for _ in read_lines(place)),
             "context": SPLITS.get(name.split(".")[0], "test"),
         }
         for name, place in sorted(result.folder("data/raw").items())
     ]
-
-
-def count_lines(place: Path) -> int:
-    """The number of line feeds in a file."""
-    with place.open("rb") as file:
-        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
 
 
 def stage_hashes(result: Result) -> dict[str, str]:
@@ -166,13 +158,3 @@ def gain(former: Sequence[str], lines: Sequence[str], references: Sequence[str],
     systems = [System(name, {"target": target}, {}, hypotheses=text) for name, text in (("a", former), ("b", lines))]
     row = compare_with_first(systems, references)[1]
     return {"delta_bleu": row["delta"], **{name: row[name] for name in row if name.startswith("p_")}}
-
-
-def translations(result: Result) -> str:
-    """The test set as CSV: line, chrF, reference, translation, source."""
-    names = {"reference": result.raw("tgt"), "translation": result.hypotheses(), "source": result.raw("src")}
-    table = pd.DataFrame({name: result.lines(path) for name, path in names.items()})
-    scores = sentence_scores(list(table["translation"]), list(table["reference"]))
-    table.insert(0, "line", range(1, len(table) + 1))
-    table.insert(1, "chrf", [round(score, 1) for score in scores])
-    return table.to_csv(index=False, lineterminator="\n")

@@ -122,16 +122,8 @@ class Result:
 
     def folder(self, path: str) -> dict[str, Path]:
         """The files of an out that is a folder: name in the folder -> a file with its content."""
-        return self.members(path, self.outs.get(path, ""))
-
-    def members(self, path: str, md5: str) -> dict[str, Path]:
-        """The files of a folder that DVC lists under an md5: name in the folder -> a file with its content."""
-        entries = json.loads(self.place(path, md5).read_text(encoding="utf-8"))
+        entries = json.loads(self.place(path, self.outs.get(path, "")).read_text(encoding="utf-8"))
         return {entry["relpath"]: self.place(f"{path}/{entry['relpath']}", entry["md5"]) for entry in entries}
-
-    def is_cached(self, md5: str) -> bool:
-        """Whether DVC's cache has a content."""
-        return cache_file(md5, self.root).is_file()
 
     def place(self, path: str, md5: str) -> Path:
         """A file that has an md5: in DVC's cache or, of the work tree, in the folder."""
@@ -168,10 +160,6 @@ class Result:
         """The scores: name -> value. Raises NoResult."""
         self.entries()
         return json.loads(self.text("reports/scores.json"))
-
-    def training(self) -> dict[str, float]:
-        """The summary of the training: updates, tokens, losses."""
-        return json.loads(self.text("reports/training.json"))
 
     def signatures(self) -> dict[str, str]:
         """sacreBLEU's signatures: name of a score -> how it was computed."""

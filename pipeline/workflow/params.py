@@ -33,6 +33,7 @@ from transformer.model.config import (
     Share,
     unequal_parts,
 )
+from transformer.training.config import Precision, TrainConfig
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -91,7 +92,7 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
     mono_path: Word
     mono_ratio: Positive
     label_smoothing: Share
-    precision: Literal["float32", "float64", "bfloat16"]
+    precision: Precision
     deterministic: bool
     compile: bool
     optimiser: Literal["adam", "muon"]
@@ -176,7 +177,11 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
             )
         if self.d_model % self.heads:
             wrong.append(f"d_model={self.d_model} does not divide into heads={self.heads}")
-        wrong += unequal_parts(self, DIVIDES)
+        try:
+            self.take(TrainConfig)
+        except Mistake as error:
+            wrong.append(str(error))
+        wrong += unequal_parts(self, [("save_every", "back_translation_steps")])
         for name in ("device_tokens", "batch_tokens"):
             if (tokens := getattr(self, name)) <= self.max_length:
                 wrong.append(
@@ -197,9 +202,6 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
         if wrong:
             raise Mistake("\n".join(wrong))
         return self
-
-
-DIVIDES = (("save_every", "max_steps"), ("save_every", "back_translation_steps"), ("log_every", "save_every"))
 
 
 def check_value(name: str, value: Any) -> Any:

@@ -116,7 +116,7 @@ def test_programs_styles_and_sections_in_a_segment_are_text():
 @pytest.mark.parametrize(
     ("end", "expected"),
     [
-        (b"<seg>\xff</seg>", r"2:6: invalid UTF-8"),
+        (b"<seg>\xff</seg>", r"2:6: not UTF-8"),
         (b"<seg>b\0</seg>", r"2:7: a NUL character"),
         (b"<seg>b", r"2: wrong markup: the file ends, but the <seg> of line 2 has no </seg>"),
         (b"<seg>b</se", r"2: wrong markup: a tag or comment without end"),

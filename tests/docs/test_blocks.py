@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from pages import NAMES, OUTPUT, PYTHON, SHELL, Block, blocks, read, shell_lines
-from support.projects import command, prepared_project
+from support.projects import PATHS, command, prepared_project
 from support.tiny import ROOT, model_folder
 
 from pipeline.__main__ import COMMANDS
@@ -31,15 +31,16 @@ NOT_RUN = {
     r"mlflow ui|pipeline ui|serve|curl|caddy|mlflow_server|openssl|secrets|sudo": "a server, which does not end",
     r"docker|sbatch": "needs a cluster",
     r"dvc queue start": "starts workers that outlive the test",
-    r"multi30k|iwslt2017|wmt14|captions|table3|flores200": "needs the network",
+    r"multi30k|iwslt2017|wmt14|captions|table3|base-1|flores200": "needs the network",
     r"gpu|NODES=|benchmarks": "needs a GPU, several machines or other programs",
     r"pipeline search": "takes minutes",
+    r"git worktree|^cd |repro --force|git diff": "one block, which has a test of its own below",
     r"dvc (remote|push|pull|exp p)|MLFLOW_TRACKING_U": "needs a remote and a server",
 }
 BLOCKS = [block for name in NAMES for block in blocks(name, read(name))]
 PROGRAM = "docs/walkthrough.md"  # its blocks of Python are one program; test_walkthrough.py runs it
 LINES = [place_and_line for block in BLOCKS if block.kind in SHELL for place_and_line in shell_lines(block)]
-PROGRAMS = ". caddy cp curl docker echo export git head ls mkdir mlflow openssl pip sacrebleu sbatch sudo"
+PROGRAMS = ". caddy cd cp curl docker echo export git head ls mkdir mlflow openssl pip sacrebleu sbatch sudo xargs"
 RUN = [(place, line) for place, line in LINES if not re.search("|".join(NOT_RUN), line)]
 
 
@@ -157,20 +158,38 @@ def project(tmp_path_factory, shared_folder) -> Path:
     return folder
 
 
+def run_shell(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run lines of a page in a folder, as a person types them."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("DVC_", "MLFLOW_"))}
+    return subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", text],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        env={**kept, "PATH": PATHS, "DVC_NO_ANALYTICS": "1", "MLFLOW_DISABLE_TELEMETRY": "true"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
 @pytest.mark.full
 @pytest.mark.parametrize(("place", "line"), RUN, ids=[place for place, _ in RUN])
 def test_a_shell_line_runs(place, line, project):
     if "pictures" in line and not shutil.which("chromium"):
         pytest.skip("Chromium is not installed (Debian: apt-get install chromium)")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("DVC_", "MLFLOW_"))}
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", line],
-        cwd=project,
-        stdin=subprocess.DEVNULL,
-        env={**kept, "PATH": path, "DVC_NO_ANALYTICS": "1", "MLFLOW_DISABLE_TELEMETRY": "true"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    done = run_shell(line, project)
     assert done.returncode == 0, f"{place}: {line}\n{done.stdout}"
+
+
+@pytest.mark.full
+def test_a_result_repeats_by_the_lines_of_the_page(shared_folder, tmp_path):
+    (block,) = [block for block in BLOCKS if "git worktree add" in block.text]
+    folder, again = prepared_project(shared_folder, tmp_path / "project"), tmp_path / "again"
+    done = run_shell(block.text, folder)
+    assert done.returncode == 0, done.stdout
+    assert "Running stage 'train'" in done.stdout
+    assert "diff --git" not in done.stdout
+    assert list(again.glob("work/train-*"))  # it did not resume from the state of the first training
+    (again / "own/test.en").write_text(12 * "one.\n", encoding="utf-8")
+    edited = run_shell(f"dvc repro download\n{block.text.split(chr(10))[-1]}", again)
+    assert "diff --git" in edited.stdout

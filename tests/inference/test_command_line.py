@@ -141,8 +141,8 @@ def test_a_file_that_is_open_is_written_on(folder, tmp_path):
     ("text", "message"),
     [
         (b"a\nb\rc\r\n", r"standard input:2: a carriage return inside a line. Convert the line ends: tr '\\r' '\\n'"),
-        (b"a\0b\n", "standard input:1: a NUL character"),
-        ("Grüße\n".encode("cp1252"), "standard input:1: not UTF-8. .*iconv -f WINDOWS-1252 -t UTF-8"),
+        (b"a\0b\n", "standard input:1:2: a NUL character"),
+        ("Grüße\n".encode("cp1252"), "standard input:1:3: not UTF-8 .*iconv -f WINDOWS-1252 -t UTF-8"),
     ],
 )
 def test_text_that_would_be_misread_is_refused(folder, run, text, message):
@@ -273,7 +273,7 @@ def test_alternatives_and_samples_are_printed(folder, translator, run):
         ("--beam-size 0", b"a\n", "beam_size=0 must be a whole number, at least 1, at most 64"),
         ("--alternatives 5", b"a\n", "--beam-size 5 or more"),
         ("--alternatives -1", b"a\n", "--alternatives -1: must be 1 or more"),
-        ("", b"a\n\xff\n", "standard input:2: not UTF-8"),
+        ("", b"a\n\xff\n", "standard input:2:1: not UTF-8"),
         ("--input missing.de", b"", "missing.de: No such file"),
         pytest.param("--output /dev/full", b"a\n", "The disk of /dev/full is full", marks=needs_full_device),
     ],

@@ -150,9 +150,9 @@ def test_a_word_is_a_range_or_choices(word, shown):
     ("words", "message"),
     [
         ("warmup", "'warmup' must be a knob and its values, as warmup=500..8000 or norm=pre,post."),
-        ("warm_up=1..2", "warm_up=1..2: unknown knob 'warm_up'. docs/params.md lists the knobs."),
+        ("warm_up=1..2", "warm_up=1..2: unknown knob 'warm_up'. params.yaml lists the knobs."),
         ("warmup=8000..500", "warmup=8000..500: a range is two numbers, the smaller first, as in 500..8000."),
-        ("warmup=0..8000", "warmup=0..8000: warmup cannot be 0 (docs/params.md). Give a range such as 500..8000"),
+        ("warmup=0..8000", "warmup=0..8000: warmup cannot be 0 (params.yaml). Give a range such as 500..8000"),
         ("norm=pre,past", "norm cannot be past"),
         ("dropout=0..0.4:log", "dropout=0..0.4:log: a logarithmic scale begins above 0."),
         ("norm=pre,pre", "norm=pre,pre: give at least two different values, or a range such as 500..8000."),

@@ -28,7 +28,7 @@ stages:
     cmd: 'true'
     deps: [reports/scores.json, reports/training.csv]
     params: [params.yaml: ]
-    outs: [reports/report.html, reports/attention.svg]
+    outs: [reports/report.html, reports/attention.svg, reports/translations.csv]
 """
 REFERENCES = "a b c d\ne f g h\ni j k l\n"
 IGNORED = "/data\n/work\n/mlflow.db*\n/mlartifacts\n/reports/*.html\n/reports/*.svg\n/reports/*.csv\n/reports/com*\n"
@@ -49,6 +49,7 @@ TEXTS = {
     "reports/engines.json": '{"engines_agree": true}\n',
     "reports/report.html": "<p>report</p>\n",
     "reports/attention.svg": "<svg/>\n",
+    "reports/translations.csv": "line,chrf\n1,100.0\n",
 }
 
 

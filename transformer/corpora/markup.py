@@ -7,8 +7,8 @@ from contextlib import suppress
 from html.parser import HTMLParser
 from typing import Any
 
-from transformer.corpora.text_files import decoded
-from transformer.files import Mistake
+from transformer.corpora.text_files import LONGEST_LINE
+from transformer.files import Mistake, decode_line
 
 # The tags of the lines in train.tags.* that are no text.
 TED_TAGS = (
@@ -87,7 +87,7 @@ def segments(file: Iterable[bytes], name: str) -> Iterator[bytes]:
     """
     parser, block, size = _Segments(name), [], 0
     for number, line in enumerate(file, start=1):
-        block.append(decoded(line, name, number))
+        block.append(decode_line(line, name, number, LONGEST_LINE))
         size += len(line)
         if size >= _BLOCK:
             yield from parser.lines("".join(block))
@@ -112,7 +112,7 @@ def untagged(file: Iterable[bytes], name: str) -> Iterator[bytes]:
     name: of the file. Raises Mistake with file, line and character for text that is not UTF-8.
     """
     for number, line in enumerate(file, start=1):
-        text = decoded(line, name, number).removeprefix("\ufeff").lstrip()
+        text = decode_line(line, name, number, LONGEST_LINE).removeprefix("\ufeff").lstrip()
         if text.startswith("<"):
             parser = _Tags()
             with suppress(AssertionError, ValueError):  # what is wrong markup is text

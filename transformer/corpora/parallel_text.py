@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any, Protocol
 from transformer.corpora.catalogues import ENDS, Catalogue
 from transformer.corpora.text_files import Lines, check_counts, lines_of, open_file, plain_name
 from transformer.files import Mistake
+from transformer.text.characters import half_character
 from transformer.text.languages import strip_region
 
 LinePair = tuple[str, str]
@@ -25,7 +25,6 @@ UNREAD = {  # formats that are known and not read -> how to convert a file
     ".srt": "take its lines, equally many in both languages",
     ".zst": "zstd -d {}",
 }
-_SURROGATE = re.compile("[\ud800-\udfff]")  # half of a character, which JSON may spell
 
 
 class ParallelText(Protocol):
@@ -109,7 +108,7 @@ class OneFile:
         if not isinstance(source, str) or not isinstance(target, str):
             has = f"Its keys are {str([*value])[1:-1][:100]}" if isinstance(value, dict) else "It has no object"
             raise Mistake(f"{place}: no object with the texts {' and '.join(self.languages)}. {has}.")
-        if any("\0" in text or _SURROGATE.search(text) for text in (source, target)):
+        if any("\0" in text or half_character(text) for text in (source, target)):
             raise Mistake(f"{place}: a NUL character or half a character in a text. Remove it.")
         return source, target
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from transformer.files import Mistake, check_length
+from transformer.files import Mistake, decode_line
 
 COMPRESSED = ".gz"
 LONGEST_LINE = 1_000_000  # bytes
@@ -67,27 +67,11 @@ class Lines:
         if self.count == 1 and line.startswith(b"\xef\xbb\xbf"):
             print(f"{self.name}: removed the byte-order mark at its start", file=sys.stderr)
             line = line[3:]
-        text = decoded(line, self.name, self.count)
+        text = decode_line(line, self.name, self.count, LONGEST_LINE)
         if ends := _OTHER_ENDS.findall(text):
             self.separators += len(ends)
             self.first = self.first or Separator(self.count, ends[0])
         return " ".join(text.split())
-
-
-def decoded(line: bytes, name: str, number: int) -> str:
-    """A line of a file as text. Raises Mistake with file, line and character for invalid UTF-8 and for a NUL.
-
-    Raises Mistake also for a line that is longer than LONGEST_LINE.
-    """
-    check_length(line, f"{name}:{number}", LONGEST_LINE)
-    try:
-        text = line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        place = f"{name}:{number}:{len(line[: error.start].decode('utf-8')) + 1}"
-        raise Mistake(f"{place}: invalid UTF-8 ({error.reason}). Convert the file to UTF-8.") from None
-    if "\0" in text:
-        raise Mistake(f"{name}:{number}:{text.index(chr(0)) + 1}: a NUL character. Remove it, or use a text file.")
-    return text
 
 
 def plain_name(path: Path) -> str:
@@ -99,8 +83,8 @@ def plain_name(path: Path) -> str:
 def open_file(path: Path) -> Iterator[Iterator[bytes]]:
     """The lines of a file; those of a .gz file are decompressed on the way.
 
-    Of a line that is longer than LONGEST_LINE only a part comes, which `decoded` refuses. Raises Mistake for what is
-    no regular file: a pipe or a device may have no end.
+    Of a line that is longer than LONGEST_LINE only a part comes, which `decode_line` refuses. Raises Mistake for what
+    is no regular file: a pipe or a device may have no end.
     """
     if not path.is_file():
         raise Mistake(f"{path} is no regular file. Put the text itself there.")

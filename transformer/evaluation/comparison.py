@@ -153,22 +153,6 @@ def welch(first: Sequence[float], second: Sequence[float]) -> float | None:
     return round(float(result.pvalue), 4)
 
 
-def dunnett(first: Sequence[float], configurations: Sequence[Sequence[float]]) -> list[float | None]:
-    """For each of the configurations, the p-value of its difference from the first, corrected for their number (Dunnett
-    1955).
-
-    The values of a configuration are its seeds. All configurations are taken to vary alike over seeds, so that two
-    seeds of each are enough. None for one seed, and where no configuration varies.
-    """
-    tested = [values for values in configurations if len(values) > 1]
-    if len(first) < 2 or not tested or all(len(set(values)) == 1 for values in (first, *tested)):
-        return [None] * len(configurations)
-    from scipy import stats
-
-    p_values = iter(stats.dunnett(*tested, control=first, rng=1).pvalue)  # rng: of the integration
-    return [round(float(next(p_values)), 4) if len(values) > 1 else None for values in configurations]
-
-
 def differing(systems: Sequence[System]) -> list[str]:
     """The knobs whose values differ between the systems, in the order of params.yaml."""
     names = dict.fromkeys(name for system in systems for name in system.params)

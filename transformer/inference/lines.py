@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import cast
 
-from transformer.files import Mistake, check_length, chunks, disk_of, probable_encoding, sha256_text, whole_file
+from transformer.files import Mistake, check_length, chunks, decode_line, disk_of, sha256_text, whole_file
 
 PART_LINES = 1000  # most lines that are translated in one call, sorted and batched together
 READ_BYTES = 1 << 20  # most bytes that are read at a time
@@ -75,20 +75,12 @@ def line_groups(file: BufferedReader, name: str) -> Iterator[list[str]]:
 def decoded(line: bytes, name: str, number: int) -> str:
     """The text of a line of a file, without the byte-order mark of the first line.
 
-    Raises Mistake, which names its place, if it is not UTF-8 or too long, or has a NUL or a CR inside.
+    Raises Mistake as `decode_line` does, and for a CR inside.
     """
-    place = f"{name}:{number}"
-    check_length(line, place, LONGEST_LINE)
-    try:
-        text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-    except UnicodeDecodeError:
-        remedy = f"Convert it, for example: iconv -f {probable_encoding(line)} -t UTF-8 {name} > new.txt"
-        raise Mistake(f"{place}: not UTF-8. {remedy}") from None
-    if "\0" in text:
-        raise Mistake(f"{place}: a NUL character. Remove it, or give a text file.")
+    text = decode_line(line, name, number, LONGEST_LINE)
     if "\r" in text.rstrip("\r"):
-        raise Mistake(f"{place}: a carriage return inside a line. Convert the line ends: tr '\\r' '\\n'")
-    return text
+        raise Mistake(f"{name}:{number}: a carriage return inside a line. Convert the line ends: tr '\\r' '\\n'")
+    return text.removeprefix("\ufeff") if number == 1 else text
 
 
 def replaceable(path: Path) -> Path | None:

@@ -10,7 +10,6 @@ both_engines.py chooses between CTranslate2, which is faster on a CPU, and torch
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -28,20 +27,20 @@ from transformer.inference.wider_search import keep_placeholders
 from transformer.model.config import TransformerConfig
 from transformer.model_folder import WEIGHTS, WORDS, check_sums, read_model_json
 from transformer.text.bpe import Merges
+from transformer.text.characters import half_character
 from transformer.text.marks import SPACE, join
 from transformer.text.sentences import count_ends, split_sentences
 from transformer.text.vocabulary import SPECIALS, UNK, Vocabulary
 from transformer.text.words import Side
 
 Word = tuple[str, list[str]]  # a token and its subwords
-_SURROGATE = re.compile("[\ud800-\udfff]")
 UNKNOWN = SPACE + SPECIALS[UNK]  # how Vocabulary.text shows <unk>: as a word. No token of a text equals it (marks.py).
 
 
 def checked_lines(lines: Iterable[str]) -> list[str]:
     """Lines as a list. Raises TypeError for one string, which would be read letter by letter, and for no strings.
 
-    Raises Mistake for half a character (a lone surrogate).
+    Raises Mistake for half a character.
     """
     if isinstance(lines, str):
         raise TypeError(f"{lines[:40]!r} is one string. Give a list of lines.")
@@ -51,7 +50,7 @@ def checked_lines(lines: Iterable[str]) -> list[str]:
     if wrong := [line for line in lines if not isinstance(line, str)]:
         raise TypeError(f"{str(wrong[0])[:40]!r} is no string. Give a list of lines.")
     for number, line in enumerate(lines, start=1):
-        if half := not line.isascii() and _SURROGATE.search(line):
+        if half := half_character(line):
             raise Mistake(f"line {number}, character {half.start() + 1}: {half[0]!r} is half a character. Remove it.")
     return lines
 

@@ -15,6 +15,7 @@ from starlette.datastructures import UploadFile
 from starlette.requests import ClientDisconnect
 
 from transformer.decoding.config import MOST_BEAMS, Beams, ExtraLength, LengthPenalty
+from transformer.text.characters import half_character
 
 MOST_ALTERNATIVES = 15
 MOST_FIELDS = 20
@@ -128,7 +129,8 @@ async def read_values(request: HttpRequest) -> dict[str, Any]:
         address = parse_qsl(request.url.query, **STRICT)
         if kind == "application/json" and body:
             content = json.loads(body)
-            json.dumps(content, ensure_ascii=False).encode()
+            if half := half_character(json.dumps(content, ensure_ascii=False)):
+                raise HTTPException(400, f"Invalid request: {half[0]!r}, half a character, is not text")
         elif kind == "application/x-www-form-urlencoded":
             if body.lstrip().startswith(b"{"):
                 raise HTTPException(400, "Invalid request: JSON needs the header Content-Type: application/json")
@@ -142,9 +144,6 @@ async def read_values(request: HttpRequest) -> dict[str, Any]:
             raise HTTPException(400, "Invalid request: the Content-Type must be application/json or that of a form")
     except UnicodeDecodeError:
         raise HTTPException(400, "Invalid request: not UTF-8") from None
-    except UnicodeEncodeError as error:
-        half = error.object[error.start]
-        raise HTTPException(400, f"Invalid request: {half!r}, half a character, is not text") from None
     except (ValueError, RecursionError):
         raise HTTPException(400, "Invalid JSON format" if kind == "application/json" else "Invalid form") from None
     if not isinstance(content, dict):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformer.decoding.config import SEARCH_OPTIONS, SearchConfig
 from transformer.files import Mistake
+from transformer.text.characters import half_character
 
 if TYPE_CHECKING:
     from transformer.inference.translator import Translator
@@ -72,10 +73,8 @@ def check_line(name: str, line: str) -> None:
     """Raise Mistake for a line that is not Unicode or is too long. The line is not cut into subwords for this."""
     if len(line) > MAX_CHARACTERS:
         raise Mistake(f"{name} has {len(line):,} characters; the server takes {MAX_CHARACTERS:,}: cut it")
-    try:
-        line.encode()
-    except UnicodeEncodeError as error:
-        raise Mistake(f"{name} is not text: {line[error.start]!r} at character {error.start + 1}") from None
+    if half := half_character(line):
+        raise Mistake(f"{name} is not text: {half[0]!r} at character {half.start() + 1}")
     if (longest := max(map(len, line.split()), default=0)) > MAX_WORD:
         raise Mistake(f"{name} has a word of {longest:,} characters; the server takes {MAX_WORD:,}: cut it")
 

@@ -14,6 +14,7 @@ FORMS = ("nfc", "none")
 # Soft hyphen, zero-width space, word joiner, byte-order mark, and the marks, embeddings and isolates of directions.
 INVISIBLE = "\u00ad\u200b\u2060\ufeff\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _INVISIBLE = re.compile(f"[{INVISIBLE}]")
+_HALF = re.compile("[\ud800-\udfff]")
 ENTITY = r"&(?:#\d{1,7}|#x[0-9A-Fa-f]{1,6}|[A-Za-z]{2,8}\d{0,2});"  # of HTML
 # UTF-8 that was read as Latin-1 or Windows-1252: "Ã¼" for "ü", "â€œ" for a quotation mark, "Ð°" for a Cyrillic letter.
 _MOJIBAKE = re.compile("[ÂÃ][\u0080-\u00bfŒœŠšŸŽžƒˆ˜–—‘’‚“”„†‡•…‰‹›€™]|â€|[ÐÑ][\u0080-\u00bf]")
@@ -34,3 +35,8 @@ def normalise(line: str, form: str) -> str:
     if form == "none" or line.isascii():
         return line
     return unicodedata.normalize("NFC", _INVISIBLE.sub("", line))
+
+
+def half_character(text: str) -> re.Match[str] | None:
+    """The first half of a character in a text: a lone surrogate, which JSON may spell, and UTF-8 cannot hold."""
+    return None if text.isascii() else _HALF.search(text)
