@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 from fastapi.testclient import TestClient
-from mlflow.pyfunc import load_model
+from mlflow.pyfunc import load_model, save_model
 from mlflow.pyfunc.scoring_server import init
 from support.tiny import TEXT, model_folder
 
-from pipeline.tracking.model_files import save
+from pipeline.tracking.registry import model_parts
 from transformer.inference.ctranslate2_export import add_export
 from transformer.inference.translator import Translator
 from transformer.serving import mlflow_model
@@ -35,7 +35,7 @@ def folder(tmp_path_factory) -> Path:
 def server(folder, tmp_path_factory) -> TestClient:
     """MLflow's server of the stored model, whose code is this project's here."""
     place = tmp_path_factory.mktemp("server") / "served"
-    save(place, folder, OPTIONS)
+    save_model(place, **model_parts(folder, OPTIONS))
     return TestClient(init(load_model(str(place))))
 
 
@@ -148,7 +148,7 @@ def test_the_server_remembers_few_words_of_past_requests(served, monkeypatch):
 
 
 def test_a_stored_model_is_code_text_and_safetensors_only(folder, tmp_path):
-    save(tmp_path / "served", folder, OPTIONS)
+    save_model(tmp_path / "served", **model_parts(folder, OPTIONS))
     files = [path for path in (tmp_path / "served").rglob("*") if path.is_file() and path.suffix != ".pyc"]
     kinds = {path.suffix for path in files}
     assert kinds <= {"", ".py", ".json", ".yaml", ".txt", ".md", ".codes", ".safetensors", ".sha256", ".jinja", ".bin"}
