@@ -15,7 +15,6 @@ from support.tiny import TEXT, model_folder
 from pipeline.tracking.registry import model_parts
 from transformer.inference.ctranslate2_export import add_export
 from transformer.inference.translator import Translator
-from transformer.serving import mlflow_model
 from transformer.serving.mlflow_model import Refused, ServedTranslator
 from transformer.text.bpe import CACHED_WORDS
 from transformer.text.words import PIECES_OF_SERVER
@@ -82,46 +81,23 @@ def test_a_bad_request_gets_400_and_a_reason(server, request_body, message):
     assert ask(server, {"inputs": ["Hund"], "params": {"extra_length": 0}})[0] == 200  # the server still answers
 
 
-def test_the_time_of_a_request_begins_when_its_work_does(served, monkeypatch):
-    served.seconds = 0.05
-    with (
-        served.one_at_a_time,
-        pytest.raises(Refused, match=r"busy for 0\.05 s\. The lines were not translated") as error,
-    ):
-        served.predict(None, ["Hund"], OPTIONS)
-    assert error.value.get_http_status_code() == 503
-    started = []
-    monkeypatch.setattr(mlflow_model, "Deadline", lambda _: started.append(served.one_at_a_time.locked()) or bool)
-    served.predict(None, ["Hund"], OPTIONS)
-    assert started == [True]
+def test_an_answer_does_not_repeat_the_texts_of_its_request(server):
+    assert "secret" not in json.dumps(ask(server, {"inputs": ["secret " * 1_001]}))
 
 
 @pytest.fixture
-def served(folder, monkeypatch) -> ServedTranslator:
-    """The object that MLflow's server calls, with 30 s for a request."""
-    monkeypatch.delenv("TRANSLATION_DEADLINE", raising=False)
+def served(folder) -> ServedTranslator:
+    """The object that MLflow's server calls."""
     translator = ServedTranslator()
     translator.load_context(SimpleNamespace(artifacts={"model": folder}))
     return translator
 
 
-def test_a_request_is_ended_at_its_deadline_with_status_503(served):
-    served.seconds = -1.0  # over before it begins
-    with pytest.raises(Refused, match=r"took longer than -1 s and was ended\. Send fewer or shorter texts") as error:
-        served.predict(None, list(TEXT), OPTIONS)
-    assert error.value.get_http_status_code() == 503
-
-
-def test_the_deadline_is_checked_before_each_line_and_step(served, folder, monkeypatch):
-    """By torch; CTranslate2 checks at short intervals."""
-    served.translator = Translator.load(folder, engine="torch")
-    checks: list[int] = []
-    monkeypatch.setattr(mlflow_model, "Deadline", lambda _: lambda: checks.append(0))
-    served.predict(None, ["Hund"], {**OPTIONS, "beam_size": 1, "extra_length": 0})
-    short = len(checks)
-    served.predict(None, ["Hund Hund Hund"], {**OPTIONS, "beam_size": 1, "extra_length": 200})
-    assert short >= 2
-    assert len(checks) - short > 100
+def test_requests_are_translated_one_at_a_time(served, monkeypatch):
+    locked = []
+    monkeypatch.setattr(Translator, "translate", lambda *_, **__: locked.append(served.one_at_a_time.locked()))
+    served.predict(None, ["Hund"], OPTIONS)
+    assert (locked, served.one_at_a_time.locked()) == ([True], False)
 
 
 def test_nothing_is_cut_into_subwords_before_a_request_is_allowed(served, monkeypatch):
