@@ -2,8 +2,8 @@
 
 Reads   data/model, data/ct2, data/raw/valid.{src,tgt}
 Writes  reports/engines.json: BLEU of each engine and percent of translations identical to torch's, at beam 1 and 4;
-        engines_agree (float32 translates as torch), which the alias champion requires; null: not measured, as of a
-        model that is hardly trained
+        engines_agree (float32 translates as torch), for the tag `engines` of the registered model; null: not
+        measured, as of a model that is hardly trained
 Params  target, length_penalty, extra_length; engine: with ctranslate2, the stage fails if float32 differs
 """
 
@@ -54,8 +54,8 @@ def main() -> None:
         raise Mistake(f"engine=ctranslate2 is refused: {difference}. Set engine=torch.")
     if difference is None:
         print(f"The engines were not compared: torch has less than {TRAINED} BLEU on valid, or an engine failed.")
-    if difference or difference is None:
-        print(f"This model cannot be champion{f': {difference}' if difference else ''}.")
+    elif difference:
+        print(f"The engines differ: {difference}. Translate with engine=torch.")
     if loss := int8_loss(report):
         print(f"{loss}. Ship data/model, which computes in float32.")
 

@@ -16,15 +16,17 @@ Writes  for models:/..., MLflow's store, if there is none yet; models that it fe
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from ruamel.yaml import YAML
+
 from pipeline.tracking.content import config_key
-from pipeline.tracking.model_files import FOLDER
-from pipeline.tracking.registry import download, find_version, options
-from pipeline.tracking.store import StoreError, connect
+from pipeline.tracking.registry import FOLDER
+from pipeline.tracking.store import StoreError, asking, connect
 from pipeline.workflow.dvc_lock import WORKSPACE, NoResult, Result, link_folder, result_of
 from pipeline.workflow.stage import project_root
 from transformer.decoding.config import SEARCH_OPTIONS
@@ -109,14 +111,22 @@ def examples(result: Result) -> tuple[str, ...]:
 
 def fetch_registered(name: str, place: Path) -> ModelEntry:
     """A version of a registered model, downloaded. Raises Mistake if there is none or MLflow cannot be read."""
+    from mlflow.artifacts import download_artifacts
+    from mlflow.models import Model
+
     print(f"Fetching {name} from MLflow ...", file=sys.stderr, flush=True)
+    address = name if re.search("[@/]", name.removeprefix(REGISTRY)) else f"{name}/latest"
     try:
         store = connect(project_root())
-        version = find_version(store, name.removeprefix(REGISTRY))
-        folder = download(store, version, place) / FOLDER
+        store.activate()
+        with asking():
+            saved = Path(download_artifacts(address, dst_path=str(place)))
+            metadata = Model.load(saved).metadata or {}
     except StoreError as error:
         reason = str(error).rstrip(".")
         raise Mistake(f"The model {name} cannot be fetched: {reason}. `make ui` shows all models.") from None
-    known = {key: version.tags.get(tag, "unknown") for key, tag in (("run", "config_key"), ("data", "data"))}
-    facts = {"version": str(version.version), "run": known["run"][:7], "data": known["data"][:12]}
-    return ModelEntry(name, folder, options(version), facts)
+    if not metadata.keys() >= {*SEARCH_OPTIONS, "config_key", "data"}:
+        raise Mistake(f"The model {name} was not registered by the stage `record`. Name another.")
+    version = YAML(typ="safe").load(saved / "registered_model_meta")["model_version"]  # which MLflow writes beside it
+    facts = {"version": str(version), "run": metadata["config_key"][:7], "data": metadata["data"][:12]}
+    return ModelEntry(name, saved / FOLDER, {option: metadata[option] for option in SEARCH_OPTIONS}, facts)

@@ -1,4 +1,4 @@
 """A search for better knobs by many trainings, most of which are stopped early.
 
-May import: tracking, workflow
+May import: workflow
 """

@@ -9,11 +9,11 @@ from typing import Any
 
 from pipeline.search.space import Knobs
 from pipeline.search.trainings import Trainings
-from pipeline.tracking.champion import SIGNIFICANT
 from pipeline.workflow.dvc_lock import Result
 from transformer.evaluation.comparison import correct, means_over_seeds
 from transformer.files import Untrainable
 
+SIGNIFICANT = 0.05  # a difference with a smaller p-value is called one
 START = "-start"  # the end of the name of params.yaml as it is
 DIVERGED = "params.yaml as it is diverged with one of the seeds, so nothing is compared with it."
 

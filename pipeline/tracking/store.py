@@ -119,6 +119,14 @@ class Store:
             token = page.token or ""
         return runs
 
+    def activate(self) -> None:
+        """Make this store and experiment those of MLflow's functions that take them from the process."""
+        import mlflow
+
+        with asking():
+            mlflow.set_tracking_uri(self.uri)
+            mlflow.set_experiment(experiment_id=self.experiment_id)
+
 
 def now() -> int:
     """Milliseconds since 1970, MLflow's unit of time."""

@@ -14,7 +14,7 @@ from filelock import FileLock
 
 from pipeline.tracking.content import FinishedRun, config_key, finished_run, train_key
 from pipeline.tracking.live import points, run_of_training
-from pipeline.tracking.registry import is_registered, register_model, registered_version
+from pipeline.tracking.registry import register_model, version_of
 from pipeline.tracking.store import Store, long_requests, now
 from pipeline.workflow.dvc_lock import Result
 from transformer.files import chunks
@@ -22,6 +22,10 @@ from transformer.files import chunks
 if TYPE_CHECKING:
     from mlflow.entities import DatasetInput, Metric, Run
 
+ELSEWHERE = (
+    "MLflow keeps the files of this experiment in another place (the project was moved, or made on another machine). "
+    "No model was registered."
+)
 BATCH = 500  # points in a message, which may hold 1,000 things
 
 
@@ -30,20 +34,20 @@ def write_missing(store: Store, result: Result, origin: Mapping[str, str]) -> tu
 
     origin: tags that say where the result comes from. Returns whether something was written, and a message.
     """
-    params, key = vars(result.params), config_key(result)
+    key = config_key(result)
     (store.root / "work").mkdir(exist_ok=True)
     with FileLock(store.root / "work/record.lock"):  # `make ui` and `record` may write the same result at once
-        run = run_of(store, run_of_training(store, params, train_key(result)), key)
-        version = registered_version(store, params, key)
-        unfinished = run is None or run.info.status != "FINISHED"
-        if not unfinished and (not store.takes_artifacts or (version and is_registered(store, version, result))):
-            return False, "The store has the run and its model."
+        run = run_of(store, run_of_training(store, vars(result.params), train_key(result)), key)
+        if run and run.info.status == "FINISHED" and (not store.takes_artifacts or version_of(store, run.info.run_id)):
+            return False, "The store has the run and its model." if store.takes_artifacts else ELSEWHERE
         finished = finished_run(result, origin)
-        if run is None or unfinished:
+        if run is None or run.info.status != "FINISHED":
             run = write_run(store, finished, run)
-        else:  # its files may be lost with those of the model
+        else:  # its files may be lost with those of a version that was deleted
             write_texts(store, run.info.run_id, finished.texts)
-        return True, register_model(store, result, finished, run.info.run_id)
+        if not store.takes_artifacts:
+            return True, ELSEWHERE
+        return True, f"Registered {register_model(store, result, finished, run.info.run_id)}."
 
 
 def run_of(store: Store, training: Run | None, config_key: str) -> Run | None:

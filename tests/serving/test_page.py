@@ -22,7 +22,7 @@ import pytest
 from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as some
-from support.projects import command, prepared_project, registered_name
+from support.projects import command
 from support.results import commit_result, start_project
 from support.servers import free_port
 from support.tiny import ROOT, TEXT, model_folder
@@ -267,7 +267,6 @@ def ended(monkeypatch, *words: object) -> str:
             "error: The model models:/nobody@champion cannot be fetched: ",
             marks=pytest.mark.full,
         ),
-        (["models:/a@b@c"], "is not NAME, NAME@ALIAS or NAME/VERSION"),
     ],
 )
 def test_a_model_that_is_not_there_ends_the_command_in_one_line(
@@ -318,23 +317,6 @@ def test_ctrl_c_ends_the_server_at_once_while_it_translates(folders, tmp_path):
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=60)
     assert (process.returncode, output.strip(), "Traceback" in errors) == (0, "", False), errors
-
-
-@pytest.mark.full
-def test_an_experiment_and_its_registered_model_show_the_same_run_and_data(tmp_path, shared_folder):
-    project = prepared_project(shared_folder, tmp_path / "project")
-    process, address = started(project, "HEAD", f"models:/{registered_name(project)}")
-    try:
-        with urllib.request.urlopen(f"{address}/models") as answer:
-            first, second = json.loads(answer.read())["models"]
-    finally:
-        process.terminate()
-        process.communicate()
-    assert first["facts"]["run"] == second["facts"]["run"]
-    assert first["facts"]["data"] == second["facts"]["data"]
-    assert first["examples"]
-    assert first["facts"]["beam size"] == second["facts"]["beam size"]
-    assert second["facts"]["version"] == "1"
 
 
 @pytest.fixture(scope="module")

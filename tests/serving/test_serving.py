@@ -8,14 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 from fastapi.testclient import TestClient
-from mlflow.pyfunc import load_model
+from mlflow.pyfunc import load_model, save_model
 from mlflow.pyfunc.scoring_server import init
 from support.tiny import TEXT, model_folder
 
-from pipeline.tracking.model_files import save
+from pipeline.tracking.registry import model_parts
 from transformer.inference.ctranslate2_export import add_export
 from transformer.inference.translator import Translator
-from transformer.serving import mlflow_model
 from transformer.serving.mlflow_model import Refused, ServedTranslator
 from transformer.text.bpe import CACHED_WORDS
 from transformer.text.words import PIECES_OF_SERVER
@@ -35,7 +34,7 @@ def folder(tmp_path_factory) -> Path:
 def server(folder, tmp_path_factory) -> TestClient:
     """MLflow's server of the stored model, whose code is this project's here."""
     place = tmp_path_factory.mktemp("server") / "served"
-    save(place, folder, OPTIONS)
+    save_model(place, **model_parts(folder, OPTIONS))
     return TestClient(init(load_model(str(place))))
 
 
@@ -82,46 +81,23 @@ def test_a_bad_request_gets_400_and_a_reason(server, request_body, message):
     assert ask(server, {"inputs": ["Hund"], "params": {"extra_length": 0}})[0] == 200  # the server still answers
 
 
-def test_the_time_of_a_request_begins_when_its_work_does(served, monkeypatch):
-    served.seconds = 0.05
-    with (
-        served.one_at_a_time,
-        pytest.raises(Refused, match=r"busy for 0\.05 s\. The lines were not translated") as error,
-    ):
-        served.predict(None, ["Hund"], OPTIONS)
-    assert error.value.get_http_status_code() == 503
-    started = []
-    monkeypatch.setattr(mlflow_model, "Deadline", lambda _: started.append(served.one_at_a_time.locked()) or bool)
-    served.predict(None, ["Hund"], OPTIONS)
-    assert started == [True]
+def test_an_answer_does_not_repeat_the_texts_of_its_request(server):
+    assert "secret" not in json.dumps(ask(server, {"inputs": ["secret " * 1_001]}))
 
 
 @pytest.fixture
-def served(folder, monkeypatch) -> ServedTranslator:
-    """The object that MLflow's server calls, with 30 s for a request."""
-    monkeypatch.delenv("TRANSLATION_DEADLINE", raising=False)
+def served(folder) -> ServedTranslator:
+    """The object that MLflow's server calls."""
     translator = ServedTranslator()
     translator.load_context(SimpleNamespace(artifacts={"model": folder}))
     return translator
 
 
-def test_a_request_is_ended_at_its_deadline_with_status_503(served):
-    served.seconds = -1.0  # over before it begins
-    with pytest.raises(Refused, match=r"took longer than -1 s and was ended\. Send fewer or shorter texts") as error:
-        served.predict(None, list(TEXT), OPTIONS)
-    assert error.value.get_http_status_code() == 503
-
-
-def test_the_deadline_is_checked_before_each_line_and_step(served, folder, monkeypatch):
-    """By torch; CTranslate2 checks at short intervals."""
-    served.translator = Translator.load(folder, engine="torch")
-    checks: list[int] = []
-    monkeypatch.setattr(mlflow_model, "Deadline", lambda _: lambda: checks.append(0))
-    served.predict(None, ["Hund"], {**OPTIONS, "beam_size": 1, "extra_length": 0})
-    short = len(checks)
-    served.predict(None, ["Hund Hund Hund"], {**OPTIONS, "beam_size": 1, "extra_length": 200})
-    assert short >= 2
-    assert len(checks) - short > 100
+def test_requests_are_translated_one_at_a_time(served, monkeypatch):
+    locked = []
+    monkeypatch.setattr(Translator, "translate", lambda *_, **__: locked.append(served.one_at_a_time.locked()))
+    served.predict(None, ["Hund"], OPTIONS)
+    assert (locked, served.one_at_a_time.locked()) == ([True], False)
 
 
 def test_nothing_is_cut_into_subwords_before_a_request_is_allowed(served, monkeypatch):
@@ -148,7 +124,7 @@ def test_the_server_remembers_few_words_of_past_requests(served, monkeypatch):
 
 
 def test_a_stored_model_is_code_text_and_safetensors_only(folder, tmp_path):
-    save(tmp_path / "served", folder, OPTIONS)
+    save_model(tmp_path / "served", **model_parts(folder, OPTIONS))
     files = [path for path in (tmp_path / "served").rglob("*") if path.is_file() and path.suffix != ".pyc"]
     kinds = {path.suffix for path in files}
     assert kinds <= {"", ".py", ".json", ".yaml", ".txt", ".md", ".codes", ".safetensors", ".sha256", ".jinja", ".bin"}

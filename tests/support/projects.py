@@ -172,11 +172,6 @@ def reader(folder: Path, uri: str = "") -> MlflowClient:
     return MlflowClient(uri)
 
 
-def registered_name(folder: Path) -> str:
-    """The name of the only registered model of a project."""
-    return reader(folder).search_registered_models()[0].name
-
-
 def seen(folder: Path, uri: str = "") -> dict[str, tuple]:
     """What a person sees of each run: config_key -> name, status, params, metrics, files, data, tags.
 

@@ -1,48 +1,32 @@
-"""The registry: a version for each configuration, which challenges the champion once, by its gain on valid."""
+"""The registry: the version of a recorded result, with its card, search settings and code, and how it is read."""
 
 from __future__ import annotations
 
-import json
-import random
+import os
 import re
 import shutil
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from mlflow import pyfunc
-from support.runs import configuration, opened, record
-from support.tiny import TEXT, model_folder
+from mlflow import MlflowClient, pyfunc
+from support.results import commit_result, start_project
+from support.runs import opened
+from support.tiny import ROOT, TEXT, model_folder
 
-from pipeline.tracking import registry
-from pipeline.tracking.champion import champion_of
+from pipeline.results.serve import find_model
 from pipeline.tracking.content import FinishedRun
-from pipeline.tracking.registry import (
-    CHALLENGED,
-    MODEL,
-    Candidate,
-    find_version,
-    has_files,
-    model_card,
-    model_name,
-    register,
-    registered_version,
-)
+from pipeline.tracking.registry import model_card, model_name, model_parts, version_of
 from pipeline.tracking.store import Store, StoreError
+from pipeline.tracking.write import ELSEWHERE, write_missing
+from pipeline.workflow.dvc_lock import Result
+from transformer.files import Mistake
 from transformer.inference.translator import Translator
 
 OPTIONS = {"beam_size": 3, "length_penalty": 1.5, "extra_length": 20}
-REFERENCES = [" ".join(random.Random(line).sample("abcdefghijklmnop", 8)) for line in range(40)]
-
-
-def damaged(words: int) -> list[str]:
-    """The references with so many wrong words at the end of each line."""
-    return [" ".join([*line.split()[: 8 - words], *"xyzuvw"[:words]]) for line in REFERENCES]
-
-
-@pytest.fixture
-def store(root: Path, key: str) -> Store:
-    """A store."""
-    return opened(root)
+NAME = "own-de-en"
+ORIGIN = {"recorded_at": "01"}
 
 
 @pytest.fixture(scope="module")
@@ -51,154 +35,92 @@ def model(tmp_path_factory) -> Path:
     return model_folder(tmp_path_factory.mktemp("models") / "model")
 
 
-def registered(store: Store, name: str, number: int, folder: Path, hypotheses=REFERENCES, valid="x", **changed) -> str:
-    """Register the model of a configuration as the version `number`; returns the message. changed: of Candidate."""
-    config = f"{name}{number}"
-    texts = {"valid.hyp": "".join(f"{line}\n" for line in hypotheses)}
-    run = record(store.root, {**configuration(config, config), "texts": texts})
-    fields = {
-        "name": name,
-        "files": {file.name: file for file in folder.iterdir()},
-        "card": f"# card of {config}\n",
-        "tags": {
-            "config_key": config,
-            "options": json.dumps(OPTIONS),
-            "valid_sha256": valid,
-            "valid_bleu": str(100 - sum(ours != theirs for ours, theirs in zip(hypotheses, REFERENCES, strict=False))),
-        },
-        "engines_agree": True,
-        "hypotheses": hypotheses,
-        "references": REFERENCES,
-        "target": "en",
-    }
-    return register(store, run.info.run_id, Candidate(**{**fields, **changed}))
+@pytest.fixture(scope="module")
+def store(tmp_path_factory, model) -> Iterator[Store]:
+    """A store with the run of a result and version 1, in a project that is the current folder."""
+    folder = tmp_path_factory.mktemp("project").resolve()
+    start_project(folder)
+    commit_result(folder, "first", model, **OPTIONS)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith(("MLFLOW_", "DVC_"))]:
+            patch.delenv(name)
+        patch.chdir(folder)
+        store = opened(folder)
+        assert write_missing(store, Result(), ORIGIN) == (True, f"Registered models:/{NAME}/1.")
+        yield store
 
 
-def champion(store: Store, name: str) -> str:
-    """The number of the champion."""
-    alias = champion_of(store, name)
-    return str(alias.version) if alias else ""
+def test_a_version_has_the_card_and_whether_engines_agree(store):
+    version = store.client.get_model_version(NAME, "1")
+    assert version.description.startswith(f"# {NAME}, 100.0 BLEU on valid\n")
+    assert version.tags == {"engines": "agree"}
+    assert version_of(store, version.run_id).version == version.version
 
 
-CHALLENGES = {
-    "too small": (
-        "x",
-        [*damaged(2)[:4], *damaged(4)[4:6], *damaged(3)[6:]],
-        "",
-        "its difference is not significant (+",
-    ),
-    "worse": ("x", damaged(5), "", "it is significantly worse (-"),
-    "better": ("x", REFERENCES, "2", "It is the champion: it is significantly better on valid than version 1"),
-}
+def test_a_registered_model_has_the_knobs_and_scores_of_its_run(store):
+    run = store.client.get_run(store.client.get_model_version(NAME, "1").run_id)
+    model = store.client.get_logged_model(run.outputs.model_outputs[0].model_id)
+    assert model.params == run.data.params
+    assert {metric.key: metric.value for metric in model.metrics} == {"bleu": 100.0, "valid_bleu": 100.0}
+    assert model.experiment_id == run.info.experiment_id
+    assert len(store.client.get_metric_history(run.info.run_id, "bleu")) == 1
 
 
-@pytest.mark.parametrize("case", CHALLENGES)
-def test_only_a_significant_gain_on_the_same_data_replaces(store, key, model, case):
-    valid, hypotheses, number, message = CHALLENGES[case]
-    assert "It is the first version" in registered(store, key, 1, model, damaged(3))
-    assert champion(store, key) == ""
-    answer = registered(store, key, 2, model, hypotheses, valid)
-    assert message in answer
-    assert champion(store, key) == number
-    assert ("MLflow's page moves the alias" in answer) == (number == "")
-
-
-def test_versions_on_other_validation_data_are_not_compared(store, key, model):
-    registered(store, key, 1, model, damaged(3))
-    assert "It is the first version on this validation data" in registered(store, key, 2, model, damaged(5), "y")
-    assert "significantly better on valid than version 2" in registered(store, key, 3, model, damaged(2), "y")
-    assert "version 3 was measured on other validation data" in registered(store, key, 4, model, REFERENCES, "x")
-    assert champion(store, key) == "3"
-
-
-def test_a_champion_is_challenged_by_the_bleu_of_its_language(store, key, model):
-    """By tokens with spaces between them, each Chinese line is one token, and a better model is never better."""
-    lines = ["一只狗在公园里跑。", "那个女人今天在家读书。"] * 10
-    worse = [line[:4] + "猫" + line[5:] for line in lines]
-    registered(store, key, 1, model, worse, references=lines, target="zh")
-    assert "significantly better" in registered(store, key, 2, model, lines, references=lines, target="zh")
-
-
-def test_without_a_champion_the_best_version_is_challenged(store, key, model):
-    for number, hypotheses in enumerate((damaged(2), damaged(6)), start=1):
-        registered(store, key, number, model, [*REFERENCES[: 3 - number], *hypotheses[3 - number :]])
-    answer = registered(store, key, 3, model, damaged(3))
-    assert "significantly worse" in answer
-    assert "against version 1" in answer
-    assert find_version(store, key).version == find_version(store, f"{key}/3").version
-
-
-@pytest.mark.parametrize("agree", [False, None])
-def test_a_model_whose_exports_differ_never_challenges(store, key, model, agree):
-    assert "It is not champion" in registered(store, key, 1, model, damaged(5), engines_agree=agree)
-    assert champion(store, key) == ""
-    registered(store, key, 2, model, damaged(3))
-    registered(store, key, 3, model)
-    assert "It is not champion" in registered(store, key, 4, model, engines_agree=agree)
-    assert champion(store, key) == "3"
-
-
-def files_of(folder: Path) -> dict[str, Path]:
-    """The files of a model folder."""
-    return {file.name: file for file in folder.iterdir()}
-
-
-@pytest.mark.parametrize("lost", ["all", "weights.safetensors", "half of weights.safetensors"])
-def test_files_that_were_lost_are_stored_again_in_the_same_version(store, key, model, lost):
-    """Without another challenge: a person may have moved the alias since."""
-    registered(store, key, 1, model)
-    version = store.client.get_model_version(key, "1")
-    place = Path(store.client.get_logged_model(version.tags[MODEL]).artifact_location)
-    files = {path.relative_to(place) for path in place.rglob("*")}
-    assert has_files(store, version, files_of(model))
-    if lost == "all":
-        shutil.rmtree(place)
-    else:
-        file = place / "artifacts/model/weights.safetensors"
-        file.write_bytes(file.read_bytes()[:100]) if lost.startswith("half") else file.unlink()
-    assert not has_files(store, version, files_of(model))
-    run = store.search(f"tags.config_key = '{key}1'")[0]
-    candidate = Candidate(key, files_of(model), "", version.tags, True, [], [], "en")
-    assert register(store, run.info.run_id, candidate, version) == f"Stored the files of models:/{key}/1 again."
-    assert {path.relative_to(place) for path in place.rglob("*")} == files
-    assert has_files(store, version, files_of(model))
-    assert champion(store, key) == ""
-
-
-def test_a_version_whose_challenge_was_interrupted_challenges_later(store, key, model, monkeypatch):
-    def away(*words) -> str:
-        raise StoreError("the server went away")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(registry, "challenge", away)
-        with pytest.raises(StoreError):
-            registered(store, key, 1, model)
-    version = store.client.get_model_version(key, "1")
-    assert CHALLENGED not in version.tags
-    candidate = Candidate(key, files_of(model), "", version.tags, True, REFERENCES, REFERENCES, "en")
-    assert "It is the first version" in register(store, version.run_id, candidate, version)
-    assert CHALLENGED in store.client.get_model_version(key, "1").tags
-
-
-def test_a_version_serves_with_the_options_of_its_scores(store, key, model):
-    registered(store, key, 1, model)
-    version = store.client.get_model_version(key, "1")
-    assert version.description == f"# card of {key}1\n"
-    loaded = pyfunc.load_model(store.client.get_model_version_download_uri(key, "1"))
+def test_mlflow_translates_with_the_settings_of_the_scores(store, model):
+    loaded = pyfunc.load_model(f"models:/{NAME}/1")
     assert loaded.predict([TEXT[0]]) == Translator.load(model).translate([TEXT[0]], **OPTIONS)
 
 
-def test_a_model_is_found_until_it_is_deleted(store, key, model):
-    params = {"corpus": key, "source": "de", "target": "en"}
-    name = model_name(params)
-    assert (name, registered_version(store, params, f"{name}1")) == (f"{key}-de-en", None)
-    assert model_name({**params, "corpus": "corpora/l'été"}) == "l_été-de-en"
-    registered(store, name, 1, model)
-    version = registered_version(store, params, f"{name}1")
-    assert version is not None
-    assert registered_version(store, params, f"{name}2") is None
-    store.client.delete_registered_model(name)
-    assert registered_version(store, params, f"{name}1") is None
+def test_serve_reads_the_newest_version_an_alias_or_a_number(store, model, tmp_path):
+    (lines,) = re.findall("^from mlflow.*?(?=^```)", (ROOT / "docs/serving.md").read_text(), re.DOTALL | re.MULTILINE)
+    exec(lines.replace("toy-de-en", NAME), {})
+    own = find_model("workspace", tmp_path / "workspace")
+    for place, name in enumerate((NAME, f"{NAME}@champion", f"{NAME}/1")):
+        entry = find_model(f"models:/{name}", tmp_path / str(place))
+        assert (entry.search, entry.facts) == (OPTIONS, {"version": "1", **own.facts})
+        assert (entry.folder / "weights.safetensors").read_bytes() == (model / "weights.safetensors").read_bytes()
+
+
+def test_serve_refuses_a_model_that_another_program_registered(store, model, tmp_path):
+    pyfunc.save_model(tmp_path / "saved", **model_parts(model, OPTIONS))
+    store.client.create_registered_model("foreign")
+    store.client.create_model_version("foreign", str(tmp_path / "saved"))
+    with pytest.raises(Mistake, match="was not registered by the stage `record`"):
+        find_model("models:/foreign", tmp_path / "fetched")
+
+
+def test_a_model_is_registered_again_once_its_version_is_deleted(store, monkeypatch):
+    """With the files that were lost, also after a store that failed; the run keeps its end."""
+
+    def files() -> set[str]:
+        return {path.name for path in (store.root / "mlartifacts").rglob("*") if path.is_file()}
+
+    def fail(*words: object, **named: object) -> None:
+        raise OSError("the server went away")
+
+    (run,) = store.search("")
+    shutil.rmtree(store.root / "mlartifacts")
+    assert write_missing(store, Result(), ORIGIN) == (False, "The store has the run and its model.")
+    store.client.delete_registered_model(NAME)
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowClient, "log_model_artifacts", fail)
+        with pytest.raises(StoreError, match="the server went away"):
+            write_missing(store, Result(), ORIGIN)
+    assert version_of(store, run.info.run_id) is None
+    assert write_missing(store, Result(), ORIGIN) == (True, f"Registered models:/{NAME}/1.")
+    assert {"report.html", "weights.safetensors"} <= files()
+    (again,) = store.search("")
+    assert (again.info.run_id, again.info.status) == (run.info.run_id, "FINISHED")
+    assert again.info.end_time == run.info.end_time
+
+
+def test_where_files_are_kept_elsewhere_nothing_is_registered(store):
+    elsewhere = replace(store, takes_artifacts=False)
+    assert write_missing(elsewhere, Result(), ORIGIN) == (False, ELSEWHERE)
+
+
+def test_the_name_of_a_model_has_no_character_that_mlflow_refuses():
+    assert model_name({"corpus": "corpora/l'été", "source": "de", "target": "en"}) == "l_été-de-en"
 
 
 def test_the_card_lists_scores_data_params_and_origin():

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
-from support.results import commit_result, start_project
 from support.runs import (
     KEYS,
     PARAMS,
@@ -21,10 +20,6 @@ from support.runs import (
     steps,
     train,
 )
-from support.tiny import model_folder
-
-from pipeline.tracking.write import write_missing
-from pipeline.workflow.dvc_lock import Result
 
 
 def text(root: Path, run_id: str, name: str) -> str:
@@ -142,29 +137,3 @@ def test_a_copied_project_puts_no_files_into_the_original(root, key, tmp_path):
     record(copy, {**configuration(key, "c"), "texts": {"report.html": "report"}})
     assert sorted(root.rglob("*")) == before
     assert not opened(copy).takes_artifacts
-
-
-def test_what_the_store_lacks_of_a_result_is_written(tmp_path, fresh_process, monkeypatch):
-    """The run, the registered model, and their files; a second time nothing."""
-    start_project(tmp_path)
-    commit_result(tmp_path, "first", model_folder(tmp_path / "model"))
-    monkeypatch.chdir(tmp_path)
-    store, result = opened(tmp_path), Result()
-
-    def answer() -> tuple[bool, str]:
-        return write_missing(store, result, {"recorded_at": "01"})
-
-    def files() -> set[Path]:
-        return {path for path in (tmp_path / "mlartifacts").rglob("*") if path.is_file()}
-
-    assert "/1. It is the first version" in answer()[1]
-    assert not answer()[0]
-    (model,), before = store.client.search_registered_models(), files()
-    shutil.rmtree(tmp_path / "mlartifacts")
-    assert "Stored the files" in answer()[1]
-    assert files() == before
-    store.client.delete_registered_model(model.name)
-    assert "/1. It is the first version" in answer()[1]
-    assert not answer()[0]
-    (run,) = runs_of(tmp_path, "key")
-    assert (run.info.status, run.data.metrics["bleu"]) == ("FINISHED", 100.0)

@@ -1,6 +1,6 @@
 """The limits of one request to a server that translates: server.py, and the model behind MLflow's (mlflow_model.py).
 
-A request is refused before work is spent on it, and ended when it takes too long.
+A request is refused before work is spent on it. server.py ends one that takes too long.
 """
 
 from __future__ import annotations
