@@ -160,8 +160,8 @@ def test_odd_text_is_translated_as_what_it_stands_for(folder, monkeypatch, front
 
 def test_each_sentence_of_a_line_is_cut_once_and_searched_by_itself(folder, monkeypatch):
     translator, texts = Translator.load(folder), []
-    tokens = translator.source.tokens
-    monkeypatch.setattr(translator.source, "tokens", lambda line: texts.append(line) or tokens(line))
+    words = translator._words
+    monkeypatch.setattr(translator, "_words", lambda line: texts.append(line) or words(line))
     line = "Ein Hund. Zwei Hunde."
     translator.translate([line, "", PLAIN])
     assert sorted(texts) == sorted(["Ein Hund.", "Zwei Hunde.", PLAIN])
