@@ -20,9 +20,9 @@ from filelock import FileLock, Timeout
 from pipeline import IMPORTED, Facts, facts_of, show_error
 from pipeline.workflow.params import parse_yaml
 from pipeline.workflow.versions import ROOT, check_versions
-from transformer.evaluation.texts import UnreadableInput
 from transformer.files import (
     Mistake,
+    UnreadableInput,
     Untrainable,
     content_key,
     mistake_line,
@@ -223,7 +223,7 @@ def files_of(path: Path) -> list[Path]:
 def error_line(error: Exception, name: str) -> str:
     """The line of the error being handled. Of a bug it names the file that has the traceback. name: of the stage."""
     if isinstance(error, UnreadableInput):
-        return f"{error} {MAKES_IT}"
+        return f"{error} Delete it if it is there. {MAKES_IT}"
     bug = f"{type(error).__name__}: {error}. This is a bug of this program, not your mistake."
     return mistake_line(error) or f"{bug} Traceback: {keep_traceback(name)}"
 
