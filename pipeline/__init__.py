@@ -6,13 +6,16 @@ import sys
 from pathlib import Path
 from types import TracebackType
 
-Facts = tuple[int, int, int]  # inode, size and time of change of a file
+Facts = tuple[int, int, int]  # inode, size and time of a file
 
 
 def facts_of(file: Path) -> Facts:
-    """What tells that a file was written or replaced since, without a clock: that of its disk may differ from ours."""
+    """What tells that a file was written or replaced since, without a clock: that of its disk may differ from ours.
+
+    Of code it has the time that no program can set back; of data, to which DVC may make links, the time of writing.
+    """
     fact = file.stat()
-    return fact.st_ino, fact.st_size, fact.st_mtime_ns
+    return fact.st_ino, fact.st_size, fact.st_ctime_ns if file.suffix == ".py" else fact.st_mtime_ns
 
 
 # The code of a stage that DVC runs, before any of it is imported: path -> facts.

@@ -10,7 +10,6 @@ Params  average_last, average (last: mean of the last average_last checkpoints; 
         training)
 """
 
-import json
 import shutil
 
 from torch import Tensor
@@ -18,7 +17,7 @@ from torch import Tensor
 from pipeline.workflow.params import Params
 from pipeline.workflow.stage import arguments, require, run
 from transformer.decoding.forced_decoding import score_ids
-from transformer.files import whole_folder, write_json
+from transformer.files import read_json, whole_folder, write_json
 from transformer.inference.ctranslate2_export import add_export
 from transformer.model.averaging import mean_weights, running_means
 from transformer.model.transformer import Transformer
@@ -41,7 +40,7 @@ def main() -> None:
     )
     params = Params.load(paths.params)
     require(paths.checkpoints, paths.ids, paths.codes, paths.vocab, paths.words)
-    scores = json.loads((paths.checkpoints / "checkpoints.json").read_text(encoding="utf-8"))["scores"]
+    scores = read_json(paths.checkpoints / "checkpoints.json")["scores"]
     files = [paths.checkpoints / name for name in choose(scores, params.average, params.average_last)]
     last = paths.checkpoints / choose(scores, "last", 1)[0]
     require(*files, last)

@@ -80,6 +80,8 @@ def translate_back(paths: Namespace, params: Params, training: TrainingJob, worl
     if not count:
         raise Mistake(f"{text} has no lines to translate. Name a text of the target language, one sentence a line.")
     trainer, store = training.trainer(world), CheckpointStore(training.folder)
+    # before the inputs are compared, so that the code which names the translations is that which makes them
+    translated = back.Translations.locate(training, text, count, paths.codes)
     with observing(training, trainer) as observers:
         state = train(trainer, store, training.valid_text(), observers, identity=training.identity)
     # from here on a stop loses at most the part that each process is translating
@@ -89,7 +91,6 @@ def translate_back(paths: Namespace, params: Params, training: TrainingJob, worl
         every = back.kept_lines(text, real) if of_train else back.fitting_lines(text, translator, max_length)
         return islice(every, count)
 
-    translated = back.Translations.locate(training, text, count, paths.codes)
     translated.make(lines(), count, translator, world)
     if not world.is_leader:
         return

@@ -11,7 +11,6 @@ Params  max_length: training pairs with an empty side, or a side of more subword
 
 from __future__ import annotations
 
-import json
 from argparse import Namespace
 from collections.abc import Mapping
 from functools import partial
@@ -22,7 +21,16 @@ import numpy as np
 
 from pipeline.workflow.params import Params
 from pipeline.workflow.stage import arguments, bar, require, run
-from transformer.files import Mistake, Untrainable, copy_file, read_lines, whole_folder, write_json, write_lines
+from transformer.files import (
+    Mistake,
+    Untrainable,
+    copy_file,
+    read_json,
+    read_lines,
+    whole_folder,
+    write_json,
+    write_lines,
+)
 from transformer.text.blocks import blocks, map_in_order
 from transformer.text.encoding import Encoder, SubwordCounts
 from transformer.text.pairs import Pairs
@@ -59,7 +67,7 @@ def main() -> None:
         dropped = counts["train"].pairs - kept["train"]
         check(kept, paths.tokens, params.max_length, paths.params)
         copy_file(paths.raw / "train.files.json", folder / "train.files.json")
-        corpus = json.loads((paths.tokens / "text.json").read_text(encoding="utf-8"))
+        corpus = read_json(paths.tokens / "text.json")
         valid = zip(*(read_lines(paths.raw / f"valid.{side}") for side in ("src", "tgt")), strict=True)
         pairs = starmap(protect_pair, valid) if corpus["placeholders"] else valid
         for name, lines in zip(("source", "target"), zip(*pairs, strict=True), strict=True):

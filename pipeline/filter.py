@@ -9,7 +9,6 @@ Params  source, target, test_sets, normalise, and the rules: all knobs that begi
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -23,7 +22,7 @@ from pipeline.workflow.stage import arguments, bar, require, run
 from transformer.corpora.filtering import ODD_PAIRS, Report, Screen, mark_duplicates, rule_names, summary
 from transformer.corpora.overlap import TestText
 from transformer.corpora.rules import FilterConfig
-from transformer.files import Untrainable, read_lines, whole_folder, write_json
+from transformer.files import Untrainable, read_json, read_lines, whole_folder, write_json
 from transformer.text.array_file import ArrayFile
 from transformer.text.blocks import blocks, map_in_order
 from transformer.text.characters import normalise
@@ -42,7 +41,7 @@ def main() -> None:
         name: tuple([normalise(line, params.normalise).strip() for line in read_lines(path)] for path in texts[name])
         for name in test_sets
     }
-    files = json.loads((paths.raw / "train.files.json").read_text(encoding="utf-8"))
+    files = read_json(paths.raw / "train.files.json")
     with whole_folder(paths.filtered) as folder:
         report, odd = Report(rule_names(*settings), files), Report(ODD_PAIRS, files)
         write_kept(texts["train"], partial(Screen, *settings, TestText(tests)), report, odd, folder)

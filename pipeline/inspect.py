@@ -8,7 +8,6 @@ Params  corpus: it names the page
 
 from __future__ import annotations
 
-import json
 from argparse import Namespace
 from itertools import islice
 from typing import Any
@@ -18,7 +17,7 @@ import numpy as np
 from pipeline.workflow.params import Params
 from pipeline.workflow.stage import arguments, corpus_name, run
 from transformer.evaluation.texts import read, read_table
-from transformer.files import place_of, read_lines, write_text
+from transformer.files import place_of, read_json, read_lines, write_text
 from transformer.reporting.data_page import data_page
 
 SAMPLES = 10
@@ -41,7 +40,7 @@ def samples(paths: Namespace, pairs: int) -> list[dict[str, Any]]:
     """SAMPLES training pairs at even distances, each with its line in the corpus. pairs: how many there are."""
     lines, files = (
         np.load(paths.filtered / "train.lines.npy"),
-        json.loads((paths.ids / "train.files.json").read_text(encoding="utf-8")),
+        read_json(paths.ids / "train.files.json"),
     )
     every, rows = max(1, pairs // SAMPLES), []
     sides = (islice(read_lines(paths.filtered / f"train.{side}"), None, None, every) for side in ("src", "tgt"))

@@ -5,12 +5,11 @@ Writes  data/model: the files of data/averaged, with the scores in model.json
 Params  test_sets: the first one gives the scores
 """
 
-import json
 import shutil
 
 from pipeline.workflow.params import Params
 from pipeline.workflow.stage import arguments, require, run
-from transformer.files import whole_folder, write_json
+from transformer.files import read_json, whole_folder, write_json
 from transformer.model_folder import WEIGHTS, files_of, write_sums
 from transformer.verdict import shipped_scores, verdict
 
@@ -27,7 +26,7 @@ def main() -> None:
     params = Params.load(paths.params)
     require(paths.averaged, paths.ids, paths.scores, paths.signatures)
     description, corpus, scores, signatures = (
-        json.loads(path.read_text(encoding="utf-8"))
+        read_json(path)
         for path in (paths.averaged / "model.json", paths.ids / "corpus.json", paths.scores, paths.signatures)
     )
     description["train_pairs"] = corpus["train_pairs"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import locale
 import os
 import resource
 import shutil
@@ -23,8 +24,10 @@ from pipeline import download
 from pipeline.workflow import stage
 from pipeline.workflow.params import Params
 from transformer.__main__ import main as translate
+from transformer.files import Mistake, UnreadableInput, is_bug, read_json
 from transformer.inference.ctranslate2_export import add_export
 from transformer.model_folder import FILES, WORDS
+from transformer.text.pairs import load_array
 
 ROOT = Path(__file__).parents[1]
 TOY = (ROOT / "recipes/toy.yaml").read_text(encoding="utf-8")
@@ -220,3 +223,34 @@ def packed_again(name: str, edit: Callable[[bytes], bytes]) -> bytes:
     if name.endswith(".gz"):
         return gzip.compress(edit(gzip.decompress(FORMS[name])), mtime=0)
     return edit(FORMS[name])
+
+
+@pytest.mark.parametrize("damage", [b"", b"\x93NUMPY\x01", b"x" * 300])
+def test_a_damaged_array_is_named_with_what_makes_it(tmp_path, damage):
+    (tmp_path / "a.npy").write_bytes(damage)
+    with pytest.raises(UnreadableInput, match=r"a\.npy is damaged \("):
+        load_array(tmp_path / "a.npy")
+    with pytest.raises(UnreadableInput, match=r"a\.npy is damaged \(no JSON"):
+        read_json(tmp_path / "a.npy")
+
+
+def fail(kind: type[Exception]) -> None:
+    raise kind("ours")
+
+
+@pytest.mark.parametrize(
+    ("raising", "bug"),
+    [
+        (lambda: json.loads("{"), False),  # a library's, of any class
+        (lambda: locale.setlocale(locale.LC_ALL, "nowhere"), False),
+        (lambda: fail(ValueError), True),
+        (lambda: fail(KeyError), True),
+        (lambda: fail(Mistake), False),
+        (lambda: open("/nowhere/a"), False),  # noqa: SIM115
+        (lambda: read_json(None), True),  # type: ignore[arg-type]
+    ],
+)
+def test_a_bug_is_what_our_own_code_raised_and_no_mistake(raising, bug):
+    with pytest.raises(Exception) as error:  # noqa: PT011
+        raising()
+    assert is_bug(error.value) == bug

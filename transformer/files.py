@@ -10,6 +10,8 @@ import os
 import secrets
 import shutil
 import sys
+import sysconfig
+import traceback
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -17,11 +19,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
+LIBRARIES = (*(sysconfig.get_path(kind) for kind in ("stdlib", "platlib", "purelib")), "<frozen")
 OWN_PACKAGES = ("transformer", "pipeline", "benchmarks", "docs")
 
 
 class Mistake(ValueError):
     """What the user can put right. The message has the value, the place and the remedy. See also `mistake_line`."""
+
+
+class UnreadableInput(Mistake):
+    """A file that an earlier step wrote is missing or damaged. The step that reads it adds what makes it again."""
 
 
 class Untrainable(Mistake):
@@ -31,8 +38,10 @@ class Untrainable(Mistake):
 def mistake_line(error: BaseException) -> str:
     """The line that a user reads of an error; "" for a bug of this program.
 
-    The user's are a Mistake, an OSError that names a file, a full disk and a package that is not installed.
+    The user's are a Mistake, an OSError that names a file, a full disk or memory, and a package that is not installed.
     """
+    if isinstance(error, MemoryError):
+        return "The memory is full. End other programs, or lower WORKERS or device_tokens, and run it again."
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):  # a write names no file
         return f"The disk of {error.filename or Path.cwd()} is full. Free some space, and run the same command again."
     if isinstance(error, OSError) and error.filename is not None:
@@ -43,6 +52,15 @@ def mistake_line(error: BaseException) -> str:
             "`pip install .`, and the same command again."
         )
     return str(error) if isinstance(error, Mistake) else ""
+
+
+def is_bug(error: BaseException) -> bool:
+    """Whether an exception is neither the user's (`mistake_line`) nor raised in a library that we called."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = frames[-1].filename if frames else ""
+    of_library = place.startswith(LIBRARIES) and not place.startswith(str(Path(__file__).parent))
+    of_library |= place.endswith(".pyx")  # compiled code names its source
+    return not (of_library or mistake_line(error))
 
 
 @contextmanager
@@ -174,10 +192,24 @@ def _sync(path: Path) -> None:
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 file, without their line feed. Only \\n ends a line: \\r, \\x85 or U+2028 do not."""
-    with open(path, encoding="utf-8", newline="\n") as file:
-        for line in file:
-            yield line.removesuffix("\n")
+    """The lines of a UTF-8 file, without their line feed. Only \\n ends a line: \\r, \\x85 or U+2028 do not.
+
+    Raises UnreadableInput for a file that is not UTF-8.
+    """
+    try:
+        with open(path, encoding="utf-8", newline="\n") as file:
+            for line in file:
+                yield line.removesuffix("\n")
+    except UnicodeDecodeError as error:
+        raise UnreadableInput(f"{path} is damaged (not UTF-8: {error.reason}).") from None
+
+
+def read_json(path: Path) -> Any:
+    """The contents of a JSON file. Raises UnreadableInput for a file that is no JSON."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise UnreadableInput(f"{path} is damaged (no JSON: {error}).") from None
 
 
 def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:

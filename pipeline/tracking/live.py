@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from pipeline.tracking.store import WAIT, Store, StoreError, asking, connect, now
-from pipeline.workflow.stage import corpus_name
+from pipeline.workflow.stage import corpus_name, error_line
 from transformer.files import chunks, content_key, write_text
 
 if TYPE_CHECKING:
@@ -89,6 +89,8 @@ class LiveRun:
                 store.client.set_terminated(run.info.run_id, self.status)
         except StoreError as error:
             self._warn(str(error))
+        except Exception as error:
+            self._warn(error_line(error, "tracking"))
 
     def _open(self, store: Store, run: Run | None) -> Run:
         """The run to continue or, if that is None, a new one: RUNNING, with the params and tags of this training."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from filelock import FileLock
 
 from transformer.credentials import check_address, mask_credentials
-from transformer.files import OWN_PACKAGES, mistake_line, printable, remove_temporaries, whole_file
+from transformer.files import is_bug, printable, remove_temporaries, whole_file
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -60,14 +60,13 @@ class StoreError(Exception):
 
 @contextmanager
 def asking() -> Iterator[None]:
-    """Turn what MLflow and its many libraries raise into StoreError. A plain exception is a bug of ours."""
+    """Turn what MLflow and its many libraries raise, of any class, into StoreError. What our code raises stays."""
     try:
         yield
     except StoreError:
         raise
     except Exception as error:
-        is_of_library = type(error).__module__.partition(".")[0] not in ("builtins", *OWN_PACKAGES)
-        if not (is_of_library or isinstance(error, OSError) or mistake_line(error)):
+        if is_bug(error):
             raise
         raise StoreError(reason(error), getattr(error, "error_code", "")) from error
 
@@ -182,7 +181,7 @@ def is_reachable(place: str) -> bool:
 
 
 def within(seconds: float, question: Callable[[], Opened]) -> Opened:
-    """Call a function in a thread and return its result. Raises TimeoutError after `seconds`; the thread goes on.
+    """Call a function in a thread and return its result. Raises StoreError after `seconds`; the thread goes on.
 
     The timeouts of requests are for each byte, so that a server may send one a second.
     """
@@ -198,7 +197,7 @@ def within(seconds: float, question: Callable[[], Opened]) -> Opened:
     try:
         return answer.result(seconds)
     except TimeoutError:
-        raise TimeoutError(f"MLflow has not answered within {seconds:g} s") from None
+        raise StoreError(f"MLflow has not answered within {seconds:g} s") from None
 
 
 def open_server(uri: str, name: str) -> Opened:
@@ -210,7 +209,7 @@ def open_server(uri: str, name: str) -> Opened:
         creds = get_default_host_creds(uri)
         answer: Any = http_request(creds, EXPERIMENT, "GET", params={"experiment_name": name}, stream=True)
         if len(answer.raw.read(LONGEST)) == LONGEST:
-            raise OSError("The address of MLFLOW_TRACKING_URI sends an answer without an end")
+            raise StoreError("The address of MLFLOW_TRACKING_URI sends an answer without an end")
         answer.close()
     return open_experiment(uri, name)
 

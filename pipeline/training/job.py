@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +12,7 @@ from pipeline.workflow.params import Params
 from pipeline.workflow.stage import project_root
 from pipeline.workflow.versions import installed
 from transformer.evaluation.bleu import bleu_tokenizer
-from transformer.files import content_key, read_lines, sha256
+from transformer.files import content_key, read_json, read_lines, sha256
 from transformer.model.config import TransformerConfig
 from transformer.model.transformer import Transformer
 from transformer.model.weights import check_start, warm_start
@@ -49,7 +48,7 @@ class TrainingJob:
     @cached_property
     def corpus(self) -> dict[str, Any]:
         """The contents of corpus.json: languages, lower-casing, max_length and numbers of pairs."""
-        return json.loads((self.ids / "corpus.json").read_text(encoding="utf-8"))
+        return read_json(self.ids / "corpus.json")
 
     @cached_property
     def vocabulary(self) -> Vocabulary:

@@ -95,7 +95,10 @@ def use_network_to(host: str) -> None:
 
     Gloo would take the network of the machine's own name, which is often the loopback.
     """
-    family, kind, protocol, _, address = socket.getaddrinfo(host, PORT, type=socket.SOCK_DGRAM)[0]
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, PORT, type=socket.SOCK_DGRAM)[0]
+    except socket.gaierror as error:
+        raise Mistake(f"RENDEZVOUS={host}: {error.strerror}. Set it to an address of the first machine.") from None
     with socket.socket(family, kind, protocol) as probe:
         probe.connect(address)  # nothing is sent
         own = probe.getsockname()[0]

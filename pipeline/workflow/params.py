@@ -19,7 +19,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent
 
 from transformer.decoding.config import Beams, ExtraLength, LengthPenalty
-from transformer.files import Mistake
+from transformer.files import Mistake, is_bug
 from transformer.model.config import (
     Count,
     CountOrNone,
@@ -225,6 +225,8 @@ def parse_yaml(text: str, path: Path | str, remedy: str = "") -> dict[str, Any]:
             raise Mistake(f"nested more than {DEEPEST} deep")
         values = YAML(typ="safe").load(text)
     except Exception as error:  # of YAML, and of any kind where a tag and its value do not go together
+        if is_bug(error):
+            raise
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", error)
         problem = " ".join(str(problem).split()).split(" with value")[0][:100]  # of a duplicate key
         line = f":{mark.line + 1}" if mark else ""

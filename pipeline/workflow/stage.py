@@ -21,9 +21,9 @@ from pipeline.workflow.dvc_yaml import outs_of, stages_here
 from pipeline.workflow.inputs import unchanged_inputs
 from pipeline.workflow.params import read_values
 from pipeline.workflow.versions import ROOT, check_versions
-from transformer.evaluation.texts import UnreadableInput
 from transformer.files import (
     Mistake,
+    UnreadableInput,
     Untrainable,
     mistake_line,
     printable,
@@ -140,7 +140,7 @@ def running_stage() -> str:
 def error_line(error: Exception, name: str) -> str:
     """The line of the error being handled. Of a bug it names the file that has the traceback. name: of the stage."""
     if isinstance(error, UnreadableInput):
-        return f"{error} {MAKES_IT}"
+        return f"{error} Delete it if it is there. {MAKES_IT}"
     bug = f"{type(error).__name__}: {error}. This is a bug of this program, not your mistake."
     return mistake_line(error) or f"{bug} Traceback: {keep_traceback(name)}"
 

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from support.stages import wait_until
@@ -286,3 +288,12 @@ def test_a_password_that_hides_its_host_is_refused_unseen(monkeypatch, login):
     assert "eim" not in str(error.value) + mask_credentials(address)
     for address in ("https://host:80/@me/a b", "https://me:ge%20h@eim@host", "sqlite:////home/a b@c/d", "/mnt/a b@c"):
         assert check_address(address, "x") == address
+
+
+def test_a_server_that_is_busy_is_asked_when_it_says(tmp_path, monkeypatch):
+    waits: list[float] = []
+    monkeypatch.setattr(receiving, "attempted", lambda *words: ("busy", 7.0))
+    stop: Any = SimpleNamespace(wait=waits.append)
+    with pytest.raises(receiving.Broken):
+        receiving.receive("http://a/b", tmp_path / "p", receiving.Position(lambda count: None), stop, None, True)
+    assert waits == [0.0, 7.0, 7.0, 7.0, 8.0]

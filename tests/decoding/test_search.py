@@ -156,7 +156,7 @@ def test_no_translation_ends_before_min_length():
     assert {len(hypothesis.ids) for hypotheses in results for hypothesis in hypotheses} == {8, 9}
     # fewer subwords than beams: what cannot be continued is no hypothesis
     small = Transformer(TransformerConfig(5, d_model=8, d_ff=8, heads=2, layers=1)).double().eval()
-    results = beam_search([small], source % 5, torch.tensor([4, 4]), beam_size=8, length_penalty=0.6, min_length=2)
+    results = beam_search([small], source % 5, torch.tensor([4, 2]), beam_size=8, length_penalty=0.6, min_length=2)
     assert all(math.isfinite(hypothesis.log_probability) for hypotheses in results for hypothesis in hypotheses)
     assert all(hypotheses for hypotheses in results)
 

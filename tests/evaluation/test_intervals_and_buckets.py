@@ -104,3 +104,13 @@ def test_the_rarest_word_is_found_by_its_number_in_train():
     assert counts == {"a": 7, ",": 900, "d": 42}
     assert parts.rarest(words, counts) == [7, 42, 0, None]
     assert parts.rarest([["▁(", "a", ")"], ["▁a"]], counts | {"(": 50, ")": 50}) == [7, 7]  # the word in a bracket
+
+
+def test_a_bucket_has_a_margin_from_twenty_sentences_on():
+    references = [f"the {word} dog number {n} runs over the hill ." for n in range(12) for word in ("old", "young")]
+    hypotheses = [line if n % 3 else line.replace("runs over", "walks on") for n, line in enumerate(references)]
+    few, enough = (
+        parts.buckets([3] * n, parts.LENGTHS, hypotheses[:n], references[:n], "en")[0].margin for n in (19, 20)
+    )
+    assert few is None
+    assert enough

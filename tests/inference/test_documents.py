@@ -45,6 +45,9 @@ msgstr[1] ""
 #~| msgid "gone"
 #~ msgid "obsolete"
 #~ msgstr "veraltet"
+
+#~ msgid "gone too"
+#~ msgstr ""
 """
 FILLED = (
     PO.replace("#, c-format", "#, c-format, fuzzy")

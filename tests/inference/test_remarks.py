@@ -81,7 +81,7 @@ def test_a_word_is_unseen_in_the_case_that_train_has(tmp_path: Path):
     ]
     assert SeenWords(tmp_path / "none.txt").unread(tokens("Katzen")) == []
     path.write_bytes(b"\xff\n")
-    with pytest.raises(ValueError, match=r"words\.txt is damaged \(not UTF-8\)"):
+    with pytest.raises(ValueError, match=r"words\.txt is damaged \(not UTF-8"):
         SeenWords(path).unread(tokens("Katzen"))
 
 

@@ -112,3 +112,10 @@ def test_clean_leaves_a_cache_outside_the_project_alone(project, tmp_path):
     assert done.returncode == 1
     assert "is outside this project" in done.stderr
     assert len(left(project)) == 3
+
+
+def test_clean_keeps_the_locks_of_gpus(project):
+    (project / "work/gpus/host").mkdir(parents=True)
+    (project / "work/gpus/host/0.lock").touch()
+    assert cleaned(project, "--yes").returncode == 0
+    assert left(project) == ["gpus"]

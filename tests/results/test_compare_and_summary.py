@@ -141,3 +141,7 @@ def test_without_git_a_command_says_so_in_one_line(project, tmp_path, capsys):
 )
 def test_a_name_that_is_no_command_is_explained(tmp_path, capsys, name, message):
     assert pipeline_command(tmp_path, capsys, name, error=True).startswith(message)
+
+
+def test_summary_does_not_name_the_work_tree_as_left_out(project, capsys):
+    assert "left out: workspace" not in pipeline_command(project, capsys, "summary")

@@ -21,7 +21,7 @@ from support.tiny import ROOT
 from pipeline.search import trainings as trainings_module
 from pipeline.search.clones import check_committed
 from pipeline.search.command import name_of
-from pipeline.search.finals import DIVERGED, conclusion, table
+from pipeline.search.finals import DIVERGED, conclusion, finals, table
 from pipeline.search.space import describe, space_of
 from pipeline.search.study import best, open_study, rungs_of, search
 from pipeline.search.trainings import Trainings, score_of
@@ -178,6 +178,7 @@ def test_rungs_are_multiples_of_save_every_up_to_max_steps(save_every, validatio
 
 def test_a_first_rung_that_does_not_fit_is_refused():
     assert [rungs_of(600, 30, first) for first in (None, 90, 600)] == [RUNGS, [90, 270, 600], [600]]
+    assert rungs_of(600, 30, 180) == [180, 600]  # 540 would be nearly the end
     for first in (50, 630):
         with pytest.raises(ValueError, match=f"{first} must be a multiple of save_every=30, at most max_steps=600"):
             rungs_of(600, 30, first)
@@ -306,3 +307,18 @@ def test_the_last_lines_say_what_the_seeds_show(means, said):
     assert (lines[-1] == f"Take it over:  dvc exp apply {winner}") == (winner != "search-start")
     if said == DIVERGED:
         assert not [value for row in rows(**means) for name, value in row.items() if name[:2] in ("de", "p_") and value]
+
+
+def test_finals_use_other_seeds_than_the_trials():
+    seeds = []
+
+    def run(name: str, values: dict) -> Any:
+        seeds.append(values["seed"])
+        raise Untrainable("it diverged")
+
+    folder = Path("search-abc")
+    trainings: Any = SimpleNamespace(
+        folder=folder, params=SimpleNamespace(seed=1), experiment=lambda knobs: "search-abc-1", experiment_with=run
+    )
+    assert finals(trainings, [{"dropout": 0.1}], 3, 1) == []
+    assert seeds == [2, 3, 4] * 2

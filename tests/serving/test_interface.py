@@ -18,7 +18,7 @@ import urllib.request
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import requests
@@ -39,6 +39,7 @@ from transformer.inference.translator import Translator
 from transformer.serving import batches, command, connection, fields
 from transformer.serving import server as server_module
 from transformer.serving.connection import Connection
+from transformer.serving.fields import Translate
 from transformer.serving.html_text import split_html
 from transformer.serving.limits import line_costs
 from transformer.serving.served_model import Model, ModelEntry
@@ -658,3 +659,20 @@ def test_the_address_to_listen_on_is_a_name_of_the_server():
     for host in ("nobody.invalid", "198.51.100.7"):
         with pytest.raises(ValueError, match=f"--host {host} is no address of this machine"):
             command.open_port(host, free_port())
+
+
+def test_a_search_has_a_beam_for_each_alternative_and_the_best():
+    asked = Translate(q="a", source="de", target="en", alternatives=4)
+    assert asked.search({"beam_size": 4}) == {"beam_size": 5}
+
+
+def test_a_large_request_takes_turns_with_others(monkeypatch):
+    monkeypatch.setattr(batches, "MOST_BATCH_COST", 1)
+
+    async def turns() -> bool:
+        large, other = batches.Job(["a"] * 2, {}, True), batches.Job(["a"], {"beam_size": 1}, True)
+        waiting: Any = batches.Batches(None, None)  # type: ignore[arg-type]
+        waiting.waiting.extend([large, other])
+        return [waiting._take_batch()[0][0] for _ in range(3)] == [large, other, large]
+
+    assert asyncio.run(turns())

@@ -15,6 +15,7 @@ from transformer.text.words import Side, splitter_of
 
 # language, and a line in which a | stands where it is split
 LINES = [
+    ("en", "See Sect. 3 of it."),
     ("de", "Ein Hund bellt. |Eine Katze schläft."),
     ("de", "Er wohnt z. B. in Köln. |Sie nicht."),
     ("de", "Dr. Müller kommt am 3. Mai. |Er bleibt bis zum 5. Juni."),

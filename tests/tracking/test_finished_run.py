@@ -72,3 +72,8 @@ def test_an_experiment_has_its_difference_from_where_it_started(inside):
     assert 0 < scores["p_randomisation"] <= 1
     assert content.compare_with_baseline(first, result_of("back")) == {}  # the same configuration
     assert content.compare_with_baseline(first, Result("start", "first~1")) == {}  # a commit without a result
+
+
+def test_scores_of_other_signatures_have_no_difference(inside, monkeypatch):
+    monkeypatch.setattr(Result, "signatures", lambda self: {"bleu": self.name})
+    assert content.compare_with_baseline(result_of("other"), result_of("first")) == {}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import mlflow
 import pytest
-from support.runs import configuration, opened, record, runs_of, score, train
+from support.runs import configuration, opened, record, runs_of, score, train, training
 
 from pipeline.tracking import live, runs_table
 from pipeline.tracking import store as tracking
@@ -138,3 +138,26 @@ def test_the_first_answer_of_a_bad_server_takes_ten_seconds_at_most(tmp_path, mo
         assert time.monotonic() - begin < 4
         assert ("within 3 s" in str(error.value)) == kind.startswith("drips")  # the others need no deadline
         server.shutdown()
+
+
+def test_what_a_library_raises_is_the_stores_failure_and_what_we_raise_a_bug(monkeypatch, tmp_path, fresh_process):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "soon")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
+    with pytest.raises(tracking.StoreError, match="soon"):
+        opened(tmp_path)
+    for error in (ValueError("ours"), json.JSONDecodeError("ours", "", 0), KeyError("ours")):
+        with pytest.raises(type(error)), tracking.asking():
+            raise error
+
+
+def test_a_bug_in_the_live_curve_is_told_once_and_the_training_goes_on(root, key, monkeypatch, capsys):
+    def fail(*words: object) -> None:
+        raise AttributeError("ours")
+
+    monkeypatch.setattr(live.LiveRun, "_open", fail)
+    train_run = training(root, key)
+    with train_run as curve:
+        curve.log_curve([{"step": 1, "train_loss": 1.0}])
+    errors = capsys.readouterr().err
+    assert errors.count("AttributeError: ours. This is a bug of this program") == 1
+    assert errors.count("Traceback: work/error-tracking-") == 1

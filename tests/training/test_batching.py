@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.tiny import random_pairs
 
+from transformer.files import Untrainable
 from transformer.text.pairs import Pairs, Sequences
 from transformer.text.vocabulary import BOS, EOS, PAD
 from transformer.training.batches import (
@@ -121,3 +122,9 @@ def test_processes_without_work_are_counted_with_a_remedy(tmp_path):
     assert idle_remark(batches, 4, better, 12) == ""
     assert better > 50
     assert "Use fewer processes, or raise batch_tokens" in idle_remark(batches, 300, 400, 12)
+
+
+def test_pairs_that_do_not_fit_a_device_are_the_fault_of_the_knobs():
+    """A search tries others then."""
+    with pytest.raises(Untrainable, match="more than device_tokens=2"):
+        Pairs.pack([([4, 5, 6], [4])]).check_lengths("valid", 2)

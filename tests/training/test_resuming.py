@@ -319,9 +319,14 @@ def test_a_folder_keeps_one_training(tmp_path):
     ):
         with pytest.raises(Mistake, match=f"w has another training: not equal are {what}. Nothing was trained. Name"):
             curve(model(), **changes)
-    with pytest.raises(Mistake, match=r"not equal are initial weights\..* Seed torch before"):
+    with pytest.raises(Mistake, match=r"not equal are initial weights\..* with torch seeded"):
         curve(model(2))
-    assert curve(model()) == first
+    (tmp_path / "w/identity.json").write_text("")  # as after a power cut
+    with pytest.raises(Mistake, match="w has another training"):
+        curve(model(), lr_factor=0.5)
+    for state in (tmp_path / "w").glob("state-*"):
+        state.unlink()  # a training that diverged has no state, and is begun anew with other settings
+    assert curve(model(), lr_factor=0.5) != first
 
 
 def test_without_an_undamaged_state_a_training_starts_anew(tmp_path, capsys):
@@ -345,3 +350,10 @@ def test_two_states_and_the_last_and_best_checkpoints_are_kept(tmp_path):
         assert path.suffix in (".json", ".safetensors")
         if path.name.startswith("state"):
             assert json.loads(path.read_text())["format"] == 1
+
+
+def test_the_last_state_of_a_shorter_training_is_the_only_one_kept_of_it(tmp_path):
+    for steps in (4, 24):
+        train_tiny(tmp_path, tmp_path / "w", max_steps=steps, keep=3)
+    names = sorted(path.name for path in (tmp_path / "w").glob("state*"))
+    assert names == [f"state-{step:08d}.json" for step in (4, 20, 24)]

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import math
 from statistics import mean
 
 import numpy as np
@@ -22,9 +23,10 @@ from transformer.text.vocabulary import UNK
 from transformer.training import distributed
 from transformer.training.checkpoints import CheckpointStore, best_steps, load_file
 from transformer.training.distributed import prepare_process
-from transformer.training.loop import Diverged
+from transformer.training.loop import Diverged, train
 from transformer.training.loss import smoothed_cross_entropy
 from transformer.training.optimiser import decay_at
+from transformer.training.replay import score
 from transformer.training.train_step import Trainer, predictions
 from transformer.training.validation import ValidText, valid_bleu, valid_loss
 
@@ -246,3 +248,16 @@ def test_the_mean_of_weights_is_their_mean(tmp_path):
         assert torch.equal(value, expected.float())
     with pytest.raises(ValueError, match="no checkpoint"):
         mean_weights([])
+
+
+def test_a_gradient_that_is_not_finite_stops_the_training(tmp_path, monkeypatch):
+    trainer = tiny_trainer(tmp_path)
+    update = trainer.update
+    monkeypatch.setattr(trainer, "update", lambda *w: update(*w)._replace(gradient_norm=torch.tensor(math.inf)))
+    with pytest.raises(Diverged, match="Update 1: the loss or its gradient"):
+        train(trainer, CheckpointStore(tmp_path / "w"))
+
+
+def test_a_bleu_of_one_percent_is_a_score():
+    assert score({"loss": 9.0, "bleu": 1.0}, "bleu") == [-1.0]
+    assert score({"loss": 9.0, "bleu": 0.99}, "bleu") == [0.0, 9.0]

@@ -18,7 +18,7 @@ from typing import cast
 from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
 from transformer.corpora.text_files import LONGEST_LINE, open_file, plain_name
-from transformer.files import Mistake, check_length
+from transformer.files import Mistake, check_length, is_bug
 from transformer.text.languages import strip_region
 from transformer.text.plurals import is_singular, numbers_of_forms
 
@@ -146,6 +146,8 @@ def elements(lines: Iterable[bytes], path: Path) -> Iterator[Element]:
                 yield element
         parser.close()
     except (ParseError, LookupError, ValueError) as error:  # the last two: of an encoding that Python does not have
+        if isinstance(error, Mistake) or is_bug(error):
+            raise
         raise Mistake(f"{path} is damaged ({error}). Copy it again.") from None
 
 

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 from transformer.corpora.text_files import LONGEST_LINE
-from transformer.files import Mistake, decode_line
+from transformer.files import Mistake, decode_line, is_bug
 
 # The tags of the lines in train.tags.* that are no text.
 TED_TAGS = (
@@ -73,6 +73,8 @@ class _Segments(HTMLParser):
                 if self._text is not None:
                     raise Mistake(f"the file ends, but the <seg> of line {self._start} has no </seg>")
         except (AssertionError, ValueError) as error:  # HTMLParser's for `<![x`, and for &# with 5,000 digits
+            if is_bug(error):
+                raise
             place = f"{self.name}:{self.getpos()[0]}"
             raise Mistake(f"{place}: wrong markup: {error}. Correct it, or get the file again.") from None
         texts, self.texts = self.texts, []

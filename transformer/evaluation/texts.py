@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transformer.files import Mistake, read_lines
-
-
-class UnreadableInput(Mistake):
-    """A file that an earlier step writes is missing or damaged."""
+from transformer.files import Mistake, UnreadableInput, read_json, read_lines
 
 
 class Texts(NamedTuple):
@@ -41,13 +36,15 @@ def read(path: Path, reader: Callable[[Path], Any]) -> Any:
         raise UnreadableInput(f"{path} is missing.")
     try:
         return reader(path)
-    except (Mistake, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise UnreadableInput(f"{path}: {' '.join(str(error).split())}. Delete it.") from None
+    except UnreadableInput:
+        raise
+    except Mistake as error:
+        raise UnreadableInput(f"{path} is damaged ({' '.join(str(error).split())}).") from None
 
 
 def read_table(path: Path) -> dict[str, Any]:
     """The names and values in a JSON file. Raises Mistake if it has no JSON object."""
-    values = json.loads(path.read_text(encoding="utf-8"))
+    values = read_json(path)
     if not isinstance(values, dict):
         raise Mistake(f"must be an object of names and values, not {type(values).__name__}")
     return values

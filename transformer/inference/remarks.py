@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from transformer.files import Mistake, read_lines
+from transformer.files import read_lines
 from transformer.inference.translation import Remark, SentencePair, Translation, join_translations
 from transformer.text.marks import SPACE
 from transformer.text.placeholders import disagree
@@ -92,11 +92,8 @@ class SeenWords:
 
     @cached_property
     def words(self) -> frozenset[str]:
-        """The words; empty without a file. Raises Mistake for a file that is not UTF-8."""
-        try:
-            return frozenset(read_lines(self.path)) if self.path and self.path.is_file() else frozenset()
-        except UnicodeDecodeError:
-            raise Mistake(f"{self.path} is damaged (not UTF-8). Copy the model folder again.") from None
+        """The words; empty without a file."""
+        return frozenset(read_lines(self.path)) if self.path and self.path.is_file() else frozenset()
 
     def unread(self, tokens: Iterable[str]) -> list[str]:
         """The words of a line that the training text lacks, or has only in another case, in their order.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import mmap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer.files import Mistake, chunks, place_of
+from transformer.files import Mistake, UnreadableInput, Untrainable, chunks, place_of, read_json
 from transformer.text.array_file import ArrayFile
 from transformer.text.vocabulary import BOS, EOS, PAD
 
@@ -59,6 +58,14 @@ class SequencesFile:
         self._end += len(block.ids)
 
 
+def load_array(path: Path) -> np.ndarray:
+    """Memory-map a .npy file. Raises UnreadableInput for a file that is damaged."""
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise UnreadableInput(f"{path} is damaged ({error}).") from None
+
+
 class Sequences:
     """Id sequences of different lengths in two flat arrays.
 
@@ -71,10 +78,7 @@ class Sequences:
     @classmethod
     def load(cls, stem: Path) -> Sequences:
         """Memory-map <stem>.ids.npy (uint16 or int32) and <stem>.starts.npy (int64, sequences + 1)."""
-        return cls(
-            np.load(f"{stem}.ids.npy", mmap_mode="r", allow_pickle=False),
-            np.load(f"{stem}.starts.npy", mmap_mode="r", allow_pickle=False),
-        )
+        return cls(load_array(Path(f"{stem}.ids.npy")), load_array(Path(f"{stem}.starts.npy")))
 
     @classmethod
     def unpack(cls, block: IdBlock) -> Sequences:
@@ -158,9 +162,8 @@ class Pairs:
     def load(cls, folder: Path, split: str) -> Pairs:
         """Memory-map one split of a folder that `save` wrote."""
         source, target = (Sequences.load(folder / f"{split}.{side}") for side in ("source", "target"))
-        lines = np.load(folder / f"{split}.lines.npy", mmap_mode="r", allow_pickle=False)
-        files = folder / f"{split}.files.json"
-        return cls(source, target, lines, json.loads(files.read_text(encoding="utf-8")) if files.is_file() else ())
+        lines, files = load_array(folder / f"{split}.lines.npy"), folder / f"{split}.files.json"
+        return cls(source, target, lines, read_json(files) if files.is_file() else ())
 
     @classmethod
     def pack(cls, pairs: Iterable[tuple[Sequence[int], Sequence[int]]]) -> Pairs:
@@ -212,7 +215,7 @@ class Pairs:
         """Raise Mistake with the line number if a pair has more than `device_tokens` subwords on one side."""
         row = int(np.argmax(self.longest))
         if self.longest[row] > device_tokens:
-            raise Mistake(
+            raise Untrainable(
                 f"{self.places(split, [int(self.lines[row])])} has {self.longest[row]} subwords, </s> included: more "
                 f"than device_tokens={device_tokens}. Raise device_tokens, or shorten or remove that line."
             )

@@ -38,9 +38,10 @@ class Vocabulary:
     @classmethod
     def load(cls, path: Path) -> Vocabulary:
         """Read a vocab.txt: one subword per line; ids count lines from 0."""
+        subwords = list(read_lines(path))
         try:
-            return cls(list(read_lines(path)))
-        except (Mistake, UnicodeDecodeError) as error:
+            return cls(subwords)
+        except Mistake as error:
             raise Mistake(f"{path}: {error}") from None
 
     def save(self, path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Callable, Mapping
@@ -16,7 +15,7 @@ import numpy as np
 import torch
 from safetensors.torch import save
 
-from transformer.files import Mistake, Untrainable, sha256, write_json
+from transformer.files import Mistake, UnreadableInput, Untrainable, read_json, sha256, write_json
 from transformer.training.checkpoints import CheckpointStore, Row, TrainingState
 from transformer.training.distributed import Stopped
 from transformer.training.replay import Identity, OtherSettings, add_row, differences, identity_of, replay
@@ -71,25 +70,27 @@ def train(
 
 
 def check_folder(trainer: Trainer, store: CheckpointStore, identity: Identity | None) -> None:
-    """Raise Mistake on all processes if a folder has the states of another training; else write identity.json there.
+    """Raise Mistake on all processes if a folder has states of another training; else write identity.json there.
 
     identity: see `train`. A model that this training has trained is not taken for other initial weights.
     """
     path, recorded = store.folder / "identity.json", None
-    if path.is_file():
-        with suppress(json.JSONDecodeError):  # a power cut may leave an empty file
-            recorded = json.loads(path.read_text(encoding="utf-8"))
+    has_states = any(store.folder.glob("state-*.json"))
+    if has_states and path.is_file():
+        with suppress(UnreadableInput):  # a power cut may leave an empty file
+            recorded = read_json(path)
     if identity is None:
         pairs = {"train": trainer.train_pairs.digest(), "valid": trainer.valid_pairs.digest()}
         weights = sha256_of(save(trainer.tensors()[0])).hexdigest()
         if recorded and weights in map(sha256, store.folder.glob("weights-*.safetensors")):
             weights = recorded["data"].get("initial weights")
         identity = identity_of(trainer.config, trainer.model.config, {**pairs, "initial weights": weights})
-    if names := trainer.world.broadcast(differences(recorded or identity, identity)):
-        seed = " Seed torch before a model is built, and it has the same weights each time."
+        recorded = {} if has_states and recorded is None else recorded
+    if names := trainer.world.broadcast(differences(identity if recorded is None else recorded, identity)):
+        anew = " Build the model anew, with torch seeded before it, or" if "initial weights" in names else ""
         raise Mistake(
-            f"{store.folder} has another training: not equal are {', '.join(names)}. Nothing was trained. Name another "
-            f"folder, or delete this one.{seed if 'initial weights' in names else ''}"
+            f"{store.folder} has another training: not equal are {', '.join(names[:4])}. Nothing was trained.{anew} "
+            f"{'name' if anew else 'Name'} another folder, or delete this one."
         )
     if trainer.world.is_leader and recorded is None:
         write_json(path, identity)
