@@ -29,7 +29,7 @@ from pipeline.tracking.registry import FOLDER
 from pipeline.tracking.store import StoreError, asking, connect
 from pipeline.workflow.dvc_lock import WORKSPACE, NoResult, Result, link_folder, result_of
 from pipeline.workflow.stage import project_root
-from transformer.decoding.config import SEARCH_OPTIONS
+from transformer.decoding.config import SEARCH_OPTIONS, SearchConfig
 from transformer.files import Mistake
 from transformer.serving.command import add_options, serve
 from transformer.serving.served_model import ModelEntry
@@ -95,7 +95,7 @@ def read_result(result: Result, place: Path) -> ModelEntry:
 
     facts: the beginnings of the key of its run and of the hash of its data, as MLflow has them.
     """
-    search = {name: getattr(result.params, name) for name in SEARCH_OPTIONS}
+    search = SearchConfig(**{name: getattr(result.params, name) for name in SEARCH_OPTIONS})
     facts = {"run": config_key(result)[:7], "data": result.outs[DATA][:12]}
     link_folder(result.folder(MODEL), place)
     return ModelEntry(result.name, place, search, facts, examples(result))
@@ -129,4 +129,5 @@ def fetch_registered(name: str, place: Path) -> ModelEntry:
         raise Mistake(f"The model {name} was not registered by the stage `record`. Name another.")
     version = YAML(typ="safe").load(saved / "registered_model_meta")["model_version"]  # which MLflow writes beside it
     facts = {"version": str(version), "run": metadata["config_key"][:7], "data": metadata["data"][:12]}
-    return ModelEntry(name, saved / FOLDER, {option: metadata[option] for option in SEARCH_OPTIONS}, facts)
+    search = SearchConfig(**{option: metadata[option] for option in SEARCH_OPTIONS})
+    return ModelEntry(name, saved / FOLDER, search, facts)

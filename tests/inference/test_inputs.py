@@ -16,6 +16,7 @@ from fastapi.testclient import TestClient
 from support.tiny import model_folder
 
 from transformer.__main__ import main
+from transformer.decoding.config import SearchConfig
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.inference import translator as translating
 from transformer.inference.torch_engine import TorchEngine
@@ -128,7 +129,7 @@ def through_command_line(folder: Path, monkeypatch) -> Front:
 
 
 def through_server(folder: Path, monkeypatch) -> Front:
-    model = Model(ModelEntry("", folder, OPTIONS))
+    model = Model(ModelEntry("", folder, SearchConfig(**OPTIONS)))
     source, target = model.languages
 
     def translate(lines: list[str]) -> list[str]:

@@ -663,14 +663,14 @@ def test_the_address_to_listen_on_is_a_name_of_the_server():
 
 def test_a_search_has_a_beam_for_each_alternative_and_the_best():
     asked = Translate(q="a", source="de", target="en", alternatives=4)
-    assert asked.search({"beam_size": 4}) == {"beam_size": 5}
+    assert asked.search(SearchConfig(beam_size=4)) == SearchConfig(beam_size=5)
 
 
 def test_a_large_request_takes_turns_with_others(monkeypatch):
     monkeypatch.setattr(batches, "MOST_BATCH_COST", 1)
 
     async def turns() -> bool:
-        large, other = batches.Job(["a"] * 2, {}, True), batches.Job(["a"], {"beam_size": 1}, True)
+        large, other = batches.Job(["a"] * 2, SearchConfig(), True), batches.Job(["a"], SearchConfig(beam_size=1), True)
         waiting: Any = batches.Batches(None, None)  # type: ignore[arg-type]
         waiting.waiting.extend([large, other])
         return [waiting._take_batch()[0][0] for _ in range(3)] == [large, other, large]

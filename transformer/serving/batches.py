@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any
@@ -34,13 +34,13 @@ LATE = f"The request took longer than {SECONDS} s and was ended. Send fewer or s
 
 
 class Job:
-    """The lines of a request, and their translations. settings: fields of SearchConfig. best_only: see Translator.
+    """The lines of a request, and their translations. config: of the search. best_only: see Translator.
 
     Raises Mistake for a line, and for lines, whose search may take too long.
     """
 
-    def __init__(self, lines: Sequence[str], settings: Mapping[str, Any], best_only: bool):
-        self.lines, self.config, self.best_only = lines, SearchConfig(**settings), best_only
+    def __init__(self, lines: Sequence[str], config: SearchConfig, best_only: bool):
+        self.lines, self.config, self.best_only = lines, config, best_only
         self.future: asyncio.Future = asyncio.get_running_loop().create_future()
         self.results: list[Any] = [None] * len(lines)
         self.taken = self.done = 0  # lines
@@ -84,9 +84,7 @@ class Batches:
         """Of all requests that wait."""
         return sum(job.cost for job in self.waiting)
 
-    async def translate(
-        self, lines: Sequence[str], settings: Mapping[str, Any], best_only: bool
-    ) -> list[list[Sentence]]:
+    async def translate(self, lines: Sequence[str], config: SearchConfig, best_only: bool) -> list[list[Sentence]]:
         """The sentences of each line. When this is cancelled, what is not translated yet is left out.
 
         Raises HTTPException 503 if too much waits, if it takes too long and if the process ends, and Mistake for a
@@ -94,7 +92,7 @@ class Batches:
         """
         if not lines:
             return []
-        job = Job(lines, settings, best_only)
+        job = Job(lines, config, best_only)
         if self.waiting and self.cost() + job.cost > MOST_WAITING_COST:
             raise HTTPException(503, "The server has too much to do. Try later.", LATER)
         self.waiting.append(job)
@@ -185,7 +183,6 @@ class Batches:
         check()
         for line, (job, number) in zip(lines, batch, strict=True):
             check_sentences(name_of(number + 1, len(job.lines)), line, self.translator)
-        settings = vars(first.config)
         return self.translator.alternatives_of_sentences(
-            lines, before_step=check, best_only=first.best_only, **settings
+            lines, before_step=check, best_only=first.best_only, config=first.config
         )

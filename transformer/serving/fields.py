@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import parse_qsl
 
@@ -14,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSche
 from starlette.datastructures import UploadFile
 from starlette.requests import ClientDisconnect
 
-from transformer.decoding.config import MOST_BEAMS, Beams, ExtraLength, LengthPenalty
+from transformer.decoding.config import MOST_BEAMS, SEARCH_OPTIONS, Beams, ExtraLength, LengthPenalty, SearchConfig
 from transformer.text.characters import half_character
 
 MOST_ALTERNATIVES = 15
@@ -46,12 +47,11 @@ class Translate(Fields):
     length_penalty: LengthPenalty | None = None
     extra_length: ExtraLength | None = None
 
-    def search(self, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    def search(self, default: SearchConfig) -> SearchConfig:
         """The settings of the search, of as many hypotheses as there are translations to return."""
-        chosen = {name: getattr(self, name) for name in defaults}
-        settings = {**defaults, **{name: value for name, value in chosen.items() if value is not None}}
-        settings["beam_size"] = min(MOST_BEAMS, max(settings["beam_size"], 1 + self.alternatives))
-        return settings
+        chosen = {name: value for name in SEARCH_OPTIONS if (value := getattr(self, name)) is not None}
+        beams = chosen.pop("beam_size", default.beam_size)
+        return replace(default, beam_size=min(MOST_BEAMS, max(beams, 1 + self.alternatives)), **chosen)
 
 
 class Detect(Fields):

@@ -49,7 +49,7 @@ class ServedTranslator(PythonModel):
             with self.one_at_a_time:
                 for number, line in enumerate(model_input, start=1):
                     check_sentences(name_of(number, len(model_input)), line, self.translator)
-                return self.translator.translate(model_input, **vars(config))
+                return self.translator.translate(model_input, config=config)
         except Mistake as error:
             raise Refused(str(error), INVALID_PARAMETER_VALUE) from None
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from transformer.decoding.config import SEARCH_OPTIONS, SearchConfig
+from transformer.decoding.config import SearchConfig
 from transformer.files import Mistake
 from transformer.inference.both_engines import has_torch, load_torch
 from transformer.inference.remarks import KINDS
@@ -34,17 +34,13 @@ NO_TORCH = "Attention needs torch and a folder with weights.safetensors."
 class ModelEntry:
     """Where a model is, and what is known of it.
 
-    name: as on the command line. folder: the model folder. search: beam_size, length_penalty and extra_length of a
-    request that has none. facts: what it is -> its value: run, data. examples: source sentences that one can try.
+    name: as on the command line. folder: the model folder. search: the settings of a request that has none. facts:
+    what it is -> its value: run, data. examples: source sentences that one can try.
     """
 
     name: str
     folder: Path
-    search: Mapping[str, Any] = field(
-        default_factory=lambda: {
-            name: value for name, value in asdict(SearchConfig()).items() if name in SEARCH_OPTIONS
-        }
-    )
+    search: SearchConfig = field(default_factory=SearchConfig)
     facts: Mapping[str, str] = field(default_factory=dict)
     examples: tuple[str, ...] = ()
 
@@ -73,7 +69,7 @@ class Model:
 
     def description(self) -> dict[str, Any]:
         """What the page shows above the answers of this model."""
-        facts = {**self.entry.facts, "beam size": str(self.entry.search["beam_size"])}
+        facts = {**self.entry.facts, "beam size": str(self.entry.search.beam_size)}
         if worth := verdict(self.translator.scores):
             facts["scores"] = worth
         return {

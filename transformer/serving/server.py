@@ -13,10 +13,10 @@ import asyncio
 import hmac
 import secrets
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,6 +31,7 @@ from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from transformer import reporting, serving
+from transformer.decoding.config import SearchConfig
 from transformer.files import Mistake
 from transformer.inference.documents import fill, lines_of, read_document
 from transformer.inference.translation import Sentence, join_translations
@@ -132,10 +133,10 @@ class Server:
         raise HTTPException(400, f"{names[0]} is not available as a target language from {names[1]}")
 
     async def translate(
-        self, request: Request, number: int, lines: Sequence[str], settings: Mapping[str, Any], best_only: bool = True
+        self, request: Request, number: int, lines: Sequence[str], config: SearchConfig, best_only: bool = True
     ) -> list[list[Sentence]]:
         """The sentences of lines, which passed `check_lines`, with their translations by a model."""
-        results = await run_while_connected(request, self.batches[number].translate(lines, settings, best_only))
+        results = await run_while_connected(request, self.batches[number].translate(lines, config, best_only))
         self.measures.count(results)
         return results
 
@@ -359,8 +360,7 @@ def add_page(app: FastAPI, server: Server) -> None:
         asked = await read(request, PageText, server.check_key)
         model = chosen(asked.model)
         check_line("the text", asked.text)
-        search = {**model.entry.search}
-        search["beam_size"] = asked.beam_size or search["beam_size"]
+        search = replace(model.entry.search, beam_size=asked.beam_size or model.entry.search.beam_size)
         loop = asyncio.get_running_loop()
         begin = loop.time()
         (sentences,) = await server.translate(request, asked.model, [asked.text], search, best_only=False)
