@@ -13,6 +13,7 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -30,6 +31,7 @@ from support.tiny import ROOT, TEXT, model_folder
 from pipeline.results import serve
 from pipeline.results.serve import find_model
 from pipeline.workflow.stage import run
+from transformer.decoding.config import SearchConfig
 from transformer.inference.remarks import SeenWords
 from transformer.inference.translation import Translation
 from transformer.inference.translator import Translator
@@ -37,7 +39,6 @@ from transformer.serving.served_model import MOST_MAPPED, Model, ModelEntry, hyp
 from transformer.serving.server import Server, Settings, application
 
 LINE = TEXT[0]
-SEARCH = {"beam_size": 4, "length_penalty": 0.6, "extra_length": 50}
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,7 @@ def folders(tmp_path_factory) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def model(folders) -> Model:
-    return Model(ModelEntry("first", folders[0], {**SEARCH, "extra_length": 10}, {"run": "toy 1234567"}))
+    return Model(ModelEntry("first", folders[0], replace(SearchConfig(), extra_length=10), {"run": "toy 1234567"}))
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def client(model) -> Iterator[TestClient]:
 
 def details(model: Model, text: str, **search) -> dict:
     """What the page shows of a text."""
-    (sentences,) = model.translator.alternatives_of_sentences([text], **{**model.entry.search, **search})
+    (sentences,) = model.translator.alternatives_of_sentences([text], config=replace(model.entry.search, **search))
     return model.details(sentences)
 
 
@@ -239,7 +240,7 @@ def test_the_model_of_a_commit_comes_from_the_cache_of_dvc(inside, folders, tmp_
     source = find_model("with_model", tmp_path / "fetched")
     for path in set(folders[1].iterdir()) - {folders[1] / "model.json"}:
         assert (source.folder / path.name).read_bytes() == path.read_bytes()
-    assert (source.search["beam_size"], source.examples) == (2, ("a b c d", "e f g h", "i j k l"))
+    assert (source.search.beam_size, source.examples) == (2, ("a b c d", "e f g h", "i j k l"))
     assert [len(source.facts[name]) for name in ("run", "data")] == [7, 12]
     assert details(Model(source), LINE)["hypotheses"]
 
