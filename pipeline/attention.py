@@ -22,7 +22,7 @@ from transformer.evaluation.scores import sentence_scores
 from transformer.evaluation.texts import Texts
 from transformer.files import Mistake, whole_file, write_json, write_text
 from transformer.inference.translator import UNKNOWN, Translator
-from transformer.reporting.attention import Sentence, Target, Text, choice, contents, image, picture
+from transformer.reporting.attention import Sentence, Target, Text, choice, image, page_data, picture
 from transformer.text.vocabulary import UNK
 from transformer.text.words import Side
 
@@ -56,7 +56,7 @@ def main() -> None:
     ]
     drawn = picture(sentences[0], TARGETS[0])
     pixels = image(drawn)  # before anything is written
-    write_json(paths.weights, contents(sentences))
+    write_json(paths.weights, page_data(sentences))
     write_text(paths.picture, drawn)
     with whole_file(paths.image) as temporary:
         temporary.write_bytes(pixels)

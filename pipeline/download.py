@@ -24,7 +24,7 @@ from transformer.corpora.text_files import lines_of
 from transformer.files import Mistake, whole_folder, write_json, write_lines
 from transformer.text.words import splitter_of
 
-MOST = 12  # training files that are listed with their pairs
+MOST_LISTED = 12  # training files that are listed with their pairs
 
 
 def main() -> None:
@@ -110,8 +110,8 @@ def write_split(folder: Path, split: str, parts: list[ParallelText]) -> int:
         files = list(zip(names, sizes, strict=True)) if len(parts) > 1 else []
         write_json(folder / "train.files.json", files)
         if files:
-            more = f" and {len(files) - MOST:,} more files" if len(files) > MOST else ""
-            print(f"train: {', '.join(f'{name} {size:,}' for name, size in files[:MOST])} pairs{more}")
+            more = f" and {len(files) - MOST_LISTED:,} more files" if len(files) > MOST_LISTED else ""
+            print(f"train: {', '.join(f'{name} {size:,}' for name, size in files[:MOST_LISTED])} pairs{more}")
     return sum(sizes)
 
 

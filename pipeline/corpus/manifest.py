@@ -39,7 +39,7 @@ def main() -> None:
         complete(manifest, name, path)
         write_json(manifest.path, manifest.content)  # now, or an error in a later file would lose this sum
     files = manifest.content["files"]
-    stand_ins = {entry.get("otherwise") for entry in files.values() if entry["sha256"]} & set(left)
+    stand_ins = {entry.get("fallback") for entry in files.values() if entry["sha256"]} & set(left)
     left = [name for name in left if name not in stand_ins]
     if missing and left == missing:
         raise Mistake(f"{manifest.path} stays as it is: none of {', '.join(left)} can be fetched.")
@@ -54,7 +54,7 @@ def main() -> None:
 
 def parts_of(manifest: Manifest, name: str) -> list[dict[str, Any]]:
     """The parts of splits that are in a file, or in the file that it stands in for."""
-    names = {name} | {other for other, entry in manifest.content["files"].items() if entry.get("otherwise") == name}
+    names = {name} | {other for other, entry in manifest.content["files"].items() if entry.get("fallback") == name}
     return [
         part
         for texts in manifest.content["splits"].values()
@@ -73,7 +73,7 @@ def incomplete(manifest: Manifest, name: str) -> bool:
 
 def fetch(manifest: Manifest, name: str) -> Path | None:
     """A file of the corpus; None, with a message, if it cannot be fetched."""
-    download = replace(manifest.download(name), otherwise=None)  # this file, not the one that may stand in for it
+    download = replace(manifest.download(name), fallback=None)  # this file, not the one that may stand in for it
     try:
         with bar(download.size or 0, "B", f"download {name}") as progress:
             return fetch_all({name: download}, project_root() / "work/downloads", progress.update)[name]

@@ -1,7 +1,7 @@
 """Files as people have them to a corpus folder: train, valid and test, a file for each language.
 
-What has no valid or test gets them from train. A hash of the source side decides, so pairs with equal sources (without
-case and punctuation) are in one split, and a longer file keeps the split that a shorter one got.
+A corpus without valid or test gets them from train. The hash of a source, without case and punctuation, decides its
+split: pairs of equal sources are in one split, and they stay there when the file grows.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from transformer.text.characters import half_character
 
 SPLITS = ("train", "valid", "test")
 SPLIT = re.compile(rf"(train|valid|test|{'|'.join(VALID)})(?=[\W_]|$)", re.IGNORECASE)  # at the beginning of a name
-DRAWN, MOST = 1_000, 0.1  # pairs of valid, and of test, that are drawn; at most this share of all
-LEAST = 50  # pairs of a drawn split: with fewer, a score is chance
+PAIRS_DRAWN, MOST_DRAWN = 1_000, 0.1  # pairs of valid, and of test, that are drawn; at most this share of all
+FEWEST_DRAWN = 50  # pairs of a drawn split: with fewer, a score is chance
 RECORD = "recipe.json"  # in a folder that was written here: the share of its drawn splits, and its files' checksums
 IN_GIT = 10_000_000  # bytes of text; more is for DVC
 
@@ -129,7 +129,7 @@ def write_corpus(folder: Path, texts: Texts, languages: tuple[str, str], force: 
     if not pairs:
         names = ", ".join(dict.fromkeys(name for part in texts["train"] for name in part.names))
         raise Mistake(f"{names}: no pair of {' and '.join(languages)}. Nothing was written. Are the languages right?")
-    share = record.get("share") or min(MOST, DRAWN / pairs)
+    share = record.get("share") or min(MOST_DRAWN, PAIRS_DRAWN / pairs)
     counts: Counter[str] = Counter()
     with whole_folder(folder) as temporary, ExitStack() as stack:
         files = {
@@ -155,12 +155,12 @@ def write_corpus(folder: Path, texts: Texts, languages: tuple[str, str], force: 
     sizes = ", ".join(f"{counts[split]:,} {split}" for split in SPLITS)
     rule = (
         f" {' and '.join(drawn)} were drawn from train by a hash of the source, {share:.1%} of it each, since {folder} "
-        f"was first written (then about {DRAWN:,} pairs, at most {MOST:.0%}); a longer file keeps this split."
+        f"was first written (then about {PAIRS_DRAWN:,} pairs, at most {MOST_DRAWN:.0%}); a longer file keeps it."
     )
-    small = [split for split in drawn if counts[split] < LEAST]
+    small = [split for split in drawn if counts[split] < FEWEST_DRAWN]
     if small:
         rule += (
-            f" {' and '.join(small)} have fewer than {LEAST} pairs, so scores say little. Is the source column right?"
+            f" {' and '.join(small)} have fewer than {FEWEST_DRAWN} pairs, so scores say little. Is the source right?"
         )
     return "\n".join([*read, f"Left out: {gone}.", f"{folder} was written: {sizes} pairs.{rule if drawn else ''}"])
 

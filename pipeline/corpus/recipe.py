@@ -32,7 +32,7 @@ from transformer.reporting.measurements import expectation
 from transformer.text.placeholders import disagree, placeholders
 from transformer.text.words import splitter_of
 
-FEW, SIZES = 1_000, (10_000, 100_000)  # pairs: fewer are too few; from one column of KNOBS to the next
+FEW_PAIRS, SIZES = 1_000, (10_000, 100_000)  # pairs: fewer are too few; from one column of KNOBS to the next
 LOOK = 200_000  # pairs of which words and lengths are counted
 LENGTHS, SHARE = (100, 150, 250), 0.995  # values of max_length; the share of pairs that should fit
 LETTERS = 4  # of a subword, about
@@ -243,10 +243,10 @@ def main() -> None:
         *(f"  {name}: {str(value).lower()}  {why}" for name, (value, why) in knobs.items() if f"# {why}\n" in text),
         sep="\n",
     )
-    if look.pairs < FEW:
+    if look.pairs < FEW_PAIRS:
         print(
-            f"{size} are too few, fewer than {FEW:,}: the model will know them by heart and translate little else. Add "
-            "text, or set init_from to a model folder of these languages."
+            f"{size} are too few, fewer than {FEW_PAIRS:,}: the model learns them by heart and translates little else. "
+            "Add text, or set init_from to a model folder of these languages."
         )
     print(expectation(ROOT / "recipes", look.pairs))
     print(f"{options.output} was written. Type `dvc repro inspect` to look at the text, `dvc exp run` to train.")

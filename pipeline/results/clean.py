@@ -39,7 +39,7 @@ def main() -> None:
     trees = [Path(line[9:]) for line in git("worktree", "list", "--porcelain").split("\n") if line[:9] == "worktree "]
     check_idle(root)
     check_own_cache(root, trees)
-    folders = list(old(root / "work", time.time() - options.days * 24 * 3600))
+    folders = list(older_folders(root / "work", time.time() - options.days * 24 * 3600))
     for path in folders:
         print(f"{size(path) / 1e6:9,.1f} MB  {path.relative_to(root)}")
     print("outs in DVC's cache that no commit, experiment or work tree of this clone names: `dvc gc` finds them")
@@ -92,7 +92,7 @@ def agreed() -> bool:
     return input("Remove these? [y/N] ").strip().lower() in ("y", "yes")
 
 
-def old(work: Path, before: float) -> Iterator[Path]:
+def older_folders(work: Path, before: float) -> Iterator[Path]:
     """What is in work/, was last written before a moment, and is not in use."""
     for path in sorted(work.glob("*")):
         written = [file.stat().st_mtime for file in [path, *path.rglob("*")] if file.is_file()]

@@ -26,7 +26,7 @@ from ruamel.yaml import YAML
 
 from pipeline.tracking.content import config_key
 from pipeline.tracking.registry import FOLDER
-from pipeline.tracking.store import StoreError, asking, connect
+from pipeline.tracking.store import StoreError, connect, store_errors
 from pipeline.workflow.dvc_lock import WORKSPACE, NoResult, Result, link_folder, result_of
 from pipeline.workflow.stage import project_root
 from transformer.decoding.config import SEARCH_OPTIONS, SearchConfig
@@ -119,7 +119,7 @@ def fetch_registered(name: str, place: Path) -> ModelEntry:
     try:
         store = connect(project_root())
         store.activate()
-        with asking():
+        with store_errors():
             saved = Path(download_artifacts(address, dst_path=str(place)))
             metadata = Model.load(saved).metadata or {}
     except StoreError as error:

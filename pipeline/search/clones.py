@@ -2,8 +2,8 @@
 
     python -m pipeline.search.clones FOLDER COMMIT    # clones, and prints the folder of the project in the clone
 
-Experiments of DVC disturb each other in one clone: one that has waited three seconds for DVC's lock ends, and all put
-their work on one stack, of which each runs what is on top.
+In one clone two experiments of DVC disturb each other: DVC waits three seconds for its lock and then fails, and it
+keeps the edits of all waiting experiments on one stack, from which each takes the newest.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ import psutil
 from pipeline.search.clones import check_committed, end
 from pipeline.search.finals import conclusion, finals
 from pipeline.search.space import Space, describe, space_of
-from pipeline.search.study import best, open_study, rungs_of, search
+from pipeline.search.study import best_knobs, open_study, rungs_of, search
 from pipeline.search.trainings import CLONES, Trainings
 from pipeline.workflow.git import resolve
 from pipeline.workflow.params import Params
@@ -61,7 +61,7 @@ def main() -> None:
         trainings = Trainings(folder, params, commit)
         study = open_study(folder, options.seed, rungs)
         search(study, space, rungs, trainings.scores, options.trials, options.jobs)
-        finalists = best(study, options.finalists)
+        finalists = best_knobs(study, options.finalists)
         rows = finals(trainings, finalists, options.seeds, options.jobs) if finalists else []
     if not rows:
         raise Mistake(f"Every trial or finalist failed. {folder} has their output. Search other ranges.")

@@ -55,7 +55,7 @@ def open_study(folder: Path, seed: int, rungs: Sequence[int]) -> optuna.Study:
         load_if_exists=True,
         pruner=SuccessiveHalvingPruner(min_resource=rungs[0], reduction_factor=FACTOR),
     )
-    seed += len(study.trials)  # a search that goes on proposes others than those that it began with
+    seed += len(study.trials)  # so that a search that goes on does not propose the same trials again
     with warnings.catch_warnings(action="ignore"):  # some of its options are called experimental
         study.sampler = TPESampler(seed=seed, multivariate=True, constant_liar=True)
     for trial in study.get_trials(states=[TrialState.RUNNING]):
@@ -108,7 +108,7 @@ def rounded(value: Any) -> Any:
     return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
-def best(study: optuna.Study, count: int) -> Sequence[Knobs]:
+def best_knobs(study: optuna.Study, count: int) -> Sequence[Knobs]:
     """The distinct knobs of the best completed trials, best first. A tie goes to the earlier trial."""
     complete = study.get_trials(states=[TrialState.COMPLETE])
     ranked = sorted(complete, key=lambda trial: (-trial.values[0], trial.number))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from pipeline.tracking.live import SAMPLES, Row, who
+from pipeline.tracking.live import SAMPLES, Row, user_tags
 from pipeline.workflow.dvc_lock import RESULT, NoResult, Result
 from pipeline.workflow.git import git
 from pipeline.workflow.stage import corpus_name
@@ -80,7 +80,7 @@ def finished_run(result: Result, origin: Mapping[str, str]) -> FinishedRun:
         config_key=config_key(result),
         curve=curve(result),
         scores={**result.scores(), **(compare_with_baseline(result, Result("baseline", commit)) if commit else {})},
-        tags={**signatures, **environment, **who(), **origin, **stage_hashes(result)},
+        tags={**signatures, **environment, **user_tags(), **origin, **stage_hashes(result)},
         datasets=datasets(result),
         texts=texts,
     )
@@ -138,8 +138,8 @@ def stage_hashes(result: Result) -> dict[str, str]:
 def compare_with_baseline(result: Result, baseline: Result) -> dict[str, float]:
     """Test BLEU minus that of the baseline, with its p-values; empty if the two cannot be compared.
 
-    They cannot if test references or signatures differ, or if the baseline was never run or is not in DVC's cache. A
-    baseline with the same params is the same configuration, and gives nothing either.
+    Two results cannot be compared if their test references or signatures differ, if they have the same params, or if
+    the baseline was never run or is not in DVC's cache.
     """
     references = result.lines(result.raw("tgt"))
     try:
@@ -150,10 +150,12 @@ def compare_with_baseline(result: Result, baseline: Result) -> dict[str, float]:
         former = baseline.lines(baseline.hypotheses())
     except NoResult:
         return {}
-    return gain(former, result.lines(result.hypotheses()), references, result.params.target)
+    return compare_bleu(former, result.lines(result.hypotheses()), references, result.params.target)
 
 
-def gain(former: Sequence[str], lines: Sequence[str], references: Sequence[str], target: str) -> dict[str, float]:
+def compare_bleu(
+    former: Sequence[str], lines: Sequence[str], references: Sequence[str], target: str
+) -> dict[str, float]:
     """BLEU of translations minus that of former ones, and its p-values. target: the language, whose tokens count."""
     systems = [System(name, {"target": target}, {}, hypotheses=text) for name, text in (("a", former), ("b", lines))]
     row = compare_with_first(systems, references)[1]

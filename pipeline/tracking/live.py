@@ -15,7 +15,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from pipeline.tracking.store import WAIT, Store, StoreError, asking, connect, now
+from pipeline.tracking.store import WAIT, Store, StoreError, connect, now, store_errors
 from pipeline.workflow.stage import corpus_name, error_line
 from transformer.files import chunks, content_key, write_text
 
@@ -98,7 +98,7 @@ class LiveRun:
 
         if run is None:
             name = os.environ.get("DVC_EXP_NAME") or f"{corpus_name(self.params)} {self.tags['train_key'][:7]}"
-            run = store.client.create_run(store.experiment_id, now(), {**who(), **self.tags}, name)
+            run = store.client.create_run(store.experiment_id, now(), {**user_tags(), **self.tags}, name)
             write_text(self.file, run.info.run_id)
         if run.info.status != "RUNNING":
             store.client.update_run(run.info.run_id, status="RUNNING")
@@ -137,7 +137,7 @@ class LiveRun:
 
 def system_monitor(store: Store, run: Run) -> SystemMetricsMonitor:
     """MLflow's thread that sends load and memory of the machine every ten seconds, started."""
-    with asking():
+    with store_errors():
         from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
         monitor = SystemMetricsMonitor(run.info.run_id, tracking_uri=store.uri, resume_logging=True)
@@ -145,7 +145,7 @@ def system_monitor(store: Store, run: Run) -> SystemMetricsMonitor:
         return monitor
 
 
-def who() -> dict[str, str]:
+def user_tags() -> dict[str, str]:
     """The tags for MLflow's columns User and Source."""
     try:
         user = os.environ.get("MLFLOW_TRACKING_USERNAME") or getpass.getuser()

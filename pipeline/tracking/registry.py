@@ -16,7 +16,7 @@ from typing import Any
 
 import transformer
 from pipeline.tracking.content import FinishedRun
-from pipeline.tracking.store import Store, asking, long_requests
+from pipeline.tracking.store import Store, long_requests, store_errors
 from pipeline.workflow.dvc_lock import Result
 from pipeline.workflow.stage import corpus_name
 from transformer.decoding.config import SEARCH_OPTIONS
@@ -59,7 +59,7 @@ def register_model(store: Store, result: Result, finished: FinishedRun, run_id: 
             shutil.copyfile(place, folder / file)  # MLflow follows no links out of the folder
         facts = {"config_key": finished.config_key, "data": result.outs["data/raw"]}
         tags, parts = {"engines": ENGINES[result.engines_agree()]}, model_parts(folder, options)
-        with asking():  # not pyfunc.log_model, which begins the run again and sets its end
+        with store_errors():  # not pyfunc.log_model, which begins the run again and sets its end
             model = Model.log(
                 artifact_path=None,
                 flavor=pyfunc,

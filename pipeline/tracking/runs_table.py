@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 VIEW = "compare"
 TAG = f"mlflow.sharedViewState.{VIEW}"
 SCORES = ("bleu", "valid_bleu", "delta_bleu", "p_randomisation")
-FEW = 5  # knobs that are shown when none differ
+FEW_KNOBS = 5  # knobs that are shown when none differ
 
 
 def view(knobs: Iterable[str]) -> str:
@@ -32,4 +32,4 @@ def show_differing_params(client: MlflowClient, experiment_id: str) -> None:
     runs = client.search_runs([experiment_id], max_results=1000)
     names = list(dict.fromkeys([*Params.model_fields, *sorted({name for run in runs for name in run.data.params})]))
     differing = [name for name in names if len({run.data.params.get(name) for run in runs}) > 1]
-    client.set_experiment_tag(experiment_id, TAG, view(differing or names[:FEW]))
+    client.set_experiment_tag(experiment_id, TAG, view(differing or names[:FEW_KNOBS]))

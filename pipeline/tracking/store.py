@@ -42,7 +42,7 @@ FILE_SECONDS = "600"  # for a server to store a file
 LONGEST = 1 << 20  # bytes of a first answer
 EXPERIMENT = "/api/2.0/mlflow/experiments/get-by-name"
 RELATIVE = "sqlite:///"  # sqlite:///name is a relative file, sqlite:////name an absolute one
-OWN = f"{RELATIVE}mlflow.db"  # the default: what a plain `mlflow ui` opens
+OWN_STORE = f"{RELATIVE}mlflow.db"  # the default: what a plain `mlflow ui` opens
 # A stage prints one line instead; and the logger of environments asks for pip, which this .venv does not have.
 NOISY = ("mlflow.store", "mlflow.system_metrics", "mlflow.utils.environment", "urllib3.connectionpool")
 
@@ -59,7 +59,7 @@ class StoreError(Exception):
 
 
 @contextmanager
-def asking() -> Iterator[None]:
+def store_errors() -> Iterator[None]:
     """Turn what MLflow and its many libraries raise, of any class, into StoreError. What our code raises stays."""
     try:
         yield
@@ -87,7 +87,7 @@ class Client:
         method = getattr(self._client, name)
 
         def ask(*words: Any, **named: Any) -> Any:
-            with asking():
+            with store_errors():
                 return method(*words, **named)
 
         return ask
@@ -97,7 +97,8 @@ class Client:
 class Store:
     """An open tracking store.
 
-    root: the project's folder. takes_artifacts: False if the files of runs are kept in a former folder of the project.
+    root: the project's folder. takes_artifacts: whether files of runs can be stored; not if the project was moved and
+    MLflow still stores them in its former folder.
     """
 
     client: MlflowClient
@@ -122,7 +123,7 @@ class Store:
         """Make this store and experiment those of MLflow's functions that take them from the process."""
         import mlflow
 
-        with asking():
+        with store_errors():
             mlflow.set_tracking_uri(self.uri)
             mlflow.set_experiment(experiment_id=self.experiment_id)
 
@@ -137,9 +138,9 @@ def store_uri(root: Path) -> str:
 
     A relative file of sqlite is in `root`: the current folder may be a temporary copy that `dvc exp run` removes.
     """
-    uri = os.environ.get("MLFLOW_TRACKING_URI") or OWN
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or OWN_STORE
     if not uri.startswith(RELATIVE) or uri.startswith(f"{RELATIVE}/"):
-        with asking():
+        with store_errors():
             return check_address(uri, "MLFLOW_TRACKING_URI")
     if any(mark in str(root) for mark in "%?"):
         raise StoreError(f"The folder {root} cannot be part of a database address. Rename it: without % and ?.")
@@ -157,10 +158,10 @@ def connect(root: Path) -> Store:
 @cache
 def open_store(root: Path, uri: str, name: str) -> Store:
     """The store at an address, with an experiment of this name. Raises StoreError."""
-    with asking():
+    with store_errors():
         import_mlflow()
         if not uri.startswith(RELATIVE):
-            client, experiment = within(WAIT, lambda: open_server(uri, name))
+            client, experiment = answer_within(WAIT, lambda: open_server(uri, name))
             return Store(client, uri, experiment.experiment_id, root, is_reachable(experiment.artifact_location))
         file = Path(uri.removeprefix(RELATIVE).partition("?")[0])
         artifacts = str(file.parent / "mlartifacts")
@@ -180,7 +181,7 @@ def is_reachable(place: str) -> bool:
     return ":/" in place or Path(place).parent.is_dir()
 
 
-def within(seconds: float, question: Callable[[], Opened]) -> Opened:
+def answer_within(seconds: float, question: Callable[[], Opened]) -> Opened:
     """Call a function in a thread and return its result. Raises StoreError after `seconds`; the thread goes on.
 
     The timeouts of requests are for each byte, so that a server may send one a second.

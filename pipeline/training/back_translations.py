@@ -111,7 +111,7 @@ def kept_lines(text: Path, pairs: Pairs) -> Iterator[str]:
 
 
 def fitting_lines(text: Path, translator: Translator, max_length: int) -> Iterator[str]:
-    """The lines of a text, plain or .gz; empty in place of those of more than max_length subwords."""
+    """The lines of a text, plain or .gz. A line of more than max_length subwords is replaced by an empty one."""
     for line in lines_of(text):
         yield line if len(translator.subwords([line])[0]) <= max_length else ""
 

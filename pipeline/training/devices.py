@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 from pipeline.training.job import TrainingJob
 from pipeline.training.launch import LAUNCHER, LOST, Machines, launch
 from pipeline.workflow.gpus import hold_gpus
-from pipeline.workflow.stage import hold_lock, pass_on, project_root
+from pipeline.workflow.stage import hold_lock, project_root, report_to_launcher
 from transformer.cores import cores, end_with_parent
 from transformer.files import Mistake
 from transformer.model.cpu import multiplies_bfloat16
@@ -83,7 +83,7 @@ def all_processes(module: str, training: TrainingJob, machines: Machines | None 
     training.check()
     count, threads = process_count(), threads_per_process()
     folder.mkdir(parents=True, exist_ok=True)
-    with hold_lock(folder / "lock"), hold_gpus(count), share_cores(count):
+    with hold_lock(folder / "lock"), hold_gpus(count), hold_cores(count):
         if machines:
             words = " ".join(f"{name}={os.environ[name]}" for name in ("NODES", "RENDEZVOUS"))
             print(f"On each other machine run: {words} NODE_RANK=... python -m {module}", flush=True)
@@ -94,7 +94,7 @@ def all_processes(module: str, training: TrainingJob, machines: Machines | None 
 
 
 @contextmanager
-def share_cores(count: int) -> Iterator[None]:
+def hold_cores(count: int) -> Iterator[None]:
     """Surround a training of `count` processes. On a processor, print a remark if it will be slow."""
     lock = FileLock(project_root() / "work" / f"cores-{platform.node()}.lock")  # machines may share the folder
     try:
@@ -121,14 +121,14 @@ def join_training(training: TrainingJob) -> Iterator[World]:
     end_with_parent(int(os.environ[LAUNCHER]))
     try:
         with join_processes() as world:
-            world.agree(facts(training, world))
+            world.agree(facts_to_agree_on(training, world))
             yield world
     except LostConnection as error:
-        pass_on(str(error))
+        report_to_launcher(str(error))
         sys.exit(LOST)
 
 
-def facts(training: TrainingJob, world: World) -> dict[str, str]:
+def facts_to_agree_on(training: TrainingJob, world: World) -> dict[str, str]:
     """What must be equal in all processes, name -> value or hash: code, data, knobs, versions and kind of device."""
     parts = training.identity.items()
     own = {f"{part} {name}": str(value) for part, values in parts for name, value in values.items()}

@@ -16,7 +16,7 @@ from functools import cache, cached_property
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from pipeline.workflow.git import content, experiments, git, resolve
+from pipeline.workflow.git import blob_of, experiments, git, resolve
 from pipeline.workflow.params import Params, parse_yaml
 from pipeline.workflow.versions import VERSIONS, release
 from transformer import files
@@ -49,7 +49,7 @@ class Result:
     def source(self, path: str) -> bytes | None:
         """The content of a file that git has (of the commit) or that lies in the folder (of the work tree), if any."""
         if self.commit is not None:
-            return content(self.commit, path)
+            return blob_of(self.commit, path)
         return (self.root / path).read_bytes() if (self.root / path).is_file() else None
 
     @cached_property

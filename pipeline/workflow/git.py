@@ -54,7 +54,7 @@ def git(*words: str) -> str:
     return command("git", "-c", "log.showSignature=false", *words, folder=Path.cwd())
 
 
-def content(commit: str, path: str) -> bytes | None:
+def blob_of(commit: str, path: str) -> bytes | None:
     """The content of a file of a commit, or None if the commit does not have it. path: in the current folder."""
     words = ["git", "cat-file", "blob", f"{commit}:./{path}"]
     done = subprocess.run(words, env=environment_elsewhere(), capture_output=True)

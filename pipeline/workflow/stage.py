@@ -72,7 +72,7 @@ def run(main: Callable[[], None]) -> None:
         reason = printable(error_line(error, Path(sys.argv[0]).stem if name in ("", "__main__") else name))
         if end := os.environ.get(END):
             write_json(Path(end), {"reason": reason, "untrainable": isinstance(error, Untrainable)})
-        sys.exit(1 if pass_on(reason) else f"error: {reason}")
+        sys.exit(1 if report_to_launcher(reason) else f"error: {reason}")
     except KeyboardInterrupt as error:
         show_error(KeyboardInterrupt, error, None)
         sys.exit(130)
@@ -145,7 +145,7 @@ def error_line(error: Exception, name: str) -> str:
     return mistake_line(error) or f"{bug} Traceback: {keep_traceback(name)}"
 
 
-def pass_on(reason: str) -> bool:
+def report_to_launcher(reason: str) -> bool:
     """In one of several processes of a stage: pass the reason of its end to their launcher, which prints it once."""
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if path:

@@ -245,7 +245,7 @@ def test_ctrl_c_does_not_wait_for_a_silent_server(server, tmp_path):
         "import signal, sys\nfrom pathlib import Path\nfrom transformer.corpora.fetching import Download, fetch_all\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's job in the background ignores it
         f"other = Download('b', (sys.argv[1],), {len(DATA)}, 'b')\n"
-        f"file = Download('a', (sys.argv[1], sys.argv[1] + '2'), {len(DATA)}, 'a', otherwise=other)\n"
+        f"file = Download('a', (sys.argv[1], sys.argv[1] + '2'), {len(DATA)}, 'a', fallback=other)\n"
         "fetch_all({'a': file}, Path(sys.argv[2]), lambda count: None)\n"
     )
     address = f"http://{server.address}/stall/99/a"

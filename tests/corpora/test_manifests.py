@@ -99,7 +99,7 @@ def test_another_file_with_the_same_texts_stands_in(made, tmp_path):
     other = dict(manifest.content["files"]["train.de.gz"])
     (tmp_path / "mirror/data/copy.de.gz").write_bytes((tmp_path / "mirror/data/train.de.gz").read_bytes())
     manifest.content["files"]["copy.de.gz"] = other | {"addresses": ["https://nowhere.invalid/base/data/copy.de.gz"]}
-    manifest.content["files"]["train.de.gz"]["otherwise"] = "copy.de.gz"
+    manifest.content["files"]["train.de.gz"]["fallback"] = "copy.de.gz"
     (tmp_path / "mirror/data/train.de.gz").unlink()
     assert texts(manifest, tmp_path, "train")["train"][0] == ("train de", "train en")
     manifest.content["files"]["train.de.gz"]["sha256"] = None
@@ -137,7 +137,7 @@ def test_the_lock_files_of_the_project_name_files_and_parts_that_they_describe(p
     assert manifest.content["licence"]
     for entry in manifest.content["files"].values():
         assert entry["sha256"] is None or len(entry["sha256"]) == 64
-        assert entry.get("otherwise", next(iter(manifest.content["files"]))) in manifest.content["files"]
+        assert entry.get("fallback", next(iter(manifest.content["files"]))) in manifest.content["files"]
         for address in entry["addresses"]:
             assert any(address.startswith(f"{base}/") for base in manifest.content["bases"])
     for texts_of in manifest.content["splits"].values():

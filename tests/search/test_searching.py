@@ -23,7 +23,7 @@ from pipeline.search.clones import check_committed
 from pipeline.search.command import name_of
 from pipeline.search.finals import DIVERGED, conclusion, finals, table
 from pipeline.search.space import describe, space_of
-from pipeline.search.study import best, open_study, rungs_of, search
+from pipeline.search.study import best_knobs, open_study, rungs_of, search
 from pipeline.search.trainings import Trainings, score_of
 from pipeline.workflow.params import Params
 from pipeline.workflow.stage import END
@@ -100,7 +100,7 @@ def test_a_killed_search_goes_on_with_the_trial_it_was_killed_in(tmp_path, kille
 def test_finalists_differ(tmp_path):
     study, space = opened(tmp_path / "search"), space_of(["norm=pre,post", "heads=2,4"], PARAMS, DVC)
     search(study, space, RUNGS, lambda knobs, rungs: (knobs["heads"] * updates / 100 for updates in rungs), 15)
-    finalists = [str(knobs) for knobs in best(study, 3)]
+    finalists = [str(knobs) for knobs in best_knobs(study, 3)]
     assert len(set(finalists)) == len(finalists)
     assert "'heads': 4" in finalists[0]
 
@@ -113,7 +113,7 @@ def test_knobs_that_cannot_be_trained_with_are_pruned(tmp_path):
     study = opened(tmp_path / "search")
     search(study, SPACE, RUNGS, fail, 3)
     assert [trial.state.name for trial in study.get_trials()] == ["PRUNED"] * 3
-    assert not best(study, 2)
+    assert not best_knobs(study, 2)
 
 
 def test_trainings_get_numbers_of_four_digits(tmp_path):
@@ -125,7 +125,7 @@ def test_trainings_get_numbers_of_four_digits(tmp_path):
 
     study = opened(tmp_path / "search")
     search(study, space, RUNGS, measure, 15)  # learns from the 10th
-    for knobs in [*calls, *best(study, 3)]:
+    for knobs in [*calls, *best_knobs(study, 3)]:
         assert isinstance(knobs["warmup"], int)
         assert knobs["lr_factor"] == float(f"{knobs['lr_factor']:.4g}")
 

@@ -157,7 +157,7 @@ def test_bytes_of_a_row_sum_to_255_and_are_near_their_weights(length, seed, shar
 
 def test_long_sentences_are_cut_so_that_the_page_stays_small(monkeypatch):
     monkeypatch.setattr(attention, "MOST_BYTES", 5 * 6 * 3 * 3)  # 3 subwords of a side, for 6 maps
-    (shown,) = attention.contents([sentence(1, "", SOURCE, TRANSLATION, REFERENCE)])["sentences"]
+    (shown,) = attention.page_data([sentence(1, "", SOURCE, TRANSLATION, REFERENCE)])["sentences"]
     assert shown["source"]["subwords"] == SOURCE.subwords[:3]
     assert [shown["source"]["of"], *(target["of"] for target in shown["targets"])] == [5, 5, 6]
     weights = attention.as_bytes(sentence(1, "", SOURCE, TRANSLATION, REFERENCE).targets["reference"].cross)

@@ -146,7 +146,7 @@ def test_what_a_library_raises_is_the_stores_failure_and_what_we_raise_a_bug(mon
     with pytest.raises(tracking.StoreError, match="soon"):
         opened(tmp_path)
     for error in (ValueError("ours"), json.JSONDecodeError("ours", "", 0), KeyError("ours")):
-        with pytest.raises(type(error)), tracking.asking():
+        with pytest.raises(type(error)), tracking.store_errors():
             raise error
 
 

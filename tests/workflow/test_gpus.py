@@ -121,9 +121,9 @@ def test_torch_starts_cuda_only_when_the_training_holds_its_gpu(monkeypatch, tmp
 def test_a_second_training_on_the_same_cores_gets_a_remark(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     (tmp_path / "work").mkdir()
-    with devices.share_cores(1):
+    with devices.hold_cores(1):
         assert capsys.readouterr().out == ""
-        with devices.share_cores(1):
+        with devices.hold_cores(1):
             assert capsys.readouterr().out.startswith("remark: another training uses the cores of this machine.")
 
 

@@ -23,7 +23,7 @@ class Download:
     """A file to fetch.
 
     name: of the file. addresses: where it may be, in the order in which they are tried. size, sha256: None if not known
-    yet, which only the command that writes a manifest accepts. md5: if somebody published it. otherwise: a file with
+    yet, which only the command that writes a manifest accepts. md5: if somebody published it. fallback: a file with
     the same texts, to be fetched if no address gives this one.
     """
 
@@ -32,7 +32,7 @@ class Download:
     size: int | None
     sha256: str | None
     md5: str | None = None
-    otherwise: Download | None = None
+    fallback: Download | None = None
 
     def place(self, folder: Path) -> Path:
         """Where the file lies when it is complete. Files of several corpora with one name are kept apart."""
@@ -84,7 +84,7 @@ def fetch(download: Download, folder: Path, position: Position, stop: threading.
             else:
                 os.replace(part, target)
                 return target
-        file = file.otherwise
+        file = file.fallback
     raise Mistake(
         f"Cannot get {download.name}. {printable(mask_credentials('; '.join(problems)))}. Try again later, or set "
         "CORPUS_MIRROR to a folder or address that has this file."

@@ -39,8 +39,8 @@ def check_shape(content: Any) -> None:
     for entry in parts[1].values():
         if not (isinstance(entry, dict) and {"addresses", "size", "sha256"} <= entry.keys()):
             raise Mistake("each file must be an object with addresses, size and sha256")
-        if (other := entry.get("otherwise")) is not None and (other not in parts[1] or parts[1][other] is entry):
-            raise Mistake("otherwise must name another of the files")
+        if (other := entry.get("fallback")) is not None and (other not in parts[1] or parts[1][other] is entry):
+            raise Mistake("fallback must name another of the files")
         if not (isinstance(entry["addresses"], list) and all(isinstance(each, str) for each in entry["addresses"])):
             raise Mistake("addresses must be a list of texts")
     sides = [side for split in parts[2].values() for side in (split.values() if isinstance(split, dict) else [None])]
@@ -54,7 +54,7 @@ class Manifest:
     """A manifest.
 
     content: of the file. bases: the parts of addresses that a mirror replaces. files: name -> addresses, size,
-    sha256, md5, and otherwise: another file with the same texts. splits: train, valid or a test set -> language, or
+    sha256, md5, and fallback: another file with the same texts. splits: train, valid or a test set -> language, or
     language.source and language.target -> parts: file, member (of an archive), format (text, ted: lines among lines of
     tags, seg: XML or SGML) and number of lines.
     """
@@ -110,7 +110,7 @@ class Manifest:
         names = {part["file"] for split in splits for pair in self.parts(split, source, target) for part in pair}
         chosen = {}
         for name in sorted(names):
-            other = files[name].get("otherwise", name)
+            other = files[name].get("fallback", name)
             chosen[name] = name if files[name]["sha256"] or not files[other]["sha256"] else other
         missing = sorted(name for name in chosen.values() if not files[name]["sha256"])
         if missing:
@@ -121,7 +121,7 @@ class Manifest:
         """A file of this corpus, to be fetched from CORPUS_MIRROR if that is set."""
         entry = self.content["files"][name]
         addresses = tuple(place for address in entry["addresses"] for place in self._places(address))
-        other = entry.get("otherwise")
+        other = entry.get("fallback")
         instead = self.download(other) if other and self.content["files"][other]["sha256"] else None
         return Download(name, addresses, entry["size"], entry["sha256"], entry.get("md5"), instead)
 

@@ -76,8 +76,8 @@ class TestText:
     """The lines of test sets, in which training lines are looked up. sets: name -> source lines and target lines.
 
     A line is near a test line if it has the same words, or at least NEAR of its distinct trigrams, without case and
-    punctuation. Such a line lacks at most n - needed of the n trigrams, so it has one of any n - needed + 1. Only the
-    rarest of them are looked up (prefix filtering, Chaudhuri et al. 2006).
+    punctuation. A line that has `needed` of the n trigrams of a test line has at least one of every n - needed + 1 of
+    them. So only the n - needed + 1 rarest trigrams are looked up (prefix filtering, Chaudhuri et al. 2006).
     """
 
     __test__ = False  # pytest would take it for tests

@@ -12,8 +12,8 @@ from transformer.text.scripts import DIGIT, JOINED, SYMBOL, script_of
 
 Rule = Callable[[str, str], bool]  # source and target line -> whether the rule would drop the pair
 LEAST_LETTERS = 20  # language identification errs on shorter lines, so it keeps them
-SURE = 0.9
-HALF = 0.5
+SURE_FROM = 0.9
+SHARE_IN_SCRIPT = 0.5
 _SCRIPTS = {  # scripts -> the languages that are written in them
     "Latin": "af az ca cs cy da de en es et eu fi fr ga gl hr hu id is it lb lt lv ms mt nb nl nn no pl pt ro sk sl sq "
     "sv sw tl tr vi",
@@ -120,11 +120,11 @@ def is_in_script(line: str, language: str) -> bool:
     """
     letters = [kind for character in line if (kind := script_of(character)) not in (DIGIT, SYMBOL, JOINED)]
     scripts = SCRIPTS_OF.get(strip_region(language), [])
-    return not letters or not scripts or sum(kind in scripts for kind in letters) >= HALF * len(letters)
+    return not letters or not scripts or sum(kind in scripts for kind in letters) >= SHARE_IN_SCRIPT * len(letters)
 
 
 def is_in_language(line: str, language: str) -> bool:
-    """Whether a line may be in its language: False if py3langid says with a probability over SURE that it is not.
+    """Whether a line may be in its language: False if py3langid says with a probability over SURE_FROM that it is not.
 
     True for lines with fewer than LEAST_LETTERS letters, and for a language that py3langid does not know.
     """
@@ -132,4 +132,4 @@ def is_in_language(line: str, language: str) -> bool:
     if code not in identifier().labels or sum(map(str.isalpha, line)) < LEAST_LETTERS:
         return True
     guess, probability = identifier().classify(line)
-    return label(guess) == code or probability <= SURE
+    return label(guess) == code or probability <= SURE_FROM

@@ -83,7 +83,7 @@ def plain_name(path: Path) -> str:
 def open_file(path: Path) -> Iterator[Iterator[bytes]]:
     """The lines of a file; those of a .gz file are decompressed on the way.
 
-    Of a line that is longer than LONGEST_LINE only a part comes, which `decode_line` refuses. Raises Mistake for what
+    A line that is longer than LONGEST_LINE is cut, and `decode_line` refuses it. Raises Mistake for what
     is no regular file: a pipe or a device may have no end.
     """
     if not path.is_file():

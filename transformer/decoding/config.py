@@ -9,7 +9,7 @@ from annotated_types import Ge, Le
 
 from transformer.model.config import check_settings
 
-# The limits of a server, for all: a model whose knobs its server refuses could not be served.
+# A server has the same limits as the knobs, so that every trained model can be served.
 MOST_BEAMS = 64
 MOST_EXTRA_LENGTH = 1000  # subwords
 MOST_SAMPLES = 1000  # of a sentence; more do not fit into memory

@@ -40,7 +40,7 @@ class BothEngines:
     def search(
         self, sources: Ids, config: SearchConfig, progress: Progress, before_step: Check, best_only: bool = False
     ) -> list[list[Hypothesis]]:
-        """Sources to the best hypothesis of each at least, by torch if all are asked for or a source is too long."""
+        """Sources to hypotheses. torch searches if more than the best is asked for, or a source is too long."""
         fast = best_only and all(self.fast.takes(source, config.extra_length) for source in sources)
         return (self.fast if fast else self.torch).search(sources, config, progress, before_step, best_only)
 

@@ -4,9 +4,9 @@ CTranslate2's beam search takes the same steps. Three differences are corrected 
 - Its score divides log P by n^length_penalty. Log P is computed back from its scores, and the hypotheses are ranked by
   our score.
 - The last step may finish several hypotheses, so that there are more than beam_size. CTranslate2 returns the best
-  beam_size of them by its own score. With length_penalty -1 that score is n log P, so a hypothesis that is left out has
-  a lower log P than each returned one that is as long or longer. The last step has the longest, and one of them is
-  always returned. So the best by our score is never left out. For nearly all others to be there, `patience` 2 asks for
+  beam_size of them by its own score, which is n log P with length_penalty -1. A hypothesis that it leaves out has a
+  lower log P than each returned one of the same length or longer, and one of the longest is always returned. So the
+  best by our score is always returned. For nearly all others to be there, `patience` 2 asks for
   twice as many, which takes about a quarter more time.
 - It has one length limit per batch, and at the limit it counts unfinished hypotheses as finished. A sentence with fewer
   than beam_size finished hypotheses within its own limit is translated again: alone, with this limit, and with
@@ -110,7 +110,7 @@ class CTranslate2Engine:
     @staticmethod
     def _settled(result: ctranslate2.TranslationResult, most: int, beam_size: int) -> bool:
         """Whether beam_size hypotheses ended in </s> within `most` subwords."""
-        ended = [tokens for tokens, _ in existing(result) if tokens[-1:] == [END] and len(tokens) <= most]
+        ended = [tokens for tokens, _ in filled_hypotheses(result) if tokens[-1:] == [END] and len(tokens) <= most]
         return len(ended) >= beam_size
 
     def _start(self, sources: Ids, most: int, beam_size: int, patience: int) -> list:
@@ -137,7 +137,9 @@ class CTranslate2Engine:
 
     def _hypotheses(self, result: ctranslate2.TranslationResult, config: SearchConfig) -> list[Hypothesis]:
         """A result of CTranslate2 to hypotheses, ranked by our score, the unfinished ones after the finished ones."""
-        pairs = [(self.vocabulary.ids(tokens), score / max(1, len(tokens))) for tokens, score in existing(result)]
+        pairs = [
+            (self.vocabulary.ids(tokens), score / max(1, len(tokens))) for tokens, score in filled_hypotheses(result)
+        ]
         finished = [(ids[:-1], total) for ids, total in pairs if ids[-1:] == [EOS]]
         finished.sort(key=lambda pair: len(pair[0]))
         if len(finished) > config.beam_size:  # our search ends at the step that finishes hypothesis number beam_size
@@ -147,7 +149,7 @@ class CTranslate2Engine:
         return ranked(finished, unfinished, config.length_penalty, config.beam_size)
 
 
-def existing(result: ctranslate2.TranslationResult) -> list[tuple[list[str], float]]:
+def filled_hypotheses(result: ctranslate2.TranslationResult) -> list[tuple[list[str], float]]:
     """The hypotheses of a result and their scores, without those that fill up a beam with more places than texts."""
     pairs = zip(result.hypotheses, result.scores, strict=True)
     return [(tokens, score) for tokens, score in pairs if score > -1e30]

@@ -50,7 +50,7 @@ def specification(model: Transformer, vocabulary: list[str], quantization: str) 
 
     CTranslate2 finds equal matrices itself, so it stores tied ones once.
     """
-    spec = named_weights(model)
+    spec = spec_with_weights(model)
     spec.register_source_vocabulary(vocabulary)
     spec.register_target_vocabulary(vocabulary)
     spec.config.add_source_eos = True
@@ -60,7 +60,7 @@ def specification(model: Transformer, vocabulary: list[str], quantization: str) 
     return spec
 
 
-def named_weights(model: Transformer) -> Any:
+def spec_with_weights(model: Transformer) -> Any:
     """A model to CTranslate2's specification with its weights, under CTranslate2's names."""
     encoder, decoder = cast("list[Any]", list(model.encoder)), cast("list[Any]", list(model.decoder))
     pre, first = encoder[0].residuals[0].pre, encoder[0].attention

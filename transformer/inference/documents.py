@@ -1,7 +1,7 @@
 """Catalogues of messages (PO): what is not translated is filled and marked as fuzzy, all else stays byte for byte.
 
 Other formats come and go by converters (docs/translating.md). The lines of a message that are one sentence are
-translated as one, and wrapped into as many lines; bullets, dashes and a pair of tags around a line stay outside.
+translated as one, and wrapped into as many lines; bullets, dashes and a pair of tags without_frame a line stay outside.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ MARKED = ("#,", "#|", "msgctxt", "msgid")  # how the line with the flags of an e
 CHARSET = re.compile(
     r"(us-)?ascii|(cp|windows-?)\d+|(iso|utf)[-_]?[\d_-]+|(big5|euc|gb|johab|koi8|shift|tis|viscii)[\w-]*"
 )
-MOST_TAGS = 10  # pairs around a text that stay outside
+MOST_TAGS = 10  # pairs without_frame a text that stay outside
 WIDTH = 77  # characters of a line of a catalogue
 
 
 class Text(NamedTuple):
-    """Lines of an entry that are translated as one. core: without what is around it. lines: how many there were."""
+    """Lines of an entry that are translated as one. core: without what stays around it. lines: how many there were."""
 
     before: str
     core: str
@@ -134,10 +134,10 @@ def texts_of(text: str) -> list[Text]:
             groups[-1].append(line)
         else:
             groups.append([line])
-    return [around("\n".join(group), len(group)) for group in groups]
+    return [without_frame("\n".join(group), len(group)) for group in groups]
 
 
-def around(text: str, lines: int) -> Text:
+def without_frame(text: str, lines: int) -> Text:
     """A text with what stays outside: white space, a bullet or a dash, and a pair of tags."""
     match = _BEFORE.match(text)
     assert match
@@ -200,9 +200,9 @@ def read_document(path: Path, source: str, target: str) -> Document:
         for form in (form for form, string in sorted(strings.items()) if not string):
             singular = form is None or is_singular(form, len(strings), numbers)
             own = entry.msgid if singular else entry.msgid_plural
-            marked, first = (find(lines, start, words, end) for words in (MARKED, MARKED[2:]))
+            marked, first = (line_with(lines, start, words, end) for words in (MARKED, MARKED[2:]))
             string = "msgstr" if form is None else f"msgstr[{form}]"
-            if (place := find(lines, first, string, end)) == end:
+            if (place := line_with(lines, first, string, end)) == end:
                 raise Mistake(f"{path} is damaged (line {first + 1}: no {string}). Nothing was translated. Correct it.")
             entries.append(Entry(first + 1, texts_of(own), setter(lines, marked, place, new)))
 
@@ -217,7 +217,7 @@ def read_document(path: Path, source: str, target: str) -> Document:
     return Document(entries, write)
 
 
-def find(lines: list[str], start: int, words: str | tuple[str, ...], end: int) -> int:
+def line_with(lines: list[str], start: int, words: str | tuple[str, ...], end: int) -> int:
     """The place of the first line that begins with one of these words, from `start` to `end`; `end` without one."""
     return next((n for n in range(start, end) if lines[n].lstrip("\ufeff \t").startswith(words)), end)
 

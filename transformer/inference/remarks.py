@@ -30,7 +30,7 @@ KINDS = {  # kind -> what is said of a translation
 }
 LONGEST_PERIOD, LEAST_LOOP = 8, 6  # subwords of what is repeated; subwords of a loop of parts of words, at least
 MOST_RATIO, LEAST_RATIO = 3, 4  # times the subwords of the source, and of the translation
-FEW = 10  # subwords, below which a ratio says little
+FEW_SUBWORDS = 10  # subwords, below which a ratio says little
 STOCK = 4  # subwords, below which different lines may have one translation
 MOST_SOURCES = 100_000  # lines whose translations are compared
 SHOWN, LONGEST_PIECE = 8, 40  # line numbers and pieces; characters of a piece
@@ -50,8 +50,8 @@ def remarks_on(
         "limit": before > 0 and after >= limit,
         "repeated": is_loop(translation.subwords) and not is_loop([f"{SPACE}{word}" for word in source.split()]),
         "empty": letters and not text,
-        "short": before > FEW and 0 < after * LEAST_RATIO < before,
-        "long": after > MOST_RATIO * before + FEW,
+        "short": before > FEW_SUBWORDS and 0 < after * LEAST_RATIO < before,
+        "long": after > MOST_RATIO * before + FEW_SUBWORDS,
         "copied": letters and " " in source.strip() and source.split() == text.split(),
         "ends": 1 < ends > count_ends(text),
         "lost": disagree(source, text),

@@ -93,7 +93,7 @@ def most_subwords(sentences: int, maps: int) -> int:
     return max(1, math.isqrt(MOST_BYTES // (maps * sentences)))
 
 
-def contents(sentences: Sequence[Sentence]) -> dict[str, Any]:
+def page_data(sentences: Sequence[Sentence]) -> dict[str, Any]:
     """What the report page shows, as JSON values. Weights are bytes (as_bytes), compressed; see packing.py.
 
     Of a side that is longer than `most_subwords`, only the first rows and columns are kept; `of` is its full length.

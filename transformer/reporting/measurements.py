@@ -36,9 +36,8 @@ def expectation(recipes: Path, pairs: int) -> str:
 def next_steps(recipes: Path, knobs: Mapping[str, Any], pairs: int, training: Mapping[str, Any]) -> list[str]:
     """What may give better scores than a training with these knobs had, in sentences, with what each gave here.
 
-    training: of training.json. A longer training first, if the last update was the best; then more text, by the next
-    size; then each line of gains.csv whose knob has its value `off`, and that gained LEAST_GAIN or more at the nearest
-    size.
+    training: the contents of training.json. In this order: a longer training, if the last update was the best; more
+    text; each change of gains.csv that is not made yet and that gained LEAST_GAIN or more at the nearest size.
     """
     steps, sizes = [], rows_of(recipes / "sizes.csv")
     if training.get("best_step") == (last := knobs["max_steps"]):

@@ -30,7 +30,9 @@ MOST_WAITING_COST = 50 * MOST_BATCH_COST  # of all requests: more would wait for
 IN_WORK = 2  # batches of one translator that are translated at the same time
 LONG_LINE = 1_000  # characters of a line from which its request is a batch of its own
 LATER = {"Retry-After": "5"}  # seconds
-LATE = f"The request took longer than {SECONDS} s and was ended. Send fewer or shorter texts, or a smaller beam_size."
+TIME_IS_OVER = (
+    f"The request took longer than {SECONDS} s and was ended. Send fewer or shorter texts, or a smaller beam_size."
+)
 
 
 class Job:
@@ -101,7 +103,7 @@ class Batches:
             async with asyncio.timeout(SECONDS):
                 return await job.future
         except TimeoutError:
-            raise HTTPException(503, LATE, LATER) from None
+            raise HTTPException(503, TIME_IS_OVER, LATER) from None
         finally:
             job.future.cancel()  # without effect on one that is done
             if job in self.waiting:

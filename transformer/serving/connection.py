@@ -1,4 +1,4 @@
-"""Connections that end: one whose client sends or reads nothing for a while would be kept for ever."""
+"""Connections that are closed when their client sends or reads nothing for a while: uvicorn would keep them."""
 
 from __future__ import annotations
 

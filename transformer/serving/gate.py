@@ -21,7 +21,7 @@ from transformer.serving.limits import MAX_BYTES
 LOG = logging.getLogger("transformer.serving")
 LARGE = f"The request is larger than {MAX_BYTES:,} bytes: shorten the text."
 INTERNAL = "Internal error: a bug of the server, whose log has it."
-LEFT = 499  # the status that is logged of a client that left
+CLIENT_LEFT = 499  # the status that is logged of a client that left
 
 
 def log_bug(error: Exception) -> None:
@@ -94,7 +94,7 @@ class Gate:
         try:
             await (self.refusal(Headers(scope=scope)) or self.app)(scope, limited, watched)
         except ClientDisconnect:
-            status = status or LEFT
+            status = status or CLIENT_LEFT
         except Exception as error:
             log_bug(error)
             if not status:

@@ -152,7 +152,7 @@ def detect(text: str, codes: Sequence[str]) -> list[dict[str, Any]]:
     return [{"confidence": round(100 * probability, 1), "language": code} for code, probability in ranked]
 
 
-def best(sentences: Sequence[Sentence]) -> str:
+def best_text(sentences: Sequence[Sentence]) -> str:
     """The best translation of a line."""
     return join_translations(sentence.best for sentence in sentences)
 
@@ -226,7 +226,7 @@ def add_interface(app: FastAPI, server: Server) -> None:
             check_lines(lines)
         results = await server.translate(request, number, lines, search, html or not asked.alternatives)
         waiting = iter(results)
-        translations = [filled([best(next(waiting)) for _ in own]) for own, filled in parts]
+        translations = [filled([best_text(next(waiting)) for _ in own]) for own, filled in parts]
         answer: dict[str, list] = {"translatedText": translations}
         if detected:
             answer["detectedLanguage"] = [detected] * len(texts)
@@ -315,7 +315,7 @@ async def translate_content(request: Request, server: Server, asked: TranslateFi
         check_lines(lines, "line")
         number, _ = server.choose_model(asked.source, asked.target, lines)
         search = server.models[number].entry.search
-        return [best(sentences) for sentences in await server.translate(request, number, lines, search)]
+        return [best_text(sentences) for sentences in await server.translate(request, number, lines, search)]
 
     if end == ".txt":
         try:

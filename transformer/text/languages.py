@@ -77,8 +77,8 @@ def spacy_words(pipeline: Language, text: str) -> list[str]:
 def import_spacy() -> ModuleType:
     """spaCy, imported when it is first needed, since most stages only read subwords.
 
-    In a program of this project, which needs nothing but tokenizers, without torch, which thinc below spaCy would
-    import, and without spaCy's command line, which brings 367 modules. Another program gets all of spaCy.
+    A program of this project needs its tokenizers only, so spaCy is imported without torch and without its command line
+    (367 modules). Any other program gets all of spaCy.
     """
     program = getattr(sys.modules["__main__"], "__spec__", None)  # of `python -m`
     if not program or program.name.partition(".")[0] not in ("transformer", "pipeline"):

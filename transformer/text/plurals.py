@@ -31,5 +31,8 @@ def numbers_of_forms(rule: str | None, forms: int) -> list[set[int]] | None:
 
 
 def is_singular(form: int, forms: int, numbers: list[set[int]] | None) -> bool:
-    """Whether a form translates the singular: the form for 1, unless there is one form only. Without a rule: form 0."""
+    """Whether a form translates the singular. It is the form for the number 1 or, without a rule, form 0.
+
+    A language with a single form has none for the singular.
+    """
     return forms > 1 and (1 in numbers[form] if numbers and form < forms else form == 0)
