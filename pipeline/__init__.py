@@ -10,9 +10,10 @@ Facts = tuple[int, int, int]  # inode, size and time of a file
 
 
 def facts_of(file: Path) -> Facts:
-    """What tells that a file was written or replaced since, without a clock: that of its disk may differ from ours.
+    """The inode, size and time of a file. If they are the same twice, it was neither written nor replaced in between.
 
-    Of code it has the time that no program can set back; of data, to which DVC may make links, the time of writing.
+    Times are compared with each other, never with a clock. The time of code is that of its last change (ctime), which
+    no program can set back; that of data is that of its last writing, since a link that DVC makes changes its ctime.
     """
     fact = file.stat()
     return fact.st_ino, fact.st_size, fact.st_ctime_ns if file.suffix == ".py" else fact.st_mtime_ns

@@ -60,9 +60,14 @@ def reached(name: str, follows: Callable[[str], bool] = lambda file: True) -> se
     return files
 
 
+# What hides passwords, serves and tracks changes no out of a stage either, and is a dep of record alone.
+CHANGES_NO_OUT = (*CHANGES_NO_RESULT, "transformer/credentials.py", "transformer/serving/", "pipeline/__init__.py")
+CHANGES_NO_OUT += ("pipeline/tracking/",)
+
+
 def code_of(stage: str) -> set[str]:
     """The files that can change the outs of a stage: all that it imports but what runs and tracks stages."""
-    return reached(f"pipeline/{stage}.py", lambda file: not file.startswith(CHANGES_NO_RESULT))
+    return reached(f"pipeline/{stage}.py", lambda file: not file.startswith(CHANGES_NO_OUT))
 
 
 def place_of(name: str) -> str:

@@ -67,7 +67,7 @@ def open_study(folder: Path, seed: int, rungs: Sequence[int]) -> optuna.Study:
 def search(study: optuna.Study, space: Space, rungs: Sequence[int], scores: Scores, count: int, jobs: int = 1) -> None:
     """Add trials to a study until `count` have ended. jobs: how many train at once.
 
-    A trial in which anything but Untrainable is raised does not count, and is the first when the search goes on.
+    A trial that ends by another error than Untrainable does not count, and is tried first when the search goes on.
     """
 
     def run_trial(trial: optuna.Trial) -> float:

@@ -40,8 +40,12 @@ text of other domains and for sentences much longer than those of the training t
 
 
 def version_of(store: Store, run_id: str) -> Any | None:
-    """The version of a registered model that has the model of a run, if there is one. Raises StoreError."""
-    return next(iter(store.client.search_model_versions(f"run_id = '{run_id}'")), None)
+    """The version of a registered model that has the model of a run, if there is one. Raises StoreError.
+
+    One without a card is of a recording that was killed.
+    """
+    versions = store.client.search_model_versions(f"run_id = '{run_id}'")
+    return next((version for version in versions if version.description), None)
 
 
 def register_model(store: Store, result: Result, finished: FinishedRun, run_id: str) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from filelock import FileLock
 
 from transformer.credentials import check_address, mask_credentials
-from transformer.files import is_bug, printable, remove_temporaries, whole_file
+from transformer.files import is_bug, mistake_line, printable, remove_temporaries, whole_file
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -60,13 +60,17 @@ class StoreError(Exception):
 
 @contextmanager
 def store_errors() -> Iterator[None]:
-    """Turn what MLflow and its many libraries raise, of any class, into StoreError. What our code raises stays."""
+    """Turn failures of MLflow, its database and its server, and a Mistake, into StoreError. All else is a bug.
+
+    A failure has a class of a library, or is an OSError or MLflow's ValueError about one of its settings.
+    """
     try:
         yield
     except StoreError:
         raise
     except Exception as error:
-        if is_bug(error) and not isinstance(error, OSError):
+        is_of_library = type(error).__module__ != "builtins" or isinstance(error, ValueError)
+        if not (isinstance(error, OSError) or mistake_line(error) or (is_of_library and not is_bug(error))):
             raise
         raise StoreError(reason(error), getattr(error, "error_code", "")) from error
 

@@ -24,7 +24,7 @@ INPUTS = "STAGE_INPUTS"  # environment variable: what `check_inputs` compares, a
 def unchanged_inputs(name: str, stage: Mapping[str, Any]) -> Iterator[None]:
     """Surround the work of a stage. Raises Mistake before and after it if an input was edited since it began.
 
-    stage: its entry in dvc.yaml. Not after work that raises.
+    stage: its entry in dvc.yaml. If the work raises, its own error goes on, without a second check.
     """
     os.environ[INPUTS] = json.dumps([name, inputs_of(stage, IMPORTED)])
     try:

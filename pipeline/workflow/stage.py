@@ -104,7 +104,7 @@ def run_for_dvc(name: str, main: Callable[[], None]) -> None:
 
 @contextmanager
 def suppress_success() -> Iterator[None]:
-    """Surround code that may end the process: with status 0, as the parent of several processes does, it goes on."""
+    """Go on after the block if it ends by SystemExit with status 0, as the parent of several processes does."""
     try:
         yield
     except SystemExit as end:

@@ -1,7 +1,7 @@
 """Catalogues of messages (PO): what is not translated is filled and marked as fuzzy, all else stays byte for byte.
 
 Other formats come and go by converters (docs/translating.md). The lines of a message that are one sentence are
-translated as one, and wrapped into as many lines; bullets, dashes and a pair of tags without_frame a line stay outside.
+translated as one, and wrapped into as many lines; bullets, dashes and a pair of tags around a line stay outside.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MARKED = ("#,", "#|", "msgctxt", "msgid")  # how the line with the flags of an e
 CHARSET = re.compile(
     r"(us-)?ascii|(cp|windows-?)\d+|(iso|utf)[-_]?[\d_-]+|(big5|euc|gb|johab|koi8|shift|tis|viscii)[\w-]*"
 )
-MOST_TAGS = 10  # pairs without_frame a text that stay outside
+MOST_TAGS = 10  # pairs around a text that stay outside
 WIDTH = 77  # characters of a line of a catalogue
 
 

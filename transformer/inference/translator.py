@@ -154,6 +154,8 @@ class Translator:
         step of the search, by CTranslate2 at short intervals; what it raises ends the search. best_only: only the best
         of each, for which CTranslate2 can be taken. Raises Mistake for a setting out of range.
         """
+        if config and settings:
+            raise TypeError(f"Give config, or {', '.join(settings)}, not both.")
         config = config or SearchConfig(**settings)
         if config.replace_unk and not self.merges.empty:
             raise Mistake("replace_unk is for word-level models (bpe_merges: 0); this one has subwords")
@@ -278,7 +280,7 @@ class Translator:
     ) -> list[list[Translation]]:
         """Lines to translations of each, by the engine's search; equal lines are searched once. how: its arguments.
 
-        words: of each line. With best_only there is one translation of each line.
+        words: line -> its tokens, each with its subwords. With best_only there is one translation of each line.
         """
         different = list(dict.fromkeys(lines))
         if len(different) < len(lines):

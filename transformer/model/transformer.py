@@ -4,6 +4,7 @@ Sections, equations and figures are those of the paper. The whole package writes
     B sentences of a batch · S source subwords · T target subwords · D d_model · F d_ff · V vocabulary
     H heads · K width of a head's queries and keys, D / H unless key_size is set; its values have the width D / H
     N beams per sentence · t target subwords decoded so far
+    W V rounded up to a multiple of 64, in decoding alone: the ids from V on have probability 0
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from transformer.model.attention import Attention, KeysValues, KeyValueCache, ca
 from transformer.model.config import TransformerConfig
 from transformer.model.cpu import Linear, add_dropout, dropout, product, relu_dropout
 
-ROWS = 4096  # of the table of sinusoids, at most; it grows when a longer text comes
+ROWS = 4096  # of the table of sinusoids of a new model, at most; position_encodings enlarges it
 
 
 def sinusoids(length: int, d_model: int) -> Tensor:

@@ -21,12 +21,9 @@ from transformer.files import Mistake
 from transformer.inference.translation import Sentence
 from transformer.inference.translator import Translator
 from transformer.serving.gate import INTERNAL, log_bug
-from transformer.serving.limits import SECONDS, check_sentences, line_costs, name_of
+from transformer.serving.limits import MOST_BATCH_COST, MOST_WAITING_COST, SECONDS, check_sentences, line_costs, name_of
 
 WAIT, STEP = 0.005, 0.001  # seconds: at most, for other requests; between two looks at whether more came
-# In the unit of line_costs; a batch may cost about as much as 70 short lines.
-MOST_BATCH_COST = 65_536
-MOST_WAITING_COST = 50 * MOST_BATCH_COST  # of all requests: more would wait for longer than a client does
 IN_WORK = 2  # batches of one translator that are translated at the same time
 LONG_LINE = 1_000  # characters of a line from which its request is a batch of its own
 LATER = {"Retry-After": "5"}  # seconds
@@ -38,7 +35,7 @@ TIME_IS_OVER = (
 class Job:
     """The lines of a request, and their translations. config: of the search. best_only: see Translator.
 
-    Raises Mistake for a line, and for lines, whose search may take too long.
+    Raises Mistake if the search of one line, or of all lines together, may take too long.
     """
 
     def __init__(self, lines: Sequence[str], config: SearchConfig, best_only: bool):
@@ -48,11 +45,6 @@ class Job:
         self.taken = self.done = 0  # lines
         self.costs = line_costs(lines, self.config)
         self.cost = sum(self.costs)  # of the lines that are not taken into a batch yet
-        if self.cost > MOST_WAITING_COST:
-            raise Mistake(
-                f"beam_size={self.config.beam_size} and extra_length={self.config.extra_length} are too much for "
-                f"{len(lines):,} texts of {sum(map(len, lines)):,} characters. Lower them, or send the texts in parts."
-            )
         self.group = (self.config, best_only, id(self) if max(map(len, lines)) > LONG_LINE else 0)
 
     def finish(self, number: int, result: list[Sentence] | Exception) -> None:

@@ -129,8 +129,6 @@ async def read_values(request: HttpRequest) -> dict[str, Any]:
         address = parse_qsl(request.url.query, **STRICT)
         if kind == "application/json" and body:
             content = json.loads(body)
-            if half := half_character(json.dumps(content, ensure_ascii=False)):
-                raise HTTPException(400, f"Invalid request: {half[0]!r}, half a character, is not text")
         elif kind == "application/x-www-form-urlencoded":
             if body.lstrip().startswith(b"{"):
                 raise HTTPException(400, "Invalid request: JSON needs the header Content-Type: application/json")
@@ -148,6 +146,8 @@ async def read_values(request: HttpRequest) -> dict[str, Any]:
         raise HTTPException(400, "Invalid JSON format" if kind == "application/json" else "Invalid form") from None
     if not isinstance(content, dict):
         raise HTTPException(400, "Invalid JSON format: it must be an object")
+    if half := half_character(json.dumps(content, ensure_ascii=False)):
+        raise HTTPException(400, f"Invalid request: {half[0]!r}, half a character, is not text")
     return unique_fields(address) | unique_fields(form) | content
 
 

@@ -22,6 +22,9 @@ MAX_CHARACTERS, MAX_WORD = 10 * MAX_SUBWORDS, 2 * MAX_SUBWORDS  # spaCy takes 8 
 MAX_BYTES = 1 << 20  # of a request to server.py
 SECONDS = 30  # from the arrival of a request to its answer
 MOST_SENTENCE_COST, MOST_LINE_COST = 100_000, 200_000  # see line_costs: about 5 and 9 s of a small model, at worst
+# In the unit of line_costs; a batch may cost about as much as 70 short lines.
+MOST_BATCH_COST = 65_536
+MOST_WAITING_COST = 50 * MOST_BATCH_COST  # of all requests: more would wait for longer than a client does
 _ENDS = re.compile(r"""[.!?…]["'”“’»«)\]]*+\s|[。！？\n]""")  # after which a sentence may end
 
 
@@ -49,7 +52,8 @@ def line_costs(lines: Sequence[str], config: SearchConfig) -> list[int]:
 
     A sentence of N characters takes up to N + extra_length steps, each of beam_size hypotheses and of a time that grows
     with the steps before it. Raises Mistake for a line that may cost more than MOST_LINE_COST, or a sentence of it
-    more than MOST_SENTENCE_COST, since searches that have begun run to their ends.
+    more than MOST_SENTENCE_COST, since searches that have begun run to their ends, and for lines that cost more than
+    MOST_WAITING_COST together.
     """
     beams, extra, costs = config.beam_size, config.extra_length, []
     for line in lines:
@@ -61,6 +65,11 @@ def line_costs(lines: Sequence[str], config: SearchConfig) -> list[int]:
                 f"beam_size={beams} and extra_length={extra} are too much for a text of {len(line):,} characters. "
                 "Lower them, or cut it."
             )
+    if sum(costs) > MOST_WAITING_COST:
+        raise Mistake(
+            f"beam_size={beams} and extra_length={extra} are too much for {len(lines):,} texts of "
+            f"{sum(map(len, lines)):,} characters. Lower them, or send the texts in parts."
+        )
     return costs
 
 

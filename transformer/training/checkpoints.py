@@ -97,7 +97,7 @@ class CheckpointStore:
 
     def __init__(self, folder: Path | str):
         self.folder = Path(folder)
-        self.last_step = 0  # the step of the state that this object wrote or read last
+        self.last_step = 0  # the step of the state that the training wrote or read last
         self.folder.mkdir(parents=True, exist_ok=True)
 
     @staticmethod
@@ -145,7 +145,6 @@ class CheckpointStore:
         kept |= {self.weights(state.step).name, self._optimiser(state.step).name}
         state.files = {name: digest for name, digest in state.files.items() if name in kept}
         self.write(state)
-        self.last_step = state.step
         self._prune(state.step)
 
     def write(self, state: TrainingState) -> None:
@@ -182,7 +181,6 @@ class CheckpointStore:
 
     def load(self, state: TrainingState) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The weights and the optimiser tensors of a state."""
-        self.last_step = state.step
         return load_file(self.weights(state.step)), load_file(self._optimiser(state.step))
 
     def ema(self, state: TrainingState) -> dict[str, Tensor]:

@@ -88,8 +88,9 @@ class Muon:
     0.2 learning rates, like Adam's (Liu et al. 2025). The steps equal those of torch.optim.Muon, which computes one
     matrix at a time, and in bfloat16 even where that is 20 times slower.
 
-    matrices: (matrix, parts) of each. A matrix is cut into parts with these numbers of rows, equal ones one after the
-    other, and each part is made orthogonal by itself. precision: that of `orthogonal`. state: matrix -> its momentum.
+    matrices: (matrix, heights) of each. The rows of a matrix are cut into parts of these heights, parts of equal height
+    next to each other, and each part is made orthogonal by itself. precision: that of `orthogonal`. state: matrix ->
+    its momentum.
     """
 
     def __init__(self, matrices: Sequence[tuple[Tensor, tuple[int, ...]]], precision: torch.dtype):

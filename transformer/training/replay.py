@@ -1,8 +1,7 @@
 """What a training is, and what follows from its losses and validations: curve, checkpoints, early end.
 
-The settings CHANGES_NO_UPDATE of TrainConfig decide what follows. A state saved under other values of them is used if a
-fresh training with the current values would have reached it. With another value of any other setting it is another
-training.
+The settings in CHANGES_NO_UPDATE change no update. If only they differ, a saved state is used, provided that a fresh
+training with the current values would have come to it. If any other setting differs, it is another training.
 """
 
 from __future__ import annotations

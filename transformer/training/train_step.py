@@ -21,7 +21,7 @@ from transformer.training.batches import Batches, deal, micro_batches, padded_to
 from transformer.training.config import TrainConfig, learning_rate
 from transformer.training.distributed import Stopped, World
 from transformer.training.loss import smoothed_cross_entropy
-from transformer.training.optimiser import Optimiser, copy_parameters, update_ema
+from transformer.training.optimiser import Optimiser, copy_parameters, gradients_of, update_ema
 
 
 class Update(NamedTuple):
@@ -130,7 +130,7 @@ class Trainer:
         tokens = int(self.train_pairs.target_lengths[rows].sum())
         with self.world.exchange():
             loss = self._compute_gradients(step, tokens, stop_requested)
-            norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
+            norm = torch.nn.utils.get_total_norm(gradients_of(self.parameters))
             if self.config.clip_norm:
                 torch.nn.utils.clip_grads_with_norm_(self.parameters, self.config.clip_norm, norm)
             self.optimiser.step(self.rate(step))
