@@ -66,7 +66,7 @@ def asking() -> Iterator[None]:
     except StoreError:
         raise
     except Exception as error:
-        if is_bug(error):
+        if is_bug(error) and not isinstance(error, OSError):
             raise
         raise StoreError(reason(error), getattr(error, "error_code", "")) from error
 

@@ -348,7 +348,7 @@ def test_a_short_hypothesis_file_ends_in_one_line_and_writes_nothing(finished, m
 def test_a_broken_file_is_named_in_one_line(finished, monkeypatch, name, content):
     (finished / "reports" / name).write_text(content, encoding="utf-8")
     message = error_of_stage(finished, monkeypatch)
-    assert f"reports/{name}: " in message
+    assert f"reports/{name} is damaged (" in message
     assert "\n" not in message
 
 
