@@ -1,8 +1,8 @@
 """Write what a store lacks of a result: any number of times, with the same end.
 
 The run of a result is that of its training, if this project has it and it is not finished; else the one in the store
-with the tag config_key of this result; else a new one. A FINISHED run
-has its params, points and files; if it lacks the version of a model, its files are written and the model is registered.
+with the tag config_key of this result; else a new one. A FINISHED run has its params, points and files; if it lacks the
+version of a model, its files are written and the model is registered.
 """
 
 from __future__ import annotations
