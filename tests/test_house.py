@@ -229,7 +229,7 @@ def test_a_stage_depends_on_the_versions_it_computes_with(stage):
     assert sorted(listed(stage, versions.VERSIONS) or []) == sorted(DISTRIBUTION.get(name, name) for name in packages)
 
 
-EXTRAS = ("torch", "serve", "pipeline", "dev")  # what `make setup` installs
+EXTRAS = ("torch", "serve", "corpora", "reports", "pipeline", "dev")  # what `make setup` installs
 
 
 def plain(name: str) -> str:
@@ -249,7 +249,7 @@ def test_the_lock_file_has_what_pyproject_names_and_pyproject_what_is_imported()
     named = {
         re.split(r"[\[><=]", name)[0]
         for name in (*project["dependencies"], *(name for extra in EXTRAS for name in extras[extra]))
-    }
+    } - {project["name"]}
     locked = locked_versions()
     assert {name.lower().replace(".", "-") for name in named} <= set(locked)
     listed, packages = {plain(name) for name in named}, packages_distributions()
