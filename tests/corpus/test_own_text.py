@@ -119,7 +119,7 @@ LINES = [(f"line {number}", f"layi {number}") for number in range(2_000)]
 
 
 def test_a_longer_file_keeps_the_split(tmp_path, monkeypatch):
-    monkeypatch.setattr("pipeline.corpus.own_text.DRAWN", 50)  # of 2,000 pairs that would be another share
+    monkeypatch.setattr("pipeline.corpus.own_text.PAIRS_DRAWN", 50)  # of 2,000 pairs that would be another share
     before = corpus(tmp_path, LINES[:300])
     after = corpus(tmp_path, LINES[::-1])
     assert all(before[split] <= after[split] for split in SPLITS)

@@ -36,7 +36,7 @@ from transformer.files import Mistake, sha256
 from transformer.inference.ctranslate2_export import add_export
 from transformer.inference.documents import texts_of as entry_texts
 from transformer.inference.translator import Translator
-from transformer.serving import batches, command, connection, fields
+from transformer.serving import batches, command, connection, fields, limits
 from transformer.serving import server as server_module
 from transformer.serving.connection import Connection
 from transformer.serving.fields import Translate
@@ -379,7 +379,8 @@ def test_with_a_key_only_those_who_have_it_are_answered(client, expected):
 def test_overload_is_answered_with_503_and_when_to_come_again(client, monkeypatch):
     asked = {"q": [LINE] * 3, "source": "de", "target": "en", "api_key": "geheim", "beam_size": 2}
     cost = sum(line_costs(asked["q"], SearchConfig(beam_size=2)))
-    monkeypatch.setattr(batches, "MOST_WAITING_COST", cost)
+    for module in (batches, limits):
+        monkeypatch.setattr(module, "MOST_WAITING_COST", cost)
     monkeypatch.setattr(batches, "MOST_BATCH_COST", 1)  # a line a batch, so that the others wait
     begun, go_on = threading.Event(), threading.Event()
     real = Translator.alternatives_of_sentences

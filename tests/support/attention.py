@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from transformer.reporting.attention import Sentence, Target, Text, contents
+from transformer.reporting.attention import Sentence, Target, Text, page_data
 
 LAYERS, HEADS = 2, 3
 SOURCE = Text(["▁Ein", "▁Hund", "▁bell", "t", "</s>"], [0, 1, 2, 2, 3])
@@ -46,6 +46,6 @@ def sentence(number: int, why: str, source: Text, *targets: Text, encoder_layers
 
 def attention_of_two() -> dict[str, Any]:
     """What the page shows of two sentences: numbers 7 and 9, the second with text that must be escaped."""
-    return contents(
+    return page_data(
         [sentence(7, "the longest", SOURCE, TRANSLATION, REFERENCE), sentence(9, "the worst", ATTACK, ATTACK, SOURCE)]
     )
