@@ -676,4 +676,5 @@ def test_a_large_request_takes_turns_with_others(monkeypatch):
         waiting.waiting.extend([large, other])
         return [waiting._take_batch()[0][0] for _ in range(3)] == [large, other, large]
 
-    assert asyncio.run(turns())
+    with ThreadPoolExecutor(1) as pool:  # in which no event loop runs
+        assert pool.submit(asyncio.run, turns()).result()

@@ -87,7 +87,7 @@ def check_folder(trainer: Trainer, store: CheckpointStore, identity: Identity | 
         identity = identity_of(trainer.config, trainer.model.config, {**pairs, "initial weights": weights})
         recorded = {} if has_states and recorded is None else recorded
     if names := trainer.world.broadcast(differences(identity if recorded is None else recorded, identity)):
-        anew = " Build the model anew, with torch seeded before it, or" if "initial weights" in names else ""
+        anew = " Build the model anew, with torch seeded before it, or" if names == ["initial weights"] else ""
         raise Mistake(
             f"{store.folder} has another training: not equal are {', '.join(names[:4])}. Nothing was trained.{anew} "
             f"{'name' if anew else 'Name'} another folder, or delete this one."
