@@ -32,6 +32,7 @@ MARKDOWN, IMAGES, PAGE = Path("docs/walkthrough.md"), Path("docs/images/walkthro
 PACKAGES = ("ipykernel", "jupytext", "latex2mathml", "mdit_py_plugins", "nbclient", "zensical")
 CHART = "application/vnd.vegalite.v6+json"  # with the + that a notebook's format asks for
 MARK = re.compile(r'<(\w+) aria-label="([^"]*)" role="graphics-symbol" aria-roledescription="[^"]*"([^>]*?)/>')
+FONT = {"font": "Liberation Sans, Arial, sans-serif"}  # comes with vl-convert: widths are the same on every machine
 DARK = "@media (prefers-color-scheme: dark) { :root { filter: invert(0.9) hue-rotate(180deg); } }"
 LONG, ANSWER = "long", "answer"  # tags: a cell that trains, which tests and --measure skip; a cell that is folded
 
@@ -148,7 +149,7 @@ def add_images(notebook: Any) -> None:
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
             if spec := output.get("data", {}).get(CHART):
-                picture = vl_convert.vegalite_to_png(spec, scale=2)
+                picture = vl_convert.vegalite_to_png(spec, scale=2, config=FONT)
                 width, height = Image.open(BytesIO(picture)).size
                 output.data["image/png"] = small(picture)
                 output.metadata["image/png"] = {"width": width // 2, "height": height // 2}
@@ -218,7 +219,7 @@ def as_svg(spec: dict[str, Any]) -> str:
     """A chart as SVG that darkens with the reader's screen, and in which the pointer shows values."""
     import vl_convert
 
-    svg = MARK.sub(r"<\1\3><title>\2</title></\1>", vl_convert.vegalite_to_svg(spec))
+    svg = MARK.sub(r"<\1\3><title>\2</title></\1>", vl_convert.vegalite_to_svg(spec, config=FONT))
     clips = dict[str, int]()  # counted from 1 in each picture: the library counts those of all pictures
     svg = re.sub(r"\bclip(\d+)", lambda clip: f"clip{clips.setdefault(clip[1], len(clips) + 1)}", svg)
     return svg.replace(">", f"><style>{DARK}</style>", 1) + "\n"
