@@ -164,7 +164,7 @@ def test_each_sentence_of_a_line_is_cut_once_and_searched_by_itself(folder, monk
     words = translator._words
     monkeypatch.setattr(translator, "_words", lambda line: texts.append(line) or words(line))
     line = "Ein Hund. Zwei Hunde."
-    translator.translate([line, "", PLAIN])
+    translator.translate([line, "", PLAIN, line])
     assert sorted(texts) == sorted(["Ein Hund.", "Zwei Hunde.", PLAIN])
     texts.clear()
     translator.translate([line], split=False)

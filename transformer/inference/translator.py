@@ -160,7 +160,7 @@ class Translator:
         if config.replace_unk and not self.merges.empty:
             raise Mistake("replace_unk is for word-level models (bpe_merges: 0); this one has subwords")
         lines = checked_lines(lines)
-        words = {line: self._words(line) for line in lines}
+        words = {line: self._words(line) for line in dict.fromkeys(lines)}
         search = partial(self._searched, words, before_step=before_step)
         found = search(lines, config, progress, best_only=best_only)
         if self.source.placeholders:
