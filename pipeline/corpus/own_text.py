@@ -6,7 +6,6 @@ split: pairs of equal sources are in one split, and they stay there when the fil
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ from transformer.corpora.catalogues import Catalogue
 from transformer.corpora.overlap import words
 from transformer.corpora.parallel_text import VALID, LinePair, ParallelText, TwoFiles, user_texts
 from transformer.corpora.text_files import LONGEST_LINE, lines_of, open_file, plain_name
-from transformer.files import Mistake, sha256, sha256_text, whole_folder, write_json
+from transformer.files import Mistake, read_json, sha256, sha256_text, whole_folder, write_json
 from transformer.text.characters import half_character
 
 SPLITS = ("train", "valid", "test")
@@ -179,7 +178,7 @@ def check_folder(folder: Path, force: bool) -> dict:
         return {}
     if not (folder / RECORD).is_file():
         raise Mistake(f"{folder} is another folder of yours. Nothing was written. Use --name with another name.")
-    record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+    record = read_json(folder / RECORD)
     now = {path.name: sha256(path) for path in sorted(folder.iterdir()) if path.name != RECORD}
     if now != record["sha256"] and not force:
         raise Mistake(

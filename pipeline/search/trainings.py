@@ -8,7 +8,6 @@ leaves no experiment, no checkpoints in DVC's cache and no MLflow run.
 from __future__ import annotations
 
 import csv
-import json
 import sys
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from pipeline.workflow.dvc_lock import Result, result_of
 from pipeline.workflow.git import command, experiments
 from pipeline.workflow.params import Params
 from pipeline.workflow.stage import END
-from transformer.files import Mistake, Untrainable, content_key, printable, read_lines, write_json
+from transformer.files import Mistake, Untrainable, content_key, printable, read_json, read_lines, write_json
 from transformer.training.config import SOME_BLEU
 
 CLONES = "clones"
@@ -119,7 +118,7 @@ class Trainings:
         if not status:
             return
         last = {"reason": last_line(log), "untrainable": False}  # of a process that was killed, or of DVC
-        failure = json.loads(end.read_text(encoding="utf-8")) if end.is_file() else last
+        failure = read_json(end) if end.is_file() else last
         if failure["untrainable"]:
             raise Untrainable(f"failed: {failure['reason']}")
         raise Mistake(

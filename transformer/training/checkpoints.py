@@ -21,7 +21,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from transformer.files import sha256, sha256_text, whole_file, write_json
+from transformer.files import UnreadableInput, read_json, sha256, sha256_text, whole_file, write_json
 from transformer.model.weights import save_weights
 from transformer.model_folder import FORMAT
 
@@ -171,8 +171,8 @@ class CheckpointStore:
     def _read_unchecked(path: Path) -> TrainingState | None:
         """The state in a file, without a look at the files that it needs; None if this file is missing or damaged."""
         try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-        except (FileNotFoundError, UnicodeDecodeError, json.JSONDecodeError):
+            record = read_json(path)
+        except (FileNotFoundError, UnreadableInput):
             return None
         whole = isinstance(record, dict) and record.keys() == {"format", "sha256", "state"}
         if not whole or record["format"] != FORMAT or record["sha256"] != _digest(record["state"]):
