@@ -8,7 +8,7 @@ version of a model, its files are written and the model is registered.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from filelock import FileLock
@@ -85,11 +85,11 @@ def write_run(store: Store, finished: FinishedRun, run: Run | None = None) -> Ru
     return run
 
 
-def lacking(store: Store, run: Run, wanted: Sequence[Metric]) -> Iterator[Metric]:
+def lacking(store: Store, run: Run, metrics: Sequence[Metric]) -> list[Metric]:
     """The points whose steps a run does not have yet: MLflow would keep both, if sums were rounded differently."""
-    for name in dict.fromkeys(point.key for point in wanted):
-        steps = {point.step for point in store.client.get_metric_history(run.info.run_id, name)}
-        yield from (point for point in wanted if point.key == name and point.step not in steps)
+    histories = {name: store.client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
+    steps = {name: {point.step for point in history} for name, history in histories.items()}
+    return [point for point in metrics if point.step not in steps.get(point.key, ())]
 
 
 def write_texts(store: Store, run_id: str, texts: Mapping[str, str]) -> None:
