@@ -71,7 +71,6 @@ def all_processes(module: str, training: TrainingJob, machines: Machines | None 
     With one process, this process runs the block. With several, it starts them, waits, and exits with their status. If
     it is killed, they end too. machines: those that take part; None: this one alone.
     """
-    folder = training.folder
     if LAUNCHER in os.environ:
         with join_training(training) as world:
             yield world
@@ -82,8 +81,8 @@ def all_processes(module: str, training: TrainingJob, machines: Machines | None 
         )
     training.check()
     count, threads = process_count(), threads_per_process()
-    folder.mkdir(parents=True, exist_ok=True)
-    with hold_lock(folder / "lock"), hold_gpus(count), hold_cores(count):
+    training.folder.mkdir(parents=True, exist_ok=True)
+    with hold_lock(training.folder / "lock"), hold_gpus(count), hold_cores(count):
         if machines:
             words = " ".join(f"{name}={os.environ[name]}" for name in ("NODES", "RENDEZVOUS"))
             print(f"On each other machine run: {words} NODE_RANK=... python -m {module}", flush=True)

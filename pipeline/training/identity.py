@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ast
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from transformer.files import sha256_text
+from transformer.files import UnreadableInput, read_json, sha256_text
 from transformer.training.replay import differences
 
 ROOT = Path(__file__).parents[2]
@@ -24,15 +23,15 @@ def code_keys(*paths: str, root: Path = ROOT) -> dict[str, str]:
     while waiting:
         path = waiting.pop()
         if path not in keys and not path.startswith(CHANGES_NO_RESULT) and (root / path).is_file():
-            source = (root / path).read_text(encoding="utf-8")
-            keys[path] = code_key(source)
-            waiting += [f"{name.replace('.', '/')}.py" for name in modules_of(source)]
+            code = ast.parse((root / path).read_text(encoding="utf-8"))
+            waiting += [f"{name.replace('.', '/')}.py" for name in modules_of(code)]
+            keys[path] = code_key(code)
     return dict(sorted(keys.items()))
 
 
-def modules_of(source: str) -> Iterator[str]:
+def modules_of(code: ast.Module) -> Iterator[str]:
     """The names of what Python code imports, modules and their members: a.b and a.b.c of `from a.b import c`."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(code):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -40,14 +39,13 @@ def modules_of(source: str) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def code_key(source: str) -> str:
-    """A hash of Python code that comments, docstrings and layout do not change."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
+def code_key(code: ast.Module) -> str:
+    """A hash of Python code that comments, docstrings and layout do not change. The docstrings are removed."""
+    for node in ast.walk(code):
         documented = isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
         if documented and ast.get_docstring(node, clean=False) is not None:
             node.body = node.body[1:] or [ast.Pass()]
-    return sha256_text(ast.unparse(tree))
+    return sha256_text(ast.unparse(code))
 
 
 def changed_since(folder: Path, identity: dict[str, dict[str, Any]]) -> str:
@@ -58,8 +56,8 @@ def changed_since(folder: Path, identity: dict[str, dict[str, Any]]) -> str:
     similar = []
     for path in sorted(folder.parent.glob("train-*/identity.json")):
         try:
-            other = json.loads(path.read_text(encoding="utf-8"))
-        except json.JSONDecodeError:  # a power cut may leave an empty file
+            other = read_json(path)
+        except UnreadableInput:  # a power cut may leave an empty file
             continue
         if path.parent != folder and other["knobs"] == identity["knobs"]:
             names = differences(other, identity)

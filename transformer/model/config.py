@@ -49,8 +49,8 @@ def check_settings(settings: Any) -> None:
     """
     for name, kind in _types(type(settings), include_extras=True).items():
         value = getattr(settings, name)
-        if why := mistake(value, kind):
-            raise Mistake(f"{name}={shorten(value)} must be {why}.")
+        if required := unmet_requirement(value, kind):
+            raise Mistake(f"{name}={shorten(value)} must be {required}.")
         if get_origin(kind) is not Literal:
             object.__setattr__(settings, name, plain_type(kind)(value))
 
@@ -73,7 +73,7 @@ def unequal_parts(settings: Any, pairs: Iterable[tuple[str, str]]) -> list[str]:
     return messages
 
 
-def mistake(value: Any, kind: Any) -> str:
+def unmet_requirement(value: Any, kind: Any) -> str:
     """What values a type allows, in words, if `value` is none of them; else ""."""
     if get_origin(kind) is Literal:
         return "" if isinstance(value, str) and value in get_args(kind) else " or ".join(map(repr, get_args(kind)))
