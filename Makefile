@@ -39,7 +39,7 @@ lock: | $(UV)
 	    --custom-compile-command "make lock" $(CUDA:%=--no-emit-package %) \
 	    pyproject.toml --extra torch --extra serve --extra pipeline --extra dev --output-file requirements.lock
 
-# Two other trainers, for benchmarks/train.py. --no-deps: they pin an old torch.
+# Another program that translates, for benchmarks/decode.py.
 bench-setup: $(READY)
 	$(INSTALL) benchmarks/requirements.txt --no-deps
 

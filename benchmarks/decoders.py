@@ -16,12 +16,11 @@ import torch
 from torch import Tensor
 
 from benchmarks.flops import DROPOUT, Size
-from benchmarks.peers import joeynmt_model
 from transformer.decoding.batches import padded
 from transformer.decoding.beam_search import beam_search
 from transformer.model.config import TransformerConfig
 from transformer.model.transformer import Transformer
-from transformer.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
+from transformer.text.vocabulary import BOS, EOS, PAD, SPECIALS
 from transformer.training.train_step import seed_everything
 
 SEED = 1
@@ -130,37 +129,6 @@ class CTranslate2(Decoder):
         )
 
 
-class JoeyNMT(Decoder):
-    """JoeyNMT: joeynmt.search.search, called as in its prediction."""
-
-    def __init__(self, task: Task):
-        super().__init__(task)
-        seed_everything(SEED)
-        self.model: Any = joeynmt_model(task.size, task.vocabulary).to(task.device).eval()
-        self.ids = torch.arange(task.vocabulary, device=task.device)
-        self.ids[[PAD, UNK]] = self.ids[[UNK, PAD]]  # JoeyNMT has these two ids swapped
-
-    def translate(self, sentences: Ids) -> int:
-        from joeynmt.batch import Batch
-        from joeynmt.search import search
-
-        task = self.task
-        source = self.ids[self.padded(sentences)]
-        lengths = torch.tensor([len(sentence) + 1 for sentence in sentences])
-        places = torch.arange(len(sentences))
-        batch = Batch(source, lengths, None, None, None, places, task.device, self.model.pad_index, EOS, is_train=False)
-        batch.sort_by_src_length()
-        ids, _, _ = search(
-            self.model,
-            batch,
-            max_output_length=task.steps,
-            beam_size=task.beam_size,
-            beam_alpha=0.6,
-            min_output_length=task.steps,
-        )
-        return ids.shape[1]
-
-
 class HuggingFace(Decoder):
     """Hugging Face: transformers.MarianMTModel.generate."""
 
@@ -206,6 +174,6 @@ class HuggingFace(Decoder):
         return ids.shape[1] - 1  # without <s>
 
 
-KINDS = {"ours": Ours, "ctranslate2": CTranslate2, "joeynmt": JoeyNMT, "huggingface": HuggingFace}
-PLACES = {"ours": "transformer", "ctranslate2": "ctranslate2", "joeynmt": "joeynmt", "huggingface": "transformers"}
+KINDS = {"ours": Ours, "ctranslate2": CTranslate2, "huggingface": HuggingFace}
+PLACES = {"ours": "transformer", "ctranslate2": "ctranslate2", "huggingface": "transformers"}
 OFFERED = {"ctranslate2": ("float32", "int8")}  # precisions to measure; float32 for the others

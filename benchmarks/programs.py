@@ -18,7 +18,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.feeding import Epochs
 from benchmarks.flops import DROPOUT, SMOOTHING, Size
 from transformer.model.config import TransformerConfig
 from transformer.model.cpu import multiplies_bfloat16
@@ -58,16 +57,12 @@ class Task:
         reduced = self.precision != "float32"
         return torch.autocast(self.device.type, getattr(torch, self.precision) if reduced else None, enabled=reduced)
 
-    def padded(self, rows: np.ndarray) -> Padded:
-        """The pairs with the numbers `rows`, on the CPU."""
+    def batch(self, rows: np.ndarray) -> Padded:
+        """The pairs with the numbers `rows`, on the device."""
         source, target, places, targets = map(torch.from_numpy, self.pairs.batch(rows))
         output = torch.full_like(target, PAD)
         output.view(-1)[places] = targets
-        return Padded(source, target, output)
-
-    def batch(self, rows: np.ndarray) -> Padded:
-        """The pairs with the numbers `rows`, on the device."""
-        return Padded(*(part.to(self.device, non_blocking=True) for part in self.padded(rows)))
+        return Padded(*(part.to(self.device, non_blocking=True) for part in (source, target, output)))
 
 
 def add_data_options(parser: ArgumentParser) -> None:
@@ -94,19 +89,11 @@ class Program(ABC):
 
     def __init__(self, task: Task):
         self.task = task
-        self.batches: Batches | Epochs = Batches(task.pairs, SEED, task.batch_tokens)
+        self.batches = Batches(task.pairs, SEED, task.batch_tokens)
 
     def rows(self, step: int) -> np.ndarray:
         """The pairs of update `step`, counted from 1."""
         return self.batches[step]
-
-    def lengths(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Tokens of each source and target: (B,), (B,)."""
-        return self.task.pairs.source_lengths[rows], self.task.pairs.target_lengths[rows]
-
-    def positions(self, rows: np.ndarray) -> int:
-        """Number of source and target positions of a batch, padding included."""
-        return len(rows) * int(sum(side.max() for side in self.lengths(rows)))
 
     @abstractmethod
     def update(self, step: int) -> None:

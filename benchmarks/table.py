@@ -13,7 +13,6 @@ COLUMNS = {  # key of a row -> title and format in the table
     "ratio": ("ratio", "{:.2f}"),
     "matrix_share": ("share of matrix rate", "{:.1%}"),
     "memory_mb": ("peak memory, MB", "{:,.0f}"),
-    "padding_share": ("padding", "{:.1%}"),
 }
 Round = Mapping[str, float]
 
@@ -33,7 +32,6 @@ def row_of(setting: Mapping[str, str], rounds: Sequence[Round], matrix_rate: flo
         "tokens_per_second": rate(rounds, "target_tokens"),
         "matrix_share": rate(rounds, "flop") / matrix_rate,
         "memory_mb": max(counts["memory"] for counts in rounds) / 1e6,
-        "padding_share": 1 - sum(counts["tokens"] for counts in rounds) / sum(counts["positions"] for counts in rounds),
         "matrix_rate_gflops": matrix_rate / 1e9,
         "rounds": [counts["target_tokens"] / counts["seconds"] for counts in rounds],
     }

@@ -1,9 +1,8 @@
-"""Training speed of this project and of other programs, measured together on the same pairs.
+"""Training speed of this project and of torch's own layers, measured together on the same batches.
 
-All programs get the same pairs, ids, sizes, dropout and label smoothing. Each makes batches by its own rule and
-computes at a precision that it offers. Each has its own process. The processes take turns, round after round; results
-are medians of rounds. A round is whole updates: batch to tensors, forward, loss, backward, clipping and Adam. Making
-the list of an epoch's batches is not timed. The data loaders of the other programs are not called, which favours them.
+Both get the same pairs, batches, sizes, dropout and label smoothing. Each has its own process. The processes take
+turns, round after round; results are medians of rounds. A round is whole updates: batch to tensors, forward, loss,
+backward, clipping and Adam. Making the list of an epoch's batches is not timed.
 
     python -m benchmarks.train --size tiny --rounds 5 --json speed.json
 """
@@ -12,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -21,15 +19,12 @@ from benchmarks.flops import SIZES
 from benchmarks.processes import LOG, alternate, workers
 from benchmarks.programs import add_data_options
 from benchmarks.table import rate, row_of, summary, text_table, with_ratios
+from benchmarks.worker import KINDS
 from pipeline.workflow.stage import require, run
 from transformer.files import Mistake
 from transformer.model.cpu import multiplies_bfloat16
 
-BOTH = ("float32", "bfloat16")
-PROGRAMS = ("ours", "compiled", "torch", "joeynmt", "opennmt")
-OFFERED = {"ours": BOTH, "compiled": BOTH, "torch": BOTH}  # precisions; those of the other programs: PEERS_OFFER
-PEERS_OFFER = {"cpu": ("float32",), "cuda": ("float32", "float16")}
-MODULES = {"joeynmt": "joeynmt", "opennmt": "onmt"}  # what must be installed for a program
+PRECISIONS = ("float32", "bfloat16")
 
 
 def options() -> argparse.Namespace:
@@ -38,8 +33,8 @@ def options() -> argparse.Namespace:
     add = parser.add_argument
     add_data_options(parser)
     add("--size", choices=(*SIZES, "both"), default="tiny")
-    add("--precision", choices=(*BOTH, "float16", "all"), default="all", help="all: each that the program offers")
-    add("--programs", metavar="A,B", help=f"some of {', '.join(PROGRAMS)}; default: all that can be run")
+    add("--precision", choices=(*PRECISIONS, "all"), default="all")
+    add("--programs", metavar="A,B", help=f"some of {', '.join(KINDS)}; default: all that can be run")
     add("--rounds", type=int, default=5, metavar="N")
     add("--seconds", type=float, default=10.0, metavar="S", help="length of a round; its last update is finished")
     add("--device", choices=("cpu", "cuda"), default="cpu")
@@ -49,34 +44,27 @@ def options() -> argparse.Namespace:
 
 def chosen(asked: argparse.Namespace) -> list[str]:
     """The programs to measure. Raises Mistake if --programs names one that is unknown or cannot be run."""
-    missing = {
-        name: f"{name} is not installed; run `make bench-setup`"
-        for name, module in MODULES.items()
-        if find_spec(module) is None
-    }
-    if asked.device == "cpu":
-        missing["compiled"] = "compiled needs --device cuda: `compile: true` has no effect on a CPU"
+    cannot = ["compiled"] if asked.device == "cpu" else []
     if asked.programs is None:
-        return [name for name in PROGRAMS if name not in missing]
+        return [name for name in KINDS if name not in cannot]
     names = asked.programs.split(",")
     for name in names:
-        if name not in PROGRAMS:
-            raise Mistake(f"--programs: {name!r} is not one of {', '.join(PROGRAMS)}")
-        if name in missing:
-            raise Mistake(missing[name])
+        if name not in KINDS:
+            raise Mistake(f"--programs: {name!r} is not one of {', '.join(KINDS)}")
+        if name in cannot:
+            raise Mistake("compiled needs --device cuda: `compile: true` has no effect on a CPU")
     return names
 
 
-def precisions(asked: argparse.Namespace, program: str) -> list[str]:
-    """The precisions at which to measure a program: those that it offers and the device computes fast with."""
+def precisions(asked: argparse.Namespace) -> list[str]:
+    """The precisions at which to measure: those asked for that the device computes fast with."""
     fast = multiplies_bfloat16(torch.device(asked.device))
-    offered = OFFERED.get(program) or PEERS_OFFER[asked.device]
-    return [name for name in offered if asked.precision in (name, "all") and (fast or name != "bfloat16")]
+    return [name for name in PRECISIONS if asked.precision in (name, "all") and (fast or name == "float32")]
 
 
 def measure(asked: argparse.Namespace, size: str, names: list[str]) -> list[dict]:
     """The rows of one size: every program at each of its precisions, with its share of the matrix rate."""
-    pairs = [(name, precision) for name in names for precision in precisions(asked, name)]
+    pairs = [(name, precision) for name in names for precision in precisions(asked)]
     pairs += [("matrices", precision) for precision in sorted({precision for _, precision in pairs})]
     common = {"ids": str(asked.ids), "vocab": str(asked.vocab), "batch_tokens": asked.batch_tokens, "size": size}
     settings = [common | {"device": asked.device, "program": name, "precision": precision} for name, precision in pairs]

@@ -16,19 +16,12 @@ import torch
 
 from benchmarks.flops import SIZES, useful_flop
 from benchmarks.matrices import MatrixRate
-from benchmarks.peers import JoeyNMT, OpenNMT
 from benchmarks.processes import serve
 from benchmarks.programs import Compiled, Ours, Program, Task, TorchBaseline, synchronise
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import Vocabulary
 
-KINDS = {
-    "ours": Ours,
-    "compiled": Compiled,
-    "torch": TorchBaseline,
-    "joeynmt": JoeyNMT,
-    "opennmt": OpenNMT,
-}
+KINDS = {"ours": Ours, "compiled": Compiled, "torch": TorchBaseline}
 
 
 def task_of(setting: dict) -> Task:
@@ -61,21 +54,15 @@ def updates(program: Program, first: int, seconds: float) -> dict[str, float]:
     program.update(first)
     task, step, lists = program.task, first + 1, 0.0
     synchronise(task.device)
-    counts = dict.fromkeys(("updates", "tokens", "target_tokens", "positions", "flop"), 0.0)
+    counts = dict.fromkeys(("updates", "target_tokens", "flop"), 0.0)
     start = time.perf_counter()
     while not counts["updates"] or time.perf_counter() - start - lists < seconds:
         asked = time.perf_counter()
         rows = program.rows(step)
         lists += time.perf_counter() - asked
         program.update(step)
-        source, target = program.lengths(rows)
-        seen = (
-            1,
-            source.sum() + target.sum(),
-            target.sum(),
-            program.positions(rows),
-            useful_flop(task.size, task.vocabulary, source, target),
-        )
+        source, target = task.pairs.source_lengths[rows], task.pairs.target_lengths[rows]
+        seen = 1, target.sum(), useful_flop(task.size, task.vocabulary, source, target)
         counts = {name: total + float(more) for (name, total), more in zip(counts.items(), seen, strict=True)}
         step += 1
     synchronise(task.device)  # not after each update: a training does not wait for the device either
