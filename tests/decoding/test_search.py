@@ -1,7 +1,7 @@
 """Beam search is what beam_search.py defines. Tested in float64, so that rounding decides no near-tie."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -40,11 +40,14 @@ def log_probability(model, source: list[int], target: list[int]) -> float:
     return sum(steps[place, subword].item() for place, subword in enumerate([*target, EOS]))
 
 
-def defined_search(model, source: list[int], beam_size: int, length_penalty: float, extra_length: int) -> list:
-    """The search of one sentence, step by step as the docstring of beam_search.py defines it: ids, score, log P."""
-    beams, finished, limit = [((), 0.0)], [], max(1, len(source) + extra_length)
+def defined_search(logs: Callable, limit: int, beam_size: int, length_penalty: float) -> list:
+    """The search of one sentence, step by step as the docstring of beam_search.py defines it: ids, score, log P.
+
+    logs: beams -> the log-probabilities of the next subword of each.
+    """
+    beams, finished, best_ended = [((), 0.0)], [], False
     for _ in range(limit):
-        steps = log_probabilities(model, source, [ids for ids, _ in beams])[:, -1].tolist()
+        steps = logs([ids for ids, _ in beams])
         candidates = sorted(
             (-(total + log), place, subword)
             for place, (_, total) in enumerate(beams)
@@ -53,14 +56,59 @@ def defined_search(model, source: list[int], beam_size: int, length_penalty: flo
         finished += [(beams[place][0], -cost) for cost, place, subword in candidates[:beam_size] if subword == EOS]
         continued = [(place, subword, -cost) for cost, place, subword in candidates if subword != EOS]
         beams = [((*beams[place][0], subword), total) for place, subword, total in continued[:beam_size]]
-        if len(finished) >= beam_size:
-            beams = []
+        best_ended |= candidates[0][2] == EOS
+        if len(finished) >= beam_size and best_ended:
             break
+    finished = sorted(finished, key=lambda pair: -pair[1])[:beam_size]
     hypotheses = []
     for pairs, ended in ((finished, 1), (beams, 0)):
         scored = [(ids, total / length_divisor(len(ids) + ended, length_penalty), total) for ids, total in pairs]
         hypotheses += sorted(scored, key=lambda hypothesis: -hypothesis[1])
     return hypotheses[:beam_size]
+
+
+def check(found, expected) -> None:
+    """The hypotheses of a sentence are those of `defined_search`."""
+    assert [hypothesis.ids for hypothesis in found] == [ids for ids, _, _ in expected]
+    scores = [(hypothesis.score, hypothesis.log_probability) for hypothesis in found]
+    assert scores == [pytest.approx((score, total), abs=1e-9) for _, score, total in expected]
+
+
+class Chains:
+    """In place of CachedDecoder: log P of the next subword by the last one, from a table (B, V, W) of each sentence."""
+
+    precision = torch.float64
+
+    def __init__(self, tables: torch.Tensor):
+        self.tables, self.position = tables, 0
+
+    def step(self, ids: torch.Tensor) -> torch.Tensor:
+        self.position += 1
+        return self.tables.take_along_dim(ids.clamp(max=self.tables.shape[1] - 1)[:, :, None], 1)  # (B, N, W)
+
+    def reorder(self, parents: torch.Tensor) -> None: ...
+
+    def select(self, rows: torch.Tensor) -> None:
+        self.tables = self.tables[rows]
+
+
+@given(st.integers(0, 10**6), st.integers(1, 5), st.floats(0, 2), st.floats(1, 6), st.integers(0, 6))
+@settings(deadline=None, max_examples=100)
+def test_the_search_of_a_sure_model_is_the_one_defined(seed, beam_size, length_penalty, sureness, longest):
+    """Sentences whose best continuation has nearly all probability; `</s>` is among the others."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = sureness * torch.randn(9, 12, BLOCK, generator=generator).double()
+    logits[..., [PAD, BOS, *range(12, BLOCK)]] = -math.inf
+    tables, limits = logits.log_softmax(-1), torch.arange(9) % (longest + 1) + longest + 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("transformer.decoding.beam_search.CachedDecoder", lambda *_: Chains(tables))
+        found = beam_search([], torch.zeros(9, 1).long(), limits, beam_size=beam_size, length_penalty=length_penalty)
+    for table, limit, hypotheses in zip(tables.tolist(), limits.tolist(), found, strict=True):
+
+        def logs(beams, table=table):
+            return [table[ids[-1] if ids else BOS] for ids in beams]
+
+        check(hypotheses, defined_search(logs, limit, beam_size, length_penalty))
 
 
 def search(model, sources, beam_size=4, length_penalty=0.6, extra_length=6, **more):
@@ -98,10 +146,12 @@ def test_the_search_is_the_one_that_is_defined(seed, beam_size, length_penalty, 
         patch.setitem(SCORES_AT_ONCE, "cpu", scores_at_once)
         results = search(model, SENTENCES, beam_size, length_penalty, extra_length)
     for source, hypotheses in zip(SENTENCES, results, strict=True):
-        expected = defined_search(model, source, beam_size, length_penalty, extra_length)
-        assert [hypothesis.ids for hypothesis in hypotheses] == [ids for ids, _, _ in expected]
-        scores = [(hypothesis.score, hypothesis.log_probability) for hypothesis in hypotheses]
-        assert scores == [pytest.approx((score, total), abs=1e-9) for _, score, total in expected]
+
+        def logs(beams, source=source):
+            return log_probabilities(model, source, beams)[:, -1].tolist()
+
+        limit = max(1, len(source) + extra_length)
+        check(hypotheses, defined_search(logs, limit, beam_size, length_penalty))
 
 
 def test_random_models_end_some_translations_only():

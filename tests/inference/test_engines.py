@@ -62,17 +62,13 @@ def test_the_exported_model_gives_the_same_translations(shape, tmp_path):
             assert ct2.translate(LINES, **settings) == [best[0] for best in texts]
 
 
-def test_the_best_of_more_hypotheses_than_beams_is_returned(tmp_path):
-    """In the last step several may finish; CTranslate2 returns beam_size of them, chosen by a score of its own."""
+def test_of_more_hypotheses_than_beams_both_engines_keep_the_likeliest(tmp_path):
     torch, ct2 = both_engines(model_folder(tmp_path / "model", seed=1, spread=0.45, pull=0.7))
-    for beam_size in (4, 8):
-        settings = {"beam_size": beam_size, "length_penalty": 0.0, "extra_length": 10}
-        expected = torch.alternatives(MANY, **settings)
-        for count, best_only in ((1, True), (beam_size, False)):
-            results = ct2.alternatives(MANY, best_only=best_only, **settings)
-            for pair in zip(results, expected, strict=True):  # scores: texts of near-ties may be in another order
-                scores, exact = ([translation.score for translation in best[:count]] for best in pair)
-                assert scores == pytest.approx(exact, 1e-3)
+    for beam_size, length_penalty in ((4, 0.0), (8, 0.0), (8, 2.0)):
+        settings = {"beam_size": beam_size, "length_penalty": length_penalty, "extra_length": 10}
+        for pair in zip(*(each.alternatives(MANY, **settings) for each in (ct2, torch)), strict=True):
+            scores, exact = ([translation.score for translation in hypotheses] for hypotheses in pair)
+            assert scores == pytest.approx(exact, 1e-3)
 
 
 TOLERANCE = 1e-3  # relative, of a score: float32 products are summed in another order
@@ -94,15 +90,12 @@ def engines(tmp_path_factory) -> tuple[Translator, Translator]:
     search=st.fixed_dictionaries(SEARCH),
 )
 @settings(deadline=None, max_examples=25)
-def test_the_engines_find_the_same_best_translation(engines, line, search):
-    """In any line of known words and any search; of a near-tie both results have the same score."""
-    (first, *_), (second, *_) = (each.alternatives([line], best_only=True, **search)[0] for each in engines)
-    assert second.score == pytest.approx(first.score, TOLERANCE)
-    assert second.text == first.text or second.text in [
-        each.text
-        for each in engines[0].alternatives([line], **search)[0]
-        if each.score == pytest.approx(first.score, TOLERANCE)
-    ]
+def test_the_engines_find_the_same_translations(engines, line, search):
+    """In any line of known words and any search; near-ties may be in another order."""
+    found, expected = (each.alternatives([line], **search)[0] for each in engines[::-1])
+    assert [each.score for each in found] == pytest.approx([each.score for each in expected], TOLERANCE)
+    near = [each.text for each in expected if each.score == pytest.approx(expected[0].score, TOLERANCE)]
+    assert found[0].text in near
 
 
 def test_torch_computes_what_ctranslate2_does_not(engines, tmp_path, monkeypatch):
@@ -111,8 +104,8 @@ def test_torch_computes_what_ctranslate2_does_not(engines, tmp_path, monkeypatch
     both, torch = Translator.load(folder), engines[0]
     assert isinstance(both.engine, BothEngines)
     assert both.translate(LINES, beam_size=2) == engines[1].translate(LINES, beam_size=2)
+    assert both.alternatives(LINES[:1]) == engines[1].alternatives(LINES[:1])
     assert "torch" not in vars(both.engine)  # not loaded
-    assert both.alternatives(LINES[:1]) == torch.alternatives(LINES[:1])
     assert both.sample(["Hund"]) == torch.sample(["Hund"])
     assert both.score(["Hund"], ["dog"]) == torch.score(["Hund"], ["dog"])
     assert both.attention("Hund", "dog").maps.cross.equal(torch.attention("Hund", "dog").maps.cross)
@@ -162,7 +155,7 @@ def test_ctranslate2_starts_few_batches_ahead_and_can_be_ended(engines, monkeypa
         engine.search([[5, 6]] * 100, SearchConfig(extra_length=1), before_step=end, batch_tokens=1)
     assert len(started) == 2 * cores() + 1
     started.clear()
-    engine.search([[5, 6]] * 7, SearchConfig(extra_length=1), best_only=True)
+    engine.search([[5, 6]] * 7, SearchConfig(extra_length=1))
     assert max(map(len, started)) == -(-7 // cores())  # few sentences are divided among the cores
 
 

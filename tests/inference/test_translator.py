@@ -135,7 +135,7 @@ def test_models_of_other_languages_or_case_are_no_ensemble(folder, tmp_path, nam
 class Backwards:
     """An engine whose translation is the source's subwords in the opposite order. It keeps what it scored."""
 
-    def search(self, sources, config, progress, before_step, best_only):
+    def search(self, sources, config, progress, before_step):
         return [[Hypothesis(tuple(reversed(source)), 0.0, 0.0)] for source in sources]
 
     def sample(self, sources, config, progress):

@@ -406,7 +406,7 @@ def test_overload_is_answered_with_503_and_when_to_come_again(client, monkeypatc
 def test_the_lines_of_a_client_that_left_wait_no_longer(folders):
     async def leave() -> int:
         waiting = batches.Batches(Translator.load(folders[0]), ThreadPoolExecutor(1))
-        work = asyncio.ensure_future(waiting.translate([LINE], SearchConfig(), best_only=True))
+        work = asyncio.ensure_future(waiting.translate([LINE], SearchConfig()))
         await asyncio.sleep(0)
         assert len(waiting.waiting) == 1
         work.cancel()

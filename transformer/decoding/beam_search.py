@@ -5,10 +5,13 @@ The definition of the search, for the whole project. The N = beam_size beams of 
    log-probabilities of its subwords. The best 2N continuations of all beams are the candidates.
 2. Those of the first N candidates that end in </s> are finished hypotheses.
 3. The best N candidates that do not end in </s> are the beams of the next step.
-The search of a sentence ends when N hypotheses are finished, or when its beams reach the length limit. A finished
-hypothesis of n subwords, </s> counted, has the score log P / ((5 + n) / 6)^length_penalty (Wu et al. 2016, eq. 14).
-If fewer than N are finished at the limit, the unfinished beams follow them; their n and log P do not include </s>.
-Of equal scores the earlier beam comes first, then the lower id. So beam_size 1 is greedy search.
+The search of a sentence ends when N hypotheses are finished and the best candidate of this or an earlier step ended in
+</s>, or when its beams reach the length limit. (N finished hypotheses alone do not suffice: where a model is sure, one
+beam has nearly all probability, and the others finish while that one is in the middle of its sentence.) Of more than N
+finished hypotheses those with the largest log P are kept. One of n subwords, </s> counted, has the score
+log P / ((5 + n) / 6)^length_penalty (Wu et al. 2016, eq. 14). If fewer than N are finished at the limit, the unfinished
+beams follow them; their n and log P do not include </s>. Of equal scores the earlier beam comes first, then the lower
+id. So beam_size 1 is greedy search.
 """
 
 from __future__ import annotations
@@ -39,10 +42,10 @@ class Beams:
     limits: Tensor  # (B,) length limit in subwords, </s> counted
     ids: Tensor  # (B, N, 1 + t) <s> and the subwords of each beam
     scores: Tensor  # (B, N) sum of log-probabilities of each beam
-    finished: Tensor  # (B,) number of finished hypotheses
-    ended_ids: Tensor  # (B, 2N, 1 + t) hypotheses in the order in which they finished, then unfinished ones
-    ended_lengths: Tensor  # (B, 2N) their subwords, </s> not counted
-    ended_scores: Tensor  # (B, 2N) their sums of log-probabilities; -inf in unused rows
+    ended_ids: Tensor  # (B, N, 1 + t) the best finished hypotheses, largest log P first
+    ended_lengths: Tensor  # (B, N) their subwords, </s> not counted
+    ended_scores: Tensor  # (B, N) their log P; -inf in unused rows
+    best_ended: Tensor  # (B,) whether the best candidate of a step has ended in </s>
     settled: Tensor  # (B,) whether the search of the sentence has ended
 
     def select(self, rows: Tensor) -> Beams:
@@ -88,18 +91,18 @@ def beam_search(
 def initial_beams(source: Tensor, limits: Tensor, beam_size: int, precision: torch.dtype) -> Beams:
     """The state before the first step: each beam is <s>. precision: of the scores."""
     sentences = len(source)
-    no_scores = torch.full((sentences, 2 * beam_size), -math.inf, dtype=precision, device=source.device)
-    scores = no_scores[:, :beam_size].clone()
+    no_scores = torch.full((sentences, beam_size), -math.inf, dtype=precision, device=source.device)
+    scores = no_scores.clone()
     scores[:, 0] = 0.0  # the beams are equal, so only the first one may be continued
     return Beams(
         rows=torch.arange(sentences, device=source.device),
         limits=limits,
         ids=source.new_full((sentences, beam_size, 1), BOS),
         scores=scores,
-        finished=source.new_zeros(sentences),
-        ended_ids=source.new_full((sentences, 2 * beam_size, 1), BOS),
-        ended_lengths=source.new_zeros(sentences, 2 * beam_size),
+        ended_ids=source.new_full((sentences, beam_size, 1), BOS),
+        ended_lengths=source.new_zeros(sentences, beam_size),
         ended_scores=no_scores,
+        best_ended=source.new_zeros(sentences, dtype=torch.bool),
         settled=source.new_zeros(sentences, dtype=torch.bool),
     )
 
@@ -121,18 +124,20 @@ def best_continuations(scores: Tensor, steps: Tensor) -> Candidates:
 
 
 def collect_finished(beams: Beams, candidates: Candidates) -> None:
-    """Add those of the first N candidates that end in </s> to the ended hypotheses."""
+    """Add those of the first N candidates that end in </s> to the ended hypotheses, and keep the N best of all.
+
+    The rows of a settled sentence stay as they are.
+    """
     beam_size, length = beams.ids.shape[1:]  # length counts <s>
     scores, parents, subwords = (part[:, :beam_size] for part in candidates)
-    finished = (subwords == EOS) & (scores > -math.inf) & ~beams.settled[:, None]
-    # The other candidates are written to the last of the 2N rows. No hypothesis needs it: fewer than N were finished
-    # before this step, and at most N are added.
-    places = torch.where(finished, beams.finished[:, None] + finished.cumsum(1) - 1, 2 * beam_size - 1)
-    ids = beams.ids.take_along_dim(parents[:, :, None], 1)
-    beams.ended_ids.scatter_(1, places[:, :, None].expand_as(ids), ids)
-    beams.ended_lengths.scatter_(1, places, torch.full_like(places, length - 1))
-    beams.ended_scores.scatter_(1, places, scores.masked_fill(~finished, -math.inf))
-    beams.finished += finished.sum(1)
+    is_ended = (subwords == EOS) & ~beams.settled[:, None]
+    scores = torch.cat((beams.ended_scores, scores.masked_fill(~is_ended, -math.inf)), 1)  # (B, 2N)
+    lengths = torch.cat((beams.ended_lengths, torch.full_like(parents, length - 1)), 1)
+    ids = torch.cat((beams.ended_ids, beams.ids.take_along_dim(parents[:, :, None], 1)), 1)  # (B, 2N, 1 + t)
+    best = scores.sort(dim=1, descending=True, stable=True)
+    beams.ended_scores, places = best.values[:, :beam_size], best.indices[:, :beam_size]
+    beams.ended_lengths, beams.ended_ids = lengths.gather(1, places), ids.take_along_dim(places[:, :, None], 1)
+    beams.best_ended |= is_ended[:, 0]
 
 
 def keep_best(beams: Beams, candidates: Candidates, decoder: CachedDecoder) -> None:
@@ -146,20 +151,19 @@ def keep_best(beams: Beams, candidates: Candidates, decoder: CachedDecoder) -> N
 
 
 def settle(beams: Beams) -> None:
-    """Mark the sentences whose search has ended: N hypotheses are finished, or the beams have reached the limit.
+    """Mark the sentences whose search has ended, by the definition at the top.
 
-    For a sentence at its limit, the beams become the hypotheses that follow its finished ones.
+    For one at its limit with fewer than N ended hypotheses, its best beams take the unused rows: they follow.
     """
-    beam_size, length = beams.ids.shape[1:]  # length counts <s>
-    at_limit = beams.limits < length
-    cut_off = (at_limit & (beams.finished < beam_size) & ~beams.settled)[:, None]
-    # As in collect_finished, no hypothesis needs the last of the 2N rows: fewer than N are finished, and N follow.
-    following = beams.finished[:, None] + torch.arange(beam_size, device=beams.finished.device)
-    places = torch.where(cut_off, following, 2 * beam_size - 1)  # (B, N)
-    beams.ended_ids.scatter_(1, places[:, :, None].expand_as(beams.ids), beams.ids)
-    beams.ended_lengths.scatter_(1, places, torch.full_like(places, length - 1))
-    beams.ended_scores.scatter_(1, places, beams.scores.masked_fill(~cut_off, -math.inf))
-    beams.settled |= at_limit | (beams.finished >= beam_size)
+    length = beams.ids.shape[2]  # counts <s>
+    at_limit, unused = beams.limits < length, beams.ended_scores == -math.inf
+    follows = unused & (at_limit & ~beams.settled)[:, None]
+    number = (unused.cumsum(1) - 1).clamp(min=0)  # of the beam that would take the row: the unused rows are the last
+    beams.ended_scores = torch.where(follows, beams.scores.gather(1, number), beams.ended_scores)
+    beams.ended_lengths = beams.ended_lengths.masked_fill(follows, length - 1)
+    ids = beams.ids.take_along_dim(number[:, :, None], 1)
+    beams.ended_ids = torch.where(follows[:, :, None], ids, beams.ended_ids)
+    beams.settled |= at_limit | (beams.best_ended & ~unused.any(1))
 
 
 def drop_settled(beams: Beams, decoder: CachedDecoder, results: list[list[Hypothesis]], length_penalty: float) -> Beams:
@@ -171,11 +175,13 @@ def drop_settled(beams: Beams, decoder: CachedDecoder, results: list[list[Hypoth
     if len(settled) * 8 < len(beams.rows) or not len(settled):
         return beams
     dropped, beam_size = beams.select(settled), beams.ids.shape[1]
-    parts = (dropped.rows, dropped.finished, dropped.ended_ids, dropped.ended_lengths, dropped.ended_scores)
-    for row, finished, *ids_lengths_scores in zip(*(part.tolist() for part in parts), strict=True):
-        hypotheses = [(ids[1 : length + 1], score) for ids, length, score in zip(*ids_lengths_scores, strict=True)]
-        unfinished = [pair for pair in hypotheses[finished:] if pair[1] > -math.inf]
-        results[row] = ranked(hypotheses[:finished], unfinished, length_penalty, beam_size)
+    parts = (dropped.rows, dropped.limits, dropped.ended_ids, dropped.ended_lengths, dropped.ended_scores)
+    for row, limit, *ids_lengths_scores in zip(*(part.tolist() for part in parts), strict=True):
+        found = [(ids[1 : length + 1], score) for ids, length, score in zip(*ids_lengths_scores, strict=True)]
+        used = [pair for pair in found if pair[1] > -math.inf]
+        ended = [pair for pair in used if len(pair[0]) < limit]  # in </s>, which counts for the limit
+        unfinished = [pair for pair in used if len(pair[0]) == limit]
+        results[row] = ranked(ended, unfinished, length_penalty, beam_size)
     remaining = (~beams.settled).nonzero().flatten()
     decoder.select(remaining)
     return beams.select(remaining)

@@ -24,10 +24,7 @@ ENGINES = ("auto", "torch", "ctranslate2")
 
 
 class BothEngines:
-    """CTranslate2 for the best translation of each source; torch, loaded when it is first needed, for all else.
-
-    CTranslate2's other hypotheses differ now and then, their scores in the third digit.
-    """
+    """CTranslate2 for searches; torch, loaded when it is first needed, for all else."""
 
     def __init__(self, fast: CTranslate2Engine, folder: Path):
         self.fast, self.folder = fast, folder
@@ -38,11 +35,11 @@ class BothEngines:
         return load_torch([self.folder])
 
     def search(
-        self, sources: Ids, config: SearchConfig, progress: Progress, before_step: Check, best_only: bool = False
+        self, sources: Ids, config: SearchConfig, progress: Progress, before_step: Check
     ) -> list[list[Hypothesis]]:
-        """Sources to hypotheses. torch searches if more than the best is asked for, or a source is too long."""
-        fast = best_only and all(self.fast.takes(source, config.extra_length) for source in sources)
-        return (self.fast if fast else self.torch).search(sources, config, progress, before_step, best_only)
+        """Sources to hypotheses. torch searches if a source is too long for CTranslate2."""
+        fast = all(self.fast.takes(source, config.extra_length) for source in sources)
+        return (self.fast if fast else self.torch).search(sources, config, progress, before_step)
 
     def sample(self, sources: Ids, config: SamplingConfig, progress: Progress) -> list[list[Hypothesis]]:
         """See TorchEngine.sample."""

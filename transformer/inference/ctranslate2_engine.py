@@ -1,16 +1,11 @@
 """CTranslate2 as the engine of a translator, with the results that decoding/beam_search.py defines.
 
-CTranslate2's beam search takes the same steps. Three differences are corrected here:
-- Its score divides log P by n^length_penalty. Log P is computed back from its scores, and the hypotheses are ranked by
-  our score.
-- The last step may finish several hypotheses, so that there are more than beam_size. CTranslate2 returns the best
-  beam_size of them by its own score, which is n log P with length_penalty -1. A hypothesis that it leaves out has a
-  lower log P than each returned one of the same length or longer, and one of the longest is always returned. So the
-  best by our score is always returned. For nearly all others to be there, `patience` 2 asks for
-  twice as many, which takes about a quarter more time.
-- It has one length limit per batch, and at the limit it counts unfinished hypotheses as finished. A sentence with fewer
-  than beam_size finished hypotheses within its own limit is translated again: alone, with this limit, and with
-  `patience` 2, which makes room for all finished and all unfinished hypotheses.
+With length_penalty 0 and num_hypotheses = beam_size, CTranslate2's beam search is the same: it ends when beam_size
+hypotheses have ended and the best candidate of a step has, and keeps those with the largest log P, which is its score.
+They are ranked by our score here. One difference is corrected: it has one length limit per batch, and at the limit it
+counts unfinished hypotheses as finished. A sentence with fewer than beam_size finished ones within its own limit is
+translated again: alone, with this limit, and with `patience` 2, which makes room for all finished and all unfinished
+hypotheses.
 Two other differences remain. Near-ties may be decided the other way. The probability of <pad> and <s>, almost 0 in a
 trained model, is given to the other subwords.
 """
@@ -59,12 +54,10 @@ class CTranslate2Engine:
         config: SearchConfig,
         progress: Progress = lambda count: None,
         before_step: Check = lambda: None,
-        best_only: bool = False,
         batch_tokens: int = 4096,
     ) -> list[list[Hypothesis]]:
         """Sources to their hypotheses; see beam_search.translate_ids.
 
-        best_only: only the first hypothesis of each source must be right; see the top of this module.
         batch_tokens: source subwords of a batch times beam_size. At most two batches a core have started when
         before_step ends the search. Raises Mistake for a source that needs more positions than the table has.
         """
@@ -85,7 +78,7 @@ class CTranslate2Engine:
 
         for rows in batches(sources, max(1, batch_tokens // config.beam_size)):
             texts = [sources[row] for row in rows]
-            jobs.append((rows, self._start(texts, limits[rows[0]], config.beam_size, 1 if best_only else 2)))
+            jobs.append((rows, self._start(texts, limits[rows[0]], config.beam_size)))
             if len(jobs) > 2 * cores():
                 finish_first()
         while jobs:
@@ -113,7 +106,7 @@ class CTranslate2Engine:
         ended = [tokens for tokens, _ in filled_hypotheses(result) if tokens[-1:] == [END] and len(tokens) <= most]
         return len(ended) >= beam_size
 
-    def _start(self, sources: Ids, most: int, beam_size: int, patience: int) -> list:
+    def _start(self, sources: Ids, most: int, beam_size: int, patience: int = 1) -> list:
         """Start to translate a batch, to at most `most` subwords. Returns one asynchronous result per source.
 
         patience: the search ends when beam_size * patience hypotheses are finished. Greedy search has no patience.
@@ -126,7 +119,7 @@ class CTranslate2Engine:
             beam_size=beam_size,
             num_hypotheses=beam_size * patience,
             patience=patience,
-            length_penalty=-1,
+            length_penalty=0,
             max_input_length=0,
             min_decoding_length=0,
             max_decoding_length=most,
@@ -137,14 +130,8 @@ class CTranslate2Engine:
 
     def _hypotheses(self, result: ctranslate2.TranslationResult, config: SearchConfig) -> list[Hypothesis]:
         """A result of CTranslate2 to hypotheses, ranked by our score, the unfinished ones after the finished ones."""
-        pairs = [
-            (self.vocabulary.ids(tokens), score / max(1, len(tokens))) for tokens, score in filled_hypotheses(result)
-        ]
-        finished = [(ids[:-1], total) for ids, total in pairs if ids[-1:] == [EOS]]
-        finished.sort(key=lambda pair: len(pair[0]))
-        if len(finished) > config.beam_size:  # our search ends at the step that finishes hypothesis number beam_size
-            longest = len(finished[config.beam_size - 1][0])
-            finished = [(ids, total) for ids, total in finished if len(ids) <= longest]
+        pairs = [(self.vocabulary.ids(tokens), score) for tokens, score in filled_hypotheses(result)]
+        finished = [(ids[:-1], total) for ids, total in pairs if ids[-1:] == [EOS]][: config.beam_size]
         unfinished = [(ids, total) for ids, total in pairs if ids[-1:] != [EOS]]
         return ranked(finished, unfinished, config.length_penalty, config.beam_size)
 

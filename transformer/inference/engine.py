@@ -17,11 +17,10 @@ class Engine(Protocol):
     """The search that all engines offer. Sampling, scores and attention maps are computed by torch only."""
 
     def search(
-        self, sources: Ids, config: SearchConfig, progress: Progress, before_step: Check, best_only: bool
+        self, sources: Ids, config: SearchConfig, progress: Progress, before_step: Check
     ) -> list[list[Hypothesis]]:
         """Sources to at most beam_size hypotheses each, best first, as decoding/beam_search.py defines them.
 
-        What before_step raises ends the search. best_only: only the best hypothesis of each is needed, so an engine may
-        leave out the others.
+        What before_step raises ends the search.
         """
         ...

@@ -38,9 +38,9 @@ class TorchEngine:
         return cls([load_model(folder).to(device) for folder in folders])
 
     def search(
-        self, sources: Ids, config: SearchConfig, progress: Progress, before_step: Check, best_only: bool = False
+        self, sources: Ids, config: SearchConfig, progress: Progress, before_step: Check
     ) -> list[list[Hypothesis]]:
-        """Sources to all their hypotheses, also with best_only; see beam_search.translate_ids."""
+        """Sources to their hypotheses; see beam_search.translate_ids."""
         with threads_for(sources):
             return translate_ids(self.models, sources, config, progress=progress, before_step=before_step)
 

@@ -103,7 +103,7 @@ class Translator:
         self, lines: Iterable[str], split: bool = True, progress: Progress = lambda count: None, **settings: Any
     ) -> list[list[SentencePair]]:
         """Lines to the sentences of each, with their best translations; see `translate`. A blank line has none."""
-        every = self.alternatives_of_sentences(lines, split, progress, best_only=True, **settings)
+        every = self.alternatives_of_sentences(lines, split, progress, **settings)
         return [[sentence.best for sentence in sentences] for sentences in every]
 
     def alternatives_of_sentences(
@@ -140,7 +140,6 @@ class Translator:
         lines: Iterable[str],
         progress: Progress = lambda count: None,
         before_step: Check = lambda: None,
-        best_only: bool = False,
         config: SearchConfig | None = None,
         **settings: Any,
     ) -> list[list[Translation]]:
@@ -151,8 +150,8 @@ class Translator:
 
         config: the settings of the search; None: SearchConfig of `settings`: beam_size, length_penalty, extra_length,
         replace_unk. progress: called with the number of sentences after each batch. before_step: called before each
-        step of the search, by CTranslate2 at short intervals; what it raises ends the search. best_only: only the best
-        of each, for which CTranslate2 can be taken. Raises Mistake for a setting out of range.
+        step of the search, by CTranslate2 at short intervals; what it raises ends the search. Raises Mistake for a
+        setting out of range.
         """
         if config and settings:
             raise TypeError(f"Give config, or {', '.join(settings)}, not both.")
@@ -162,7 +161,7 @@ class Translator:
         lines = checked_lines(lines)
         words = {line: self._words(line) for line in dict.fromkeys(lines)}
         search = partial(self._searched, words, before_step=before_step)
-        found = search(lines, config, progress, best_only=best_only)
+        found = search(lines, config, progress)
         if self.source.placeholders:
             found = keep_placeholders(lines, found, config, search)
         with_remarks = partial(self._with_remarks, extra_length=config.extra_length)
@@ -280,7 +279,7 @@ class Translator:
     ) -> list[list[Translation]]:
         """Lines to translations of each, by the engine's search; equal lines are searched once. how: its arguments.
 
-        words: line -> its tokens, each with its subwords. With best_only there is one translation of each line.
+        words: line -> its tokens, each with its subwords.
         """
         different = list(dict.fromkeys(lines))
         if len(different) < len(lines):
@@ -290,9 +289,8 @@ class Translator:
         sources = [[subword for _, part in words[line] for subword in part] for line in lines]
         results = self._hypotheses(sources, partial(self.engine.search, config=config, **how), progress)
         replacing = sources if config.replace_unk else [None] * len(sources)
-        count = 1 if how.get("best_only") else config.beam_size
         return [
-            [self._translation(hypothesis, line, source) for hypothesis in hypotheses[:count]]
+            [self._translation(hypothesis, line, source) for hypothesis in hypotheses]
             for line, source, hypotheses in zip(lines, replacing, results, strict=True)
         ]
 

@@ -33,19 +33,19 @@ TIME_IS_OVER = (
 
 
 class Job:
-    """The lines of a request, and their translations. config: of the search. best_only: see Translator.
+    """The lines of a request, and their translations. config: of the search.
 
     Raises Mistake if the search of one line, or of all lines together, may take too long.
     """
 
-    def __init__(self, lines: Sequence[str], config: SearchConfig, best_only: bool):
-        self.lines, self.config, self.best_only = lines, config, best_only
+    def __init__(self, lines: Sequence[str], config: SearchConfig):
+        self.lines, self.config = lines, config
         self.future: asyncio.Future = asyncio.get_running_loop().create_future()
         self.results: list[Any] = [None] * len(lines)
         self.taken = self.done = 0  # lines
         self.costs = line_costs(lines, self.config)
         self.cost = sum(self.costs)  # of the lines that are not taken into a batch yet
-        self.group = (self.config, best_only, id(self) if max(map(len, lines)) > LONG_LINE else 0)
+        self.group = (self.config, id(self) if max(map(len, lines)) > LONG_LINE else 0)
 
     def finish(self, number: int, result: list[Sentence] | Exception) -> None:
         """Take the translation of a line, or why there is none, which is then the answer."""
@@ -78,7 +78,7 @@ class Batches:
         """Of all requests that wait."""
         return sum(job.cost for job in self.waiting)
 
-    async def translate(self, lines: Sequence[str], config: SearchConfig, best_only: bool) -> list[list[Sentence]]:
+    async def translate(self, lines: Sequence[str], config: SearchConfig) -> list[list[Sentence]]:
         """The sentences of each line. When this is cancelled, what is not translated yet is left out.
 
         Raises HTTPException 503 if too much waits, if it takes too long and if the process ends, and Mistake for a
@@ -86,7 +86,7 @@ class Batches:
         """
         if not lines:
             return []
-        job = Job(lines, config, best_only)
+        job = Job(lines, config)
         if self.waiting and self.cost() + job.cost > MOST_WAITING_COST:
             raise HTTPException(503, "The server has too much to do. Try later.", LATER)
         self.waiting.append(job)
@@ -173,10 +173,7 @@ class Batches:
                 raise HTTPException(503, "The server is ending.")
 
         lines = [job.lines[number] for job, number in batch]
-        first = jobs[0]
         check()
         for line, (job, number) in zip(lines, batch, strict=True):
             check_sentences(name_of(number + 1, len(job.lines)), line, self.translator)
-        return self.translator.alternatives_of_sentences(
-            lines, before_step=check, best_only=first.best_only, config=first.config
-        )
+        return self.translator.alternatives_of_sentences(lines, before_step=check, config=jobs[0].config)

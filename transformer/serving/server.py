@@ -133,10 +133,10 @@ class Server:
         raise HTTPException(400, f"{names[0]} is not available as a target language from {names[1]}")
 
     async def translate(
-        self, request: Request, number: int, lines: Sequence[str], config: SearchConfig, best_only: bool = True
+        self, request: Request, number: int, lines: Sequence[str], config: SearchConfig
     ) -> list[list[Sentence]]:
         """The sentences of lines, which passed `check_lines`, with their translations by a model."""
-        results = await run_while_connected(request, self.batches[number].translate(lines, config, best_only))
+        results = await run_while_connected(request, self.batches[number].translate(lines, config))
         self.measures.count(results)
         return results
 
@@ -224,7 +224,7 @@ def add_interface(app: FastAPI, server: Server) -> None:
         lines = [line for own, _ in parts for line in own]
         if html:
             check_lines(lines)
-        results = await server.translate(request, number, lines, search, html or not asked.alternatives)
+        results = await server.translate(request, number, lines, search)
         waiting = iter(results)
         translations = [filled([best_text(next(waiting)) for _ in own]) for own, filled in parts]
         answer: dict[str, list] = {"translatedText": translations}
@@ -363,7 +363,7 @@ def add_page(app: FastAPI, server: Server) -> None:
         search = replace(model.entry.search, beam_size=asked.beam_size or model.entry.search.beam_size)
         loop = asyncio.get_running_loop()
         begin = loop.time()
-        (sentences,) = await server.translate(request, asked.model, [asked.text], search, best_only=False)
+        (sentences,) = await server.translate(request, asked.model, [asked.text], search)
         seconds = loop.time() - begin
         return {**await run_in_reader(request, partial(model.details, sentences)), "seconds": seconds}
 
