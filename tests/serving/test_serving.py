@@ -40,7 +40,8 @@ def server(folder, tmp_path_factory) -> TestClient:
 
 def ask(server: TestClient, request: object) -> tuple[int, dict]:
     """Send a request; returns the status and the answer."""
-    answer = server.post("/invocations", json=request)
+    headers = {"Content-Type": "application/json"}
+    answer = server.post("/invocations", content=json.dumps(request), headers=headers)
     return answer.status_code, answer.json()
 
 
