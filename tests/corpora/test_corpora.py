@@ -44,12 +44,6 @@ def read(folder: Path, splits=SPLITS, source="de", target="en") -> dict[str, lis
     return {split: [pair for part in parts for pair in part.pairs()] for split, parts in texts.items()}
 
 
-def test_a_users_files_are_read(tmp_path):
-    corpus = read(files(tmp_path, train_de="Grüße\nb".encode()))
-    assert corpus["train"] == [("Grüße", "eins"), ("b", "zwei")]
-    assert corpus["test"] == [("eins", "eins"), ("zwei", "zwei")]
-
-
 @pytest.mark.parametrize(
     ("contents", "expected"),
     [

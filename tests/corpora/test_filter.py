@@ -111,11 +111,6 @@ def filtered(
 PAIRS = [("a", "b"), ("", "c"), ("a", "b"), ("x", "x"), ("a", "d"), ("", ""), ("e", "d"), ("a", "b")]
 
 
-def test_of_equal_pairs_the_first_is_kept(tmp_path):
-    assert filtered(tmp_path, PAIRS, filter_duplicates="pair")[0] == [1, 2, 4, 5, 6, 7]
-    assert filtered(tmp_path, PAIRS, filter_duplicates="side")[0] == [1, 2, 4, 7]
-
-
 def test_a_pair_that_another_rule_drops_hides_no_later_one(tmp_path):
     pairs = [("aaaa", "b"), ("a", "b"), ("a", "c")]
     assert filtered(tmp_path, pairs, filter_duplicates="side", filter_max_characters=3)[0] == [2]

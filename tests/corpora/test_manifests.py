@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from transformer.corpora.fetching import fetch_all
 from transformer.corpora.manifest import Manifest
 
 ROOT = Path(__file__).parents[2]
-WIT3 = Path(os.environ.get("WIT3_MIRROR", ROOT / "shared" / "wit3"))
 MANIFESTS = sorted((ROOT / "corpora").glob("*.json"))
 PAIR = ("de", "en")
 
@@ -144,13 +142,3 @@ def test_the_lock_files_of_the_project_name_files_and_parts_that_they_describe(p
         for part in (part for parts in texts_of.values() for part in parts):
             assert part["file"] in manifest.content["files"]
     assert {"train", "valid"} < set(manifest.content["splits"])
-
-
-@pytest.mark.skipif(not WIT3.is_dir(), reason="no mirror of WIT3: set WIT3_MIRROR to one")
-def test_the_talks_of_2017_have_1138_segments_a_side(tmp_path, monkeypatch):
-    monkeypatch.setenv("CORPUS_MIRROR", str(WIT3))
-    manifest = Manifest.load(ROOT / "corpora/iwslt2017.json")
-    pairs = texts(manifest, tmp_path, "tst2017", "tst2016")
-    assert {name: len(found) for name, found in pairs.items()} == {"tst2017": 1138, "tst2016": 1133}
-    assert pairs["tst2016"][0][0].startswith("Wir stehen vor einem historischen Wendepunkt")
-    assert all(source and target for source, target in pairs["tst2017"])

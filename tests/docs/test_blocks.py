@@ -6,7 +6,6 @@ full tests run each line in one prepared project, in the order of the pages, but
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
@@ -18,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from pages import NAMES, OUTPUT, PYTHON, SHELL, Block, blocks, read, shell_lines
-from support.projects import PATHS, command, prepared_project
+from support.projects import command, environment, prepared_project
 from support.tiny import ROOT, model_folder
 
 from pipeline.__main__ import COMMANDS
@@ -160,12 +159,11 @@ def project(tmp_path_factory, shared_folder) -> Path:
 
 def run_shell(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run lines of a page in a folder, as a person types them."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("DVC_", "MLFLOW_"))}
     return subprocess.run(
         ["bash", "-euo", "pipefail", "-c", text],
         cwd=folder,
         stdin=subprocess.DEVNULL,
-        env={**kept, "PATH": PATHS, "DVC_NO_ANALYTICS": "1", "MLFLOW_DISABLE_TELEMETRY": "true"},
+        env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -86,17 +86,6 @@ def test_each_bucket_has_the_bleu_of_its_sentences():
     assert [bucket.margin for bucket in result] == [None] * 4  # so few sentences say little
 
 
-def test_buckets_are_by_length_and_by_the_rarest_word():
-    words = [["▁a"] * 3] * 4 + [["▁a"] * 6, [*["▁a"] * 5, "b"]]
-    hypotheses = [*REFERENCES[:4], "wrong", REFERENCES[5]]
-    result = parts.bucket_scores(words, {"a": 3}, hypotheses, REFERENCES[:6], "en")
-    lengths, rarity = result["words of the source"], result["occurrences in train of the rarest word"]
-    assert [(bucket.name, bucket.sentences) for bucket in lengths] == [("1–5", 4), ("6–10", 2)]
-    assert [(bucket.name, bucket.sentences) for bucket in rarity] == [("0", 1), ("2–4", 5)]
-    assert lengths[0].bleu == rarity[0].bleu == pytest.approx(100)
-    assert lengths[1].bleu < 90 > rarity[1].bleu
-
-
 def test_the_rarest_word_is_found_by_its_number_in_train():
     lines = ["▁a 7", ", 900", "▁b  c 2", "▁d 40", "d 2"]  # a token has no space, but a no-break one
     words = [["▁a", ","], ["▁d"], ["▁new", "▁d"], []]
@@ -107,10 +96,8 @@ def test_the_rarest_word_is_found_by_its_number_in_train():
 
 
 def test_a_bucket_has_a_margin_from_twenty_sentences_on():
-    references = [f"the {word} dog number {n} runs over the hill ." for n in range(12) for word in ("old", "young")]
-    hypotheses = [line if n % 3 else line.replace("runs over", "walks on") for n, line in enumerate(references)]
     few, enough = (
-        parts.buckets([3] * n, parts.LENGTHS, hypotheses[:n], references[:n], "en")[0].margin for n in (19, 20)
+        parts.buckets([3] * n, parts.LENGTHS, HYPOTHESES[:n], REFERENCES[:n], "en")[0].margin for n in (19, 20)
     )
     assert few is None
     assert enough

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.attention import ATTACK, REFERENCE, SOURCE, TRANSLATION, attention_of_two, weights
+from support.browsers import opened_window
 from test_report import page as report_page
 
 ROWS, COLUMNS = "[data-axis=row]", "[data-axis=column]"
-SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.fixture(scope="module")
@@ -22,26 +22,15 @@ def file(tmp_path_factory) -> Path:
     return path
 
 
-def opened(browser, path: Path, **settings):
-    """A window that shows a page, and a list that gets its errors, console messages and requests."""
-    window = browser.new_page(**{"viewport": {"width": 1280, "height": 900}, **settings})
-    window.set_default_timeout(60_000)
-    trouble: list[str] = []
-    window.on("console", lambda message: trouble.append(message.text))
-    window.on("pageerror", lambda error: trouble.append(str(error)))
-    window.on("request", lambda request: trouble.append(request.url))
-    window.goto(path.as_uri())
-    window.locator("#attention figure svg").first.wait_for()
-    return window, trouble
-
-
 @pytest.fixture
 def view(browser, file) -> Iterator:
     """The attention of the page. At the end there was no error, and no request but for the page itself."""
-    window, trouble = opened(browser, file)
-    yield window.locator("#attention")
-    assert [line for line in trouble if not line.startswith("data:image/svg+xml")] == [file.as_uri()]
-    window.close()
+    with opened_window(browser) as window:
+        window.page.goto(file.as_uri())
+        window.page.locator("#attention figure svg").first.wait_for()
+        yield window.page.locator("#attention")
+    assert window.console == []
+    assert [url for url in window.asked if not url.startswith("data:image/svg+xml")] == [file.as_uri()]
 
 
 def head(view, layer: int, number: int):
@@ -107,8 +96,8 @@ def test_words_are_summed_from_subwords_and_rows_still_sum_to_1(view):
 
 @pytest.mark.parametrize(("width", "scheme"), [(375, "dark"), (1280, "light")])
 def test_the_page_fits_any_width_in_light_and_dark(browser, file, width, scheme):
-    window, _ = opened(browser, file, viewport={"width": width, "height": 800}, color_scheme=scheme)
-    assert window.evaluate("document.documentElement.scrollWidth") <= width
-    ink = window.locator(ROWS).first.get_attribute("fill")
-    assert ink == ("#23211e" if scheme == "light" else "#e8e4dc")
-    window.close()
+    with opened_window(browser, viewport={"width": width, "height": 800}, color_scheme=scheme) as window:
+        window.page.goto(file.as_uri())
+        ink = window.page.locator("#attention figure").locator(ROWS).first
+        assert ink.get_attribute("fill") == ("#23211e" if scheme == "light" else "#e8e4dc")
+        assert window.page.evaluate("document.documentElement.scrollWidth") <= width

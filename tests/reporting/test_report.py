@@ -12,9 +12,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from support.attention import attention_of_two
+from support.stages import message_of
 
 from pipeline.report import main
-from pipeline.workflow.stage import run
+from transformer.corpora.filtering import ODD_PAIRS
 from transformer.evaluation.buckets import Bucket
 from transformer.reporting import page as report
 from transformer.reporting.data_page import data_page
@@ -58,19 +59,7 @@ FILTERED = {
     "length_step": 20,
     "lengths": LENGTHS,
     "repeated": 7,
-    "odd": {
-        name: {"pairs": 2 * (name == "invisible"), "examples": []}
-        for name in (
-            "invisible",
-            "decomposed",
-            "entity",
-            "replacement",
-            "mojibake",
-            "control",
-            "placeholders",
-            "uneven",
-        )
-    },
+    "odd": {name: {"pairs": 2 * (name == "invisible"), "examples": []} for name in ODD_PAIRS},
     "examples": {"empty": [{"line": 7, "source": "<script>alert(1)</script>", "target": ""}], "identical": []},
     "others": {"valid": {"pairs": 20, "kept": 19}},
     "overlap": {
@@ -255,15 +244,6 @@ def finished(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def error_of_stage(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The message with which the stage report ends in this folder."""
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "argv", ["report"])
-    with pytest.raises(SystemExit) as ended:
-        run(main)
-    return str(ended.value.code)
-
-
 @pytest.mark.full
 def test_the_stage_writes_equal_files_without_local_paths(finished, monkeypatch):
     names = ("report.html", "curves.svg", "translations.csv", "charts/loss.svg", "charts/loss.png")
@@ -275,14 +255,6 @@ def test_the_stage_writes_equal_files_without_local_paths(finished, monkeypatch)
     main()
     assert first == [(finished / "reports" / name).read_bytes() for name in names]
     assert not [content for content in first if str(finished).encode() in content or str(ROOT).encode() in content]
-
-
-def made_report(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The page that the stage report writes in this folder."""
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "argv", ["report"])
-    main()
-    return (folder / "reports/report.html").read_text(encoding="utf-8")
 
 
 def drawn_rows(html: str, chart: str) -> list[dict]:
@@ -311,7 +283,10 @@ def test_the_page_of_the_stage_has_buckets_costs_and_attention(finished, monkeyp
     (finished / "data/subwords.json").write_text(json.dumps(subwords), encoding="utf-8")
     scores = SCORES | {"exact_match_odd": 66.7, "exact_match_even": 66.7}
     (finished / "reports/scores.json").write_text(json.dumps(scores), encoding="utf-8")
-    html = made_report(finished, monkeypatch)
+    monkeypatch.chdir(finished)
+    monkeypatch.setattr(sys, "argv", ["report"])
+    main()
+    html = (finished / "reports/report.html").read_text(encoding="utf-8")
     parts = {row["bucket"]: (row["sentences"], row["bleu"]) for row in drawn_rows(html, "by-words-of-the-source")}
     assert parts == {"1–5": (40, pytest.approx(100)), "6–10": (20, 0)}
     rare = drawn_rows(html, "by-occurrences-in-train-of-the-rarest-word")
@@ -329,10 +304,9 @@ def test_the_page_of_the_stage_has_buckets_costs_and_attention(finished, monkeyp
 
 
 def test_a_short_hypothesis_file_ends_in_one_line_and_writes_nothing(finished, monkeypatch):
+    monkeypatch.chdir(finished)
     (finished / "data/hypotheses/test.hyp").write_text("only\u2028one\n", encoding="utf-8")
-    message = error_of_stage(finished, monkeypatch)
-    assert "data/hypotheses/test.hyp has 1 lines, but data/raw/test.tgt has 60" in message
-    assert "\n" not in message
+    assert "data/hypotheses/test.hyp has 1 lines, but data/raw/test.tgt has 60" in message_of(main)
     assert not list((finished / "reports").glob("*.html*"))
 
 
@@ -347,9 +321,8 @@ def test_a_short_hypothesis_file_ends_in_one_line_and_writes_nothing(finished, m
 )
 def test_a_broken_file_is_named_in_one_line(finished, monkeypatch, name, content):
     (finished / "reports" / name).write_text(content, encoding="utf-8")
-    message = error_of_stage(finished, monkeypatch)
-    assert f"reports/{name} is damaged (" in message
-    assert "\n" not in message
+    monkeypatch.chdir(finished)
+    assert f"reports/{name} is damaged (" in message_of(main)
 
 
 def test_the_page_of_a_corpus_shows_all_and_escapes_the_text():

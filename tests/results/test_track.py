@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from mlflow import MlflowClient
 from support.projects import command, params_file, prepared_project, reader, runs, seen
 
 pytestmark = pytest.mark.full
@@ -39,15 +38,6 @@ def test_a_server_that_was_away_gets_the_whole_run(project):
     assert {"bleu", "delta_bleu", "p_randomisation"} <= set(away.data.metrics)
     (version,) = reader(project).search_model_versions(f"run_id = '{away.info.run_id}'")
     assert version.tags["engines"] == "were not compared"
-
-
-def test_a_registered_model_that_was_deleted_comes_back(project):
-    client = MlflowClient(f"sqlite:///{project / 'mlflow.db'}")
-    (model,) = client.search_registered_models()
-    client.delete_registered_model(model.name)
-    assert "2 written" in command(project, *TRACK)
-    assert len(client.search_model_versions(f"name = '{model.name}'")) == 2
-    assert "2 there" in command(project, *TRACK)
 
 
 def test_a_run_in_the_trash_is_made_again_by_record_alone(project):

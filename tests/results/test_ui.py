@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,40 +32,31 @@ def ui(root: Path, port: int) -> subprocess.Popen[str]:
     )
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
     """A project without results."""
-    folder = tmp_path_factory.mktemp("ui").resolve()
-    (folder / "params.yaml").touch()
-    commit_all(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def address(root: Path) -> Iterator[str]:
-    """The address that `make ui` prints. Its server runs during the tests and is ended by Ctrl-C."""
-    port = free_port()
-    server = ui(root, port)
-    try:
-        assert server.stdout is not None
-        yield server.stdout.readline().strip()
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(server.pid, signal.SIGINT)
-    assert server.wait(timeout=60) == 0
-    with socket.socket() as probe:
-        assert probe.connect_ex(("127.0.0.1", port)) != 0
+    (tmp_path / "params.yaml").touch()
+    commit_all(tmp_path)
+    return tmp_path
 
 
 @pytest.mark.full
-def test_the_server_answers_and_a_port_in_use_is_refused(root: Path, address: str) -> None:
-    place, _, shown = address.partition("/#/")
-    assert shown.endswith(f"&viewStateShareKey={view.VIEW}")
-    with urllib.request.urlopen(f"{place}/health", timeout=10) as answer:
-        assert answer.status == 200
-    for host, status in (("10.evil.example", 403), ("192.168.evil.example", 403), (place.partition("://")[2], 200)):
-        path = "ajax-api/2.0/mlflow/experiments/get?experiment_id=0"
-        assert requests.get(f"{place}/{path}", headers={"Host": host}, timeout=60).status_code == status
-    second = ui(root, int(place.rpartition(":")[2]))
-    assert second.communicate(timeout=60)[1].startswith("error: Port ")
-    assert second.returncode == 1
+def test_the_server_answers_refuses_a_port_in_use_and_ends_by_ctrl_c(root: Path) -> None:
+    server = ui(root, free_port())
+    assert server.stdout is not None
+    try:
+        place, _, shown = server.stdout.readline().strip().partition("/#/")
+        assert shown.endswith(f"&viewStateShareKey={view.VIEW}")
+        with urllib.request.urlopen(f"{place}/health", timeout=10) as answer:
+            assert answer.status == 200
+        for host, status in (("10.evil.example", 403), ("192.168.evil.example", 403), (place.partition("://")[2], 200)):
+            path = "ajax-api/2.0/mlflow/experiments/get?experiment_id=0"
+            assert requests.get(f"{place}/{path}", headers={"Host": host}, timeout=60).status_code == status
+        second = ui(root, port := int(place.rpartition(":")[2]))
+        assert second.communicate(timeout=60)[1].startswith("error: Port ")
+        assert second.returncode == 1
+    finally:
+        os.killpg(server.pid, signal.SIGINT)
+    assert server.wait(timeout=60) == 0
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0

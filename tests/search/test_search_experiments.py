@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -14,7 +13,7 @@ from pathlib import Path
 import optuna
 import pytest
 from ruamel.yaml import YAML
-from support.projects import PATHS, command, commit_all, copied_project, own_corpus, params_file, runs
+from support.projects import command, commit_all, copied_project, environment, own_corpus, params_file, runs
 from support.tiny import ROOT
 
 pytestmark = pytest.mark.full
@@ -74,7 +73,7 @@ def test_a_search_stopped_at_several_moments_goes_on(tmp_path):
     params_file(project, max_steps=24)
     commit_all(project)
     for count, how in ((1, signal.SIGTERM), (2, signal.SIGKILL), (3, signal.SIGINT)):
-        process = started(project)
+        process = subprocess.Popen(SMALL_SEARCH, cwd=project, env=environment(), stdout=subprocess.DEVNULL)
         wait_for_trainings(project, count, process)
         params_file(project, max_steps=24, d_ff=48)
         process.send_signal(how)
@@ -87,13 +86,6 @@ def test_a_search_stopped_at_several_moments_goes_on(tmp_path):
     assert len(finals(project)) == 2
     assert len(runs(project)) == len(experiments(project)) == ends.count("COMPLETE") + 2
     assert {run.data.params["d_ff"] for run in runs(project)} == {"32"}
-
-
-def started(project: Path) -> subprocess.Popen:
-    """The search, started in the background."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("DVC_", "MLFLOW_"))}
-    env = {**kept, "PATH": PATHS, "DVC_NO_ANALYTICS": "1", "MLFLOW_DISABLE_TELEMETRY": "true"}
-    return subprocess.Popen(SMALL_SEARCH, cwd=project, env=env, stdout=subprocess.DEVNULL)
 
 
 def wait_for_trainings(project: Path, count: int, process: subprocess.Popen) -> None:

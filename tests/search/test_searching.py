@@ -43,14 +43,17 @@ def bleu(knobs: Any, updates: int) -> float:
     return 40 / (1 + distance + (knobs["norm"] == "post")) * (updates / RUNGS[-1]) ** 0.5
 
 
-def measured(calls: list, killed_at: int = 0):
-    """Invented trainings that note each call; killed_at: the call in which the search is killed."""
+KILL = SystemExit()  # of which Optuna notes nothing, as of SIGKILL
+
+
+def measured(calls: list, ends_at: int = 0, error: BaseException = KILL):
+    """Invented trainings that note each call; ends_at: the call in which an error ends the search."""
 
     def measure(knobs, rungs):
         for updates in rungs:
             calls.append((tuple(knobs.items()), updates))
-            if len(calls) == killed_at:
-                raise SystemExit  # of which Optuna notes nothing, as of SIGKILL
+            if len(calls) == ends_at:
+                raise error
             yield bleu(knobs, updates)
 
     return measure
@@ -86,11 +89,12 @@ def test_scores_of_diverging_trials_keep_their_order():
     assert len(set(scores)) == len(scores)
 
 
-@pytest.mark.parametrize("killed_at", [4, 18])
-def test_a_killed_search_goes_on_with_the_trial_it_was_killed_in(tmp_path, killed_at):
+@pytest.mark.parametrize("error", [KILL, Mistake("no network")])
+@pytest.mark.parametrize("ends_at", [1, 4, 18])
+def test_a_search_that_was_ended_goes_on_with_the_same_trial(tmp_path, ends_at, error):
     before, after = [], []
-    with pytest.raises(SystemExit):
-        search(opened(tmp_path / "search"), SPACE, RUNGS, measured(before, killed_at), 12)
+    with pytest.raises(type(error)):
+        search(opened(tmp_path / "search"), SPACE, RUNGS, measured(before, ends_at, error), 12)
     search(opened(tmp_path / "search"), SPACE, RUNGS, measured(after), 12)
     assert after[0][0] == before[-1][0]
     states = [trial.state.name for trial in opened(tmp_path / "search").get_trials()]
@@ -248,24 +252,6 @@ def test_knobs_alone_end_a_trial_all_else_ends_the_search(trainings, monkeypatch
     with pytest.raises(kind, match=message) as error:
         list(trainings.scores({"dropout": 0.1}, RUNGS))
     assert isinstance(error.value, Untrainable) == (kind is Untrainable)
-
-
-def test_what_stops_a_search_uses_up_no_trial(tmp_path):
-    study, calls = opened(tmp_path / "search"), []
-
-    def broken(knobs, rungs):
-        calls.append(dict(knobs))
-        raise Mistake("no network")
-        yield
-
-    for _ in range(3):
-        with pytest.raises(Mistake):
-            search(opened(tmp_path / "search"), SPACE, RUNGS, broken, 4)
-    after: list = []
-    search(opened(tmp_path / "search"), SPACE, RUNGS, measured(after), 4)
-    assert calls[0] == calls[1] == calls[2] == dict(after[0][0])
-    states = [trial.state.name for trial in study.get_trials()]
-    assert len(states) - states.count("FAIL") == 4
 
 
 def experiment(seed: int, score: int, dropout: float) -> Any:

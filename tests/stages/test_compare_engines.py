@@ -84,5 +84,11 @@ def test_the_engine_in_use_is_refused_for_float32_alone(tmp_path, monkeypatch, c
     assert json.loads((tmp_path / "reports/engines.json").read_text())["engines_agree"] is True
     assert "data/ct2/int8 loses" in capsys.readouterr().out
     worse(("model", "ctranslate2"))
+    params_file(tmp_path)
+    compare_engines.main()
+    assert json.loads((tmp_path / "reports/engines.json").read_text())["engines_agree"] is False
+    assert "The engines differ: at beam 1, " in (printed := capsys.readouterr().out)
+    assert "Translate with engine=torch" in printed
+    params_file(tmp_path, engine="ctranslate2")
     with pytest.raises(ValueError, match="engine=ctranslate2 is refused: at beam 1"):
         compare_engines.main()

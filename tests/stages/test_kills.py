@@ -8,9 +8,10 @@ import signal
 import subprocess
 from pathlib import Path
 
+import psutil
 import pytest
 from support.projects import params_file, prepared_project, runs
-from support.stages import start, trained, training_place, wait_for_state, wait_until
+from support.stages import processes_in, start, trained, training_place, wait_for_state, wait_until
 from support.tiny import stage
 
 from pipeline.training.launch import LAUNCHER
@@ -75,7 +76,7 @@ def test_kills_of_launcher_and_ranks_leave_nothing_behind(place, unkilled_pair):
         assert process.returncode not in (0, None)
         assert "Traceback" not in errors
         assert "waits" not in output, "the start after a kill waited for a lock"
-        wait_until(lambda: not [pid for pid in processes() if folder_of(pid) == place])
+        wait_until(lambda: not processes_in(place))
     done = stage("train", place, env={"DEVICES": "2"})
     assert done.returncode == 0, done.stderr
     assert "waits" not in done.stdout
@@ -149,27 +150,6 @@ def newest_state(folder: Path) -> int:
 
 def launched_by(launcher: int) -> list[int]:
     """The processes of a training that were launched by another process, by rank."""
-    ranks = [pid for pid in processes() if environment(pid).get(LAUNCHER) == str(launcher)]
-    return sorted(ranks, key=lambda pid: environment(pid).get("RANK", ""))
-
-
-def processes() -> list[int]:
-    """The ids of all processes whose environment this one may read."""
-    return [int(path.name) for path in Path("/proc").glob("[0-9]*") if os.access(path / "environ", os.R_OK)]
-
-
-def environment(pid: int) -> dict[str, str]:
-    """The environment that a process was started with; empty if it has ended."""
-    try:
-        text = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
-    except OSError:
-        return {}
-    return dict(part.split("=", 1) for part in text.split("\0") if "=" in part)
-
-
-def folder_of(pid: int) -> Path | None:
-    """The folder that a process runs in; None if it has ended."""
-    try:
-        return Path(f"/proc/{pid}/cwd").resolve()
-    except OSError:
-        return None
+    environments = {process.pid: process.info["environ"] or {} for process in psutil.process_iter(["environ"])}
+    ranks = [pid for pid, environment in environments.items() if environment.get(LAUNCHER) == str(launcher)]
+    return sorted(ranks, key=lambda pid: environments[pid].get("RANK", ""))

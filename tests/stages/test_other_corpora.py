@@ -13,9 +13,10 @@ import sys
 import zipfile
 from pathlib import Path
 
+import psutil
 import pytest
 from support.projects import command, commit_all, copied_project, own_corpus, params_file
-from support.stages import start, wait_until
+from support.stages import processes_in, start, wait_until
 from support.tiny import ROOT, stage
 
 from transformer.corpora.fetching import fetch_all
@@ -140,32 +141,10 @@ def test_a_killed_stage_leaves_no_out_and_no_process(corpus, tmp_path, monkeypat
     assert outs(tmp_path) == outs(corpus)
 
 
-def processes_in(folder: Path) -> list[str]:
-    """The processes that run in a folder."""
-    names = []
-    for place in Path("/proc").glob("[0-9]*"):
-        try:
-            if (place / "cwd").readlink() == folder and "State:\tZ" not in (place / "status").read_text():
-                names.append(place.name)
-        except OSError:
-            continue
-    return names
-
-
 def wait_for_work(process: subprocess.Popen, alone: bool) -> None:
     """Wait until a stage has started other processes, or, if it works alone, has computed for a second."""
-    place = Path(f"/proc/{process.pid}")
-
-    def works() -> bool:
-        if process.poll() is not None:
-            return True
-        if alone:
-            user, system = (place / "stat").read_text().split()[13:15]
-            return int(user) + int(system) > os.sysconf("SC_CLK_TCK")
-        return len((place / f"task/{process.pid}/children").read_text().split()) >= 2
-
-    wait_until(works)
-    assert process.poll() is None
+    stage = psutil.Process(process.pid)
+    wait_until(lambda: stage.cpu_times().user > 1 if alone else len(stage.children()) >= 2)
 
 
 @pytest.mark.full

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -23,3 +23,24 @@ def chromium() -> Iterator[Any]:
         browser = started.chromium.launch(executable_path=program, args=FLAGS)
         yield browser
         browser.close()
+
+
+class Window(NamedTuple):
+    """A window of a browser: its page, the lines and errors of its console, and the addresses that it asks for."""
+
+    page: Any
+    console: list[str]
+    asked: list[str]
+
+
+@contextmanager
+def opened_window(browser: Any, **settings: Any) -> Iterator[Window]:
+    """A new window, which is closed at the end. settings: its size, its colours."""
+    page = browser.new_page(**{"viewport": {"width": 1280, "height": 900}, **settings})
+    page.set_default_timeout(300_000)  # on a busy machine an answer takes minutes
+    window = Window(page, [], [])
+    page.on("console", lambda message: window.console.append(message.text))
+    page.on("pageerror", lambda error: window.console.append(str(error)))
+    page.on("request", lambda request: window.asked.append(request.url))
+    yield window
+    page.close()

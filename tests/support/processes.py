@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import socket
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from support.servers import free_port
 
 from transformer.training.distributed import World, join_processes
 
@@ -41,11 +41,8 @@ def together(size: int, task: Callable[..., Any], *arguments: Any, gpus: bool = 
     if size == 1:
         return [task(World(), *arguments)]
     spawn = multiprocessing.get_context("spawn")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     queue = spawn.Queue()
-    shared = (size, port, gpus, queue, task, arguments)
+    shared = (size, free_port(), gpus, queue, task, arguments)
     ranks = [spawn.Process(target=run_rank, args=(rank, *shared)) for rank in range(size)]
     for process in ranks:
         process.start()

@@ -68,10 +68,15 @@ def own_corpus(folder: Path) -> None:
             (folder / f"{split}.{code}").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def command(folder: Path, *words: str, status: int | tuple[int, ...] = 0, **environment: str) -> str:
-    """Run a command line in a folder; returns what it printed. status: the one it must end with, or several."""
+def environment(**more: str) -> dict[str, str]:
+    """The environment of a command line: without settings of DVC and MLflow, but for `more`."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("DVC_", "MLFLOW_"))}
-    env = {**kept, "PATH": PATHS, "DVC_NO_ANALYTICS": "1", "MLFLOW_DISABLE_TELEMETRY": "true", **environment}
+    return {**kept, "PATH": PATHS, "DVC_NO_ANALYTICS": "1", "MLFLOW_DISABLE_TELEMETRY": "true", **more}
+
+
+def command(folder: Path, *words: str, status: int | tuple[int, ...] = 0, **variables: str) -> str:
+    """Run a command line in a folder; returns what it printed. status: the one it must end with, or several."""
+    env = environment(**variables)
     apart = ("exp", "queue", "status")  # they start DVC again, or print by a console that this process made
     if CAN_FORK and words[0] == "dvc" and words[1] not in apart:
         done = forked(run_dvc, words, folder, env, merged=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-import json
 import os
 import pwd
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
@@ -29,6 +29,23 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def start_server(folder: Path, *words: object) -> tuple[subprocess.Popen[str], str]:
+    """Start `python -m` with these words and a free port, in a folder; its errors go to server.log there.
+
+    Returns the process and the address that it prints.
+    """
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("DVC_", "MLFLOW_"))}
+    command = [sys.executable, "-m", *map(str, words), "--port", str(free_port())]
+    log = folder / "server.log"
+    with open(log, "w") as errors:
+        env |= {"PYTHONPATH": str(ROOT)}
+        process = subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=errors, text=True)
+    assert process.stdout
+    address = process.stdout.readline().strip()
+    assert address, log.read_text()
+    return process, address
 
 
 def postgres_program(name: str) -> str:
@@ -95,43 +112,37 @@ def mlflow_server(folder: Path, backend: str) -> Iterator[str]:
     ]
     env = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
     env |= {"MLFLOW_BACKEND_STORE_URI": backend, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    with open(log, "w") as output:
-        process = subprocess.Popen(command, cwd=folder, env=env, stdout=output, stderr=output, start_new_session=True)
     address = f"http://127.0.0.1:{port}"
-    try:
-        while True:
-            with suppress(OSError), urllib.request.urlopen(f"{address}/health", timeout=5):
-                break
-            assert process.poll() is None, log.read_text()
-            time.sleep(0.1)
+    with server_process(command, log, env) as process:
+        wait_for_answer(f"{address}/health", process)
         yield address
-    finally:
-        os.killpg(process.pid, 15)
-        process.wait()
 
 
 DATABASE, ADMIN, SESSION = "hu/nt@er%2: 2", "admin's long p@ss/word", "key of sessions"
 
 
-class Restartable:
-    """A server in a session of its own, which can be killed. Its output is in a file."""
-
-    def __init__(self, words: list, log: Path, env: dict[str, str]):
-        self.words, self.log, self.env = words, log, env
-
-    def start(self) -> None:
-        with open(self.log, "a") as output:
-            self.process = subprocess.Popen(
-                self.words, cwd=self.log.parent, env=self.env, stdout=output, stderr=output, start_new_session=True
-            )
-        time.sleep(1)
-        assert self.process.poll() is None, self.log.read_text()
-
-    def kill(self) -> None:
-        """Kill the server with all its workers, by SIGKILL."""
+@contextmanager
+def server_process(words: list, log: Path, env: dict[str, str]) -> Iterator[subprocess.Popen]:
+    """Run a server with all its workers, whose output is in a file. They end with the block."""
+    with open(log, "w") as output:
+        process = subprocess.Popen(words, cwd=log.parent, env=env, stdout=output, stderr=output, start_new_session=True)
+    try:
+        yield process
+    finally:
         with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, 9)
-        self.process.wait()
+            os.killpg(process.pid, signal.SIGTERM)
+        process.wait()
+
+
+def wait_for_answer(address: str, process: subprocess.Popen, authority: Path | None = None) -> None:
+    """Return when a server answers. authority: the file of the certificate that its certificate is signed by."""
+    while True:
+        with suppress(OSError):
+            context = ssl.create_default_context(cafile=authority)
+            with urllib.request.urlopen(address, timeout=5, context=context):
+                return
+        assert process.poll() is None
+        time.sleep(0.1)
 
 
 class TeamServer(NamedTuple):
@@ -140,25 +151,6 @@ class TeamServer(NamedTuple):
     address: str
     authority: Path
     secrets: tuple[str, ...] = (DATABASE, ADMIN, SESSION)
-
-    def add_member(self, name: str) -> None:
-        """Make a member, as the administrator does."""
-        body = json.dumps({"username": name, "password": f"{name}'s long password"}).encode()
-        request = urllib.request.Request(f"{self.address}/api/2.0/mlflow/users/create", body)
-        request.add_header("Content-Type", "application/json")
-        request.add_header("Authorization", self.login("admin", ADMIN))
-        context = ssl.create_default_context(cafile=self.authority)
-        with urllib.request.urlopen(request, context=context) as answer:
-            assert answer.status == 200
-
-    def wait(self) -> None:
-        """Return when the server answers."""
-        while True:
-            with suppress(OSError):
-                context = ssl.create_default_context(cafile=self.authority)
-                with urllib.request.urlopen(f"{self.address}/health", timeout=5, context=context):
-                    return
-            time.sleep(0.2)
 
     @staticmethod
     def login(name: str, password: str) -> str:
@@ -194,16 +186,10 @@ def closed_server(folder: Path) -> Iterator[TeamServer]:
             "--port",
             str(inner),
         ]
-        mlflow = Restartable(words, folder / "mlflow.log", env)
-        mlflow.start()
-        stack.callback(mlflow.kill)
+        wait_for_port(inner, stack.enter_context(server_process(words, folder / "mlflow.log", env)))
         config = ROOT / "deploy/Caddyfile"
         own = {"SITE": site, "MLFLOW": f"127.0.0.1:{inner}", "XDG_DATA_HOME": f"{folder}/caddy", "HOME": str(folder)}
-        caddy = Restartable(
-            ["caddy", "run", "--adapter", "caddyfile", "--config", config], folder / "caddy.log", env | own
-        )
-        caddy.start()
-        stack.callback(caddy.kill)
-        server = TeamServer(f"https://{site}", authority)
-        server.wait()
-        yield server
+        caddy = ["caddy", "run", "--adapter", "caddyfile", "--config", config]
+        process = stack.enter_context(server_process(caddy, folder / "caddy.log", env | own))
+        wait_for_answer(f"https://{site}/health", process, authority)
+        yield TeamServer(f"https://{site}", authority)

@@ -10,9 +10,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
+import pytest
 from support.projects import params_file
 from support.tiny import ROOT
 
+from pipeline.workflow.stage import run
 from transformer.files import sha256
 
 
@@ -48,6 +51,26 @@ def start(
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def message_of(main: Callable[[], None], *words: object) -> str:
+    """The one line with which a stage or a command ends in this process. words: of its command line."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["main", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            run(main)
+    message = ended.value.code
+    assert isinstance(message, str)  # Python prints it to standard error, and the exit status is 1
+    assert message.startswith("error: ")
+    assert "\n" not in message
+    return message
+
+
+def processes_in(folder: Path) -> list[int]:
+    """The processes that run in a folder, by their numbers."""
+    running = psutil.process_iter(["cwd", "status"])
+    facts = [(each.pid, each.info["cwd"], each.info["status"]) for each in running]
+    return [pid for pid, place, status in facts if place == str(folder) and status != psutil.STATUS_ZOMBIE]
 
 
 def wait_for_state(folder: Path, process: subprocess.Popen) -> None:

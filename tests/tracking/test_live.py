@@ -10,6 +10,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from support.runs import curve, opened, runs_of, score, start, steps, train, training, wait_for_steps
+from support.servers import free_port
 
 from pipeline.tracking import live
 from pipeline.tracking.live import SAMPLES
@@ -24,13 +25,6 @@ with training(root, key) as run:
     print(wait_for_steps(root, key, 40), flush=True)
     sys.stdin.read()
 """
-
-
-def unused_address() -> str:
-    """An address at which no server listens."""
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{closed.getsockname()[1]}"
 
 
 def test_a_training_killed_again_and_again_has_each_step_once(root, key):
@@ -87,7 +81,7 @@ def test_a_training_whose_run_is_finished_sends_nothing(root, key):
 
 
 def test_a_store_that_is_down_costs_a_training_one_line(root, key, monkeypatch, capfd):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://{unused_address()}")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{free_port()}")
     with training(root, key) as run:
         for last in range(10, 70, 10):
             run.log_curve(curve(last)[-1:])
@@ -128,7 +122,7 @@ def test_a_store_that_never_answers_does_not_hold_a_training(root, key, monkeypa
 
 @pytest.mark.parametrize("address", ["http://me:geheim@{}", "postgresql+psycopg://me:geheim@{}/runs"])
 def test_passwords_are_neither_printed_nor_written(tmp_path, key, monkeypatch, capfd, address):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", address.format(unused_address()))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address.format(f"127.0.0.1:{free_port()}"))
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "geheim")
     with training(tmp_path, key) as run:
         run.log_curve(curve(60))

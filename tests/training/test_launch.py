@@ -10,7 +10,7 @@ import pytest
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from pipeline.training import devices
-from pipeline.training.devices import instructions, joined, process_count, threads_per_process
+from pipeline.training.devices import joined, process_count, threads_per_process
 from pipeline.training.launch import LOST, Machines, print_failure
 
 
@@ -62,13 +62,6 @@ def test_processes_share_the_cores_unless_threads_are_set(monkeypatch):
     assert threads_per_process() == 3
     monkeypatch.delenv("OMP_NUM_THREADS")
     assert threads_per_process() == 4
-
-
-def test_a_forced_level_of_instructions_is_recorded(monkeypatch):
-    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
-    usual = instructions()
-    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
-    assert instructions() == f"{usual}, oneDNN SSE41"
 
 
 def failure(folder: Path, rank: int, exitcode: int, message: str = "", timestamp: int = 0) -> ProcessFailure:

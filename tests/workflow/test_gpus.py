@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from support.tiny import ROOT
+from support.runs import start
 
 from pipeline.training import devices
 from pipeline.workflow import gpus
-from pipeline.workflow.stage import hold_lock
 
 TRAINING = """
 import os, sys
@@ -35,18 +33,6 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     monkeypatch.setenv("DVC_ROOT", str(tmp_path))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-
-
-def start(code: str, *words: str, **environment: str) -> subprocess.Popen[str]:
-    """Start a program with some words on its command line."""
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *words],
-        cwd=ROOT,
-        env=os.environ | environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
 
 
 def line(process: subprocess.Popen[str]) -> str:
@@ -125,15 +111,3 @@ def test_a_second_training_on_the_same_cores_gets_a_remark(monkeypatch, tmp_path
         assert capsys.readouterr().out == ""
         with devices.hold_cores(1):
             assert capsys.readouterr().out.startswith("remark: another training uses the cores of this machine.")
-
-
-def test_the_second_of_two_equal_trainings_says_so_and_waits(tmp_path):
-    code = "import pathlib, sys\nfrom pipeline.workflow.stage import hold_lock\n"
-    code += "with hold_lock(pathlib.Path(sys.argv[1])): pass"
-    path = tmp_path / "lock"
-    with hold_lock(path):
-        second = start(code, str(path))
-        assert line(second).startswith(f"Another process runs the same training (lock {path}).")
-        assert second.poll() is None
-    second.communicate(timeout=60)
-    assert second.returncode == 0

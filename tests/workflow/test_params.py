@@ -118,11 +118,9 @@ def test_one_value_is_checked_without_a_file():
         check_value("beams", 4)
 
 
-def test_params_are_equal_by_value_and_give_checked_copies():
+def test_params_give_checked_copies():
     params = Params.parse(TOY, "params.yaml")
-    assert len({params, Params.parse(TOY, "other"), params.changed(seed=2)}) == 2
-    with pytest.raises(ValueError, match="frozen"):
-        params.seed = 2  # type: ignore[misc]
+    assert params.changed(seed=2).seed == 2
     with pytest.raises(ValueError, match=r"params\.yaml: seed=-1 must be"):
         params.changed(seed=-1)
 

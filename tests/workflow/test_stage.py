@@ -6,8 +6,6 @@ import errno
 import importlib
 import os
 import resource
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 from threading import Thread
@@ -15,7 +13,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from support.tiny import ROOT
 
 from pipeline import facts_of
 from pipeline.workflow import dvc_yaml, inputs, stage
@@ -132,22 +129,6 @@ def test_an_edit_is_seen_before_the_first_update_though_it_is_undone(project):
     with pytest.raises(SystemExit, match="error: corpus changed while stage copy ran"):
         run(main)
     check_inputs()  # outside a stage there is nothing to compare
-
-
-@pytest.mark.parametrize("clock", ["0", "10**19"])
-def test_no_clock_decides_whether_code_was_edited(tmp_path, clock):
-    """That of a file server, or one that was set back, may be an hour beside that of the files."""
-    shutil.copytree(ROOT / "pipeline", tmp_path / "pipeline")
-    shutil.copytree(ROOT / "transformer", tmp_path / "transformer")
-    for name in ("dvc.yaml", "params.yaml", "versions.yaml"):
-        shutil.copy(ROOT / name, tmp_path)
-    for folder in ("recipes", "corpora"):
-        shutil.copytree(ROOT / folder, tmp_path / folder)
-    code = f"import runpy, sys, time; time.time_ns = lambda: {clock}; sys.argv = ['download']"
-    code += "; runpy.run_module('pipeline.download', run_name='__main__', alter_sys=True)"
-    environment = {**os.environ, "DVC_STAGE": "download", "PYTHONPATH": ""}
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 def test_a_knob_in_dvc_yaml_may_have_quotes_and_backslashes():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from support.tiny import stage
 from pipeline.workflow import versions
 
 SCORE = {"params": [{versions.VERSIONS: ["sacrebleu"]}]}  # an entry of dvc.yaml
-MODEL = {"back_translate", "translate", "attention", "compare_engines"}  # the stages that translate
 
 
 @pytest.fixture(scope="module")
@@ -29,20 +27,6 @@ def record(project):
     before = file.read_text()
     yield lambda package, version: file.write_text(versions.text(versions.recorded(project) | {package: version}))
     file.write_text(before)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("package", "stages"),
-    [
-        ("spacy", {*MODEL, "tokenise", "inspect", "score", "report"}),
-        ("subword-nmt", {*MODEL, "learn_bpe", "build_vocab", "encode"}),
-        ("sacrebleu", {*MODEL - {"translate"}, "inspect", "train", "score", "report"}),
-    ],
-)
-def test_another_version_makes_stale_what_computes_with_it(project, record, package, stages):
-    record(package, "0.0.1")
-    assert set(json.loads(command(project, "dvc", "status", "--json"))) == {*stages, "record"}
 
 
 @pytest.mark.full
