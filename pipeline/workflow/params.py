@@ -33,7 +33,7 @@ from transformer.model.config import (
     Share,
     unequal_parts,
 )
-from transformer.training.config import Precision, TrainConfig
+from transformer.training.config import BestBy, Optimiser, Precision, TrainConfig
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -95,7 +95,7 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
     precision: Precision
     deterministic: bool
     compile: bool
-    optimiser: Literal["adam", "muon"]
+    optimiser: Optimiser
     warmup: Count
     lr_factor: Positive
     muon_factor: Positive
@@ -106,7 +106,7 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
     log_every: Count
     save_every: Count
     patience: CountOrNone
-    best_by: Literal["loss", "bleu"]
+    best_by: BestBy
     keep: Count
     average: Literal["last", "best", "valid", "ema"]
     average_last: Count
