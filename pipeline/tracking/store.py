@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from filelock import FileLock
 
 from transformer.credentials import check_address, mask_credentials
-from transformer.files import is_bug, mistake_line, printable, remove_temporaries, whole_file
+from transformer.files import escape_controls, is_bug, mistake_line, remove_temporaries, whole_file
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -71,7 +71,7 @@ def store_errors() -> Iterator[None]:
 
 def reason(error: Exception) -> str:
     """The message of an error on one line of about 200 characters, without credentials. A long one lacks its middle."""
-    text = printable(mask_credentials(" ".join(str(error).split()))) or type(error).__name__
+    text = escape_controls(mask_credentials(" ".join(str(error).split()))) or type(error).__name__
     return text if len(text) <= 200 else f"{text[:80]} ... {text[-120:]}"
 
 
@@ -168,15 +168,15 @@ def open_store(root: Path, uri: str, name: str) -> Store:
             if not file.exists():
                 create_database(file)
             client, experiment = open_experiment(uri, name, artifacts)
-        place = experiment.artifact_location
+        location = experiment.artifact_location
         # Not if the project was moved or copied, with its files in the former folder.
-        takes_artifacts = place == artifacts or (file != root / "mlflow.db" and is_reachable(place))
+        takes_artifacts = location == artifacts or (file != root / "mlflow.db" and is_reachable(location))
         return Store(client, uri, experiment.experiment_id, root, takes_artifacts)
 
 
-def is_reachable(place: str) -> bool:
+def is_reachable(location: str) -> bool:
     """Whether files can be kept at an artifact location: on a server, or in a folder of this machine."""
-    return ":/" in place or Path(place).parent.is_dir()
+    return ":/" in location or Path(location).parent.is_dir()
 
 
 def import_mlflow() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from transformer.corpora.archives import check_archive, open_member
-from transformer.corpora.markup import segments, untagged
+from transformer.corpora.markup import segments, text_lines
 
 TEXT = b"eins\nzwei\n"
 
@@ -146,4 +146,4 @@ def test_lines_of_tags_are_left_out_of_ted_text():
         b"<i>Kursiv</i> beginnt\n",
     ]
     lines += [b"<![x ]\n", b"<b>&#" + b"1" * 5000 + b";\n"]
-    assert list(untagged(io.BytesIO(b"".join(lines)), "a.de")) == [lines[2], lines[3], *lines[5:]]
+    assert list(text_lines(io.BytesIO(b"".join(lines)), "a.de")) == [lines[2], lines[3], *lines[5:]]

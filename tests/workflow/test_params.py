@@ -120,11 +120,11 @@ def test_one_value_is_checked_without_a_file():
 
 def test_params_are_equal_by_value_and_give_checked_copies():
     params = Params.parse(TOY, "params.yaml")
-    assert len({params, Params.parse(TOY, "other"), params.changed(seed=2)}) == 2
+    assert len({params, Params.parse(TOY, "other"), params.replace(seed=2)}) == 2
     with pytest.raises(ValueError, match="frozen"):
         params.seed = 2  # type: ignore[misc]
     with pytest.raises(ValueError, match=r"params\.yaml: seed=-1 must be"):
-        params.changed(seed=-1)
+        params.replace(seed=-1)
 
 
 def test_take_fills_a_config_with_the_knobs_of_its_fields():

@@ -43,15 +43,15 @@ def members(path: Path) -> Iterator[Member]:
 
 
 def _infos(path: Path, problem: str) -> Generator[tuple[Any, Any], None, None]:
-    """An archive, with each of its members as zipfile and tarfile have it. problem: see `_reading`."""
+    """An archive, with each of its members as zipfile and tarfile have it. problem: see `_archive_errors`."""
     is_zip = path.suffix == ".zip"
     with ExitStack() as stack:
-        with _reading(problem):
+        with _archive_errors(problem):
             archive: Any = zipfile.ZipFile(path) if is_zip else tarfile.open(path, "r|*")  # noqa: SIM115
             stack.enter_context(archive)
         infos, info = iter(archive.infolist() if is_zip else archive), None
         while True:
-            with _reading(problem):
+            with _archive_errors(problem):
                 info = next(infos, None)
             if info is None:
                 return
@@ -77,7 +77,7 @@ def check_archive(path: Path, names: Iterable[str]) -> None:
         elif total > limit:
             problem = f"it unpacks to more than {limit:,} bytes, {MOST_RATIO} times its size"
         else:
-            missing -= {_plain(member.name)} if member.kind == "file" else set()
+            missing -= {_member_name(member.name)} if member.kind == "file" else set()
             continue
         raise Mistake(f"{path.name} was refused: {problem}.")
     if missing:
@@ -95,9 +95,9 @@ def open_member(path: Path, name: str) -> Iterator[BinaryIO]:
     with closing(_infos(path, problem)) as infos:
         for archive, info in infos:
             is_zip = isinstance(info, zipfile.ZipInfo)
-            if _plain(info.filename if is_zip else info.name) != name:
+            if _member_name(info.filename if is_zip else info.name) != name:
                 continue
-            with _reading(problem):
+            with _archive_errors(problem):
                 file = archive.open(info) if is_zip else archive.extractfile(info)
             if file is not None:  # tarfile's for a folder
                 yield io.BufferedReader(_Named(file, problem))  # type: ignore[misc]
@@ -105,7 +105,7 @@ def open_member(path: Path, name: str) -> Iterator[BinaryIO]:
     raise Mistake(f"{path.name} has no {name}.")
 
 
-def _plain(name: str) -> str:
+def _member_name(name: str) -> str:
     """The name of a member as manifests have it."""
     return name.removeprefix("./")
 
@@ -120,14 +120,14 @@ class _Named(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        with _reading(self.problem):
+        with _archive_errors(self.problem):
             data = self.file.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
 
 @contextmanager
-def _reading(problem: str) -> Iterator[None]:
+def _archive_errors(problem: str) -> Iterator[None]:
     """Surround a call of tarfile or zipfile: its error becomes a Mistake of the problem, its reason and what to do."""
     try:
         yield

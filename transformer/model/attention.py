@@ -88,7 +88,7 @@ class KeyValueCache:
         return used
 
     def select(self, rows: Tensor) -> None:
-        """Keep only the sentences at the places `rows`."""
+        """Keep only the sentences with the indices `rows`."""
         if self.buffers is not None:
             keys, values = self.buffers
             self.buffers = keys[:, :, : self.length][rows], values[:, :, : self.length][rows]
