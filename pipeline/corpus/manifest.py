@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.workflow.stage import bar, project_root
-from transformer.corpora.archives import is_archive
 from transformer.corpora.fetching import fetch_all
 from transformer.corpora.manifest import Manifest, lines
 from transformer.files import Mistake, sha256, write_json
@@ -85,8 +84,6 @@ def fetch(manifest: Manifest, name: str) -> Path | None:
 def complete(manifest: Manifest, name: str, path: Path) -> None:
     """Write size, checksum and numbers of lines of a fetched file into the manifest."""
     entry = manifest.content["files"][name]
-    if is_archive(path):
-        manifest.check({name: path})
     for part in parts_of(manifest, name):
         text = lines({**part, "lines": None}, path)
         for _ in text:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from transformer.corpora.archives import check_archive, is_archive, open_member
+from transformer.corpora.archives import open_member
 from transformer.corpora.fetching import Download
 from transformer.corpora.markup import segments, text_lines
 from transformer.corpora.parallel_text import ParallelText, TwoFiles
@@ -144,16 +144,6 @@ class Manifest:
         return [
             TwoFiles(*(lines(part, paths[part["file"]]) for part in pair)) for pair in self.parts(split, source, target)
         ]
-
-    def check(self, paths: Mapping[str, Path]) -> None:
-        """Raise Mistake if an archive lacks a file that the splits name, or cannot be trusted."""
-        members: dict[str, set[str]] = {}
-        for texts in self.content["splits"].values():
-            for part in (part for parts in texts.values() for part in parts if "member" in part):
-                members.setdefault(part["file"], set()).add(part["member"])
-        for name, path in paths.items():
-            if is_archive(path):
-                check_archive(path, members.get(name, ()))
 
 
 def lines(part: Entry, path: Path) -> Lines:
