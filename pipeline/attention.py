@@ -82,12 +82,12 @@ def show_attention(
 ) -> Sentence:
     """The weights of the model on a source, with each of the targets. number, why, chrf: see Sentence."""
     maps = [translator.attention(source, target).maps for target in targets]
-    numbered = [translator.source.numbered_target(source, target) for target in targets]
+    numbered = [translator.source.protect_target(source, target) for target in targets]
     labelled = {
         name: Target(text(translator, translator.target, target), array(weights.decoder), array(weights.cross))
         for name, target, weights in zip(TARGETS, numbered, maps, strict=True)
     }
-    source_text = text(translator, translator.source, translator.source.numbered(source))
+    source_text = text(translator, translator.source, translator.source.protect(source))
     return Sentence(number, why, chrf, source_text, array(maps[0].encoder), labelled)
 
 

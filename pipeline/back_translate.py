@@ -66,7 +66,7 @@ def translate_back(paths: Namespace, params: Params, training: TrainingJob, worl
     import pandas as pd
 
     from pipeline.training import back_translations as back
-    from pipeline.training.observers import observing
+    from pipeline.training.observers import make_observers
     from transformer.corpora.rules import FilterConfig
     from transformer.corpora.text_files import lines_of
     from transformer.training.checkpoints import CheckpointStore
@@ -82,7 +82,7 @@ def translate_back(paths: Namespace, params: Params, training: TrainingJob, worl
     trainer, store = training.trainer(world), CheckpointStore(training.folder)
     # before the inputs are compared, so that the code which names the translations is that which makes them
     translated = back.Translations.locate(training, text, count, paths.codes)
-    with observing(training, trainer) as observers:
+    with make_observers(training, trainer) as observers:
         state = train(trainer, store, training.valid_text(), observers, identity=training.identity)
     # from here on a stop loses at most the part that each process is translating
     translator = back.back_translator(training, store, state, paths.codes, world)

@@ -18,7 +18,7 @@ from transformer.model_folder import read_model_json, starting_model
 from transformer.text.blocks import map_in_order
 from transformer.text.bpe import Merges, read_counts
 from transformer.text.marks import SPACE
-from transformer.text.placeholders import PIECES
+from transformer.text.placeholders import NUMBERS
 from transformer.text.vocabulary import Vocabulary
 
 WORDS_AT_ONCE = 20_000  # for one process
@@ -55,7 +55,7 @@ def main() -> None:
     for part_counts in map_in_order(partial(SubwordCounter, paths.codes), parts):
         counts.update(part_counts)
     if params.placeholders:
-        counts |= dict.fromkeys((SPACE, *PIECES), params.min_count)  # so that none of them is missing
+        counts |= dict.fromkeys((SPACE, *NUMBERS), params.min_count)  # so that none of them is missing
     vocabulary = Vocabulary.build(counts, params.min_count)
     vocabulary.save(paths.vocab)
     print(f"{len(vocabulary):,} subwords")

@@ -65,9 +65,8 @@ def texts_of(corpus: Path, splits: list[str], source: str, target: str) -> dict[
             "look at and commit."
         ) from None
     with bar(sum(download.size or 0 for download in downloads.values()), "B", f"download {corpus}") as progress:
-        places = fetch_all(downloads, project_root() / "work/downloads", progress.update)
-    manifest.check(places)
-    return {split: manifest.texts(split, source, target, places) for split in splits}
+        paths_of_files = fetch_all(downloads, project_root() / "work/downloads", progress.update)
+    return {split: manifest.texts(split, source, target, paths_of_files) for split in splits}
 
 
 def write_labels(folder: Path, labels: Path, count: int) -> None:

@@ -88,13 +88,13 @@ def write_ids(paths: Namespace, split: str, max_length: int, folder: Path) -> Su
     make = partial(Encoder, paths.codes, paths.vocab, max_length if split == "train" else None)
     with bar(0, "pair", f"encode {split}") as progress:
 
-        def written():
+        def pair_blocks():
             for block in map_in_order(make, blocks(*(paths.tokens / f"{split}.{side}" for side in ("src", "tgt")))):
                 counts.add(block)
                 progress.update(block.pairs)
                 yield block.pair_block(lines)
 
-        Pairs.save(folder, split, written(), size)
+        Pairs.save(folder, split, pair_blocks(), size)
     return counts
 
 

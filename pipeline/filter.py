@@ -55,7 +55,7 @@ def main() -> None:
         write_json(folder / "filter.json", contents)
     print(report.describe())
     for split, counts in unfiltered.items():
-        if empty := counts.fired("empty"):
+        if empty := counts.count_fired("empty"):
             print(f"{split}: {empty:,} pairs have an empty side. They are kept and scored as they are.")
     for name, overlap in contents["overlap"].items():
         if 100 * overlap["pairs"] >= overlap["lines"]:

@@ -17,7 +17,7 @@ import numpy as np
 from pipeline.workflow.params import Params
 from pipeline.workflow.stage import arguments, corpus_name, run
 from transformer.evaluation.texts import read, read_table
-from transformer.files import place_of, read_json, read_lines, write_text
+from transformer.files import position_of, read_json, read_lines, write_text
 from transformer.reporting.data_page import data_page
 
 SAMPLES = 10
@@ -45,8 +45,8 @@ def samples(paths: Namespace, pairs: int) -> list[dict[str, Any]]:
     every, rows = max(1, pairs // SAMPLES), []
     sides = (islice(read_lines(paths.filtered / f"train.{side}"), None, None, every) for side in ("src", "tgt"))
     for number, (source, target) in zip(lines[::every][:SAMPLES].tolist(), zip(*sides, strict=True), strict=False):
-        name, place = place_of(number, files) if files else ("", number)
-        rows.append({"line": f"{name} {place}".strip(), "source": source, "target": target})
+        name, line = position_of(number, files) if files else ("", number)
+        rows.append({"line": f"{name} {line}".strip(), "source": source, "target": target})
     return rows
 
 

@@ -19,7 +19,7 @@ import pandas as pd
 
 from pipeline.workflow.params import Params
 from pipeline.workflow.stage import arguments, run
-from transformer.evaluation.buckets import bucket_scores, counted
+from transformer.evaluation.buckets import bucket_scores, count_words
 from transformer.evaluation.intervals import margins_of_sets
 from transformer.evaluation.texts import Texts, read, read_table
 from transformer.files import Mistake, read_lines, whole_folder, write_text
@@ -78,7 +78,7 @@ def read_curve(path: Path) -> pd.DataFrame:
         table = pd.read_csv(path, dtype=float)
     except ValueError as error:  # pandas': no table, or a cell that is no number
         raise Mistake(str(error)) from None
-    return charts.checked(table)
+    return charts.check_curves(table)
 
 
 def run_report(paths: Namespace, params: Params, curve: pd.DataFrame, subwords: dict) -> report.RunReport:
@@ -91,7 +91,7 @@ def run_report(paths: Namespace, params: Params, curve: pd.DataFrame, subwords: 
     labels = paths.raw / f"{first}.labels"
     side, _ = Side.read_both(read(paths.text, read_table))
     words = [side.tokens(line) for line in sources]
-    counts = read(paths.counts, lambda path: counted(read_lines(path), {word for line in words for word in line}))
+    counts = read(paths.counts, lambda path: count_words(read_lines(path), {word for line in words for word in line}))
     vocabulary = read(paths.vocab, lambda path: sum(1 for _ in read_lines(path)))
     return report.RunReport(
         params=vars(params),

@@ -34,11 +34,11 @@ class Tokeniser:
     def __init__(self, text: dict[str, Any]):
         self.sides = Side.read_both(text)
         for side in self.sides:
-            side.pieces = 2 * PIECES_IN_MEMORY // workers()
+            side.most_pieces = 2 * PIECES_IN_MEMORY // workers()
 
     def __call__(self, work: tuple[str, Block]) -> tuple[str, list[tuple[str, Counter[str]]]]:
         split, block = work
-        texts = zip(*map(self.sides[0].numbered_pair, *block.lines()), strict=True)
+        texts = zip(*map(self.sides[0].protect_pair, *block.lines()), strict=True)
         return split, [self.side_tokens(side, lines, split) for side, lines in zip(self.sides, texts, strict=True)]
 
     @staticmethod

@@ -17,10 +17,10 @@ from dataclasses import asdict
 import pandas as pd
 
 from pipeline.tracking.live import LiveRun
-from pipeline.training.devices import all_processes, environment, follow_first_machine, joined
+from pipeline.training.devices import all_processes, environment, follow_first_machine, join_environments
 from pipeline.training.job import TrainingJob
 from pipeline.training.launch import Machines
-from pipeline.training.observers import observing
+from pipeline.training.observers import make_observers
 from pipeline.workflow.params import Params
 from pipeline.workflow.stage import arguments, require, run
 from transformer.files import whole_file, whole_folder, write_json, write_text
@@ -63,11 +63,11 @@ def run_stage(paths: Namespace) -> None:
 def train_and_write(paths: Namespace, training: TrainingJob, world: World) -> None:
     """Train in this process, which is one of `world`. The leader writes the outs."""
     trainer, store = training.trainer(world), CheckpointStore(training.folder)
-    facts = environment(world.device, world.size)
-    tags = {f"env_{name}": str(fact) for name, fact in facts.items()}
+    machine = environment(world.device, world.size)
+    tags = {f"env_{name}": str(value) for name, value in machine.items()}
     live_run = LiveRun(training.folder, vars(training.params), training.train_key, tags)
-    with observing(training, trainer, live_run) as observers:
-        state = train(trainer, store, training.valid_text(), observers, facts, training.identity)
+    with make_observers(training, trainer, live_run) as observers:
+        state = train(trainer, store, training.valid_text(), observers, machine, training.identity)
     if world.is_leader:
         description = training.corpus | {
             "format": FORMAT,
@@ -97,7 +97,7 @@ def write_outs(paths: Namespace, store: CheckpointStore, state: TrainingState, d
     with whole_file(paths.curve) as temporary:
         pd.DataFrame(state.curve).to_csv(temporary, index=False, lineterminator="\n")
     write_json(paths.summary, state.summary())
-    write_json(paths.environment, joined(state.environments))
+    write_json(paths.environment, join_environments(state.environments))
 
 
 if __name__ == "__main__":

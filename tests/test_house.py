@@ -266,8 +266,8 @@ def test_versions_yaml_records_what_stages_list_as_the_lock_has_it():
     assert listed("record", versions.VERSIONS) is None
     packages = {package for stage in DVC.values() for package in versions.packages_of(stage)}
     locked = locked_versions()
-    assert versions.recorded() == {package: locked[package.lower().replace(".", "-")] for package in packages}
-    assert versions.text(versions.recorded()) == (ROOT / versions.VERSIONS).read_text(encoding="utf-8")
+    assert versions.recorded_versions() == {package: locked[package.lower().replace(".", "-")] for package in packages}
+    assert versions.text(versions.recorded_versions()) == (ROOT / versions.VERSIONS).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("stage", sorted(DVC))
@@ -328,7 +328,7 @@ def test_each_row_of_table_3_changes_the_base_in_its_own_way():
     base = Params.load(ROOT / "recipes/table3.yaml")
     rows = (ROOT / "recipes/table3.txt").read_text(encoding="utf-8").rstrip("\n").split("\n")
     changes = [[setting.replace("=", ": ") for setting in row.split(" -S ")[1:]] for row in rows]
-    models = [base.changed(**parse_yaml("\n".join(lines) or "{}", "the row")) for lines in changes]
+    models = [base.replace(**parse_yaml("\n".join(lines) or "{}", "the row")) for lines in changes]
     assert models[0] == base
     assert all(models.count(model) == 1 for model in models)
 

@@ -28,7 +28,7 @@ try:
     from tqdm import tqdm
 
     from transformer.decoding.config import SamplingConfig, SearchConfig
-    from transformer.files import printable, sha256
+    from transformer.files import escape_controls, sha256
     from transformer.inference.both_engines import ENGINES
     from transformer.inference.documents import is_document, places_of, read_document, translate_document
     from transformer.inference.engine import Progress
@@ -172,7 +172,7 @@ def translate_file(translator: Translator, options: argparse.Namespace, file: Bu
 def print_remarks(remarks: RemarkCounts) -> None:
     """Print the remarks on standard error, one line each."""
     for line in remarks.describe():
-        print(f"remark: {printable(line)}", file=sys.stderr)
+        print(f"remark: {escape_controls(line)}", file=sys.stderr)
 
 
 def key_of(options: argparse.Namespace) -> str:
@@ -194,7 +194,7 @@ def translate_interactively(translator: Translator, options: argparse.Namespace)
             print(*translations(translator, options, [line], number, remarks, lambda count: None), end="")
             print_remarks(remarks)
         except Mistake as error:
-            print(f"error: {printable(str(error))}", file=sys.stderr)
+            print(f"error: {escape_controls(str(error))}", file=sys.stderr)
 
 
 def check_options(options: argparse.Namespace) -> None:
@@ -243,7 +243,7 @@ def main() -> None:
         with open_input(options.input) as file:  # before the model is loaded, so that a missing file is noticed
             translator = Translator.load(*options.models, engine=options.engine)
             if worth := verdict(translator.scores):
-                print(f"{options.models[0]}: {printable(worth)}", file=sys.stderr)
+                print(f"{options.models[0]}: {escape_controls(worth)}", file=sys.stderr)
             if options.input is None and file.isatty():
                 import readline  # noqa: F401 (input() uses it for history and editing)
 
@@ -256,7 +256,7 @@ def main() -> None:
         sys.exit(130)
     except Exception as error:
         if line := mistake_line(error):
-            sys.exit(f"error: {printable(line)}")
+            sys.exit(f"error: {escape_controls(line)}")
         traceback.print_exc()
         sys.exit("error: This is a bug of this program, not your mistake. Its traceback is above.")
     finally:

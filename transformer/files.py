@@ -57,9 +57,9 @@ def mistake_line(error: BaseException) -> str:
 def is_bug(error: BaseException) -> bool:
     """Whether an exception is neither the user's (`mistake_line`) nor raised in a library that we called."""
     frames = traceback.extract_tb(error.__traceback__)
-    place = frames[-1].filename if frames else ""
-    of_library = place.startswith(LIBRARIES) and not place.startswith(str(Path(__file__).parent))
-    of_library |= place.endswith(".pyx")  # compiled code names its source
+    file = frames[-1].filename if frames else ""
+    of_library = file.startswith(LIBRARIES) and not file.startswith(str(Path(__file__).parent))
+    of_library |= file.endswith(".pyx")  # compiled code names its source
     return not (of_library or mistake_line(error))
 
 
@@ -110,10 +110,10 @@ def probable_encoding(start: bytes) -> str:
     return "UTF-16" if start.startswith((b"\xff\xfe", b"\xfe\xff")) else "WINDOWS-1252"
 
 
-def check_length(line: bytes, place: str, most: int) -> None:
-    """Raise Mistake, which names its place, for a line of more than `most` bytes."""
+def check_length(line: bytes, position: str, most: int) -> None:
+    """Raise Mistake for a line of more than `most` bytes. position: of the line, for the message."""
     if len(line) > most:
-        raise Mistake(f"{place}: a line of more than {most:,} bytes. Write one sentence per line.")
+        raise Mistake(f"{position}: a line of more than {most:,} bytes. Write one sentence per line.")
 
 
 def decode_line(line: bytes, name: str, number: int, most: int) -> str:
@@ -125,9 +125,9 @@ def decode_line(line: bytes, name: str, number: int, most: int) -> str:
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
-        place = f"{name}:{number}:{len(line[: error.start].decode('utf-8')) + 1}"
+        position = f"{name}:{number}:{len(line[: error.start].decode('utf-8')) + 1}"
         remedy = f"Convert the file, for example: iconv -f {probable_encoding(line)} -t UTF-8 {name} > new.txt"
-        raise Mistake(f"{place}: not UTF-8 ({error.reason}). {remedy}") from None
+        raise Mistake(f"{position}: not UTF-8 ({error.reason}). {remedy}") from None
     if "\0" in text:
         raise Mistake(f"{name}:{number}:{text.index(chr(0)) + 1}: a NUL character. Remove it, or give a text file.")
     return text
@@ -232,7 +232,7 @@ def write_lines(path: Path, lines: Iterable[str], durable: bool = False) -> int:
     return count
 
 
-def place_of(line: int, files: Sequence[tuple[str, int]]) -> tuple[str, int]:
+def position_of(line: int, files: Sequence[tuple[str, int]]) -> tuple[str, int]:
     """The file in which a line of a text lies, and its number there, from 1.
 
     line: its number in the text, from 1. files: the text's files, in order, each with its number of lines.
@@ -263,6 +263,6 @@ def sha256_text(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
-def printable(text: str) -> str:
+def escape_controls(text: str) -> str:
     """A message as a terminal may show it: each character that moves a cursor or hides text becomes its escape."""
     return "".join(mark if mark.isprintable() else ascii(mark)[1:-1] for mark in text)

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.workflow.stage import bar, project_root
-from transformer.corpora.archives import is_archive
 from transformer.corpora.fetching import fetch_all
 from transformer.corpora.manifest import Manifest, lines
 from transformer.files import Mistake, sha256, write_json
@@ -30,7 +29,7 @@ def main() -> None:
     parser.add_argument("manifest", type=Path, metavar="MANIFEST", help="such as corpora/multi30k.json")
     options = parser.parse_args()
     manifest = Manifest.load(options.manifest)
-    missing = [name for name in manifest.content["files"] if incomplete(manifest, name)]
+    missing = [name for name in manifest.content["files"] if is_incomplete(manifest, name)]
     left = []
     for name in missing:
         if (path := fetch(manifest, name)) is None:
@@ -64,7 +63,7 @@ def parts_of(manifest: Manifest, name: str) -> list[dict[str, Any]]:
     ]
 
 
-def incomplete(manifest: Manifest, name: str) -> bool:
+def is_incomplete(manifest: Manifest, name: str) -> bool:
     """Whether the manifest has no checksum of a file, or no number of lines of a part of it."""
     return not manifest.content["files"][name]["sha256"] or any(
         part["lines"] is None for part in parts_of(manifest, name)
@@ -85,8 +84,6 @@ def fetch(manifest: Manifest, name: str) -> Path | None:
 def complete(manifest: Manifest, name: str, path: Path) -> None:
     """Write size, checksum and numbers of lines of a fetched file into the manifest."""
     entry = manifest.content["files"][name]
-    if is_archive(path):
-        manifest.check({name: path})
     for part in parts_of(manifest, name):
         text = lines({**part, "lines": None}, path)
         for _ in text:
@@ -99,7 +96,7 @@ def complete(manifest: Manifest, name: str, path: Path) -> None:
         part["lines"] = text.count
     if not entry["sha256"]:
         entry["size"], entry["sha256"] = path.stat().st_size, sha256(path)
-        path.rename(manifest.download(name).place(path.parent))  # where the stage download looks for it
+        path.rename(manifest.download(name).path(path.parent))  # where the stage download looks for it
         basis = (
             "its published md5 is right" if entry.get("md5") else "nobody published a sum of it: trusted on first use"
         )

@@ -138,10 +138,10 @@ def write_corpus(folder: Path, texts: Texts, languages: tuple[str, str], force: 
         }
         for split, part in ((split, part) for split, parts in texts.items() for part in parts):
             for pair in usable_pairs(part, left_out):
-                place = split_by_hash(pair[0], share, drawn) if split == "train" else split
-                counts[place] += 1
+                drawn_split = split_by_hash(pair[0], share, drawn) if split == "train" else split
+                counts[drawn_split] += 1
                 for code, line in zip(languages, pair, strict=True):
-                    files[place, code].write(line + "\n")
+                    files[drawn_split, code].write(line + "\n")
         stack.close()
         if empty := [split for split in SPLITS if not counts[split]]:
             raise Mistake(
@@ -149,7 +149,7 @@ def write_corpus(folder: Path, texts: Texts, languages: tuple[str, str], force: 
             )
         sums = {path.name: sha256(path) for path in sorted(temporary.iterdir())}
         write_json(temporary / RECORD, {"share": share, "sha256": sums})
-    read = [described(part, languages) for parts in texts.values() for part in parts]
+    read = [describe_source(part, languages) for parts in texts.values() for part in parts]
     gone = ", ".join(f"{count:,} {why}" for why, count in left_out.items()) or "no pair"
     sizes = ", ".join(f"{counts[split]:,} {split}" for split in SPLITS)
     rule = (
@@ -164,7 +164,7 @@ def write_corpus(folder: Path, texts: Texts, languages: tuple[str, str], force: 
     return "\n".join([*read, f"Left out: {gone}.", f"{folder} was written: {sizes} pairs.{rule if drawn else ''}"])
 
 
-def described(text: ParallelText, languages: tuple[str, str]) -> str:
+def describe_source(text: ParallelText, languages: tuple[str, str]) -> str:
     """Which files or columns were taken as source and target, for people."""
     source, target = text.names
     if isinstance(text, Table):
@@ -205,8 +205,8 @@ def usable_pairs(text: ParallelText, left_out: Counter[str]) -> Iterator[LinePai
 
 def split_by_hash(source: str, share: float, drawn: Sequence[str]) -> str:
     """The split of a pair by the hash of its source. drawn: the splits that are drawn, each with this share."""
-    place = int(sha256_text(" ".join(words(source)))[:16], 16) / 16**16
-    split = "test" if place < share else "valid" if place >= 1 - share else "train"
+    position = int(sha256_text(" ".join(words(source)))[:16], 16) / 16**16
+    split = "test" if position < share else "valid" if position >= 1 - share else "train"
     return split if split in drawn else "train"
 
 

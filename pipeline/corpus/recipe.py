@@ -27,7 +27,7 @@ from pipeline.corpus.tables import Table
 from pipeline.workflow.params import Params
 from pipeline.workflow.versions import ROOT
 from transformer.corpora.parallel_text import ParallelText, user_splits
-from transformer.files import Mistake, printable, sha256_text, write_text
+from transformer.files import Mistake, escape_controls, sha256_text, write_text
 from transformer.reporting.measurements import expectation
 from transformer.text.placeholders import disagree, placeholders
 from transformer.text.words import splitter_of
@@ -79,7 +79,7 @@ class Look:
     spaced: int = 0
 
     @classmethod
-    def at(cls, texts: Iterable[ParallelText]) -> Look:
+    def read(cls, texts: Iterable[ParallelText]) -> Look:
         """A look at the texts of train."""
         look = cls()
         for pair in chain.from_iterable(text.pairs() for text in texts):
@@ -164,7 +164,7 @@ def yaml_line(name: str, value: Any) -> str:
     return stream.getvalue().rstrip("\n")
 
 
-def with_checksum(text: str) -> str:
+def add_checksum(text: str) -> str:
     """A params.yaml whose first line ends with the beginning of a checksum of the others: an edit shows."""
     head, _, rest = text.partition("\n")
     return f"{head.removesuffix('.')}. {UNEDITED}{sha256_text(rest)[:8]}.\n{rest}"
@@ -174,7 +174,7 @@ def is_unedited(text: str) -> bool:
     """Whether a params.yaml is a recipe of this project, or was written here and has no edits."""
     head, mark, _ = text.partition("\n")[0].partition(f" {UNEDITED}")
     plain = f"{head}\n{text.partition(chr(10))[2]}"
-    return bool(mark and with_checksum(plain) == text) or text in {
+    return bool(mark and add_checksum(plain) == text) or text in {
         path.read_text(encoding="utf-8") for path in (ROOT / "recipes").glob("*.yaml")
     }
 
@@ -195,7 +195,7 @@ def options_of_command() -> argparse.Namespace:
     for language in (options.source, options.target):
         splitter_of(language)  # raises Mistake for what is no language code
     if options.name and not re.fullmatch(r"\w[\w.-]*", options.name):
-        raise Mistake(f"--name {printable(options.name)} has other characters than letters, digits, _, . and -.")
+        raise Mistake(f"--name {escape_controls(options.name)} has other characters than letters, digits, _, . and -.")
     if options.source == options.target:
         raise Mistake(f"source and target are both {options.source}. Nothing was written. Name two languages.")
     if options.output.exists() and not options.force and not is_unedited(options.output.read_text(encoding="utf-8")):
@@ -227,17 +227,17 @@ def main() -> None:
     options = options_of_command()
     languages = options.source, options.target
     folder = corpus_of(options)
-    look = Look.at(user_splits(folder, ("train", "valid", "test"), *languages)["train"])
+    look = Look.read(user_splits(folder, ("train", "valid", "test"), *languages)["train"])
     if not look.pairs:
         raise Mistake(f"{folder} has no pairs in train. The train set needs at least one pair of lines.")
     knobs = choice(look)
     own = {"corpus": str(folder), "source": options.source, "target": options.target}
     size = f"{look.pairs:,} pairs"
-    head = f"# Your text in {printable(str(folder))}, {size}, by `python -m pipeline recipe`. Run it: dvc exp run"
+    head = f"# Your text in {escape_controls(str(folder))}, {size}, by `python -m pipeline recipe`. Run it: dvc exp run"
     toy = (ROOT / "recipes/toy.yaml").read_text(encoding="utf-8")
     text = recipe(toy, {name: (value, "") for name, value in own.items()} | knobs, head)
     Params.parse(text, options.output)
-    write_text(options.output, with_checksum(text))
+    write_text(options.output, add_checksum(text))
     print(look.describe(languages))
     print(
         *(f"  {name}: {str(value).lower()}  {why}" for name, (value, why) in knobs.items() if f"# {why}\n" in text),

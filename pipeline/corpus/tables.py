@@ -48,12 +48,12 @@ class Table:
 
         Raises Mistake for a file that cannot be read, and for one whose columns are not clear.
         """
-        rows = self._table[1].iloc[:, [*self.places]]
+        rows = self._table[1].iloc[:, [*self.indices]]
         yield from ((text_of(source), text_of(target)) for source, target in rows.itertuples(index=False, name=None))
 
     def describe_columns(self) -> str:
         """Which columns are source and target, and the first pair, for people."""
-        named = [f"column {place + 1} ({self._table[0][place]})" for place in self.places]
+        named = [f"column {index + 1} ({self._table[0][index]})" for index in self.indices]
         taken = " and ".join(f"{name} as {code}" for name, code in zip(named, self.languages, strict=True))
         full = (pair for pair in self.pairs() if all(map(str.strip, pair)))
         first = " = ".join(repr(text[:40]) for text in next(full, ()))
@@ -98,19 +98,19 @@ class Table:
 
     def _is_header(self, first: Sequence[str]) -> bool:
         """Whether a first row has the names of the columns: those asked for, or the languages."""
-        return self._named(first) is not None or (bool(self.columns) and set(self.columns) <= set(first))
+        return self._find_columns(first) is not None or (bool(self.columns) and set(self.columns) <= set(first))
 
-    def _named(self, header: Iterable[Any]) -> tuple[int, int] | None:
-        """The places of the columns in which a header names the languages; None if it names none, or several."""
+    def _find_columns(self, header: Iterable[Any]) -> tuple[int, int] | None:
+        """The indices of the columns in which a header names the languages; None if it names none, or several."""
         words = [str(name).strip().casefold() for name in header]
         last = [word.rpartition(".")[2] for word in words]
         for parts in ([{word} for word in last], [words_of_name(word) for word in words]):
-            places = [
-                [place for place, part in enumerate(parts) if part & side or any(map(known.__contains__, part))]
+            indices = [
+                [index for index, part in enumerate(parts) if part & side or any(map(known.__contains__, part))]
                 for side, known in zip(SIDES, names_of_both(self.languages), strict=True)
             ]
-            if all(len(of_side) == 1 for of_side in places) and places[0] != places[1]:
-                return places[0][0], places[1][0]
+            if all(len(of_side) == 1 for of_side in indices) and indices[0] != indices[1]:
+                return indices[0][0], indices[1][0]
         return None
 
     @cached_property
@@ -123,14 +123,14 @@ class Table:
         return (first, content.iloc[1:]) if self._is_header(first) else (["no name"] * len(first), content)
 
     @cached_property
-    def places(self) -> tuple[int, int]:
-        """The places of the columns of source and target, from 0. Raises Mistake if they are not clear."""
+    def indices(self) -> tuple[int, int]:
+        """The indices of the columns of source and target, from 0. Raises Mistake if they are not clear."""
         header, rows = self._table
         if self.columns:
-            source, target = (place_of(column, header) for column in self.columns)
+            source, target = (column_index(column, header) for column in self.columns)
             if source is not None and target is not None and source != target:
                 return source, target
-        elif (named := self._named(header)) is not None:
+        elif (named := self._find_columns(header)) is not None:
             return named
         row = [text_of(value).strip()[:30] for value in rows.iloc[0]] if len(rows) else []
         shown = ", ".join(
@@ -172,8 +172,8 @@ def names_of_both(languages: tuple[str, str]) -> tuple[LanguageNames, LanguageNa
     return LanguageNames(source, languages), LanguageNames(target, languages)
 
 
-def place_of(column: str, header: Sequence[str]) -> int | None:
-    """The place of a column, from 0, by its name or its number from 1."""
+def column_index(column: str, header: Sequence[str]) -> int | None:
+    """The index of a column, from 0, by its name or its number from 1."""
     if column in header:
         return header.index(column)
     return int(column) - 1 if column.isdecimal() and 1 <= int(column) <= len(header) else None

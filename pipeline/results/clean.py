@@ -43,7 +43,7 @@ def main() -> None:
     for path in folders:
         print(f"{size(path) / 1e6:9,.1f} MB  {path.relative_to(root)}")
     print("outs in DVC's cache that no commit, experiment or work tree of this clone names: `dvc gc` finds them")
-    if not options.yes and not agreed():
+    if not options.yes and not ask_consent():
         print("Nothing was removed.")
         return
     for path in folders:
@@ -51,7 +51,7 @@ def main() -> None:
     if any(is_used(path) for path in (root / "work").glob("*")):
         print("DVC's cache was not cleaned: a training still runs. Clean again when it has ended.")
         return
-    # In a subfolder the project is at the same place in each work tree.
+    # In a subfolder the project is at the same path in each work tree.
     inner = git("rev-parse", "--show-prefix").strip()
     others = [
         str(tree / inner) for tree in trees if (tree / inner / ".dvc").is_dir() and tree / inner != root.resolve()
@@ -85,7 +85,7 @@ def check_own_cache(root: Path, trees: list[Path]) -> None:
         )
 
 
-def agreed() -> bool:
+def ask_consent() -> bool:
     """Ask on the terminal. Raises Mistake if standard input is not a terminal."""
     if not sys.stdin.isatty():
         raise Mistake("Nothing was removed, since nobody can answer here. In a script use --yes (make clean YES=1).")

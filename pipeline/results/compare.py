@@ -20,7 +20,7 @@ from transformer.evaluation.comparison import (
     changed_most,
     check_signatures,
     compare_with_first,
-    differing,
+    differing_knobs,
     means_over_seeds,
     what_else,
 )
@@ -56,7 +56,7 @@ def comparison(experiments: list[Result], sentences: int) -> dict[str, Any]:
             raise Mistake(f"{experiment.name} and {first.name} have different test sets. Nothing was compared.")
     systems = [experiment.system() for experiment in experiments]
     check_signatures(systems)
-    knobs = differing(systems)
+    knobs = differing_knobs(systems)
     rows = compare_with_first(systems, references)
     for row, system in zip(rows, systems, strict=True):
         row |= {name: system.params.get(name) for name in knobs}

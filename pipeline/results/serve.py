@@ -55,50 +55,50 @@ def main() -> None:
 
         def find() -> Sequence[ModelEntry]:
             names = dict.fromkeys(chosen.models)
-            return [find_model(name, Path(scratch) / str(place)) for place, name in enumerate(names)]
+            return [find_model(name, Path(scratch) / str(number)) for number, name in enumerate(names)]
 
         serve(find, chosen)
 
 
-def find_model(name: str, place: Path) -> ModelEntry:
-    """The model that a name means. place: a new folder for its files, if they must be fetched.
+def find_model(name: str, folder: Path) -> ModelEntry:
+    """The model that a name means. folder: a new one for its files, if they must be fetched.
 
     name: `workspace` or data/model (the model of this folder); models:/NAME, models:/NAME@ALIAS or
     models:/NAME/VERSION; a model folder; an experiment, commit, branch or tag. Raises Mistake for what is none of
     these and for a model that is missing.
     """
     if name.startswith(REGISTRY):
-        return fetch_registered(name, place)
+        return fetch_registered(name, folder)
     if name in (WORKSPACE, MODEL):
-        return read_workspace(place)
+        return read_workspace(folder)
     if (Path(name) / "model.json").is_file():
         return ModelEntry(name, Path(name))
     try:
         result = result_of(name)
     except Mistake as error:
         raise Mistake(f"{error} It is no model folder either: {name}/model.json is missing.") from None
-    return read_result(result, place)
+    return read_result(result, folder)
 
 
-def read_workspace(place: Path) -> ModelEntry:
+def read_workspace(folder: Path) -> ModelEntry:
     """The model of the result in the work tree; without one data/model, as after `dvc repro ship`."""
     try:
-        return read_result(Result(), place)
+        return read_result(Result(), folder)
     except NoResult:
         if not (Path(MODEL) / "model.json").is_file():
             raise Mistake(f"{MODEL} is missing. Run `dvc repro`, which makes it, or name an experiment.") from None
-        return ModelEntry(MODEL, Path(MODEL), facts={"run": "unknown, since dvc.lock has no result"})
+        return ModelEntry(MODEL, Path(MODEL), origin={"run": "unknown, since dvc.lock has no result"})
 
 
-def read_result(result: Result, place: Path) -> ModelEntry:
+def read_result(result: Result, folder: Path) -> ModelEntry:
     """The model of a result, as its dvc.lock names it. Raises NoResult.
 
-    facts: the beginnings of the key of its run and of the hash of its data, as MLflow has them.
+    origin: the beginnings of the key of its run and of the hash of its data, as MLflow has them.
     """
     search = SearchConfig(**{name: getattr(result.params, name) for name in SEARCH_OPTIONS})
-    facts = {"run": config_key(result)[:7], "data": result.outs[DATA][:12]}
-    link_folder(result.folder(MODEL), place)
-    return ModelEntry(result.name, place, search, facts, examples(result))
+    origin = {"run": config_key(result)[:7], "data": result.outs[DATA][:12]}
+    link_folder(result.folder(MODEL), folder)
+    return ModelEntry(result.name, folder, search, origin, examples(result))
 
 
 def examples(result: Result) -> tuple[str, ...]:
@@ -109,7 +109,7 @@ def examples(result: Result) -> tuple[str, ...]:
         return ()
 
 
-def fetch_registered(name: str, place: Path) -> ModelEntry:
+def fetch_registered(name: str, folder: Path) -> ModelEntry:
     """A version of a registered model, downloaded. Raises Mistake if there is none or MLflow cannot be read."""
     from mlflow.artifacts import download_artifacts
     from mlflow.models import Model
@@ -120,7 +120,7 @@ def fetch_registered(name: str, place: Path) -> ModelEntry:
         store = connect(project_root())
         store.activate()
         with store_errors():
-            saved = Path(download_artifacts(address, dst_path=str(place)))
+            saved = Path(download_artifacts(address, dst_path=str(folder)))
             metadata = Model.load(saved).metadata or {}
     except StoreError as error:
         reason = str(error).rstrip(".")
@@ -128,6 +128,6 @@ def fetch_registered(name: str, place: Path) -> ModelEntry:
     if not metadata.keys() >= {*SEARCH_OPTIONS, "config_key", "data"}:
         raise Mistake(f"The model {name} was not registered by the stage `record`. Name another.")
     version = YAML(typ="safe").load(saved / "registered_model_meta")["model_version"]  # which MLflow writes beside it
-    facts = {"version": str(version), "run": metadata["config_key"][:7], "data": metadata["data"][:12]}
+    origin = {"version": str(version), "run": metadata["config_key"][:7], "data": metadata["data"][:12]}
     search = SearchConfig(**{option: metadata[option] for option in SEARCH_OPTIONS})
-    return ModelEntry(name, saved / FOLDER, search, facts)
+    return ModelEntry(name, saved / FOLDER, search, origin)

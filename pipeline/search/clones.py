@@ -33,7 +33,7 @@ def clone(folder: Path, commit: str) -> Path:
     Returns the folder of the project in the clone.
     """
     root, top = project_root(), git("rev-parse", "--show-toplevel").strip()
-    place = folder / git("rev-parse", "--show-prefix").strip()
+    project = folder / git("rev-parse", "--show-prefix").strip()
     shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed
     command("git", "clone", "--quiet", "--no-checkout", top, str(folder))
     command("git", "checkout", "--quiet", "--detach", commit, folder=folder)
@@ -41,9 +41,9 @@ def clone(folder: Path, commit: str) -> Path:
         with suppress(Mistake):  # not set
             command("git", "config", setting, git("config", setting).strip(), folder=folder)
     if (settings := root / ".dvc/config.local").exists():
-        shutil.copy(settings, place / ".dvc")
-    command(*DVC, "config", "--local", "cache.dir", command(*DVC, "cache", "dir").strip(), folder=place)
-    return place
+        shutil.copy(settings, project / ".dvc")
+    command(*DVC, "config", "--local", "cache.dir", command(*DVC, "cache", "dir").strip(), folder=project)
+    return project
 
 
 def check_committed() -> None:

@@ -79,11 +79,11 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=Path("reports/search.json"), metavar="PATH")
     for name, (default, meaning) in NUMBERS.items():
         meaning = f"{meaning}; default: {default}" if default else meaning
-        parser.add_argument(name, type=positive, default=default, metavar="N", help=meaning)
+        parser.add_argument(name, type=parse_number, default=default, metavar="N", help=meaning)
     return parser.parse_args()
 
 
-def positive(text: str) -> int:
+def parse_number(text: str) -> int:
     """An option as a number from 1."""
     if not (text.isascii() and text.isdecimal() and int(text)):
         raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1")

@@ -100,9 +100,9 @@ def describe(knob: str, values: BaseDistribution) -> str:
     if isinstance(values, (IntDistribution, FloatDistribution)):
         return f"{knob}: {values.low} to {values.high}, {SCALES[not values.log]} scale"
     assert isinstance(values, CategoricalDistribution)
-    return f"{knob}: {', '.join(map(as_yaml, values.choices))}"
+    return f"{knob}: {', '.join(map(yaml_text, values.choices))}"
 
 
-def as_yaml(setting: object) -> str:
+def yaml_text(setting: object) -> str:
     """A value as params.yaml and `dvc exp run -S` have it."""
     return str(setting).lower() if isinstance(setting, bool) else f"{setting}"

@@ -38,7 +38,7 @@ def rungs_of(max_steps: int, save_every: int, first: int | None = None) -> list[
         raise Mistake(
             f"--first-rung {first} must be a multiple of save_every={save_every}, at most max_steps={max_steps}."
         )
-    between = [first * FACTOR**place for place in range(1, RUNGS - 1)]
+    between = [first * FACTOR**number for number in range(1, RUNGS - 1)]
     return sorted({first, *(rung for rung in between if 2 * rung <= max_steps), max_steps})
 
 
@@ -71,7 +71,7 @@ def search(study: optuna.Study, space: Space, rungs: Sequence[int], scores: Scor
     """
 
     def run_trial(trial: optuna.Trial) -> float:
-        knobs = {knob: rounded(suggest(trial, knob, values)) for knob, values in space.items()}
+        knobs = {knob: round_value(suggest(trial, knob, values)) for knob, values in space.items()}
         score = 0.0
         try:
             with closing(scores(knobs, rungs)) as measured:  # closing ends the work on a trial that is stopped
@@ -103,7 +103,7 @@ def suggest(trial: optuna.Trial, knob: str, values: BaseDistribution) -> Any:
     return trial.suggest_categorical(knob, values.choices)
 
 
-def rounded(value: Any) -> Any:
+def round_value(value: Any) -> Any:
     """A number with DIGITS significant digits; a value of another kind as it is."""
     return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
@@ -112,5 +112,5 @@ def best_knobs(study: optuna.Study, count: int) -> Sequence[Knobs]:
     """The distinct knobs of the best completed trials, best first. A tie goes to the earlier trial."""
     complete = study.get_trials(states=[TrialState.COMPLETE])
     ranked = sorted(complete, key=lambda trial: (-trial.values[0], trial.number))
-    knobs = ({knob: rounded(value) for knob, value in trial.params.items()} for trial in ranked)
+    knobs = ({knob: round_value(value) for knob, value in trial.params.items()} for trial in ranked)
     return list({str(each): each for each in knobs}.values())[:count]

@@ -16,12 +16,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pipeline.search.clones import DVC, clone, run_in
-from pipeline.search.space import Knobs, as_yaml
+from pipeline.search.space import Knobs, yaml_text
 from pipeline.workflow.dvc_lock import Result, result_of
 from pipeline.workflow.git import command, experiments
 from pipeline.workflow.params import Params
 from pipeline.workflow.stage import END
-from transformer.files import Mistake, Untrainable, content_key, printable, read_json, read_lines, write_json
+from transformer.files import Mistake, Untrainable, content_key, escape_controls, read_json, read_lines, write_json
 from transformer.training.config import SOME_BLEU
 
 CLONES = "clones"
@@ -49,7 +49,7 @@ class Trainings:
         The score is BLEU on valid: of greedy translations at the first rungs, of all stages at the last.
         """
         name, values = self.experiment(knobs), {**knobs, "best_by": "bleu"}
-        shown = " ".join(f"{knob}={as_yaml(value)}" for knob, value in knobs.items())
+        shown = " ".join(f"{knob}={yaml_text(value)}" for knob, value in knobs.items())
         try:
             with self.prepare(name, values) as folder:
                 for updates in rungs:
@@ -75,14 +75,14 @@ class Trainings:
     def prepare(self, name: str, values: Knobs) -> Iterator[Path]:
         """A clone with these values in params.yaml in which the stages before `train` have run. Raises Untrainable."""
         try:
-            self.params.changed(**values)
+            self.params.replace(**values)
         except Mistake as error:
             reason = str(error).split(". ")[0]
             raise Untrainable(f"was not trained: {reason}") from None
         (self.folder / CLONES).mkdir(exist_ok=True)
-        with TemporaryDirectory(dir=self.folder / CLONES, prefix=f"{name}-", ignore_cleanup_errors=True) as place:
-            project = clone(Path(place), self.commit)
-            knobs = [word for knob, value in values.items() for word in ("-S", f"{knob}={as_yaml(value)}")]
+        with TemporaryDirectory(dir=self.folder / CLONES, prefix=f"{name}-", ignore_cleanup_errors=True) as folder:
+            project = clone(Path(folder), self.commit)
+            knobs = [word for knob, value in values.items() for word in ("-S", f"{knob}={yaml_text(value)}")]
             self.run(project, name, *DVC, "exp", "run", *knobs, "back_translate")
             yield project
 
@@ -92,7 +92,7 @@ class Trainings:
         Raises Untrainable.
         """
         params = self.folder / f"{name}.json"  # JSON is YAML
-        write_json(params, vars(self.params.changed(**values, max_steps=updates)))
+        write_json(params, vars(self.params.replace(**values, max_steps=updates)))
         self.run(folder, name, sys.executable, "-m", "pipeline.train", "--params", str(params))
         curve = csv.DictReader(read_lines(folder / "reports/training.csv"))
         last = [row for row in curve if row["valid_loss"]][-1]
@@ -130,7 +130,7 @@ class Trainings:
 def last_line(log: Path) -> str:
     """The last line of a log that is not blank."""
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
-    return printable(next((line for line in reversed(lines) if line.strip()), "nothing was printed."))
+    return escape_controls(next((line for line in reversed(lines) if line.strip()), "nothing was printed."))
 
 
 def score_of(bleu: float, loss: float) -> float:

@@ -119,11 +119,11 @@ def datasets(result: Result) -> list[dict[str, str | int]]:
     return [
         {
             "name": f"{corpus} {name}",
-            "sha256": sha256(place),
-            "lines": sum(1 for _ in read_lines(place)),
+            "sha256": sha256(path),
+            "lines": sum(1 for _ in read_lines(path)),
             "context": SPLITS.get(name.split(".")[0], "test"),
         }
-        for name, place in sorted(result.folder("data/raw").items())
+        for name, path in sorted(result.folder("data/raw").items())
     ]
 
 

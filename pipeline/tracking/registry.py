@@ -59,9 +59,9 @@ def register_model(store: Store, result: Result, finished: FinishedRun, run_id: 
     with TemporaryDirectory() as scratch, long_requests():
         folder = Path(scratch) / "model"
         folder.mkdir()
-        for file, place in result.folder("data/model").items():
-            shutil.copyfile(place, folder / file)  # MLflow follows no links out of the folder
-        facts = {"config_key": finished.config_key, "data": result.outs["data/raw"]}
+        for file, path in result.folder("data/model").items():
+            shutil.copyfile(path, folder / file)  # MLflow follows no links out of the folder
+        origin = {"config_key": finished.config_key, "data": result.outs["data/raw"]}
         tags, parts = {"engines": ENGINES[result.engines_agree()]}, model_parts(folder, options)
         with store_errors():  # not pyfunc.log_model, which begins the run again and sets its end
             model = Model.log(
@@ -71,7 +71,7 @@ def register_model(store: Store, result: Result, finished: FinishedRun, run_id: 
                 run_id=run_id,
                 registered_model_name=name,
                 await_registration_for=0,
-                metadata={**options, **facts},
+                metadata={**options, **origin},
                 tags=tags,
                 **parts,
             )

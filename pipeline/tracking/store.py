@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -17,13 +15,11 @@ from typing import TYPE_CHECKING, Any, cast
 from filelock import FileLock
 
 from transformer.credentials import check_address, mask_credentials
-from transformer.files import is_bug, mistake_line, printable, remove_temporaries, whole_file
+from transformer.files import escape_controls, is_bug, mistake_line, remove_temporaries, whole_file
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Experiment, Run
-
-    Opened = tuple[MlflowClient, Experiment]
 
 # By default MLflow waits four minutes for a server that is down. A busy server sends its own waiting time, which MLflow
 # obeys. It prints a link per run and sends usage data. Two tries of four seconds, with up to a second between, take
@@ -37,10 +33,8 @@ ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
 }
-WAIT = 10  # seconds, in all, for the first answer of a store
+WAIT = 10  # seconds: for another process that creates the database; for the thread of a training at its end
 FILE_SECONDS = "600"  # for a server to store a file
-LONGEST = 1 << 20  # bytes of a first answer
-EXPERIMENT = "/api/2.0/mlflow/experiments/get-by-name"
 RELATIVE = "sqlite:///"  # sqlite:///name is a relative file, sqlite:////name an absolute one
 OWN_STORE = f"{RELATIVE}mlflow.db"  # the default: what a plain `mlflow ui` opens
 # A stage prints one line instead; and the logger of environments asks for pip, which this .venv does not have.
@@ -77,7 +71,7 @@ def store_errors() -> Iterator[None]:
 
 def reason(error: Exception) -> str:
     """The message of an error on one line of about 200 characters, without credentials. A long one lacks its middle."""
-    text = printable(mask_credentials(" ".join(str(error).split()))) or type(error).__name__
+    text = escape_controls(mask_credentials(" ".join(str(error).split()))) or type(error).__name__
     return text if len(text) <= 200 else f"{text[:80]} ... {text[-120:]}"
 
 
@@ -165,7 +159,7 @@ def open_store(root: Path, uri: str, name: str) -> Store:
     with store_errors():
         import_mlflow()
         if not uri.startswith(RELATIVE):
-            client, experiment = answer_within(WAIT, lambda: open_server(uri, name))
+            client, experiment = open_experiment(uri, name)
             return Store(client, uri, experiment.experiment_id, root, is_reachable(experiment.artifact_location))
         file = Path(uri.removeprefix(RELATIVE).partition("?")[0])
         artifacts = str(file.parent / "mlartifacts")
@@ -174,49 +168,15 @@ def open_store(root: Path, uri: str, name: str) -> Store:
             if not file.exists():
                 create_database(file)
             client, experiment = open_experiment(uri, name, artifacts)
-        place = experiment.artifact_location
+        location = experiment.artifact_location
         # Not if the project was moved or copied, with its files in the former folder.
-        takes_artifacts = place == artifacts or (file != root / "mlflow.db" and is_reachable(place))
+        takes_artifacts = location == artifacts or (file != root / "mlflow.db" and is_reachable(location))
         return Store(client, uri, experiment.experiment_id, root, takes_artifacts)
 
 
-def is_reachable(place: str) -> bool:
+def is_reachable(location: str) -> bool:
     """Whether files can be kept at an artifact location: on a server, or in a folder of this machine."""
-    return ":/" in place or Path(place).parent.is_dir()
-
-
-def answer_within(seconds: float, question: Callable[[], Opened]) -> Opened:
-    """Call a function in a thread and return its result. Raises StoreError after `seconds`; the thread goes on.
-
-    The timeouts of requests are for each byte, so that a server may send one a second.
-    """
-    answer: Future[Opened] = Future()
-
-    def ask() -> None:
-        try:
-            answer.set_result(question())
-        except Exception as error:
-            answer.set_exception(error)
-
-    threading.Thread(target=ask, daemon=True).start()
-    try:
-        return answer.result(seconds)
-    except TimeoutError:
-        raise StoreError(f"MLflow has not answered within {seconds:g} s") from None
-
-
-def open_server(uri: str, name: str) -> Opened:
-    """The client and the experiment of a server or database. The first answer may have LONGEST bytes."""
-    from mlflow.utils.credentials import get_default_host_creds
-    from mlflow.utils.rest_utils import http_request
-
-    if uri.startswith("http"):  # MLflow's client reads an answer as long as it comes
-        creds = get_default_host_creds(uri)
-        answer: Any = http_request(creds, EXPERIMENT, "GET", params={"experiment_name": name}, stream=True)
-        if len(answer.raw.read(LONGEST)) == LONGEST:
-            raise StoreError("The address of MLFLOW_TRACKING_URI sends an answer without an end")
-        answer.close()
-    return open_experiment(uri, name)
+    return ":/" in location or Path(location).parent.is_dir()
 
 
 def import_mlflow() -> None:
@@ -244,7 +204,7 @@ def create_database(path: Path) -> None:
             engine.dispose()
 
 
-def open_experiment(uri: str, name: str, artifacts: str | None = None) -> Opened:
+def open_experiment(uri: str, name: str, artifacts: str | None = None) -> tuple[MlflowClient, Experiment]:
     """Find, restore or create the experiment; where it keeps artifacts is fixed at creation."""
     from mlflow import MlflowClient
 

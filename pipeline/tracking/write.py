@@ -76,7 +76,7 @@ def write_run(store: Store, finished: FinishedRun, run: Run | None = None) -> Ru
         tags=[RunTag(name, str(tag)) for name, tag in tags.items()],
     )
     scores = [Metric(name, float(score), start, 0) for name, score in finished.scores.items()]
-    for part in chunks(lacking(store, run, [*points(run, finished.curve), *scores]), BATCH):
+    for part in chunks(missing_points(store, run, [*points(run, finished.curve), *scores]), BATCH):
         client.log_batch(run_id, part)
     client.log_inputs(run_id, inputs(finished.datasets))
     write_texts(store, run_id, finished.texts)
@@ -85,7 +85,7 @@ def write_run(store: Store, finished: FinishedRun, run: Run | None = None) -> Ru
     return run
 
 
-def lacking(store: Store, run: Run, metrics: Sequence[Metric]) -> list[Metric]:
+def missing_points(store: Store, run: Run, metrics: Sequence[Metric]) -> list[Metric]:
     """The points whose steps a run does not have yet: MLflow would keep both, if sums were rounded differently."""
     histories = {name: store.client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
     steps = {name: {point.step for point in history} for name, history in histories.items()}

@@ -13,7 +13,7 @@ from pipeline.training.identity import code_keys
 from pipeline.training.job import CODE as TRAINING
 from pipeline.training.job import TrainingJob
 from pipeline.workflow.stage import bar
-from pipeline.workflow.versions import installed
+from pipeline.workflow.versions import installed_version
 from transformer.corpora.filtering import Screen, mark_duplicates, rule_names
 from transformer.corpora.overlap import TestText
 from transformer.corpora.rules import FilterConfig
@@ -50,7 +50,7 @@ class Translations:
     @classmethod
     def locate(cls, training: TrainingJob, text: Path, count: int, codes: Path) -> Translations:
         """The translations of `count` lines of `text` by the model of a finished training. codes: the merges."""
-        versions = {name: installed(name) for name in ("spacy", "subword-nmt")}
+        versions = {name: installed_version(name) for name in ("spacy", "subword-nmt")}
         made_of = {"text": sha256(text), "count": count, "codes": sha256(codes)}
         key = content_key(train_key=training.train_key, **made_of, code=code_keys(*CODE), versions=versions)
         return cls(training.folder / f"translations-{key[:16]}")

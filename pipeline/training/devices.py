@@ -156,15 +156,13 @@ def environment(device: torch.device, devices: int) -> dict[str, str | int]:
     }
 
 
-def joined(environments: Sequence[Mapping[str, str | int]]) -> dict[str, str | int]:
+def join_environments(environments: Sequence[Mapping[str, str | int]]) -> dict[str, str | int]:
     """The contents of reports/environment.json: each fact of the environments that made a training's updates.
 
     Several values are one string, because DVC shows no lists. A fact that an environment lacks is `none`.
     """
     values = {
-        name: dict.fromkeys(facts.get(name, "none") for facts in environments)
-        for facts in environments
-        for name in facts
+        name: dict.fromkeys(each.get(name, "none") for each in environments) for each in environments for name in each
     }
     return {name: next(iter(each)) if len(each) == 1 else " + ".join(map(str, each)) for name, each in values.items()}
 
@@ -179,7 +177,7 @@ def processor() -> str:
     """The processor's model, from /proc/cpuinfo on Linux; elsewhere Python's, which may be the architecture only."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text(encoding="utf-8").split("\n") if cpuinfo.is_file() else []
-    facts = dict(line.split(":", 1) for line in reversed(lines) if ":" in line)
-    names = {key.strip(): value.strip() for key, value in facts.items()}
+    fields = dict(line.split(":", 1) for line in reversed(lines) if ":" in line)
+    names = {key.strip(): value.strip() for key, value in fields.items()}
     family = "/".join(names[key] for key in ("cpu family", "model", "stepping") if key in names)
     return f"{names['model name']} {family}".strip() if "model name" in names else platform.processor()

@@ -10,7 +10,7 @@ from typing import Any
 from pipeline.training.identity import code_keys
 from pipeline.workflow.params import Params
 from pipeline.workflow.stage import project_root
-from pipeline.workflow.versions import installed
+from pipeline.workflow.versions import installed_version
 from transformer.evaluation.bleu import bleu_tokenizer
 from transformer.files import content_key, read_json, read_lines, sha256
 from transformer.model.config import TransformerConfig
@@ -82,7 +82,7 @@ class TrainingJob:
         data = {name: path and sha256(path) for name, path in files.items()} | {"bleu_tokens": tokens}
         identity = identity_of(self.config, self.model_config, data)
         identity["knobs"] |= {"backwards": self.backwards}
-        versions = {name: installed(name) for name in ("numpy", "torch", *judges)}
+        versions = {name: installed_version(name) for name in ("numpy", "torch", *judges)}
         return {**identity, "code": code_keys(*CODE), "versions": versions}
 
     @cached_property
@@ -111,7 +111,7 @@ class TrainingJob:
     def pairs(self, split: str) -> Pairs:
         """The pairs of a split (train or valid), in the direction of the training."""
         pairs = Pairs.load(self.train_ids if self.train_ids and split == "train" else self.ids, split)
-        return pairs.backwards() if self.backwards else pairs
+        return pairs.swap() if self.backwards else pairs
 
     def trainer(self, world: World) -> Trainer:
         """The trainer of this process, with initial weights. The process is set up for training."""

@@ -21,7 +21,7 @@ from transformer.training.train_step import Trainer
 
 
 @contextmanager
-def observing(
+def make_observers(
     training: TrainingJob, trainer: Trainer, live_run: AbstractContextManager[LiveCurve] | None = None
 ) -> Iterator[Observers]:
     """Yield the observers of a training in this process, for the block that trains.
@@ -40,7 +40,7 @@ def observing(
         try:
             yield Observers(
                 on_rows=progress.show,
-                on_update=lambda step, update: progress.updated(step, update.tokens, update.gradient_norm),
+                on_update=lambda step, update: progress.count_update(step, update.tokens, update.gradient_norm),
                 stop_requested=lambda: bool(signals),
                 on_samples=progress.show_samples,
             )
@@ -108,7 +108,7 @@ class Progress:
         self._norm: SupportsFloat | None = None  # of the newest gradient; reading it waits for a GPU
         self._resumed_at: float | None = None  # the step of the last row that a resumed training starts with
 
-    def updated(self, step: int, tokens: int, gradient_norm: SupportsFloat) -> None:
+    def count_update(self, step: int, tokens: int, gradient_norm: SupportsFloat) -> None:
         """Count an update over `tokens` target tokens."""
         self._say_resumed(step - 1)
         self._tokens += tokens
@@ -136,7 +136,7 @@ class Progress:
             line += f" · BLEU {row['valid_bleu']:.1f}"
         self._bar.set_postfix_str(line)
         if self._visible and self._bar.disable and row["valid_loss"] is not None:
-            print(f"update {step} of {self._max_steps} · {line}{self._left(now, step)}", flush=True)
+            print(f"update {step} of {self._max_steps} · {line}{self._time_left(now, step)}", flush=True)
 
     def show_samples(self, text: str) -> None:
         """Send the samples, as CSV, to the training's run."""
@@ -149,7 +149,7 @@ class Progress:
             print(f"Resuming after update {step}.", flush=True)
         self._resumed_at = None
 
-    def _left(self, now: float, step: int) -> str:
+    def _time_left(self, now: float, step: int) -> str:
         """The time left, at the speed since the first row, as h:mm:ss after a separator; "" at the first row."""
         since, first = self._start or (now, step)
         if step == first:

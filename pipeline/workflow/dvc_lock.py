@@ -113,22 +113,22 @@ class Result:
         md5, above = self.outs.get(path), PurePosixPath(path).parent.as_posix()
         if md5 is None and above in self.outs:
             folder = self.folder(above)
-            if (place := folder.get(PurePosixPath(path).name)) is None:
+            if (file := folder.get(PurePosixPath(path).name)) is None:
                 raise NoResult(f"{above} of {self.name} has no file {PurePosixPath(path).name}.")
-            return place
+            return file
         if md5 is None:
             raise NoResult(f"dvc.lock of {self.name} has no {path}. Run `dvc repro`.")
-        return self.place(path, md5)
+        return self.stored_file(path, md5)
 
     def folder(self, path: str) -> dict[str, Path]:
         """The files of an out that is a folder: name in the folder -> a file with its content."""
-        entries = json.loads(self.place(path, self.outs.get(path, "")).read_text(encoding="utf-8"))
-        return {entry["relpath"]: self.place(f"{path}/{entry['relpath']}", entry["md5"]) for entry in entries}
+        entries = json.loads(self.stored_file(path, self.outs.get(path, "")).read_text(encoding="utf-8"))
+        return {entry["relpath"]: self.stored_file(f"{path}/{entry['relpath']}", entry["md5"]) for entry in entries}
 
-    def place(self, path: str, md5: str) -> Path:
+    def stored_file(self, path: str, md5: str) -> Path:
         """A file that has an md5: in DVC's cache or, of the work tree, in the folder."""
-        if (place := cache_file(md5, self.root)).is_file():
-            return place
+        if (cached := cache_file(md5, self.root)).is_file():
+            return cached
         here = self.root / path
         if self.commit is None and here.is_file() and hashlib.md5(here.read_bytes()).hexdigest() == md5:
             return here
@@ -212,13 +212,13 @@ class Result:
             edits = [name for name in then if name in now and now[name] != then[name]]
         else:
             status = project(self.root.absolute()).status()
-            edits = [stage for stage, changes in status.items() if stage != LAST and not only_absent(changes)]
+            edits = [stage for stage, changes in status.items() if stage != LAST and not is_only_absent(changes)]
         if edits:
             what = "params.yaml beside it has other values of" if self.commit else "`dvc repro` would run again:"
             print(f"remark: {self.name} is shown as its dvc.lock says; {what} {', '.join(edits)}.", file=sys.stderr)
 
 
-def only_absent(changes: Iterable[Mapping[str, Any] | str]) -> bool:
+def is_only_absent(changes: Iterable[Mapping[str, Any] | str]) -> bool:
     """Whether outs of a stage are absent, as after a partial pull, and nothing else changed. changes: of dvc status."""
     parts = [part for change in changes for part in (change.items() if isinstance(change, Mapping) else [(change, {})])]
     return all(kind == "changed outs" and set(paths.values()) == {"deleted"} for kind, paths in parts)
@@ -287,8 +287,8 @@ def stored_results(history: bool = True) -> Iterator[tuple[Result, dict[str, str
         yield Result(origin.get("DVC_EXP_NAME", commit[:10]), commit), origin
 
 
-def link_folder(folder: Mapping[str, Path], place: Path) -> None:
-    """Make a folder `place` of links to files. folder: name -> file; see `Result.folder`."""
-    place.mkdir(parents=True, exist_ok=True)
-    for name, file in folder.items():
-        (place / name).symlink_to(file.resolve())
+def link_folder(files: Mapping[str, Path], folder: Path) -> None:
+    """Make a folder of links to files. files: name -> file; see `Result.folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, file in files.items():
+        (folder / name).symlink_to(file.resolve())

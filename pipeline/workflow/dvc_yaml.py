@@ -20,14 +20,14 @@ def stages_here() -> dict[str, dict]:
 def stages_of(dvc_yaml: str, params: Mapping[str, object]) -> dict[str, dict]:
     """The stages in the text of a dvc.yaml, with the values of params in place of ${name}."""
 
-    def filled(value: Any) -> Any:
+    def fill(value: Any) -> Any:
         if isinstance(value, str):
             return re.sub(r"(?<!\\)\$\{(\w+)\}", lambda match: str(params.get(match[1], match[0])), value)
         if isinstance(value, list):
-            return [filled(each) for each in value]
-        return {filled(name): filled(each) for name, each in value.items()} if isinstance(value, dict) else value
+            return [fill(each) for each in value]
+        return {fill(name): fill(each) for name, each in value.items()} if isinstance(value, dict) else value
 
-    return filled(parse_yaml(dvc_yaml, "dvc.yaml")["stages"])
+    return fill(parse_yaml(dvc_yaml, "dvc.yaml")["stages"])
 
 
 def outs_of(stage: Mapping[str, Any]) -> list[str]:

@@ -29,7 +29,7 @@ def command(*words: str, folder: Path | None = None) -> str:
         ) from None
     if done.returncode:
         here = (folder or Path()).absolute()
-        if words[0] == "git" and not any((place / ".git").exists() for place in (here, *here.parents)):
+        if words[0] == "git" and not any((parent / ".git").exists() for parent in (here, *here.parents)):
             raise Mistake(
                 f"{here} is not in a git repository, where experiments are kept. Nothing was done. Type `git init && "
                 "git add -A && git commit -m start`, or work in a clone."

@@ -44,7 +44,7 @@ def check_inputs() -> None:
         return
     name, before = json.loads(os.environ[INPUTS])
     now = inputs_of(stages_here()[name])
-    if changed := sorted(place for place in before | now if before.get(place) != now.get(place)):
+    if changed := sorted(key for key in before | now if before.get(key) != now.get(key)):
         raise Mistake(
             f"{', '.join(changed)} changed while stage {name} ran. The results belong to the old content, so they were "
             "not recorded. Run `dvc repro`."
@@ -59,8 +59,8 @@ def inputs_of(stage: Mapping[str, Any], imported: Mapping[str, Facts] | None = N
     inputs: dict[str, str] = {}
     for file, names in params_of(stage):
         values = read_values(file)
-        places = {name: f"{name} of {file}" if name in stage["deps"] else name for name in names or values}
-        inputs |= {place: repr(values.get(name)) for name, place in places.items()}
+        keys = {name: f"{name} of {file}" if name in stage["deps"] else name for name in names or values}
+        inputs |= {key: repr(values.get(name)) for name, key in keys.items()}
     for dep in stage["deps"]:
         names = {file.as_posix(): file for file in files_of(Path(dep))}
         inputs[dep] = content_key(**{name: (imported or {}).get(name) or facts_of(names[name]) for name in names})

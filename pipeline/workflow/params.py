@@ -33,7 +33,7 @@ from transformer.model.config import (
     Share,
     unequal_parts,
 )
-from transformer.training.config import Precision, TrainConfig
+from transformer.training.config import BestBy, Optimiser, Precision, TrainConfig
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -95,7 +95,7 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
     precision: Precision
     deterministic: bool
     compile: bool
-    optimiser: Literal["adam", "muon"]
+    optimiser: Optimiser
     warmup: Count
     lr_factor: Positive
     muon_factor: Positive
@@ -106,7 +106,7 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
     log_every: Count
     save_every: Count
     patience: CountOrNone
-    best_by: Literal["loss", "bleu"]
+    best_by: BestBy
     keep: Count
     average: Literal["last", "best", "valid", "ema"]
     average_last: Count
@@ -157,7 +157,7 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
                 several = f"{len(mistakes)} knobs are wrong; the first {MOST_NAMED} are: "
             raise Mistake(f"{several}{' '.join(mistakes[:MOST_NAMED])} {restore(path)}") from None
 
-    def changed(self, **values: Any) -> Params:
+    def replace(self, **values: Any) -> Params:
         """A copy with other values. Raises Mistake as `load` does if a params.yaml may not have them."""
         return Params.parse(json.dumps(vars(self) | values), "params.yaml")  # JSON is YAML
 
@@ -248,21 +248,21 @@ def reason(mistake: Any) -> str:
 
 
 def explain(mistake: Any, path: Path, text: str) -> list[str]:
-    """A sentence with place, name and value for each knob that an entry of ValidationError.errors() is about."""
+    """A sentence with position, name and value for each knob that an entry of ValidationError.errors() is about."""
     if not mistake["loc"]:  # values that exclude each other: each line begins with the name of a knob
         lines = reason(mistake).split("\n")
-        return [f"{place_of(path, text, line.partition('=')[0])}: {line.removesuffix('.')}." for line in lines]
+        return [f"{position_of(path, text, line.partition('=')[0])}: {line.removesuffix('.')}." for line in lines]
     name = str(mistake["loc"][0])
     if mistake["type"] == "missing":
         return [f"{path}: {name} is missing. Add `{name}: …` (see recipes/toy.yaml)."]
-    place = place_of(path, text, name)
+    position = position_of(path, text, name)
     if mistake["type"] == "extra_forbidden":
         near = "".join(f" Did you mean {knob}?" for knob in get_close_matches(name, Params.model_fields, n=1))
-        return [f"{place}: unknown knob {shorten(name)}. Remove it or correct its name.{near}"]
-    return [f"{place}: {name}={shorten(mistake['input'])} {reason(mistake)}."]
+        return [f"{position}: unknown knob {shorten(name)}. Remove it or correct its name.{near}"]
+    return [f"{position}: {name}={shorten(mistake['input'])} {reason(mistake)}."]
 
 
-def place_of(path: Path, text: str, name: str) -> str:
+def position_of(path: Path, text: str, name: str) -> str:
     """Where a knob is, for error messages: `file:line`."""
     for number, line in enumerate(text.split("\n"), start=1):
         if re.match(rf"""[\s{{,]*["']?{re.escape(name)}["']?\s*:""", line):

@@ -25,8 +25,8 @@ from transformer.files import (
     Mistake,
     UnreadableInput,
     Untrainable,
+    escape_controls,
     mistake_line,
-    printable,
     remove_temporaries,
     write_json,
     write_text,
@@ -69,7 +69,7 @@ def run(main: Callable[[], None]) -> None:
         else:
             main()
     except Exception as error:
-        reason = printable(error_line(error, Path(sys.argv[0]).stem if name in ("", "__main__") else name))
+        reason = escape_controls(error_line(error, Path(sys.argv[0]).stem if name in ("", "__main__") else name))
         if end := os.environ.get(END):
             write_json(Path(end), {"reason": reason, "untrainable": isinstance(error, Untrainable)})
         sys.exit(1 if report_to_launcher(reason) else f"error: {reason}")

@@ -29,7 +29,7 @@ def release(number: str) -> str:
     return number.split("+")[0]
 
 
-def installed(package: str) -> str:
+def installed_version(package: str) -> str:
     """The installed version of a package without its build, or "" if it is not installed."""
     try:
         return release(version(package))
@@ -37,7 +37,7 @@ def installed(package: str) -> str:
         return ""
 
 
-def recorded(root: Path = ROOT) -> dict[str, str]:
+def recorded_versions(root: Path = ROOT) -> dict[str, str]:
     """versions.yaml: package -> version. Raises Mistake if it is not written as `text` writes it."""
     remedy = "`git checkout versions.yaml` restores it."
     versions = parse_yaml((root / VERSIONS).read_text(encoding="utf-8"), VERSIONS, remedy)
@@ -55,12 +55,12 @@ def packages_of(stage: dict) -> list[str]:
 
 def check_versions(stage: dict, root: Path = ROOT) -> None:
     """Raise Mistake if a package that a stage's entry in dvc.yaml lists is not of the recorded version."""
-    versions = recorded(root) if (packages := packages_of(stage)) else {}
+    versions = recorded_versions(root) if (packages := packages_of(stage)) else {}
     for package in packages:
         number = versions.get(package, "")
-        if installed(package) != release(number):
+        if (here := installed_version(package)) != release(number):
             raise Mistake(
-                f"{package} {installed(package) or '(none)'} is installed, {VERSIONS} records {number or 'none'}. "
+                f"{package} {here or '(none)'} is installed, {VERSIONS} records {number or 'none'}. "
                 "Install the recorded versions: uv pip install -r requirements.lock. Or record the installed ones: "
                 "python -m pipeline versions; `dvc repro` then runs again what computes with them."
             )
@@ -73,8 +73,8 @@ def text(versions: dict[str, str]) -> str:
 
 def main() -> None:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    before = recorded()
-    now = {name: installed(name) for name in before}
+    before = recorded_versions()
+    now = {name: installed_version(name) for name in before}
     for name, number in now.items():
         if not number:
             raise Mistake(f"{name} is not installed. Run: uv pip install -r requirements.lock. Nothing was written.")

@@ -9,13 +9,12 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from support.stages import wait_until
@@ -290,10 +289,11 @@ def test_a_password_that_hides_its_host_is_refused_unseen(monkeypatch, login):
         assert check_address(address, "x") == address
 
 
-def test_a_server_that_is_busy_is_asked_when_it_says(tmp_path, monkeypatch):
+def test_a_server_that_is_busy_is_asked_when_it_says(server, tmp_path, monkeypatch):
     waits: list[float] = []
-    monkeypatch.setattr(receiving, "attempted", lambda *words: ("busy", 7.0))
-    stop: Any = SimpleNamespace(wait=waits.append)
-    with pytest.raises(receiving.Broken):
-        receiving.receive("http://a/b", tmp_path / "p", receiving.Position(lambda count: None), stop, None, True)
-    assert waits == [0.0, 7.0, 7.0, 7.0, 8.0]
+    monkeypatch.setattr(time, "sleep", waits.append)
+    for after in ("7", "99999"):
+        monkeypatch.setattr(Server, "busy", lambda self, after=after: self.reply(503, Retry_After=after))
+        get(server, tmp_path / after, "busy/2")
+        server.seen.clear()
+    assert waits == [7, 7, receiving.LONGEST_WAIT, receiving.LONGEST_WAIT]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from transformer.corpora.filtering import ODD_PAIRS, SHOWN, Report, Screen, mark_duplicates, rule_names
 from transformer.corpora.overlap import Overlap, TestText, trigrams
-from transformer.corpora.rules import FilterConfig, alphabetic, figures, rules
+from transformer.corpora.rules import FilterConfig, alphabetic_share, figures, rules
 from transformer.text.blocks import blocks, map_in_order
 
 OFF = {
@@ -80,7 +80,7 @@ def test_a_script_rule_knows_the_scripts_of_its_languages():
 @given(st.text(max_size=30))
 @settings(deadline=None)
 def test_rules_accept_any_text(line):
-    assert 0 <= alphabetic(line) <= 1
+    assert 0 <= alphabetic_share(line) <= 1
     assert figures(line) == figures(line)
     everything = {name: {bool: True, int: 5, float: 0.5, str: "pair"}[type(value)] for name, value in OFF.items()}
     drops(line, "a", **everything)
@@ -142,7 +142,7 @@ def test_rules_are_counted_alone_and_jointly_with_examples(tmp_path):
     assert counts["fired"] == {"empty": 2, "identical": 2, "duplicates": 2}
     assert counts["alone"] == {"empty": 1, "identical": 1, "duplicates": 2}
     assert counts["together"] == {"empty + identical": 1}
-    assert report.repeated == 2
+    assert report.repetitions == 2
     assert report.examples["empty"] == [
         {"line": "2", "source": "", "target": "c"},
         {"line": "6", "source": "", "target": ""},
@@ -183,7 +183,7 @@ def test_odd_characters_are_counted_with_examples_as_they_are(tmp_path):
     for block in map(screen, blocks(*corpus(tmp_path, pairs), size=2)):
         odd.add(block, block.odd)
     counts = {"invisible": 4, "decomposed": 1, "entity": 1, "replacement": 1, "mojibake": 1, "control": 1}
-    assert {name: odd.fired(name) for name in ODD_PAIRS} == counts | {"placeholders": 1, "uneven": 1}
+    assert {name: odd.count_fired(name) for name in ODD_PAIRS} == counts | {"placeholders": 1, "uneven": 1}
     assert [example["line"] for example in odd.examples["placeholders"]] == ["b 6"]
     assert odd.examples["decomposed"] == [{"line": "b 2", "source": "u\u0308", "target": "c"}]
     assert [example["line"] for example in odd.examples["invisible"]] == ["a 2", "a 3", "b 1", "b 4"]

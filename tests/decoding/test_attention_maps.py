@@ -21,9 +21,7 @@ SOURCE, TARGET = [7, 5, 19, 11], [5, 9, 11]
 @pytest.mark.parametrize("fused_above", [64, 0])
 def test_the_output_of_each_attention_follows_from_its_map(sizes, fused_above, monkeypatch):
     """The output is the values, weighted by the map. There are fewer values than their width, so no other map fits."""
-    monkeypatch.setattr(
-        "transformer.model.attention.FUSED_ABOVE", fused_above
-    )  # 0: torch's fused attention, which has no map
+    monkeypatch.setattr("transformer.model.cpu.FUSED_ABOVE", fused_above)  # 0: torch's fused one, which has no map
     model = tiny_model(**sizes).double()
     maps = attention_maps(model, SOURCE, TARGET)
     pairs = list(zip((layer.attention for layer in model.encoder), maps.encoder, strict=True))

@@ -12,7 +12,7 @@ from transformer.evaluation.comparison import (
     changed_most,
     check_signatures,
     compare_with_first,
-    differing,
+    differing_knobs,
     holm,
     means_over_seeds,
     what_else,
@@ -71,7 +71,7 @@ def test_runs_that_differ_only_in_the_seed_are_one_row():
         "valid_bleu_deviation": 2.0,
     }
     assert (single["runs"], single["bleu_mean"], single["bleu_deviation"]) == (1, 20.0, None)
-    assert differing(systems) == ["seed", "warmup"]
+    assert differing_knobs(systems) == ["seed", "warmup"]
 
 
 def seeds(warmup: int, *values: float, **changes) -> list[System]:

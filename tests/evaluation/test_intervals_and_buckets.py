@@ -89,10 +89,11 @@ def test_each_bucket_has_the_bleu_of_its_sentences():
 def test_the_rarest_word_is_found_by_its_number_in_train():
     lines = ["▁a 7", ", 900", "▁b  c 2", "▁d 40", "d 2"]  # a token has no space, but a no-break one
     words = [["▁a", ","], ["▁d"], ["▁new", "▁d"], []]
-    counts = parts.counted(lines, {word for line in words for word in line})
+    counts = parts.count_words(lines, {word for line in words for word in line})
     assert counts == {"a": 7, ",": 900, "d": 42}
-    assert parts.rarest(words, counts) == [7, 42, 0, None]
-    assert parts.rarest([["▁(", "a", ")"], ["▁a"]], counts | {"(": 50, ")": 50}) == [7, 7]  # the word in a bracket
+    assert parts.rarest_counts(words, counts) == [7, 42, 0, None]
+    in_brackets = [["▁(", "a", ")"], ["▁a"]]
+    assert parts.rarest_counts(in_brackets, counts | {"(": 50, ")": 50}) == [7, 7]
 
 
 def test_a_bucket_has_a_margin_from_twenty_sentences_on():

@@ -23,7 +23,7 @@ from transformer.model.transformer import ROWS
 from transformer.model.weights import load_model
 from transformer.text.bpe import Merges
 from transformer.text.marks import SPACE
-from transformer.text.placeholders import PIECES
+from transformer.text.placeholders import NUMBERS
 from transformer.text.vocabulary import SPECIALS, UNK, Vocabulary
 from transformer.text.words import Side, splitter_of
 
@@ -149,7 +149,7 @@ class Backwards:
 @pytest.fixture
 def protecting() -> Translator:
     """A translator of a word-level model with placeholders."""
-    vocabulary = Vocabulary([*SPECIALS, SPACE, *PIECES, "▁von", "▁x", "▁%", "s"])
+    vocabulary = Vocabulary([*SPECIALS, SPACE, *NUMBERS, "▁von", "▁x", "▁%", "s"])
     sides = [Side(code, lowercase=False, placeholders=True) for code in ("de", "en")]
     return Translator(Backwards(), Merges("#version: 0.2\n"), vocabulary, *sides)  # type: ignore[arg-type]
 
@@ -160,7 +160,7 @@ def test_a_translation_gets_the_placeholders_of_its_source(protecting):
     (pair,) = protecting.translate_sentences(["%s von {Name}"])[0]
     assert pair.translation.subwords == ("②", "▁", "▁von", "①", "▁")
     source, target = "%s {a}", "{a} %s {b}"
-    sides = protecting.source.numbered(source), protecting.source.numbered_target(source, target)
+    sides = protecting.source.protect(source), protecting.source.protect_target(source, target)
     assert protecting.split_by_word(sides[0], protecting.source) == [["▁"], ["①"], ["▁"], ["②"]]
     assert protecting.split_by_word(sides[1], protecting.target)[:4] == [["▁"], ["②"], ["▁"], ["①"]]
 

@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer.model.attention import FUSED_ABOVE, Attention, attention, causal_bias, split_heads
+from transformer.model.attention import Attention, attention, causal_bias, split_heads
 from transformer.model.cpu import (
+    FUSED_ABOVE,
     Linear,
     add_dropout,
     dropout,

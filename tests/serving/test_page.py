@@ -204,12 +204,12 @@ def test_a_model_is_found_in_a_folder_and_in_the_work_tree(folders, tmp_path, mo
     with pytest.raises(ValueError, match="data/model is missing"):
         find_model("workspace", tmp_path / "unused")
     source = find_model(str(folders[0]), tmp_path / "unused")
-    assert (source.folder, source.facts) == (folders[0], {})
+    assert (source.folder, source.origin) == (folders[0], {})
     shutil.copytree(folders[1], "data/model")
     for name in ("workspace", "data/model"):
         source = find_model(name, tmp_path / "unused")
         assert source.folder == Path("data/model")
-        assert source.facts == {"run": "unknown, since dvc.lock has no result"}
+        assert source.origin == {"run": "unknown, since dvc.lock has no result"}
     assert not (tmp_path / "unused").exists()
 
 
@@ -232,12 +232,12 @@ def inside(project, monkeypatch) -> Path:
 
 
 def test_the_model_of_a_commit_comes_from_the_cache_of_dvc(inside, folders, tmp_path):
-    assert find_model("data/model", tmp_path / "of the work tree").facts["run"] != "unknown"
+    assert find_model("data/model", tmp_path / "of the work tree").origin["run"] != "unknown"
     source = find_model("with_model", tmp_path / "fetched")
     for path in set(folders[1].iterdir()) - {folders[1] / "model.json"}:
         assert (source.folder / path.name).read_bytes() == path.read_bytes()
     assert (source.search.beam_size, source.examples) == (2, ("a b c d", "e f g h", "i j k l"))
-    assert [len(source.facts[name]) for name in ("run", "data")] == [7, 12]
+    assert [len(source.origin[name]) for name in ("run", "data")] == [7, 12]
     assert details(Model(source), LINE)["hypotheses"]
 
 

@@ -106,8 +106,8 @@ def test_nothing_is_cut_into_subwords_before_a_request_is_allowed(served, monkey
 def test_the_server_remembers_few_words_of_past_requests(served, monkeypatch):
     side = served.translator.source
     strings, merges = side._spacy.vocab.strings, served.translator.merges._bpe
-    assert side.pieces == PIECES_OF_SERVER
-    monkeypatch.setattr(side, "pieces", 20)
+    assert side.most_pieces == PIECES_OF_SERVER
+    monkeypatch.setattr(side, "most_pieces", 20)
     request = {**OPTIONS, "beam_size": 1, "extra_length": 0}
     served.predict(None, ["Hund"], request)
     before = len(strings)

@@ -138,7 +138,7 @@ def test_bytes_of_a_row_sum_to_255_and_are_near_their_weights(length, seed, shar
     scores = np.random.default_rng(seed).normal(scale=sharpness, size=(3, length)).astype(np.float32)
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
-    rounded = attention.as_bytes(weights)
+    rounded = attention.quantise(weights)
     assert (rounded.sum(-1, dtype=int) == 255).all()
     assert np.abs(rounded - 255.0 * weights).max() < 1.001
 
@@ -148,7 +148,7 @@ def test_long_sentences_are_cut_so_that_the_page_stays_small(monkeypatch):
     (shown,) = attention.page_data([sentence(1, "", SOURCE, TRANSLATION, REFERENCE)])["sentences"]
     assert shown["source"]["subwords"] == SOURCE.subwords[:3]
     assert [shown["source"]["of"], *(target["of"] for target in shown["targets"])] == [5, 5, 6]
-    weights = attention.as_bytes(sentence(1, "", SOURCE, TRANSLATION, REFERENCE).targets["reference"].cross)
+    weights = attention.quantise(sentence(1, "", SOURCE, TRANSLATION, REFERENCE).targets["reference"].cross)
     assert (unpacked(shown["targets"][1]["cross"], 2, 3, 3, 3) == weights[..., :3, :3]).all()
 
 
@@ -182,7 +182,7 @@ def test_each_cell_of_the_picture_has_the_colour_of_its_weight(name):
     top, left = next(iter(maps))
     right, down = 5 * 11 + 14, len(target.text.subwords) * 11 + 14  # from one map to the next
     assert list(maps) == [(top + layer * down, left + head * right) for layer in range(2) for head in range(3)]
-    weights = attention.as_bytes(target.cross).reshape(-1, *target.cross.shape[-2:])
+    weights = attention.quantise(target.cross).reshape(-1, *target.cross.shape[-2:])
     assert list(maps.values()) == [
         [[attention.colour((byte // 8 + 0.5) / 32) if byte >= 8 else "#440154" for byte in row] for row in rows]
         for rows in weights.tolist()

@@ -88,7 +88,7 @@ def test_text_of_the_target_side_gives_tagged_sources_and_real_targets(project, 
     assert all(source.index(BOS) == 0 for source in sources[len(real) :])
     lines = list(read_lines(place / "mono.txt"))
     assert list(read_lines(place / "data/back/train.tgt")) == lines[: round(0.1 * len(real))]
-    assert "mono.txt line" in both.places("train", [int(both.lines[-1])])
+    assert "mono.txt line" in both.name_lines("train", [int(both.lines[-1])])
 
 
 @pytest.mark.parametrize("changes", [{}, MONO])

@@ -24,7 +24,7 @@ from transformer.inference.remarks import SeenWords
 from transformer.inference.translation import SentencePair, Translation
 from transformer.model.cpu import multiplies_bfloat16
 from transformer.text.marks import SPACE
-from transformer.text.placeholders import PIECES
+from transformer.text.placeholders import NUMBERS
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +70,8 @@ def test_placeholders_of_both_sides_are_numbers_from_tokens_to_vocabulary(tmp_pa
         assert next(read_lines(tmp_path / f"data/tokens/{split}.src")) == "▁ ① ▁hat ▁ ②"
         assert next(read_lines(tmp_path / f"data/tokens/{split}.tgt")) == "▁ ② ▁has ▁ ①"
     assert [*read_lines(tmp_path / "data/tokens/train.src")][1] == "▁nur ▁{ hier }"
-    assert not set(PIECES) & set((tmp_path / "data/bpe.codes").read_text())
-    assert {*PIECES, SPACE} <= set(read_lines(tmp_path / "data/vocab.txt"))
+    assert not set(NUMBERS) & set((tmp_path / "data/bpe.codes").read_text())
+    assert {*NUMBERS, SPACE} <= set(read_lines(tmp_path / "data/vocab.txt"))
     assert [*read_lines(tmp_path / "data/ids/valid.target.txt")] == ["② has ①", "only"]
     assert json.loads((tmp_path / "data/ids/corpus.json").read_text())["placeholders"] is True
     assert json.loads((tmp_path / "data/filtered/filter.json").read_text())["odd"]["placeholders"]["pairs"] == 1

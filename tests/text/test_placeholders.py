@@ -15,7 +15,7 @@ from transformer.text.characters import normalise
 from transformer.text.marks import SPACE, join
 from transformer.text.placeholders import (
     KINDS,
-    PIECES,
+    NUMBERS,
     count_kept,
     disagree,
     placeholders,
@@ -79,7 +79,7 @@ def test_a_protected_line_comes_back_from_its_subwords(line, code, form):
     subwords = merges().subwords(protecting.tokens(line))
     restored = protecting.restore(join(subwords), line)
     assert normalise(restored, form) == " ".join(normalise(line, form).split())
-    assert all(subword in PIECES or not set(subword) & set(PIECES) for subword in subwords)
+    assert all(subword in NUMBERS or not set(subword) & set(NUMBERS) for subword in subwords)
 
 
 @cache
@@ -97,7 +97,7 @@ def merges() -> Merges:
         ("%s", "%d", ("%s", "%d")),
         ("① %s", "%s", ("① %s", "%s")),
         ("_File %s", "%s-_Datei", ("①File ②", "②-①Datei")),
-        ("%d" * 17, "%d" * 17, (f"{PIECES}%d", f"{PIECES}%d")),
+        ("%d" * 17, "%d" * 17, (f"{NUMBERS}%d", f"{NUMBERS}%d")),
         ("", "%s", ("", "%s")),
     ],
 )

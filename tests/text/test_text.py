@@ -16,7 +16,7 @@ from transformer.text.bpe import Merges, learn_merges
 from transformer.text.characters import INVISIBLE, ODD, normalise
 from transformer.text.encoding import Encoder, SubwordCounts
 from transformer.text.languages import LONGEST_RUN, spacy_words, tokenizer
-from transformer.text.marks import join, marked
+from transformer.text.marks import join, mark_words
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
 from transformer.text.words import Side, splitter_of
@@ -74,7 +74,7 @@ def test_no_subword_is_a_special_or_holds_white_space(line):
 def test_a_special_inside_a_word_stays_text():
     tokens = side("en").tokens("http://a.de/</s>b")
     words = Counter([*tokens, "a</s>b", "</s>", "x</s>y", "</s>"] * 2)
-    assert not set(marked(["a", *SPECIALS])) & set(SPECIALS)
+    assert not set(mark_words(["a", *SPECIALS])) & set(SPECIALS)
     for count in range(40):
         pieces = Merges(learn_merges(words, count)).subwords(tokens)
         assert "</s>" not in pieces

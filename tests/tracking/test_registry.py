@@ -78,7 +78,7 @@ def test_serve_reads_the_newest_version_an_alias_or_a_number(store, model, tmp_p
     own = find_model("workspace", tmp_path / "workspace")
     for place, name in enumerate((NAME, f"{NAME}@champion", f"{NAME}/1")):
         entry = find_model(f"models:/{name}", tmp_path / str(place))
-        assert (entry.search, entry.facts) == (SearchConfig(**OPTIONS), {"version": "1", **own.facts})
+        assert (entry.search, entry.origin) == (SearchConfig(**OPTIONS), {"version": "1", **own.origin})
         assert (entry.folder / "weights.safetensors").read_bytes() == (model / "weights.safetensors").read_bytes()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import socketserver
@@ -101,42 +100,25 @@ def test_a_store_that_cannot_be_opened_has_a_reason_in_one_line(tmp_path, monkey
     assert ("\n" in str(error.value), "cret" in str(error.value)) == (False, False)
 
 
-HEAD = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
-ANSWERS = {  # what a bad server sends first, and then again and again
-    "busy": ("HTTP/1.1 503 Busy\r\nRetry-After: 3600\r\nContent-Length: 0\r\n\r\n", ""),
-    "limited": ("HTTP/1.1 429 Slow down\r\nRetry-After: 3600\r\nContent-Length: 0\r\n\r\n", ""),
-    "drips a header": (HEAD + "X-", "x"),
-    "drips a body": (f"{HEAD}Content-Length: 1000000\r\n\r\n", " "),
-    "never ends": (f"{HEAD}\r\n", " " * 100_000),
-}
-
-
-@pytest.mark.parametrize("kind", ANSWERS)
-def test_the_first_answer_of_a_bad_server_takes_ten_seconds_at_most(tmp_path, monkeypatch, fresh_process, kind):
-    first, again = ANSWERS[kind]
-
+@pytest.mark.parametrize("answer", ["", "HTTP/1.1 503 Busy\r\nRetry-After: 3600\r\nContent-Length: 0\r\n\r\n"])
+def test_a_server_that_is_silent_or_busy_is_given_up_soon(tmp_path, monkeypatch, fresh_process, answer):
     class Bad(socketserver.StreamRequestHandler):
         def handle(self) -> None:
-            with contextlib.suppress(OSError):
-                while self.rfile.readline().strip():
-                    pass
-                self.wfile.write(first.encode())
-                while again:
-                    self.wfile.write(again.encode())
-                    time.sleep(0.01)
+            while self.rfile.readline().strip():
+                pass
+            self.wfile.write(answer.encode())
+            time.sleep(0 if answer else 10)
 
     tracking.connect(tmp_path)  # imports MLflow, which may take long
-    monkeypatch.setattr(tracking, "WAIT", 3)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Bad) as server:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{server.server_address[1]}")
         begin = time.monotonic()
-        with pytest.raises(tracking.StoreError) as error:
+        with pytest.raises(tracking.StoreError):
             tracking.connect(tmp_path)
-        assert time.monotonic() - begin < 4
-        assert ("within 3 s" in str(error.value)) == kind.startswith("drips")  # the others need no deadline
+        assert time.monotonic() - begin < 5  # two tries of one second, and a second between them
         server.shutdown()
 
 

@@ -18,7 +18,7 @@ from transformer.files import write_lines
 from transformer.inference.translator import Translator
 from transformer.text.bpe import Merges
 from transformer.text.marks import SPACE
-from transformer.text.placeholders import PIECES
+from transformer.text.placeholders import NUMBERS
 from transformer.text.vocabulary import BOS, SPECIALS, Vocabulary
 from transformer.text.words import Side
 from transformer.training.distributed import World
@@ -80,7 +80,7 @@ def test_each_process_translates_its_share_of_the_missing_parts(translations, mo
 
 def test_placeholders_of_back_translations_are_numbered_anew():
     """By the order of the new source; a pair with a side that is too long is left out."""
-    vocabulary = Vocabulary([*SPECIALS, SPACE, *PIECES, "▁a", "▁b"])
+    vocabulary = Vocabulary([*SPECIALS, SPACE, *NUMBERS, "▁a", "▁b"])
     sides = [Side(code, lowercase=code == "de", placeholders=True) for code in ("en", "de")]
     translator = Translator(None, Merges("#version: 0.2\n"), vocabulary, *sides)  # type: ignore[arg-type]
     numbered = [("%s A {x}", "b {x} %s", 4), ("a " * 7, "b", 7)]
@@ -121,6 +121,6 @@ def test_the_rules_of_the_filter_clean_pairs_of_mono_path(tmp_path):
     assert lines == ["eins", "", "eins", "zwei"]
     for name, text in (("a.src", ["one", "", "one", "two"]), ("a.tgt", lines)):
         write_lines(tmp_path / name, text)
-    config = Params.load(ROOT / "recipes/toy.yaml").changed(filter_duplicates="pair").take(FilterConfig)
+    config = Params.load(ROOT / "recipes/toy.yaml").replace(filter_duplicates="pair").take(FilterConfig)
     clean = clean_pairs(tmp_path / "a.src", tmp_path / "a.tgt", config, ("en", "de"))
     assert list(clean) == [("one", "eins", 1), ("two", "zwei", 4)]

@@ -32,7 +32,7 @@ def pairs_of(sizes: list[tuple[int, int]]) -> Pairs:
 
 def fits(pairs: Pairs, rows: np.ndarray, tokens: int) -> bool:
     """Whether a batch of these pairs has at most so many tokens, padding included, on each side."""
-    return all(side.padded(rows).size <= tokens for side in (pairs.source, pairs.target))
+    return all(side.pad(rows).size <= tokens for side in (pairs.source, pairs.target))
 
 
 @given(both_lengths, st.integers(40, 200), st.integers(0, 5), st.integers(0, 5))

@@ -10,7 +10,7 @@ import pytest
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from pipeline.training import devices
-from pipeline.training.devices import joined, process_count, threads_per_process
+from pipeline.training.devices import join_environments, process_count, threads_per_process
 from pipeline.training.launch import LOST, Machines, print_failure
 
 
@@ -44,8 +44,8 @@ def test_a_wrong_variable_of_machines_is_named(monkeypatch, name, value, message
 def test_facts_of_several_environments_are_one_string():
     """DVC shows no lists."""
     first, second = {"cpu": "A", "threads": 2}, {"cpu": "B", "threads": 2, "more": "full"}
-    assert joined([first]) == first
-    assert joined([first, second]) == {"cpu": "A + B", "threads": 2, "more": "none + full"}
+    assert join_environments([first]) == first
+    assert join_environments([first, second]) == {"cpu": "A + B", "threads": 2, "more": "none + full"}
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "two", "1.5", "²"])

@@ -24,7 +24,7 @@ def validated_losses(folder, device, updates=20, **settings) -> list[float]:
     """The losses of some updates of the tiny model, and the loss and BLEU of a validation after them."""
     trainer = tiny_trainer(folder, World(device=device), **settings)
     losses = [float(trainer.update(step).loss) for step in range(1, updates + 1)]
-    return [*losses, valid_loss(trainer), valid_bleu(trainer, ValidText.of_ids(trainer.valid_pairs))]
+    return [*losses, valid_loss(trainer), valid_bleu(trainer, ValidText.build_from_ids(trainer.valid_pairs))]
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-9), ("float32", 1e-3), ("bfloat16", 5e-2)])

@@ -40,7 +40,7 @@ def test_samples_are_greedy_translations_at_each_validation(tmp_path):
     rows = rows_of(tables[-1])
     assert len(rows) == 9
     assert [int(row["step"]) for row in rows] == [4, 8, 12] * 3
-    valid = ValidText.of_ids(trainer.valid_pairs)
+    valid = ValidText.build_from_ids(trainer.valid_pairs)
     for row in rows[2::3]:
         number = int(row["sentence"]) - 1
         ((hypothesis,),) = translate_ids([trainer.model.eval()], [sources[number]], SHORT)

@@ -44,7 +44,7 @@ def train_some(world: World, folder: Path, count: int, settings: dict, validate:
     updates = [trainer.update(step) for step in range(1, count + 1)]
     valid = (0.0, 0.0)
     if validate:
-        valid = valid_loss(trainer), valid_bleu(trainer, ValidText.of_ids(trainer.valid_pairs))
+        valid = valid_loss(trainer), valid_bleu(trainer, ValidText.build_from_ids(trainer.valid_pairs))
     return Result(
         [float(update.loss) for update in updates], [float(update.gradient_norm) for update in updates], valid
     )
@@ -75,7 +75,7 @@ def stopped(world: World, folder: Path) -> list[bool]:
     answers = []
     for task in (
         lambda: valid_loss(trainer, at_call(1)),
-        lambda: valid_bleu(trainer, ValidText.of_ids(trainer.valid_pairs), at_call(2)),
+        lambda: valid_bleu(trainer, ValidText.build_from_ids(trainer.valid_pairs), at_call(2)),
     ):
         with pytest.raises(Stopped):
             task()

@@ -131,7 +131,7 @@ def test_valid_bleu_is_exact_and_restores_the_models_precision(tmp_path, monkeyp
     trainer = tiny_trainer(tmp_path, precision="bfloat16")
 
     def score() -> float:
-        return valid_bleu(trainer, ValidText.of_ids(trainer.valid_pairs))
+        return valid_bleu(trainer, ValidText.build_from_ids(trainer.valid_pairs))
 
     def targets(models, sources, config, before_step):
         assert models[0].compute is None  # sums of log-probabilities in bfloat16 would be imprecise

@@ -12,7 +12,15 @@ from support.forks import forget
 from support.projects import command, commit_all
 
 from pipeline.workflow import git
-from pipeline.workflow.dvc_lock import COMMIT_IT, NoResult, Result, only_absent, result_of, stages_above, stored_results
+from pipeline.workflow.dvc_lock import (
+    COMMIT_IT,
+    NoResult,
+    Result,
+    is_only_absent,
+    result_of,
+    stages_above,
+    stored_results,
+)
 
 MODEL, TEXT, SCORES = "data/model", "data/hypotheses", "reports/scores.json"
 
@@ -75,8 +83,8 @@ def test_a_result_with_a_knob_that_this_version_lacks_is_no_result(tmp_path):
 
 def test_outs_that_are_absent_are_no_edits():
     absent = {"changed outs": {"data/ids": "deleted"}}
-    assert only_absent([absent])
-    assert not any(map(only_absent, ([absent, {"changed deps": {"own": "modified"}}], ["changed command"])))
+    assert is_only_absent([absent])
+    assert not any(map(is_only_absent, ([absent, {"changed deps": {"own": "modified"}}], ["changed command"])))
 
 
 def test_an_out_that_is_not_in_the_lock_is_named(tmp_path):

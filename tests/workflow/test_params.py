@@ -120,9 +120,9 @@ def test_one_value_is_checked_without_a_file():
 
 def test_params_give_checked_copies():
     params = Params.parse(TOY, "params.yaml")
-    assert params.changed(seed=2).seed == 2
+    assert params.replace(seed=2).seed == 2
     with pytest.raises(ValueError, match=r"params\.yaml: seed=-1 must be"):
-        params.changed(seed=-1)
+        params.replace(seed=-1)
 
 
 def test_take_fills_a_config_with_the_knobs_of_its_fields():

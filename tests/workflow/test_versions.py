@@ -25,7 +25,9 @@ def record(project):
     """A function that records another version of a package; the former record is restored at the end."""
     file = project / versions.VERSIONS
     before = file.read_text()
-    yield lambda package, version: file.write_text(versions.text(versions.recorded(project) | {package: version}))
+    yield lambda package, version: file.write_text(
+        versions.text(versions.recorded_versions(project) | {package: version})
+    )
     file.write_text(before)
 
 
@@ -39,7 +41,7 @@ def test_a_stage_stops_before_it_computes_with_another_version(project, record):
     done = stage("score", project)
     assert done.returncode == 1
     assert done.stderr.startswith(
-        f"error: sacrebleu {versions.installed('sacrebleu')} is installed, versions.yaml records 2.0.0. Install"
+        f"error: sacrebleu {versions.installed_version('sacrebleu')} is installed, versions.yaml records 2.0.0. Install"
     )
     assert done.stderr.count("\n") == 1
     assert (project / "reports/scores.json").stat().st_mtime_ns == before
@@ -56,12 +58,12 @@ def test_the_command_versions_records_what_is_installed(project, record):
 
 
 def test_a_package_that_is_not_installed_stops_a_stage(monkeypatch):
-    monkeypatch.setattr(versions, "installed", lambda package: "")
+    monkeypatch.setattr(versions, "installed_version", lambda package: "")
     with pytest.raises(ValueError, match=r"sacrebleu \(none\) is installed.*uv pip install -r"):
         versions.check_versions(SCORE)
 
 
 def test_the_build_of_a_package_does_not_count(monkeypatch):
-    monkeypatch.setattr(versions, "version", lambda package: versions.recorded()[package] + "+cu130")
+    monkeypatch.setattr(versions, "version", lambda package: versions.recorded_versions()[package] + "+cu130")
     versions.check_versions(SCORE)
     assert versions.release("2.13.0+cu130") == versions.release("2.13.0+cpu") == "2.13.0"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from transformer.corpora.receiving import Broken, Position, receive
 from transformer.credentials import mask_credentials
-from transformer.files import Mistake, printable, sha256, sha256_text
+from transformer.files import Mistake, escape_controls, sha256, sha256_text
 
 AT_ONCE = 4  # downloads
 
@@ -34,13 +34,13 @@ class Download:
     md5: str | None = None
     fallback: Download | None = None
 
-    def place(self, folder: Path) -> Path:
+    def path(self, folder: Path) -> Path:
         """Where the file lies when it is complete. Files of several corpora with one name are kept apart."""
         return folder / f"{(self.sha256 or self.md5 or sha256_text(self.addresses[0]))[:12]}-{Path(self.name).name}"
 
     def part(self, folder: Path, address: str) -> Path:
         """The path of the partial download. Each address has its own: two addresses may serve different files."""
-        return self.place(folder).with_suffix(f"{self.place(folder).suffix}.{sha256_text(address)[:8]}.part")
+        return self.path(folder).with_suffix(f"{self.path(folder).suffix}.{sha256_text(address)[:8]}.part")
 
 
 def fetch_all(downloads: Mapping[str, Download], folder: Path, progress: Callable[[int], object]) -> dict[str, Path]:
@@ -52,13 +52,13 @@ def fetch_all(downloads: Mapping[str, Download], folder: Path, progress: Callabl
     folder.mkdir(parents=True, exist_ok=True)
     stop = threading.Event()
 
-    def fetched(name: str) -> tuple[str, Path]:
+    def fetch_one(name: str) -> tuple[str, Path]:
         return name, fetch(downloads[name], folder, Position(progress), stop)
 
     # The threads of a ThreadPool end with this process, so that Ctrl-C does not wait for a server that is silent.
     with ThreadPool(AT_ONCE) as pool:
         try:
-            return dict(pool.imap_unordered(fetched, downloads))
+            return dict(pool.imap_unordered(fetch_one, downloads))
         finally:
             stop.set()  # after an error or Ctrl-C the other downloads end at their next block
 
@@ -68,7 +68,7 @@ def fetch(download: Download, folder: Path, position: Position, stop: threading.
     problems = []
     file: Download | None = download
     while file is not None and not stop.is_set():
-        target = file.place(folder)
+        target = file.path(folder)
         if target.is_file() and file.sha256 and sha256(target) == file.sha256:
             position.move(target.stat().st_size)
             return target
@@ -85,9 +85,10 @@ def fetch(download: Download, folder: Path, position: Position, stop: threading.
                 os.replace(part, target)
                 return target
         file = file.fallback
+    reasons = escape_controls(mask_credentials("; ".join(problems)))
     raise Mistake(
-        f"Cannot get {download.name}. {printable(mask_credentials('; '.join(problems)))}. Try again later, or set "
-        "CORPUS_MIRROR to a folder or address that has this file."
+        f"Cannot get {download.name}. {reasons}. Try again later, or set CORPUS_MIRROR to a folder "
+        "or address that has this file."
     )
 
 
@@ -98,8 +99,8 @@ def cannot_write(error: OSError, part: Path) -> str:
             f"The disk is full: {part} cannot be written. Free some space, and run the same command again, which "
             "goes on where it stopped."
         )
-    place, problem = error.filename or part, error.strerror or error
-    return f"{place}: {problem}. Change its permissions, and run the same command again."
+    path, problem = error.filename or part, error.strerror or error
+    return f"{path}: {problem}. Change its permissions, and run the same command again."
 
 
 def receive_checked(address: str, part: Path, download: Download, position: Position, stop: threading.Event) -> None:

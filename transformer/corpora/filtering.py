@@ -11,7 +11,7 @@ import numpy as np
 
 from transformer.corpora.overlap import Overlap, TestText
 from transformer.corpora.rules import FilterConfig, Rule, rules
-from transformer.files import place_of
+from transformer.files import position_of
 from transformer.text.blocks import Block
 from transformer.text.characters import ODD, normalise
 from transformer.text.placeholders import disagree
@@ -112,10 +112,10 @@ class Report:
                     self.examples[name].append(pair)
 
     def _example(self, number: int, source: str, target: str) -> dict[str, str]:
-        """A pair to show, with its place: the file, if there are several, and the line."""
-        name, place = place_of(number, self.files) if self.files else ("", number)
+        """A pair to show, with its position: the file, if there are several, and the line."""
+        name, row = position_of(number, self.files) if self.files else ("", number)
         source, target = (f"{line[:SHOWN]} …" if len(line) > SHOWN else line for line in (source, target))
-        return {"line": f"{name} {place}".strip(), "source": source, "target": target}
+        return {"line": f"{name} {row}".strip(), "source": source, "target": target}
 
     @property
     def pairs(self) -> int:
@@ -128,34 +128,34 @@ class Report:
         return self.combinations[0]
 
     @property
-    def repeated(self) -> int:
+    def repetitions(self) -> int:
         """How many pairs occurred before."""
         digests = np.concatenate([np.zeros(0, np.uint64), *self._digests])
         return len(digests) - len(np.unique(digests))
 
-    def fired(self, name: str) -> int:
+    def count_fired(self, name: str) -> int:
         """For how many pairs a rule fires."""
-        return sum(count for bits, count in self.combinations.items() if name in self._named(bits))
+        return sum(count for bits, count in self.combinations.items() if name in self._rules_of(bits))
 
-    def _named(self, bits: int) -> list[str]:
+    def _rules_of(self, bits: int) -> list[str]:
         return [name for bit, name in enumerate(self.names) if bits >> bit & 1]
 
     def describe(self) -> str:
         """How many pairs are kept, and how many each rule drops, in a line."""
-        dropped = ", ".join(f"{name} {self.fired(name):,}" for name in self.names if self.fired(name))
+        dropped = ", ".join(f"{name} {self.count_fired(name):,}" for name in self.names if self.count_fired(name))
         return f"{self.kept:,} of {self.pairs:,} training pairs kept{f'; dropped by {dropped}' if dropped else ''}"
 
     def counts(self) -> dict[str, Any]:
         """Pairs, kept pairs; of each rule: pairs for which it fires, and for which it alone does; the combinations."""
         together = {
-            " + ".join(self._named(bits)): count
+            " + ".join(self._rules_of(bits)): count
             for bits, count in sorted(self.combinations.items())
-            if len(self._named(bits)) > 1
+            if len(self._rules_of(bits)) > 1
         }
         return {
             "pairs": self.pairs,
             "kept": self.kept,
-            "fired": {name: self.fired(name) for name in self.names},
+            "fired": {name: self.count_fired(name) for name in self.names},
             "alone": {name: self.combinations[1 << bit] for bit, name in enumerate(self.names)},
             "together": together,
         }
@@ -170,9 +170,9 @@ def summary(report: Report, odd: Report, reports: Mapping[str, Report], test_set
     """What filter.json holds. report, odd: of train. reports: of valid and the test sets, by name."""
     return {
         **report.counts(),
-        "repeated": report.repeated,
+        "repeated": report.repetitions,
         "examples": report.examples,
-        "odd": {name: {"pairs": odd.fired(name), "examples": odd.examples[name]} for name in ODD_PAIRS},
+        "odd": {name: {"pairs": odd.count_fired(name), "examples": odd.examples[name]} for name in ODD_PAIRS},
         "length_step": LENGTH_STEP,
         "lengths": report.lengths.tolist(),
         "others": {name: {"pairs": split.pairs, "kept": split.kept} for name, split in reports.items()},

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from transformer.corpora.archives import check_archive, is_archive, open_member
+from transformer.corpora.archives import open_member
 from transformer.corpora.fetching import Download
-from transformer.corpora.markup import segments, untagged
+from transformer.corpora.markup import segments, text_lines
 from transformer.corpora.parallel_text import ParallelText, TwoFiles
 from transformer.corpora.text_files import Lines, open_file
 from transformer.credentials import check_address
@@ -115,18 +115,18 @@ class Manifest:
         missing = sorted(name for name in chosen.values() if not files[name]["sha256"])
         if missing:
             raise NoChecksum(f"{self.path} has no sha256 of {', '.join(missing)}.")
-        return {name: self.download(place) for name, place in chosen.items()}
+        return {name: self.download(file) for name, file in chosen.items()}
 
     def download(self, name: str) -> Download:
         """A file of this corpus, to be fetched from CORPUS_MIRROR if that is set."""
         entry = self.content["files"][name]
-        addresses = tuple(place for address in entry["addresses"] for place in self._places(address))
+        addresses = tuple(url for address in entry["addresses"] for url in self._urls(address))
         other = entry.get("fallback")
         instead = self.download(other) if other and self.content["files"][other]["sha256"] else None
         return Download(name, addresses, entry["size"], entry["sha256"], entry.get("md5"), instead)
 
-    def _places(self, address: str) -> Iterator[str]:
-        """Where a file may be: its address, or the places of a mirror that stand for it."""
+    def _urls(self, address: str) -> Iterator[str]:
+        """Where a file may be: its address, or the addresses of a mirror that stand for it."""
         mirror = os.environ.get("CORPUS_MIRROR")
         if not mirror:
             yield check_address(address, str(self.path))
@@ -139,22 +139,11 @@ class Manifest:
         base = next((base for base in self.content["bases"] if address.startswith(f"{base}/")), "")
         yield f"{mirror}/{address.removeprefix(f'{base}/')}"
 
-    def texts(self, split: str, source: str, target: str, places: Mapping[str, Path]) -> list[ParallelText]:
-        """The texts of a split. places: file name -> where it was fetched to."""
+    def texts(self, split: str, source: str, target: str, paths: Mapping[str, Path]) -> list[ParallelText]:
+        """The texts of a split. paths: file name -> where it was fetched to."""
         return [
-            TwoFiles(*(lines(part, places[part["file"]]) for part in pair))
-            for pair in self.parts(split, source, target)
+            TwoFiles(*(lines(part, paths[part["file"]]) for part in pair)) for pair in self.parts(split, source, target)
         ]
-
-    def check(self, places: Mapping[str, Path]) -> None:
-        """Raise Mistake if an archive lacks a file that the splits name, or cannot be trusted."""
-        members: dict[str, set[str]] = {}
-        for texts in self.content["splits"].values():
-            for part in (part for parts in texts.values() for part in parts if "member" in part):
-                members.setdefault(part["file"], set()).add(part["member"])
-        for name, path in places.items():
-            if is_archive(path):
-                check_archive(path, members.get(name, ()))
 
 
 def lines(part: Entry, path: Path) -> Lines:
@@ -162,12 +151,15 @@ def lines(part: Entry, path: Path) -> Lines:
     name = part.get("member") or Path(part["file"]).name
     opened: Callable[[], AbstractContextManager[Iterable[bytes]]]
     opened = partial(open_member, path, part["member"]) if "member" in part else partial(open_file, path)
-    parse = {"text": None, "ted": untagged, "seg": segments}[part.get("format", "text")]
-    return Lines(name, opened if parse is None else partial(parsed, opened, parse, name), expected=part.get("lines"))
+    parse = {"text": None, "ted": text_lines, "seg": segments}[part.get("format", "text")]
+    parsed = opened if parse is None else partial(parse_lines, opened, parse, name)
+    return Lines(name, parsed, expected=part.get("lines"))
 
 
 @contextmanager
-def parsed(opened: Callable[[], AbstractContextManager[Iterable[bytes]]], parse: Callable, name: str) -> Iterator[Any]:
+def parse_lines(
+    opened: Callable[[], AbstractContextManager[Iterable[bytes]]], parse: Callable, name: str
+) -> Iterator[Any]:
     """The lines that a parser finds in a file, whose name is for its messages."""
     with opened() as file:
         yield parse(file, name)

@@ -75,8 +75,8 @@ class _Segments(HTMLParser):
         except (AssertionError, ValueError) as error:  # HTMLParser's for `<![x`, and for &# with 5,000 digits
             if is_bug(error):
                 raise
-            place = f"{self.name}:{self.getpos()[0]}"
-            raise Mistake(f"{place}: wrong markup: {error}. Correct it, or get the file again.") from None
+            position = f"{self.name}:{self.getpos()[0]}"
+            raise Mistake(f"{position}: wrong markup: {error}. Correct it, or get the file again.") from None
         texts, self.texts = self.texts, []
         for segment in texts:
             yield " ".join(segment.split()).encode("utf-8") + b"\n"
@@ -108,7 +108,7 @@ class _Tags(HTMLParser):
         self.first = self.first or tag
 
 
-def untagged(file: Iterable[bytes], name: str) -> Iterator[bytes]:
+def text_lines(file: Iterable[bytes], name: str) -> Iterator[bytes]:
     """The lines of a train.tags file that are text: those that do not begin with one of TED_TAGS.
 
     name: of the file. Raises Mistake with file, line and character for text that is not UTF-8.

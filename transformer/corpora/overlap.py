@@ -76,25 +76,25 @@ class TestText:
     """The lines of test sets, in which training lines are looked up. sets: name -> source lines and target lines.
 
     A line is near a test line if it has the same words, or at least NEAR of its distinct trigrams, without case and
-    punctuation. A line that has `needed` of the n trigrams of a test line has at least one of every n - needed + 1 of
-    them. So only the n - needed + 1 rarest trigrams are looked up (prefix filtering, Chaudhuri et al. 2006).
+    punctuation. A line that has k of the n trigrams of a test line has at least one of every n - k + 1 of them. So only
+    the n - k + 1 rarest trigrams are looked up, with k = `least_shared` (prefix filtering, Chaudhuri et al. 2006).
     """
 
     __test__ = False  # pytest would take it for tests
 
     def __init__(self, sets: Mapping[str, tuple[Sequence[str], Sequence[str]]]):
-        self._places: dict[tuple[int, tuple[str, ...]], list[tuple[str, int, str]]] = defaultdict(list)
+        self._lines: dict[tuple[int, tuple[str, ...]], list[tuple[str, int, str]]] = defaultdict(list)
         for name, sides in sets.items():
             for side, lines in enumerate(sides):
                 for row, line in enumerate(lines):
                     if key := words(line):
-                        self._places[side, key].append((name, row, line))
-        self._trigrams = {key: trigrams(key[1]) for key in self._places}
+                        self._lines[side, key].append((name, row, line))
+        self._trigrams = {key: trigrams(key[1]) for key in self._lines}
         often = Counter((side, trigram) for (side, _), parts in self._trigrams.items() for trigram in parts)
         self._with: dict[tuple[int, tuple[str, ...]], list[tuple[str, ...]]] = defaultdict(list)
         for (side, key), parts in self._trigrams.items():
             rarest = sorted(parts, key=lambda trigram, side=side: (often[side, trigram], trigram))
-            for trigram in rarest[: len(parts) - needed(parts) + 1]:
+            for trigram in rarest[: len(parts) - least_shared(parts) + 1]:
                 self._with[side, trigram].append(key)
 
     def look_up(self, line: str, side: int) -> list[Near]:
@@ -102,12 +102,13 @@ class TestText:
         key = words(line)
         parts = trigrams(key)
         maybe = {test for trigram in parts for test in self._with.get((side, trigram), ())}
-        near = {test for test in maybe if len(parts & self._trigrams[side, test]) >= needed(self._trigrams[side, test])}
-        if (side, key) in self._places:
+        texts = {test: self._trigrams[side, test] for test in maybe}
+        near = {test for test, own in texts.items() if len(parts & own) >= least_shared(own)}
+        if (side, key) in self._lines:
             near.add(key)
-        return [Near(name, side, row, text == line) for test in near for name, row, text in self._places[side, test]]
+        return [Near(name, side, row, text == line) for test in near for name, row, text in self._lines[side, test]]
 
 
-def needed(trigrams: Collection[object]) -> int:
+def least_shared(trigrams: Collection[object]) -> int:
     """How many of the trigrams of a test line a training line must have to be near."""
     return ceil(NEAR * len(trigrams))

@@ -89,35 +89,35 @@ class OneFile:
         names = {strip_region(column.strip().strip("\"'")) for column in columns}
         return names in (codes, {"source", "target"}, {"src", "tgt"})
 
-    def _tsv(self, line: str, place: str) -> LinePair:
+    def _tsv(self, line: str, position: str) -> LinePair:
         """The pair of a line with one tab."""
         columns = line.split("\t")
         if len(columns) != 2:
-            raise Mistake(f"{place}: {len(columns)} columns, must be 2: a source and a target, with a tab between.")
+            raise Mistake(f"{position}: {len(columns)} columns, must be 2: a source and a target, with a tab between.")
         straight = plain_name(self.path).endswith(f".{'-'.join(self.languages)}.tsv")
         return (columns[0], columns[1]) if straight else (columns[1], columns[0])
 
-    def _json(self, line: str, place: str) -> LinePair:
+    def _json(self, line: str, position: str) -> LinePair:
         """The pair of a line of JSON."""
         try:
             value: Any = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise Mistake(f"{place}: not JSON ({error}). Write an object with the keys of both languages.") from None
+            raise Mistake(f"{position}: not JSON ({error}). Write an object with the keys of both languages.") from None
         value = value.get("translation", value) if isinstance(value, dict) else value
         source, target = map(value.get, self.languages) if isinstance(value, dict) else (None, None)
         if not isinstance(source, str) or not isinstance(target, str):
             has = f"Its keys are {str([*value])[1:-1][:100]}" if isinstance(value, dict) else "It has no object"
-            raise Mistake(f"{place}: no object with the texts {' and '.join(self.languages)}. {has}.")
+            raise Mistake(f"{position}: no object with the texts {' and '.join(self.languages)}. {has}.")
         if any("\0" in text or half_character(text) for text in (source, target)):
-            raise Mistake(f"{place}: a NUL character or half a character in a text. Remove it.")
+            raise Mistake(f"{position}: a NUL character or half a character in a text. Remove it.")
         return source, target
 
 
 class _Raw(Lines):
     """Lines whose white space stays as it is, for files in which a tab has a meaning."""
 
-    def _checked(self, line: bytes) -> str:
-        super()._checked(line)  # for its errors
+    def _check(self, line: bytes) -> str:
+        super()._check(line)  # for its errors
         return line.decode("utf-8").removeprefix("\ufeff" if self.count == 1 else "").removesuffix("\r")
 
 

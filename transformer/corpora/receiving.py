@@ -10,32 +10,18 @@ from urllib.parse import unquote, urlsplit
 
 import requests
 import urllib3
+from requests.adapters import HTTPAdapter
+from urllib3.util import Retry
 
 ATTEMPTS = 5  # of one address
 PAUSE = 1.0  # seconds before the second attempt; each pause is twice as long as the one before
 TIMEOUT = 30.0  # seconds without any byte
 LONGEST_WAIT = 120  # seconds that a server may ask us to wait (Retry-After)
-_AGAIN = (408, 425, 429, 500, 502, 503, 504)
-_HOPELESS = (
-    requests.TooManyRedirects,
-    requests.exceptions.InvalidSchema,
-    requests.exceptions.InvalidURL,
-    requests.exceptions.MissingSchema,
-    requests.exceptions.InvalidProxyURL,
-)
+AGAIN = (408, 425, 429, 500, 502, 503, 504)
 
 
 class Broken(Exception):
     """Raised when an address does not give its file."""
-
-
-class Again(Exception):
-    """Raised when a server asks for another attempt later. seconds: to wait."""
-
-    def __init__(self, reply: requests.Response):
-        super().__init__(f"the server answered {reply.status_code} {reply.reason}")
-        after = reply.headers.get("Retry-After", "")
-        self.seconds = min(float(after), LONGEST_WAIT) if after.isdecimal() else 0.0
 
 
 class Position:
@@ -66,49 +52,45 @@ def receive(
         shutil.copyfile(path, part)
         position.move(part.stat().st_size)
         return
-    problem, pause = "", 0.0
+    problem = ""
     for attempt in range(ATTEMPTS):
-        if stop.wait(pause):
+        if stop.wait(PAUSE * 2**attempt if attempt else 0):
             raise Broken("stopped")
         if not resumable:
             part.unlink(missing_ok=True)
         have = part.stat().st_size if part.exists() else 0
         position.move(have)
-        problem, wait = attempted(address, have, part, position, stop, size)
-        if not problem:
-            return
-        pause = max(wait, PAUSE * 2**attempt)
+        try:
+            with request(address, have) as reply:
+                if write(reply, have, part, position, stop, size):
+                    return
+            problem = "the connection ended early"
+        except urllib3.exceptions.HTTPError as error:
+            problem = reason(error)
     raise Broken(f"{problem}, in each of {ATTEMPTS} attempts")
 
 
-def attempted(
-    address: str, have: int, part: Path, position: Position, stop: threading.Event, size: int | None
-) -> tuple[str, float]:
-    """Request an address once and write what it sends. Returns what went wrong, "" if the file is complete, and the
-    seconds that the server asks us to wait. Raises Broken if another attempt would not help.
-    """
-    try:
-        with request(address, have) as reply:
-            return "" if write(reply, have, part, position, stop, size) else "the connection ended early", 0.0
-    except Again as again:
-        return str(again), again.seconds
-    except _HOPELESS as error:
-        circle = isinstance(error, requests.TooManyRedirects)
-        raise Broken("it redirects to itself, or too often" if circle else f"no address to fetch: {error}") from None
-    except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
-        return reason(error), 0.0
-
-
 def request(address: str, start: int) -> requests.Response:
-    """The reply for an address, from byte `start` on. A password in the address is not sent to where it redirects."""
+    """The reply for an address, from byte `start` on. A password in the address is not sent to where it redirects.
+
+    A server that cannot be reached, or is busy, is asked ATTEMPTS times. Raises Broken if there is no such reply.
+    """
+    retry = Retry(
+        ATTEMPTS - 1, backoff_factor=PAUSE, status_forcelist=AGAIN, raise_on_status=False, retry_after_max=LONGEST_WAIT
+    )
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
-    reply = requests.get(address, headers=headers, stream=True, timeout=TIMEOUT)
+    with requests.Session() as session:
+        for scheme in ("http://", "https://"):
+            session.mount(scheme, HTTPAdapter(max_retries=retry))
+        try:
+            reply = session.get(address, headers=headers, stream=True, timeout=TIMEOUT)
+        except requests.RequestException as error:
+            raise Broken(reason(error)) from None
     if reply.status_code in (200, 206, 416):
         return reply
     reply.close()
-    if reply.status_code in _AGAIN:
-        raise Again(reply)
-    raise Broken(f"the server answered {reply.status_code} {reply.reason}")
+    often = f", in each of {ATTEMPTS} attempts" if reply.status_code in AGAIN else ""
+    raise Broken(f"the server answered {reply.status_code} {reply.reason}{often}")
 
 
 def write(
@@ -143,6 +125,10 @@ def resumes(reply: requests.Response, start: int) -> bool:
 
 def reason(error: Exception) -> str:
     """An error of requests or urllib3 in a few words."""
+    if isinstance(error, requests.TooManyRedirects):
+        return "it redirects to itself, or too often"
+    if isinstance(error, ValueError):  # requests.exceptions.InvalidURL, InvalidSchema and others
+        return f"no address to fetch: {error}"
     if isinstance(error, (requests.Timeout, urllib3.exceptions.TimeoutError)) or "timed out" in str(error):
         return f"no byte came for {TIMEOUT:g} s"
     if "NameResolutionError" in str(error):

@@ -84,7 +84,7 @@ def rules(config: FilterConfig, source: str, target: str) -> dict[str, Rule]:
     if config.filter_identical:
         by_name["identical"] = lambda s, t: s == t
     if (least := config.filter_min_alphabetic) > 0:
-        by_name["min_alphabetic"] = lambda s, t: alphabetic(s) < least or alphabetic(t) < least
+        by_name["min_alphabetic"] = lambda s, t: alphabetic_share(s) < least or alphabetic_share(t) < least
     if (longest := config.filter_max_word) > 0:
         by_name["max_word"] = lambda s, t: max(map(len, (*s.split(" "), *t.split(" ")))) > longest
     if config.filter_numbers:
@@ -96,7 +96,7 @@ def rules(config: FilterConfig, source: str, target: str) -> dict[str, Rule]:
     return by_name
 
 
-def alphabetic(line: str) -> float:
+def alphabetic_share(line: str) -> float:
     """The share of letters and marks among the characters of a line that are no spaces; 1 for an empty line."""
     shown = line.replace(" ", "")
     return sum(script_of(character) not in (DIGIT, SYMBOL) for character in shown) / len(shown) if shown else 1.0

@@ -53,7 +53,7 @@ class Lines:
             with self.opened() as file:
                 for line in file:
                     self.count += 1
-                    yield self._checked(line.removesuffix(b"\n"))
+                    yield self._check(line.removesuffix(b"\n"))
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise Mistake(f"{self.name} is damaged after line {self.count} ({error}). Copy it again.") from None
         if self.expected not in (None, self.count):
@@ -62,7 +62,7 @@ class Lines:
                 f"{self.expected}. Correct that number."
             )
 
-    def _checked(self, line: bytes) -> str:
+    def _check(self, line: bytes) -> str:
         """A line of bytes as text."""
         if self.count == 1 and line.startswith(b"\xef\xbb\xbf"):
             print(f"{self.name}: removed the byte-order mark at its start", file=sys.stderr)

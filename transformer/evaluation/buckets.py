@@ -43,11 +43,11 @@ def buckets(
         if value is not None:
             rows.setdefault(bisect_right(least, value) - 1, []).append(row)
     parts = []
-    for place in sorted(rows):
-        ours, theirs = ([side[row] for row in rows[place]] for side in (hypotheses, references))
+    for index in sorted(rows):
+        ours, theirs = ([side[row] for row in rows[index]] for side in (hypotheses, references))
         score, margin = estimate_bleu(ours, theirs, language)
         known = len(ours) >= FEWEST and margin
-        parts.append(Bucket(name(least, place), len(ours), score, margin if known else None))
+        parts.append(Bucket(name(least, index), len(ours), score, margin if known else None))
     return parts
 
 
@@ -58,24 +58,24 @@ def bucket_scores(
     references: Sequence[str],
     language: str,
 ) -> dict[str, list[Bucket]]:
-    """What the buckets differ in -> the buckets. words: of each source. counts: see `rarest`."""
+    """What the buckets differ in -> the buckets. words: of each source. counts: see `rarest_counts`."""
     parts = {
         "words of the source": ([len(line) for line in words], LENGTHS),
-        "occurrences in train of the rarest word": (rarest(words, counts), FREQUENCIES),
+        "occurrences in train of the rarest word": (rarest_counts(words, counts), FREQUENCIES),
     }
     return {title: buckets(values, least, hypotheses, references, language) for title, (values, least) in parts.items()}
 
 
-def name(least: Sequence[int], place: int) -> str:
+def name(least: Sequence[int], index: int) -> str:
     """The range of values of a bucket: 0, 1–5, 51 or more."""
-    first = f"{least[place]:,}"
-    if place + 1 == len(least):
+    first = f"{least[index]:,}"
+    if index + 1 == len(least):
         return f"{first} or more"
-    last = least[place + 1] - 1
-    return first if last == least[place] else f"{first}–{last:,}"
+    last = least[index + 1] - 1
+    return first if last == least[index] else f"{first}–{last:,}"
 
 
-def rarest(sentences: Iterable[Sequence[str]], counts: Mapping[str, int]) -> list[int | None]:
+def rarest_counts(sentences: Iterable[Sequence[str]], counts: Mapping[str, int]) -> list[int | None]:
     """How often the rarest word of each sentence occurs in train; None for a sentence without words.
 
     counts: word without ▁ -> its number in train, for words that occur there.
@@ -83,7 +83,7 @@ def rarest(sentences: Iterable[Sequence[str]], counts: Mapping[str, int]) -> lis
     return [min((counts.get(word.removeprefix(SPACE), 0) for word in words), default=None) for words in sentences]
 
 
-def counted(lines: Iterable[str], words: Iterable[str]) -> dict[str, int]:
+def count_words(lines: Iterable[str], words: Iterable[str]) -> dict[str, int]:
     """How often each of `words` occurs. Counts with and without ▁ are added: after a bracket, a word has none.
 
     lines: word, space, number. Returns word without ▁ -> number.

@@ -60,7 +60,7 @@ def compare_with_first(systems: Sequence[System], references: Sequence[str]) -> 
     """
     os.environ["SACREBLEU_SEED"] = str(SEED)  # whatever the user has set
     named: list[tuple[str, Sequence[str]]] = [
-        (str(place), list(system.hypotheses)) for place, system in enumerate(systems)
+        (str(index), list(system.hypotheses)) for index, system in enumerate(systems)
     ]
     language = str(systems[0].params["target"])
     exact = [bleu(lines, references, language) for _, lines in named]
@@ -84,10 +84,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
     The k-th smallest of n is multiplied by n - k + 1; none may be below the one before it.
     """
-    order = sorted(range(len(p_values)), key=lambda place: p_values[place])
-    scaled = [min(1.0, p_values[place] * (len(order) - rank)) for rank, place in enumerate(order)]
+    order = sorted(range(len(p_values)), key=lambda index: p_values[index])
+    scaled = [min(1.0, p_values[index] * (len(order) - rank)) for rank, index in enumerate(order)]
     corrected = dict(zip(order, accumulate(scaled, max), strict=True))
-    return [corrected[place] for place in range(len(p_values))]
+    return [corrected[index] for index in range(len(p_values))]
 
 
 def correct(rows: Sequence[dict], column: str) -> None:
@@ -153,7 +153,7 @@ def welch(first: Sequence[float], second: Sequence[float]) -> float | None:
     return round(float(result.pvalue), 4)
 
 
-def differing(systems: Sequence[System]) -> list[str]:
+def differing_knobs(systems: Sequence[System]) -> list[str]:
     """The knobs whose values differ between the systems, in the order of params.yaml."""
     names = dict.fromkeys(name for system in systems for name in system.params)
     return [name for name in names if len({repr(system.params.get(name)) for system in systems}) > 1]

@@ -7,7 +7,7 @@ from hashlib import sha256
 from math import inf
 from statistics import mean, stdev
 
-from transformer.evaluation.comparison import MADE_FROM, System, differing, equal_but_for, what_else
+from transformer.evaluation.comparison import MADE_FROM, System, differing_knobs, equal_but_for, what_else
 
 SCORES = ("bleu", "valid_bleu")
 TASK = ("corpus", "source", "target")  # runs on different text are not compared
@@ -27,7 +27,7 @@ def order(value: object) -> tuple[float, str]:
 def effects(runs: Sequence[System]) -> list[dict]:
     """A row per knob and pair of values, the lowest and another: number of pairs of runs, mean change and deviation."""
     rows = []
-    for knob in differing(runs):
+    for knob in differing_knobs(runs):
         if knob in TASK:
             continue
         changes: dict[tuple, list[tuple[System, System]]] = {}
@@ -50,7 +50,7 @@ def score_table(runs: Sequence[System]) -> list[dict]:
     Differing knobs are shown by value; data, code and versions by a short hash, equal where they agree.
     """
     ranked = sorted(runs, key=lambda run: -run.scores["valid_bleu"])
-    knobs = differing(runs)
+    knobs = differing_knobs(runs)
     marks = [{part: mark(run, part) for part in MADE_FROM} for run in ranked]
     parts = [part for part in MADE_FROM if len({each[part] for each in marks}) > 1]
     return [

@@ -215,7 +215,7 @@ class Translator:
 
     def attention(self, source: str, target: str) -> PairAttention:
         """A source and its translation to attention weights, and to the subwords of each (`split_by_word`)."""
-        sides = (self.source.numbered(source), self.source), (self.source.numbered_target(source, target), self.target)
+        sides = (self.source.protect(source), self.source), (self.source.protect_target(source, target), self.target)
         source_subwords, target_subwords = (
             [subword for word in self.split_by_word(line, side) for subword in word] for line, side in sides
         )
@@ -232,7 +232,7 @@ class Translator:
 
     def split_pair(self, source: str, target: str) -> tuple[list[str], list[str]]:
         """A source and its translation to the subwords of each, as in training."""
-        source, target = self.source.numbered_pair(source, target)
+        source, target = self.source.protect_pair(source, target)
         return self.merges.subwords(self.source.split(source)), self.merges.subwords(self.target.split(target))
 
     def split_by_word(self, line: str, side: Side) -> list[list[str]]:

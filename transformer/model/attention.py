@@ -9,9 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer.model.cpu import Linear, dropout, scaled_softmax
+from transformer.model.cpu import Linear, dropout, fused_is_faster, scaled_softmax
 
-FUSED_ABOVE = 64  # with more queries per sentence, torch's fused attention is faster in inference on a processor
 KeysValues = tuple[Tensor, Tensor]  # keys (B, H, S, K) and values (B, H, S, D/H)
 
 
@@ -29,10 +28,9 @@ def attention(
 ) -> Tensor:
     """dropout(softmax(Q K^T / sqrt(d_k) + bias)) V (equation 1), for values (B, H, S, D/H): (B, H, T, D/H).
 
-    torch's fused attention is the same and never stores the weights. On a processor it is slow for few queries, and has
-    no dropout.
+    torch's fused attention is the same and never stores the weights.
     """
-    if queries.is_cuda or (queries.shape[-2] > FUSED_ABOVE and not training):
+    if fused_is_faster(queries, training):
         dropped = rate if training else 0.0
         return F.scaled_dot_product_attention(queries, keys, values, attn_mask=bias, dropout_p=dropped)
     return dropout(attention_weights(queries, keys, bias, training), rate, training) @ values
@@ -90,7 +88,7 @@ class KeyValueCache:
         return used
 
     def select(self, rows: Tensor) -> None:
-        """Keep only the sentences at the places `rows`."""
+        """Keep only the sentences with the indices `rows`."""
         if self.buffers is not None:
             keys, values = self.buffers
             self.buffers = keys[:, :, : self.length][rows], values[:, :, : self.length][rows]

@@ -18,6 +18,8 @@ from torch.autograd.function import once_differentiable
 # float32 without its compiler torch uses MKL, which is half as fast on processors that are not Intel's.
 ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
+FUSED_ABOVE = 64  # with more queries per sentence, torch's fused attention is faster in inference on a processor
+
 
 def multiplies_bfloat16(device: torch.device) -> bool:
     """Whether a device has instructions for products in bfloat16. Processors: avx512_bf16, amx_bf16 or ARM's bf16.
@@ -147,6 +149,14 @@ def relu_dropout(x: Tensor, rate: float, training: bool = True) -> Tensor:
     if x.is_cuda or not (rate and training):
         return F.dropout(F.relu(x), rate, training)
     return _ReluDropout.apply(x, rate)
+
+
+def fused_is_faster(queries: Tensor, training: bool) -> bool:
+    """Whether to compute the attention of queries (B, H, T, K) with torch's fused function, not with the plain formula.
+
+    On a processor the fused function is slow for few queries, and has no dropout.
+    """
+    return queries.is_cuda or (queries.shape[-2] > FUSED_ABOVE and not training)
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt(3)

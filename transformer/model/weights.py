@@ -42,7 +42,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
     Raises Mistake for a file that is missing or damaged, and for tensors that are no finite numbers in one of TYPES.
     """
-    with reading(path):
+    with weight_file_errors(path):
         weights = load_file(path)
     for name, tensor in weights.items():
         if tensor.dtype not in TYPES or not tensor.isfinite().all():
@@ -51,7 +51,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[None]:
+def weight_file_errors(path: Path) -> Iterator[None]:
     """In this block an error of a safetensors file that is missing or damaged becomes a Mistake with its path."""
     try:
         yield
@@ -68,7 +68,7 @@ def build_model(path: Path, config: TransformerConfig) -> Transformer:
     Only the header of the file is read. No model is built that is much larger than the file, or has more layers than it
     has tensors.
     """
-    with reading(path), safe_open(path, framework="pt") as file:
+    with weight_file_errors(path), safe_open(path, framework="pt") as file:
         stored = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     layers = config.complete.encoder_layers + config.complete.decoder_layers
     if layers <= len(stored) and least_weights(config) <= sum(map(prod, stored.values())):

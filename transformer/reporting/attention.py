@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import vl_convert
 
-from transformer.reporting.packing import compressed
+from transformer.reporting.packing import compress
 
 # Nine colours of viridis (Smith and van der Walt 2015), from weight 0 to weight 1; those between are interpolated.
 SCALE = ("#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725")
@@ -70,7 +70,7 @@ def choice(scores: Sequence[float], references: Sequence[str], hypotheses: Seque
     return {best: why} if worst == best else {best: why, worst: "the worst by chrF"}
 
 
-def as_bytes(weights: np.ndarray) -> np.ndarray:
+def quantise(weights: np.ndarray) -> np.ndarray:
     """Weights, whose rows sum to 1, to bytes, whose rows sum to 255: (..., S) -> (..., S), uint8.
 
     Each weight times 255 is rounded down. If the bytes of a row then sum to 255 - n, the n bytes that lost most are
@@ -79,13 +79,13 @@ def as_bytes(weights: np.ndarray) -> np.ndarray:
     """
     exact = np.asarray(weights, np.float64) * 255
     down = np.floor(exact)
-    places = np.argsort(np.argsort(down - exact, axis=-1, kind="stable"), axis=-1, kind="stable")
-    return (down + (places < 255 - down.sum(-1, keepdims=True))).astype(np.uint8)
+    ranks = np.argsort(np.argsort(down - exact, axis=-1, kind="stable"), axis=-1, kind="stable")
+    return (down + (ranks < 255 - down.sum(-1, keepdims=True))).astype(np.uint8)
 
 
 def shown_bytes(weights: np.ndarray, most: int) -> np.ndarray:
     """The bytes of the first `most` rows and columns of maps, (..., T, S). Whole rows are rounded, then cut."""
-    return as_bytes(weights[..., :most, :])[..., :most]
+    return quantise(weights[..., :most, :])[..., :most]
 
 
 def most_subwords(sentences: int, maps: int) -> int:
@@ -113,8 +113,8 @@ def page_data(sentences: Sequence[Sentence]) -> dict[str, Any]:
 def sentence_contents(sentence: Sentence, most: int) -> dict[str, Any]:
     """What the report page shows of a sentence, as JSON values; see `contents`. most: subwords of a side."""
 
-    def packed(weights: np.ndarray) -> str:
-        return compressed(shown_bytes(weights, most).tobytes())
+    def pack(weights: np.ndarray) -> str:
+        return compress(shown_bytes(weights, most).tobytes())
 
     def side(text: Text) -> dict[str, Any]:
         return {"subwords": text.subwords[:most], "words": text.words[:most], "of": len(text.subwords)}
@@ -124,9 +124,9 @@ def sentence_contents(sentence: Sentence, most: int) -> dict[str, Any]:
         "why": sentence.why,
         "chrf": round(sentence.chrf, 1),
         "source": side(sentence.source),
-        "encoder": packed(sentence.encoder),
+        "encoder": pack(sentence.encoder),
         "targets": [
-            {"name": name, **side(target.text), "decoder": packed(target.decoder), "cross": packed(target.cross)}
+            {"name": name, **side(target.text), "decoder": pack(target.decoder), "cross": pack(target.cross)}
             for name, target in sentence.targets.items()
         ],
     }
@@ -134,10 +134,10 @@ def sentence_contents(sentence: Sentence, most: int) -> dict[str, Any]:
 
 def colour(share: float) -> str:
     """The colour of a weight between 0 and 1."""
-    place = min(share, 1) * (len(SCALE) - 1)
-    low = min(int(place), len(SCALE) - 2)
+    position = min(share, 1) * (len(SCALE) - 1)
+    low = min(int(position), len(SCALE) - 2)
     pairs = [(int(SCALE[low][at : at + 2], 16), int(SCALE[low + 1][at : at + 2], 16)) for at in (1, 3, 5)]
-    return "#" + "".join(f"{round(start + (end - start) * (place - low)):02x}" for start, end in pairs)
+    return "#" + "".join(f"{round(start + (end - start) * (position - low)):02x}" for start, end in pairs)
 
 
 def picture(sentence: Sentence, name: str) -> str:
@@ -171,7 +171,7 @@ def picture(sentence: Sentence, name: str) -> str:
         x = left + head * right
         parts.append(f'<text x="{x}" y="{TITLE + 12}" font-size="12">head {head + 1}</text>')
         parts += [
-            f'<text transform="translate({x + column * CELL + 9} {top - 4}) rotate(-90)">{shown(text)}</text>'
+            f'<text transform="translate({x + column * CELL + 9} {top - 4}) rotate(-90)">{label_text(text)}</text>'
             for column, text in enumerate(source)
         ]
     return "\n".join([*parts, "</svg>\n"])
@@ -179,11 +179,11 @@ def picture(sentence: Sentence, name: str) -> str:
 
 def row_labels(target: Sequence[str], layer: str, left: float, y: float) -> list[str]:
     """The labels of a row of maps whose first one is at (left, y): the target subwords, and the name of the layer."""
-    place = f"translate({MARGIN + 8} {y + len(target) * CELL / 2:.1f}) rotate(-90)"
+    turned = f"translate({MARGIN + 8} {y + len(target) * CELL / 2:.1f}) rotate(-90)"
     return [
-        f'<text transform="{place}" text-anchor="middle" font-size="12">{layer}</text>',
+        f'<text transform="{turned}" text-anchor="middle" font-size="12">{layer}</text>',
         *(
-            f'<text x="{left - 4}" y="{y + row * CELL + 9}" text-anchor="end">{shown(text)}</text>'
+            f'<text x="{left - 4}" y="{y + row * CELL + 9}" text-anchor="end">{label_text(text)}</text>'
             for row, text in enumerate(target)
         ),
     ]
@@ -222,7 +222,7 @@ def scale_bar(x: int, y: int) -> list[str]:
     return [*parts, f'<text x="{x + 4}" y="{y + 9}">0</text><text x="{x + 120}" y="{y + 9}">1</text>']
 
 
-def shown(subword: str) -> str:
+def label_text(subword: str) -> str:
     """A subword as text of an SVG; a very long one is cut. What XML forbids, such as U+0008, becomes U+FFFD."""
     text = NOT_IN_XML.sub("\ufffd", subword)
     return escape(text if len(text) <= LONGEST_LABEL else f"{text[: LONGEST_LABEL - 1]}…")

@@ -30,7 +30,7 @@ def theme(dark: bool = False, font: str = "system-ui, sans-serif", background: s
     return config | {"header": {"labelColor": ink, "titleColor": muted}}
 
 
-def checked(curves: pd.DataFrame) -> pd.DataFrame:
+def check_curves(curves: pd.DataFrame) -> pd.DataFrame:
     """The curves with numeric columns. Raises Mistake for a missing column, no rows, or other values."""
     for name in CURVE_COLUMNS:
         if name not in curves.columns:
@@ -43,12 +43,12 @@ def checked(curves: pd.DataFrame) -> pd.DataFrame:
 
 def thin(curves: pd.DataFrame, most: int = MOST_POINTS) -> pd.DataFrame:
     """About `most` rows of the curves, evenly spaced. Rows with a validation and the last row are always kept."""
-    curves = checked(curves)
+    curves = check_curves(curves)
     every = -(-len(curves) // most) or 1
     return curves.loc[(curves.index % every == 0) | (curves.index == len(curves) - 1) | curves["valid_loss"].notna()]
 
 
-def rounded(rows: pd.DataFrame) -> pd.DataFrame:
+def round_numbers(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows with numbers rounded to five significant digits, enough for a page."""
     return rows.assign(**{name: rows[name].map(lambda x: float(f"{x:.5g}")) for name in rows.select_dtypes("float")})
 
@@ -73,7 +73,7 @@ def loss_lines(wide: pd.DataFrame) -> Chart:
 
 def loss_chart(curves: pd.DataFrame) -> Chart:
     """Loss by update. A tooltip shows the values of an update and the latest validation."""
-    wide = rounded(thin(curves))
+    wide = round_numbers(thin(curves))
     readings, latest, step = [], "–", wide["step"]
     for i, loss in zip(step, wide["valid_loss"], strict=True):
         latest = latest if math.isnan(loss) else f"{loss:.4g} at {i:,}, perplexity {math.exp(min(loss, 50)):.4g}"
@@ -94,7 +94,7 @@ def valid_chart(curves: pd.DataFrame, name: str, title: str, logarithmic: bool =
     """A column of the curves that has values at validations only, by update. None if it has no value."""
     if name not in curves.columns or curves[name].isna().to_numpy().all():
         return None
-    rows = rounded(curves.loc[curves[name].notna(), ["step", name]])
+    rows = round_numbers(curves.loc[curves[name].notna(), ["step", name]])
     axis = alt.Axis(minExtent=46, tickCount=4, format="~g", grid=not logarithmic)
     scale = alt.Scale(type="log") if logarithmic else alt.Scale(zero=False)
     value = alt.Y(f"{name}:Q", title=title, axis=axis, scale=scale)
@@ -139,7 +139,7 @@ def bucket_chart(buckets: Sequence[Bucket], title: str) -> Chart:
         alt.Tooltip("sentences:Q", format=",d"),
         *(alt.Tooltip(f"{name}:Q", format=".1f") for name in ("bleu", "low", "high")),
     ]
-    base = alt.Chart(rounded(pd.DataFrame(rows))).encode(names, tooltip=tooltip)
+    base = alt.Chart(round_numbers(pd.DataFrame(rows))).encode(names, tooltip=tooltip)
     bars = base.mark_bar(size=34, opacity=BAR_OPACITY).encode(score)
     lines = base.mark_rule(strokeWidth=2).encode(alt.Y("low:Q"), alt.Y2("high:Q"))
     return alt.layer(bars, lines).properties(width="container", height=200)
@@ -148,7 +148,7 @@ def bucket_chart(buckets: Sequence[Bucket], title: str) -> Chart:
 def rate_chart(curves: pd.DataFrame) -> Chart:
     """Learning rate by update."""
     rate = alt.Y("learning_rate:Q", title="learning rate", axis=alt.Axis(minExtent=46, format="~g", tickCount=3))
-    lines = alt.Chart(rounded(thin(curves).loc[:, ["step", "learning_rate"]])).mark_line(strokeWidth=2)
+    lines = alt.Chart(round_numbers(thin(curves).loc[:, ["step", "learning_rate"]])).mark_line(strokeWidth=2)
     return lines.encode(update_axis(), rate).properties(width="container", height=110)
 
 
@@ -166,7 +166,7 @@ def phenomena_chart(scores: Mapping[str, float], margins: Mapping[str, float]) -
     ]
     if not rows:
         return None
-    table = rounded(pd.DataFrame(rows)).sort_values("percent", ascending=False, kind="stable")
+    table = round_numbers(pd.DataFrame(rows)).sort_values("percent", ascending=False, kind="stable")
     names = alt.Y("phenomenon:N", title=None, sort=list(table["phenomenon"])).axis(ticks=False, labelPadding=8)
     percent = alt.X("percent:Q", title="exact match, %", scale=alt.Scale(domain=[0, 100]), axis=alt.Axis(tickCount=5))
     base = alt.Chart(table).encode(names)

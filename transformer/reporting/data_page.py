@@ -114,13 +114,13 @@ def lead(filtered: Mapping[str, Any], corpus: Mapping[str, Any]) -> str:
 def spell_hidden(examples: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Examples in which characters that cannot be seen, or that change the one before them, are spelled: ⟨U+00AD⟩."""
 
-    def spelled(text: object) -> str:
+    def spell(text: object) -> str:
         return "".join(
             f"⟨U+{ord(c):04X}⟩" if unicodedata.category(c) in ("Cf", "Cc") or "\u0300" <= c <= "\u036f" else c
             for c in str(text)
         )
 
-    return [{name: spelled(text) for name, text in example.items()} for example in examples]
+    return [{name: spell(text) for name, text in example.items()} for example in examples]
 
 
 def share(count: int, of: int) -> str:
@@ -185,11 +185,11 @@ def subword_rows(subwords: Mapping[str, Any]) -> list[dict[str, str]]:
 def length_chart(lengths: list[list[int]], step: int, languages: tuple[str, str]) -> alt.Chart:
     """The training lines of each side by their number of characters."""
     names = [f"source, {languages[0]}", f"target, {languages[1]}"]
-    used = max((place for counts in lengths for place, count in enumerate(counts) if count), default=0) + 1
+    used = max((bar for counts in lengths for bar, count in enumerate(counts) if count), default=0) + 1
     rows = [
-        {"side": name, "from": step * place, "to": step * (place + 1), "middle": step * (place + 0.5), "lines": count}
+        {"side": name, "from": step * bar, "to": step * (bar + 1), "middle": step * (bar + 0.5), "lines": count}
         for name, counts in zip(names, lengths, strict=True)
-        for place, count in enumerate(counts[:used])
+        for bar, count in enumerate(counts[:used])
     ]
     colour = alt.Color("side:N", title=None, sort=names, legend=alt.Legend(orient="top", labelLimit=0))
     last = f" (the last point: all from {step * (len(lengths[0]) - 1)} on)" if used == len(lengths[0]) else ""

@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from transformer.evaluation.comparison import System, differing
+from transformer.evaluation.comparison import System, differing_knobs
 from transformer.evaluation.knob_effects import SCORES, TASK, effects, families, order, remarks, score_table
 from transformer.reporting.charts import Chart, specification
 from transformer.reporting.page import number, render
@@ -17,8 +17,8 @@ from transformer.reporting.page import number, render
 def chart(runs: Sequence[System], knob: str) -> Chart | None:
     """BLEU on valid by the value of a knob, with a line through runs that are equal in all other knobs."""
     rows = [
-        {"value": run.params[knob], "valid_bleu": run.scores["valid_bleu"], "line": place, "run": run.name}
-        for place, family in enumerate(families(runs, knob))
+        {"value": run.params[knob], "valid_bleu": run.scores["valid_bleu"], "line": line, "run": run.name}
+        for line, family in enumerate(families(runs, knob))
         for run in family
     ]
     if not rows:
@@ -37,10 +37,10 @@ def page(runs: Sequence[System], left_out: Sequence[str] = ()) -> str:
 
     left_out: a line for each result that is not shown, with the reason.
     """
-    charts = {knob: chart(runs, knob) for knob in differing(runs) if knob not in TASK}
+    charts = {knob: chart(runs, knob) for knob in differing_knobs(runs) if knob not in TASK}
     drawn = {knob: specification(drawing) for knob, drawing in charts.items() if drawing is not None}
 
-    def shown(rows: list[dict]) -> list[dict]:
+    def cell_texts(rows: list[dict]) -> list[dict]:
         scores = {name for row in rows for name in row if name.startswith(SCORES)}
         return [{name: number(value, 2) if name in scores else value for name, value in row.items()} for row in rows]
 
@@ -48,9 +48,9 @@ def page(runs: Sequence[System], left_out: Sequence[str] = ()) -> str:
     return render(
         "experiments",
         lead=lead,
-        scores=shown(score_table(runs)),
+        scores=cell_texts(score_table(runs)),
         remarks=remarks(runs),
         left_out=left_out,
-        effects=shown(effects(runs)),
+        effects=cell_texts(effects(runs)),
         charts=drawn,
     )

@@ -17,7 +17,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def nearest(rows: Sequence[dict[str, str]], pairs: int) -> tuple[int, list[dict[str, str]]]:
+def nearest_size(rows: Sequence[dict[str, str]], pairs: int) -> tuple[int, list[dict[str, str]]]:
     """The size among those of `rows` that is nearest to a number of pairs, by its logarithm, and the rows of it."""
     size = min({int(row["pairs"]) for row in rows}, key=lambda size: abs(log(size / max(pairs, 1))))
     return size, [row for row in rows if int(row["pairs"]) == size]
@@ -25,7 +25,7 @@ def nearest(rows: Sequence[dict[str, str]], pairs: int) -> tuple[int, list[dict[
 
 def expectation(recipes: Path, pairs: int) -> str:
     """What models had here that learnt from about so many pairs, as a sentence."""
-    size, rows = nearest(rows_of(recipes / "sizes.csv"), pairs)
+    size, rows = nearest_size(rows_of(recipes / "sizes.csv"), pairs)
     parts = [
         f"{row['text']} {row['direction']}, BLEU {row['bleu']}, chrF {row['chrf']}, in {row['minutes']} minutes"
         for row in rows
@@ -44,7 +44,7 @@ def next_steps(recipes: Path, knobs: Mapping[str, Any], pairs: int, training: Ma
         command = f"dvc exp run -S max_steps={2 * last}, which goes on with this training"
         still = "BLEU on valid still rose" if "best_valid_bleu" in training else "the loss on valid still fell"
         steps.append(f"More updates: {still} at the last one. Type: {command}")
-    size, rows = nearest(sizes, pairs)
+    size, rows = nearest_size(sizes, pairs)
     for row in rows:
         same = [other for other in sizes if (other["text"], other["direction"]) == (row["text"], row["direction"])]
         larger = [other for other in same if int(other["pairs"]) > size]
@@ -54,7 +54,7 @@ def next_steps(recipes: Path, knobs: Mapping[str, Any], pairs: int, training: Ma
             steps.append(f"More pairs: {row['text']} {row['direction']} had {grown}.")
     gains = rows_of(recipes / "gains.csv")
     for knob in dict.fromkeys(row["knob"] for row in gains):
-        size, rows = nearest([row for row in gains if row["knob"] == knob], pairs)
+        size, rows = nearest_size([row for row in gains if row["knob"] == knob], pairs)
         for row in rows:
             gain = float(row["after"]) - float(row["before"])
             if gain >= LEAST_GAIN and str(knobs[knob]) == row["off"]:

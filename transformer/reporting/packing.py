@@ -6,6 +6,6 @@ import base64
 import zlib
 
 
-def compressed(data: bytes) -> str:
+def compress(data: bytes) -> str:
     """Bytes, compressed (zlib) and in base64: what a page unpacks by DecompressionStream("deflate")."""
     return base64.b64encode(zlib.compress(data, 9)).decode("ascii")

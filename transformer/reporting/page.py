@@ -33,7 +33,7 @@ from transformer.reporting.charts import (
     theme,
 )
 from transformer.reporting.costs import depths
-from transformer.reporting.sentences import Sentences, fitted
+from transformer.reporting.sentences import Sentences, fit
 
 MOST_BYTES = 3_000_000  # of a page
 LABELS = {  # name in scores.json -> its label on the page, and what it was measured on
@@ -150,7 +150,7 @@ def page(run: RunReport, charts: Mapping[str, Mapping]) -> str:
     If the page would exceed MOST_BYTES with all sentences, it has the most telling ones.
     """
 
-    def rendered(sentences: str, count: int) -> str:
+    def render_report(sentences: str, count: int) -> str:
         return render(
             "report",
             params={name: value if isinstance(value, str) else json.dumps(value) for name, value in run.params.items()},
@@ -170,8 +170,8 @@ def page(run: RunReport, charts: Mapping[str, Mapping]) -> str:
             attention=run.attention,
         )
 
-    rest = len(rendered("", 0).encode("utf-8"))
-    return rendered(*fitted(run.sentences, MOST_BYTES - rest))
+    rest = len(render_report("", 0).encode("utf-8"))
+    return render_report(*fit(run.sentences, MOST_BYTES - rest))
 
 
 def bucket_rows(buckets: Sequence[Bucket]) -> list[dict[str, str]]:

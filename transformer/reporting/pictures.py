@@ -14,7 +14,7 @@ from transformer.reporting.charts import (
     bleu_chart,
     loss_lines,
     perplexity_chart,
-    rounded,
+    round_numbers,
     specification,
     theme,
     thin,
@@ -26,7 +26,7 @@ WIDTH = 760  # pixels, where a page would give a chart its own width
 
 def curves_picture(curves: pd.DataFrame) -> str:
     """The curves of a training as SVG: the losses, the perplexity on valid, and BLEU on valid if it was computed."""
-    parts = [loss_lines(rounded(thin(curves))).properties(width=WIDTH, height=300)]
+    parts = [loss_lines(round_numbers(thin(curves))).properties(width=WIDTH, height=300)]
     parts += [chart.properties(width=WIDTH) for chart in (perplexity_chart(curves), bleu_chart(curves)) if chart]
     return svg(specification(alt.vconcat(*parts, spacing=24)))
 

@@ -12,7 +12,7 @@ import pandas as pd
 
 from transformer.evaluation.scores import sentence_scores
 from transformer.files import Mistake
-from transformer.reporting.packing import compressed
+from transformer.reporting.packing import compress
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def different_words(reference: str, hypothesis: str) -> tuple[list[int], list[in
     return sorted(missing), sorted(extra)
 
 
-def telling(scores: Sequence[float], lengths: Sequence[int], count: int) -> list[int]:
+def choose_telling(scores: Sequence[float], lengths: Sequence[int], count: int) -> list[int]:
     """The numbers of at most `count` sentences that tell most: a quarter the worst, a quarter the best (of equal ones
     the longest), the others evenly spaced. In the order of the test set.
 
@@ -80,9 +80,9 @@ def telling(scores: Sequence[float], lengths: Sequence[int], count: int) -> list
     return sorted({*worst, *best, *even})
 
 
-def packed(columns: Mapping[str, Sequence]) -> str:
+def pack(columns: Mapping[str, Sequence]) -> str:
     """Columns as JSON, compressed; see packing.py."""
-    return compressed(json.dumps(columns, ensure_ascii=False, separators=(",", ":")).encode("utf-8"))
+    return compress(json.dumps(columns, ensure_ascii=False, separators=(",", ":")).encode("utf-8"))
 
 
 def columns(shown: Sentences, rows: Sequence[int]) -> dict[str, list]:
@@ -100,12 +100,12 @@ def columns(shown: Sentences, rows: Sequence[int]) -> dict[str, list]:
     }
 
 
-def fitted(shown: Sentences, most_bytes: int) -> tuple[str, int]:
-    """The sentences as `packed`, and their number: all, or the most telling ones that need at most so many bytes."""
+def fit(shown: Sentences, most_bytes: int) -> tuple[str, int]:
+    """The sentences as `pack`, and their number: all, or the most telling ones that need at most so many bytes."""
     count = len(shown)
     while True:
-        rows = telling(shown.chrf, shown.words, count)
-        text = packed(columns(shown, rows))
+        rows = choose_telling(shown.chrf, shown.words, count)
+        text = pack(columns(shown, rows))
         if len(text) <= most_bytes or count <= 1:
             return text, len(rows)
         count = max(1, min(count - 1, int(0.95 * count * most_bytes / len(text))))

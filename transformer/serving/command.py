@@ -40,17 +40,17 @@ def host_of(name: str) -> str:
     host = urlsplit(name if "://" in name else f"//{name}").hostname
     if not host or "*" in host:
         raise Mistake(f"--name {name!r} is not a host name. Use one such as translate.example.org.")
-    return bracketed(host)
+    return address_host(host)
 
 
-def bracketed(host: str) -> str:
+def address_host(host: str) -> str:
     """A host as addresses of pages have it: an IPv6 address is in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
     """The settings of a server by the options of its command. Raises Mistake for a wrong name or origin."""
-    own = [] if options.host in EVERYWHERE else [bracketed(options.host)]
+    own = [] if options.host in EVERYWHERE else [address_host(options.host)]
     origins = tuple(origin.rstrip("/").lower() for origin in options.origin)
     if wrong := [origin for origin in origins if not re.fullmatch(r"\*|https?://[^/\s*]+", origin)]:
         raise Mistake(f"--origin {wrong[0]!r} is not the origin of a site. Use one like https://example.org, or *.")
@@ -81,7 +81,7 @@ def serve(find: Callable[[], Sequence[ModelEntry]], options: argparse.Namespace)
         server = Server([Model(entry) for entry in find()], settings)
         logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s", level=logging.INFO)
 
-        here = bracketed(EVERYWHERE.get(options.host) or options.host)
+        here = address_host(EVERYWHERE.get(options.host) or options.host)
         if options.host in EVERYWHERE and not options.name:
             print("Other machines are answered if they call this server by a --name.", file=sys.stderr)
 

@@ -69,7 +69,7 @@ class TranslateFile(Fields):
 
 
 class PageText(BaseModel):
-    """What the page asks for: translations by a model, by its place on the command line, from 0."""
+    """What the page asks for: translations by a model, by its position on the command line, from 0."""
 
     model: int = Field(ge=0)
     text: str = ""
@@ -106,9 +106,9 @@ async def read(request: HttpRequest, kind: type[Asked], check_key: Callable[[Any
     except ValidationError as error:
         # Of several mistakes an unknown parameter is named; else an item of an array, before the array.
         first = min(error.errors(), key=lambda mistake: (mistake["type"] != "extra_forbidden", -len(mistake["loc"])))
-        place = first["loc"] or ("the request",)
-        name, value = str(place[0]), json.dumps(first["input"], default=str, ensure_ascii=False)
-        name += f"[{place[-1]}]" if isinstance(place[-1], int) else ""
+        path = first["loc"] or ("the request",)
+        name, value = str(path[0]), json.dumps(first["input"], default=str, ensure_ascii=False)
+        name += f"[{path[-1]}]" if isinstance(path[-1], int) else ""
         reason = f"{name}={value if len(value) <= 40 else f'{value[:40]}...'}: {first['msg']}"
         if first["type"] == "missing":
             reason = f"missing {name} parameter"

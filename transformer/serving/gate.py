@@ -74,7 +74,7 @@ class Gate:
             return
         begin, method, status, size = time.perf_counter(), scope["method"], 0, 0
 
-        async def limited() -> Message:
+        async def receive_limited() -> Message:
             nonlocal size
             message = await receive()
             size += len(message.get("body", b""))
@@ -82,7 +82,7 @@ class Gate:
                 raise HTTPException(413, LARGE)
             return message
 
-        async def watched(message: Message) -> None:
+        async def send_watched(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -92,13 +92,13 @@ class Gate:
         if method == "HEAD":  # in a copy: uvicorn, which leaves out the body of the answer, looks at its own
             scope = {**scope, "method": "GET"}
         try:
-            await (self.refusal(Headers(scope=scope)) or self.app)(scope, limited, watched)
+            await (self.refusal(Headers(scope=scope)) or self.app)(scope, receive_limited, send_watched)
         except ClientDisconnect:
             status = status or CLIENT_LEFT
         except Exception as error:
             log_bug(error)
             if not status:
-                await JSONResponse({"error": INTERNAL}, 500)(scope, receive, watched)
+                await JSONResponse({"error": INTERNAL}, 500)(scope, receive, send_watched)
         seconds = time.perf_counter() - begin
         path = getattr(scope.get("route"), "path", "other")
         self.measures.requests.labels(path, status).inc()

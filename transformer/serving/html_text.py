@@ -30,11 +30,11 @@ def split_html(html: str) -> tuple[list[str], Callable[[Sequence[str]], str]]:
             spans.append((start, start + len(core)))
         last = end
 
-    def filled(translations: Sequence[str]) -> str:
+    def fill(translations: Sequence[str]) -> str:
         parts, last = [], 0
         for (begin, end), translation in zip(spans, translations, strict=True):
             parts += [html[last:begin], escape(translation, quote=False)]
             last = end
         return "".join([*parts, html[last:]])
 
-    return [" ".join(unescape(html[begin:end]).split()) for begin, end in spans], filled
+    return [" ".join(unescape(html[begin:end]).split()) for begin, end in spans], fill

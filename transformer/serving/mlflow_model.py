@@ -37,7 +37,7 @@ class ServedTranslator(PythonModel):
     def load_context(self, context: Any) -> None:
         """Load the model; MLflow calls this once."""
         self.translator = Translator.load(context.artifacts["model"])
-        self.translator.source.pieces = PIECES_OF_SERVER
+        self.translator.source.most_pieces = PIECES_OF_SERVER
         self.one_at_a_time = Lock()
 
     def predict(self, context: Any, model_input: list[str], params: dict[str, Any] | None = None) -> list[str]:

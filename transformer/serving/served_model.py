@@ -17,7 +17,7 @@ from transformer.inference.translation import Remark, Sentence, Translation, joi
 from transformer.inference.translator import Translator
 from transformer.model_folder import EXPORT
 from transformer.text.marks import SPACE, join
-from transformer.text.placeholders import PIECES, protect
+from transformer.text.placeholders import NUMBERS, protect
 from transformer.text.vocabulary import EOS, SPECIALS, UNK
 from transformer.text.words import PIECES_OF_SERVER
 from transformer.verdict import verdict
@@ -34,14 +34,14 @@ NO_TORCH = "Attention needs torch and a folder with weights.safetensors."
 class ModelEntry:
     """Where a model is, and what is known of it.
 
-    name: as on the command line. folder: the model folder. search: the settings of a request that has none. facts:
-    what it is -> its value: run, data. examples: source sentences that one can try.
+    name: as on the command line. folder: the model folder. search: the settings of a request that has none. origin:
+    what it was made from, such as run and data -> its value. examples: source sentences that one can try.
     """
 
     name: str
     folder: Path
     search: SearchConfig = field(default_factory=SearchConfig)
-    facts: Mapping[str, str] = field(default_factory=dict)
+    origin: Mapping[str, str] = field(default_factory=dict)
     examples: tuple[str, ...] = ()
 
 
@@ -52,7 +52,7 @@ class Model:
         """Load the model, for CTranslate2 if its folder has the export. Raises Mistake for a damaged folder."""
         self.entry, folder = entry, entry.folder
         self.translator = Translator.load(folder, engine="ctranslate2" if (folder / EXPORT).is_file() else "torch")
-        self.translator.source.pieces = PIECES_OF_SERVER
+        self.translator.source.most_pieces = PIECES_OF_SERVER
         self.translator.subwords(["."])  # loads spaCy
 
     @property
@@ -69,7 +69,7 @@ class Model:
 
     def description(self) -> dict[str, Any]:
         """What the page shows above the answers of this model."""
-        facts = {**self.entry.facts, "beam size": str(self.entry.search.beam_size)}
+        facts = {**self.entry.origin, "beam size": str(self.entry.search.beam_size)}
         if worth := verdict(self.translator.scores):
             facts["scores"] = worth
         return {
@@ -103,14 +103,14 @@ class Model:
         numbers = ids(subwords)
         targets = [ids(translation.subwords) for translation in translations]
         logs = self.torch.score([numbers] * len(targets), targets, progress=lambda count: None)
-        places = dict(zip(PIECES, protect(source)[1], strict=False)) if self.translator.source.placeholders else {}
+        protected = dict(zip(NUMBERS, protect(source)[1], strict=False)) if self.translator.source.placeholders else {}
         single = self.translator.target.splitter == "unicode"
         return {
             **answer,
             "source": [*subwords, END],
             "unknown": [*(number == UNK for number in numbers), False],
             "hypotheses": [
-                hypothesis_with_subwords(translation, log, places, single)
+                hypothesis_with_subwords(translation, log, protected, single)
                 for translation, log in zip(translations, logs, strict=True)
             ],
         }
@@ -139,10 +139,10 @@ class Model:
 
 def describe_remarks(remarks: Sequence[Remark]) -> list[str]:
     """Remarks on the sentences of a text in words, each kind once."""
-    pieces: dict[str, list[str]] = {}
+    texts: dict[str, list[str]] = {}
     for remark in remarks:
-        pieces.setdefault(remark.kind, []).extend(remark.pieces)
-    return [KINDS[kind] + (f": {' '.join(dict.fromkeys(some))}" if some else "") for kind, some in pieces.items()]
+        texts.setdefault(remark.kind, []).extend(remark.pieces)
+    return [KINDS[kind] + (f": {' '.join(dict.fromkeys(some))}" if some else "") for kind, some in texts.items()]
 
 
 def hypothesis(translation: Translation) -> dict[str, Any]:
@@ -158,18 +158,18 @@ def hypothesis(translation: Translation) -> dict[str, Any]:
 
 
 def hypothesis_with_subwords(
-    translation: Translation, logs: Sequence[float], places: Mapping[str, str], single: bool
+    translation: Translation, logs: Sequence[float], protected: Mapping[str, str], single: bool
 ) -> dict[str, Any]:
     """A translation as the page shows it, with its subwords and </s>, and words that are marked if they are unlikely.
 
-    logs: log P of each subword and of </s>. places: number of a placeholder -> its text. single: see `words`.
+    logs: log P of each subword and of </s>. protected: number of a placeholder -> its text. single: see `words`.
     """
     probabilities = [math.exp(log) for log in logs]
     return {
         **hypothesis(translation),
         "subwords": [*translation.subwords, END],
         "probabilities": probabilities,
-        "words": words([places.get(each, each) for each in translation.subwords], probabilities, single),
+        "words": words([protected.get(each, each) for each in translation.subwords], probabilities, single),
     }
 
 
@@ -179,7 +179,7 @@ def words(subwords: Sequence[str], probabilities: Sequence[float], single: bool)
     single: each subword counts as a word, for languages that are written without spaces.
     """
     starts = [
-        place for place, subword in enumerate(subwords) if place == 0 or single or subword.startswith((SPACE, UNKNOWN))
+        index for index, subword in enumerate(subwords) if index == 0 or single or subword.startswith((SPACE, UNKNOWN))
     ]
     ends = [*starts[1:], len(subwords)][: len(starts)]
     spelled = []

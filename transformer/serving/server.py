@@ -90,7 +90,7 @@ class Server:
             batches.stopping = True
 
     @asynccontextmanager
-    async def running(self, app: FastAPI) -> AsyncIterator[None]:
+    async def run_models(self, app: FastAPI) -> AsyncIterator[None]:
         """Translate, until the block ends."""
         tasks = [asyncio.create_task(batches.run()) for batches in self.batches]
         yield
@@ -173,7 +173,7 @@ def application(server: Server) -> FastAPI:
         openapi_url="/spec",
         docs_url=None,  # FastAPI's pages would load scripts from elsewhere
         redoc_url=None,
-        lifespan=server.running,
+        lifespan=server.run_models,
     )
     answer_mistakes(app)
     add_interface(app, server)
@@ -342,7 +342,7 @@ def add_page(app: FastAPI, server: Server) -> None:
     """The page, and what it asks for."""
     app.get("/", include_in_schema=False)(page)
 
-    def chosen(number: int) -> Model:
+    def model_of(number: int) -> Model:
         if number >= len(server.models):
             raise Mistake(f"model={number}: there are {len(server.models)}, counted from 0")
         return server.models[number]
@@ -358,7 +358,7 @@ def add_page(app: FastAPI, server: Server) -> None:
     @app.post("/translations", include_in_schema=False)
     async def translations(request: Request) -> Any:
         asked = await read(request, PageText, server.check_key)
-        model = chosen(asked.model)
+        model = model_of(asked.model)
         check_line("the text", asked.text)
         search = replace(model.entry.search, beam_size=asked.beam_size or model.entry.search.beam_size)
         loop = asyncio.get_running_loop()
@@ -371,7 +371,7 @@ def add_page(app: FastAPI, server: Server) -> None:
     async def attention(request: Request) -> Any:
         asked = await read(request, PagePair, server.check_key)
         check_line("the text", asked.text)
-        return await run_in_reader(request, partial(chosen(asked.model).attention, asked.text, asked.target))
+        return await run_in_reader(request, partial(model_of(asked.model).attention, asked.text, asked.target))
 
 
 async def page() -> HTMLResponse:

@@ -59,14 +59,14 @@ class Merges:
         """Cut each token into subwords. Joined, the subwords of a token give the token."""
         if self._bpe is None:
             return list(tokens)
-        bpe, pieces = self._bpe, []
+        bpe, subwords = self._bpe, []
         if len(bpe.cache) > CACHED_WORDS:  # a server sees new words for ever
             bpe.cache.clear()
         for token in tokens:
-            # BPE.segment marks cuts with "@@", which the text may contain too; encode() gives the pieces without marks.
+            # BPE.segment marks cuts with "@@", which the text may contain too; encode() gives them without marks.
             cache = bpe.cache if len(token) <= LONGEST_KNOWN else {}
-            pieces += apply_bpe.encode(token, bpe.bpe_codes, bpe.bpe_codes_reverse, None, "", bpe.version, cache)
-        return pieces
+            subwords += apply_bpe.encode(token, bpe.bpe_codes, bpe.bpe_codes_reverse, None, "", bpe.version, cache)
+        return subwords
 
 
 class _BarAlone:

@@ -12,15 +12,15 @@ from collections.abc import Iterable, Sequence
 SPACE = "▁"
 ESCAPE = "▂"
 
-# No subword of a text may contain the space mark or equal a special. `marked` escapes these characters, `join` restores
-# them.
+# No subword of a text may contain the space mark or equal a special. `mark_words` escapes these characters, `join`
+# restores them.
 _ESCAPES = {ESCAPE: ESCAPE + "0", SPACE: ESCAPE + "1", "<": ESCAPE + "2"}
 _TO_ESCAPE = re.compile(rf"[{ESCAPE}{SPACE}]|<(?=(?:pad|unk|s|/s)>)")
 _ESCAPED = re.compile(rf"{ESCAPE}[012]")
 _UNESCAPES = {escaped: plain for plain, escaped in _ESCAPES.items()}
 
 
-def marked(words: Sequence[str]) -> list[str]:
+def mark_words(words: Sequence[str]) -> list[str]:
     """The tokens of the words between two spaces of a line."""
     tokens = [_TO_ESCAPE.sub(lambda match: _ESCAPES[match[0]], word) for word in words]
     return [SPACE + tokens[0], *tokens[1:]]

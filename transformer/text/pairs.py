@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer.files import Mistake, UnreadableInput, Untrainable, chunks, place_of, read_json
+from transformer.files import Mistake, UnreadableInput, Untrainable, chunks, position_of, read_json
 from transformer.text.array_file import ArrayFile
 from transformer.text.vocabulary import BOS, EOS, PAD
 
@@ -96,11 +96,11 @@ class Sequences:
         self._unmap_pages()
         return lengths
 
-    def padded(self, rows: np.ndarray) -> np.ndarray:
+    def pad(self, rows: np.ndarray) -> np.ndarray:
         """The sequences with the numbers `rows`, padded to the longest of them: (len(rows), longest)."""
         starts, ends = np.asarray(self.starts[rows]), np.asarray(self.starts[rows + 1])
-        places = starts[:, None] + np.arange((ends - starts).max(initial=0))
-        padded = np.where(places < ends[:, None], self.ids[np.minimum(places, len(self.ids) - 1)], PAD)
+        indices = starts[:, None] + np.arange((ends - starts).max(initial=0))
+        padded = np.where(indices < ends[:, None], self.ids[np.minimum(indices, len(self.ids) - 1)], PAD)
         self._unmap_pages()
         return padded
 
@@ -130,7 +130,7 @@ class Batch(NamedTuple):
 
     source: Any  # ids (B, S)
     target_input: Any  # ids (B, T), from <s> on
-    places: Any  # (tokens,): the positions of the flattened output (B * T) that are not padding
+    positions: Any  # (tokens,): those of the flattened output (B * T) that are not padding
     targets: Any  # (tokens,): the id to predict at each of them, </s> included
 
 
@@ -141,9 +141,9 @@ def make_batch(source: np.ndarray, output: np.ndarray) -> Batch:
     """
     input = np.concatenate([np.full((len(output), 1), BOS, output.dtype), output[:, :-1]], axis=1)
     input[output == PAD] = PAD
-    places = np.flatnonzero(output != PAD)
-    targets = output.reshape(-1)[places]
-    return Batch(*(part.astype(np.int64) for part in (source, input, places, targets)))  # torch indexes by int64
+    positions = np.flatnonzero(output != PAD)
+    targets = output.reshape(-1)[positions]
+    return Batch(*(part.astype(np.int64) for part in (source, input, positions, targets)))  # torch indexes by int64
 
 
 class Pairs:
@@ -216,22 +216,22 @@ class Pairs:
         row = int(np.argmax(self.longest))
         if self.longest[row] > device_tokens:
             raise Untrainable(
-                f"{self.places(split, [int(self.lines[row])])} has {self.longest[row]} subwords, </s> included: more "
-                f"than device_tokens={device_tokens}. Raise device_tokens, or shorten or remove that line."
+                f"{self.name_lines(split, [int(self.lines[row])])} has {self.longest[row]} subwords, </s> included: "
+                f"more than device_tokens={device_tokens}. Raise device_tokens, or shorten or remove that line."
             )
 
     def __len__(self) -> int:
         return len(self.longest)
 
-    def backwards(self) -> Pairs:
+    def swap(self) -> Pairs:
         """The same pairs with source and target swapped."""
         return Pairs(self.target, self.source, self.lines, self.files)
 
-    def places(self, split: str, lines: Iterable[int]) -> str:
+    def name_lines(self, split: str, lines: Iterable[int]) -> str:
         """Line numbers in words: `train lines 3, 9`; by file, if the text comes from several: `a.de lines 3, 9`."""
         by_file: dict[str, list[int]] = {}
         for line in lines:
-            name, number = place_of(line, self.files) if self.files else (split, line)
+            name, number = position_of(line, self.files) if self.files else (split, line)
             by_file.setdefault(name, []).append(number)
         return "; ".join(
             f"{name} line{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}" for name, numbers in by_file.items()
@@ -239,4 +239,4 @@ class Pairs:
 
     def batch(self, rows: np.ndarray) -> Batch:
         """The pairs with the numbers `rows`, padded to the longest of them on each side."""
-        return make_batch(self.source.padded(rows), self.target.padded(rows))
+        return make_batch(self.source.pad(rows), self.target.pad(rows))

@@ -16,7 +16,7 @@ import regex
 
 from transformer.text.characters import ENTITY
 
-PIECES = "①②③④⑤⑥⑦⑧⑨⑩⑪⑫⑬⑭⑮⑯"  # further placeholders of a line stay text
+NUMBERS = "①②③④⑤⑥⑦⑧⑨⑩⑪⑫⑬⑭⑮⑯"  # further placeholders of a line stay text
 _SPACE = r"\s\x1c-\x1f"  # \s of the package regex lacks what str.split takes for white space too
 _EMOJI = r"\p{Extended_Pictographic}(?:\ufe0f|\p{EMod})?"
 # An opening tag without attributes is one of these, or its closing tag is in the line; else <file> stands for a word.
@@ -55,7 +55,7 @@ _PLACEHOLDER = regex.compile("|".join(KINDS.values()))
 _POSSIBLE = re.compile(
     r"[%{<&@_$]|--|\d{5}|://|www\.|[\u00a9\u00ae\u203c-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001ffff]"
 )
-_PIECE = re.compile(f"([{PIECES}])")
+_NUMBER = re.compile(f"([{NUMBERS}])")
 _CONVERSION = re.compile(r"%([^%($]*[A-Za-z@])")  # of C, without the number of its argument
 
 
@@ -69,56 +69,57 @@ def protect(line: str) -> tuple[str, Sequence[str]]:
 
     A line that has such numbers itself is not changed: they stand for themselves.
     """
-    if _PIECE.search(line):
-        return line, PIECES
-    values = placeholders(line)[: len(PIECES)]
-    return _numbered(line, iter(PIECES[: len(values)])), values
+    if _NUMBER.search(line):
+        return line, NUMBERS
+    values = placeholders(line)[: len(NUMBERS)]
+    return _replace_placeholders(line, iter(NUMBERS[: len(values)])), values
 
 
 def protect_pair(source: str, target: str) -> tuple[str, str]:
     """A training pair with numbers in place of the placeholders that both sides have, in the order of the source."""
     values = placeholders(source)
     shared = Counter(values) & Counter(placeholders(target) if values else ())
-    if not shared or _PIECE.search(source + target):
+    if not shared or _NUMBER.search(source + target):
         return source, target
-    pieces, source_pieces = iter(PIECES), []
+    unused, source_numbers = iter(NUMBERS), []
     for value in values:
-        source_pieces.append(next(pieces, None) if shared[value] else None)
+        source_numbers.append(next(unused, None) if shared[value] else None)
         shared[value] -= shared[value] > 0
-    return _numbered(source, iter(source_pieces)), _as_in_source(target, zip(source_pieces, values, strict=True))
+    numbered = _number_as_source(target, zip(source_numbers, values, strict=True))
+    return _replace_placeholders(source, iter(source_numbers)), numbered
 
 
 def protect_target(target: str, values: Sequence[str]) -> str:
     """A translation with numbers in place of the placeholders that its source has. values: see `protect`."""
-    return target if _PIECE.search(target) else _as_in_source(target, zip(PIECES, values, strict=False))
+    return target if _NUMBER.search(target) else _number_as_source(target, zip(NUMBERS, values, strict=False))
 
 
-def _as_in_source(target: str, numbered: Iterable[tuple[str | None, str]]) -> str:
+def _number_as_source(target: str, numbered: Iterable[tuple[str | None, str]]) -> str:
     """A target with the numbers of its source. numbered: number or None, and text, of the source's placeholders."""
     numbers: dict[str, deque[str]] = defaultdict(deque)
-    for piece, value in numbered:
-        if piece:
-            numbers[value].append(piece)
-    pieces = [numbers[value].popleft() if numbers[value] else None for value in placeholders(target)]
-    return _numbered(target, iter(pieces))
+    for number, value in numbered:
+        if number:
+            numbers[value].append(number)
+    in_order = [numbers[value].popleft() if numbers[value] else None for value in placeholders(target)]
+    return _replace_placeholders(target, iter(in_order))
 
 
-def _numbered(line: str, pieces: Iterator[str | None]) -> str:
+def _replace_placeholders(line: str, numbers: Iterator[str | None]) -> str:
     """A line with a number in place of each placeholder; None, or no number left: it stays text."""
     if not _POSSIBLE.search(line):
         return line
-    return _PLACEHOLDER.sub(lambda match: next(pieces, None) or match[0], line)
+    return _PLACEHOLDER.sub(lambda match: next(numbers, None) or match[0], line)
 
 
 def restore(text: str, values: Sequence[str]) -> str:
     """A translation with the placeholders of its source in place of their numbers."""
-    places = dict(zip(PIECES, values, strict=False))
-    return _PIECE.sub(lambda match: places.get(match[0], ""), text)
+    texts = dict(zip(NUMBERS, values, strict=False))
+    return _NUMBER.sub(lambda match: texts.get(match[0], ""), text)
 
 
 def cut(text: str) -> list[str]:
     """A text to its numbers and what is between them."""
-    return [part for part in _PIECE.split(text) if part]
+    return [part for part in _NUMBER.split(text) if part]
 
 
 def disagree(source: str, target: str) -> bool:
@@ -126,10 +127,10 @@ def disagree(source: str, target: str) -> bool:
 
     Conversions without the number of their argument have an order: %s %d is %1$s %2$d, and is not %d %s.
     """
-    return Counter(_by_argument(placeholders(source))) != Counter(_by_argument(placeholders(target)))
+    return Counter(_number_arguments(placeholders(source))) != Counter(_number_arguments(placeholders(target)))
 
 
-def _by_argument(values: Iterable[str]) -> list[str]:
+def _number_arguments(values: Iterable[str]) -> list[str]:
     """Placeholders, with the number of its argument in each conversion of C: %s %d to %1$s %2$d."""
     numbers = count(1)
     return [

@@ -38,13 +38,13 @@ def runs(text: str) -> list[str]:
 
     Marks and joiners stay with the character before them. Joined, the runs give the text.
     """
-    pieces: list[str] = []
+    cut: list[str] = []
     last = ""
     for character in text:
         kind = script_of(character)
-        if pieces and (kind == JOINED or (kind == last and kind != SYMBOL)):
-            pieces[-1] += character
+        if cut and (kind == JOINED or (kind == last and kind != SYMBOL)):
+            cut[-1] += character
         else:
-            pieces.append(character)
+            cut.append(character)
             last = kind
-    return pieces
+    return cut

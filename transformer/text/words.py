@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from transformer.files import Mistake
 from transformer.text.characters import FORMS, normalise
 from transformer.text.languages import is_code, lower, spacy_words, tokenizer
-from transformer.text.marks import marked
-from transformer.text.placeholders import PIECES, cut, protect, protect_pair, protect_target, restore
+from transformer.text.marks import mark_words
+from transformer.text.placeholders import NUMBERS, cut, protect, protect_pair, protect_target, restore
 from transformer.text.scripts import runs
 
 if TYPE_CHECKING:
@@ -53,10 +53,10 @@ class Side:
     language: its code. splitter: spacy or unicode, see `splitter_of`. normal_form: nfc (characters.normalise) or none.
     lowercase: whether lines are lower-cased first. placeholders: whether tokens have numbers in place of placeholders
     (placeholders.protect). Each piece of a line between two spaces is split by itself, so the tokens of a piece are
-    remembered, for at most `pieces` pieces.
+    remembered, for at most `most_pieces` pieces.
     """
 
-    pieces = PIECES_IN_MEMORY
+    most_pieces = PIECES_IN_MEMORY
 
     def __init__(
         self,
@@ -100,19 +100,19 @@ class Side:
         line = normalise(line, self.normal_form)
         return lower(line, self.language) if self.lowercase else line
 
-    def numbered(self, line: str) -> str:
+    def protect(self, line: str) -> str:
         """A line with numbers in place of its placeholders, if this side has them."""
         return protect(line)[0] if self.placeholders else line
 
-    def numbered_pair(self, source: str, target: str) -> tuple[str, str]:
+    def protect_pair(self, source: str, target: str) -> tuple[str, str]:
         """A training pair with numbers in place of the placeholders that both sides have, if this side has them."""
         return protect_pair(source, target) if self.placeholders else (source, target)
 
     def tokens(self, line: str) -> list[str]:
         """The tokens of a line, with `▁` before each token that follows a space. A run of white space is one space."""
-        return self.split(self.numbered(line))
+        return self.split(self.protect(line))
 
-    def numbered_target(self, source: str, target: str) -> str:
+    def protect_target(self, source: str, target: str) -> str:
         """A translation with numbers in place of the placeholders that its source has, if this side has them."""
         return protect_target(target, protect(source)[1]) if self.placeholders else target
 
@@ -126,7 +126,7 @@ class Side:
         for piece in self.text(line).split():
             tokens = known.get(piece)
             if tokens is None:
-                if len(known) >= self.pieces:
+                if len(known) >= self.most_pieces:
                     known.clear()
                 tokens = self._split(piece)
                 if len(piece) <= LONGEST_KNOWN:
@@ -138,9 +138,9 @@ class Side:
         """The tokens of a text without white space. The number of a placeholder is a token without `▁`."""
         words: list[str] = []
         for part in cut(piece) if self.placeholders else [piece]:
-            number = self.placeholders and part in PIECES
+            number = self.placeholders and part in NUMBERS
             words += ["", part] if number and not words else [part] if number else self._words(part)
-        return marked(words)
+        return mark_words(words)
 
     def _words(self, text: str) -> list[str]:
         """The words of a text without white space."""

@@ -37,10 +37,10 @@ def log_at_targets(scores: Tensor, probabilities: Tensor, targets: Tensor, preci
         if not len(rows):
             return logs
         scores, probabilities, targets = scores[rows], probabilities[rows], targets[rows]
-    largest, places = scores.max(dim=1)
+    largest, indices = scores.max(dim=1)
     within = torch.arange(len(targets), device=targets.device)
     differences = scores[within, targets].to(precision) - largest.to(precision)
-    logs[rows] = differences + probabilities[within, places].to(precision).log_()
+    logs[rows] = differences + probabilities[within, indices].to(precision).log_()
     return logs
 
 

@@ -9,6 +9,8 @@ from transformer.files import Mistake
 from transformer.model.config import Count, CountOrNone, NotNegative, Positive, Share, check_settings, unequal_parts
 
 Precision = Literal["float32", "float64", "bfloat16"]
+Optimiser = Literal["adam", "muon"]
+BestBy = Literal["loss", "bleu"]
 SOME_BLEU = 1.0  # percent; a BLEU below it is noise, and the loss decides
 
 
@@ -30,7 +32,7 @@ class TrainConfig:
     max_steps: Count = 100_000
     warmup: Count = 4_000
     lr_factor: Positive = 1.0
-    optimiser: Literal["adam", "muon"] = "adam"
+    optimiser: Optimiser = "adam"
     muon_factor: Positive = 2.0
     adam_beta1: Share = 0.9
     adam_beta2: Share = 0.98
@@ -45,7 +47,7 @@ class TrainConfig:
     save_every: Count = 1_250
     keep: Count = 5
     patience: CountOrNone = 0
-    best_by: Literal["loss", "bleu"] = "loss"
+    best_by: BestBy = "loss"
 
     def __post_init__(self) -> None:
         check_settings(self)

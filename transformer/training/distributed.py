@@ -105,12 +105,12 @@ class World:
             received |= load(self._bytes_of(0, save({name: tensors[name].contiguous()}) if self.is_leader else b""))
         return received
 
-    def agree(self, facts: Mapping[str, str]) -> None:
-        """Raise Mistake on every process if a fact, name -> value, is not equal on all of them."""
-        hosts = self.gather([platform.node(), dict(facts)])
-        leader_host, leader_facts = hosts[0]
-        for rank, (host, own_facts) in enumerate(hosts):
-            names = sorted(name for name in leader_facts | own_facts if leader_facts.get(name) != own_facts.get(name))
+    def agree(self, values: Mapping[str, str]) -> None:
+        """Raise Mistake on every process if a value, by its name, is not equal on all of them."""
+        hosts = self.gather([platform.node(), dict(values)])
+        leader_host, expected = hosts[0]
+        for rank, (host, own) in enumerate(hosts):
+            names = sorted(name for name in expected | own if expected.get(name) != own.get(name))
             if names:
                 raise Mistake(
                     f"{', '.join(names)}: not equal on {host} (process {rank}) and {leader_host} (process 0). No "

@@ -60,11 +60,11 @@ def train(
 ) -> TrainingState:
     """Train from the newest state with step <= max_steps to the end, and return the last state. See TrainingLoop.
 
-    valid: None: text of numbers, see ValidText.of_ids. environment: facts about the software and hardware of this
-    process, which the states of its updates keep. identity: what the updates depend on; None: settings, sizes, pairs
+    valid: None: text of numbers, see ValidText.build_from_ids. environment: the software and hardware of this process,
+    which the states of its updates keep. identity: what the updates depend on; None: settings, sizes, pairs
     and initial weights of the trainer. Raises Mistake if the folder of `store` has another training.
     """
-    valid, observers = valid or ValidText.of_ids(trainer.valid_pairs), observers or Observers()
+    valid, observers = valid or ValidText.build_from_ids(trainer.valid_pairs), observers or Observers()
     check_folder(trainer, store, identity)
     return TrainingLoop(trainer, store, valid, observers, environment or {}).run()
 
@@ -195,12 +195,12 @@ class TrainingLoop:
         norms = torch.stack([update.gradient_norm for update in self.unread]).tolist()
         for loss, norm, update in zip(losses, norms, self.unread, strict=True):
             if not math.isfinite(loss + norm):
-                raise self.diverged(len(self.state.losses) + 1)
+                raise self.divergence(len(self.state.losses) + 1)
             self.state.losses.append(loss)
             self.state.tokens.append(update.tokens)
         self.unread.clear()
 
-    def diverged(self, step: int) -> Diverged:
+    def divergence(self, step: int) -> Diverged:
         """The exception for an update that is not finite. The leader writes its line numbers to diverged.json."""
         pairs = self.trainer.train_pairs
         lines = np.sort(pairs.lines[self.trainer.batches[step]]).tolist()
@@ -209,8 +209,8 @@ class TrainingLoop:
             write_json(path, {"update": step, "train_lines": lines})
         more = f" and {len(lines) - 8} more, see {path}" if lines[8:] else ""
         return Diverged(
-            f"Update {step}: the loss or its gradient is not finite ({pairs.places('train', lines[:8])}{more}). This "
-            f"update was not saved. {ADVICE}, and check these lines."
+            f"Update {step}: the loss or its gradient is not finite ({pairs.name_lines('train', lines[:8])}{more}). "
+            f"This update was not saved. {ADVICE}, and check these lines."
         )
 
     def save(self) -> None:

@@ -18,10 +18,10 @@ from transformer.training.config import TrainConfig
 MOMENTUM = 0.95  # Jordan et al. 2024
 # The most numbers in the matrices that are made orthogonal at a time, because memory holds a few copies of them.
 NUMBERS_AT_ONCE = 2**24
-A, B, C = 3.4445, -4.7750, 2.0315  # coefficients of the polynomial in `orthogonal` (Jordan et al. 2024)
+A, B, C = 3.4445, -4.7750, 2.0315  # coefficients of the polynomial in `orthogonalise` (Jordan et al. 2024)
 
 
-def orthogonal(matrices: Tensor, rounds: int = 5) -> Tensor:
+def orthogonalise(matrices: Tensor, rounds: int = 5) -> Tensor:
     """Replace the singular values of matrices (N, rows, columns) by values near 1: the Newton-Schulz iteration.
 
     It computes in the precision of the matrices. A singular value above 0.002 of the matrix's norm becomes one between
@@ -84,12 +84,12 @@ class Adam:
 class Muon:
     """Subtracts from matrices (R, C) the Nesterov momentum of their gradients, made orthogonal (Jordan et al. 2024).
 
-    step = learning rate * 0.2 * sqrt(max(R, C)) * orthogonal(momentum). The factor gives a step the root mean square of
-    0.2 learning rates, like Adam's (Liu et al. 2025). The steps equal those of torch.optim.Muon, which computes one
+    step = learning rate * 0.2 * sqrt(max(R, C)) * orthogonalise(momentum). The factor gives a step the root mean square
+    of 0.2 learning rates, like Adam's (Liu et al. 2025). The steps equal those of torch.optim.Muon, which computes one
     matrix at a time, and in bfloat16 even where that is 20 times slower.
 
     matrices: (matrix, heights) of each. The rows of a matrix are cut into parts of these heights, parts of equal height
-    next to each other, and each part is made orthogonal by itself. precision: that of `orthogonal`. state: matrix ->
+    next to each other, and each part is made orthogonal by itself. precision: that of `orthogonalise`. state: matrix ->
     its momentum.
     """
 
@@ -119,7 +119,7 @@ class Muon:
                 rows, start = slice(start, start + parts * height), start + parts * height
                 cut = directions[:, rows].unflatten(1, (parts, height)).flatten(0, 1)  # (N * parts, R, C)
                 sides.append(max(cut.shape[1:]) ** 0.5)
-                step = orthogonal(cut).unflatten(0, (-1, parts)).flatten(1, 2)  # (N, parts * R, C)
+                step = orthogonalise(cut).unflatten(0, (-1, parts)).flatten(1, 2)  # (N, parts * R, C)
                 steps.append(step * (sides[-1] / sides[0]))
             for matrix, step in zip(matrices, torch.cat(steps, 1), strict=True):
                 matrix.sub_(step, alpha=0.2 * rate * sides[0])

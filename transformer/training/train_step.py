@@ -43,7 +43,7 @@ class Predictions(NamedTuple):
 def predictions(model: Transformer, batch: Batch) -> Predictions:
     """The decoder states of a batch at all target positions that are not padding."""
     states = model(batch.source, batch.target_input).flatten(0, 1)  # (B, T, D) -> (B * T, D)
-    return Predictions(states.index_select(0, batch.places), model.output_weight, batch.targets)
+    return Predictions(states.index_select(0, batch.positions), model.output_weight, batch.targets)
 
 
 class ModelWithLoss(nn.Module):
@@ -155,7 +155,7 @@ class Trainer:
         for turn in range(turns):
             if self.world.any(stop_requested()):
                 raise Stopped
-            with self._adding_gradients(averaged=turn == turns - 1):
+            with self._gradient_accumulation(averaged=turn == turns - 1):
                 if turn < len(own):
                     loss = self._loss(step, own[turn], parts[own[turn]])
                 else:
@@ -164,7 +164,7 @@ class Trainer:
                 (loss * self.world.size / tokens).backward()
         return self.world.sum(loss_sum)
 
-    def _adding_gradients(self, averaged: bool) -> AbstractContextManager[None]:
+    def _gradient_accumulation(self, averaged: bool) -> AbstractContextManager[None]:
         """Surround a micro-batch, whose gradients are added to those before; averaged: then over processes."""
         copies = self.model_with_loss
         return copies.no_sync() if isinstance(copies, DistributedDataParallel) and not averaged else nullcontext()

@@ -36,7 +36,7 @@ class ValidText:
     language: str
 
     @classmethod
-    def of_ids(cls, pairs: Pairs) -> ValidText:
+    def build_from_ids(cls, pairs: Pairs) -> ValidText:
         """The text of pairs without text: each id is a word, `w5` for 5."""
 
         def words(ids: Iterable[int]) -> str:
@@ -105,7 +105,7 @@ def greedy_translations(
     parts = world.gather(lines)
     if None in parts:
         raise Stopped
-    return [parts[place % world.size][place // world.size] for place in range(len(rows))]
+    return [parts[index % world.size][index // world.size] for index in range(len(rows))]
 
 
 SENTENCES = 3
@@ -120,8 +120,8 @@ def sampled_rows(lengths: np.ndarray) -> list[int]:
     lengths: subwords of each source.
     """
     order = np.argsort(lengths, kind="stable")
-    places = sorted({k * len(order) // (2 * SENTENCES) for k in range(1, SENTENCES + 1)})
-    return order[places].tolist()
+    positions = sorted({k * len(order) // (2 * SENTENCES) for k in range(1, SENTENCES + 1)})
+    return order[positions].tolist()
 
 
 def samples(trainer: Trainer, valid: ValidText, stop_requested: Callable[[], bool]) -> list[str]:
@@ -140,7 +140,7 @@ def table(translations: Mapping[str, Sequence[str]], lengths: np.ndarray, valid:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["step", "translation", "reference", "source", "sentence"])
     steps = sorted(step for step in map(int, translations) if step % save_every == 0)
-    for place, row in enumerate(sampled_rows(lengths)):
+    for index, row in enumerate(sampled_rows(lengths)):
         line = valid.references[row], valid.sources[row], row + 1
-        writer.writerows([step, translations[str(step)][place], *line] for step in steps)
+        writer.writerows([step, translations[str(step)][index], *line] for step in steps)
     return text.getvalue()
