@@ -150,7 +150,7 @@ def environment(device: torch.device, devices: int) -> dict[str, str | int]:
         "threads": torch.get_num_threads(),
         "device": kind,
         "devices": devices,
-        "instructions": instructions(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
         "bfloat16": "yes" if multiplies_bfloat16(device) else "no",
         **{name: version(name) for name in PACKAGES},
     }
@@ -165,12 +165,6 @@ def join_environments(environments: Sequence[Mapping[str, str | int]]) -> dict[s
         name: dict.fromkeys(each.get(name, "none") for each in environments) for each in environments for name in each
     }
     return {name: next(iter(each)) if len(each) == 1 else " + ".join(map(str, each)) for name, each in values.items()}
-
-
-def instructions() -> str:
-    """The processor's instructions that torch computes with; where oneDNN may use fewer than it has, also which."""
-    limit = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA")
-    return torch.backends.cpu.get_cpu_capability() + (f", oneDNN {limit}" if limit else "")
 
 
 def processor() -> str:
