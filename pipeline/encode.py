@@ -6,7 +6,8 @@ Writes  data/ids: for train and valid, for each side the ids, each sequence with
         with the numbers of placeholders, against which training scores its translations; corpus.json.
         data/subwords.json: subwords per word, the rate of <unk>, and the share of the vocabulary that occurs; for the
         page about the corpus
-Params  max_length: training pairs with an empty side, or a side of more subwords, are dropped and counted
+Params  max_length: training pairs with an empty side, or a side of more subwords, are dropped and counted. variants:
+        the share of training pairs that are replaced by one without its final mark, or with two letters swapped
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def main() -> None:
         paths.raw / "valid.tgt",
     )
     with whole_folder(paths.ids) as folder:
-        counts = {split: write_ids(paths, split, params.max_length, folder) for split in ("train", "valid")}
+        counts = {split: write_ids(paths, split, params, folder) for split in ("train", "valid")}
         kept = {split: count.kept for split, count in counts.items()}
         dropped = counts["train"].pairs - kept["train"]
         check(kept, paths.tokens, params.max_length, paths.params)
@@ -80,12 +81,13 @@ def main() -> None:
     print(f"{kept['train']:,} training pairs; {dropped:,} dropped (empty, or longer than {params.max_length} subwords)")
 
 
-def write_ids(paths: Namespace, split: str, max_length: int, folder: Path) -> SubwordCounts:
+def write_ids(paths: Namespace, split: str, params: Params, folder: Path) -> SubwordCounts:
     """Write the ids of a split. Returns its counts. Pairs of train that are empty or too long are left out."""
     size = len(Vocabulary.load(paths.vocab))
     counts = SubwordCounts(size)
     lines = np.load(paths.filtered / "train.lines.npy", mmap_mode="r") if split == "train" else None
-    make = partial(Encoder, paths.codes, paths.vocab, max_length if split == "train" else None)
+    limits = {"max_length": params.max_length, "variants": params.variants} if split == "train" else {}
+    make = partial(Encoder, paths.codes, paths.vocab, **limits)
     with bar(0, "pair", f"encode {split}") as progress:
 
         def pair_blocks():

@@ -70,6 +70,7 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
     bpe_merges: CountOrNone
     min_count: Count
     max_length: Count
+    variants: Share
     init_from: Word
     d_model: Even
     d_ff: Count

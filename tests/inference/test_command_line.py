@@ -204,14 +204,14 @@ def test_a_stopped_translation_of_a_file_resumes(folder, tmp_path, run, monkeypa
     expected = target.read_text()
     target.unlink()
     translated: list[str] = []
-    alternatives = Translator.alternatives
+    translate = Translator.translate_sentences
 
     def stopped_at(last: str) -> Callable:
-        def method(translator: Translator, lines: list[str], **settings):
+        def method(translator: Translator, lines: list[str], *options, **settings):
             translated.extend(lines)
             if last in lines:
                 raise KeyboardInterrupt
-            return alternatives(translator, lines, **settings)
+            return translate(translator, lines, *options, **settings)
 
         return method
 
@@ -224,7 +224,7 @@ def test_a_stopped_translation_of_a_file_resumes(folder, tmp_path, run, monkeypa
     ):
         assert not target.exists()
         translated.clear()
-        monkeypatch.setattr(Translator, "alternatives", stopped_at(last))
+        monkeypatch.setattr(Translator, "translate_sentences", stopped_at(last))
         with suppress(SystemExit):
             run(*options, extra_length)
         assert translated == lines

@@ -139,7 +139,7 @@ class Backwards:
         return [[Hypothesis(tuple(reversed(source)), 0.0, 0.0)] for source in sources]
 
     def sample(self, sources, config, progress):
-        return self.search(sources, config, progress, None, False)
+        return self.search(sources, config, progress, None)
 
     def score(self, sources, targets, progress):
         self.scored = sources, targets
@@ -156,13 +156,23 @@ def protecting() -> Translator:
 
 def test_a_translation_gets_the_placeholders_of_its_source(protecting):
     assert protecting.translate(["%s von {Name}", "x", ""]) == ["{Name}  von%s", "x", ""]
-    assert protecting.sample(["%s {a}"])[0][0].text == "{a} %s"
+    assert protecting.sample(["%s x"])[0][0].text == "x%s"
     (pair,) = protecting.translate_sentences(["%s von {Name}"])[0]
     assert pair.translation.subwords == ("②", "▁", "▁von", "①", "▁")
     source, target = "%s {a}", "{a} %s {b}"
     sides = protecting.source.protect(source), protecting.source.protect_target(source, target)
     assert protecting.split_by_word(sides[0], protecting.source) == [["▁"], ["①"], ["▁"], ["②"]]
     assert protecting.split_by_word(sides[1], protecting.target)[:4] == [["▁"], ["②"], ["▁"], ["①"]]
+
+
+def test_a_line_without_a_letter_is_its_own_translation(protecting):
+    """And what frames a line stays around its translation."""
+    lines = ["12", "—", "%s", "(2)", "3.14", "<br/>", ""]
+    search, protecting.engine.search = protecting.engine.search, lambda *_, **more: pytest.fail("searched")
+    assert protecting.translate(lines) == lines
+    assert [(each.text, each.log_probability) for each in protecting.alternatives(["12"])[0]] == [("12", 0.0)]
+    protecting.engine.search = search
+    assert protecting.translate(["- x von", "„x von“", "3) x von\n\n12"]) == ["- von x", "„von x“", "3) von x\n\n12"]
 
 
 def test_a_line_whose_best_translation_loses_a_placeholder_is_searched_again_more_widely(protecting):
@@ -173,14 +183,14 @@ def test_a_line_whose_best_translation_loses_a_placeholder_is_searched_again_mor
         return [[Hypothesis(tuple(protecting.vocabulary.ids(some)), 0.0, 0.0) for some in found] for _ in sources]
 
     protecting.engine.search = search
-    assert protecting.translate(["%s", "x"], beam_size=2) == ["von %s", "x"]
-    assert [one.text for one in protecting.alternatives(["%s"], beam_size=2)[0]] == ["von %s", "x"]
+    assert protecting.translate(["x %s", "x"], beam_size=2) == ["von %s", "x"]
+    assert [one.text for one in protecting.alternatives(["x %s"], beam_size=2)[0]] == ["von %s", "x"]
     losing[1:] = [["▁von", "▁", "①"]]  # which both searches find
-    assert [one.text for one in protecting.alternatives(["%s"], beam_size=3)[0]] == ["von %s", "x"]
+    assert [one.text for one in protecting.alternatives(["x %s"], beam_size=3)[0]] == ["von %s", "x"]
     losing[1:], wide[2:] = [["▁von"]], []
-    assert protecting.translate(["%s"], beam_size=2) == ["x"]
+    assert protecting.translate(["x %s"], beam_size=2) == ["x"]
     protecting.source.placeholders = False
-    assert protecting.translate(["%s"], beam_size=2) == ["x"]
+    assert protecting.translate(["x %s"], beam_size=2) == ["x"]
 
 
 def test_a_pair_is_scored_with_the_numbers_that_training_gave_it(protecting):

@@ -619,7 +619,7 @@ def test_a_large_request_takes_turns_with_others(monkeypatch):
     monkeypatch.setattr(batches, "MOST_BATCH_COST", 1)
 
     async def turns() -> bool:
-        large, other = batches.Job(["a"] * 2, SearchConfig(), True), batches.Job(["a"], SearchConfig(beam_size=1), True)
+        large, other = batches.Job(["a"] * 2, SearchConfig()), batches.Job(["a"], SearchConfig(beam_size=1))
         waiting: Any = batches.Batches(None, None)  # type: ignore[arg-type]
         waiting.waiting.extend([large, other])
         return [waiting._take_batch()[0][0] for _ in range(3)] == [large, other, large]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from transformer.files import Mistake, read_lines, whole_file
 from transformer.inference.lines import Translate, finished_parts, parts_folder
+from transformer.text.frames import frame
 from transformer.text.languages import strip_region
 from transformer.text.plurals import is_singular, numbers_of_forms
 from transformer.text.sentences import is_lower
@@ -36,15 +37,12 @@ REFUSED = {  # no plain text -> why
     ".pot": "It is a template: `msginit -i {} -l LANGUAGE -o LANGUAGE.po` makes the .po to fill",
     ".mo": "It is compiled: `msgunfmt {} -o a.po` makes the .po to fill",
 }
-_BEFORE = re.compile(r"\s*(?:[-–—•*·]\s+)?")
-_TAGGED = re.compile(r"<([A-Za-z][\w:-]*)(?: [^<>]*)?>(.*)</\1>", re.DOTALL)
 _ENDS = re.compile(r"[^\w\s,;–-]")
 MARKED = ("#,", "#|", "msgctxt", "msgid")  # how the line with the flags of an entry begins, or that which follows it
 # Encodings of catalogues. Python has others, of which some take time with the square of a text.
 CHARSET = re.compile(
     r"(us-)?ascii|(cp|windows-?)\d+|(iso|utf)[-_]?[\d_-]+|(big5|euc|gb|johab|koi8|shift|tis|viscii)[\w-]*"
 )
-MOST_TAGS = 10  # pairs around a text that stay outside
 WIDTH = 77  # characters of a line of a catalogue
 
 
@@ -134,23 +132,14 @@ def texts_of(text: str) -> list[Text]:
             groups[-1].append(line)
         else:
             groups.append([line])
-    return [without_frame("\n".join(group), len(group)) for group in groups]
+    return [text_of("\n".join(group), len(group)) for group in groups]
 
 
-def without_frame(text: str, lines: int) -> Text:
-    """A text with what stays outside: white space, a bullet or a dash, and a pair of tags."""
-    match = _BEFORE.match(text)
-    assert match
-    before, rest = match[0], text[match.end() :]
-    core = rest.rstrip()
-    after = rest[len(core) :]
-    for _ in range(MOST_TAGS):
-        tagged = _TAGGED.fullmatch(core)
-        if not tagged or f"</{tagged[1]}" in tagged[2]:
-            break
-        before, core, after = before + core[: tagged.start(2)], tagged[2], core[tagged.end(2) :] + after
-    if not core.strip():
-        return Text(before + core, "", after, lines)
+def text_of(text: str, lines: int) -> Text:
+    """A text with what stays around it. lines: how many it had."""
+    before, core, after = frame(text)
+    start, stripped = len(core) - len(core.lstrip()), core.strip()
+    before, core, after = before + core[:start], stripped, core[start + len(stripped) :] + after
     return Text(before, " ".join(core.split("\n")) if lines > 1 else core, after, lines)
 
 

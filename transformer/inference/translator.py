@@ -28,6 +28,7 @@ from transformer.model.config import TransformerConfig
 from transformer.model_folder import WEIGHTS, WORDS, check_sums, read_model_json
 from transformer.text.bpe import Merges
 from transformer.text.characters import half_character
+from transformer.text.frames import Frame, frame
 from transformer.text.marks import SPACE, join
 from transformer.text.sentences import count_ends, split_sentences
 from transformer.text.vocabulary import SPECIALS, UNK, Vocabulary
@@ -111,7 +112,7 @@ class Translator:
     ) -> list[list[Sentence]]:
         """Lines to the sentences of each, with the `alternatives` of each sentence. progress: in lines."""
         lines = checked_lines(lines)
-        parts = [self.sentences(line) if split else [("", line)] for line in lines]
+        parts = [self.sentences(line) if split else [("", frame(line))] for line in lines]
         sentences, done = [sentence for part in parts for _, sentence in part], [0, 0]  # for progress: sentences, lines
 
         def progress_in_lines(count: int) -> None:
@@ -120,54 +121,85 @@ class Translator:
             progress(lines_done - done[1])
             done[1] = lines_done
 
-        every = iter(self.alternatives(sentences, progress=progress_in_lines, **settings))
+        every = iter(self._alternatives(sentences, progress=progress_in_lines, **settings))
         progress(len(lines) - done[1])  # blank lines alone
-        return [[Sentence(sentence, next(every), before) for before, sentence in part] for part in parts]
+        return [[Sentence(sentence.text, next(every), before) for before, sentence in part] for part in parts]
 
-    def sentences(self, line: str) -> list[tuple[str, str]]:
-        """The sentences of a line, each with the line breaks before it."""
-        sentences: list[tuple[str, str]] = []
-        before = ""
+    def sentences(self, line: str) -> list[tuple[str, Frame]]:
+        """The sentences of a line, each with the line breaks before it. Its first and last have what frames it."""
+        sentences: list[tuple[str, Frame]] = []
+        breaks = ""
         for number, part in enumerate(line.split("\n")):
-            before += "\n" * (number > 0 and bool(sentences))
-            for sentence in split_sentences(part, self.source):
-                sentences.append((before, sentence))
-                before = ""
+            breaks += "\n" * (number > 0 and bool(sentences))
+            outer = frame(part)
+            own = [frame(sentence) for sentence in split_sentences(outer.core, self.source)]
+            own[:1] = [Frame(outer.before + first.before, first.core, first.after) for first in own[:1]]
+            own[-1:] = [Frame(last.before, last.core, last.after + outer.after) for last in own[-1:]]
+            for sentence in own:
+                sentences.append((breaks, sentence))
+                breaks = ""
         return sentences
 
     def alternatives(
+        self, lines: Iterable[str], progress: Progress = lambda count: None, **settings: Any
+    ) -> list[list[Translation]]:
+        """Lines to at most beam_size translations of each, best first, those that met the length limit last.
+
+        What frames a line (text/frames.py) stays as it is. A line without a letter is its own only translation, with
+        log P 0. If the model has placeholders, a translation that keeps those of the line comes before better ones
+        (wider_search.py).
+
+        settings: config, a SearchConfig, or its fields: beam_size, length_penalty, extra_length, replace_unk. progress:
+        called with the number of sentences after each batch. before_step: called before each step of the search, by
+        CTranslate2 at short intervals; what it raises ends the search. Raises Mistake for a setting out of range.
+        """
+        return self._alternatives(map(frame, checked_lines(lines)), progress, **settings)
+
+    def _alternatives(
         self,
-        lines: Iterable[str],
+        frames: Iterable[Frame],
         progress: Progress = lambda count: None,
         before_step: Check = lambda: None,
         config: SearchConfig | None = None,
         **settings: Any,
     ) -> list[list[Translation]]:
-        """Lines to at most beam_size translations of each, best first, those that met the length limit last.
-
-        The only translation of an empty line is empty. If the model has placeholders, a translation that keeps those of
-        the line comes before better ones (wider_search.py).
-
-        config: the settings of the search; None: SearchConfig of `settings`: beam_size, length_penalty, extra_length,
-        replace_unk. progress: called with the number of sentences after each batch. before_step: called before each
-        step of the search, by CTranslate2 at short intervals; what it raises ends the search. Raises Mistake for a
-        setting out of range.
-        """
+        """See `alternatives`."""
         if config and settings:
             raise TypeError(f"Give config, or {', '.join(settings)}, not both.")
         config = config or SearchConfig(**settings)
         if config.replace_unk and not self.merges.empty:
             raise Mistake("replace_unk is for word-level models (bpe_merges: 0); this one has subwords")
-        lines = checked_lines(lines)
-        words = {line: self._words(line) for line in dict.fromkeys(lines)}
-        search = partial(self._searched, words, before_step=before_step)
-        found = search(lines, config, progress)
-        if self.source.placeholders:
-            found = keep_placeholders(lines, found, config, search)
-        with_remarks = partial(self._with_remarks, extra_length=config.extra_length)
+
+        def translate(lines: list[str]) -> list[list[Translation]]:
+            words = {line: self._words(line) for line in dict.fromkeys(lines)}
+            search = partial(self._searched, words, before_step=before_step)
+            found = search(lines, config, progress)
+            if self.source.placeholders:
+                found = keep_placeholders(lines, found, config, search)
+            with_remarks = partial(self._with_remarks, extra_length=config.extra_length)
+            return [
+                [with_remarks(line, words[line], best), *rest] for line, (best, *rest) in zip(lines, found, strict=True)
+            ]
+
+        return self._in_frames(list(frames), translate, progress)
+
+    def _in_frames(
+        self, frames: list[Frame], translate: Callable[[list[str]], list[list[Translation]]], progress: Progress
+    ) -> list[list[Translation]]:
+        """Framed lines to the translations of each, in its frame. translate: lines with letters to translations."""
+        lines = [frame.core for frame in frames if self._has_letter(frame.core)]
+        progress(len(frames) - len(lines))
+        every = iter(translate(lines) if lines else [])
         return [
-            [with_remarks(line, words[line], best), *rest] for line, (best, *rest) in zip(lines, found, strict=True)
+            [replace(each, text=before + each.text + after) for each in next(every)]
+            if self._has_letter(core)
+            else [Translation(before + core + after, 0.0, 0.0, ())]
+            for before, core, after in frames
         ]
+
+    def _has_letter(self, line: str) -> bool:
+        """Whether a line has a letter, placeholders aside. Without one it is its own translation."""
+        return any(map(str.isalpha, self.source.protect(line)))
 
     def _words(self, line: str) -> list[Word]:
         """The tokens of a source line, each with its subwords."""
@@ -195,12 +227,15 @@ class Translator:
         `alternatives`. Raises Mistake for a setting out of range.
         """
         method = partial(self._torch_method("sample"), config=SamplingConfig(**settings))
-        lines = checked_lines(lines)
-        results = self._hypotheses(self.subwords(lines), method, progress)
-        return [
-            [self._translation(hypothesis, line) for hypothesis in hypotheses]
-            for line, hypotheses in zip(lines, results, strict=True)
-        ]
+
+        def translate(lines: list[str]) -> list[list[Translation]]:
+            results = self._hypotheses(self.subwords(lines), method, progress)
+            return [
+                [self._translation(hypothesis, line) for hypothesis in hypotheses]
+                for line, hypotheses in zip(lines, results, strict=True)
+            ]
+
+        return self._in_frames([frame(line) for line in checked_lines(lines)], translate, progress)
 
     def score(
         self, sources: Iterable[str], targets: Iterable[str], progress: Progress = lambda count: None

@@ -92,7 +92,7 @@ def check_sentences(name: str, line: str, translator: Translator) -> None:
     """Raise Mistake if a sentence of a line has more than MAX_SUBWORDS subwords."""
     if len(line) <= MAX_SUBWORDS:  # a subword has at least one character
         return
-    for subwords in translator.subwords([sentence for _, sentence in translator.sentences(line)]):
+    for subwords in translator.subwords([sentence.core for _, sentence in translator.sentences(line)]):
         if len(subwords) > MAX_SUBWORDS:
             raise Mistake(
                 f"{name} has a sentence of {len(subwords):,} subwords; the server takes {MAX_SUBWORDS:,}: cut it"

@@ -11,6 +11,7 @@ from transformer.cores import workers
 from transformer.text.blocks import Block
 from transformer.text.bpe import Merges
 from transformer.text.pairs import IdBlock, PairBlock, id_type
+from transformer.text.variants import variant
 from transformer.text.vocabulary import EOS, SPECIALS, UNK, Vocabulary
 
 WORDS_IN_MEMORY = 1_000_000  # with their ids, over all processes: about 200 MB
@@ -34,18 +35,23 @@ class EncodedBlock(NamedTuple):
 class Encoder:
     """The function of a worker process: a block of tokenised pairs to their ids.
 
-    max_length: pairs with an empty side, or with more subwords on a side, are left out; None: all are kept. A word is
-    cut the same way each time, so its ids are remembered.
+    max_length: pairs with an empty side, or with more subwords on a side, are left out; None: all are kept. variants:
+    the share of pairs that are replaced by a variant (variants.py). A word is cut the same way each time, so its ids
+    are remembered.
     """
 
-    def __init__(self, codes: Path, vocab: Path, max_length: int | None):
-        self.merges, self.vocabulary, self.max_length = Merges.load(codes), Vocabulary.load(vocab), max_length
+    def __init__(self, codes: Path, vocab: Path, max_length: int | None = None, variants: float = 0.0):
+        self.merges, self.vocabulary = Merges.load(codes), Vocabulary.load(vocab)
+        self.max_length, self.variants = max_length, variants
         self.dtype = id_type(len(self.vocabulary))
         self._ids: dict[str, list[int]] = {}
         self._most = WORDS_IN_MEMORY // workers()
 
     def __call__(self, block: Block) -> EncodedBlock:
         lines = block.lines()
+        if self.variants:
+            pairs = [variant(*pair, self.variants) for pair in zip(*lines, strict=True)]
+            lines = [list(side) for side in zip(*pairs, strict=True)]
         encoded = [[self.ids(line) for line in side] for side in lines]
         most = self.max_length
         kept = [
