@@ -1,6 +1,6 @@
 """Stage report: write a page with the curves, scores and translations of a run.
 
-Reads   reports/training.csv, reports/training.json, reports/scores.json, reports/signatures.json
+Reads   reports/training.csv, reports/training.json, reports/scores.json, reports/signatures.json, reports/forms.json
         data/raw, data/hypotheses: valid and the test sets; remarks.json
         data/tokens/source_counts.txt, text.json: how often each source word occurs in train, and how lines are
         split into words
@@ -22,7 +22,7 @@ from pipeline.workflow.stage import arguments, run
 from transformer.evaluation.buckets import bucket_scores, count_words
 from transformer.evaluation.intervals import margins_of_sets
 from transformer.evaluation.texts import Texts, read, read_table
-from transformer.files import Mistake, read_lines, whole_folder, write_text
+from transformer.files import Mistake, read_json, read_lines, whole_folder, write_text
 from transformer.reporting import charts
 from transformer.reporting import page as report
 from transformer.reporting.costs import costs
@@ -41,6 +41,7 @@ def main() -> None:
         summary="reports/training.json",
         scores="reports/scores.json",
         signatures="reports/signatures.json",
+        forms="reports/forms.json",
         raw="data/raw",
         hypotheses="data/hypotheses",
         vocab="data/vocab.txt",
@@ -99,6 +100,7 @@ def run_report(paths: Namespace, params: Params, curve: pd.DataFrame, subwords: 
         curves=curve,
         scores=scores,
         signatures=signatures,
+        forms=read(paths.forms, read_json),
         margins=margins_of_sets(sets, params.target, list(read_lines(labels)) if labels.exists() else ()),
         sentences=Sentences(sources, references, hypotheses, [len(line) for line in words]),
         buckets=bucket_scores(words, counts, hypotheses, references, params.target),

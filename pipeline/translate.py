@@ -2,7 +2,8 @@
 
 Reads   data/averaged; data/raw: the sources
 Writes  data/hypotheses: valid.hyp and <test set>.hyp, one detokenised translation per line, made of the line as it is,
-        also if it has several sentences; remarks.json: for each split, what may be wrong with its translations
+        also if it has several sentences; remarks.json: for each split, what may be wrong with its translations;
+        forms.json: the translations of the first lines of the first test set as people type them (text/forms.py)
 Params  test_sets, engine, beam_size, length_penalty, extra_length, replace_unk
 """
 
@@ -16,6 +17,7 @@ from transformer.files import chunks, read_lines, whole_folder, write_json, writ
 from transformer.inference.remarks import RemarkCounts
 from transformer.inference.translation import SentencePair
 from transformer.inference.translator import Translator
+from transformer.text.forms import forms_of
 
 CHUNK_LINES = 10_000  # translated at a time, sorted by length
 
@@ -42,6 +44,9 @@ def main() -> None:
             for line in remarks[split].describe():
                 print(f"{split}: {line}")
         write_json(folder / "remarks.json", {split: counts.contents() for split, counts in remarks.items()})
+        forms = forms_of(list(read_lines(paths.raw / f"{splits[1]}.src")))
+        translated = {name: translator.translate(lines, False, config=config) for name, lines in forms.items()}
+        write_json(folder / "forms.json", translated)
 
 
 def count_remarks(pairs: Iterable[SentencePair], counts: RemarkCounts) -> Iterator[str]:

@@ -71,6 +71,7 @@ def finished_run(result: Result, origin: Mapping[str, str]) -> FinishedRun:
         "attention.svg": result.text("reports/attention.svg"),
         SAMPLES: result.text("reports/samples.csv"),
         "translations.csv": result.text("reports/translations.csv"),
+        "as_people_type.csv": pd.DataFrame(json.loads(result.text("reports/forms.json"))).to_csv(index=False),
         VALID: "".join(f"{line}\n" for line in result.lines(result.hypotheses("valid"))),
     }
     commit = origin.get("DVC_EXP_BASELINE_REV")

@@ -239,8 +239,10 @@ def finished(tmp_path: Path) -> Path:
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     (tmp_path / "reports").mkdir()
     CURVE.to_csv(tmp_path / "reports/training.csv", index=False)
-    for name, values in {"training": {"steps": 40}, "scores": SCORES, "signatures": {"bleu": SIGNATURE}}.items():
-        (tmp_path / f"reports/{name}.json").write_text(json.dumps(values), encoding="utf-8")
+    forms = [{"form": "as it is", "bleu": 40.0, "share": 100.0}, {"form": "small letters", "bleu": 30.0, "share": 75.0}]
+    values = {"training": {"steps": 40}, "scores": SCORES, "signatures": {"bleu": SIGNATURE}, "forms": forms}
+    for name, content in values.items():
+        (tmp_path / f"reports/{name}.json").write_text(json.dumps(content), encoding="utf-8")
     return tmp_path
 
 
@@ -300,6 +302,8 @@ def test_the_page_of_the_stage_has_buckets_costs_and_attention(finished, monkeyp
     assert "cut at the length limit: line 3" in text
     assert "BLEU 8.0, chrF 20.0 on 60 sentences of test: its translations are not usable." in text
     assert "What may help More pairs: " in text
+    assert "As people type it" in text
+    assert "small letters30.075.0%" in re.sub(r" ", "", text).replace("smallletters", "small letters")
     assert "7: the longest (chrF 50.0)" in text
 
 

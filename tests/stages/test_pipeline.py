@@ -47,7 +47,7 @@ def test_the_run_has_params_curve_scores_and_files(project):
     assert run.data.metrics["bleu"] == scores["bleu"]
     client = reader(project)
     assert [m.step for m in client.get_metric_history(run.info.run_id, "train_loss")] == [2, 4, 6, 8, 10, 12]
-    files = {"translations.csv", "report.html", "attention.svg", "samples.csv", "valid.hyp"}
+    files = {"translations.csv", "as_people_type.csv", "report.html", "attention.svg", "samples.csv", "valid.hyp"}
     assert {item.path for item in client.list_artifacts(run.info.run_id)} == files
 
 

@@ -21,7 +21,7 @@ stages:
   score:
     cmd: 'true'
     deps: [data/raw, data/hypotheses]
-    outs: [reports/signatures.json]
+    outs: [reports/signatures.json, reports/forms.json]
     metrics: [reports/scores.json: {cache: false}]
   compare_engines: {cmd: 'true', deps: [data/model], metrics: [reports/engines.json: {cache: false}]}
   report:
@@ -46,6 +46,7 @@ TEXTS = {
     "reports/samples.csv": "step\n20\n",
     "reports/scores.json": '{"bleu": 100.0, "valid_bleu": 100.0}\n',
     "reports/signatures.json": '{"bleu": "tok:13a"}\n',
+    "reports/forms.json": '[{"form": "as it is", "bleu": 100.0, "share": 100.0}]\n',
     "reports/engines.json": '{"engines_agree": true}\n',
     "reports/report.html": "<p>report</p>\n",
     "reports/attention.svg": "<svg/>\n",

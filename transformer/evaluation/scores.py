@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
-from transformer.evaluation.bleu import TOKENIZERS, bleu_of
+from transformer.evaluation.bleu import TOKENIZERS, bleu_of, bleu_tokenizer
 from transformer.files import Mistake
+from transformer.text.forms import without_mark
 from transformer.text.languages import spacy_words, strip_region, tokenizer
 
 SPLIT_BY_CHARACTER = ("zh", "ja")  # by TER, whose tokens are words with spaces between them otherwise
@@ -30,6 +32,24 @@ def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], language
         signatures[name] = str(metric.get_signature())
     scores["exact_match"] = exact_match(hypotheses, references)
     return scores, signatures
+
+
+def form_scores(
+    forms: Mapping[str, list[str]], references: Sequence[str], hypotheses: Sequence[str], language: str
+) -> list[dict[str, Any]]:
+    """The BLEU of the first lines as they are and in each form of text/forms.py, and its share of the former (%).
+
+    forms: name -> translations. Case is folded, and where the final mark is missing in the source the reference has
+    none: what is measured is whether the words are still right.
+    """
+    metric = BLEU(tokenize=bleu_tokenizer(language)[0], lowercase=True)
+    count, rows = len(next(iter(forms.values()), ())), list[dict[str, Any]]()
+    for name, lines in {"as it is": hypotheses[:count], **forms}.items():
+        wanted = [without_mark(line) if name == "no final mark" else line for line in references[:count]]
+        bleu = metric.corpus_score(list(lines), [wanted]).score
+        rows.append({"form": name, "bleu": round(bleu, 2), "share": 100.0})
+        rows[-1]["share"] = round(100 * bleu / rows[0]["bleu"], 1) if rows[0]["bleu"] else 0.0
+    return rows
 
 
 def metrics(

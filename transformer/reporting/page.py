@@ -52,8 +52,8 @@ class RunReport:
 
     params: the knobs. training: the summary in training.json. curves: the columns of training.csv. scores: in percent,
     by name. margins: half of the 95% interval of each score, by name. signatures: sacreBLEU's, by name of the score.
-    sentences: the first test set. remarks: what may be wrong with its translations, in sentences. buckets: what its
-    parts differ in -> the parts. costs: see `costs.costs`.
+    forms: the rows of forms.json. sentences: the first test set. remarks: what may be wrong with its translations, in
+    sentences. buckets: what its parts differ in -> the parts. costs: see `costs.costs`.
     attention: see attention.contents; None: the page shows none. verdict: what the scores mean. steps: what may make
     them better, in sentences.
     """
@@ -67,6 +67,7 @@ class RunReport:
     sentences: Sentences
     buckets: Mapping[str, Sequence[Bucket]]
     costs: Mapping[str, float]
+    forms: Sequence[Mapping[str, object]] = ()
     remarks: Sequence[str] = ()
     attention: Mapping[str, object] | None = None
     verdict: str = ""
@@ -164,6 +165,7 @@ def page(run: RunReport, charts: Mapping[str, Mapping]) -> str:
             sentences=sentences,
             shown=count,
             all=len(run.sentences),
+            forms=run.forms,
             remarks=run.remarks,
             verdict=run.verdict,
             steps=run.steps,

@@ -50,7 +50,8 @@ class Encoder:
     def __call__(self, block: Block) -> EncodedBlock:
         lines = block.lines()
         if self.variants:
-            pairs = [variant(*pair, self.variants) for pair in zip(*lines, strict=True)]
+            source, target = lines
+            pairs = [variant(*pair, self.variants) for pair in zip(source, target, strict=True)]
             lines = [list(side) for side in zip(*pairs, strict=True)]
         encoded = [[self.ids(line) for line in side] for side in lines]
         most = self.max_length
