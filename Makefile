@@ -77,7 +77,7 @@ test: $(READY)
 test-all: $(DOCS)
 	$(ON) $(TEST) --timeout 1800
 
-# Measures a CUDA device and prints tables; PARTS="losses profile": only these parts.
+# Measures a CUDA device and prints tables; PARTS="losses decoding": only these parts.
 gpu-check: $(READY)
 	$(ON) python -m benchmarks.gpu $(PARTS)
 

@@ -108,11 +108,6 @@ def speed(size: str, batch_tokens: int) -> Callable[[], Rows]:
     return lambda: benchmark("train", *line.split())
 
 
-def profile() -> Rows:
-    """Where the time of an update of the base model goes; `(between them)`: the GPU waits for the host."""
-    return benchmark("profile", "--size", "base", "--batch-tokens", "25000", "--updates", "20")
-
-
 def benchmark(module: str, *options: str) -> Rows:
     """The rows of another benchmark on this GPU."""
     needs("tqdm", "ruamel.yaml", "safetensors")
@@ -173,7 +168,6 @@ PARTS: dict[str, Callable[[], Rows]] = {
     "tests": tests,
     "losses": losses,
     **{f"speed-{size}-{tokens}k": speed(size, 1000 * tokens) for size in ("base", "big") for tokens in (25, 100)},
-    "profile": profile,
     "decoding": decoding,
     "toy": recipe("toy"),
     "multi30k": recipe("multi30k"),

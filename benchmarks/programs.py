@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from benchmarks.flops import DROPOUT, SMOOTHING, Size
 from transformer.model.config import TransformerConfig
-from transformer.model.cpu import multiplies_bfloat16
 from transformer.model.transformer import Transformer, sinusoids
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import PAD
@@ -71,11 +70,6 @@ def add_data_options(parser: ArgumentParser) -> None:
     add("--ids", type=Path, default=Path("data/ids"), metavar="PATH", help="id arrays as the stage encode writes them")
     add("--vocab", type=Path, default=Path("data/vocab.txt"), metavar="PATH", help="their vocabulary")
     add("--batch-tokens", type=int, default=4096, metavar="N", help="sentences x longest side of an update")
-
-
-def fastest_precision(device: torch.device) -> Precision:
-    """bfloat16 on a device with instructions for it, else float32."""
-    return "bfloat16" if multiplies_bfloat16(device) else "float32"
 
 
 def synchronise(device: torch.device) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import gzip
 import os
-import re
 import shutil
 import sys
 import zlib
@@ -22,7 +21,6 @@ PART_LINES = 1000  # most lines that are translated in one call, sorted and batc
 READ_BYTES = 1 << 20  # most bytes that are read at a time
 LONGEST_LINE = 100_000  # bytes
 PACKED = {".zst": "zstd -dc", ".xz": "xz -dc"}  # how to unpack
-_OPEN = re.compile("/(?:dev|proc/self)/fd/([0-9]+)")  # a file that is open in this process
 
 Translate = Callable[[int, list[str]], str]  # the number of the first line, from 1, and lines -> what is written
 
@@ -84,26 +82,13 @@ def decoded(line: bytes, name: str, number: int) -> str:
 
 
 def replaceable(path: Path) -> Path | None:
-    """The regular file that a path leads to, by its links; None for a device, a pipe, or a file that is open."""
-    is_other = path.exists() and not path.is_file()
-    return None if is_other or descriptor_of(path) is not None else Path(os.path.realpath(path))
+    """The regular file that a path leads to, by its links; None for a device or a pipe.
 
-
-def descriptor_of(path: Path) -> int | None:
-    """The number of the open file that a path such as /dev/stdout leads to by its links; None if it leads to none."""
-    place = os.path.abspath(path)
-    for _ in range(40):  # more links than Linux follows
-        if match := _OPEN.fullmatch(place):
-            return int(match[1])
-        if not os.path.islink(place):
-            return None
-        place = os.path.normpath(os.path.join(os.path.dirname(place), os.readlink(place)))
-    return None
-
-
-def opened_by(path: Path) -> Path | int:
-    """What `open` takes: the path, or a duplicate of the descriptor that it leads to, so that nothing is truncated."""
-    return path if (number := descriptor_of(path)) is None else os.dup(number)
+    Raises Mistake for a file that is open as /dev/stdout: a new one would take its place.
+    """
+    if path.is_file() and str(path).startswith(("/dev/", "/proc/")):
+        raise Mistake(f"{path} leads to a file. Nothing was translated. Leave out --output, or name the file.")
+    return None if path.exists() and not path.is_file() else Path(os.path.realpath(path))
 
 
 def write_through(path: Path | None, groups: Iterable[list[str]], translate: Translate) -> None:
@@ -111,7 +96,7 @@ def write_through(path: Path | None, groups: Iterable[list[str]], translate: Tra
     first = 1
     with (
         disk_of(path or Path("standard output")),
-        open(opened_by(path), "w", encoding="utf-8") if path else nullcontext(sys.stdout) as out,
+        open(path, "w", encoding="utf-8") if path else nullcontext(sys.stdout) as out,
     ):
         for group in groups:
             out.write(translate(first, group))
