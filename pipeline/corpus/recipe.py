@@ -58,8 +58,6 @@ ALWAYS: dict[str, tuple[Any, str]] = {
     "keep": (9, "as many as may be averaged"),
     "average": ("valid", "of the last nine checkpoints, as many as are best on valid"),
     "average_last": (9, "at most"),
-    "lowercase_source": (True, "people type capitals and small letters as it comes"),
-    "variants": (0.2, "people leave out final marks, and swap letters"),
 }
 
 

@@ -58,6 +58,7 @@ def test_a_remark_names_what_may_be_wrong(source, text, lengths, kinds):
         ("▁a ▁b ▁c ▁d ▁a ▁b ▁c ▁d ▁a ▁b ▁c ▁d", True),
         ("▁a ▁b ▁c ▁d ▁a ▁b ▁c ▁d ▁a ▁b ▁c", False),
         ("▁我 们 我 们 我 们 我 们", True),
+        ("▁a ▁b ▁c ▁d ▁e ▁f ▁g ▁h ▁i " * 3, True),
         (". . . . . .", True),
         ("▁Schi f f f ahrt", False),
         ("▁very ▁very ▁good", False),

@@ -28,7 +28,7 @@ KINDS = {  # kind -> what is said of a translation
     "same": "the translation of another line too",
     "unread": "not in the training text",
 }
-LONGEST_PERIOD, LEAST_LOOP = 8, 6  # subwords of what is repeated; subwords of a loop of parts of words, at least
+LEAST_LOOP = 6  # subwords of a loop of parts of words, at least
 MOST_RATIO, LEAST_RATIO = 3, 4  # times the subwords of the source, and of the translation
 FEW_SUBWORDS = 10  # subwords, below which a ratio says little
 STOCK = 4  # subwords, below which different lines may have one translation
@@ -48,7 +48,7 @@ def remarks_on(
     letters, (before, after), text = any(map(str.isalpha, source)), lengths, translation.text
     fires = {
         "limit": before > 0 and after >= limit,
-        "repeated": is_loop(translation.subwords) and not is_loop([f"{SPACE}{word}" for word in source.split()]),
+        "repeated": repeats_itself(source, translation),
         "empty": letters and not text,
         "short": before > FEW_SUBWORDS and 0 < after * LEAST_RATIO < before,
         "long": after > MOST_RATIO * before + FEW_SUBWORDS,
@@ -67,12 +67,17 @@ def digits(text: str) -> Counter[str]:
     return Counter("".join(str(int(digit)) for digit in run) for run in _DIGITS.findall(text))
 
 
+def repeats_itself(source: str, translation: Translation) -> bool:
+    """Whether a translation is a loop, and its source is none."""
+    return is_loop(translation.subwords) and not is_loop([f"{SPACE}{word}" for word in source.split()])
+
+
 def is_loop(subwords: Sequence[str]) -> bool:
-    """Whether a group of 1 to LONGEST_PERIOD subwords occurs three times in a row.
+    """Whether a group of subwords occurs three times in a row.
 
     Groups that start inside a word must fill LEAST_LOOP subwords.
     """
-    for period in range(1, LONGEST_PERIOD + 1):
+    for period in range(1, len(subwords) // 3 + 1):
         run = period
         for place in range(period, len(subwords)):
             run = run + 1 if subwords[place] == subwords[place - period] else period

@@ -21,15 +21,16 @@ from transformer.decoding.hypothesis import Hypothesis
 from transformer.files import Mistake
 from transformer.inference.both_engines import check_ensemble, load_engine
 from transformer.inference.engine import Check, Engine, Progress
-from transformer.inference.remarks import SeenWords, remarks_on
+from transformer.inference.remarks import SeenWords, remarks_on, repeats_itself
 from transformer.inference.translation import PairAttention, Sentence, SentencePair, Translation, join_translations
-from transformer.inference.wider_search import keep_placeholders
+from transformer.inference.wider_search import search_again
 from transformer.model.config import TransformerConfig
 from transformer.model_folder import WEIGHTS, WORDS, check_sums, read_model_json
 from transformer.text.bpe import Merges
 from transformer.text.characters import half_character
 from transformer.text.frames import Frame, frame
 from transformer.text.marks import SPACE, join
+from transformer.text.placeholders import disagree
 from transformer.text.sentences import count_ends, split_sentences
 from transformer.text.vocabulary import SPECIALS, UNK, Vocabulary
 from transformer.text.words import Side
@@ -146,8 +147,8 @@ class Translator:
         """Lines to at most beam_size translations of each, best first, those that met the length limit last.
 
         What frames a line (text/frames.py) stays as it is. A line without a letter is its own only translation, with
-        log P 0. If the model has placeholders, a translation that keeps those of the line comes before better ones
-        (wider_search.py).
+        log P 0. A translation that keeps the placeholders of the line, if the model has some, and does not repeat
+        itself comes before better ones (wider_search.py).
 
         settings: config, a SearchConfig, or its fields: beam_size, length_penalty, extra_length, replace_unk. progress:
         called with the number of sentences after each batch. before_step: called before each step of the search, by
@@ -173,9 +174,7 @@ class Translator:
         def translate(lines: list[str]) -> list[list[Translation]]:
             words = {line: self._words(line) for line in dict.fromkeys(lines)}
             search = partial(self._searched, words, before_step=before_step)
-            found = search(lines, config, progress)
-            if self.source.placeholders:
-                found = keep_placeholders(lines, found, config, search)
+            found = search_again(lines, search(lines, config, progress), config, search, self._is_wrong)
             with_remarks = partial(self._with_remarks, extra_length=config.extra_length)
             return [
                 [with_remarks(line, words[line], best), *rest] for line, (best, *rest) in zip(lines, found, strict=True)
@@ -196,6 +195,14 @@ class Translator:
             else [Translation(before + core + after, 0.0, 0.0, ())]
             for before, core, after in frames
         ]
+
+    def _is_wrong(self, line: str, translation: Translation) -> bool:
+        """Whether a translation of a line is empty, repeats itself, or has other placeholders than the line.
+
+        A copy of the line is not: one in forty messages of several words is its own translation.
+        """
+        lost = self.source.placeholders and disagree(line, translation.text)
+        return lost or not translation.text or repeats_itself(line, translation)
 
     def _has_letter(self, line: str) -> bool:
         """Whether a line has a letter, placeholders aside. Without one it is its own translation."""

@@ -1,4 +1,4 @@
-"""A second search, for a line whose best translation has not just the placeholders of the line.
+"""A second, wider search, for a line whose best translation is wrong by its looks.
 
 Of the test lines of message catalogues (docs/results.md), one in forty with placeholders is searched again; four in
 five of these then keep all.
@@ -11,32 +11,28 @@ from dataclasses import replace
 
 from transformer.decoding.config import SearchConfig
 from transformer.inference.translation import Translation
-from transformer.text.placeholders import disagree
 
 WIDE = 32  # beams of the second search, unless the first one had more
+LONGEST = 400  # characters of a line that is searched again: wide searches of long lines take seconds
 
 
-def keep_placeholders(
+def search_again(
     lines: Sequence[str],
     found: list[list[Translation]],
     config: SearchConfig,
     search: Callable[[list[str], SearchConfig], list[list[Translation]]],
+    is_wrong: Callable[[str, Translation], bool],
 ) -> list[list[Translation]]:
-    """The translations of each line, best first, with one in front that has just the placeholders of the line.
+    """The translations of each line, best first, with one in front that is not wrong, if a second search has one.
 
-    found: of a first search with `config`. A second search is made for lines whose best translation has others; it
-    gives the best one that has just these, if any has.
+    found: of a first search with `config`. The second search is made for lines whose best translation is wrong.
     """
-    lost = [row for row, line in enumerate(lines) if disagree(line, found[row][0].text)]
+    wrong = [row for row, line in enumerate(lines) if len(line) <= LONGEST and is_wrong(line, found[row][0])]
     wider = replace(config, beam_size=max(WIDE, config.beam_size))
-    again = dict(zip(lost, search([lines[row] for row in lost], wider) if lost else [], strict=True))
-    return [
-        _with_kept_first(line, first, again.get(row, []))[: config.beam_size]
-        for row, (line, first) in enumerate(zip(lines, found, strict=True))
-    ]
-
-
-def _with_kept_first(line: str, first: list[Translation], wider: list[Translation]) -> list[Translation]:
-    """Translations of a first search, with the best of a wider one in front that has just the line's placeholders."""
-    kept = next((translation for translation in wider if not disagree(line, translation.text)), None)
-    return [kept, *(one for one in first if one.subwords != kept.subwords)] if kept else first
+    results = [*found]
+    for row, second in zip(wrong, search([lines[row] for row in wrong], wider) if wrong else [], strict=True):
+        right = next((each for each in second if not is_wrong(lines[row], each)), None)
+        if right:
+            others = [each for each in found[row] if each.subwords != right.subwords]
+            results[row] = [right, *others][: config.beam_size]
+    return results
