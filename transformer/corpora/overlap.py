@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import regex
 
+from transformer.text.characters import normalise
+
 NEAR = 0.8  # share of the trigrams of a test line that a training line must have
 _UNSPACED = "[\\p{Han}\\p{Hiragana}\\p{Katakana}\\p{Thai}\\p{Lao}\\p{Khmer}\\p{Myanmar}\\p{Tibetan}]"
 _WORD = regex.compile(rf"(?V1){_UNSPACED}\p{{M}}*|[\w--{_UNSPACED}]+")
@@ -62,9 +64,9 @@ class Overlap:
 def words(line: str) -> tuple[str, ...]:
     """The words of a line without case and punctuation; of scripts that are written without spaces, the characters.
 
-    A line of symbols alone is a word.
+    Normal form, soft hyphens and the `_` of an accelerator make no difference. A line of symbols alone is a word.
     """
-    return tuple(_WORD.findall(line.lower())) or ((line,) if line else ())
+    return tuple(_WORD.findall(normalise(line, "nfc").replace("_", "").casefold())) or ((line,) if line else ())
 
 
 def trigrams(of: Sequence[str]) -> set[tuple[str, ...]]:
