@@ -66,6 +66,8 @@ SAME = [  # what is no other text: it must come through, and as one line
     "12",
     "3.14",
     "(2)",
+    "()",
+    "- [ ]",
     "—",
     "|",
     "- Zwei Hunde",

@@ -67,6 +67,12 @@ def test_equal_lines_are_searched_once(translator, monkeypatch):
     assert sum(done) == 52
 
 
+def test_a_model_of_numbers_gets_lines_without_letters():
+    sides = [Side(code, lowercase=False) for code in ("de", "en")]
+    numbers = Translator(Backwards(), Merges("#version: 0.2\n"), Vocabulary([*SPECIALS, "▁1", "▁2"]), *sides)  # type: ignore[arg-type]
+    assert numbers.translate(["1 2"]) == ["2 1"]
+
+
 @pytest.mark.parametrize("loops", [True, False])
 def test_a_translation_that_is_empty_or_repeats_itself_is_searched_again(translator, monkeypatch, loops):
     word = next(
@@ -191,6 +197,7 @@ def test_a_line_without_a_letter_is_its_own_translation(protecting):
     assert protecting.translate(lines) == lines
     assert [(each.text, each.log_probability) for each in protecting.alternatives(["12"])[0]] == [("12", 0.0)]
     protecting.engine.search = search
+    assert protecting.sample(["(x von)"])[0][0].text == "(von x)"
     assert protecting.translate(["- x von", "„x von“", "3) x von\n\n12"]) == ["- von x", "„von x“", "3) von x\n\n12"]
 
 

@@ -15,7 +15,7 @@ from support.tiny import TEXT, model_folder
 from pipeline.tracking.registry import model_parts
 from transformer.inference.ctranslate2_export import add_export
 from transformer.inference.translator import Translator
-from transformer.serving.mlflow_model import Refused, ServedTranslator
+from transformer.serving.mlflow_model import ServedTranslator
 from transformer.text.bpe import CACHED_WORDS
 from transformer.text.words import PIECES_OF_SERVER
 
@@ -94,13 +94,6 @@ def test_requests_are_translated_one_at_a_time(served, monkeypatch):
     monkeypatch.setattr(Translator, "translate", lambda *_, **__: locked.append(served.one_at_a_time.locked()))
     served.predict(None, ["Hund"], OPTIONS)
     assert (locked, served.one_at_a_time.locked()) == ([True], False)
-
-
-def test_nothing_is_cut_into_subwords_before_a_request_is_allowed(served, monkeypatch):
-    monkeypatch.setattr(Translator, "subwords", lambda *_: pytest.fail("cut into subwords"))
-    for lines, options in ((["a", "x" * 100_000], {}), (["a"], {"beam_size": 65}), (["a"] * 1001, {})):
-        with pytest.raises(Refused, match=r"A request may have|at most 64|the server takes"):
-            served.predict(None, lines, {**OPTIONS, **options})
 
 
 def test_the_server_remembers_few_words_of_past_requests(served, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from transformer.evaluation.scores import form_scores
 from transformer.text.forms import LINES, forms_of
 from transformer.text.variants import swapped, variant
 
@@ -23,6 +24,16 @@ def test_each_form_is_what_its_name_says():
     assert swap != line
     assert sorted(swap) == sorted(line)
     assert list(forms_of(["你好。"] * (LINES + 1))) == ["no final mark"]  # a script without case, words of one letter
+
+
+def test_the_score_of_a_form_is_its_share_of_the_plain_lines():
+    lines = [f"The small dog number {number} runs." for number in range(9)]
+    forms = {"no final mark": [line[:-1] for line in lines], "ALL CAPITALS": [line.upper() for line in lines]}
+    forms["swap"] = [line.replace("small dog", "cat") for line in lines]
+    rows = form_scores(forms, lines, lines, "en")
+    assert [row["share"] for row in rows[:3]] == [100.0] * 3
+    assert 0 < rows[3]["share"] < 100
+    assert form_scores({}, ["1"], ["1"], "en") == []
 
 
 @given(st.text(alphabet="abcd eé. ", max_size=40), st.integers(0, 2**64))

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer.training.chunked_loss import log_at_targets, tokens_per_chunk
-from transformer.training.config import learning_rate
 from transformer.training.loss import cross_entropy, smoothed_cross_entropy, smoothed_loss
+from transformer.training.optimiser import learning_rate
 
 
 def by_definition(states, weight, targets, smoothing):

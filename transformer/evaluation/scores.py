@@ -39,16 +39,18 @@ def form_scores(
 ) -> list[dict[str, Any]]:
     """The BLEU of the first lines as they are and in each form of text/forms.py, and its share of the former (%).
 
-    forms: name -> translations. Case is folded, and where the final mark is missing in the source the reference has
-    none: what is measured is whether the words are still right.
+    forms: name -> translations; without any there are no rows. Case is folded, and where the final mark is missing in
+    the source the reference has none: what is measured is whether the words are still right.
     """
     metric = BLEU(tokenize=bleu_tokenizer(language)[0], lowercase=True)
-    count, rows = len(next(iter(forms.values()), ())), list[dict[str, Any]]()
+    if not forms:
+        return []
+    count, plain, rows = len(next(iter(forms.values()))), 0.0, list[dict[str, Any]]()
     for name, lines in {"as it is": hypotheses[:count], **forms}.items():
         wanted = [without_mark(line) if name == "no final mark" else line for line in references[:count]]
         bleu = metric.corpus_score(list(lines), [wanted]).score
-        rows.append({"form": name, "bleu": round(bleu, 2), "share": 100.0})
-        rows[-1]["share"] = round(100 * bleu / rows[0]["bleu"], 1) if rows[0]["bleu"] else 0.0
+        plain = plain or bleu
+        rows.append({"form": name, "bleu": round(bleu, 2), "share": round(100 * bleu / plain, 1) if plain else 0.0})
     return rows
 
 

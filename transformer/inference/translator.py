@@ -66,6 +66,7 @@ class Translator:
         self.source, self.target = source, target
         self.seen_words = SeenWords(None)
         self.scores: Any = None  # of its test set, as model.json has them
+        self.knows_letters = any(map(str.isalpha, "".join(vocabulary.subwords[len(SPECIALS) :])))
 
     @classmethod
     def load(cls, *folders: Path | str, engine: str = "auto") -> Translator:
@@ -97,7 +98,8 @@ class Translator:
 
         split: the sentences of a line are translated one by one (split_sentences) and joined (join_translations), since
         a model that was trained on single sentences translates only the first of several. A line break in a line is one
-        in its translation. `alternatives`, `sample`, `score` and `attention` take a line as it is.
+        in its translation. `alternatives` and `sample` take a line as one sentence, `score` and `attention` also with
+        what frames it.
         """
         return [join_translations(pairs) for pairs in self.translate_sentences(lines, split, **settings)]
 
@@ -134,6 +136,8 @@ class Translator:
             breaks += "\n" * (number > 0 and bool(sentences))
             outer = frame(part)
             own = [frame(sentence) for sentence in split_sentences(outer.core, self.source)]
+            if not own and outer.text.strip():
+                own = [Frame("", "")]  # of empty brackets
             own[:1] = [Frame(outer.before + first.before, first.core, first.after) for first in own[:1]]
             own[-1:] = [Frame(last.before, last.core, last.after + outer.after) for last in own[-1:]]
             for sentence in own:
@@ -186,15 +190,13 @@ class Translator:
         self, frames: list[Frame], translate: Callable[[list[str]], list[list[Translation]]], progress: Progress
     ) -> list[list[Translation]]:
         """Framed lines to the translations of each, in its frame. translate: lines with letters to translations."""
-        lines = [frame.core for frame in frames if self._has_letter(frame.core)]
-        progress(len(frames) - len(lines))
-        every = iter(translate(lines) if lines else [])
-        return [
-            [replace(each, text=before + each.text + after) for each in next(every)]
-            if self._has_letter(core)
-            else [Translation(before + core + after, 0.0, 0.0, ())]
-            for before, core, after in frames
-        ]
+        searched = [part for part in frames if self._is_text(part.core)]
+        progress(len(frames) - len(searched))
+        results = {}
+        if searched:
+            for (before, core, after), every in zip(searched, translate([part.core for part in searched]), strict=True):
+                results[before, core, after] = [replace(each, text=before + each.text + after) for each in every]
+        return [results.get(part) or [Translation(part.text, 0.0, 0.0, ())] for part in frames]
 
     def _is_wrong(self, line: str, translation: Translation) -> bool:
         """Whether a translation of a line is empty, repeats itself, or has other placeholders than the line.
@@ -204,9 +206,9 @@ class Translator:
         lost = self.source.placeholders and disagree(line, translation.text)
         return lost or not translation.text or repeats_itself(line, translation)
 
-    def _has_letter(self, line: str) -> bool:
-        """Whether a line has a letter, placeholders aside. Without one it is its own translation."""
-        return any(map(str.isalpha, self.source.protect(line)))
+    def _is_text(self, line: str) -> bool:
+        """Whether a line is searched: it has a letter, placeholders aside, or the model knows none, as of numbers."""
+        return any(map(str.isalpha, self.source.protect(line))) or not self.knows_letters
 
     def _words(self, line: str) -> list[Word]:
         """The tokens of a source line, each with its subwords."""

@@ -17,10 +17,10 @@ KeysValues = tuple[Tensor, Tensor]  # keys (B, H, S, K) and values (B, H, S, D/H
 def attention_weights(queries: Tensor, keys: Tensor, bias: Tensor | None, training: bool = False) -> Tensor:
     """softmax(Q K^T / sqrt(d_k) + bias) for queries (B, H, T, K) and keys (B, H, S, K) (equation 1): (B, H, T, S)."""
     scale = queries.shape[-1] ** -0.5
-    if training:
-        return scaled_softmax(queries @ keys.transpose(-2, -1), scale, bias)
-    scores = queries * scale @ keys.transpose(-2, -1)
-    return (scores if bias is None else scores + bias).softmax(-1)
+    if not training:
+        scores = (queries * scale) @ keys.transpose(-2, -1)
+        return (scores if bias is None else scores + bias).softmax(-1)
+    return scaled_softmax(queries @ keys.transpose(-2, -1), scale, bias)  # the same, in place
 
 
 def attention(

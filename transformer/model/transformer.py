@@ -63,7 +63,7 @@ class FeedForward(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        hidden = relu_dropout(self.inner(x), self.dropout, self.training)  # (B, T, F)
+        hidden = relu_dropout(self.inner(x), self.dropout, self.training)  # dropout(max(0, x W1 + b1)): (B, T, F)
         return self.outer(hidden)
 
 

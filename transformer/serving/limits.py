@@ -1,4 +1,4 @@
-"""The limits of one request to a server that translates: server.py, and the model behind MLflow's (mlflow_model.py).
+"""The limits of one request to the server.
 
 A request is refused before work is spent on it. server.py ends one that takes too long.
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from transformer.decoding.config import SEARCH_OPTIONS, SearchConfig
+from transformer.decoding.config import SearchConfig
 from transformer.files import Mistake
 from transformer.text.characters import half_character
 
@@ -26,14 +26,6 @@ MOST_SENTENCE_COST, MOST_LINE_COST = 100_000, 200_000  # see line_costs: about 5
 MOST_BATCH_COST = 65_536
 MOST_WAITING_COST = 50 * MOST_BATCH_COST  # of all requests: more would wait for longer than a client does
 _ENDS = re.compile(r"""[.!?…]["'”“’»«)\]]*+\s|[。！？\n]""")  # after which a sentence may end
-
-
-def search_options(params: dict[str, Any]) -> SearchConfig:
-    """The options of the search among `params`. Raises Mistake for a wrong or too wide one."""
-    for name in SEARCH_OPTIONS:
-        if not isinstance(params[name], (int, float)):
-            raise Mistake(f"{name}={params[name]} must be a number. Nothing was translated.")
-    return SearchConfig(**{name: params[name] for name in SEARCH_OPTIONS})
 
 
 def check_lines(lines: Sequence[str], name: str = "text") -> None:

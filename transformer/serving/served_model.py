@@ -16,6 +16,7 @@ from transformer.inference.remarks import KINDS
 from transformer.inference.translation import Remark, Sentence, Translation, join_translations
 from transformer.inference.translator import Translator
 from transformer.model_folder import EXPORT
+from transformer.text.frames import frame
 from transformer.text.marks import SPACE, join
 from transformer.text.placeholders import NUMBERS, protect
 from transformer.text.vocabulary import EOS, SPECIALS, UNK
@@ -98,19 +99,22 @@ class Model:
         ((source, translations, _),) = sentences
         if self.torch is None:
             return {**answer, "hypotheses": [hypothesis(translation) for translation in translations]}
-        (subwords,) = self.translator.subwords([source])
+        before, core, after = frame(source)
+        (subwords,) = self.translator.subwords([core])
         ids = self.translator.vocabulary.ids
         numbers = ids(subwords)
         targets = [ids(translation.subwords) for translation in translations]
         logs = self.torch.score([numbers] * len(targets), targets, progress=lambda count: None)
-        protected = dict(zip(NUMBERS, protect(source)[1], strict=False)) if self.translator.source.placeholders else {}
+        protected = dict(zip(NUMBERS, protect(core)[1], strict=False)) if self.translator.source.placeholders else {}
         single = self.translator.target.splitter == "unicode"
         return {
             **answer,
             "source": [*subwords, END],
             "unknown": [*(number == UNK for number in numbers), False],
             "hypotheses": [
-                hypothesis_with_subwords(translation, log, protected, single)
+                hypothesis_with_subwords(translation, log, protected, single, before, after)
+                if translation.subwords
+                else hypothesis(translation)
                 for translation, log in zip(translations, logs, strict=True)
             ],
         }
@@ -126,7 +130,7 @@ class Model:
             raise Mistake(NO_TORCH)
         if (count := len(self.translator.sentences(text))) > 1:
             raise Mistake(f"Attention is shown for one sentence. This text has {count}, each translated by itself.")
-        (source,) = self.translator.subwords([text])
+        (source,) = self.translator.subwords([frame(text).core])
         if max(len(source), len(target)) > MOST_MAPPED:
             raise Mistake(
                 f"Attention is shown for up to {MOST_MAPPED} subwords. This sentence has {len(source)}, "
@@ -158,19 +162,29 @@ def hypothesis(translation: Translation) -> dict[str, Any]:
 
 
 def hypothesis_with_subwords(
-    translation: Translation, logs: Sequence[float], protected: Mapping[str, str], single: bool
+    translation: Translation, logs: Sequence[float], protected: Mapping[str, str], single: bool, before: str, after: str
 ) -> dict[str, Any]:
     """A translation as the page shows it, with its subwords and </s>, and words that are marked if they are unlikely.
 
     logs: log P of each subword and of </s>. protected: number of a placeholder -> its text. single: see `words`.
+    before, after: what frames the sentence.
     """
     probabilities = [math.exp(log) for log in logs]
     return {
         **hypothesis(translation),
         "subwords": [*translation.subwords, END],
         "probabilities": probabilities,
-        "words": words([protected.get(each, each) for each in translation.subwords], probabilities, single),
+        "words": [
+            *framing(before),
+            *words([protected.get(each, each) for each in translation.subwords], probabilities, single),
+            *framing(after),
+        ],
     }
+
+
+def framing(text: str) -> list[dict[str, Any]]:
+    """What frames a sentence, as a word that is sure; nothing without it."""
+    return [{"text": text, "space": False, "probability": 1.0}] if text else []
 
 
 def words(subwords: Sequence[str], probabilities: Sequence[float], single: bool) -> list[dict[str, Any]]:

@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 import regex
 
-_BULLET = regex.compile(r"\s*(?:[-–—―]{1,3}|[+*>»•·‣▪▸◦●○■□→]|#{1,6}|\(?(?:\d{1,3}|\p{L})\))\s+(?=\S)")
+_BULLET = regex.compile(r"\s*(?:[-–—―]{1,3}|[+*>»•·‣▪▸◦●○■□☐☑✓✔✗→]|#{1,6}|\(?(?:\d{1,3}|\p{L})\)|\[[ xX]\])\s+(?=\S)")
 _TAGGED = regex.compile(r"\s*<([A-Za-z][\w:-]*)(?: [^<>]*)?>(.*)</\1>\s*", regex.DOTALL)
 # What opens -> what may close. No braces: {name} is a placeholder.
 _PAIRS = {
     '"': '"',
     "'": "'",
     "“": "”",
-    "„": "“”",
+    "„": '“”"',
     "”": "”",
     "‚": "‘’",
     "‘": "’",
@@ -55,8 +55,8 @@ def _inside(text: str) -> tuple[int, int]:
     tagged = _TAGGED.fullmatch(text)
     if tagged and f"</{tagged[1]}" not in tagged[2]:
         return tagged.span(2)
-    stripped = text.strip()
-    closing = _PAIRS.get(stripped[:1])
+    stripped = text.strip().rstrip(".!?…")  # what ends a sentence may stand behind the closing mark
+    closing = _PAIRS.get(stripped[:1]) if stripped[1:] else None
     if closing and stripped[-1] in closing and not {stripped[0], *closing} & {*stripped[1:-1]}:
         start = text.index(core := stripped[1:-1].strip(), text.index(stripped))
         return start, start + len(core)

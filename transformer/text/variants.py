@@ -1,6 +1,6 @@
 """Training pairs as people type: without their final mark, or with two letters of a source word swapped.
 
-A model that has seen neither loses up to a quarter of its score on such lines (docs/results.md).
+A model that has seen neither loses up to a quarter of its score on such lines (docs/results.md, "As people type").
 """
 
 from __future__ import annotations

@@ -16,16 +16,16 @@ def smoothed_loss(scores: Tensor, targets: Tensor, label_smoothing: float, paddi
     The target gets 1 - label_smoothing; the other V - 2 subwords, all but the target and padding, share the rest evenly
     (torch's own label_smoothing distributes it over all V). Trainings compute it by smoothed_cross_entropy.
     """
-    wanted = torch.full_like(scores, label_smoothing / (scores.shape[1] - 2))
-    wanted.scatter_(1, targets[:, None], 1 - label_smoothing)
-    wanted[:, padding] = 0
-    return -(wanted * scores.log_softmax(1)).sum()
+    distribution = torch.full_like(scores, label_smoothing / (scores.shape[1] - 2))
+    distribution.scatter_(1, targets[:, None], 1 - label_smoothing)
+    distribution[:, padding] = 0
+    return -(distribution * scores.log_softmax(1)).sum()
 
 
 def smoothed_cross_entropy(
     states: Tensor, weight: Tensor, targets: Tensor, label_smoothing: float, padding: int = 0
 ) -> Tensor:
-    """The smoothed_loss of scores states W^T, computed in chunks; float64. Its gradients do not need the scores again.
+    """smoothed_loss(states W^T, ...), computed some tokens at a time; float64. Its backward needs no scores again.
 
     states (tokens, D), in the precision of the products; weight (V, D); targets (tokens,) without padding. Raises
     Mistake for V < 3, where there are no other subwords.
@@ -40,4 +40,5 @@ def cross_entropy(states: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
 
     Shapes as for smoothed_cross_entropy. Used without gradients.
     """
+    # log softmax(states W^T) at the targets
     return -target_log_probabilities(states, weight, targets).sum(dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""The optimisers: Adam, the paper's (section 5.3), or Muon for matrices with Adam for the rest; the moving average."""
+"""Section 5.3: the learning rate and Adam, or Muon for matrices with Adam for the rest; the moving average."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
+from transformer.files import Mistake
 from transformer.model.attention import Attention
 from transformer.model.transformer import Transformer
 from transformer.training.config import TrainConfig
@@ -19,6 +20,17 @@ MOMENTUM = 0.95  # Jordan et al. 2024
 # The most numbers in the matrices that are made orthogonal at a time, because memory holds a few copies of them.
 NUMBERS_AT_ONCE = 2**24
 A, B, C = 3.4445, -4.7750, 2.0315  # coefficients of the polynomial in `orthogonalise` (Jordan et al. 2024)
+
+
+def learning_rate(step: int, d_model: int, warmup: int, factor: float = 1.0) -> float:
+    """The learning rate of update `step`, counted from 1 (equation 3).
+
+    It rises linearly for `warmup` updates to its peak, factor / sqrt(d_model * warmup), then falls with 1 / sqrt(step).
+    Raises Mistake for a step or warmup below 1.
+    """
+    if step < 1 or warmup < 1:
+        raise Mistake(f"step={step} and warmup={warmup} must be at least 1. Both count updates.")
+    return factor * d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
 
 
 def orthogonalise(matrices: Tensor, rounds: int = 5) -> Tensor:

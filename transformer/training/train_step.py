@@ -18,10 +18,10 @@ from transformer.model.weights import cpu_copy
 from transformer.text.pairs import Batch, Pairs
 from transformer.text.vocabulary import PAD
 from transformer.training.batches import Batches, deal, micro_batches, padded_tokens
-from transformer.training.config import TrainConfig, learning_rate
+from transformer.training.config import TrainConfig
 from transformer.training.distributed import Stopped, World
 from transformer.training.loss import smoothed_cross_entropy
-from transformer.training.optimiser import Optimiser, copy_parameters, gradients_of, update_ema
+from transformer.training.optimiser import Optimiser, copy_parameters, gradients_of, learning_rate, update_ema
 
 
 class Update(NamedTuple):
