@@ -23,7 +23,9 @@ def test_each_form_is_what_its_name_says():
     }
     assert swap != line
     assert sorted(swap) == sorted(line)
-    assert list(forms_of(["你好。"] * (LINES + 1))) == ["no final mark"]  # a script without case, words of one letter
+    assert list(forms_of(["你好世界很高兴。"] * (LINES + 1))) == [
+        "no final mark"
+    ]  # a script without case, words of one letter
 
 
 def test_the_score_of_a_form_is_its_share_of_the_plain_lines():

@@ -13,7 +13,10 @@ from transformer.text.marks import SPACE
 
 WITHOUT_MARK = 0.25  # of the variants; the others have two letters swapped
 _MARK = regex.compile(rf"(?: |^){SPACE}?[\p{{Sentence_Terminal}}…]+$")
-_WORD = regex.compile(r"\p{L}{4,}")
+# Not of scripts that are written without spaces: there a run of letters is no word.
+_WORD = regex.compile(
+    r"(?V1)[\p{L}--[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}]]{4,}"
+)
 
 
 def variant(source: str, target: str, share: float) -> tuple[str, str]:
