@@ -122,8 +122,12 @@ def test_probabilities_of_subwords_make_that_of_the_translation(folders, tmp_pat
     for row in finished:
         assert sum(map(math.log, row["probabilities"])) == pytest.approx(row["log_probability"], abs=1e-4)
     model = Model(ModelEntry("", model_folder(tmp_path / "model", pull=3.0)))
-    first = details(model, LINE)["hypotheses"][0]
-    assert (first["text"], first["subwords"], first["words"]) == ("", ["</s>"], [])
+    rows = {row["text"]: (row["subwords"], row["words"]) for row in details(model, LINE)["hypotheses"]}
+    assert rows[""] == (["</s>"], [])
+    framed = details(Model(ModelEntry("", folders[1])), f"- „{TEXT[1]}“")["hypotheses"][0]
+    assert framed["log_probability"] == pytest.approx(sum(map(math.log, framed["probabilities"])), abs=1e-4)
+    assert (framed["words"][0]["text"], framed["words"][-1]["text"]) == ("- „", "“")
+    assert [word["text"] for word in details(model, "12")["hypotheses"][0]["words"]] == ["12"]
     assert model.attention(LINE, [])["target"] == ["</s>"]
 
 

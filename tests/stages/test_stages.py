@@ -250,7 +250,8 @@ def test_translate_holds_a_limited_number_of_lines(monkeypatch, tmp_path):
 
     subwords = lambda lines: [line.split() for line in lines]  # noqa: E731
     seen = SeenWords(None)
-    translator = SimpleNamespace(translate_sentences=copy, subwords=subwords, seen_words=seen)
+    made = {"translate_sentences": copy, "translate": lambda lines, *_, **how: lines}
+    translator = SimpleNamespace(**made, subwords=subwords, seen_words=seen)
     monkeypatch.setattr("pipeline.translate.Translator.load", lambda folder, engine: translator)
     monkeypatch.setattr("pipeline.translate.CHUNK_LINES", 5)
     (tmp_path / "data/raw").mkdir(parents=True)

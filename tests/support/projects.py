@@ -42,6 +42,7 @@ SMALL = {
     "average_last": 2,
     "extra_length": 5,
     "max_length": 60,
+    "variants": 0.0,
 }
 LIVE = ("gradient_norm", "tokens_per_second")
 SPLITS = {"train": 150, "valid": 12, "test": 12}

@@ -113,7 +113,7 @@ class Model:
             "unknown": [*(number == UNK for number in numbers), False],
             "hypotheses": [
                 hypothesis_with_subwords(translation, log, protected, single, before, after)
-                if translation.subwords
+                if translation.subwords or not translation.text
                 else hypothesis(translation)
                 for translation, log in zip(translations, logs, strict=True)
             ],
@@ -162,7 +162,12 @@ def hypothesis(translation: Translation) -> dict[str, Any]:
 
 
 def hypothesis_with_subwords(
-    translation: Translation, logs: Sequence[float], protected: Mapping[str, str], single: bool, before: str, after: str
+    translation: Translation,
+    logs: Sequence[float],
+    protected: Mapping[str, str],
+    single: bool,
+    before: str = "",
+    after: str = "",
 ) -> dict[str, Any]:
     """A translation as the page shows it, with its subwords and </s>, and words that are marked if they are unlikely.
 
