@@ -86,8 +86,8 @@ def write_ids(paths: Namespace, split: str, params: Params, folder: Path) -> Sub
     size = len(Vocabulary.load(paths.vocab))
     counts = SubwordCounts(size)
     lines = np.load(paths.filtered / "train.lines.npy", mmap_mode="r") if split == "train" else None
-    limits = {"max_length": params.max_length, "variants": params.variants} if split == "train" else {}
-    make = partial(Encoder, paths.codes, paths.vocab, **limits)
+    options = {"max_length": params.max_length, "variants": params.variants} if split == "train" else {}
+    make = partial(Encoder, paths.codes, paths.vocab, **options)
     with bar(0, "pair", f"encode {split}") as progress:
 
         def pair_blocks():

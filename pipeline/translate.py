@@ -8,6 +8,7 @@ Params  test_sets, engine, beam_size, length_penalty, extra_length, replace_unk
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from pipeline.workflow.gpus import hold_gpus
 from pipeline.workflow.params import Params
@@ -17,7 +18,7 @@ from transformer.files import chunks, read_lines, whole_folder, write_json, writ
 from transformer.inference.remarks import RemarkCounts
 from transformer.inference.translation import SentencePair
 from transformer.inference.translator import Translator
-from transformer.text.forms import forms_of
+from transformer.text.forms import LINES, forms_of
 
 CHUNK_LINES = 10_000  # translated at a time, sorted by length
 
@@ -44,7 +45,7 @@ def main() -> None:
             for line in remarks[split].describe():
                 print(f"{split}: {line}")
         write_json(folder / "remarks.json", {split: counts.contents() for split, counts in remarks.items()})
-        forms = forms_of(list(read_lines(paths.raw / f"{splits[1]}.src")))
+        forms = forms_of([*islice(read_lines(paths.raw / f"{splits[1]}.src"), LINES)])
         translated = {name: translator.translate(lines, False, config=config) for name, lines in forms.items()}
         write_json(folder / "forms.json", translated)
 

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import regex
 
 from transformer.text.characters import normalise
+from transformer.text.scripts import UNSPACED
 
 NEAR = 0.8  # share of the trigrams of a test line that a training line must have
-_UNSPACED = "[\\p{Han}\\p{Hiragana}\\p{Katakana}\\p{Thai}\\p{Lao}\\p{Khmer}\\p{Myanmar}\\p{Tibetan}]"
-_WORD = regex.compile(rf"(?V1){_UNSPACED}\p{{M}}*|[\w--{_UNSPACED}]+")
+_WORD = regex.compile(rf"(?V1){UNSPACED}\p{{M}}*|[\w--{UNSPACED}]+")
 
 
 class Near(NamedTuple):

@@ -73,7 +73,7 @@ def receive(
 def request(address: str, start: int) -> requests.Response:
     """The reply for an address, from byte `start` on. A password in the address is not sent to where it redirects.
 
-    A server that cannot be reached, or is busy, is asked ATTEMPTS times. Raises Broken if there is no such reply.
+    A server that cannot be reached or is busy is asked up to ATTEMPTS times. Raises Broken if it never sends the file.
     """
     retry = Retry(
         ATTEMPTS - 1, backoff_factor=PAUSE, status_forcelist=AGAIN, raise_on_status=False, retry_after_max=LONGEST_WAIT

@@ -11,7 +11,7 @@ from sacrebleu.metrics.ter import TER
 
 from transformer.evaluation.bleu import TOKENIZERS, bleu_of, bleu_tokenizer
 from transformer.files import Mistake
-from transformer.text.forms import without_mark
+from transformer.text.forms import NO_MARK, without_mark
 from transformer.text.languages import spacy_words, strip_region, tokenizer
 
 SPLIT_BY_CHARACTER = ("zh", "ja")  # by TER, whose tokens are words with spaces between them otherwise
@@ -39,15 +39,15 @@ def form_scores(
 ) -> list[dict[str, Any]]:
     """The BLEU of the first lines as they are and in each form of text/forms.py, and its share of the former (%).
 
-    forms: name -> translations; without any there are no rows. Case is folded, and where the final mark is missing in
-    the source the reference has none: what is measured is whether the words are still right.
+    forms: name -> translations. Text of numbers has no forms, and so no rows. Case is folded, and where the final mark
+    is missing in the source the reference has none: what is measured is whether the words are still right.
     """
     metric = BLEU(tokenize=bleu_tokenizer(language)[0], lowercase=True)
     if not forms:
         return []
     count, plain, rows = len(next(iter(forms.values()))), 0.0, list[dict[str, Any]]()
     for name, lines in {"as it is": hypotheses[:count], **forms}.items():
-        wanted = [without_mark(line) if name == "no final mark" else line for line in references[:count]]
+        wanted = [without_mark(line) if name == NO_MARK else line for line in references[:count]]
         bleu = metric.corpus_score(list(lines), [wanted]).score
         plain = plain or bleu
         rows.append({"form": name, "bleu": round(bleu, 2), "share": round(100 * bleu / plain, 1) if plain else 0.0})

@@ -48,7 +48,7 @@ def remarks_on(
     letters, (before, after), text = any(map(str.isalpha, source)), lengths, translation.text
     fires = {
         "limit": before > 0 and after >= limit,
-        "repeated": repeats_itself(source, translation),
+        "repeated": repeats_itself(source, translation.subwords),
         "empty": letters and not text,
         "short": before > FEW_SUBWORDS and 0 < after * LEAST_RATIO < before,
         "long": after > MOST_RATIO * before + FEW_SUBWORDS,
@@ -67,9 +67,9 @@ def digits(text: str) -> Counter[str]:
     return Counter("".join(str(int(digit)) for digit in run) for run in _DIGITS.findall(text))
 
 
-def repeats_itself(source: str, translation: Translation) -> bool:
-    """Whether a translation is a loop, and its source is none."""
-    return is_loop(translation.subwords) and not is_loop([f"{SPACE}{word}" for word in source.split()])
+def repeats_itself(source: str, subwords: Sequence[str]) -> bool:
+    """Whether the subwords of a translation are a loop, and its source is none."""
+    return is_loop(subwords) and not is_loop([f"{SPACE}{word}" for word in source.split()])
 
 
 def is_loop(subwords: Sequence[str]) -> bool:
@@ -136,9 +136,7 @@ class RemarkCounts:
             new = [piece for piece in remark.pieces if piece not in self.unread]
             self.unread += new[: SHOWN - len(self.unread)]
         source, text = " ".join(pair.source for pair in pairs), join_translations(pairs)
-        if is_loop([piece for pair in pairs for piece in pair.translation.subwords]) and not is_loop(
-            [f"{SPACE}{word}" for word in source.split()]
-        ):
+        if repeats_itself(source, [piece for pair in pairs for piece in pair.translation.subwords]):
             kinds.add("repeated")
         letters = "".join(filter(str.isalpha, source.lower()))
         if (

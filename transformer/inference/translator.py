@@ -204,7 +204,7 @@ class Translator:
         A copy of the line is not: one in forty messages of several words is its own translation.
         """
         lost = self.source.placeholders and disagree(line, translation.text)
-        return lost or not translation.text or repeats_itself(line, translation)
+        return lost or not translation.text or repeats_itself(line, translation.subwords)
 
     def _is_text(self, line: str) -> bool:
         """Whether a line is searched: it has a letter, placeholders aside, or the model knows none, as of numbers."""

@@ -11,6 +11,7 @@ from transformer.text.placeholders import protect, restore
 from transformer.text.variants import swapped
 
 LINES = 300  # of a test set that are written in each form
+NO_MARK = "no final mark"
 _MARK = regex.compile(r"\s*[\p{Sentence_Terminal}…]+$")
 _WORD = regex.compile(r"\p{L}[\p{L}\p{M}'’]*")
 
@@ -22,7 +23,7 @@ def without_mark(line: str) -> str:
 
 FORMS: dict[str, Callable[[str], str]] = {  # what is changed -> the line; placeholders and addresses stay
     "first letter small": lambda line: line[:1].lower() + line[1:],
-    "no final mark": without_mark,
+    NO_MARK: without_mark,
     "ALL CAPITALS": str.upper,
     "Title Case": lambda line: _WORD.sub(lambda word: word[0][0].upper() + word[0][1:], line),
     "small letters": str.lower,
@@ -31,10 +32,10 @@ FORMS: dict[str, Callable[[str], str]] = {  # what is changed -> the line; place
 
 
 def forms_of(lines: Sequence[str]) -> dict[str, list[str]]:
-    """The first LINES lines in each form; a form that changes none of them is left out: a script has no case."""
-    first, forms = [protect(line) for line in lines[:LINES]], {}
+    """Lines in each form. A form that changes none of them is left out, such as capitals in a script without case."""
+    first, forms = [protect(line) for line in lines], {}
     for name, form in FORMS.items():
         changed = [restore(form(line), values) for line, values in first]
-        if changed != [*lines[:LINES]]:
+        if changed != [*lines]:
             forms[name] = changed
     return forms

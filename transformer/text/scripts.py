@@ -14,6 +14,8 @@ SCRIPTS = (
     "Myanmar", "Khmer", "Georgian", "Armenian", "Ethiopic", "Mongolian", "Cherokee", "Syriac", "Thaana", "Bopomofo",
     "Tifinagh", "Javanese", "Balinese", "Canadian_Aboriginal", "Yi", "Nko", "Adlam", "Vai",
 )  # fmt: skip
+# For regex, with (?V1): a letter of a script that is written without spaces between words.
+UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}]"
 _OF_SCRIPT = [(name, regex.compile(rf"\p{{Script={name}}}")) for name in SCRIPTS]
 JOINED = ""  # marks, joiners and letters of no script, such as the long-vowel mark of Katakana
 DIGIT, SYMBOL = "digit", "symbol"

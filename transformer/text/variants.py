@@ -10,13 +10,11 @@ import hashlib
 import regex
 
 from transformer.text.marks import SPACE
+from transformer.text.scripts import UNSPACED
 
 WITHOUT_MARK = 0.25  # of the variants; the others have two letters swapped
 _MARK = regex.compile(rf"(?: |^){SPACE}?[\p{{Sentence_Terminal}}…]+$")
-# Not of scripts that are written without spaces: there a run of letters is no word.
-_WORD = regex.compile(
-    r"(?V1)[\p{L}--[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}]]{4,}"
-)
+_WORD = regex.compile(rf"(?V1)[\p{{L}}--{UNSPACED}]{{4,}}")  # without spaces, a run of letters is no word
 
 
 def variant(source: str, target: str, share: float) -> tuple[str, str]:
