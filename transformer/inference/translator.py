@@ -178,7 +178,13 @@ class Translator:
         def translate(lines: list[str]) -> list[list[Translation]]:
             words = {line: self._words(line) for line in dict.fromkeys(lines)}
             search = partial(self._searched, words, before_step=before_step)
-            found = search_again(lines, search(lines, config, progress), config, search, self._is_wrong)
+            limits = {line: sum(len(part) for _, part in words[line]) + config.extra_length for line in words}
+
+            def may_be_mended(line: str, best: Translation) -> bool:  # what ran to the limit takes longest, and stays
+                return len(best.subwords) < limits[line] or self._has_lost(line, best)
+
+            found = search(lines, config, progress)
+            found = search_again(lines, found, config, search, self._is_wrong, may_be_mended)
             with_remarks = partial(self._with_remarks, extra_length=config.extra_length)
             return [
                 [with_remarks(line, words[line], best), *rest] for line, (best, *rest) in zip(lines, found, strict=True)
@@ -203,8 +209,11 @@ class Translator:
 
         A copy of the line is not: one in forty messages of several words is its own translation.
         """
-        lost = self.source.placeholders and disagree(line, translation.text)
-        return lost or not translation.text or repeats_itself(line, translation.subwords)
+        return self._has_lost(line, translation) or not translation.text or repeats_itself(line, translation.subwords)
+
+    def _has_lost(self, line: str, translation: Translation) -> bool:
+        """Whether a translation has other placeholders than the line, for a model that keeps them."""
+        return self.source.placeholders and disagree(line, translation.text)
 
     def _is_text(self, line: str) -> bool:
         """Whether a line is searched: it has a letter, placeholders aside, or the model knows none, as of numbers."""

@@ -22,12 +22,18 @@ def search_again(
     config: SearchConfig,
     search: Callable[[list[str], SearchConfig], list[list[Translation]]],
     is_wrong: Callable[[str, Translation], bool],
+    may_be_mended: Callable[[str, Translation], bool],
 ) -> list[list[Translation]]:
     """The translations of each line, best first, with one in front that is not wrong, if a second search has one.
 
-    found: of a first search with `config`. The second search is made for lines whose best translation is wrong.
+    found: of a first search with `config`. The second search is made for lines whose best translation is wrong and may
+    be mended.
     """
-    wrong = [row for row, line in enumerate(lines) if len(line) <= LONGEST and is_wrong(line, found[row][0])]
+    wrong = [
+        row
+        for row, (line, (best, *_)) in enumerate(zip(lines, found, strict=True))
+        if len(line) <= LONGEST and is_wrong(line, best) and may_be_mended(line, best)
+    ]
     wider = replace(config, beam_size=max(WIDE, config.beam_size))
     results = [*found]
     for row, second in zip(wrong, search([lines[row] for row in wrong], wider) if wrong else [], strict=True):
