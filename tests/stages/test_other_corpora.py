@@ -92,10 +92,10 @@ def test_a_manifest_that_cannot_be_completed_stays_as_it_is(tmp_path):
 def corpus(tmp_path_factory) -> Path:
     """A folder with data/raw of two blocks of short pairs, some empty, and the outs of the stages by one worker."""
     folder, chance = tmp_path_factory.mktemp("corpus"), random.Random(3)
-    words = ["".join(chance.choices("abcdefgh", k=chance.randint(1, 7))) for _ in range(30_000)]
+    words = ["".join(chance.choices("abcdefgh", k=chance.randint(1, 7))) for _ in range(60_000)]
     (folder / "data/raw").mkdir(parents=True)
     (folder / "data/raw/train.files.json").write_text("[]")
-    for split, count in (("train", 25_000), ("valid", 50), ("test", 50)):
+    for split, count in (("train", 40_000), ("valid", 50), ("test", 50)):
         for side in ("src", "tgt"):
             lines = (" ".join(chance.choices(words, k=chance.randint(0, 9))) for _ in range(count))
             (folder / f"data/raw/{split}.{side}").write_text("".join(f"{line}\n" for line in lines))
@@ -143,8 +143,13 @@ def test_a_killed_stage_leaves_no_out_and_no_process(corpus, tmp_path, monkeypat
 
 def wait_for_work(process: subprocess.Popen, alone: bool) -> None:
     """Wait until a stage has started other processes, or, if it works alone, has computed for a second."""
-    stage = psutil.Process(process.pid)
-    wait_until(lambda: stage.cpu_times().user > 1 if alone else len(stage.children()) >= 2)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")  # psutil's list is slower than a short stage
+
+    def works() -> bool:
+        assert process.poll() is None
+        return psutil.Process(process.pid).cpu_times().user > 1 if alone else len(children.read_text().split()) >= 2
+
+    wait_until(works)
 
 
 @pytest.mark.full
