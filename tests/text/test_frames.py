@@ -17,8 +17,25 @@ FRAMED = [
     ("( ", "Ein Hund", " )"),
     ("* <b>»", "Ein Hund", "«</b>"),
     ("「", "はい。", "」"),
+    ("★ 👩‍🚒 ", "Ein Hund", ""),
+    ("—", "Ein Hund", ""),
+    ("[12:30] (24.12.2026) 1.) ", "Ein Hund", ""),
+    ("((„", "Ein Hund", "“));"),
 ]
-PLAIN = ["3. Mai", "-5 Grad", '"Ja" und "nein"', "'It's'", "(x und (b)", "<b>a</b> <b>b</b>", "{name}", "„", ""]
+PLAIN = [
+    "3. Mai",
+    "-5 Grad",
+    "-los",
+    "((a) b)",
+    "§ 5 gilt",
+    '"Ja" und "nein"',
+    "'It's'",
+    "(x und (b)",
+    "<b>a</b> <b>b</b>",
+    "{name}",
+    "„",
+    "",
+]
 
 
 @pytest.mark.parametrize("parts", FRAMED)

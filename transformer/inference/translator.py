@@ -135,7 +135,8 @@ class Translator:
         for number, part in enumerate(line.split("\n")):
             breaks += "\n" * (number > 0 and bool(sentences))
             outer = frame(part)
-            own = [frame(sentence) for sentence in split_sentences(outer.core, self.source)]
+            parts = split_sentences(outer.core, self.source) if self._is_text(outer.core) else [outer.core]
+            own = [frame(sentence) for sentence in parts]
             if not own and outer.text.strip():
                 own = [Frame("", "")]  # of empty brackets
             own[:1] = [Frame(outer.before + first.before, first.core, first.after) for first in own[:1]]

@@ -6,7 +6,12 @@ from typing import NamedTuple
 
 import regex
 
-_BULLET = regex.compile(r"\s*(?:[-–—―]{1,3}|[+*>»•·‣▪▸◦●○■□☐☑✓✔✗→]|#{1,6}|\(?(?:\d{1,3}|\p{L})\)|\[[ xX]\])\s+(?=\S)")
+_BULLET = regex.compile(
+    r"""\s*(?: [\p{Pd}−]{1,3}>? | [+*>»•·‣∙⁃→⇒❯\uf0b7] | \p{So}[\p{So}\p{Sk}\p{M}\u200d]* | \#{1,6} | \[[ xX]\]
+             | \(?(?: \d{1,3}\.? | \p{L} )\) | [(\[][^\p{L}\s)\]][^\p{L})\]]*[)\]] )
+        (?: \s+(?=\S) | (?<=[–—―•‣·●▪])(?=\p{L}) )""",
+    regex.VERBOSE,
+)
 _TAGGED = regex.compile(r"\s*<([A-Za-z][\w:-]*)(?: [^<>]*)?>(.*)</\1>\s*", regex.DOTALL)
 # What opens -> what may close. No braces: {name} is a placeholder.
 _PAIRS = {'"': '"', "'": "'", "“": "”", "„": '“”"', "”": "”", "‚": "‘’", "‘": "’"}
@@ -44,9 +49,10 @@ def _inside(text: str) -> tuple[int, int]:
     tagged = _TAGGED.fullmatch(text)
     if tagged and f"</{tagged[1]}" not in tagged[2]:
         return tagged.span(2)
-    stripped = text.strip().rstrip(".!?…")  # what ends a sentence may stand behind the closing mark
-    closing = _PAIRS.get(stripped[:1]) if stripped[1:] else None
-    if closing and stripped[-1] in closing and not {stripped[0], *closing} & {*stripped[1:-1]}:
+    stripped = text.strip().rstrip(".!?…,;:")  # what ends a sentence may stand behind the closing mark
+    closing = _PAIRS.get(stripped[:1], "") if stripped[1:] else ""
+    marks = {*stripped[:1], *closing}
+    if closing and stripped[-1] in closing and not marks & {*stripped[1:-1].strip("".join(marks))}:
         start = text.index(core := stripped[1:-1].strip(), text.index(stripped))
         return start, start + len(core)
     return 0, len(text)
