@@ -27,8 +27,8 @@ BACK = "data/back"  # has the curve of the model that translates back, if there 
 class FinishedRun:
     """What a run contains.
 
-    curve: the rows of reports/training.csv. tags: with those of `origin`. datasets: name, sha256, lines and context
-    (training, validation, test) of each file. texts: name of a file of the run -> its content.
+    curve: the rows of reports/training.csv. tags: with those of `origin`. datasets: see `datasets`. texts: name of a
+    file of the run -> its content.
     """
 
     params: Mapping[str, str | int | float | bool]
@@ -115,16 +115,18 @@ def origin() -> dict[str, str]:
 
 
 def datasets(result: Result) -> list[dict[str, str | int]]:
-    """Each file of the corpus: name, sha256, number of lines, and context (training, validation, test)."""
+    """Each text of the corpus: name, path, sha256, number of lines, and context (training, validation, test)."""
     corpus = corpus_name(vars(result.params))
     return [
         {
             "name": f"{corpus} {name}",
+            "path": f"data/raw/{name}",
             "sha256": sha256(path),
             "lines": sum(1 for _ in read_lines(path)),
             "context": SPLITS.get(name.split(".")[0], "test"),
         }
         for name, path in sorted(result.folder("data/raw").items())
+        if name.endswith((".src", ".tgt"))
     ]
 
 

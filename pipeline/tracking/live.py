@@ -15,6 +15,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from pipeline.tracking.labels import CONFIGURATION, configuration
 from pipeline.tracking.store import WAIT, Store, StoreError, connect, now, store_errors
 from pipeline.workflow.stage import corpus_name, error_line
 from transformer.files import chunks, content_key, write_text
@@ -45,7 +46,8 @@ class LiveRun:
 
     def __init__(self, folder: Path, params: Mapping[str, object], train_key: str, tags: Mapping[str, str]) -> None:
         self.root, self.file = folder.parent.parent, run_file(folder, params, train_key)
-        self.params, self.tags = dict(params), {**tags, "train_key": train_key}
+        self.params = dict(params)
+        self.tags = {**tags, "train_key": train_key, CONFIGURATION: configuration(params)}
         self.status, self._warned = "", False  # status: KILLED or FAILED at the end; "": as it is
         self._queue, self._ended = SimpleQueue[Any](), threading.Event()
         self._thread = threading.Thread(target=self._run, name="tracking", daemon=True)

@@ -28,6 +28,7 @@ PACKAGE = Path(transformer.__path__[0])
 PACKAGES = ("ctranslate2", "mlflow", "numpy", "pandas", "regex", "safetensors", "spacy", "subword-nmt", "torch", "tqdm")
 FOLDER = "artifacts/model"  # where MLflow puts the model folder inside the model
 ENGINES = {True: "agree", False: "differ", None: "were not compared"}  # values of the tag `engines`
+REGISTERED = "Translates {source} to {target}. The newest version: `python -m pipeline serve models:/{name}`"
 CARD = """# {name}, {valid_bleu:.1f} BLEU on valid
 
 Translates {source} to {target}, one sentence per line, with an encoder-decoder Transformer.
@@ -67,7 +68,7 @@ def register_model(store: Store, result: Result, finished: FinishedRun, run_id: 
             model = Model.log(
                 artifact_path=None,
                 flavor=pyfunc,
-                name="model",
+                name=name,
                 run_id=run_id,
                 registered_model_name=name,
                 await_registration_for=0,
@@ -76,6 +77,7 @@ def register_model(store: Store, result: Result, finished: FinishedRun, run_id: 
                 **parts,
             )
     number = str(model.registered_model_version)
+    store.client.update_registered_model(name, REGISTERED.format(name=name, **finished.params))
     store.client.update_model_version(name, number, model_card(finished))
     return f"models:/{name}/{number}"
 

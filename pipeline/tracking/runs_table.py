@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from pipeline.tracking.labels import CONFIGURATION
 from pipeline.workflow.params import Params
 
 if TYPE_CHECKING:
@@ -15,21 +16,34 @@ if TYPE_CHECKING:
 # undocumented, so the version of mlflow is pinned and a test searches its pages for the words.
 VIEW = "compare"
 TAG = f"mlflow.sharedViewState.{VIEW}"
-SCORES = ("bleu", "valid_bleu", "delta_bleu", "p_randomisation")
+SCORES = ("bleu", "valid_bleu", "delta_bleu")
+P_VALUE = "p_randomisation"  # no column of a table of means: the mean of p-values means nothing
 FEW_KNOBS = 5  # knobs that are shown when none differ
+MEAN_WIDTH = 118  # pixels, for "95.47 (average)"
 
 
-def view(knobs: Iterable[str]) -> str:
-    """The value of the tag: columns for scores and knobs, the best test BLEU first."""
-    columns = [f"metrics.`{score}`" for score in SCORES] + [f"params.`{knob}`" for knob in knobs]
-    order = {"columnOrder": columns, "orderByKey": columns[0], "orderByAsc": False}
+def view(knobs: Iterable[str], means: bool = False) -> str:
+    """The value of the tag: columns for scores and knobs, the best test BLEU first. means: a row a configuration."""
+    columns = [f"metrics.`{score}`" for score in SCORES + (() if means else (P_VALUE,))]
+    columns += [f"params.`{knob}`" for knob in knobs]
     widths = {column: 7 * len(column) - 30 for column in columns}  # pixels: just enough for the name
-    return json.dumps({"selectedColumns": columns, "columnWidths": widths} | order)
+    state = {"selectedColumns": columns, "columnOrder": columns, "orderByKey": columns[0], "orderByAsc": False}
+    if means:
+        widths |= {column: max(MEAN_WIDTH, widths[column]) for column in columns[: len(SCORES)]}
+        key = {"mode": "tag", "groupByData": CONFIGURATION}
+        state["groupBy"] = {"aggregateFunction": "average", "groupByKeys": [key]}
+    return json.dumps({**state, "columnWidths": widths})
 
 
 def show_differing_params(client: MlflowClient, experiment_id: str) -> None:
-    """Make the table show the knobs whose values differ between runs; if none differ, the first."""
+    """Make the table show the knobs whose values differ between runs; if none differ, the first.
+
+    If a configuration has several finished runs, as with other seeds, the table has their means.
+    """
     runs = client.search_runs([experiment_id], max_results=1000)
     names = list(dict.fromkeys([*Params.model_fields, *sorted({name for run in runs for name in run.data.params})]))
     differing = [name for name in names if len({run.data.params.get(name) for run in runs}) > 1]
-    client.set_experiment_tag(experiment_id, TAG, view(differing or names[:FEW_KNOBS]))
+    finished = [run.data.tags.get(CONFIGURATION) for run in runs if run.info.status == "FINISHED"]
+    means = len(set(finished)) < len(finished)
+    knobs = [name for name in differing if not (means and name == "seed")]
+    client.set_experiment_tag(experiment_id, TAG, view(knobs or names[:FEW_KNOBS], means))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from filelock import FileLock
 
+from pipeline.tracking.labels import DEFAULT, EXPERIMENT, NOTE
 from transformer.credentials import check_address, mask_credentials
 from transformer.files import escape_controls, is_bug, mistake_line, remove_temporaries, whole_file
 
@@ -33,6 +34,7 @@ ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
 }
+DEFAULT_ID = "0"  # of the experiment that MLflow makes in each new store
 WAIT = 10  # seconds: for another process that creates the database; for the thread of a training at its end
 FILE_SECONDS = "600"  # for a server to store a file
 RELATIVE = "sqlite:///"  # sqlite:///name is a relative file, sqlite:////name an absolute one
@@ -165,9 +167,12 @@ def open_store(root: Path, uri: str, name: str) -> Store:
         artifacts = str(file.parent / "mlartifacts")
         # Two processes that create one database at once can break it for good. Several clones may share a file.
         with FileLock(f"{file}.lock", timeout=WAIT):
-            if not file.exists():
+            is_new = not file.exists()
+            if is_new:
                 create_database(file)
             client, experiment = open_experiment(uri, name, artifacts)
+            if is_new and experiment.experiment_id != DEFAULT_ID:
+                client.set_experiment_tag(DEFAULT_ID, NOTE, DEFAULT)
         location = experiment.artifact_location
         # Not if the project was moved or copied, with its files in the former folder.
         takes_artifacts = location == artifacts or (file != root / "mlflow.db" and is_reachable(location))
@@ -212,7 +217,7 @@ def open_experiment(uri: str, name: str, artifacts: str | None = None) -> tuple[
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
         try:
-            client.create_experiment(name, artifacts)
+            client.create_experiment(name, artifacts, {NOTE: EXPERIMENT})
         except StoreError as error:
             if error.code != "RESOURCE_ALREADY_EXISTS":  # another clone made it meanwhile
                 raise
