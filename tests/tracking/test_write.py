@@ -6,6 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
+import mlflow.data
 import pytest
 from mlflow import MlflowClient
 from support.runs import (
@@ -29,7 +30,7 @@ def text(root: Path, run_id: str, name: str) -> str:
 
 def test_one_run_however_often_it_is_trained_and_recorded(root, key):
     run_id = train(root, key)
-    data = [{"name": "toy test.src", "sha256": "a" * 64, "lines": 3, "context": "test"}]
+    data = [{"name": "toy test.src", "path": "a/b", "sha256": "a" * 64, "lines": 3, "context": "test"}]
     for _ in range(2):
         record(root, {**configuration(key, f"{key} c"), "datasets": data, "texts": {"valid.hyp": "a\n"}})
         assert train(root, key) == run_id  # dvc repro --force
@@ -39,7 +40,8 @@ def test_one_run_however_often_it_is_trained_and_recorded(root, key):
     assert [steps(opened(root), run_id, name) for name in SCORES] == [[0]] * len(SCORES)
     assert steps(opened(root), run_id, "valid_loss") == [30, 60]
     assert (run.info.status, run.data.tags["recorded_at"]) == ("FINISHED", "abc")
-    assert (len(run.inputs.dataset_inputs), text(root, run_id, "valid.hyp")) == (1, "a\n")
+    (dataset,) = run.inputs.dataset_inputs
+    assert (mlflow.data.get_source(dataset).uri, text(root, run_id, "valid.hyp")) == ("a/b", "a\n")
 
 
 def test_no_step_is_twice_though_a_resumed_training_rounds_otherwise(root, key):
