@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 from ruamel.yaml import YAML
@@ -260,6 +261,18 @@ def test_the_lock_file_has_what_pyproject_names_and_pyproject_what_is_imported()
     }
     lacking = {name for name in imported - sys.stdlib_module_names if not listed & set(map(plain, packages[name]))}
     assert lacking == set(), "pyproject.toml names each package that is imported"
+
+
+def test_the_wheel_has_the_package_and_its_templates_alone_and_one_version_stands_everywhere(tmp_path):
+    words = ["-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
+    subprocess.run([sys.executable, *words], cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    listed = subprocess.run(["git", "ls-files", "transformer"], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert names == set(listed.stdout.split())
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    assert parse_yaml((ROOT / "CITATION.cff").read_text(encoding="utf-8"), "CITATION.cff")["version"] == version
+    assert f"\n## {version}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
 def test_versions_yaml_records_what_stages_list_as_the_lock_has_it():

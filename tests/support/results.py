@@ -15,8 +15,8 @@ stages:
     cmd: 'true'
     deps: [data/raw, transformer]
     params: [warmup, seed, versions.yaml: [torch]]
-    outs: [data/model, reports/samples.csv]
-    metrics: [reports/environment.json: {cache: false}, reports/training.csv: {cache: false}]
+    outs: [data/model, reports/environment.json, reports/samples.csv]
+    metrics: [reports/training.csv: {cache: false}]
   translate: {cmd: 'true', deps: [data/model, data/raw], params: [beam_size], outs: [data/hypotheses]}
   score:
     cmd: 'true'
