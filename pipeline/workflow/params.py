@@ -273,4 +273,4 @@ def position_of(path: Path, text: str, name: str) -> str:
 
 def restore(path: Path) -> str:
     """The remedy for a wrong params.yaml."""
-    return f"Correct it, or run `git checkout {path}`, which discards all edits of the file."
+    return f"Correct it, or run `git checkout HEAD -- {path}`, which discards all edits of the file."

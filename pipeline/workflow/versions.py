@@ -39,7 +39,7 @@ def installed_version(package: str) -> str:
 
 def recorded_versions(root: Path = ROOT) -> dict[str, str]:
     """versions.yaml: package -> version. Raises Mistake if it is not written as `text` writes it."""
-    remedy = "`git checkout versions.yaml` restores it."
+    remedy = "`git checkout HEAD -- versions.yaml` restores it."
     versions = parse_yaml((root / VERSIONS).read_text(encoding="utf-8"), VERSIONS, remedy)
     for name, number in versions.items():
         if not isinstance(number, str):

@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 import requests
+from support.browsers import opened_window
 from support.projects import commit_all
+from support.runs import configuration, record
 from support.servers import free_port
+from support.stages import wait_until
 from support.tiny import ROOT
 
 from pipeline.tracking import runs_table as view
@@ -60,3 +63,26 @@ def test_the_server_answers_refuses_a_port_in_use_and_ends_by_ctrl_c(root: Path)
     assert server.wait(timeout=60) == 0
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+@pytest.mark.full
+def test_plain_mlflow_ui_is_three_clicks_from_the_table_of_runs(root: Path, browser, monkeypatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    run = record(root, configuration("key", "config"))
+    port = free_port()
+    words = [sys.executable, "-m", "mlflow", "ui", "--port", str(port), "--workers", "1"]
+    server = subprocess.Popen(
+        words, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        wait_until(lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0, seconds=300)
+        with opened_window(browser) as window:
+            page = window.page
+            page.goto(f"http://127.0.0.1:{port}/")
+            page.get_by_text("Model training, top").wait_for()  # the description, as far as the list shows it
+            page.get_by_text("Model training", exact=True).click()
+            page.get_by_role("link", name="translation", exact=True).click()
+            page.get_by_role("link", name=run.info.run_name).wait_for()
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait(timeout=60)

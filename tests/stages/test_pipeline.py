@@ -117,7 +117,7 @@ def server_runs(uri: str, experiment: str) -> list:
 def test_the_remedy_for_a_wrong_override_works(project):
     before = (project / "params.yaml").read_bytes()
     output = command(project, "dvc", "exp", "run", "-S", "warmup=abc", status=255)
-    message = "warmup='abc' must be a valid integer. Correct it, or run `git checkout params.yaml`"
+    message = "warmup='abc' must be a valid integer. Correct it, or run `git checkout HEAD -- params.yaml`"
     assert message in output
     assert (project / "params.yaml").read_bytes() != before
     command(project, "git", "checkout", "params.yaml")

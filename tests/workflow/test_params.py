@@ -49,7 +49,7 @@ def test_a_wrong_value_is_reported_with_its_line_and_a_remedy(tmp_path, name, va
         Params.load(path)
     text = str(mistake.value)
     assert text.startswith(f"{path}:{line_of(name)}: {name}=")
-    assert text.endswith(f". Correct it, or run `git checkout {path}`, which discards all edits of the file.")
+    assert text.endswith(f". Correct it, or run `git checkout HEAD -- {path}`, which discards all edits of the file.")
     assert "\n" not in text
 
 
