@@ -134,6 +134,7 @@ def choice(look: Look) -> dict[str, tuple[Any, str]]:
         chosen["normalise"] = "none", f"{look.spaced:,} pairs have U+200B between words, which nfc would drop"
     marked = 100 * look.kept >= len(look.lengths)
     chosen["placeholders"] = marked, f"pairs with the same placeholders on both sides: {look.kept:,}"
+    chosen["lowercase_source"] = not marked, "the case of a message is that of its source: without it, 3 BLEU less"
     return chosen
 
 
@@ -250,4 +251,6 @@ def main() -> None:
         )
     print(expectation(ROOT / "recipes", look.pairs))
     print(f"{options.output} was written. Type `dvc repro inspect` to look at the text, `dvc exp run` to train.")
-    print(f"Commit both, for the way back to this recipe and for queued experiments: {commit_command(folder, options.output)}")
+    print(
+        f"Commit both, for the way back to this recipe and for queued experiments: {commit_command(folder, options.output)}"
+    )

@@ -35,6 +35,7 @@ def test_length_and_placeholders_are_those_of_the_text():
         text = Look(pairs=1)
         text.add("{x} a", target)
         assert choice(text)["placeholders"][0] == expected
+        assert choice(text)["lowercase_source"][0] != expected
     assert [subwords(line) for line in ("", "a b", "Donaudampfschiff", "漢字ab")] == [0, 2, 4, 2]
 
 

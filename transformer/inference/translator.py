@@ -33,7 +33,7 @@ from transformer.text.marks import SPACE, join
 from transformer.text.placeholders import disagree
 from transformer.text.sentences import count_ends, split_sentences
 from transformer.text.vocabulary import SPECIALS, UNK, Vocabulary
-from transformer.text.words import Side
+from transformer.text.words import Side, without_capitals
 
 Word = tuple[str, list[str]]  # a token and its subwords
 UNKNOWN = SPACE + SPECIALS[UNK]  # how Vocabulary.text shows <unk>: as a word. No token of a text equals it (marks.py).
@@ -222,7 +222,8 @@ class Translator:
 
     def _words(self, line: str) -> list[Word]:
         """The tokens of a source line, each with its subwords."""
-        return [(token, self.merges.subwords([token])) for token in self.source.tokens(line)]
+        text = without_capitals(self.source.protect(line), self.source.language)
+        return [(token, self.merges.subwords([token])) for token in self.source.split(text)]
 
     def _with_remarks(self, line: str, words: list[Word], translation: Translation, extra_length: int) -> Translation:
         """A translation of a line, with the remarks on it."""
