@@ -251,6 +251,5 @@ def main() -> None:
         )
     print(expectation(ROOT / "recipes", look.pairs))
     print(f"{options.output} was written. Type `dvc repro inspect` to look at the text, `dvc exp run` to train.")
-    print(
-        f"Commit both, for the way back to this recipe and for queued experiments: {commit_command(folder, options.output)}"
-    )
+    commit = commit_command(folder, options.output)
+    print(f"Commit both, for the way back to this recipe and for queued experiments: {commit}")
