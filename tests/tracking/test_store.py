@@ -23,8 +23,6 @@ def test_a_run_is_written_into_its_project_and_nowhere_else(tmp_path, monkeypatc
         folder.mkdir()
     monkeypatch.chdir(elsewhere)
     monkeypatch.setenv("HOME", str(home))
-    for module in (live, tracking):
-        monkeypatch.setattr(module, "WAIT", 100)  # a busy machine must not fail this test
     run_id = train(fresh, "key")
     fields = {**configuration("key", "key"), "texts": {"report.html": "report"}}
     assert record(fresh, fields).info.run_id == run_id
