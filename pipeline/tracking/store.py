@@ -159,6 +159,8 @@ def open_store(root: Path, uri: str, name: str) -> Store:
     """The store at an address, with an experiment of this name. Raises StoreError."""
     with store_errors():
         import_mlflow()
+        from mlflow.exceptions import MlflowException
+
         if not uri.startswith(RELATIVE):
             client, experiment = open_experiment(uri, name)
             return Store(client, uri, experiment.experiment_id, root, is_reachable(experiment.artifact_location))
@@ -168,7 +170,13 @@ def open_store(root: Path, uri: str, name: str) -> Store:
         with FileLock(f"{file}.lock", timeout=CREATION):
             if not file.exists():
                 create_database(file)
-            client, experiment = open_experiment(uri, name, artifacts)
+            try:
+                client, experiment = open_experiment(uri, name, artifacts)
+            except MlflowException as error:
+                if error.error_code != "INTERNAL_ERROR":  # which MLflow raises here for a file of another version
+                    raise
+                upgrade = f"Copy it, then type `mlflow db upgrade {uri}`"
+                raise StoreError(f"{file} was written by another version of MLflow. {upgrade}") from error
         location = experiment.artifact_location
         # Not if the project was moved or copied, with its files in the former folder.
         takes_artifacts = location == artifacts or (file != root / "mlflow.db" and is_reachable(location))
