@@ -26,8 +26,8 @@ def main() -> None:
         print(write_missing(connect(project_root()), result, origin())[1])
     except StoreError as error:
         print(
-            f"The run or its model was not written: {error}. Results are not affected. Check MLFLOW_TRACKING_URI or, "
-            "if unset, mlflow.db, then run `python -m pipeline track`."
+            f"The run or its model was not written: {error}. Results are not affected. When the "
+            "store (MLFLOW_TRACKING_URI or, if unset, mlflow.db) works, run `python -m pipeline track`."
         )
     write_json(paths.run, keys)
 

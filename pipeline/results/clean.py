@@ -4,25 +4,26 @@
     python -m pipeline clean --yes        # does not ask, for scripts
     python -m pipeline clean --days 30    # keeps what was written to work/ in the last 30 days
 
-Removes  states of trainings and tracebacks in work/; by `dvc gc` the outs in DVC's cache that no commit, experiment or
-         work tree of this repository names
+Removes  states of trainings and tracebacks in work/; the outs in DVC's cache that no commit, stash, experiment or work
+         tree of this repository names
 Keeps    states of trainings that run; files of MLflow runs (`mlflow gc` removes those of deleted runs)
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from pipeline.workflow.dvc_lock import project
-from pipeline.workflow.git import environment_elsewhere, git
+from pipeline.workflow.git import git
 from pipeline.workflow.stage import project_root
 from transformer.files import Mistake
 
@@ -42,7 +43,7 @@ def main() -> None:
     folders = list(older_folders(root / "work", time.time() - options.days * 24 * 3600))
     for path in folders:
         print(f"{size(path) / 1e6:9,.1f} MB  {path.relative_to(root)}")
-    print("outs in DVC's cache that no commit, experiment or work tree of this clone names: `dvc gc` finds them")
+    print("outs in DVC's cache that no commit, stash, experiment or work tree of this clone names")
     if not options.yes and not ask_consent():
         print("Nothing was removed.")
         return
@@ -53,14 +54,35 @@ def main() -> None:
         return
     # In a subfolder the project is at the same path in each work tree.
     inner = git("rev-parse", "--show-prefix").strip()
-    others = [
-        str(tree / inner) for tree in trees if (tree / inner / ".dvc").is_dir() and tree / inner != root.resolve()
-    ]
-    words = [sys.executable, "-m", "dvc", "gc", "--all-commits", "--all-experiments", "--force"]
-    words += ["--projects", *others] if others else []
-    done = subprocess.run(words, env=environment_elsewhere(), capture_output=True, text=True)
-    print(done.stdout.strip())  # its warnings, a line for each commit without a result, are left out
-    sys.exit(f"error: {done.stderr.strip()}" if done.returncode else 0)
+    others = [tree / inner for tree in trees if (tree / inner / ".dvc").is_dir() and tree / inner != root.resolve()]
+    print(f"{remove_unused(root, others)} files were removed from DVC's cache.")
+
+
+def remove_unused(root: Path, others: list[Path]) -> int:
+    """Remove the outs in DVC's cache that nothing names; returns how many files. Raises Mistake if DVC cannot.
+
+    As `dvc gc`, but of the commits only those that changed what names outs are read. others: other work trees.
+    """
+    repo = project(root)
+    from dvc.exceptions import DvcException
+    from dvc.repo import Repo, lock_repo
+    from dvc_data.hashfile.gc import gc
+
+    logging.getLogger("dvc").setLevel(logging.ERROR)  # a line for each commit without a result is left out
+    try:
+        with ExitStack() as locks:  # until all is removed: what is stored meanwhile would be removed too
+            elsewhere = [Repo(str(tree)) for tree in others]
+            for each in (repo, *elsewhere):
+                locks.enter_context(lock_repo(each))
+            commits = git("rev-list", "--full-history", "--all", "--", "*dvc.lock", "*.dvc").split()
+            commits += ["HEAD", *git("stash", "list", "--format=%H").split()]
+            print(f"reading which outs {len(commits)} commits and the experiments name ...", flush=True)
+            read = [repo.used_objs(revs=commits, all_experiments=True, force=True)]
+            read += [each.used_objs(force=True) for each in elsewhere]
+            used = {out for outs in read for part in outs.values() for out in part}
+            return sum(gc(cache, used) for _, cache in repo.cache.by_scheme() if cache)
+    except DvcException as error:
+        raise Mistake(f"DVC's cache was not cleaned: {error}") from error
 
 
 def check_idle(root: Path) -> None:

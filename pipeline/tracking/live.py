@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from pipeline.tracking.labels import CONFIGURATION, configuration
-from pipeline.tracking.store import WAIT, Store, StoreError, connect, now, store_errors
+from pipeline.tracking.store import OWN_STORE, RELATIVE, Store, StoreError, connect, now, store_errors
 from pipeline.workflow.stage import corpus_name, error_line
 from transformer.files import chunks, content_key, write_text
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 # Seconds between two messages. Rows added in between share one message, so that the training is disturbed less.
 PAUSE = 5
+WAIT = 10  # seconds: for a server, at the end of a training; a file is waited for while it works
 ROWS = 100  # of a message, which may hold 1,000 points
 END = object()  # the last thing in the queue
 Row = Mapping[str, float | None]  # of a curve: "step", and metrics; None: not measured
@@ -70,7 +71,8 @@ class LiveRun:
             self.status = "KILLED" if isinstance(error, KeyboardInterrupt) or code in (130, 143) else "FAILED"
         self._queue.put(END)
         self._ended.set()
-        self._thread.join(WAIT)
+        is_file = (os.environ.get("MLFLOW_TRACKING_URI") or OWN_STORE).startswith(RELATIVE)
+        self._thread.join(None if is_file else WAIT)
         if self._thread.is_alive():
             self._warn(f"MLflow has not answered within {WAIT:g} s")
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 # By default MLflow waits four minutes for a server that is down. A busy server sends its own waiting time, which MLflow
 # obeys. It prints a link per run and sends usage data. Two tries of four seconds, with up to a second between, take
-# less than ten seconds.
+# less than ten seconds. A locked file of sqlite is waited for up to 5 s when it is opened (sqlite's limit), then 20 s a
+# call (MLflow's).
 ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "4",
@@ -35,7 +36,7 @@ ENVIRONMENT = {
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
 }
 DEFAULT_ID = "0"  # of the experiment that MLflow makes in each new store
-WAIT = 10  # seconds: for another process that creates the database; for the thread of a training at its end
+CREATION = 60  # seconds: for another process that creates the database, which takes long on a busy machine
 FILE_SECONDS = "600"  # for a server to store a file
 RELATIVE = "sqlite:///"  # sqlite:///name is a relative file, sqlite:////name an absolute one
 OWN_STORE = f"{RELATIVE}mlflow.db"  # the default: what a plain `mlflow ui` opens
@@ -160,17 +161,25 @@ def open_store(root: Path, uri: str, name: str) -> Store:
     """The store at an address, with an experiment of this name. Raises StoreError."""
     with store_errors():
         import_mlflow()
+        from mlflow.exceptions import MlflowException
+
         if not uri.startswith(RELATIVE):
             client, experiment = open_experiment(uri, name)
             return Store(client, uri, experiment.experiment_id, root, is_reachable(experiment.artifact_location))
         file = Path(uri.removeprefix(RELATIVE).partition("?")[0])
         artifacts = str(file.parent / "mlartifacts")
         # Two processes that create one database at once can break it for good. Several clones may share a file.
-        with FileLock(f"{file}.lock", timeout=WAIT):
+        with FileLock(f"{file}.lock", timeout=CREATION):
             is_new = not file.exists()
             if is_new:
                 create_database(file)
-            client, experiment = open_experiment(uri, name, artifacts)
+            try:
+                client, experiment = open_experiment(uri, name, artifacts)
+            except MlflowException as error:
+                if "db upgrade" not in str(error):
+                    raise
+                upgrade = f"Copy it, then type `mlflow db upgrade {uri}`"
+                raise StoreError(f"{file} was written by another version of MLflow. {upgrade}") from error
             if is_new and experiment.experiment_id != DEFAULT_ID:
                 client.set_experiment_tag(DEFAULT_ID, NOTE, DEFAULT)
         location = experiment.artifact_location

@@ -274,7 +274,7 @@ def stored_results(history: bool = True) -> Iterator[tuple[Result, dict[str, str
         for experiment in experiments()
     }
     every = ("--exclude=refs/exps/*", "--exclude=refs/stash", "--all")
-    commits = git("rev-list", "--topo-order", *every, "--", "dvc.lock").split()
+    commits = git("rev-list", "--topo-order", "--full-history", *every, "--", "dvc.lock").split()
     if not commits and not tags:
         return
     head = resolve("HEAD")

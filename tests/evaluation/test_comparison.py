@@ -121,7 +121,7 @@ def test_what_differs_besides_the_knobs_is_named():
     assert what_else(variant(), variant()) == ""
     assert what_else(variant(), variant(data={"data/raw": "2"})) == "data: data/raw"
     assert what_else(variant(), variant(versions={"torch": "2.12.0"})) == "versions: torch 2.13.0 -> 2.12.0"
-    assert what_else(variant(), variant(code={})) == "code: a.py, b.py, c.py, 2 more"
+    assert what_else(variant(), variant(code={})) == "code: a.py, b.py, c.py and 2 more"
 
 
 def test_the_sentences_that_changed_most_come_first():

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from transformer.evaluation.comparison import System
+from transformer.evaluation.comparison import System, means_over_seeds
 from transformer.evaluation.knob_effects import effects, remarks, score_table
 from transformer.reporting.knob_page import page
 
@@ -25,7 +25,7 @@ SWEEP = [
 
 
 def test_an_effect_is_measured_between_runs_equal_in_all_else():
-    warmup, seed = effects(SWEEP)
+    (warmup,) = effects(SWEEP)  # no row of the seed
     assert warmup == {
         "knob": "warmup",
         "from": 400,
@@ -36,7 +36,6 @@ def test_an_effect_is_measured_between_runs_equal_in_all_else():
         "valid_bleu": 4.0,
         "valid_bleu_deviation": 1.41,
     }
-    assert (seed["knob"], seed["pairs"], seed["bleu"]) == ("seed", 2, 2.0)
 
 
 @pytest.mark.parametrize("part", ["data", "versions"])
@@ -51,6 +50,15 @@ def test_runs_of_other_data_or_versions_show_no_effect(part):
     text = page(runs, ["old is stale"])
     assert line.replace(">", "&gt;") in text
     assert "Left out: old is stale" in text
+
+
+def test_many_runs_and_seeds_are_listed_by_three_and_their_number():
+    runs = [run(f"r{seed}", 30.0, seed=seed) for seed in range(50)]
+    (row,) = means_over_seeds(runs)
+    assert (row["names"], row["seeds"]) == ("r0, r1, r2 and 47 more", "0, 1, 2 and 47 more")
+    best = replace(run("best", 40.0), made_from={"data": {"text": "edited"}})
+    (line,) = remarks([*runs, best])
+    assert line.startswith("r0, r1, r2 and 47 more and best differ also in data: text")
 
 
 def test_the_table_has_the_best_run_first_and_the_knobs_that_differ():

@@ -98,6 +98,33 @@ def test_clean_keeps_the_outs_of_another_work_tree(project, tmp_path):
     assert outs(project) == "1234"
 
 
+def test_clean_keeps_the_outs_of_merged_branches_and_of_stashes(project):
+    command(project, "git", "stash", "-q")  # 4
+    run_with(project, "5")
+    command(project, "git", "stash", "-q")
+    command(project, "git", "checkout", "-q", "-b", "side", "HEAD~1")
+    run_with(project, "3")
+    command(project, "git", "commit", "-qam", "3")
+    command(project, "git", "checkout", "-q", "-")
+    command(project, "git", "merge", "-q", "-s", "ours", "side")
+    command(project, "git", "branch", "-D", "side")
+    assert "reading which outs " in cleaned(project, "--yes").stdout
+    assert outs(project) == "12345"
+    command(project, "git", "stash", "drop", "stash@{1}")
+    assert "2 files were removed" in cleaned(project, "--yes").stdout  # the file and its folder
+    assert outs(project) == "1235"
+
+
+def test_clean_keeps_what_an_old_commit_added_by_dvc_add(project):
+    for text in "67":
+        (project / "own").write_text(text)
+        command(project, "dvc", "add", "-q", "own")
+        command(project, "git", "add", "own.dvc", ".gitignore")
+        command(project, "git", "commit", "-qm", text, "own.dvc", ".gitignore")
+    assert cleaned(project, "--yes").returncode == 0
+    assert outs(project) == "12467"
+
+
 def test_clean_refuses_while_experiments_are_queued(project):
     command(project, "dvc", "exp", "run", "--queue")
     done = cleaned(project, "--yes")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -118,6 +119,14 @@ def test_a_store_that_never_answers_does_not_hold_a_training(root, key, monkeypa
         with training(root, key) as run:
             run.log_curve(curve(60))
     assert capfd.readouterr().err.count("MLflow has not answered within 0.2 s") == 1
+
+
+def test_a_slow_file_is_waited_for_at_the_end_of_a_training(root, key, monkeypatch, capfd):
+    monkeypatch.setattr(live, "WAIT", 0.2)
+    send = live.LiveRun._send
+    monkeypatch.setattr(live.LiveRun, "_send", lambda *words: time.sleep(1) or send(*words))
+    assert steps(opened(root), train(root, key), "train_loss")[-1] == 60
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize("address", ["http://me:geheim@{}", "postgresql+psycopg://me:geheim@{}/runs"])

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import socketserver
+import sqlite3
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import mlflow
@@ -23,8 +26,6 @@ def test_a_run_is_written_into_its_project_and_nowhere_else(tmp_path, monkeypatc
         folder.mkdir()
     monkeypatch.chdir(elsewhere)
     monkeypatch.setenv("HOME", str(home))
-    for module in (live, tracking):
-        monkeypatch.setattr(module, "WAIT", 100)  # a busy machine must not fail this test
     run_id = train(fresh, "key")
     fields = {**configuration("key", "key"), "texts": {"report.html": "report"}}
     assert record(fresh, fields).info.run_id == run_id
@@ -98,6 +99,18 @@ def test_a_store_that_cannot_be_opened_has_a_reason_in_one_line(tmp_path, monkey
     with pytest.raises(tracking.StoreError, match=re.escape(message)) as error:
         tracking.connect(tmp_path)
     assert ("\n" in str(error.value), "cret" in str(error.value)) == (False, False)
+
+
+def test_a_file_of_another_version_of_mlflow_names_the_upgrade(root, tmp_path, fresh_process):
+    shutil.copy(root / "mlflow.db", tmp_path)
+    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as database, database:
+        database.execute("UPDATE alembic_version SET version_num = '0123456789ab'")
+    with pytest.raises(tracking.StoreError) as error:
+        tracking.connect(tmp_path)
+    assert str(error.value) == (
+        f"{tmp_path}/mlflow.db was written by another version of MLflow. "
+        f"Copy it, then type `mlflow db upgrade sqlite:///{tmp_path}/mlflow.db`"
+    )
 
 
 @pytest.mark.parametrize("answer", ["", "HTTP/1.1 503 Busy\r\nRetry-After: 3600\r\nContent-Length: 0\r\n\r\n"])

@@ -149,6 +149,17 @@ def test_commits_and_experiments_are_read_in_a_subfolder_too(root):
     assert {each.commit for each, _ in stored_results()} == {each.commit for each in results}
 
 
+def test_the_results_of_a_merged_branch_are_in_the_history(root):
+    command(root, "git", "checkout", "-q", "-b", "side", "HEAD~1")
+    (root / "dvc.lock").write_text(f"{(root / 'dvc.lock').read_text()}# side\n")
+    command(root, "git", "commit", "-qam", "side")
+    side = command(root, "git", "rev-parse", "HEAD").strip()
+    command(root, "git", "checkout", "-q", "-")
+    command(root, "git", "merge", "-q", "-s", "ours", "side")
+    command(root, "git", "branch", "-D", "side")
+    assert side in [each.commit for each, _ in stored_results()]
+
+
 def test_a_file_beside_the_lock_is_not_read_unless_it_is_the_locks(root):
     (root / "scores.json").write_text("99\n")
     (root / "out").unlink()

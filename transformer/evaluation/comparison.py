@@ -126,8 +126,8 @@ def means_over_seeds(systems: Sequence[System], judged_by: str = "bleu") -> list
             results_by_seed.setdefault(system.params.get("seed"), system)  # a run with two names counts once
         group = list(results_by_seed.values())
         row: dict = {
-            "names": ", ".join(system.name for system in group),
-            "seeds": ", ".join(map(str, results_by_seed)),
+            "names": listed([system.name for system in group]),
+            "seeds": listed(list(results_by_seed)),
             "runs": len(group),
         }
         for score in ("bleu", "valid_bleu"):
@@ -141,6 +141,12 @@ def means_over_seeds(systems: Sequence[System], judged_by: str = "bleu") -> list
         rows.append(row)
     correct(rows, "p_seeds")
     return rows
+
+
+def listed(names: Sequence[object], most: int = 3) -> str:
+    """Names as "a, b, c and 47 more". most: how many are given."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(str, names[:most])) + more
 
 
 def welch(first: Sequence[float], second: Sequence[float]) -> float | None:
@@ -171,11 +177,8 @@ def what_else(first: System, other: System, most: int = 3) -> str:
         )
         names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
         if part in ("versions", "machine"):
-            shown = [f"{name} {before.get(name, 'unknown')} -> {after.get(name, 'unknown')}" for name in names[:most]]
-        else:
-            shown = names[:most]
-        more = [f"{len(names) - most} more"] if len(names) > most else []
-        differences += [f"{part}: {', '.join(shown + more)}"] if names else []
+            names = [f"{name} {before.get(name, 'unknown')} -> {after.get(name, 'unknown')}" for name in names]
+        differences += [f"{part}: {listed(names, most)}"] if names else []
     return "; ".join(differences)
 
 

@@ -7,7 +7,7 @@ from hashlib import sha256
 from math import inf
 from statistics import mean, stdev
 
-from transformer.evaluation.comparison import MADE_FROM, System, differing_knobs, equal_but_for, what_else
+from transformer.evaluation.comparison import MADE_FROM, System, differing_knobs, equal_but_for, listed, what_else
 
 SCORES = ("bleu", "valid_bleu")
 TASK = ("corpus", "source", "target")  # runs on different text are not compared
@@ -25,10 +25,10 @@ def order(value: object) -> tuple[float, str]:
 
 
 def effects(runs: Sequence[System]) -> list[dict]:
-    """A row per knob and pair of values, the lowest and another: number of pairs of runs, mean change and deviation."""
+    """A row per knob but seed, and pair of values, the lowest and another: number of pairs, mean change, deviation."""
     rows = []
     for knob in differing_knobs(runs):
-        if knob in TASK:
+        if knob in (*TASK, "seed"):  # another seed is chance: `means_over_seeds`
             continue
         changes: dict[tuple, list[tuple[System, System]]] = {}
         for first, *later in families(runs, knob):
@@ -76,4 +76,4 @@ def remarks(runs: Sequence[System]) -> list[str]:
     for run in rest:
         if difference := what_else(best, run):
             groups.setdefault(difference, []).append(run.name)
-    return [f"{', '.join(names)} and {best.name} differ also in {difference}" for difference, names in groups.items()]
+    return [f"{listed(names)} and {best.name} differ also in {difference}" for difference, names in groups.items()]
