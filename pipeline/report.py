@@ -31,7 +31,7 @@ from transformer.reporting.pictures import chart_files, curves_picture
 from transformer.reporting.sentences import Sentences
 from transformer.text.placeholders import count_kept
 from transformer.text.words import Side
-from transformer.verdict import verdict
+from transformer.verdict import BANDS, verdict
 
 
 def main() -> None:
@@ -93,6 +93,7 @@ def run_report(paths: Namespace, params: Params, curve: pd.DataFrame, subwords: 
     side, _ = Side.read_both(read(paths.text, read_table))
     words = [side.tokens(line) for line in sources]
     counts = read(paths.counts, lambda path: count_words(read_lines(path), {word for line in words for word in line}))
+    close = model["scores"].get("bleu", 0) >= BANDS[0][0] or model["scores"]["chrf"] >= BANDS[0][1]
     vocabulary = read(paths.vocab, lambda path: sum(1 for _ in read_lines(path)))
     return report.RunReport(
         params=vars(params),
@@ -111,7 +112,7 @@ def run_report(paths: Namespace, params: Params, curve: pd.DataFrame, subwords: 
         ],
         attention=read(paths.attention, read_table),
         verdict=verdict(model["scores"]),
-        steps=next_steps(paths.recipes, vars(params), model["train_pairs"], summary),
+        steps=[] if close else next_steps(paths.recipes, vars(params), model["train_pairs"], summary),
     )
 
 

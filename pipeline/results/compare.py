@@ -1,9 +1,10 @@
 """Compare experiments on the test set: significance of differences, changed sentences, deviation over seeds.
 
     python -m pipeline compare EXP1 EXP2 ...     names from `dvc exp show`, commits, branches, tags, or `workspace`
+    python -m pipeline compare HEAD other.txt    and files: anybody's translations of the first test set, line for line
 
-The first experiment is the baseline.
-Reads   git and DVC's cache
+The first one is the baseline.
+Reads   git, DVC's cache, the files
 Writes  reports/comparison.json
 """
 
@@ -16,7 +17,9 @@ from typing import Any
 import pandas as pd
 
 from pipeline.workflow.dvc_lock import Result, result_of
+from transformer.corpora.text_files import Lines, check_counts, lines_of, open_file
 from transformer.evaluation.comparison import (
+    System,
     changed_most,
     check_signatures,
     compare_with_first,
@@ -29,44 +32,70 @@ from transformer.files import Mistake, write_json
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("experiments", nargs="+", metavar="EXP", help="experiment, commit, branch, tag or `workspace`")
+    parser.add_argument("names", nargs="+", metavar="EXP", help="experiment, commit, branch, tag, `workspace` or file")
     parser.add_argument("--sentences", type=int, default=5, metavar="N", help="how many changed sentences to print")
     parser.add_argument("--output", type=Path, default=Path("reports/comparison.json"), metavar="PATH")
     options = parser.parse_args()
-    names = list(dict.fromkeys(options.experiments))
+    names = list(dict.fromkeys(options.names))
     if len(names) < 2:
         raise Mistake(f"{names[0]} is one result. Nothing was compared. Name two, such as HEAD and workspace.")
-    table = comparison([result_of(name) for name in names], options.sentences)
+    table = comparison([result_or_file(name) for name in names], options.sentences)
     write_json(options.output, table)
     print_comparison(table)
     print(f"\nwritten to {options.output}")
 
 
-def comparison(experiments: list[Result], sentences: int) -> dict[str, Any]:
-    """The comparison of experiments with the first. sentences: how many of those that changed most it contains.
+def result_or_file(name: str) -> Result | Path:
+    """The result, or the file of translations, that a name means. Raises Mistake for neither, and for both."""
+    path = Path(name)
+    try:
+        result = result_of(name)
+    except Mistake:
+        if path.is_file():
+            return path
+        raise
+    if path.is_file():
+        raise Mistake(f"{name} is a file and a result. Nothing was compared. Type ./{name} for the file, or rename it.")
+    return result
+
+
+def translations(path: Path, result: Result) -> System:
+    """A file of translations as a system without params. Raises Mistake if the test set has another number of lines."""
+    lines, sources = lines_of(path), Lines(result.raw("src"), lambda: open_file(result.file(result.raw("src"))))
+    hypotheses, _ = list(lines), list(sources)
+    check_counts(lines, sources)
+    return System(str(path), params={}, scores={}, hypotheses=hypotheses)
+
+
+def comparison(compared: list[Result | Path], sentences: int) -> dict[str, Any]:
+    """The comparison of results and files with the first. sentences: how many of those that changed most it contains.
 
     Raises Mistake if a result is not complete, or if test sets or signatures differ.
     """
-    first = experiments[0]
-    for experiment in experiments:
-        experiment.remark_edits()
+    results = [result for result in compared if isinstance(result, Result)]
+    if not results:
+        raise Mistake("Files have no test set. Nothing was compared. Name a result too, such as HEAD or workspace.")
+    first = results[0]
+    for result in results:
+        result.remark_edits()
     sources, references = (first.lines(first.raw(side)) for side in ("src", "tgt"))
-    for experiment in experiments[1:]:
-        if experiment.lines(experiment.raw("tgt")) != references:
-            raise Mistake(f"{experiment.name} and {first.name} have different test sets. Nothing was compared.")
-    systems = [experiment.system() for experiment in experiments]
-    check_signatures(systems)
-    knobs = differing_knobs(systems)
+    for result in results[1:]:
+        if result.lines(result.raw("tgt")) != references:
+            raise Mistake(f"{result.name} and {first.name} have different test sets. Nothing was compared.")
+    systems = [item.system() if isinstance(item, Result) else translations(item, first) for item in compared]
+    trained = [system for system in systems if system.params]
+    check_signatures(trained)
+    knobs = differing_knobs(trained)
     rows = compare_with_first(systems, references)
     for row, system in zip(rows, systems, strict=True):
-        row |= {name: system.params.get(name) for name in knobs}
-        if also := what_else(systems[0], system):
+        row |= {name: system.params.get(name, "") for name in knobs}
+        if systems[0].params and system.params and (also := what_else(systems[0], system)):
             row["differs_also_in"] = also
     changed = {system.name: changed_most(systems[0], system, sources, references, sentences) for system in systems[1:]}
     return {
-        "signature": systems[0].signatures["bleu"],
+        "signature": trained[0].signatures["bleu"],
         "systems": rows,
-        "configurations": means_over_seeds(systems),
+        "configurations": means_over_seeds(trained),
         "changed_most": changed,
     }
 

@@ -307,6 +307,18 @@ def test_the_page_of_the_stage_has_buckets_costs_and_attention(finished, monkeyp
     assert "7: the longest (chrF 50.0)" in text
 
 
+def test_scores_of_the_best_band_get_no_advice(finished, monkeypatch):
+    file = finished / "data/model/model.json"
+    model = json.loads(file.read_text(encoding="utf-8"))
+    monkeypatch.chdir(finished)
+    monkeypatch.setattr(sys, "argv", ["report"])
+    for bleu, advised in ((49.9, True), (50.0, False)):
+        model["scores"]["bleu"] = bleu
+        file.write_text(json.dumps(model), encoding="utf-8")
+        main()
+        assert ("What may help" in (finished / "reports/report.html").read_text(encoding="utf-8")) == advised
+
+
 def test_a_short_hypothesis_file_ends_in_one_line_and_writes_nothing(finished, monkeypatch):
     monkeypatch.chdir(finished)
     (finished / "data/hypotheses/test.hyp").write_text("only\u2028one\n", encoding="utf-8")

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.significance import PairedTest
 from support.projects import command, pipeline_command
 from support.results import commit_result, start_project
 
@@ -21,13 +23,13 @@ CODE = "SMOOTHING = 0.1\n"
 
 def result(folder: Path, tag: str, bleu: float, text: str = "eins", **changes) -> None:
     """Commit a result under a tag, as if its stages had just run. changes: of knobs, or code, torch and cpu."""
-    lines, scores = f"{text} zwei.\n" * 12, {"bleu": bleu, "valid_bleu": bleu}
+    lines, scores = f"{text} zwei vier fünf.\n" * 12, {"bleu": bleu, "valid_bleu": bleu}
     files = {
         "versions.yaml": f'torch: "{changes.pop("torch", "2.13.0")}"\n',
         "transformer/loss.py": changes.pop("code", CODE),
         "own/train.de": lines,
         "data/raw/test.src": lines,
-        "data/raw/test.tgt": "eins zwei.\n" * 12,
+        "data/raw/test.tgt": "eins zwei vier fünf.\n" * 12,
         "data/hypotheses/test.hyp": lines if bleu > 50 else lines.replace("zwei", "drei"),
         "reports/environment.json": json.dumps({"cpu": changes.pop("cpu", "A"), "threads": 1}),
         "reports/scores.json": json.dumps(scores),
@@ -74,6 +76,57 @@ def test_compare_names_what_differs_beside_the_knob(project, capsys):
     assert rows["comment"]["warmup"] == 8
     assert max(row["runs"] for row in record["configurations"]) == 2
     assert "means over seeds" in output
+
+
+def test_a_file_of_translations_is_compared_like_a_result(project, capsys):
+    lines = ["eins drei vier fünf."] * 12  # as first has
+    (project / "other.txt").write_text("\ufeff" + "\r\n".join(lines), encoding="utf-8", newline="")
+    for names in (("first", "other.txt", "comment"), ("other.txt", "first", "comment")):
+        output = pipeline_command(project, capsys, "compare", *names)
+        table = json.loads((project / "reports/comparison.json").read_text())
+        rows = {row["name"]: row for row in table["systems"]}
+        assert [row["name"] for row in table["systems"]] == list(names)
+        assert [rows[name]["warmup"] for name in names if name != "other.txt"] == [4, 8]
+        assert (rows[names[1]]["delta"], rows[names[1]]["p_randomisation"]) == (0, 1)
+        assert [row["names"] for row in table["configurations"]] == ["first", "comment"]
+        assert ("differs_also_in" in rows["comment"]) == (names[0] == "first")
+        assert table["changed_most"]["comment"][0]["before"] == lines[0]
+        assert re.search(r"^ *other\.txt +\d+\.\d+ ", output, re.MULTILINE)
+
+
+def test_p_of_two_files_is_that_of_sacrebleu(project, capsys, monkeypatch):
+    right, wrong = ["eins zwei vier fünf."], ["eins drei vier fünf."]
+    texts = {"a.txt": wrong * 2 + right * 10, "b.txt": right * 7 + wrong * 5}
+    for name, lines in texts.items():
+        (project / name).write_text("\n".join(lines))
+    pipeline_command(project, capsys, "compare", *texts, "first")
+    ours = json.loads((project / "reports/comparison.json").read_text())["systems"][1]["p_randomisation"]
+    monkeypatch.setenv("SACREBLEU_SEED", "7")
+    test = PairedTest(list(texts.items()), {"BLEU": BLEU()}, [right * 12], "ar", 10000)
+    assert 0.05 < ours < 0.5
+    theirs = vars(test()[1]["BLEU"][1])["p_value"]
+    assert ours == pytest.approx(theirs, abs=0.03)  # one standard deviation is below 0.005
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "message"),
+    [
+        (b"a\n" * 11, "HEAD made.txt", r"data/raw/test\.src has 12 lines and made\.txt 11, 1 fewer"),
+        (b"a\n" * 12 + b"\n", "made.txt HEAD", r"made\.txt has 13 lines and data/raw/test\.src 12, 1 fewer"),
+        (b"a\n\xe4\n", "HEAD made.txt", r"made\.txt:2:1: not UTF-8 .*iconv -f WINDOWS-1252"),
+        (b"a\n" * 12, "made.txt ./made.txt", "Files have no test set. Nothing was compared"),
+        (b"a\n" * 12, "made.txt made.txt", "made.txt is one result. Nothing was compared"),
+        (b"a\n" * 12, "HEAD first", r"first is a file and a result\..* Type \./first for the file"),
+    ],
+)
+def test_a_file_that_cannot_be_compared_is_refused(project, capsys, text, names, message):
+    (path := project / ("first" if "first" in names else "made.txt")).write_bytes(text)
+    (project / "reports/comparison.json").unlink(missing_ok=True)
+    output = pipeline_command(project, capsys, "compare", *names.split(), error=True)
+    path.unlink()
+    assert re.match(f"error: {message}", output), output
+    assert output.count("\n") == 1
+    assert not (project / "reports/comparison.json").exists()
 
 
 def test_summary_pairs_only_results_of_equal_text_and_machine(project, capsys):

@@ -24,6 +24,7 @@ SAMPLES = 10000  # of approximate randomisation
 class System:
     """One experiment: its knobs, its scores and, where a comparison needs them, score signatures and hypotheses.
 
+    Translations by another program are a system without knobs, scores and signatures.
     made_from: what the scores were made from besides the knobs: data, code and versions, each name -> hash or version.
     machine: what the training ran on: processor, threads, ... It changes how sums are rounded.
     """
@@ -53,7 +54,7 @@ def check_signatures(systems: Sequence[System]) -> None:
 def compare_with_first(systems: Sequence[System], references: Sequence[str]) -> list[dict]:
     """A row per system: its BLEU and, for all but the first, the difference from the first and a p-value.
 
-    The knob `target` of the first system chooses how BLEU splits lines into tokens. p_randomisation is the probability
+    The knob `target` of the first that has it chooses how BLEU splits lines into tokens. p_randomisation is the chance
     of a difference as large between systems that are equally good on sentences like these, by approximate randomisation
     (Riezler and Maxwell 2005). It holds for these translations; trainings with other seeds differ more. With several
     comparisons, p_randomisation_holm is the p-value after Holm's correction (1979). Equal input gives equal rows.
@@ -62,7 +63,7 @@ def compare_with_first(systems: Sequence[System], references: Sequence[str]) -> 
     named: list[tuple[str, Sequence[str]]] = [
         (str(index), list(system.hypotheses)) for index, system in enumerate(systems)
     ]
-    language = str(systems[0].params["target"])
+    language = next(str(system.params["target"]) for system in systems if system.params)
     exact = [bleu(lines, references, language) for _, lines in named]
     rows: list[dict] = [
         {"name": system.name, "bleu": round(score, 2)} for system, score in zip(systems, exact, strict=True)
