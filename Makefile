@@ -5,7 +5,7 @@ READY := $(VENV)/.ready
 ON := . $(VENV)/bin/activate &&
 export MLFLOW_DISABLE_TELEMETRY = true
 
-.PHONY: setup lock bench-setup docs-setup in-git run test test-all gpu-check ui walkthrough docs lint clean
+.PHONY: setup lock docs-setup in-git run test test-all gpu-check ui walkthrough docs lint clean
 
 setup: $(READY)
 
@@ -38,10 +38,6 @@ lock: | $(UV)
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	    --custom-compile-command "make lock" $(CUDA:%=--no-emit-package %) \
 	    pyproject.toml --extra torch --extra serve --extra pipeline --extra dev --output-file requirements.lock
-
-# Another program that translates, for benchmarks/decode.py.
-bench-setup: $(READY)
-	$(INSTALL) benchmarks/requirements.txt --no-deps
 
 # The packages that run the walkthrough and make a page of it, and a site of docs/.
 DOCS := $(VENV)/.docs

@@ -1,4 +1,4 @@
-"""Translation speed of this project and of other programs, measured together on the same sentences.
+"""Translation speed of this project and of CTranslate2, measured together on the same sentences.
 
 All models have one shape and random weights. All translations have the same number of subwords: </s> is not allowed
 before. Each program has its own process. The processes take turns, round after round; results are medians of rounds.
@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from importlib.util import find_spec
 from pathlib import Path
 
-from benchmarks.decoders import KINDS, OFFERED, PLACES
-from benchmarks.flops import SIZES
+from benchmarks.decoders import KINDS, OFFERED
 from benchmarks.processes import LOG, alternate, workers
+from benchmarks.programs import SIZES
 from benchmarks.table import rate, text_table
 from pipeline.workflow.stage import require, run
 from transformer.files import Mistake
@@ -48,7 +47,7 @@ def options() -> argparse.Namespace:
     add("--beam-size", type=numbers, default=[1, 4], metavar="N,N")
     add("--batch", type=numbers, default=[1, 128], metavar="N,N", help="sentences at a time")
     add("--steps", type=int, default=16, metavar="N", help="subwords of every translation")
-    add("--programs", metavar="A,B", help=f"some of {', '.join(KINDS)}; default: all that are installed")
+    add("--programs", metavar="A,B", help=f"some of {', '.join(KINDS)}; default: both")
     add("--rounds", type=int, default=3, metavar="N")
     add("--seconds", type=float, default=5.0, metavar="S", help="length of a round; its last call is finished")
     add("--device", choices=("cpu", "cuda"), default="cpu")
@@ -57,14 +56,11 @@ def options() -> argparse.Namespace:
 
 
 def chosen(asked: argparse.Namespace) -> list[str]:
-    """The programs to measure. Raises Mistake if --programs names one that is unknown or not installed."""
-    missing = [name for name, module in PLACES.items() if find_spec(module) is None]
-    names = asked.programs.split(",") if asked.programs else [name for name in KINDS if name not in missing]
+    """The programs to measure. Raises Mistake if --programs names one that is unknown."""
+    names = asked.programs.split(",") if asked.programs else [*KINDS]
     for name in names:
         if name not in KINDS:
             raise Mistake(f"--programs: {name!r} is not one of {', '.join(KINDS)}")
-        if name in missing:
-            raise Mistake(f"{name} is not installed; run `make bench-setup`")
     return names
 
 

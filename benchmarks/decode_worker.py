@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 
 from benchmarks.decoders import KINDS, SEED, Task
-from benchmarks.flops import SIZES
 from benchmarks.processes import serve
+from benchmarks.programs import SIZES
 from transformer.files import read_lines
 from transformer.text.bpe import Merges
 from transformer.text.vocabulary import Vocabulary

@@ -1,4 +1,3 @@
-# pyright: reportMissingImports=false
 """Programs that translate, each by its own public search, with the same sentences, shape and number of steps.
 
 Weights are random, and </s> is not allowed before the last step, so that all programs do the same work.
@@ -10,17 +9,16 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from benchmarks.flops import DROPOUT, Size
+from benchmarks.programs import DROPOUT, Size
 from transformer.decoding.batches import padded
 from transformer.decoding.beam_search import beam_search
 from transformer.model.config import TransformerConfig
 from transformer.model.transformer import Transformer
-from transformer.text.vocabulary import BOS, EOS, PAD, SPECIALS
+from transformer.text.vocabulary import EOS, SPECIALS
 from transformer.training.train_step import seed_everything
 
 SEED = 1
@@ -129,51 +127,5 @@ class CTranslate2(Decoder):
         )
 
 
-class HuggingFace(Decoder):
-    """Hugging Face: transformers.MarianMTModel.generate."""
-
-    def __init__(self, task: Task):
-        super().__init__(task)
-        import transformers
-
-        marian: Any = transformers  # its type annotations are incomplete
-
-        seed_everything(SEED)
-        size = task.size
-        both = {
-            name: {"layers": size.layers, "attention_heads": size.heads, "ffn_dim": size.d_ff}
-            for name in ("encoder", "decoder")
-        }
-        config = marian.MarianConfig(
-            vocab_size=task.vocabulary,
-            d_model=size.d_model,
-            activation_function="relu",
-            scale_embedding=True,
-            max_position_embeddings=512,
-            pad_token_id=PAD,
-            bos_token_id=BOS,
-            eos_token_id=EOS,
-            decoder_start_token_id=BOS,
-            forced_eos_token_id=None,
-            **{f"{half}_{name}": value for half, values in both.items() for name, value in values.items()},
-        )
-        self.model: Any = marian.MarianMTModel(config).to(task.device).eval()
-
-    @torch.inference_mode()
-    def translate(self, sentences: Ids) -> int:
-        task = self.task
-        source = self.padded(sentences)
-        ids = self.model.generate(
-            input_ids=source,
-            attention_mask=(source != PAD).long(),
-            num_beams=task.beam_size,
-            do_sample=False,
-            min_new_tokens=task.steps,
-            max_new_tokens=task.steps,
-        )
-        return ids.shape[1] - 1  # without <s>
-
-
-KINDS = {"ours": Ours, "ctranslate2": CTranslate2, "huggingface": HuggingFace}
-PLACES = {"ours": "transformer", "ctranslate2": "ctranslate2", "huggingface": "transformers"}
-OFFERED = {"ctranslate2": ("float32", "int8")}  # precisions to measure; float32 for the others
+KINDS = {"ours": Ours, "ctranslate2": CTranslate2}
+OFFERED = {"ctranslate2": ("float32", "int8")}  # precisions to measure; float32 for the other

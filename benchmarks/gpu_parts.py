@@ -20,8 +20,7 @@ import numpy as np
 import torch
 
 from benchmarks.decoders import KINDS, Task
-from benchmarks.flops import SIZES
-from benchmarks.programs import synchronise, train_config
+from benchmarks.programs import SIZES, synchronise, train_config
 from transformer.model.config import TransformerConfig
 from transformer.model.transformer import Transformer
 from transformer.text.pairs import Pairs

@@ -18,7 +18,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.flops import DROPOUT, SMOOTHING, Size
 from transformer.model.config import TransformerConfig
 from transformer.model.transformer import Transformer, sinusoids
 from transformer.text.pairs import Pairs
@@ -27,6 +26,21 @@ from transformer.training.batches import Batches
 from transformer.training.config import Precision, TrainConfig
 from transformer.training.distributed import World, prepare_process
 from transformer.training.train_step import Trainer, seed_everything
+
+SMOOTHING = DROPOUT = 0.1  # of every program
+
+
+@dataclass(frozen=True)
+class Size:
+    """The size of a model: D, width inside the feed-forward layers, H, encoder layers (= decoder layers)."""
+
+    d_model: int
+    d_ff: int
+    heads: int
+    layers: int
+
+
+SIZES = {"tiny": Size(128, 256, 4, 4), "base": Size(512, 2048, 8, 6), "big": Size(1024, 4096, 16, 6)}
 
 SEED, WARMUP, CLIP_NORM, BETAS, EPSILON = 1, 800, 1.0, (0.9, 0.98), 1e-9
 

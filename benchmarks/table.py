@@ -11,7 +11,6 @@ COLUMNS = {  # key of a row -> title and format in the table
     "precision": ("precision", "{}"),
     "tokens_per_second": ("target tokens/s", "{:,.0f}"),
     "ratio": ("ratio", "{:.2f}"),
-    "matrix_share": ("share of matrix rate", "{:.1%}"),
     "memory_mb": ("peak memory, MB", "{:,.0f}"),
 }
 Round = Mapping[str, float]
@@ -22,17 +21,15 @@ def rate(rounds: Sequence[Round], what: str) -> float:
     return median(counts[what] / counts["seconds"] for counts in rounds)
 
 
-def row_of(setting: Mapping[str, str], rounds: Sequence[Round], matrix_rate: float) -> dict:
-    """The row of one program at one size and precision; matrix_rate in FLOP/s at that precision."""
+def row_of(setting: Mapping[str, str], rounds: Sequence[Round]) -> dict:
+    """The row of one program at one size and precision."""
     return {
         "program": setting["program"],
         "size": setting["size"],
         "precision": setting["precision"],
         "device": setting["device"],
         "tokens_per_second": rate(rounds, "target_tokens"),
-        "matrix_share": rate(rounds, "flop") / matrix_rate,
         "memory_mb": max(counts["memory"] for counts in rounds) / 1e6,
-        "matrix_rate_gflops": matrix_rate / 1e9,
         "rounds": [counts["target_tokens"] / counts["seconds"] for counts in rounds],
     }
 

@@ -15,10 +15,9 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.flops import SIZES
 from benchmarks.processes import LOG, alternate, workers
-from benchmarks.programs import add_data_options
-from benchmarks.table import rate, row_of, summary, text_table, with_ratios
+from benchmarks.programs import SIZES, add_data_options
+from benchmarks.table import row_of, summary, text_table, with_ratios
 from benchmarks.worker import KINDS
 from pipeline.workflow.stage import require, run
 from transformer.files import Mistake
@@ -63,23 +62,13 @@ def precisions(asked: argparse.Namespace) -> list[str]:
 
 
 def measure(asked: argparse.Namespace, size: str, names: list[str]) -> list[dict]:
-    """The rows of one size: every program at each of its precisions, with its share of the matrix rate."""
+    """The rows of one size: every program at each of its precisions."""
     pairs = [(name, precision) for name in names for precision in precisions(asked)]
-    pairs += [("matrices", precision) for precision in sorted({precision for _, precision in pairs})]
     common = {"ids": str(asked.ids), "vocab": str(asked.vocab), "batch_tokens": asked.batch_tokens, "size": size}
     settings = [common | {"device": asked.device, "program": name, "precision": precision} for name, precision in pairs]
     with workers(settings) as started:
         alternate(started, asked.rounds, asked.seconds)
-        rates = {
-            worker.setting["precision"]: rate(worker.rounds, "flop")
-            for worker in started
-            if worker.setting["program"] == "matrices"
-        }
-        return [
-            row_of(worker.setting, worker.rounds, rates[worker.setting["precision"]])
-            for worker in started
-            if worker.setting["program"] != "matrices"
-        ]
+        return [row_of(worker.setting, worker.rounds) for worker in started]
 
 
 def main() -> None:
@@ -96,8 +85,6 @@ def main() -> None:
     if not rows:
         raise Mistake(f"no program could be measured; {LOG} has their errors")
     print(text_table(rows), *summary(rows), sep="\n")
-    for rate_of in sorted({(row["size"], row["precision"], row["matrix_rate_gflops"]) for row in rows}):
-        print("matrix rate of {}, {}: {:,.0f} GFLOP/s".format(*rate_of))
     if asked.json:
         asked.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 

@@ -14,10 +14,8 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.flops import SIZES, useful_flop
-from benchmarks.matrices import MatrixRate
 from benchmarks.processes import serve
-from benchmarks.programs import Compiled, Ours, Program, Task, TorchBaseline, synchronise
+from benchmarks.programs import SIZES, Compiled, Ours, Program, Task, TorchBaseline, synchronise
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import Vocabulary
 
@@ -54,15 +52,14 @@ def updates(program: Program, first: int, seconds: float) -> dict[str, float]:
     program.update(first)
     task, step, lists = program.task, first + 1, 0.0
     synchronise(task.device)
-    counts = dict.fromkeys(("updates", "target_tokens", "flop"), 0.0)
+    counts = dict.fromkeys(("updates", "target_tokens"), 0.0)
     start = time.perf_counter()
     while not counts["updates"] or time.perf_counter() - start - lists < seconds:
         asked = time.perf_counter()
         rows = program.rows(step)
         lists += time.perf_counter() - asked
         program.update(step)
-        source, target = task.pairs.source_lengths[rows], task.pairs.target_lengths[rows]
-        seen = 1, target.sum(), useful_flop(task.size, task.vocabulary, source, target)
+        seen = 1, task.pairs.target_lengths[rows].sum()
         counts = {name: total + float(more) for (name, total), more in zip(counts.items(), seen, strict=True)}
         step += 1
     synchronise(task.device)  # not after each update: a training does not wait for the device either
@@ -78,15 +75,12 @@ def release() -> None:
 
 def prepare(setting: dict) -> Callable[[dict], dict]:
     """Build the program that a setting describes, and return the function that answers its commands."""
-    task = task_of(setting)
-    program = MatrixRate(task) if setting["program"] == "matrices" else KINDS[setting["program"]](task)
+    program = KINDS[setting["program"]](task_of(setting))
 
     def answer(command: dict) -> dict:
-        if isinstance(program, Program):
-            counts = updates(program, command["first"], command["seconds"])
-            release()
-            return counts
-        return program.round(command["seconds"])
+        counts = updates(program, command["first"], command["seconds"])
+        release()
+        return counts
 
     return answer
 
