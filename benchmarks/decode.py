@@ -3,7 +3,7 @@
 All models have one shape and random weights. All translations have the same number of subwords: </s> is not allowed
 before. Each program has its own process. The processes take turns, round after round; results are medians of rounds.
 
-    python -m benchmarks.decode --beam-size 1,4 --batch 1,128 --json speed.json
+    python -m benchmarks.decode --beam-size 1 4 --batch 1 128 --json speed.json
 """
 
 from __future__ import annotations
@@ -30,11 +30,6 @@ COLUMNS = {
 }
 
 
-def numbers(text: str) -> list[int]:
-    """The numbers of an option: 1,4 -> [1, 4]."""
-    return [int(part) for part in text.split(",")]
-
-
 def options() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
@@ -44,10 +39,10 @@ def options() -> argparse.Namespace:
     add("--vocab", type=Path, default=Path("data/vocab.txt"), metavar="PATH", help="vocabulary")
     add("--language", default="de", help="language of the lines")
     add("--size", choices=tuple(SIZES), default="tiny")
-    add("--beam-size", type=numbers, default=[1, 4], metavar="N,N")
-    add("--batch", type=numbers, default=[1, 128], metavar="N,N", help="sentences at a time")
+    add("--beam-size", type=int, nargs="+", default=[1, 4], metavar="N")
+    add("--batch", type=int, nargs="+", default=[1, 128], metavar="N", help="sentences at a time")
     add("--steps", type=int, default=16, metavar="N", help="subwords of every translation")
-    add("--programs", metavar="A,B", help=f"some of {', '.join(KINDS)}; default: both")
+    add("--programs", nargs="+", choices=tuple(KINDS), default=[*KINDS], help="default: both")
     add("--rounds", type=int, default=3, metavar="N")
     add("--seconds", type=float, default=5.0, metavar="S", help="length of a round; its last call is finished")
     add("--device", choices=("cpu", "cuda"), default="cpu")
@@ -55,23 +50,14 @@ def options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def chosen(asked: argparse.Namespace) -> list[str]:
-    """The programs to measure. Raises Mistake if --programs names one that is unknown."""
-    names = asked.programs.split(",") if asked.programs else [*KINDS]
-    for name in names:
-        if name not in KINDS:
-            raise Mistake(f"--programs: {name!r} is not one of {', '.join(KINDS)}")
-    return names
-
-
-def measure(asked: argparse.Namespace, names: list[str], beam_size: int, batch: int) -> list[dict]:
+def measure(asked: argparse.Namespace, beam_size: int, batch: int) -> list[dict]:
     """The rows of all programs at one beam size and batch size."""
     paths = {name: str(getattr(asked, name)) for name in ("text", "codes", "vocab")}
     plain = {name: getattr(asked, name) for name in ("language", "size", "steps", "device")}
     common = {"worker": "benchmarks.decode_worker", **paths, **plain, "beam_size": beam_size, "batch": batch}
     settings = [
         common | {"program": name, "precision": precision}
-        for name in names
+        for name in asked.programs
         for precision in OFFERED.get(name, ("float32",))
     ]
     with workers(settings) as started:
@@ -101,8 +87,7 @@ def with_ratios(rows: list[dict]) -> list[dict]:
 def main() -> None:
     asked = options()
     require(asked.text, asked.codes, asked.vocab)
-    names = chosen(asked)
-    rows = [row for batch in asked.batch for beam in asked.beam_size for row in measure(asked, names, beam, batch)]
+    rows = [row for batch in asked.batch for beam in asked.beam_size for row in measure(asked, beam, batch)]
     if not rows:
         raise Mistake(f"no program could be measured; {LOG} has their errors")
     rows = with_ratios(rows)

@@ -5,7 +5,7 @@
     python -m benchmarks.gpu --json gpu.json              # also add the results to a file
 
 A part that fails, takes too long, or cannot run here has the reason in place of its table. Without a GPU every part is
-skipped. The aims on one H200: 40% of the matrix rate on the base model, and 700,000 target tokens per second.
+skipped. The aim on one H200: 700,000 target tokens per second.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def run_report(paths: Namespace, params: Params, curve: pd.DataFrame, subwords: 
     side, _ = Side.read_both(read(paths.text, read_table))
     words = [side.tokens(line) for line in sources]
     counts = read(paths.counts, lambda path: count_words(read_lines(path), {word for line in words for word in line}))
-    close = model["scores"].get("bleu", 0) >= BANDS[0][0] or model["scores"]["chrf"] >= BANDS[0][1]
+    meaning = verdict(model["scores"])
     vocabulary = read(paths.vocab, lambda path: sum(1 for _ in read_lines(path)))
     return report.RunReport(
         params=vars(params),
@@ -111,8 +111,8 @@ def run_report(paths: Namespace, params: Params, curve: pd.DataFrame, subwords: 
             *placeholder_remark(zip(sources, references, hypotheses, strict=True)),
         ],
         attention=read(paths.attention, read_table),
-        verdict=verdict(model["scores"]),
-        steps=[] if close else next_steps(paths.recipes, vars(params), model["train_pairs"], summary),
+        verdict=meaning,
+        steps=[] if BANDS[0][2] in meaning else next_steps(paths.recipes, vars(params), model["train_pairs"], summary),
     )
 
 

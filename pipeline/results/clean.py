@@ -23,7 +23,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from pipeline.workflow.dvc_lock import project
-from pipeline.workflow.git import git
+from pipeline.workflow.git import blob_of, git
 from pipeline.workflow.stage import project_root
 from transformer.files import Mistake
 
@@ -61,7 +61,8 @@ def main() -> None:
 def remove_unused(root: Path, others: list[Path]) -> int:
     """Remove the outs in DVC's cache that nothing names; returns how many files. Raises Mistake if DVC cannot.
 
-    As `dvc gc`, but of the commits only those that changed what names outs are read. others: other work trees.
+    Like `dvc gc`, but it reads only commits that changed a dvc.lock, dvc.yaml or .dvc file. It holds the locks of all
+    work trees, and prints what it reads. others: other work trees.
     """
     repo = project(root)
     from dvc.exceptions import DvcException
@@ -69,13 +70,16 @@ def remove_unused(root: Path, others: list[Path]) -> int:
     from dvc_data.hashfile.gc import gc
 
     logging.getLogger("dvc").setLevel(logging.ERROR)  # a line for each commit without a result is left out
+    stashes = [line.split() for line in git("stash", "list", "--format=%H %P").split("\n") if line]
+    if any(blob_of(untracked[0], "dvc.lock") for _, _, _, *untracked in stashes if untracked):
+        raise Mistake("A stash has an untracked dvc.lock. Nothing was removed. Type `git stash pop`, and commit it.")
     try:
         with ExitStack() as locks:  # until all is removed: what is stored meanwhile would be removed too
             elsewhere = [Repo(str(tree)) for tree in others]
             for each in (repo, *elsewhere):
                 locks.enter_context(lock_repo(each))
-            commits = git("rev-list", "--full-history", "--all", "--", "*dvc.lock", "*.dvc").split()
-            commits += ["HEAD", *git("stash", "list", "--format=%H").split()]
+            commits = git("rev-list", "--full-history", "--all", "--", "*dvc.lock", "*dvc.yaml", "*.dvc").split()
+            commits += ["HEAD", *(commit for commit, *_ in stashes)]
             print(f"reading which outs {len(commits)} commits and the experiments name ...", flush=True)
             read = [repo.used_objs(revs=commits, all_experiments=True, force=True)]
             read += [each.used_objs(force=True) for each in elsewhere]
@@ -92,7 +96,7 @@ def check_idle(root: Path) -> None:
     busy += experiments.tempdir_queue.iter_active()
     if busy:
         raise Mistake(
-            f"{len(busy)} experiments are queued or run, and `dvc gc` would remove what they made. Nothing was "
+            f"{len(busy)} experiments are queued or run, and no commit names what they made. Nothing was "
             "removed. Wait for them, or `dvc queue remove` them."
         )
 

@@ -50,17 +50,20 @@ def result_or_file(name: str) -> Result | Path:
     path = Path(name)
     try:
         result = result_of(name)
-    except Mistake:
+    except Mistake as error:
         if path.is_file():
             return path
-        raise
+        raise Mistake(f"{name} is no file either: {error}") from None
     if path.is_file():
-        raise Mistake(f"{name} is a file and a result. Nothing was compared. Type ./{name} for the file, or rename it.")
+        raise Mistake(f"{name} is a file and a result. Nothing was compared. Type ./{name}, or the result's hash.")
     return result
 
 
-def translations(path: Path, result: Result) -> System:
-    """A file of translations as a system without params. Raises Mistake if the test set has another number of lines."""
+def system_of_file(path: Path, result: Result) -> System:
+    """A file of translations as a system without params. result: of which it translates the first test set.
+
+    Raises Mistake for another number of lines and for what is no text, and NoResult if the cache lacks the test set.
+    """
     lines, sources = lines_of(path), Lines(result.raw("src"), lambda: open_file(result.file(result.raw("src"))))
     hypotheses, _ = list(lines), list(sources)
     check_counts(lines, sources)
@@ -70,7 +73,8 @@ def translations(path: Path, result: Result) -> System:
 def comparison(compared: list[Result | Path], sentences: int) -> dict[str, Any]:
     """The comparison of results and files with the first. sentences: how many of those that changed most it contains.
 
-    Raises Mistake if a result is not complete, or if test sets or signatures differ.
+    Raises Mistake if a result is not complete, if test sets or signatures differ, if there are only files, and for what
+    `system_of_file` raises.
     """
     results = [result for result in compared if isinstance(result, Result)]
     if not results:
@@ -82,7 +86,7 @@ def comparison(compared: list[Result | Path], sentences: int) -> dict[str, Any]:
     for result in results[1:]:
         if result.lines(result.raw("tgt")) != references:
             raise Mistake(f"{result.name} and {first.name} have different test sets. Nothing was compared.")
-    systems = [item.system() if isinstance(item, Result) else translations(item, first) for item in compared]
+    systems = [item.system() if isinstance(item, Result) else system_of_file(item, first) for item in compared]
     trained = [system for system in systems if system.params]
     check_signatures(trained)
     knobs = differing_knobs(trained)

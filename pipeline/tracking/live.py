@@ -15,7 +15,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from pipeline.tracking.labels import CONFIGURATION, configuration
+from pipeline.tracking.labels import SETTINGS, settings
 from pipeline.tracking.store import OWN_STORE, RELATIVE, Store, StoreError, connect, now, store_errors
 from pipeline.workflow.stage import corpus_name, error_line
 from transformer.files import chunks, content_key, write_text
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # Seconds between two messages. Rows added in between share one message, so that the training is disturbed less.
 PAUSE = 5
-WAIT = 10  # seconds: for a server, at the end of a training; a file is waited for while it works
+WAIT = 10  # seconds to wait for a server at the end of a training; a file has no limit
 ROWS = 100  # of a message, which may hold 1,000 points
 END = object()  # the last thing in the queue
 Row = Mapping[str, float | None]  # of a curve: "step", and metrics; None: not measured
@@ -48,7 +48,7 @@ class LiveRun:
     def __init__(self, folder: Path, params: Mapping[str, object], train_key: str, tags: Mapping[str, str]) -> None:
         self.root, self.file = folder.parent.parent, run_file(folder, params, train_key)
         self.params = dict(params)
-        self.tags = {**tags, "train_key": train_key, CONFIGURATION: configuration(params)}
+        self.tags = {**tags, "train_key": train_key, SETTINGS: settings(params)}
         self.status, self._warned = "", False  # status: KILLED or FAILED at the end; "": as it is
         self._queue, self._ended = SimpleQueue[Any](), threading.Event()
         self._thread = threading.Thread(target=self._run, name="tracking", daemon=True)

@@ -68,7 +68,7 @@ def register_model(store: Store, result: Result, finished: FinishedRun, run_id: 
             model = Model.log(
                 artifact_path=None,
                 flavor=pyfunc,
-                name=name,
+                name=re.sub(r"\W", "_", name),
                 run_id=run_id,
                 registered_model_name=name,
                 await_registration_for=0,
@@ -77,7 +77,8 @@ def register_model(store: Store, result: Result, finished: FinishedRun, run_id: 
                 **parts,
             )
     number = str(model.registered_model_version)
-    store.client.update_registered_model(name, REGISTERED.format(name=name, **finished.params))
+    if not store.client.get_registered_model(name).description:  # else a person's, perhaps
+        store.client.update_registered_model(name, REGISTERED.format(name=name, **finished.params))
     store.client.update_model_version(name, number, model_card(finished))
     return f"models:/{name}/{number}"
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from pipeline.tracking.labels import CONFIGURATION
+from pipeline.tracking.labels import SETTINGS
 from pipeline.workflow.params import Params
 
 if TYPE_CHECKING:
@@ -23,14 +23,14 @@ MEAN_WIDTH = 118  # pixels, for "95.47 (average)"
 
 
 def view(knobs: Iterable[str], means: bool = False) -> str:
-    """The value of the tag: columns for scores and knobs, the best test BLEU first. means: a row a configuration."""
+    """The value of the tag: columns for scores and knobs, the best test BLEU first. means: a row a setting."""
     columns = [f"metrics.`{score}`" for score in SCORES + (() if means else (P_VALUE,))]
     columns += [f"params.`{knob}`" for knob in knobs]
     widths = {column: 7 * len(column) - 30 for column in columns}  # pixels: just enough for the name
     state = {"selectedColumns": columns, "columnOrder": columns, "orderByKey": columns[0], "orderByAsc": False}
     if means:
         widths |= {column: max(MEAN_WIDTH, widths[column]) for column in columns[: len(SCORES)]}
-        key = {"mode": "tag", "groupByData": CONFIGURATION}
+        key = {"mode": "tag", "groupByData": SETTINGS}
         state["groupBy"] = {"aggregateFunction": "average", "groupByKeys": [key]}
     return json.dumps({**state, "columnWidths": widths})
 
@@ -38,12 +38,12 @@ def view(knobs: Iterable[str], means: bool = False) -> str:
 def show_differing_params(client: MlflowClient, experiment_id: str) -> None:
     """Make the table show the knobs whose values differ between runs; if none differ, the first.
 
-    If a configuration has several finished runs, as with other seeds, the table has their means.
+    If finished runs have the same settings, as with other seeds, the table has their means.
     """
     runs = client.search_runs([experiment_id], max_results=1000)
     names = list(dict.fromkeys([*Params.model_fields, *sorted({name for run in runs for name in run.data.params})]))
     differing = [name for name in names if len({run.data.params.get(name) for run in runs}) > 1]
-    finished = [run.data.tags.get(CONFIGURATION) for run in runs if run.info.status == "FINISHED"]
+    finished = [run.data.tags.get(SETTINGS, run.info.run_id) for run in runs if run.info.status == "FINISHED"]
     means = len(set(finished)) < len(finished)
     knobs = [name for name in differing if not (means and name == "seed")]
     client.set_experiment_tag(experiment_id, TAG, view(knobs or names[:FEW_KNOBS], means))

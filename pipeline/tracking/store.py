@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from filelock import FileLock
 
-from pipeline.tracking.labels import DEFAULT, EXPERIMENT, NOTE
+from pipeline.tracking.labels import DEFAULT_DESCRIPTION, EXPERIMENT_DESCRIPTION, NOTE
 from transformer.credentials import check_address, mask_credentials
 from transformer.files import escape_controls, is_bug, mistake_line, remove_temporaries, whole_file
 
@@ -73,9 +73,9 @@ def store_errors() -> Iterator[None]:
 
 
 def reason(error: Exception) -> str:
-    """The message of an error on one line of about 200 characters, without credentials. A long one lacks its middle."""
+    """The message of an error on one line of at most 400 characters, without credentials; else it lacks its middle."""
     text = escape_controls(mask_credentials(" ".join(str(error).split()))) or type(error).__name__
-    return text if len(text) <= 200 else f"{text[:80]} ... {text[-120:]}"
+    return text if len(text) <= 400 else f"{text[:200]} ... {text[-195:]}"
 
 
 class Client:
@@ -161,8 +161,6 @@ def open_store(root: Path, uri: str, name: str) -> Store:
     """The store at an address, with an experiment of this name. Raises StoreError."""
     with store_errors():
         import_mlflow()
-        from mlflow.exceptions import MlflowException
-
         if not uri.startswith(RELATIVE):
             client, experiment = open_experiment(uri, name)
             return Store(client, uri, experiment.experiment_id, root, is_reachable(experiment.artifact_location))
@@ -173,15 +171,9 @@ def open_store(root: Path, uri: str, name: str) -> Store:
             is_new = not file.exists()
             if is_new:
                 create_database(file)
-            try:
-                client, experiment = open_experiment(uri, name, artifacts)
-            except MlflowException as error:
-                if "db upgrade" not in str(error):
-                    raise
-                upgrade = f"Copy it, then type `mlflow db upgrade {uri}`"
-                raise StoreError(f"{file} was written by another version of MLflow. {upgrade}") from error
+            client, experiment = open_experiment(uri, name, artifacts)
             if is_new and experiment.experiment_id != DEFAULT_ID:
-                client.set_experiment_tag(DEFAULT_ID, NOTE, DEFAULT)
+                client.set_experiment_tag(DEFAULT_ID, NOTE, DEFAULT_DESCRIPTION)
         location = experiment.artifact_location
         # Not if the project was moved or copied, with its files in the former folder.
         takes_artifacts = location == artifacts or (file != root / "mlflow.db" and is_reachable(location))
@@ -226,7 +218,7 @@ def open_experiment(uri: str, name: str, artifacts: str | None = None) -> tuple[
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
         try:
-            client.create_experiment(name, artifacts, {NOTE: EXPERIMENT})
+            client.create_experiment(name, artifacts, {NOTE: EXPERIMENT_DESCRIPTION})
         except StoreError as error:
             if error.code != "RESOURCE_ALREADY_EXISTS":  # another clone made it meanwhile
                 raise

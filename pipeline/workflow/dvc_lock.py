@@ -12,6 +12,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache, cached_property
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -198,7 +199,9 @@ class Result:
         """This result for a comparison. translations: with its signatures and translations of the test set."""
         from transformer.evaluation.comparison import System  # imported here, since it takes a second
 
-        machine = {name: str(value) for name, value in self.environment().items() if name in PROCESSOR}
+        machine = {}
+        with suppress(NoResult):  # scores can be shown without DVC's cache
+            machine = {name: str(value) for name, value in self.environment().items() if name in PROCESSOR}
         texts: dict[str, Any] = {}
         if translations:
             texts = {"signatures": self.signatures(), "hypotheses": self.lines(self.hypotheses())}

@@ -38,7 +38,7 @@ def call(tmp_path, monkeypatch):
 
 @pytest.mark.full
 def test_this_decoder_and_ctranslate2_have_complete_rows(call):
-    rows = call("--programs", "ours,ctranslate2", "--beam-size", "2", "--batch", "1,4", "--steps", "3")
+    rows = call("--beam-size", "2", "--batch", "1", "4", "--steps", "3")
     programs = [("ours", "float32"), ("ctranslate2", "float32"), ("ctranslate2", "int8")]
     shown = [(row["program"], row["precision"], row["beam_size"], row["batch"]) for row in rows]
     assert shown == [(*program, 2, batch) for batch in (1, 4) for program in programs]

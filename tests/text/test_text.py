@@ -19,7 +19,7 @@ from transformer.text.languages import LONGEST_RUN, spacy_words, tokenizer
 from transformer.text.marks import join, mark_words
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
-from transformer.text.words import Side, splitter_of, without_capitals
+from transformer.text.words import Side, splitter_of
 
 SIDES = [
     (code, lowercase, form)
@@ -179,18 +179,6 @@ def test_each_side_has_its_own_lowercase_setting():
     sides = Side.read_both(description)
     assert [each.language for each in sides] == ["de", "en"]
     assert [join(each.tokens("Über  ALLEM")) for each in sides] == ["über allem", "Über ALLEM"]
-
-
-@pytest.mark.parametrize("line", ["NOT FOUND", "Error In The ① File", "DON'T OPEN ①", "Don't Open It"])
-def test_a_line_in_capitals_is_read_in_small_letters(line):
-    assert without_capitals(line, "en") == line.lower()
-
-
-@pytest.mark.parametrize(
-    "line", ["NATO", "Angela Merkel", "Der Hund schläft", "Error in ①", "漢字 漢字 漢字", "① ②", ""]
-)
-def test_names_and_sentences_keep_their_capitals(line):
-    assert without_capitals(line, "de") == line
 
 
 @pytest.mark.parametrize(

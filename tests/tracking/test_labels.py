@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
-from ruamel.yaml import YAML
+from dvc.utils.hydra import apply_overrides
 from support.tiny import ROOT
 
-from pipeline.tracking.labels import configuration, repetition
+from pipeline.tracking import labels
+from pipeline.tracking.labels import run_description, settings
 from pipeline.tracking.runs_table import show_differing_params
 from pipeline.workflow.params import Params
 
@@ -23,23 +25,30 @@ TOY = Params.load(ROOT / "recipes/toy.yaml")
     [
         ({"seed": 3}, "toy"),
         ({"dropout": 0.2, "layers": 4}, "layers 4, dropout 0.2 (toy)"),
-        ({"corpus": "texts/my own"}, "my own"),
+        ({"corpus": "texts/my own"}, "texts/my own, toy"),
     ],
 )
 def test_a_configuration_is_named_by_its_recipe_and_what_differs_whatever_its_seed(changes, name):
-    assert configuration(vars(TOY.replace(**changes))) == name
+    assert settings(vars(TOY.replace(**changes))) == name
 
 
-@pytest.mark.parametrize("recipe", sorted(path.stem for path in (ROOT / "recipes").glob("*.yaml")))
-def test_the_line_that_repeats_a_run_gives_its_params(recipe):
-    changes = {"seed": 7, "norm": "post", "lowercase": True, "adam_epsilon": 1e-8, "corpus": "texts/a b"}
-    params = Params.load(ROOT / f"recipes/{recipe}.yaml").replace(**changes)
-    words = shlex.split(repetition(vars(params), {"recorded_at": "abc"}).strip().split("\n")[-1])
+@pytest.mark.parametrize("corpus", ["texts/my (v2)", "it's", "a=b", "2024", "a,b", 'a "b"', "true", "für"])
+def test_the_line_that_repeats_a_run_gives_dvc_its_params(tmp_path, corpus):
+    changes = {"seed": 7, "norm": "post", "lowercase": True, "adam_epsilon": 1e-8, "corpus": corpus}
+    params = Params.load(ROOT / "recipes/copy.yaml").replace(**changes)
+    words = shlex.split(run_description(vars(params), {"recorded_at": "abc"}).strip().split("\n")[-1])
     assert words[:4] == ["git", "checkout", "abc", "&&"]
-    values = vars(Params.load(ROOT / words[5]))
-    for knob, _, value in (word.partition("=") for before, word in pairwise(words) if before == "-S"):
-        values[knob] = YAML(typ="safe").load(value)
-    assert Params(**values) == params
+    shutil.copy(ROOT / words[5], tmp_path / "params.yaml")
+    apply_overrides(tmp_path / "params.yaml", [word for before, word in pairwise(words) if before == "-S"])
+    assert Params.load(tmp_path / "params.yaml") == params
+
+
+def test_a_file_among_the_recipes_that_is_none_is_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(labels, "RECIPES", tmp_path)
+    assert settings({"corpus": "own", "layers": 2}) == "layers 2 (own, toy)"
+    for name, text in {"empty": b"", "list": b"- 1", "odd": b"\xff", "mine": b"corpus: own\nlayers: 2\n"}.items():
+        (tmp_path / f"{name}.yaml").write_bytes(text)
+    assert settings({"corpus": "own", "layers": 2}) == "mine"
 
 
 @pytest.mark.parametrize(
@@ -48,8 +57,8 @@ def test_the_line_that_repeats_a_run_gives_its_params(recipe):
 def test_the_table_has_means_if_a_configuration_has_several_finished_runs(seeds, statuses, means):
     runs = [
         SimpleNamespace(
-            info=SimpleNamespace(status={"F": "FINISHED", "R": "RUNNING"}[status]),
-            data=SimpleNamespace(params={"seed": str(number)}, tags={"configuration": f"toy {name}"}),
+            info=SimpleNamespace(run_id=number, status={"F": "FINISHED", "R": "RUNNING"}[status]),
+            data=SimpleNamespace(params={"seed": str(number)}, tags={"settings": f"toy {name}"}),
         )
         for number, (name, status) in enumerate(zip(seeds, statuses, strict=True))
     ]

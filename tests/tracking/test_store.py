@@ -107,10 +107,7 @@ def test_a_file_of_another_version_of_mlflow_names_the_upgrade(root, tmp_path, f
         database.execute("UPDATE alembic_version SET version_num = '0123456789ab'")
     with pytest.raises(tracking.StoreError) as error:
         tracking.connect(tmp_path)
-    assert str(error.value) == (
-        f"{tmp_path}/mlflow.db was written by another version of MLflow. "
-        f"Copy it, then type `mlflow db upgrade sqlite:///{tmp_path}/mlflow.db`"
-    )
+    assert "mlflow db upgrade" in str(error.value)
 
 
 @pytest.mark.parametrize("answer", ["", "HTTP/1.1 503 Busy\r\nRetry-After: 3600\r\nContent-Length: 0\r\n\r\n"])

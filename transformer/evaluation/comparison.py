@@ -127,8 +127,8 @@ def means_over_seeds(systems: Sequence[System], judged_by: str = "bleu") -> list
             results_by_seed.setdefault(system.params.get("seed"), system)  # a run with two names counts once
         group = list(results_by_seed.values())
         row: dict = {
-            "names": listed([system.name for system in group]),
-            "seeds": listed(list(results_by_seed)),
+            "names": join_names([system.name for system in group]),
+            "seeds": join_names(list(results_by_seed)),
             "runs": len(group),
         }
         for score in ("bleu", "valid_bleu"):
@@ -144,7 +144,7 @@ def means_over_seeds(systems: Sequence[System], judged_by: str = "bleu") -> list
     return rows
 
 
-def listed(names: Sequence[object], most: int = 3) -> str:
+def join_names(names: Sequence[object], most: int = 3) -> str:
     """Names as "a, b, c and 47 more". most: how many are given."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(map(str, names[:most])) + more
@@ -179,7 +179,7 @@ def what_else(first: System, other: System, most: int = 3) -> str:
         names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
         if part in ("versions", "machine"):
             names = [f"{name} {before.get(name, 'unknown')} -> {after.get(name, 'unknown')}" for name in names]
-        differences += [f"{part}: {listed(names, most)}"] if names else []
+        differences += [f"{part}: {join_names(names, most)}"] if names else []
     return "; ".join(differences)
 
 

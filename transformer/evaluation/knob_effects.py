@@ -1,4 +1,4 @@
-"""The effect of each knob on BLEU, measured between runs that are equal in all else: knobs, data, code and versions."""
+"""The effect of each knob on BLEU, measured between runs that are equal in all else: knobs, data and versions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hashlib import sha256
 from math import inf
 from statistics import mean, stdev
 
-from transformer.evaluation.comparison import MADE_FROM, System, differing_knobs, equal_but_for, listed, what_else
+from transformer.evaluation.comparison import MADE_FROM, System, differing_knobs, equal_but_for, join_names, what_else
 
 SCORES = ("bleu", "valid_bleu")
 TASK = ("corpus", "source", "target")  # runs on different text are not compared
@@ -76,4 +76,4 @@ def remarks(runs: Sequence[System]) -> list[str]:
     for run in rest:
         if difference := what_else(best, run):
             groups.setdefault(difference, []).append(run.name)
-    return [f"{listed(names)} and {best.name} differ also in {difference}" for difference, names in groups.items()]
+    return [f"{join_names(names)} and {best.name} differ also in {difference}" for difference, names in groups.items()]

@@ -33,7 +33,7 @@ from transformer.text.marks import SPACE, join
 from transformer.text.placeholders import disagree
 from transformer.text.sentences import count_ends, split_sentences
 from transformer.text.vocabulary import SPECIALS, UNK, Vocabulary
-from transformer.text.words import Side, without_capitals
+from transformer.text.words import Side
 
 Word = tuple[str, list[str]]  # a token and its subwords
 UNKNOWN = SPACE + SPECIALS[UNK]  # how Vocabulary.text shows <unk>: as a word. No token of a text equals it (marks.py).
@@ -135,7 +135,9 @@ class Translator:
         for number, part in enumerate(line.split("\n")):
             breaks += "\n" * (number > 0 and bool(sentences))
             outer = frame(part)
-            parts = split_sentences(outer.core, self.source) if self._is_text(outer.core) else [outer.core]
+            parts = split_sentences(outer.core, self.source)
+            if parts and not self._is_text(outer.core):
+                parts = [outer.core]
             own = [frame(sentence) for sentence in parts]
             if not own and outer.text.strip():
                 own = [Frame("", "")]  # of empty brackets
@@ -222,8 +224,7 @@ class Translator:
 
     def _words(self, line: str) -> list[Word]:
         """The tokens of a source line, each with its subwords."""
-        text = without_capitals(self.source.protect(line), self.source.language)
-        return [(token, self.merges.subwords([token])) for token in self.source.split(text)]
+        return [(token, self.merges.subwords([token])) for token in self.source.tokens(line)]
 
     def _with_remarks(self, line: str, words: list[Word], translation: Translation, extra_length: int) -> Translation:
         """A translation of a line, with the remarks on it."""

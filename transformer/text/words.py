@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import regex
-
 from transformer.files import Mistake
 from transformer.text.characters import FORMS, normalise
 from transformer.text.languages import is_code, lower, spacy_words, tokenizer
@@ -47,17 +45,6 @@ def splitter_of(language: str) -> tuple[str, str]:
     if not is_code(language):
         why += ", and no code in ISO 639 (Chinese is zh, Japanese ja, Korean ko, Czech cs)"
     return "unicode", f"Language {language} {why}. Its words are runs of letters of one script, which BPE cuts further."
-
-
-def without_capitals(line: str, language: str) -> str:
-    """A line of two words or more in capitals, or of three or more that all begin with one, in small letters.
-
-    A model that reads capitals has learnt from too few such lines. Any other line stays as it is.
-    """
-    words = regex.findall(r"\p{L}[\p{L}\p{M}'’]*", line)
-    if line.isupper() if len(words) == 2 else len(words) > 2 and all(word[0].isupper() for word in words):
-        return lower(line, language)
-    return line
 
 
 class Side:
