@@ -15,6 +15,7 @@ from support.attention import attention_of_two
 from support.stages import message_of
 
 from pipeline.report import main
+from pipeline.workflow.params import Params
 from transformer.corpora.filtering import ODD_PAIRS
 from transformer.evaluation.buckets import Bucket
 from transformer.reporting import page as report
@@ -23,20 +24,6 @@ from transformer.reporting.pictures import curves_picture
 from transformer.reporting.sentences import Sentences, different_words
 
 ROOT = Path(__file__).parents[2]
-PARAMS = {
-    "corpus": "toy",
-    "source": "de",
-    "target": "en",
-    "test_sets": "test",
-    "layers": 2,
-    "key_size": 0,
-    "encoder_layers": 0,
-    "decoder_layers": 0,
-    "d_model": 64,
-    "d_ff": 256,
-    "heads": 4,
-    "max_steps": 40,
-}
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
 CURVE = pd.DataFrame(
     {
@@ -88,7 +75,7 @@ def page(**changed) -> str:
 def run_report(sources=SOURCES, references=REFERENCES, hypotheses=HYPOTHESES, **changed) -> report.RunReport:
     """What the page of a small run shows, with some values changed."""
     values = {
-        "params": PARAMS,
+        "params": vars(Params.load(ROOT / "params.yaml")),
         "training": {"steps": 40, "target_tokens": 12345, "best_valid_loss": 0.256},
         "curves": CURVE,
         "scores": SCORES,
