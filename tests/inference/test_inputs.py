@@ -13,7 +13,6 @@ from types import SimpleNamespace
 
 import pytest
 from fastapi.testclient import TestClient
-from support.tiny import model_folder
 
 from transformer.__main__ import main
 from transformer.decoding.config import SearchConfig
@@ -77,11 +76,6 @@ class Echo(TorchEngine):
 
     def score(self, sources, targets, progress):
         return [[0.0] * (len(ids) + 1) for ids in targets]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    return model_folder(tmp_path_factory.mktemp("inputs") / "model")
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -26,16 +25,6 @@ from transformer.text.marks import SPACE
 from transformer.text.placeholders import NUMBERS
 from transformer.text.vocabulary import SPECIALS, UNK, Vocabulary
 from transformer.text.words import Side, splitter_of
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    return model_folder(tmp_path_factory.mktemp("translator") / "model")
-
-
-@pytest.fixture(scope="module")
-def translator(folder) -> Translator:
-    return Translator.load(str(folder))
 
 
 def test_each_line_is_translated_and_an_empty_line_stays_empty(translator):

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.attention import REFERENCE, SOURCE, TRANSLATION, sentence
 from support.stages import message_of
-from support.tiny import ROOT, TEXT, model_folder
+from support.tiny import ROOT, TEXT
 
 from pipeline.attention import main
 from transformer.inference.translator import Translator
@@ -33,12 +33,6 @@ def write_text(path: str, lines: list[str]) -> None:
     """Write lines of text to a file."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     Path(path).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory) -> Path:
-    """A model folder."""
-    return model_folder(tmp_path_factory.mktemp("attention") / "model")
 
 
 @pytest.fixture
