@@ -149,15 +149,3 @@ def model_folder(
     make_ends_likely(model, pull)
     save_model(folder, model, Merges(codes), vocabulary, german, Side("en", lowercase=False))
     return folder
-
-
-# unusual lines of text that must still be translated
-ODD = {
-    "nothing": "",
-    "long": "wort " * 150,
-    "emoji": "😀👩\u200d👩\u200d👧",
-    "control characters": "a\x00b\x07",
-    "other scripts": "漢字 عربي हिन्दी",
-    "odd spaces": "\u2028\x85",
-    "our own marks": "▁▂<s>",
-}
