@@ -240,13 +240,7 @@ def test_a_text_that_is_there_twice_is_refused(tmp_path, extra, reason):
         read(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("name", "digest"),
-    [
-        ("toy", "d7120b4f2805590d"),
-        ("copy", "481717e3d7e5a433"),
-    ],
-)
+@pytest.mark.parametrize(("name", "digest"), [("toy", "d7120b4f2805590d"), ("copy", "481717e3d7e5a433")])
 def test_the_built_in_text_is_the_text_of_the_published_results(name, digest):
     texts = user_splits(ROOT / "corpora" / name, ("train", "valid", "test"), "de", "en")
     lines = ["\t".join(pair) for parts in texts.values() for part in parts for pair in part.pairs()]
