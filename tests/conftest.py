@@ -12,6 +12,7 @@ import torch
 from hypothesis import settings
 from support.browsers import chromium
 from support.servers import mlflow_server, postgres
+from support.tiny import model_folder
 
 from pipeline.tracking import live
 from pipeline.tracking import store as tracking
@@ -49,6 +50,19 @@ def shared_folder(tmp_path_factory) -> Path:
     """A temporary folder that all processes of this test run share."""
     base = tmp_path_factory.getbasetemp()
     return base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory) -> Path:
+    """A model folder, which no test changes."""
+    return model_folder(tmp_path_factory.mktemp("models") / "model")
+
+
+@pytest.fixture
+def inside(project, monkeypatch) -> Path:
+    """The project as the current folder."""
+    monkeypatch.chdir(project)
+    return project
 
 
 @pytest.fixture

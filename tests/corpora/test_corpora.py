@@ -78,13 +78,6 @@ def test_a_tool_that_splits_at_other_characters_is_suspected(tmp_path, separator
     assert expected in str(error.value)
 
 
-@given(st.lists(st.text().filter(lambda line: "\n" not in line and "\0" not in line), min_size=1))
-def test_only_a_line_feed_ends_a_line(some):
-    data = "".join(line + "\n" for line in some).encode()
-    if not data.startswith(b"\xef\xbb\xbf"):
-        assert list(lines(data)) == [" ".join(line.split()) for line in some]
-
-
 @given(st.binary(max_size=60), st.binary(max_size=60))
 @example(b"", b"\n")
 @settings(deadline=None, max_examples=200)
@@ -247,13 +240,7 @@ def test_a_text_that_is_there_twice_is_refused(tmp_path, extra, reason):
         read(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("name", "digest"),
-    [
-        ("toy", "d7120b4f2805590d"),
-        ("copy", "481717e3d7e5a433"),
-    ],
-)
+@pytest.mark.parametrize(("name", "digest"), [("toy", "d7120b4f2805590d"), ("copy", "481717e3d7e5a433")])
 def test_the_built_in_text_is_the_text_of_the_published_results(name, digest):
     texts = user_splits(ROOT / "corpora" / name, ("train", "valid", "test"), "de", "en")
     lines = ["\t".join(pair) for parts in texts.values() for part in parts for pair in part.pairs()]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.tiny import make_ends_likely, tiny_model
 
@@ -163,18 +163,6 @@ def test_random_models_end_some_translations_only():
         for hypothesis in hypotheses
     ]
     assert 0.2 < sum(ended) / len(ended) < 0.8
-
-
-@given(st.integers(0, 10**6), st.integers(1, 5))
-@example(1, 4)  # here some settled sentences stay in the batch for several steps
-@settings(deadline=None, max_examples=5)
-def test_a_batch_gives_the_translations_of_single_sentences(seed, beam_size):
-    model = model64(seed)
-    # enough sentences that some are settled before an eighth of the batch is, and so stay in the batch
-    sentences = [*SENTENCES, *([4 + place, 5 + place, 6] for place in range(15))]
-    together, alone = search(model, sentences, beam_size), search(model, sentences, beam_size, batch_tokens=1)
-    for hypotheses, expected in zip(together, alone, strict=True):
-        assert [hypothesis.ids for hypothesis in hypotheses] == [hypothesis.ids for hypothesis in expected]
 
 
 @pytest.mark.parametrize("order", [1, -1])

@@ -25,16 +25,6 @@ from transformer.inference.lines import line_groups, parts_folder
 from transformer.inference.translator import Translator
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    return model_folder(tmp_path_factory.mktemp("translator") / "model")
-
-
-@pytest.fixture(scope="module")
-def translator(folder) -> Translator:
-    return Translator.load(folder)
-
-
 @pytest.fixture
 def run(monkeypatch, capsys) -> Callable[..., str]:
     """A function that runs `python -m transformer` with some options and returns what it printed."""

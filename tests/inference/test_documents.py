@@ -67,11 +67,6 @@ RULES = {  # header -> the forms that are translated as the singular
 }
 
 
-def dos(text: str) -> str:
-    """A text whose lines end in a carriage return and a line feed."""
-    return text.replace("\n", "\r\n")
-
-
 def filled(path: Path, text: bytes) -> bytes:
     """What is written of a catalogue when each line is translated into capital letters."""
     path.write_bytes(text)
@@ -96,7 +91,7 @@ def replaced(text: str, changes) -> str:
     [
         (PO.encode(), FILLED.encode()),
         (b"\xef\xbb\xbf" + PO.encode(), b"\xef\xbb\xbf" + FILLED.encode()),
-        (dos(PO).encode(), dos(FILLED).encode()),
+        (PO.replace("\n", "\r\n").encode(), FILLED.replace("\n", "\r\n").encode()),
         (replaced(PO, LATIN).encode("latin-1"), replaced(FILLED, LATIN).encode("latin-1")),
         (replaced(PO, WIDER).encode("latin-1"), replaced(FILLED, WIDER[1:]).encode()),
     ],

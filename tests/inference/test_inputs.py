@@ -13,7 +13,6 @@ from types import SimpleNamespace
 
 import pytest
 from fastapi.testclient import TestClient
-from support.tiny import model_folder
 
 from transformer.__main__ import main
 from transformer.decoding.config import SearchConfig
@@ -41,42 +40,10 @@ SENTENCES = [  # a line, and its sentences
     ("Am 3. Mai rennt Dr. Hund z. B. im Gras.", ["Am 3. Mai rennt Dr. Hund z. B. im Gras."]),
 ]
 SAME = [  # what is no other text: it must come through, and as one line
-    "😀",
-    "👩\u200d👩\u200d👧",
-    "می\u200cخواهم",
-    "漢字",
-    "▁",
-    "▂1",
-    "@@",
-    "<s>",
-    "</s>",
-    "<unk>",
-    "<pad>",
-    "a\x07b",
-    "\x00",
-    "&amp;",
-    "https://a.de/?q=1",
-    "a@b.de",
-    "123456",
-    "%s",
-    "{name}",
-    "Ã¼",
-    "\ufffd",
-    "-",
-    "12",
-    "3.14",
-    "(2)",
-    "()",
-    "- [ ]",
-    "—",
-    "|",
-    "- Zwei Hunde",
-    "3) Zwei Hunde",
-    "„Zwei Hunde“",
-    "…",
-    "\u0308",
-    "((((",
-    "=" * 300,
+    *("😀", "👩\u200d👩\u200d👧", "می\u200cخواهم", "漢字", "▁", "▂1", "@@", "<s>", "</s>", "<unk>", "<pad>"),
+    *("a\x07b", "\x00", "&amp;", "https://a.de/?q=1", "a@b.de", "123456", "%s", "{name}", "Ã¼", "\ufffd"),
+    *("-", "12", "3.14", "(2)", "()", "- [ ]", "—", "|", "- Zwei Hunde", "3) Zwei Hunde", "„Zwei Hunde“"),
+    *("…", "\u0308", "((((", "=" * 300),
 ]
 ROWS: list[tuple[str, str, list[str]]] = [
     *((f"U+{ord(c):04X} {place}", text.format(c), [PLAIN]) for c in INVISIBLE for place, text in PLACES.items()),
@@ -109,11 +76,6 @@ class Echo(TorchEngine):
 
     def score(self, sources, targets, progress):
         return [[0.0] * (len(ids) + 1) for ids in targets]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    return model_folder(tmp_path_factory.mktemp("inputs") / "model")
 
 
 @pytest.fixture(autouse=True)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.tiny import model_folder
 
 from transformer.inference.remarks import RemarkCounts, SeenWords, is_loop, remarks_on
 from transformer.inference.translation import Remark, SentencePair, Translation, join_translations
-from transformer.inference.translator import Translator
 from transformer.text.sentences import count_ends
 from transformer.text.words import Side
 
@@ -86,8 +84,7 @@ def test_a_word_is_unseen_in_the_case_that_train_has(tmp_path: Path):
         SeenWords(path).unread(tokens("Katzen"))
 
 
-def test_pieces_that_became_unk_are_named(tmp_path):
-    translator = Translator.load(model_folder(tmp_path / "model"))
+def test_pieces_that_became_unk_are_named(translator):
     ((pair,),) = translator.translate_sentences([f"Hund ; {'„' * 50} Hund"], extra_length=1)
     (unread,) = (remark for remark in pair.translation.remarks if remark.kind == "unread")
     assert unread.pieces[0] == ";"
@@ -103,8 +100,7 @@ def test_a_loop_is_a_remark_of_the_translation_itself():
     assert remarks_on("der Hund " * 3, looping, (6, 6), 40, 1) == ()
 
 
-def test_a_full_stop_of_an_abbreviation_ends_no_sentence(tmp_path):
-    translator = Translator.load(model_folder(tmp_path / "model"))
+def test_a_full_stop_of_an_abbreviation_ends_no_sentence(translator):
     for line, expected in (("Prof. Hund rennt.", False), ("Der Hund.Ein Mann.", True)):
         ((pair,),) = translator.translate_sentences([line], extra_length=0, beam_size=1)
         assert ("ends" in {remark.kind for remark in pair.translation.remarks}) == expected
@@ -132,10 +128,7 @@ def test_a_loop_over_sentences_and_one_translation_of_many_lines_are_named():
     for number, source in enumerate(("Ina kwana", "Ina kwana!", "Sannu da zuwa"), start=1):
         counts.add(number, [SentencePair(source, stock)])
     counts.add(4, [SentencePair(source, stock) for source in ("Sannu.", "Na gode.", "Sai anjima.")])
-    assert counts.describe() == [
-        "the same again and again: line 40",
-        "the translation of another line too: line 30",
-    ]
+    assert counts.describe() == ["the same again and again: line 40", "the translation of another line too: line 30"]
 
 
 def test_sentences_are_joined_as_their_script_is_written():

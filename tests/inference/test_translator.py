@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from support.tiny import ODD, TEXT, model_folder
+from support.tiny import TEXT, model_folder
 
 from transformer.decoding.attention_maps import AttentionMaps
 from transformer.decoding.hypothesis import Hypothesis
@@ -26,16 +23,6 @@ from transformer.text.marks import SPACE
 from transformer.text.placeholders import NUMBERS
 from transformer.text.vocabulary import SPECIALS, UNK, Vocabulary
 from transformer.text.words import Side, splitter_of
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    return model_folder(tmp_path_factory.mktemp("translator") / "model")
-
-
-@pytest.fixture(scope="module")
-def translator(folder) -> Translator:
-    return Translator.load(str(folder))
 
 
 def test_each_line_is_translated_and_an_empty_line_stays_empty(translator):
@@ -126,13 +113,6 @@ def test_what_is_no_list_of_strings_is_refused(translator, lines):
     for call in (translator.translate, translator.sample, lambda lines: translator.score(lines, lines)):
         with pytest.raises(TypeError, match="Give a list of lines"):
             call(lines)
-
-
-@given(line=st.text(max_size=30) | st.sampled_from(sorted(ODD.values())))
-@settings(deadline=None, max_examples=15)
-def test_every_line_has_a_translation_of_one_line(translator, line):
-    (translation,) = translator.translate([line], beam_size=1, extra_length=0)
-    assert translation.count("\n") <= line.count("\n")
 
 
 def test_several_folders_are_an_ensemble(folder, translator, tmp_path):

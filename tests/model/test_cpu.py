@@ -10,15 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer.model.attention import Attention, attention, causal_bias, split_heads
-from transformer.model.cpu import (
-    FUSED_ABOVE,
-    Linear,
-    add_dropout,
-    dropout,
-    product,
-    relu_dropout,
-    scaled_softmax,
-)
+from transformer.model.cpu import FUSED_ABOVE, Linear, add_dropout, dropout, product, relu_dropout, scaled_softmax
 
 sizes = st.integers(1, 5)
 

@@ -15,28 +15,16 @@ from support.attention import attention_of_two
 from support.stages import message_of
 
 from pipeline.report import main
+from pipeline.workflow.params import Params
 from transformer.corpora.filtering import ODD_PAIRS
 from transformer.evaluation.buckets import Bucket
+from transformer.files import write_json, write_lines
 from transformer.reporting import page as report
 from transformer.reporting.data_page import data_page
 from transformer.reporting.pictures import curves_picture
 from transformer.reporting.sentences import Sentences, different_words
 
 ROOT = Path(__file__).parents[2]
-PARAMS = {
-    "corpus": "toy",
-    "source": "de",
-    "target": "en",
-    "test_sets": "test",
-    "layers": 2,
-    "key_size": 0,
-    "encoder_layers": 0,
-    "decoder_layers": 0,
-    "d_model": 64,
-    "d_ff": 256,
-    "heads": 4,
-    "max_steps": 40,
-}
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
 CURVE = pd.DataFrame(
     {
@@ -88,7 +76,7 @@ def page(**changed) -> str:
 def run_report(sources=SOURCES, references=REFERENCES, hypotheses=HYPOTHESES, **changed) -> report.RunReport:
     """What the page of a small run shows, with some values changed."""
     values = {
-        "params": PARAMS,
+        "params": vars(Params.load(ROOT / "params.yaml")),
         "training": {"steps": 40, "target_tokens": 12345, "best_valid_loss": 0.256},
         "curves": CURVE,
         "scores": SCORES,
@@ -226,23 +214,20 @@ def finished(tmp_path: Path) -> Path:
     texts["tokens/source_counts.txt"] = ["▁Satz 60", "▁steht 12", ". 70"]
     (tmp_path / "params.yaml").write_text(recipe, encoding="utf-8")
     for name, lines in texts.items():
-        path = tmp_path / "data" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_lines(tmp_path / "data" / name, lines)
     remarks = {"test": {"lines": {}, "remarks": ["cut at the length limit: line 3"]}}
     model = {"train_pairs": 2000, "scores": {"test_set": "test", "bleu": 8.0, "chrf": 20.0, "sentences": 60}}
     jsons = {"hypotheses/remarks": remarks, "subwords": SUBWORDS, "tokens/text": TEXT, "attention": attention_of_two()}
     jsons["model/model"] = model
     for name, values in jsons.items():
-        (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / f"data/{name}.json").write_text(json.dumps(values), encoding="utf-8")
+        write_json(tmp_path / f"data/{name}.json", values)
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     (tmp_path / "reports").mkdir()
     CURVE.to_csv(tmp_path / "reports/training.csv", index=False)
     forms = [{"form": "as it is", "bleu": 40.0, "share": 100.0}, {"form": "small letters", "bleu": 30.0, "share": 75.0}]
     values = {"training": {"steps": 40}, "scores": SCORES, "signatures": {"bleu": SIGNATURE}, "forms": forms}
     for name, content in values.items():
-        (tmp_path / f"reports/{name}.json").write_text(json.dumps(content), encoding="utf-8")
+        write_json(tmp_path / f"reports/{name}.json", content)
     return tmp_path
 
 

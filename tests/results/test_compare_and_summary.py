@@ -133,10 +133,7 @@ def test_summary_pairs_only_results_of_equal_text_and_machine(project, capsys):
     command(project, "git", "config", "log.showSignature", "true")
     output = pipeline_command(project, capsys, "summary", "--history")
     scores, _, effects = output.partition("effect of each knob")
-    assert re.findall(r"^ *warmup +(\d+) +(\d+) +(\d+) ", effects, re.MULTILINE) == [
-        ("4", "8", "1"),
-        ("4", "32", "1"),
-    ]
+    assert re.findall(r"^ *warmup +(\d+) +(\d+) +(\d+) ", effects, re.MULTILINE) == [("4", "8", "1"), ("4", "32", "1")]
     assert re.search(r"1, 2 +2 +51\.0", scores.partition("means over seeds")[2])
     assert {"data", "code", "versions"} <= set(output.split("\n")[0].split())
     assert "machine: cpu" in output

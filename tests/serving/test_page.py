@@ -228,13 +228,6 @@ def project(folders, tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture
-def inside(project, monkeypatch) -> Path:
-    """The project as the current folder."""
-    monkeypatch.chdir(project)
-    return project
-
-
 def test_the_model_of_a_commit_comes_from_the_cache_of_dvc(inside, folders, tmp_path):
     assert find_model("data/model", tmp_path / "of the work tree").origin["run"] != "unknown"
     source = find_model("with_model", tmp_path / "fetched")

@@ -17,9 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.attention import REFERENCE, SOURCE, TRANSLATION, sentence
 from support.stages import message_of
-from support.tiny import ROOT, TEXT, model_folder
+from support.tiny import ROOT, TEXT
 
 from pipeline.attention import main
+from transformer.files import write_lines
 from transformer.inference.translator import Translator
 from transformer.reporting import attention
 
@@ -29,27 +30,15 @@ REFERENCES = ["A dog runs", "Two men", "A man", "A dog", "Two dogs are here"]
 HYPOTHESES = ["A dog runs", "Two cats", "A man", "zzz", "Two dogs are not"]  # right: 1 and 3; the worst: 4
 
 
-def write_text(path: str, lines: list[str]) -> None:
-    """Write lines of text to a file."""
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    Path(path).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory) -> Path:
-    """A model folder."""
-    return model_folder(tmp_path_factory.mktemp("attention") / "model")
-
-
 @pytest.fixture
 def folder(model: Path, tmp_path: Path, monkeypatch) -> Path:
     """A folder with the inputs of the stage, as the current folder."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(model, "data/averaged")
     shutil.copy(ROOT / "params.yaml", "params.yaml")
-    write_text("data/raw/test.src", SOURCES)
-    write_text("data/raw/test.tgt", REFERENCES)
-    write_text("data/hypotheses/test.hyp", HYPOTHESES)
+    write_lines(Path("data/raw/test.src"), SOURCES)
+    write_lines(Path("data/raw/test.tgt"), REFERENCES)
+    write_lines(Path("data/hypotheses/test.hyp"), HYPOTHESES)
     return tmp_path
 
 
@@ -194,7 +183,7 @@ def test_each_cell_of_the_picture_has_the_colour_of_its_weight(name):
 
 @pytest.mark.parametrize("character", ["\x08", "\uffff"])
 def test_a_character_that_xml_forbids_is_replaced_in_the_picture(folder, monkeypatch, character):
-    write_text("data/raw/test.src", [f"Ein{character}Hund &", *SOURCES[1:]])
+    write_lines(Path("data/raw/test.src"), [f"Ein{character}Hund &", *SOURCES[1:]])
     assert character in "".join(attend(monkeypatch)[0]["source"]["subwords"])
     labels = [text.text for text in ElementTree.parse("reports/attention.svg").getroot().iter(f"{SVG}text")]
     assert "\ufffd" in "".join(filter(None, labels))
@@ -202,7 +191,7 @@ def test_a_character_that_xml_forbids_is_replaced_in_the_picture(folder, monkeyp
 
 
 def test_an_unknown_subword_of_a_translation_is_one_row(folder, monkeypatch):
-    write_text("data/hypotheses/test.hyp", [*HYPOTHESES[:1], "Ein <unk>d Ein<unk>", *HYPOTHESES[2:]])
+    write_lines(Path("data/hypotheses/test.hyp"), [*HYPOTHESES[:1], "Ein <unk>d Ein<unk>", *HYPOTHESES[2:]])
     (shown,) = attend(monkeypatch, "--sentences", "2")
     translation, reference = shown["targets"]
     # The second one is part of a word: it is text, not what the model wrote.

@@ -8,7 +8,6 @@ import signal
 from pathlib import Path
 
 import pytest
-from support.projects import prepared_project
 from support.stages import start, trained, training_place, wait_for_state
 from support.tiny import stage
 
@@ -20,12 +19,6 @@ pytestmark = pytest.mark.full
 
 
 MONO = {"mono_path": "mono.txt", "mono_ratio": 0.1}
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory, shared_folder) -> Path:
-    """A small project that was run once."""
-    return prepared_project(shared_folder, tmp_path_factory.mktemp("stages") / "project")
 
 
 def back_place(project: Path, folder: Path, steps: int = 160, **changes) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.projects import params_file, prepared_project, runs
+from support.projects import params_file, runs
 from support.stages import processes_in, start, trained, training_place, wait_for_state, wait_until
 from support.tiny import stage
 
@@ -18,18 +18,6 @@ from pipeline.training.launch import LAUNCHER
 
 pytestmark = pytest.mark.full
 PAIR = {"max_steps": 160, "save_every": 2, "best_by": "bleu", "device_tokens": 64}
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory, shared_folder) -> Path:
-    """A small project that was run once."""
-    return prepared_project(shared_folder, tmp_path_factory.mktemp("stages") / "project")
-
-
-@pytest.fixture
-def place(project, tmp_path) -> Path:
-    """A folder in which the stage train can run."""
-    return training_place(project, tmp_path / "place")
 
 
 @pytest.fixture(scope="module")

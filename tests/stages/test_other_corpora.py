@@ -112,16 +112,6 @@ def outs(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("workers", ["2", "5"])
-def test_any_number_of_workers_writes_the_same_bytes(corpus, tmp_path, workers):
-    shutil.copytree(corpus / "data/raw", tmp_path / "data/raw")
-    shutil.copy(corpus / "params.yaml", tmp_path)
-    for name in STAGES:
-        assert stage(name, tmp_path, env={"WORKERS": workers}).returncode == 0
-    assert outs(tmp_path) == outs(corpus)
-
-
-@pytest.mark.full
 @pytest.mark.parametrize("name", STAGES)
 def test_a_killed_stage_leaves_no_out_and_no_process(corpus, tmp_path, monkeypatch, name):
     monkeypatch.setenv("WORKERS", "3")

@@ -33,12 +33,6 @@ def project(shared_folder) -> Path:
     return finished_project(shared_folder)
 
 
-@pytest.fixture
-def place(project, tmp_path) -> Path:
-    """A folder in which the stage train can run."""
-    return training_place(project, tmp_path / "place")
-
-
 def test_text_is_normalised_and_only_the_source_lower_cased(tmp_path):
     (tmp_path / "data/raw").mkdir(parents=True)
     for split in SPLITS:

@@ -96,20 +96,8 @@ def wait_for_port(port: int, process: subprocess.Popen) -> None:
 def mlflow_server(folder: Path, backend: str) -> Iterator[str]:
     """Start `mlflow server` with proxied artifacts and without passwords; yields its address."""
     port, log = free_port(), folder / "server.log"
-    command = [
-        sys.executable,
-        "-m",
-        "mlflow",
-        "server",
-        "--artifacts-destination",
-        str(folder / "files"),
-        "--workers",
-        "1",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-    ]
+    options = ["--artifacts-destination", folder / "files", *f"--workers 1 --host 127.0.0.1 --port {port}".split()]
+    command = [sys.executable, "-m", "mlflow", "server", *options]
     env = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
     env |= {"MLFLOW_BACKEND_STORE_URI": backend, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     address = f"http://127.0.0.1:{port}"
@@ -172,20 +160,8 @@ def closed_server(folder: Path) -> Iterator[TeamServer]:
     env["TMPDIR"] = str(folder)
     with postgres(DATABASE) as database, ExitStack() as stack:
         place = f"mlflow@{database.rpartition('@')[2]}"
-        words = [
-            sys.executable,
-            ROOT / "deploy/mlflow_server.py",
-            "--secrets",
-            secrets,
-            "--files",
-            folder / "files",
-            "--site",
-            site,
-            "--database",
-            place,
-            "--port",
-            str(inner),
-        ]
+        options = ["--secrets", secrets, "--files", folder / "files", "--site", site, "--database", place]
+        words = [sys.executable, ROOT / "deploy/mlflow_server.py", *options, "--port", str(inner)]
         wait_for_port(inner, stack.enter_context(server_process(words, folder / "mlflow.log", env)))
         config = ROOT / "deploy/Caddyfile"
         own = {"SITE": site, "MLFLOW": f"127.0.0.1:{inner}", "XDG_DATA_HOME": f"{folder}/caddy", "HOME": str(folder)}

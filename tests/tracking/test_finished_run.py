@@ -28,13 +28,6 @@ def project(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture
-def inside(project, monkeypatch) -> Path:
-    """The project as the current folder."""
-    monkeypatch.chdir(project)
-    return project
-
-
 def test_a_run_is_what_dvc_lock_says_whatever_lies_beside_it(inside):
     before = content.finished_run(Result(), {"recorded_at": "01"})
     params_file(inside, warmup=77)

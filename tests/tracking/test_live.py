@@ -72,15 +72,6 @@ def test_a_run_that_cannot_be_continued_is_made_again(root, key, tmp_path, monke
     assert steps(opened(root), third, "train_loss") == [10, 20, 30, 40, 50, 60]
 
 
-def test_a_training_whose_run_is_finished_sends_nothing(root, key):
-    """As after an edit of a comment: train runs again and resumes from its end."""
-    run_id = train(root, key)
-    assert score(root, key, key) == run_id
-    assert train(root, key, last=120) == run_id
-    run = opened(root).client.get_run(run_id)
-    assert (run.info.status, steps(opened(root), run_id, "train_loss")[-1]) == ("FINISHED", 60)
-
-
 def test_a_store_that_is_down_costs_a_training_one_line(root, key, monkeypatch, capfd):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{free_port()}")
     with training(root, key) as run:

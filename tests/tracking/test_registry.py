@@ -7,13 +7,12 @@ import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient, pyfunc
 from support.results import commit_result, start_project
 from support.runs import opened
-from support.tiny import ROOT, TEXT, model_folder
+from support.tiny import ROOT, TEXT
 
 from pipeline.results.serve import find_model
 from pipeline.tracking.content import FinishedRun
@@ -28,12 +27,6 @@ from transformer.inference.translator import Translator
 OPTIONS = {"beam_size": 3, "length_penalty": 1.5, "extra_length": 20}
 NAME = "own-de-en"
 ORIGIN = {"recorded_at": "01"}
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory) -> Path:
-    """A model folder."""
-    return model_folder(tmp_path_factory.mktemp("models") / "model")
 
 
 @pytest.fixture(scope="module")

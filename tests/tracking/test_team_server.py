@@ -91,16 +91,8 @@ def test_no_secret_is_on_a_command_line_or_in_a_temporary_file(server, tmp_path_
 
 
 def test_a_missing_or_readable_secret_is_named(tmp_path):
-    words = [
-        sys.executable,
-        ROOT / "deploy/mlflow_server.py",
-        "--secrets",
-        tmp_path,
-        "--files",
-        tmp_path,
-        "--site",
-        "x",
-    ]
+    options = ["--secrets", tmp_path, "--files", tmp_path, "--site", "x"]
+    words = [sys.executable, ROOT / "deploy/mlflow_server.py", *options]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 1
     assert "database_password is missing or empty. Make it: " in done.stderr

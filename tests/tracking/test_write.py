@@ -9,18 +9,7 @@ from pathlib import Path
 import mlflow.data
 import pytest
 from mlflow import MlflowClient
-from support.runs import (
-    KEYS,
-    PARAMS,
-    SCORES,
-    configuration,
-    opened,
-    record,
-    runs_of,
-    score,
-    steps,
-    train,
-)
+from support.runs import KEYS, PARAMS, SCORES, configuration, opened, record, runs_of, score, steps, train
 
 
 def text(root: Path, run_id: str, name: str) -> str:

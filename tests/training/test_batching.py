@@ -11,14 +11,7 @@ from support.tiny import random_pairs
 from transformer.files import Untrainable
 from transformer.text.pairs import Pairs, Sequences
 from transformer.text.vocabulary import BOS, EOS, PAD
-from transformer.training.batches import (
-    Batches,
-    deal,
-    global_batches,
-    idle_remark,
-    micro_batches,
-    split_by_tokens,
-)
+from transformer.training.batches import Batches, deal, global_batches, idle_remark, micro_batches, split_by_tokens
 
 lengths = st.lists(st.integers(1, 40), min_size=1, max_size=200)
 both_lengths = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=200)

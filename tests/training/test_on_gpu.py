@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.tiny import NO_DROPOUT, make_ends_likely, tiny_model, tiny_trainer
+from decoding.test_search import model64
+from support.tiny import NO_DROPOUT, tiny_trainer
 
 from transformer.decoding.attention_maps import attention_maps
 from transformer.decoding.beam_search import translate_ids
@@ -53,12 +54,7 @@ def test_a_deterministic_training_resumes_to_the_same_bits(tmp_path):
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_a_gpu_finds_translations_scores_and_attention_of_a_cpu(beam_size):
-    model = tiny_model().double()
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight += 0.3 * torch.randn_like(weight)
-    make_ends_likely(model, pull=1)
+    model = model64(1)
     config = SearchConfig(beam_size, extra_length=6)
     translations, scores, maps = [], [], []
     for device in (CPU, GPU):

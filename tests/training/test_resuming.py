@@ -29,8 +29,7 @@ WORSE = {"lr_factor": 1e-12}  # weights hardly change, so the first validation s
 
 
 @pytest.mark.parametrize(
-    ("stop_after", "settings"),
-    [pytest.param(1, {}, marks=FULL), (4, {"optimiser": "muon"}), (7, {})],
+    ("stop_after", "settings"), [pytest.param(1, {}, marks=FULL), (4, {"optimiser": "muon"}), (7, {})]
 )
 def test_a_stopped_training_resumes_to_the_same_bytes(tmp_path, stop_after, settings):
     straight, digest = train_tiny(tmp_path, tmp_path / "unstopped", **settings)
