@@ -53,7 +53,7 @@ def result_or_file(name: str) -> Result | Path:
     except Mistake as error:
         if path.is_file():
             return path
-        raise Mistake(f"{name} is no file either: {error}") from None
+        raise Mistake(f"{error} No file is called {name} either.") from None
     if path.is_file():
         raise Mistake(f"{name} is a file and a result. Nothing was compared. Type ./{name}, or the result's hash.")
     return result

@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from pipeline.workflow.params import read_values
+from pipeline.workflow.git import blob_of
+from pipeline.workflow.params import parse_yaml
+from pipeline.workflow.stage import corpus_name
 from pipeline.workflow.versions import ROOT
-from transformer.files import Mistake
+from transformer.files import Mistake, content_key
 
 RECIPES = ROOT / "recipes"
 SETTINGS = "settings"  # the tag with the name of the settings of a run, all but its seed
@@ -22,27 +24,34 @@ DEFAULT_DESCRIPTION = "Empty: MLflow makes it."
 
 def settings(params: Mapping[str, Any]) -> str:
     """What a run was trained with, whatever its seed: its recipe, and what differs, as in "dropout 0.2 (toy)"."""
-    recipe, differing = nearest_recipe(params)
-    name = f"{params['corpus']}, {recipe}" if "corpus" in differing else recipe
+    name, _, differing = nearest_recipe(params)
+    inside = f"{params['corpus']}, {name}" if "corpus" in differing else name
     knobs = ", ".join(f"{knob} {value}" for knob, value in differing.items() if knob not in ("seed", "corpus"))
-    return f"{knobs} ({name})" if knobs else name
+    return f"{knobs} ({inside})" if knobs else inside
 
 
 def run_description(params: Mapping[str, Any], tags: Mapping[str, str]) -> str:
     """The description of a run: its settings, and the line that repeats it. tags: with those of its origin."""
-    recipe, differing = nearest_recipe(params)
-    words = ["git", "checkout", tags["recorded_at"], "&&"] if "recorded_at" in tags else []
-    words += ["cp", f"recipes/{recipe}.yaml", "params.yaml", "&&", "dvc", "exp", "run"]
-    for knob, value in differing.items():  # a text with quotes, in which Hydra takes no character for its own
-        words += ["-S", shlex.quote(f"{knob}={json.dumps(value, ensure_ascii=False)}")]
-    return f"{settings(params)}\n\nRepeat it:\n\n    {' '.join(words)}\n"
+    _, recipe, differing = nearest_recipe(params)
+    checkout = f"git checkout {tags['recorded_at']} && " if "recorded_at" in tags else ""
+    copy = f"cp {recipe} params.yaml && " if recipe else ""
+    # A text with quotes, in which Hydra takes no character for its own.
+    values = [shlex.quote(f"{knob}={json.dumps(value, ensure_ascii=False)}") for knob, value in differing.items()]
+    line = " -S ".join([f"{checkout}{copy}dvc exp run", *values])
+    return f"{settings(params)}\n\nRepeat it:\n\n    {line}\n"
 
 
-def nearest_recipe(params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The recipe with the fewest other values, if possible of this corpus, and the knobs that differ from it."""
-    differing = {"toy": dict(params)}  # where recipes/ was removed
-    for path in RECIPES.glob("*.yaml"):
-        with suppress(Mistake, OSError, ValueError):  # somebody's file, which is no recipe
-            values = read_values(path)
-            differing[path.stem] = {knob: value for knob, value in params.items() if values.get(knob) != value}
-    return min(differing.items(), key=lambda item: ("corpus" in item[1], len(item[1].keys() - {"seed"}), item[0]))
+def nearest_recipe(params: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
+    """The recipe with the fewest other values, if possible of this corpus: its name, its path, the knobs that differ.
+
+    For a text of one's own it is the committed params.yaml; its path is "", and its name has a hash of the params.
+    """
+    texts = {(path.stem, f"recipes/{path.name}"): path.read_bytes() for path in RECIPES.glob("*.yaml")}
+    settled = content_key(params={name: str(value) for name, value in params.items() if name != "seed"})
+    texts[f"{corpus_name(params)} {settled[:5]}", ""] = blob_of("HEAD", "params.yaml") or b""
+    recipes = [("toy", "recipes/toy.yaml", dict(params))]  # where recipes/ was removed
+    for (name, path), text in texts.items():
+        with suppress(Mistake, ValueError):  # somebody's file, which is no recipe
+            values = parse_yaml(text.decode("utf-8"), path)
+            recipes.append((name, path, {knob: params[knob] for knob in params if values.get(knob) != params[knob]}))
+    return min(recipes, key=lambda each: ("corpus" in each[2], not each[1], len(each[2].keys() - {"seed"}), each[0]))

@@ -28,7 +28,7 @@ PACKAGE = Path(transformer.__path__[0])
 PACKAGES = ("ctranslate2", "mlflow", "numpy", "pandas", "regex", "safetensors", "spacy", "subword-nmt", "torch", "tqdm")
 FOLDER = "artifacts/model"  # where MLflow puts the model folder inside the model
 ENGINES = {True: "agree", False: "differ", None: "were not compared"}  # values of the tag `engines`
-REGISTERED = "Translates {source} to {target}. The newest version: `python -m pipeline serve models:/{name}`"
+REGISTERED = "{source} to {target}. The newest version, not the best: `python -m pipeline serve models:/{name}`"
 CARD = """# {name}, {valid_bleu:.1f} BLEU on valid
 
 Translates {source} to {target}, one sentence per line, with an encoder-decoder Transformer.

@@ -19,7 +19,7 @@ TAG = f"mlflow.sharedViewState.{VIEW}"
 SCORES = ("bleu", "valid_bleu", "delta_bleu")
 P_VALUE = "p_randomisation"  # no column of a table of means: the mean of p-values means nothing
 FEW_KNOBS = 5  # knobs that are shown when none differ
-MEAN_WIDTH = 118  # pixels, for "95.47 (average)"
+MEAN_WIDTHS = (143, 143, 115)  # pixels, for "95.4751 (average)" and "-0.12 (average)"
 
 
 def view(knobs: Iterable[str], means: bool = False) -> str:
@@ -29,7 +29,7 @@ def view(knobs: Iterable[str], means: bool = False) -> str:
     widths = {column: 7 * len(column) - 30 for column in columns}  # pixels: just enough for the name
     state = {"selectedColumns": columns, "columnOrder": columns, "orderByKey": columns[0], "orderByAsc": False}
     if means:
-        widths |= {column: max(MEAN_WIDTH, widths[column]) for column in columns[: len(SCORES)]}
+        widths |= dict(zip(columns, MEAN_WIDTHS, strict=False))
         key = {"mode": "tag", "groupByData": SETTINGS}
         state["groupBy"] = {"aggregateFunction": "average", "groupByKeys": [key]}
     return json.dumps({**state, "columnWidths": widths})

@@ -116,7 +116,7 @@ def test_p_of_two_files_is_that_of_sacrebleu(project, capsys, monkeypatch):
         (b"a\n\xe4\n", "HEAD made.txt", r"made\.txt:2:1: not UTF-8 .*iconv -f WINDOWS-1252"),
         (b"a\n" * 12, "made.txt ./made.txt", "Files have no test set. Nothing was compared"),
         (b"a\n" * 12, "made.txt made.txt", "made.txt is one result. Nothing was compared"),
-        (b"a\n" * 12, "HEAD first", r"first is a file and a result\..* Type \./first for the file"),
+        (b"a\n" * 12, "HEAD first", r"first is a file and a result\..* Type \./first, or the"),
     ],
 )
 def test_a_file_that_cannot_be_compared_is_refused(project, capsys, text, names, message):
