@@ -37,7 +37,7 @@ def page(runs: Sequence[System], left_out: Sequence[str] = ()) -> str:
 
     left_out: a line for each result that is not shown, with the reason.
     """
-    charts = {knob: chart(runs, knob) for knob in differing_knobs(runs) if knob not in TASK}
+    charts = {knob: chart(runs, knob) for knob in differing_knobs(runs) if knob not in (*TASK, "seed")}
     drawn = {knob: specification(drawing) for knob, drawing in charts.items() if drawing is not None}
 
     def cell_texts(rows: list[dict]) -> list[dict]:
