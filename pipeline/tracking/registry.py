@@ -68,7 +68,7 @@ def register_model(store: Store, result: Result, finished: FinishedRun, run_id: 
             model = Model.log(
                 artifact_path=None,
                 flavor=pyfunc,
-                name=re.sub(r"\W", "_", name),
+                name=name.replace(".", "_"),  # MLflow allows no full stop here
                 run_id=run_id,
                 registered_model_name=name,
                 await_registration_for=0,
