@@ -62,7 +62,7 @@ def result_or_file(name: str) -> Result | Path:
 def system_of_file(path: Path, result: Result) -> System:
     """A file of translations as a system without params. result: of which it translates the first test set.
 
-    Raises Mistake for another number of lines and for what is no text, and NoResult if the cache lacks the test set.
+    Raises Mistake if it has another number of lines or is not UTF-8, and NoResult if the cache lacks the test set.
     """
     lines, sources = lines_of(path), Lines(result.raw("src"), lambda: open_file(result.file(result.raw("src"))))
     hypotheses, _ = list(lines), list(sources)

@@ -1,4 +1,4 @@
-"""What MLflow's pages call a configuration, and the descriptions of an experiment, a run and a registered model."""
+"""What MLflow's pages call the settings of a run, and the descriptions of runs and experiments."""
 
 from __future__ import annotations
 
@@ -22,23 +22,22 @@ EXPERIMENT_DESCRIPTION = "Model training, top left, shows the runs. `make ui` op
 DEFAULT_DESCRIPTION = "Empty: MLflow makes it."
 
 
-def settings(params: Mapping[str, Any]) -> str:
-    """What a run was trained with, whatever its seed: its recipe, and what differs, as in "dropout 0.2 (toy)"."""
-    name, _, differing = nearest_recipe(params)
+def labels(params: Mapping[str, Any], tags: Mapping[str, str]) -> dict[str, str]:
+    """The tags with the settings of a run and with its description. tags: those of its origin.
+
+    The settings are what it was trained with, whatever its seed: its recipe, and what differs, as in "dropout 0.2
+    (toy)". The description has them, and the line that repeats the run.
+    """
+    name, recipe, differing = nearest_recipe(params)
     inside = f"{params['corpus']}, {name}" if "corpus" in differing else name
     knobs = ", ".join(f"{knob} {value}" for knob, value in differing.items() if knob not in ("seed", "corpus"))
-    return f"{knobs} ({inside})" if knobs else inside
-
-
-def run_description(params: Mapping[str, Any], tags: Mapping[str, str]) -> str:
-    """The description of a run: its settings, and the line that repeats it. tags: with those of its origin."""
-    _, recipe, differing = nearest_recipe(params)
+    settings = f"{knobs} ({inside})" if knobs else inside
     checkout = f"git checkout {tags['recorded_at']} && " if "recorded_at" in tags else ""
     copy = f"cp {recipe} params.yaml && " if recipe else ""
     # A text with quotes, in which Hydra takes no character for its own.
     values = [shlex.quote(f"{knob}={json.dumps(value, ensure_ascii=False)}") for knob, value in differing.items()]
     line = " -S ".join([f"{checkout}{copy}dvc exp run", *values])
-    return f"{settings(params)}\n\nRepeat it:\n\n    {line}\n"
+    return {SETTINGS: settings, NOTE: f"{settings}\n\nRepeat it:\n\n    {line}\n"}
 
 
 def nearest_recipe(params: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
@@ -51,7 +50,7 @@ def nearest_recipe(params: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]
     texts[f"{corpus_name(params)} {settled[:5]}", ""] = blob_of("HEAD", "params.yaml") or b""
     recipes = [("toy", "recipes/toy.yaml", dict(params))]  # where recipes/ was removed
     for (name, path), text in texts.items():
-        with suppress(Mistake, ValueError):  # somebody's file, which is no recipe
+        with suppress(Mistake, ValueError):  # a file that is not a recipe
             values = parse_yaml(text.decode("utf-8"), path)
             recipes.append((name, path, {knob: params[knob] for knob in params if values.get(knob) != params[knob]}))
     return min(recipes, key=lambda each: ("corpus" in each[2], not each[1], len(each[2].keys() - {"seed"}), each[0]))

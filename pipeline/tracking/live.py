@@ -15,8 +15,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from pipeline.tracking.labels import SETTINGS, settings
-from pipeline.tracking.store import OWN_STORE, RELATIVE, Store, StoreError, connect, now, store_errors
+from pipeline.tracking.labels import SETTINGS, labels
+from pipeline.tracking.store import RELATIVE, Store, StoreError, configured_uri, connect, now, store_errors
 from pipeline.workflow.stage import corpus_name, error_line
 from transformer.files import chunks, content_key, write_text
 
@@ -47,8 +47,7 @@ class LiveRun:
 
     def __init__(self, folder: Path, params: Mapping[str, object], train_key: str, tags: Mapping[str, str]) -> None:
         self.root, self.file = folder.parent.parent, run_file(folder, params, train_key)
-        self.params = dict(params)
-        self.tags = {**tags, "train_key": train_key, SETTINGS: settings(params)}
+        self.params, self.tags = dict(params), {**tags, "train_key": train_key}
         self.status, self._warned = "", False  # status: KILLED or FAILED at the end; "": as it is
         self._queue, self._ended = SimpleQueue[Any](), threading.Event()
         self._thread = threading.Thread(target=self._run, name="tracking", daemon=True)
@@ -71,8 +70,7 @@ class LiveRun:
             self.status = "KILLED" if isinstance(error, KeyboardInterrupt) or code in (130, 143) else "FAILED"
         self._queue.put(END)
         self._ended.set()
-        is_file = (os.environ.get("MLFLOW_TRACKING_URI") or OWN_STORE).startswith(RELATIVE)
-        self._thread.join(None if is_file else WAIT)
+        self._thread.join(None if configured_uri().startswith(RELATIVE) else WAIT)
         if self._thread.is_alive():
             self._warn(f"MLflow has not answered within {WAIT:g} s")
 
@@ -100,15 +98,16 @@ class LiveRun:
         """The run to continue or, if that is None, a new one: RUNNING, with the params and tags of this training."""
         from mlflow.entities import Param, RunTag
 
+        tags = {**self.tags, SETTINGS: labels(self.params, self.tags)[SETTINGS]}
         if run is None:
             name = os.environ.get("DVC_EXP_NAME") or f"{corpus_name(self.params)} {self.tags['train_key'][:7]}"
-            run = store.client.create_run(store.experiment_id, now(), {**user_tags(), **self.tags}, name)
+            run = store.client.create_run(store.experiment_id, now(), {**user_tags(), **tags}, name)
             write_text(self.file, run.info.run_id)
         if run.info.status != "RUNNING":
             store.client.update_run(run.info.run_id, status="RUNNING")
         params = [Param(key, str(value)) for key, value in self.params.items()]
-        tags = [RunTag(key, tag) for key, tag in self.tags.items()]
-        store.client.log_batch(run.info.run_id, params=params, tags=tags)
+        run_tags = [RunTag(key, tag) for key, tag in tags.items()]
+        store.client.log_batch(run.info.run_id, params=params, tags=run_tags)
         return run
 
     def _send(self, store: Store, run: Run) -> None:

@@ -73,7 +73,7 @@ def store_errors() -> Iterator[None]:
 
 
 def reason(error: Exception) -> str:
-    """The message of an error on one line of at most 400 characters, without credentials; else it lacks its middle."""
+    """The message of an error on one line, without credentials. One of more than 400 characters lacks its middle."""
     text = escape_controls(mask_credentials(" ".join(str(error).split()))) or type(error).__name__
     return text if len(text) <= 400 else f"{text[:200]} ... {text[-195:]}"
 
@@ -134,12 +134,17 @@ def now() -> int:
     return int(time.time() * 1000)
 
 
+def configured_uri() -> str:
+    """The URI of the store as it is configured: MLFLOW_TRACKING_URI if set, else OWN_STORE."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or OWN_STORE
+
+
 def store_uri(root: Path) -> str:
     """The URI of the store: MLFLOW_TRACKING_URI if set, else <root>/mlflow.db. Raises StoreError for no address.
 
     A relative file of sqlite is in `root`: the current folder may be a temporary copy that `dvc exp run` removes.
     """
-    uri = os.environ.get("MLFLOW_TRACKING_URI") or OWN_STORE
+    uri = configured_uri()
     if not uri.startswith(RELATIVE) or uri.startswith(f"{RELATIVE}/"):
         with store_errors():
             return check_address(uri, "MLFLOW_TRACKING_URI")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock
 
 from pipeline.tracking.content import FinishedRun, config_key, finished_run, train_key
-from pipeline.tracking.labels import NOTE, SETTINGS, run_description, settings
+from pipeline.tracking.labels import labels
 from pipeline.tracking.live import points, run_of_training
 from pipeline.tracking.registry import register_model, version_of
 from pipeline.tracking.store import Store, long_requests, now
@@ -71,7 +71,7 @@ def write_run(store: Store, finished: FinishedRun, run: Run | None = None) -> Ru
     run = run or client.create_run(store.experiment_id, now(), {"config_key": finished.config_key}, finished.name)
     run_id, start = run.info.run_id, run.info.start_time
     tags = {**finished.tags, "train_key": finished.train_key, "config_key": finished.config_key}
-    tags |= {SETTINGS: settings(finished.params), NOTE: run_description(finished.params, finished.tags)}
+    tags |= labels(finished.params, finished.tags)
     client.log_batch(
         run_id,
         params=[Param(name, str(value)) for name, value in finished.params.items()],

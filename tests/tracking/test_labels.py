@@ -13,7 +13,6 @@ from dvc.utils.hydra import apply_overrides
 from support.tiny import ROOT
 
 from pipeline.tracking import labels
-from pipeline.tracking.labels import run_description, settings
 from pipeline.tracking.runs_table import show_differing_params
 from pipeline.workflow.params import Params
 
@@ -29,14 +28,14 @@ TOY = Params.load(ROOT / "recipes/toy.yaml")
     ],
 )
 def test_a_configuration_is_named_by_its_recipe_and_what_differs_whatever_its_seed(changes, name):
-    assert settings(vars(TOY.replace(**changes))) == name
+    assert labels.labels(vars(TOY.replace(**changes)), {})[labels.SETTINGS] == name
 
 
 @pytest.mark.parametrize("corpus", ["texts/my (v2)", "it's", "a=b", "2024", "a,b", 'a "b"', "true", "für"])
 def test_the_line_that_repeats_a_run_gives_dvc_its_params(tmp_path, corpus):
     changes = {"seed": 7, "norm": "post", "lowercase": True, "adam_epsilon": 1e-8, "corpus": corpus}
     params = Params.load(ROOT / "recipes/copy.yaml").replace(**changes)
-    words = shlex.split(run_description(vars(params), {"recorded_at": "abc"}).strip().split("\n")[-1])
+    words = shlex.split(labels.labels(vars(params), {"recorded_at": "abc"})[labels.NOTE].strip().split("\n")[-1])
     assert words[:4] == ["git", "checkout", "abc", "&&"]
     shutil.copy(ROOT / words[5], tmp_path / "params.yaml")
     apply_overrides(tmp_path / "params.yaml", [word for before, word in pairwise(words) if before == "-S"])
@@ -45,10 +44,11 @@ def test_the_line_that_repeats_a_run_gives_dvc_its_params(tmp_path, corpus):
 
 def test_a_file_among_the_recipes_that_is_none_is_left_out(tmp_path, monkeypatch):
     monkeypatch.setattr(labels, "RECIPES", tmp_path)
-    assert settings({"corpus": "own", "layers": 2}) == "layers 2 (own, toy)"
+    own = {"corpus": "own", "layers": 2}
+    assert labels.labels(own, {})[labels.SETTINGS] == "layers 2 (own, toy)"
     for name, text in {"empty": b"", "list": b"- 1", "odd": b"\xff", "mine": b"corpus: own\nlayers: 2\n"}.items():
         (tmp_path / f"{name}.yaml").write_bytes(text)
-    assert settings({"corpus": "own", "layers": 2}) == "mine"
+    assert labels.labels(own, {})[labels.SETTINGS] == "mine"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from statistics import mean, stdev
 from transformer.evaluation.comparison import MADE_FROM, System, differing_knobs, equal_but_for, join_names, what_else
 
 SCORES = ("bleu", "valid_bleu")
-TASK = ("corpus", "source", "target")  # runs on different text are not compared
+NO_EFFECT = ("corpus", "source", "target", "seed")  # another text is not compared, and another seed is chance
 
 
 def families(runs: Sequence[System], knob: str) -> list[list[System]]:
@@ -28,7 +28,7 @@ def effects(runs: Sequence[System]) -> list[dict]:
     """A row per knob but seed, and pair of values, the lowest and another: number of pairs, mean change, deviation."""
     rows = []
     for knob in differing_knobs(runs):
-        if knob in (*TASK, "seed"):  # another seed is chance: `means_over_seeds`
+        if knob in NO_EFFECT:
             continue
         changes: dict[tuple, list[tuple[System, System]]] = {}
         for first, *later in families(runs, knob):

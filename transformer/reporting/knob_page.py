@@ -9,7 +9,7 @@ import altair as alt
 import pandas as pd
 
 from transformer.evaluation.comparison import System, differing_knobs
-from transformer.evaluation.knob_effects import SCORES, TASK, effects, families, order, remarks, score_table
+from transformer.evaluation.knob_effects import NO_EFFECT, SCORES, effects, families, order, remarks, score_table
 from transformer.reporting.charts import Chart, specification
 from transformer.reporting.page import number, render
 
@@ -37,7 +37,7 @@ def page(runs: Sequence[System], left_out: Sequence[str] = ()) -> str:
 
     left_out: a line for each result that is not shown, with the reason.
     """
-    charts = {knob: chart(runs, knob) for knob in differing_knobs(runs) if knob not in (*TASK, "seed")}
+    charts = {knob: chart(runs, knob) for knob in differing_knobs(runs) if knob not in NO_EFFECT}
     drawn = {knob: specification(drawing) for knob, drawing in charts.items() if drawing is not None}
 
     def cell_texts(rows: list[dict]) -> list[dict]:

@@ -14,7 +14,7 @@ from transformer.text.scripts import UNSPACED
 
 WITHOUT_MARK = 0.25  # of the variants; the others have two letters swapped
 _MARK = regex.compile(rf"(?: |^){SPACE}?[\p{{Sentence_Terminal}}…]+$")
-_WORD = regex.compile(rf"(?V1)[\p{{L}}--{UNSPACED}]{{4,}}")  # without spaces, a run of letters is no word
+_WORD = regex.compile(rf"(?V1)[\p{{L}}--{UNSPACED}]{{4,}}")  # a run of letters without spaces is several words
 
 
 def variant(source: str, target: str, share: float) -> tuple[str, str]:
