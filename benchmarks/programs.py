@@ -124,7 +124,6 @@ def train_config(batch_tokens: int, warmup: int, precision: Precision, compile: 
         adam_epsilon=EPSILON,
         clip_norm=CLIP_NORM,
         label_smoothing=SMOOTHING,
-        ema_decay=0.0,
         precision=precision,
         deterministic=False,
         compile=compile,

@@ -6,8 +6,7 @@ Writes  data/averaged: weights.safetensors, model.json, bpe.codes, vocab.txt, wo
         checkpoint alone
 Params  average_last, average (last: mean of the last average_last checkpoints; best: mean of the average_last
         checkpoints with the best validation score; valid: mean of the last n checkpoints, where n, at most
-        average_last, is the number with the lowest validation loss; ema: the moving average of the weights during the
-        training)
+        average_last, is the number with the lowest validation loss)
 """
 
 import shutil
@@ -60,8 +59,7 @@ def main() -> None:
     write_json(
         paths.losses, {"averaged": len(files), "averaged_valid_loss": loss, "last_checkpoint_valid_loss": last_loss}
     )
-    steps = ", ".join(str(int(file.stem)) for file in sorted(files)) if params.average != "ema" else ""
-    print(f"The model is the mean of updates {steps}." if steps else "The model is the moving average of the weights.")
+    print(f"The model is the mean of updates {', '.join(str(int(file.stem)) for file in sorted(files))}.")
     print(f"Its validation loss is {loss:.4f} nats per subword, that of the last checkpoint alone {last_loss:.4f}.")
     if loss > last_loss:
         print("Averaging makes this model worse. Set average=valid.")
@@ -73,8 +71,6 @@ def choose(scores: dict[str, list[float]], average: str, average_last: int) -> l
     scores: step of each checkpoint -> its validation score, see TrainingState.checkpoints. average, average_last: the
     params.
     """
-    if average == "ema":
-        return ["ema.safetensors"]
     steps = best_steps(scores)[:average_last] if average == "best" else sorted(map(int, scores))[-average_last:]
     return [f"{step:08d}.safetensors" for step in steps]
 

@@ -109,9 +109,8 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
     patience: CountOrNone
     best_by: BestBy
     keep: Count
-    average: Literal["last", "best", "valid", "ema"]
+    average: Literal["last", "best", "valid"]
     average_last: Count
-    ema_decay: Share
     beam_size: Beams
     length_penalty: LengthPenalty
     extra_length: ExtraLength
@@ -190,8 +189,6 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
                 )
         if self.average_last > self.keep:
             wrong.append(f"average_last={self.average_last} exceeds keep={self.keep}")
-        if self.average == "ema" and not self.ema_decay:
-            wrong.append("average=ema needs the moving average that ema_decay=0 switches off (0.999 is usual)")
         if self.mono_path != TRAIN_TARGETS and not self.back_translation_steps:
             wrong.append(
                 f"mono_path={self.mono_path} is not read with back_translation_steps=0; set that, for example to 2400"

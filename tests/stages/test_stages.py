@@ -147,8 +147,8 @@ def test_a_model_that_does_not_fit_is_refused(project, place, changes, vocabular
 
 
 @pytest.mark.full
-def test_the_model_is_a_mean_of_checkpoints_or_the_moving_average(project, place):
-    params_file(place, ema_decay=0.9, best_by="bleu", keep=3, average_last=2)
+def test_the_model_is_the_mean_of_the_chosen_checkpoints(project, place):
+    params_file(place, best_by="bleu", keep=3, average_last=2)
     shutil.copytree(project / "data/tokens", place / "data/tokens")
     assert stage("train", place).returncode == 0
     for name in ("bpe.codes", "vocab.txt"):
@@ -160,19 +160,16 @@ def test_the_model_is_a_mean_of_checkpoints_or_the_moving_average(project, place
     messages = {
         "last": "The model is the mean of updates 8, 12.",
         "best": f"The model is the mean of updates {updates}.",
-        "ema": "The model is the moving average of the weights.",
     }
     for average, message in messages.items():
-        params_file(place, ema_decay=0.9, best_by="bleu", keep=3, average_last=2, average=average)
+        params_file(place, best_by="bleu", keep=3, average_last=2, average=average)
         assert message in stage("average", place).stdout
         weights[average] = sha256(place / "data/averaged/weights.safetensors")
-    assert weights["ema"] == sha256(place / "data/checkpoints/ema.safetensors")
-    assert weights["last"] != weights["ema"]
     spoilt = place / "data/checkpoints/00000004.safetensors"
     save_file({name: 0 * weight + 1 for name, weight in load_file(spoilt).items()}, spoilt)
     losses = {}
     for average in ("last", "valid"):
-        params_file(place, ema_decay=0.9, best_by="bleu", keep=3, average_last=3, average=average)
+        params_file(place, best_by="bleu", keep=3, average_last=3, average=average)
         printed = stage("average", place).stdout
         losses[average] = json.loads((place / "reports/average.json").read_text())
         assert f"Its validation loss is {losses[average]['averaged_valid_loss']:.4f} nats per subword" in printed
@@ -182,8 +179,6 @@ def test_the_model_is_a_mean_of_checkpoints_or_the_moving_average(project, place
     assert losses["last"]["averaged"] == 3 > losses["valid"]["averaged"]
     assert losses["last"]["last_checkpoint_valid_loss"] == pytest.approx(last, abs=1e-5)
     assert losses["valid"]["averaged_valid_loss"] <= last + 1e-5 < losses["last"]["averaged_valid_loss"]
-    params_file(place, average="ema")
-    assert "average=ema needs the moving average that ema_decay=0 switches off" in stage("average", place).stderr
 
 
 @pytest.mark.full

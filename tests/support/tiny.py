@@ -55,7 +55,6 @@ UPDATE = {
     "device_tokens": 48,
     "warmup": 20,
     "clip_norm": 1.0,
-    "ema_decay": 0.9,
     "max_steps": 12,
     "log_every": 2,
     "save_every": 4,

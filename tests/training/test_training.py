@@ -25,7 +25,6 @@ from transformer.training.checkpoints import CheckpointStore, best_steps, load_f
 from transformer.training.distributed import prepare_process
 from transformer.training.loop import Diverged, train
 from transformer.training.loss import smoothed_cross_entropy
-from transformer.training.optimiser import decay_at
 from transformer.training.replay import score
 from transformer.training.train_step import Trainer, predictions
 from transformer.training.validation import ValidText, valid_bleu, valid_loss
@@ -158,20 +157,6 @@ def test_bleu_on_valid_counts_chinese_characters(tmp_path, monkeypatch):
     references = ["一只狗在公园里跑。"] * len(trainer.valid_pairs)
     valid = ValidText(lambda ids: "一只狗在草地上跑。", references, references, "zh")
     assert 10 < valid_bleu(trainer, valid) < 90
-
-
-def test_the_moving_average_follows_its_formula(tmp_path):
-    trainer = tiny_trainer(tmp_path, ema_decay=0.25)
-    expected = {name: value.detach().double() for name, value in trainer.model.named_parameters()}
-    for step in range(1, 6):
-        trainer.update(step)
-        share = min(0.25, (1 + step) / (10 + step))
-        assert decay_at(step, 0.25) == share
-        for name, value in trainer.model.named_parameters():
-            expected[name] = share * expected[name] + (1 - share) * value.detach().double()
-    for name, value in trainer.ema.items():
-        torch.testing.assert_close(value.double(), expected[name], rtol=1e-5, atol=1e-7)
-    assert not tiny_trainer(tmp_path, ema_decay=0.0).ema
 
 
 def test_a_loss_that_is_not_finite_ends_a_training_with_advice(tmp_path):

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -183,12 +182,6 @@ class CheckpointStore:
         """The weights and the optimiser tensors of a state."""
         return load_file(self.weights(state.step)), load_file(self._optimiser(state.step))
 
-    def ema(self, state: TrainingState) -> dict[str, Tensor]:
-        """The moving average of the weights of a state; empty if the training has none."""
-        prefix = "ema."
-        with safe_open(self._optimiser(state.step), framework="pt") as file:
-            return {name.removeprefix(prefix): file.get_tensor(name) for name in file.keys() if name.startswith(prefix)}  # noqa: SIM118
-
 
 def best_steps(checkpoints: dict[str, list[float]]) -> list[int]:
     """The steps of TrainingState.checkpoints, best first; of equally good ones the earlier first."""
@@ -203,13 +196,10 @@ def _digest(written: dict[str, Any]) -> str:
 def copy_checkpoints(store: CheckpointStore, state: TrainingState, folder: Path, description: dict) -> None:
     """Copy the kept checkpoints of a finished training to `folder`, and write checkpoints.json and model.json.
 
-    description: the contents of model.json. The moving average of the weights, if there is one, is written as
-    ema.safetensors. "scores" in checkpoints.json: see TrainingState.checkpoints.
+    description: the contents of model.json. "scores" in checkpoints.json: see TrainingState.checkpoints.
     """
     for step in state.checkpoints:
         shutil.copyfile(store.weights(int(step)), folder / f"{int(step):08d}.safetensors")
-    if ema := store.ema(state):
-        save_weights(ema, folder / "ema.safetensors")
     record = {"format": FORMAT, "last": state.step, "best": state.best_step, "scores": state.checkpoints}
     write_json(folder / "checkpoints.json", record)
     write_json(folder / "model.json", description)

@@ -39,7 +39,6 @@ class TrainConfig:
     adam_epsilon: Positive = 1e-9
     clip_norm: NotNegative = 0.0
     label_smoothing: Share = 0.1
-    ema_decay: Share = 0.0
     precision: Precision = "float32"
     deterministic: bool = False
     compile: bool = False

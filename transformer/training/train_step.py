@@ -21,7 +21,7 @@ from transformer.training.batches import Batches, deal, micro_batches, padded_to
 from transformer.training.config import TrainConfig
 from transformer.training.distributed import Stopped, World
 from transformer.training.loss import smoothed_cross_entropy
-from transformer.training.optimiser import Optimiser, copy_parameters, gradients_of, learning_rate, update_ema
+from transformer.training.optimiser import Optimiser, gradients_of, learning_rate
 
 
 class Update(NamedTuple):
@@ -99,7 +99,6 @@ class Trainer:
         self.model.compute = torch.bfloat16 if in_bfloat16 else None
         self.model_with_loss = self._place_on_devices(ModelWithLoss(self.model, config.label_smoothing))
         self.parameters = list(self.model.parameters())
-        self.ema = copy_parameters(self.model) if config.ema_decay else {}
         self.optimiser = Optimiser(self.model, config)
         if isinstance(self.model_with_loss, DistributedDataParallel):
             # DDP orders its buckets by its first backward pass. Ordered now, they are equal in a resumed training, and
@@ -134,7 +133,6 @@ class Trainer:
             if self.config.clip_norm:
                 torch.nn.utils.clip_grads_with_norm_(self.parameters, self.config.clip_norm, norm)
             self.optimiser.step(self.rate(step))
-        update_ema(self.ema, self.model, self.config.ema_decay, step)
         return Update(loss, tokens, norm)
 
     def rate(self, step: int) -> float:
@@ -182,16 +180,13 @@ class Trainer:
         return Batch(*tensors)
 
     def tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Copies on the CPU: the weights; the optimiser's moments, with the moving average of the weights if any."""
-        optimiser = self.optimiser.tensors() | {f"ema.{name}": value for name, value in self.ema.items()}
-        return cpu_copy(self.model.state_dict()), cpu_copy(optimiser)
+        """Copies on the CPU: the weights; the optimiser's moments."""
+        return cpu_copy(self.model.state_dict()), cpu_copy(self.optimiser.tensors())
 
     def restore(self, weights: dict[str, Tensor], optimiser: dict[str, Tensor]) -> None:
         """Restore what `tensors` returned, on each process."""
         self.model.load_state_dict(weights)
         self.optimiser.restore(optimiser)
-        for name, value in self.ema.items():
-            value.copy_(optimiser[f"ema.{name}"])
 
 
 def weight_precision(precision: str) -> torch.dtype:
