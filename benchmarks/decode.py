@@ -1,32 +1,28 @@
-"""Translation speed of this project and of CTranslate2, measured together on the same sentences.
+"""Translation speed of a model folder with torch and with CTranslate2, in one process, measured in turns.
 
-All models have one shape and random weights. All translations have the same number of subwords: </s> is not allowed
-before. Each program has its own process. The processes take turns, round after round; results are medians of rounds.
-
-    python -m benchmarks.decode --beam-size 1 4 --batch 1 128 --json speed.json
+python -m benchmarks.decode data/model data/raw/test.src --beam-size 1 4 --batch 1 128 --json speed.json
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import time
+from itertools import cycle
 from pathlib import Path
+from statistics import median
 
-from benchmarks.decoders import KINDS, OFFERED
-from benchmarks.processes import LOG, alternate, workers
-from benchmarks.programs import SIZES
-from benchmarks.table import rate, text_table
+from benchmarks.table import text_table
 from pipeline.workflow.stage import require, run
-from transformer.files import Mistake
+from transformer.files import chunks, read_lines
+from transformer.inference.translator import Translator
 
 COLUMNS = {
-    "program": ("program", "{}"),
-    "precision": ("precision", "{}"),
+    "engine": ("engine", "{}"),
     "beam_size": ("beam", "{}"),
     "batch": ("batch", "{}"),
-    "sentences_per_second": ("sentences/s", "{:,.1f}"),
-    "tokens_per_second": ("target tokens/s", "{:,.0f}"),
-    "ratio": ("ours is x times", "{:.2f}"),
+    "lines_per_second": ("lines/s", "{:,.1f}"),
+    "ratio": ("times the speed of torch", "{:.2f}"),
 }
 
 
@@ -34,63 +30,56 @@ def options() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     add = parser.add_argument
-    add("--text", type=Path, default=Path("data/raw/test.src"), metavar="PATH", help="lines to translate")
-    add("--codes", type=Path, default=Path("data/bpe.codes"), metavar="PATH", help="merges")
-    add("--vocab", type=Path, default=Path("data/vocab.txt"), metavar="PATH", help="vocabulary")
-    add("--language", default="de", help="language of the lines")
-    add("--size", choices=tuple(SIZES), default="tiny")
+    add("model", type=Path, help="model folder with weights and the export for CTranslate2")
+    add("text", type=Path, help="lines to translate")
     add("--beam-size", type=int, nargs="+", default=[1, 4], metavar="N")
-    add("--batch", type=int, nargs="+", default=[1, 128], metavar="N", help="sentences at a time")
-    add("--steps", type=int, default=16, metavar="N", help="subwords of every translation")
-    add("--programs", nargs="+", choices=tuple(KINDS), default=[*KINDS], help="default: both")
-    add("--rounds", type=int, default=3, metavar="N")
-    add("--seconds", type=float, default=5.0, metavar="S", help="length of a round; its last call is finished")
-    add("--device", choices=("cpu", "cuda"), default="cpu")
+    add("--batch", type=int, nargs="+", default=[1, 128], metavar="N", help="lines at a time")
+    add("--rounds", type=int, default=5, metavar="N")
+    add("--seconds", type=float, default=3.0, metavar="S", help="length of a round; its last batch is finished")
     add("--json", type=Path, metavar="FILE", help="write the rows")
     return parser.parse_args()
 
 
-def measure(asked: argparse.Namespace, beam_size: int, batch: int) -> list[dict]:
-    """The rows of all programs at one beam size and batch size."""
-    paths = {name: str(getattr(asked, name)) for name in ("text", "codes", "vocab")}
-    plain = {name: getattr(asked, name) for name in ("language", "size", "steps", "device")}
-    common = {"worker": "benchmarks.decode_worker", **paths, **plain, "beam_size": beam_size, "batch": batch}
-    settings = [
-        common | {"program": name, "precision": precision}
-        for name in asked.programs
-        for precision in OFFERED.get(name, ("float32",))
+def lines_per_second(translator: Translator, batches: cycle, beam_size: int, seconds: float) -> float:
+    """How many lines a translator translates in a second."""
+    start, count = time.perf_counter(), 0
+    while not count or time.perf_counter() - start < seconds:
+        lines = next(batches)
+        translator.translate(lines, beam_size=beam_size)
+        count += len(lines)
+    return count / (time.perf_counter() - start)
+
+
+def measure(asked: argparse.Namespace, translators: dict[str, Translator], beam_size: int, batch: int) -> list[dict]:
+    """A row for each engine: the median of its rounds, which take turns."""
+    lines = [*chunks(read_lines(asked.text), batch)]
+    rounds: dict[str, list[float]] = {engine: [] for engine in translators}
+    batches = {engine: cycle(lines) for engine in translators}
+    for number in range(asked.rounds + 1):
+        for engine, translator in translators.items():
+            rate = lines_per_second(translator, batches[engine], beam_size, asked.seconds * min(number, 1))
+            rounds[engine] += [rate] * min(number, 1)  # the first round is not timed
+    speed = {engine: median(rates) for engine, rates in rounds.items()}
+    return [
+        {
+            "engine": engine,
+            "beam_size": beam_size,
+            "batch": batch,
+            "lines_per_second": speed[engine],
+            "ratio": speed[engine] / speed["torch"],
+            "rounds": rounds[engine],
+        }
+        for engine in translators
     ]
-    with workers(settings) as started:
-        alternate(started, asked.rounds, asked.seconds)
-        kept = ("program", "precision", "size", "beam_size", "batch", "device")
-        return [
-            {key: worker.setting[key] for key in kept}
-            | {
-                "sentences_per_second": rate(worker.rounds, "sentences"),
-                "tokens_per_second": rate(worker.rounds, "target_tokens"),
-                "rounds": [counts["sentences"] / counts["seconds"] for counts in worker.rounds],
-            }
-            for worker in started
-        ]
-
-
-def with_ratios(rows: list[dict]) -> list[dict]:
-    """The rows with a ratio: how many times as fast this project's decoder is at the same beam and batch size."""
-    ours = {(row["beam_size"], row["batch"]): row["tokens_per_second"] for row in rows if row["program"] == "ours"}
-    done = []
-    for row in rows:
-        reference = ours.get((row["beam_size"], row["batch"]))
-        done.append(row | {"ratio": reference / row["tokens_per_second"] if reference else None})
-    return done
 
 
 def main() -> None:
     asked = options()
-    require(asked.text, asked.codes, asked.vocab)
-    rows = [row for batch in asked.batch for beam in asked.beam_size for row in measure(asked, beam, batch)]
-    if not rows:
-        raise Mistake(f"no program could be measured; {LOG} has their errors")
-    rows = with_ratios(rows)
+    require(asked.model, asked.text)
+    translators = {engine: Translator.load(asked.model, engine=engine) for engine in ("torch", "ctranslate2")}
+    rows = [
+        row for batch in asked.batch for beam in asked.beam_size for row in measure(asked, translators, beam, batch)
+    ]
     print(text_table(rows, COLUMNS))
     if asked.json:
         asked.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")

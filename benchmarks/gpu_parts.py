@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.decoders import KINDS, Task
-from benchmarks.programs import SIZES, synchronise, train_config
+from benchmarks.programs import synchronise, train_config
+from transformer.decoding.beam_search import beam_search
 from transformer.model.config import TransformerConfig
 from transformer.model.transformer import Transformer
 from transformer.text.pairs import Pairs
@@ -119,19 +120,22 @@ def benchmark(module: str, *options: str) -> Rows:
         return json.loads(Path(out, "rows.json").read_text(encoding="utf-8"))
 
 
+@torch.inference_mode()
 def decoding(seconds: float = 5.0) -> Rows:
     """Sentences per second of this project's search, base model with random weights, 30 subwords in and out."""
     chance, rows = np.random.default_rng(1), []
-    for precision in ("float32", "bfloat16"):
+    model = Transformer(TransformerConfig(VOCABULARY, 512, 512, 2048, 8, 6)).eval().to(DEVICE)
+    for precision, compute in (("float32", None), ("bfloat16", torch.bfloat16)):
+        model.compute = compute
         for beam_size in (1, 4):
             for batch in DECODED_BATCHES:
-                task = Task(SIZES["base"], VOCABULARY, beam_size, batch, 30, precision, DEVICE)
-                decoder = KINDS["ours"](task)
-                sentences = chance.integers(4, VOCABULARY, (batch, 30)).tolist()
-                decoder.translate(sentences)
+                sentences = torch.from_numpy(chance.integers(4, VOCABULARY, (batch, 30))).to(DEVICE)
+                search = partial(beam_search, [model], sentences, limits=torch.full((batch,), 30, device=DEVICE))
+                search = partial(search, beam_size=beam_size, length_penalty=0.6, min_length=30)
+                search()
                 start, count = time.perf_counter(), 0
                 while time.perf_counter() - start < seconds:
-                    decoder.translate(sentences)
+                    search()
                     count += batch
                 synchronise(DEVICE)
                 rate = count / (time.perf_counter() - start)
