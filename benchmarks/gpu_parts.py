@@ -104,7 +104,7 @@ def trained(folder: Path, precision: Precision, device: torch.device, updates: i
 
 def speed(size: str, batch_tokens: int) -> Callable[[], Rows]:
     """The part that measures the training speed of a size, with and without compile, beside torch's own layers."""
-    line = f"--size {size} --batch-tokens {batch_tokens} --rounds 3 --seconds 10 --programs ours,compiled,torch"
+    line = f"--size {size} --batch-tokens {batch_tokens} --rounds 3 --seconds 10 --programs ours compiled torch"
     return lambda: benchmark("train", *line.split())
 
 

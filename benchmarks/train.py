@@ -1,8 +1,7 @@
-"""Training speed of this project and of torch's own layers, measured together on the same batches.
+"""Training speed of this project and of torch's own layers, in one process, measured in turns on the same batches.
 
-Both get the same pairs, batches, sizes, dropout and label smoothing. Each has its own process. The processes take
-turns, round after round; results are medians of rounds. A round is whole updates: batch to tensors, forward, loss,
-backward, clipping and Adam. Making the list of an epoch's batches is not timed.
+All get the same pairs, batches, sizes, dropout and label smoothing. Results are medians of rounds. A round is whole
+updates: batch to tensors, forward, loss, backward, clipping and Adam.
 
     python -m benchmarks.train --size tiny --rounds 5 --json speed.json
 """
@@ -11,29 +10,40 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
+from functools import partial
 from pathlib import Path
+from statistics import median
 
 import torch
 
-from benchmarks.processes import LOG, alternate, workers
-from benchmarks.programs import SIZES, add_data_options
-from benchmarks.table import row_of, summary, text_table, with_ratios
-from benchmarks.worker import KINDS
+from benchmarks.programs import SIZES, Task, Update, ours, synchronise, torch_layers
+from benchmarks.table import text_table
 from pipeline.workflow.stage import require, run
-from transformer.files import Mistake
 from transformer.model.cpu import multiplies_bfloat16
+from transformer.text.pairs import Pairs
+from transformer.text.vocabulary import Vocabulary
+from transformer.training.config import Precision
 
-PRECISIONS = ("float32", "bfloat16")
+PROGRAMS = {"ours": ours, "compiled": partial(ours, compile=True), "torch": torch_layers}
+COLUMNS = {
+    "program": ("program", "{}"),
+    "size": ("size", "{}"),
+    "precision": ("precision", "{}"),
+    "tokens_per_second": ("target tokens/s", "{:,.0f}"),
+    "ratio": ("ours is x times", "{:.2f}"),
+}
 
 
 def options() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     add = parser.add_argument
-    add_data_options(parser)
-    add("--size", choices=(*SIZES, "both"), default="tiny")
-    add("--precision", choices=(*PRECISIONS, "all"), default="all")
-    add("--programs", metavar="A,B", help=f"some of {', '.join(KINDS)}; default: all that can be run")
+    add("--ids", type=Path, default=Path("data/ids"), metavar="PATH", help="id arrays as the stage encode writes them")
+    add("--vocab", type=Path, default=Path("data/vocab.txt"), metavar="PATH", help="their vocabulary")
+    add("--batch-tokens", type=int, default=4096, metavar="N", help="sentences x longest side of an update")
+    add("--size", nargs="+", choices=tuple(SIZES), default=["tiny"])
+    add("--programs", nargs="+", choices=tuple(PROGRAMS), default=["ours", "torch"], help="compiled: on a GPU")
     add("--rounds", type=int, default=5, metavar="N")
     add("--seconds", type=float, default=10.0, metavar="S", help="length of a round; its last update is finished")
     add("--device", choices=("cpu", "cuda"), default="cpu")
@@ -41,50 +51,53 @@ def options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def chosen(asked: argparse.Namespace) -> list[str]:
-    """The programs to measure. Raises Mistake if --programs names one that is unknown or cannot be run."""
-    cannot = ["compiled"] if asked.device == "cpu" else []
-    if asked.programs is None:
-        return [name for name in KINDS if name not in cannot]
-    names = asked.programs.split(",")
-    for name in names:
-        if name not in KINDS:
-            raise Mistake(f"--programs: {name!r} is not one of {', '.join(KINDS)}")
-        if name in cannot:
-            raise Mistake("compiled needs --device cuda: `compile: true` has no effect on a CPU")
-    return names
+def tokens_per_second(update: Update, task: Task, first: int, seconds: float) -> float:
+    """Target tokens that updates learn in a second. Update `first`, which allocates memory, is not timed."""
+    batches, tokens, step = task.batches, 0, first
+    update(first)
+    synchronise(task.device)
+    start = time.perf_counter()
+    while not tokens or time.perf_counter() - start < seconds:
+        step += 1
+        update(step)
+        tokens += int(task.pairs.target_lengths[batches[step]].sum())
+    synchronise(task.device)  # not after each update: a training does not wait for the device either
+    return tokens / (time.perf_counter() - start)
 
 
-def precisions(asked: argparse.Namespace) -> list[str]:
-    """The precisions at which to measure: those asked for that the device computes fast with."""
-    fast = multiplies_bfloat16(torch.device(asked.device))
-    return [name for name in PRECISIONS if asked.precision in (name, "all") and (fast or name == "float32")]
-
-
-def measure(asked: argparse.Namespace, size: str, names: list[str]) -> list[dict]:
-    """The rows of one size: every program at each of its precisions."""
-    pairs = [(name, precision) for name in names for precision in precisions(asked)]
-    common = {"ids": str(asked.ids), "vocab": str(asked.vocab), "batch_tokens": asked.batch_tokens, "size": size}
-    settings = [common | {"device": asked.device, "program": name, "precision": precision} for name, precision in pairs]
-    with workers(settings) as started:
-        alternate(started, asked.rounds, asked.seconds)
-        return [row_of(worker.setting, worker.rounds) for worker in started]
+def measure(asked: argparse.Namespace, size: str) -> list[dict]:
+    """A row of one size for each program at each precision that the device computes fast with."""
+    device = torch.device(asked.device)
+    data = len(Vocabulary.load(asked.vocab)), Pairs.load(asked.ids, "train"), asked.batch_tokens
+    precisions: tuple[Precision, ...] = ("float32", "bfloat16") if multiplies_bfloat16(device) else ("float32",)
+    names = [(program, precision) for program in asked.programs for precision in precisions]
+    tasks = [Task(SIZES[size], *data, precision, device) for _, precision in names]
+    updates = [PROGRAMS[program](task) for (program, _), task in zip(names, tasks, strict=True)]
+    rounds: list[list[float]] = [[] for _ in names]
+    for number in range(asked.rounds):
+        for done, update, task in zip(rounds, updates, tasks, strict=True):
+            done.append(tokens_per_second(update, task, 1 + 100_000 * number, asked.seconds))
+    speed = [median(done) for done in rounds]
+    best = max((rate for rate, (program, _) in zip(speed, names, strict=True) if program == "ours"), default=None)
+    return [
+        {
+            "program": program,
+            "size": size,
+            "precision": precision,
+            "device": asked.device,
+            "tokens_per_second": rate,
+            "ratio": best and best / rate,
+            "rounds": done,
+        }
+        for (program, precision), rate, done in zip(names, speed, rounds, strict=True)
+    ]
 
 
 def main() -> None:
     asked = options()
     require(asked.ids, asked.vocab)
-    if asked.precision in ("bfloat16", "all") and not multiplies_bfloat16(torch.device(asked.device)):
-        reason = "this machine has no instructions for bfloat16"
-        if asked.precision == "bfloat16":
-            raise Mistake(f"--precision bfloat16: {reason}; use float32")
-        print(f"bfloat16 is left out: {reason}")
-    names = chosen(asked)
-    sizes = ["tiny", "base"] if asked.size == "both" else [asked.size]
-    rows = with_ratios([row for size in sizes for row in measure(asked, size, names)])
-    if not rows:
-        raise Mistake(f"no program could be measured; {LOG} has their errors")
-    print(text_table(rows), *summary(rows), sep="\n")
+    rows = [row for size in asked.size for row in measure(asked, size)]
+    print(text_table(rows, COLUMNS))
     if asked.json:
         asked.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 

@@ -34,15 +34,15 @@ def call(folder, monkeypatch):
 
 
 @pytest.mark.full
-def test_each_program_has_a_complete_row(folder, call, capsys):
+def test_each_program_has_a_complete_row(folder, call, capsys, monkeypatch):
     names = ["ours", "torch"]
-    measured = ("--rounds", "1", "--seconds", "0.01", "--batch-tokens", "256", "--precision", "float32")
-    call(train.main, *measured, "--programs", ",".join(names), "--json", f"{folder}/rows.json")
+    monkeypatch.setattr(train, "multiplies_bfloat16", lambda device: False)
+    measured = ("--rounds", "1", "--seconds", "0.01", "--batch-tokens", "256")
+    call(train.main, *measured, "--programs", *names, "--json", f"{folder}/rows.json")
     rows = json.loads((folder / "rows.json").read_text())
     shown = capsys.readouterr().out
     assert [(row["program"], row["size"], row["device"]) for row in rows] == [(name, "tiny", "cpu") for name in names]
     for row in rows:
         assert row["tokens_per_second"] > 0
-        assert row["memory_mb"] > 10
         assert row["ratio"] == pytest.approx(rows[0]["tokens_per_second"] / row["tokens_per_second"])
         assert row["program"] in shown
