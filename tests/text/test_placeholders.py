@@ -54,6 +54,21 @@ LINES = {  # line -> its placeholders
     "%1%2 5 %s 10%s 100%ige": ["%1", "%2", "%s", "%s"],
     "2024, 12345 und a1234567b": ["12345", "1234567"],
     "_Datei, &Datei, E_xit, a & b, _ 1": ["_", "&", "_"],
+    "<0>hier</0><1/> <BR> <br > <a href=x>y</a> <Pfad > <x a=1>": [
+        *["<0>", "</0>", "<1/>", "<BR>", "<br >", "<a href=x>", "</a>"],
+    ],
+    "%<n>s %<p>.2f {% url 'x' %} <%= x %> %{n} 50%<b>x": [
+        "%<n>s",
+        "%<p>.2f",
+        "{% url 'x' %}",
+        "<%= x %>",
+        "%{n}",
+        "<b>",
+    ],
+    "`git log` `foo' und `bar', <code>x y</code>, eins[^1]": ["`git log`", "<code>x y</code>", "[^1]"],
+    "{n, plural, one {# Hund} other {{a}s # Hunde}} {a}": ["{n, plural, one {# Hund} other {{a}s # Hunde}}", "{a}"],
+    "-I sah -a und (-b), -C, E-a; -Ich, :name, [[Seite]]": ["-a", "-b", "-C"],
+    "\U0001f3f4\U000e0067\U000e0062\U000e007f!": ["\U0001f3f4\U000e0067\U000e0062\U000e007f"],
     "Ein Hund rennt im Gras. 1.234,5 %": [],
 }
 

@@ -18,10 +18,12 @@ from transformer.text.characters import ENTITY
 
 NUMBERS = "①②③④⑤⑥⑦⑧⑨⑩⑪⑫⑬⑭⑮⑯"  # further placeholders of a line stay text
 _SPACE = r"\s\x1c-\x1f"  # \s of the package regex lacks what str.split takes for white space too
-_EMOJI = r"\p{Extended_Pictographic}(?:\ufe0f|\p{EMod})?"
+_EMOJI = r"\p{Extended_Pictographic}(?:\ufe0f|\p{EMod})?[\U000e0020-\U000e007f]*+"
 # An opening tag without attributes is one of these, or its closing tag is in the line; else <file> stands for a word.
 _TAGS = "a|b|big|br|center|code|dd|div|dl|dt|em|h[1-6]|hr|i|kbd|li|ol|p|pre|qt|s|small|span|strong|su[bp]|t[dhrt]|u|ul"
+_NAME = r"(?:[A-Za-z][\w:-]*|\d{1,3})"  # of a tag; a number in the catalogues of React
 _ATTRIBUTE = rf" [\w:-]+=(?:\"(?:[^\"<>{_SPACE}]| (?! ))*+\"|'(?:[^'<>{_SPACE}]| (?! ))*+')"
+_ATTRIBUTES = rf"(?:{_ATTRIBUTE}| [\w:-]+=[^{_SPACE}<>\"'=`]+)*+"  # without quotes: of a tag that is one for sure
 _DATE, _ONLY_DATE, _BETWEEN = "[aAbBcdDeHIjklmMpRSTUwWxXyYZz]", "[YmHMSyBbDjklRTUwWIZ]", "[-/:., T]{0,2}"
 _MORE_DATE = f"(?:{_BETWEEN}%[-_^#0]?{_DATE}){{0,8}}"
 _SIZE = "(?:hh|h|ll|l|q|j|z|t|L|I64|I32)?"
@@ -30,30 +32,34 @@ KINDS = {  # the first kind that matches counts; add a kind here, and a line wit
     "web site": rf"(?<!\w)www\.[^{_SPACE}<>\"]*[\w/#=&+~-]",
     "e-mail address": r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}",
     "name in at signs": r"@[A-Za-z_]\w{0,40}@",
+    "code": rf"`[^`'{_SPACE}](?:[^`'\n]{{0,60}}[^`'{_SPACE}])?`|<code>[^<>\n]{{1,60}}</code>|\[\^\w+\]",
     "tag": (
-        rf"</[A-Za-z][\w:-]*>|<[A-Za-z][\w:-]*(?:{_ATTRIBUTE})++ ?/?>|<[A-Za-z][\w:-]* ?/>|<(?:{_TAGS})>"
-        r"|<(?P<tag>[A-Za-z][\w:-]*)>(?=.{0,1000}?</(?P=tag)>)"
+        rf"</{_NAME}>|<{_NAME}(?:{_ATTRIBUTE})++ ?/?>|<{_NAME} ?/>|<(?i:{_TAGS}){_ATTRIBUTES} ?>"
+        rf"|<(?P<tag>{_NAME}){_ATTRIBUTES}>(?=.{{0,1000}}?</(?P=tag)>)"
     ),
     "HTML entity": ENTITY,
     "name in two braces": r"\{\{[^{}]{1,60}\}\}",
-    "name in braces": rf"\$?\{{[^{_SPACE}{{}}]{{0,60}}\}}|\{{\w+, ?[^{{}}]{{1,60}}\}}",
+    "code of a template": r"\{%[^%{}]{1,60}%\}|(?<!%)<%[^%<>]{1,60}%>",
+    "plural of ICU": r"\{\w+, ?(?:plural|select\w*),(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*+\})*+\}",
+    "name in braces": rf"[$%#]?\{{[^{_SPACE}{{}}]{{0,60}}\}}|\{{\w+, ?[^{{}}]{{1,60}}\}}",
     "percent sign": "%%",
     "name in percent signs": rf"(?<!\d)%(?!{_SIZE}[a-zA-Z@]%)[A-Za-z_]\w{{1,40}}%(?![\w%(])",
     "date format": (rf"(?<!\d ?)(?:%[aAcdepxX]{_BETWEEN}){{0,4}}%[-_^#0]?{_ONLY_DATE}{_MORE_DATE}(?![\p{{L}}\d])"),
     "C or Python format": (
         r"(?:(?<!\d ?)|(?=%(?:[A-Za-z](?!\p{L})|\d+\$|\()))"  # not in 100%ige
         rf"%(?:\([\w-]+\)|\d+\$)?[-+#0']*(?:\d+|\*)?(?:\.(?:\d+|\*))?{_SIZE}(?:[diouxXeEfFgGaAcspn@]|<PRI\w+>)"
+        r"|(?<!\d)%<\w+>[-+#0]?\d*(?:\.\d+)?[diouxXeEfFgGs](?!\p{L})"  # of Ruby
     ),
     "Qt format": r"(?:(?<!\d)|(?<=%L?\d{1,2}))%L?\d{1,2}(?!\d)",
     "name of a shell": r"\$[A-Za-z_]\w*|\$\(\w+\)",
-    "option of a command": r"(?<![\w-])--[A-Za-z][\w-]*",
+    "option of a command": r"(?<![\w-])(?:--[A-Za-z][\w-]*|-[A-Za-z](?=[],|=]|$)|(?<!^)-[a-z](?![\w-]|'\w))",
     "emoji": rf"(?:\p{{RI}}\p{{RI}}|[0-9#*]\ufe0f?\u20e3|{_EMOJI}(?:\u200d{_EMOJI})*)+",
     "number": r"\d{5,}",
     "mark of an accelerator": r"[_&](?=\p{L})",  # the mark alone: its letter is of the word
 }
 _PLACEHOLDER = regex.compile("|".join(KINDS.values()))
 _POSSIBLE = re.compile(
-    r"[%{<&@_$]|--|\d{5}|://|www\.|[\u00a9\u00ae\u203c-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001ffff]"
+    r"[%{<&@_$`^]|--|(?<!\w)-[A-Za-z]|\d{5}|://|www\.|[\u00a9\u00ae\u203c-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001ffff]"
 )
 _NUMBER = re.compile(f"([{NUMBERS}])")
 _CONVERSION = re.compile(r"%([^%($]*[A-Za-z@])")  # of C, without the number of its argument
@@ -109,6 +115,11 @@ def _replace_placeholders(line: str, numbers: Iterator[str | None]) -> str:
     if not _POSSIBLE.search(line):
         return line
     return _PLACEHOLDER.sub(lambda match: next(numbers, None) or match[0], line)
+
+
+def remove_placeholders(line: str) -> str:
+    """A line without its placeholders. What stood beside one is not joined, but around the mark of an accelerator."""
+    return _PLACEHOLDER.sub(lambda match: "" if match[0] in "_&" else " ", line) if _POSSIBLE.search(line) else line
 
 
 def restore(text: str, values: Sequence[str]) -> str:
