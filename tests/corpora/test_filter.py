@@ -55,7 +55,9 @@ CASES = [
     ({"filter_numbers": True}, ("0,125", "125"), ("0,125 zu 2:1", "0.125 to 2 1")),
     ({"filter_script": True}, ("Привет, мир", "hello"), ("Grüße – 123", "Привет Hello World hello")),
     ({"filter_script": True}, ("ab где", "hello"), ("abc где", "hello")),
+    ({"filter_script": True}, ("где https://a.de/abcd", "hello"), ("Hund {приветмир}", "hello")),
     ({"filter_language": True}, (GERMAN, GERMAN), (GERMAN, ENGLISH)),
+    ({"filter_language": True}, (ENGLISH, "Ja."), (f"Ja. <a title='{ENGLISH}'>Nein</a>", "Ja.")),
     ({"filter_language": True}, (ENGLISH, ENGLISH), ("Ja.", "Nein.")),
 ]
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from transformer.text.identify import identifier, label
 from transformer.text.languages import strip_region
+from transformer.text.placeholders import remove_placeholders
 from transformer.text.scripts import DIGIT, JOINED, SYMBOL, script_of
 
 Rule = Callable[[str, str], bool]  # source and target line -> whether the rule would drop the pair
@@ -116,9 +117,9 @@ def figures(line: str) -> list[str]:
 def is_in_script(line: str, language: str) -> bool:
     """Whether at least half of the letters of a line are of a script of the language. True for a line without letters.
 
-    Languages that SCRIPTS_OF does not name keep all lines.
+    Placeholders, tags and addresses do not count. Languages that SCRIPTS_OF does not name keep all lines.
     """
-    letters = [kind for character in line if (kind := script_of(character)) not in (DIGIT, SYMBOL, JOINED)]
+    letters = [kind for kind in map(script_of, remove_placeholders(line)) if kind not in (DIGIT, SYMBOL, JOINED)]
     scripts = SCRIPTS_OF.get(strip_region(language), [])
     return not letters or not scripts or sum(kind in scripts for kind in letters) >= SHARE_IN_SCRIPT * len(letters)
 
@@ -126,9 +127,10 @@ def is_in_script(line: str, language: str) -> bool:
 def is_in_language(line: str, language: str) -> bool:
     """Whether a line may be in its language: False if py3langid says with a probability over SURE_FROM that it is not.
 
-    True for lines with fewer than LEAST_LETTERS letters, and for a language that py3langid does not know.
+    Placeholders, tags and addresses do not count. True for lines with fewer than LEAST_LETTERS letters, and for a
+    language that py3langid does not know.
     """
-    code = label(language)
+    code, line = label(language), remove_placeholders(line)
     if code not in identifier().labels or sum(map(str.isalpha, line)) < LEAST_LETTERS:
         return True
     guess, probability = identifier().classify(line)
